@@ -1,0 +1,50 @@
+"""The exceptions a user can meet: a message, what to do about it, and the exit code it ends with.
+
+    PipelineBenchError        exit 1
+    ├── UsageError            exit 2   the command line, the working folder, the machine's set-up
+    │   ├── ScenarioError     exit 2   a scenario file or an override of one
+    │   └── SessionError      exit 2   a session file that cannot be read or written
+    └── ProtocolError         exit 1   a child said something that is not an event
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class PipelineBenchError(Exception):
+    """Something went wrong that one message explains; `hint` says what to do next."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(PipelineBenchError):
+    """What the user asked for cannot be done as asked; nothing was measured."""
+
+    exit_code = 2
+
+
+class ScenarioError(UsageError):
+    """A scenario is not valid; the message names the file and the key."""
+
+
+class SessionError(UsageError):
+    """A session file cannot be read or written; the message names the file."""
+
+
+class ProtocolError(PipelineBenchError):
+    """A child sent something that is not an event of the version spoken here."""
+
+
+def did_you_mean(given: str, allowed: Iterable[str]) -> str:
+    """Say what is allowed in place of `given`, the nearest name first: ``did you mean 'a'? (allowed: a, b)``."""
+    names = sorted(allowed)
+    nearest = difflib.get_close_matches(given, names, n=1, cutoff=0.5)
+    listing = f"allowed: {', '.join(names)}" if names else "none is allowed here"
+    return f"did you mean {nearest[0]!r}? ({listing})" if nearest else listing

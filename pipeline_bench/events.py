@@ -1,0 +1,139 @@
+"""What a child tells its parent while it runs: JSON lines on a pipe of their own, never on stdout.
+
+TensorFlow and C libraries write to stdout and stderr, so neither carries results. Every time stamp is
+``time.monotonic_ns()``, a clock that parent and child share.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from pipeline_bench.errors import ProtocolError
+from pipeline_bench.series import Series
+
+EVENTS_VERSION = 1
+
+
+class _Event(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Hello(_Event):
+    """The first event: who speaks, and which version of this protocol."""
+
+    event: Literal["hello"] = "hello"
+    version: int = EVENTS_VERSION
+    pid: int
+    at_ns: int
+
+
+class Phase(_Event):
+    """A part of the trial begins: ``import``, ``build``, ``evaluate``, ``train``, ``done``."""
+
+    event: Literal["phase"] = "phase"
+    name: str
+    at_ns: int
+
+
+class Device(_Event):
+    """The device that the model was put on, as TensorFlow names it."""
+
+    event: Literal["device"] = "device"
+    kind: Literal["cpu", "gpu"]
+    name: str
+    pci_bus_id: str | None = None
+
+
+class Steps(_Event):
+    """Steps that ended since the last such event, in order; `first` is the index of the first one.
+
+    `start_ns` is when a step asked for its batch, `end_ns` when it had its loss. `wait_ns` is how long the consumer
+    was blocked for the batch, None where the backend has no input to wait for.
+    """
+
+    event: Literal["steps"] = "steps"
+    first: int
+    start_ns: Series
+    end_ns: Series
+    wait_ns: Series | None
+    loss: Series
+
+
+class QueueState(_Event):
+    """How full a queue of the input is. `size` is None when the queue did not answer."""
+
+    event: Literal["queue"] = "queue"
+    name: str
+    size: int | None
+    capacity: int
+
+
+class Stack(_Event):
+    """Where a Python thread stands: its frames, outermost first, each as ``file:line in function``."""
+
+    event: Literal["stack"] = "stack"
+    thread: str
+    frames: tuple[str, ...]
+
+
+class Stalled(_Event):
+    """No step and no phase for the stall timeout; sent by the child's own watch, while its training thread hangs."""
+
+    event: Literal["stalled"] = "stalled"
+    phase: str
+    steps: int
+    queues: tuple[QueueState, ...]
+    stacks: tuple[Stack, ...]
+
+
+class Evaluated(_Event):
+    """The share of right answers on the evaluation batch, 0 to 1."""
+
+    event: Literal["evaluated"] = "evaluated"
+    when: Literal["before", "after"]
+    accuracy: float
+
+
+class Failed(_Event):
+    """The trial raised; the traceback is on stderr."""
+
+    event: Literal["failed"] = "failed"
+    error: str
+
+
+class Done(_Event):
+    """The last event of a trial that went through."""
+
+    event: Literal["done"] = "done"
+    at_ns: int
+
+
+Event = Hello | Phase | Device | Steps | Stalled | Evaluated | Failed | Done
+
+_ADAPTER: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="event")])
+
+
+def encode(event: Event) -> bytes:
+    """One event as a line."""
+    return event.model_dump_json().encode() + b"\n"
+
+
+def decode(line: bytes) -> Event:
+    """One line as an event.
+
+    Raises:
+        ProtocolError: the line is no event, or the child speaks another version.
+    """
+    try:
+        event = _ADAPTER.validate_json(line)
+    except ValidationError as error:
+        shown = line[:120].decode(errors="replace")
+        raise ProtocolError(f"A trial's process sent something that is no event: {shown!r}.", str(error)) from error
+    if isinstance(event, Hello) and event.version != EVENTS_VERSION:
+        raise ProtocolError(
+            f"A trial's process speaks version {event.version} of the events; this program speaks {EVENTS_VERSION}.",
+            "Two installations of pipeline-bench are mixed; reinstall it.",
+        )
+    return event

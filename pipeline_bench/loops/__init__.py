@@ -1,0 +1,1 @@
+"""Sources make batches. One file, one class, one name."""

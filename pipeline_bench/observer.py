@@ -1,0 +1,79 @@
+"""What the runner reports while it runs. Views implement what they need; every method here does nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pipeline_bench.session import Session, TrialRecord
+from pipeline_bench.trial import Trial
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the running trial is. Means are over its latest steps; None where nothing was measured yet."""
+
+    phase: str
+    steps: int
+    elapsed_s: float
+    """Seconds since the trial's process was started."""
+    training_s: float
+    """Seconds since its first step began; 0 before."""
+    step_ms: float | None = None
+    input_wait_share: float | None = None
+    device_utilization_percent: float | None = None
+    """The newest sample."""
+    device_utilization_source: str | None = None
+
+
+class Observer:
+    """Hears of a session's course, in the parent's main thread."""
+
+    def session_started(self, session: Session, plan: Sequence[Trial]) -> None:
+        """The session file exists; nothing has been measured."""
+
+    def trial_started(self, trial: Trial) -> None:
+        """The trial's process is about to start."""
+
+    def progress(self, trial: Trial, progress: Progress) -> None:
+        """Called a few times a second while the trial runs."""
+
+    def trial_finished(self, trial: Trial, record: TrialRecord, session: Session) -> None:
+        """The trial has ended, and `session`, with its results brought up to date, has been saved."""
+
+    def note(self, text: str) -> None:
+        """Something that the user should know, in one line."""
+
+    def session_finished(self, session: Session) -> None:
+        """The last trial has ended, or the session was interrupted."""
+
+
+class Observers(Observer):
+    """Passes everything on to several observers, in order."""
+
+    def __init__(self, observers: Sequence[Observer]) -> None:
+        self._observers = tuple(observers)
+
+    def session_started(self, session: Session, plan: Sequence[Trial]) -> None:
+        for observer in self._observers:
+            observer.session_started(session, plan)
+
+    def trial_started(self, trial: Trial) -> None:
+        for observer in self._observers:
+            observer.trial_started(trial)
+
+    def progress(self, trial: Trial, progress: Progress) -> None:
+        for observer in self._observers:
+            observer.progress(trial, progress)
+
+    def trial_finished(self, trial: Trial, record: TrialRecord, session: Session) -> None:
+        for observer in self._observers:
+            observer.trial_finished(trial, record, session)
+
+    def note(self, text: str) -> None:
+        for observer in self._observers:
+            observer.note(text)
+
+    def session_finished(self, session: Session) -> None:
+        for observer in self._observers:
+            observer.session_finished(session)

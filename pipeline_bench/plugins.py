@@ -1,0 +1,93 @@
+"""Finds sources, backends, models and loops by name: the files of this package, then installed entry points.
+
+A built-in plug-in is the one subclass of `Plugin` that a file of ``sources/``, ``backends/``, ``models/`` or
+``loops/`` defines, under the file's name. Another package adds one with an entry point in the group
+``pipeline_bench.<group>``; see docs/plugins.md.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any, ClassVar, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict
+
+from pipeline_bench.errors import UsageError
+
+Group = Literal["sources", "backends", "models", "loops"]
+GROUPS: tuple[Group, ...] = get_args(Group)
+
+
+class Options(BaseModel):
+    """The options of a plug-in: typed, with defaults, immutable, unknown keys refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Plugin:
+    """What every plug-in has: a name, a line about itself, and options that can be checked without TensorFlow."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    Options: ClassVar[type[Options]] = Options
+
+    def __init__(self, options: Mapping[str, Any] | None = None) -> None:
+        """Take the options as a mapping.
+
+        Raises:
+            pydantic.ValidationError: an option is unknown or has a value that is not allowed.
+        """
+        self.options: Any = self.Options.model_validate(dict(options or {}))
+
+
+def names(group: Group) -> list[str]:
+    """Every name of the group, sorted."""
+    return sorted(_classes(group))
+
+
+def find(group: Group, name: str) -> type[Plugin]:
+    """The plug-in class of that name.
+
+    Raises:
+        KeyError: no built-in file and no entry point has the name.
+        UsageError: the entry point that has the name cannot be loaded.
+    """
+    found = _classes(group)[name]
+    return found if isinstance(found, type) else _load(group, found)
+
+
+@cache
+def _classes(group: Group) -> dict[str, Any]:
+    """Name to class for the built-in plug-ins, name to unloaded entry point for the others."""
+    found: dict[str, Any] = {point.name: point for point in entry_points(group=f"pipeline_bench.{group}")}
+    package = importlib.import_module(f"pipeline_bench.{group}")
+    for info in pkgutil.iter_modules(package.__path__):
+        module = importlib.import_module(f"{package.__name__}.{info.name}")
+        defined = [
+            value
+            for value in vars(module).values()
+            if isinstance(value, type) and issubclass(value, Plugin) and value.__module__ == module.__name__
+        ]
+        found.update({plugin.name: plugin for plugin in defined})
+    return found
+
+
+def _load(group: Group, point: Any) -> type[Plugin]:
+    try:
+        loaded = point.load()
+    except Exception as error:
+        raise UsageError(
+            f"The entry point {point.name!r} = {point.value!r} in the group pipeline_bench.{group} cannot be loaded: "
+            f"{type(error).__name__}: {error}",
+            f"Repair or uninstall the package {point.dist.name if point.dist else 'that declares it'}.",
+        ) from error
+    if not (isinstance(loaded, type) and issubclass(loaded, Plugin)):
+        raise UsageError(
+            f"The entry point {point.name!r} = {point.value!r} in the group pipeline_bench.{group} is no plug-in class.",
+            "It must name a subclass of the group's base class; see docs/plugins.md.",
+        )
+    return loaded

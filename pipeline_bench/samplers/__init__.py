@@ -1,0 +1,32 @@
+"""Samplers: what the parent reads of the device and the host while a trial runs.
+
+A sampler is polled by the parent a few times a second. A metric that cannot be read is a value, `Reading.reason`,
+never an exception and never 0.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One value of one metric at a time (``time.monotonic_ns``), or the reason why there is none."""
+
+    metric: str
+    source: str
+    at_ns: int
+    value: float | None = None
+    reason: str | None = None
+
+
+class Sampler(ABC):
+    """Reads some metrics of one thing."""
+
+    @abstractmethod
+    def poll(self) -> list[Reading]:
+        """Every value that is new since the last call; never raises for what the device or the system does."""
+
+    def close(self) -> None:
+        """Give back what the sampler holds; safe to call twice."""

@@ -1,0 +1,105 @@
+"""The nouns of a scenario: what to compare, resolved, immutable, every default filled in.
+
+`pipeline_bench.scenario_file` makes one from a TOML file.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+PositiveInt = Annotated[int, Field(ge=1)]
+PositiveSeconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Component(_Part):
+    """A plug-in by kind, with every option of it spelled out."""
+
+    kind: str
+    options: dict[str, Any] = {}
+
+
+class Runtime(_Part):
+    """Where the model runs and with how many threads. 0 threads means TensorFlow's choice: one per core."""
+
+    device: Annotated[str, Field(pattern=r"^(auto|cpu|gpu(:\d+)?)$")] = "auto"
+    intra_op_threads: Annotated[int, Field(ge=0)] = 0
+    inter_op_threads: Annotated[int, Field(ge=0)] = 0
+    memory_growth: bool = True
+
+
+class Run(_Part):
+    """How long a trial trains, how often each variant is repeated, and when a trial counts as stalled."""
+
+    steps: PositiveInt | None = None
+    time_s: PositiveSeconds | None = None
+    repeats: PositiveInt = 3
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    stall_timeout_s: PositiveSeconds = 60.0
+
+    @model_validator(mode="after")
+    def _one_length(self) -> Run:
+        if self.steps is not None and self.time_s is not None:
+            raise ValueError("give either steps or time_s, not both")
+        return self
+
+
+class PublishedFigure(_Part):
+    """What an author measured for one variant, for `Published.steps` steps."""
+
+    variant: str
+    seconds: PositiveSeconds | None = None
+    device_utilization_percent: Annotated[float, Field(ge=0, le=100)] | None = None
+
+
+class Published(_Part):
+    """An author's figures, shown beside ours."""
+
+    source: str
+    steps: PositiveInt
+    figures: tuple[PublishedFigure, ...] = ()
+
+
+class Variant(_Part):
+    """One way to train, whole: nothing in it depends on the rest of the scenario."""
+
+    name: Annotated[str, Field(min_length=1)]
+    backend: str
+    options: dict[str, Any] = {}
+    source: Component
+    model: Component
+    loop: Component
+    runtime: Runtime = Runtime()
+    run: Run = Run()
+    ceiling: str | None = None
+    """The name of the variant that is this one's ceiling; None for a ceiling itself."""
+
+
+class Scenario(_Part):
+    """A question and the variants that answer it, resolved: every default filled in."""
+
+    name: Annotated[str, Field(min_length=1)]
+    question: str = ""
+    variants: tuple[Variant, ...]
+    published: Published | None = None
+
+    def variant(self, name: str) -> Variant:
+        """The variant of that name.
+
+        Raises:
+            KeyError: there is none.
+        """
+        for variant in self.variants:
+            if variant.name == name:
+                return variant
+        raise KeyError(name)
+
+    @property
+    def baseline(self) -> Variant:
+        """The variant that the speed-ups are over: the first that is no ceiling, else the first."""
+        return next((variant for variant in self.variants if variant.ceiling is not None), self.variants[0])
