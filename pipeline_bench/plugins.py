@@ -60,6 +60,18 @@ def find(group: Group, name: str) -> type[Plugin]:
     return found if isinstance(found, type) else _load(group, found)
 
 
+def origin(group: Group, name: str) -> str:
+    """Where the plug-in of that name comes from: ``built in``, or the package that declares its entry point.
+
+    Raises:
+        KeyError: there is no such plug-in.
+    """
+    found = _classes(group)[name]
+    if isinstance(found, type):
+        return "built in"
+    return found.dist.name if found.dist else found.module
+
+
 @cache
 def _classes(group: Group) -> dict[str, Any]:
     """Name to class for the built-in plug-ins, name to unloaded entry point for the others."""

@@ -27,7 +27,7 @@ class Component(_Part):
 class Runtime(_Part):
     """Where the model runs and with how many threads. 0 threads means TensorFlow's choice: one per core."""
 
-    device: Annotated[str, Field(pattern=r"^(auto|cpu|gpu(:\d+)?)$")] = "auto"
+    device: Annotated[str, Field(pattern=r"^(auto|cpu|gpu(:[0-9]+)?)$", description="auto, cpu, gpu or gpu:N")] = "auto"
     intra_op_threads: Annotated[int, Field(ge=0)] = 0
     inter_op_threads: Annotated[int, Field(ge=0)] = 0
     memory_growth: bool = True

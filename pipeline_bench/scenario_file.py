@@ -8,13 +8,16 @@ A file is read in three layers: the defaults, the file, the ``--set`` overrides.
 from __future__ import annotations
 
 import copy
+import json
+import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 from pipeline_bench import plugins
 from pipeline_bench.errors import ScenarioError, did_you_mean
@@ -25,6 +28,9 @@ CEILING = "ceiling"
 
 COMPONENTS: dict[str, plugins.Group] = {"source": "sources", "model": "models", "loop": "loops"}
 DEFAULT_KINDS = {"source": "synthetic", "model": "two_layer", "loop": "session"}
+
+_RIVALS = {"steps": "time_s", "time_s": "steps"}
+"""The two ways to say how long a trial is; one replaces the other."""
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -47,16 +53,22 @@ def locate(name_or_path: str) -> Path:
     if name_or_path in known:
         return known[name_or_path]
     path = Path(name_or_path)
-    if path.is_file():
-        return path
+    try:
+        if path.exists() and not path.is_dir():  # a pipe, as of <(...), will do
+            return path
+    except OSError as error:  # a name that is too long, a folder that may not be entered
+        raise ScenarioError(f"The scenario file {name_or_path} cannot be read: {error}.", "Give another path.") from None
     if path.suffix == ".toml" or "/" in name_or_path:
         reason = "is a folder, not a file" if path.is_dir() else "does not exist"
         raise ScenarioError(f"The scenario file {name_or_path} {reason}.", "Give the path to a TOML file.")
-    raise ScenarioError(f"There is no scenario {name_or_path!r}.", did_you_mean(name_or_path, known).capitalize())
+    raise ScenarioError(f"There is no scenario {name_or_path!r}.", _sentence(did_you_mean(name_or_path, known)))
 
 
 def load(
-    name_or_path: str = DEFAULT_SCENARIO, overrides: Sequence[str] = (), backends: Sequence[str] = ()
+    name_or_path: str = DEFAULT_SCENARIO,
+    overrides: Sequence[str] = (),
+    backends: Sequence[str] = (),
+    run: Mapping[str, Any] | None = None,
 ) -> Scenario:
     """Read, override, check and resolve a scenario.
 
@@ -65,6 +77,7 @@ def load(
         overrides: ``KEY=VALUE`` with a dotted key; the value is TOML, or else a bare string. A variant is addressed
             by its position or its name: ``variants.0.options.threads=4``.
         backends: keep the variants of these backends only; one that no variant has is added with its default options.
+        run: values of ``run`` that hold for every variant, whatever the file says.
 
     Raises:
         ScenarioError: with the file, the key, what was given and what is allowed.
@@ -74,6 +87,7 @@ def load(
     where = str(path) if path not in shipped().values() else f"scenario {path.stem!r}"
     for override in overrides:
         _apply_override(document, override)
+    _force_run(document, run or {})
     return resolve(document, where=where, default_name=path.stem, backends=backends)
 
 
@@ -89,6 +103,8 @@ def resolve(
     allowed = {"name", "question", "published", "variants", "runtime", "run", *COMPONENTS}
     check.keys(document, "", allowed)
     base = {key: check.table(document.get(key, {}), key) for key in (*COMPONENTS, "runtime", "run")}
+    for key, kind in DEFAULT_KINDS.items():  # said outright, so that a variant that names the same kind keeps the options
+        base[key] = {"kind": kind, **base[key]}
     # A file that says nothing about its variants, or its length, is two_layer under another name.
     default = _read(shipped()[DEFAULT_SCENARIO])
     if not {"steps", "time_s"} & set(base["run"]):
@@ -98,14 +114,14 @@ def resolve(
     if backends:
         variants = _only_backends(check, variants, backends, base)
     check.unique([variant.name for variant in variants])
-    published = document.get("published", default.get("published") if "variants" not in document else None)
+    published = document.get("published", default.get("published", {}) if "variants" not in document else {})
     scenario = check.model(
         Scenario,
         {
             "name": document.get("name", default_name),
             "question": document.get("question", ""),
             "variants": _with_ceilings(variants, base, check),
-            "published": published or None,
+            "published": check.table(published, "published") or None,
         },
         "",
     )
@@ -115,11 +131,29 @@ def resolve(
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise ScenarioError(f"{path} is not valid TOML: {error}.", "Mend the line named; see docs/scenarios.md.") from error
+        text = path.read_text(encoding="utf-8-sig")  # some editors open a file with a byte order mark
     except (OSError, UnicodeDecodeError) as error:
         raise ScenarioError(f"{path} cannot be read: {error}.", "A scenario is a UTF-8 text file.") from error
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # beside TOMLDecodeError: a number too long, a nesting too deep
+        raise ScenarioError(f"{path} is not valid TOML: {error}.", "Mend the line named; see docs/scenarios.md.") from error
+
+
+def _force_run(document: dict[str, Any], run: Mapping[str, Any]) -> None:
+    """Let the values hold for the scenario and every variant of it; a table that is none is left for the check."""
+    variants = document.get("variants")
+    own = [entry.get("run") for entry in variants if isinstance(entry, dict)] if isinstance(variants, list) else []
+    tables = [table for table in own if isinstance(table, dict)]
+    for table in tables:
+        for key in run:
+            table.pop(key, None)
+            table.pop(_RIVALS.get(key, key), None)
+    shared = document.setdefault("run", {})
+    if isinstance(shared, dict):
+        for key, value in run.items():
+            shared.pop(_RIVALS.get(key, key), None)
+            shared[key] = value
 
 
 def _apply_override(document: dict[str, Any], override: str) -> None:
@@ -136,7 +170,7 @@ def _split_key(key: str, override: str) -> list[str]:
     """Split a dotted key as TOML does, so that a quoted part may hold dots: ``variants."a.b".backend``."""
     try:
         table = tomllib.loads(f"{key} = 0")
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         raise ScenarioError(
             f"--set {override!r}: {key!r} is no dotted key.", 'Quote a part with spaces: --set \'variants."my queue".backend=...\''
         ) from None
@@ -151,7 +185,7 @@ def _split_key(key: str, override: str) -> list[str]:
 def _toml_value(text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text
 
 
@@ -170,6 +204,8 @@ def _set(document: dict[str, Any], path: list[str], value: Any, override: str) -
             raise ScenarioError(f"--set {override!r}: {'.'.join(path[:depth])} is a value, not a table.", "Shorten the key.")
         elif depth == len(path) - 1:
             node[part] = value
+            if path[-2:-1] == ["run"]:  # the last word on a trial's length holds
+                node.pop(_RIVALS.get(part), None)
         else:
             node = node.setdefault(part, {})
 
@@ -178,16 +214,20 @@ def _variant_index(variants: list[Any], part: str, override: str) -> int:
     labels = [_variant_name(entry) for entry in variants]
     if part in labels:
         return labels.index(part)
-    if part.isdigit() and int(part) < len(variants):
+    if part.isdecimal() and int(part) < len(variants):
         return int(part)
     raise ScenarioError(
         f"--set {override!r}: there is no variant {part!r}.",
-        f"{did_you_mean(part, labels)}, or a position from 0 to {len(variants) - 1}".capitalize(),
+        _sentence(f"{did_you_mean(part, labels)}, or a position from 0 to {len(variants) - 1}"),
     )
 
 
 def _variant_name(entry: Any) -> str:
     return str(entry.get("name", entry.get("backend", ""))) if isinstance(entry, dict) else ""
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 class _Checker:
@@ -198,7 +238,7 @@ class _Checker:
 
     def fail(self, key: str, problem: str, hint: str) -> ScenarioError:
         place = f"{self.where}, key {key}" if key else self.where
-        return ScenarioError(f"{place}: {problem}.", hint[:1].upper() + hint[1:])
+        return ScenarioError(f"{place}: {problem}.", _sentence(hint))
 
     def keys(self, table: Mapping[str, Any], prefix: str, allowed: set[str]) -> None:
         for key in table:
@@ -207,12 +247,12 @@ class _Checker:
 
     def table(self, value: Any, key: str) -> dict[str, Any]:
         if not isinstance(value, dict):
-            raise self.fail(key, f"{value!r} is no table", f"write [{key}] and its keys below")
+            raise self.fail(key, f"{_shown(value)} is no table", f"write {key.rpartition('.')[2]} = {{ key = value }}, or a table of that name")
         return value
 
     def tables(self, value: Any, key: str) -> list[dict[str, Any]]:
         if not isinstance(value, list) or not value:
-            raise self.fail(key, f"{value!r} is no list of tables", f"write [[{key}]] once for each variant")
+            raise self.fail(key, f"{_shown(value)} is no list of tables", f"write [[{key}]] once for each variant")
         return [self.table(entry, f"{key}.{i}") for i, entry in enumerate(value)]
 
     def unique(self, variant_names: list[str]) -> None:
@@ -265,23 +305,31 @@ class _Checker:
         self, model: type[_Model], data: Mapping[str, Any], key: str, blame: Callable[[str], str] | None = None
     ) -> _Model:
         try:
-            return model.model_validate(data)
+            # Through JSON because its strict mode is TOML's: true is no 1, "3" no 3, and a list may become a tuple.
+            return model.model_validate_json(json.dumps(data, default=_plain), strict=True)
         except ValidationError as error:
             raise self._explained(model, error, key, blame) from None
 
     def _explained(
         self, model: type[BaseModel], error: ValidationError, key: str, blame: Callable[[str], str] | None
     ) -> ScenarioError:
-        first = error.errors()[0]
-        parts = [str(part) for part in first["loc"] if not str(part).startswith(("function-", "constrained-"))]
-        place = blame(".".join(parts)) if blame and parts else _join(key, ".".join(parts))
+        problems = error.errors()
+        path, field = _follow(model, problems[0]["loc"])
+        # A value that fits no branch of a union is one problem a branch: tell them as one.
+        same = [problem for problem in problems if _follow(model, problem["loc"])[0] == path]
+        place = blame(".".join(path)) if blame and path else _join(key, ".".join(path))
+        first = problems[0]
         if first["type"] == "extra_forbidden":
-            return self.fail(place, "unknown key", did_you_mean(parts[-1], model.model_fields))
-        message = first["msg"].removeprefix("Value error, ")
-        given = "" if first["type"] == "missing" else f" (given: {first['input']!r})"
-        if first["type"] == "value_error":
-            given = ""
-        return self.fail(place, message[:1].lower() + message[1:] + given, "see docs/scenarios.md for what is allowed")
+            return self.fail(place, "unknown key", did_you_mean(path[-1], _fields(model, first["loc"][:-1])))
+        said = [problem["msg"].removeprefix("Value error, ").removeprefix("Input ") for problem in same]
+        message = ", or ".join(dict.fromkeys(text[:1].lower() + text[1:] for text in said))
+        given = "" if first["type"] in ("missing", "value_error") else f" (given: {_shown(first['input'])})"
+        choices = re.findall(r"'([^']*)'", " ".join(str(problem.get("ctx", {}).get("expected", "")) for problem in same))
+        if choices and len(same) == 1:
+            return self.fail(place, message + given, did_you_mean(str(first["input"]), choices))
+        meaning = field.description if field else None
+        hint = f"what it is: {meaning}" if meaning else "see docs/scenarios.md for what is allowed"
+        return self.fail(place, message + given, hint)
 
     def published(self, scenario: Scenario, kept_all: bool) -> None:
         if scenario.published is None or not kept_all:
@@ -294,11 +342,55 @@ class _Checker:
                 )
 
 
+def _follow(model: type[BaseModel], loc: tuple[int | str, ...]) -> tuple[list[str], FieldInfo | None]:
+    """The keys of an error's place, without what pydantic adds for the branch of a union, and the field it is about."""
+    path: list[str] = []
+    field: FieldInfo | None = None
+    inner: type[BaseModel] | None = model
+    for i, part in enumerate(loc):
+        known = inner is not None and part in inner.model_fields
+        unknown_key = inner is not None and i == len(loc) - 1
+        if not (isinstance(part, int) or known or unknown_key):
+            break
+        path.append(str(part))
+        if inner is not None and isinstance(part, str):
+            field = inner.model_fields.get(part)
+            inner = _inner_model(field.annotation) if field else None
+    return path, field
+
+
+def _fields(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
+    """The keys that the table at that place may have."""
+    inner: type[BaseModel] = model
+    for part in loc:
+        field = inner.model_fields.get(part) if isinstance(part, str) else None
+        inner = (_inner_model(field.annotation) if field else None) or inner
+    return list(inner.model_fields)
+
+
+def _inner_model(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for choice in get_args(annotation) if (found := _inner_model(choice))), None)
+
+
+def _plain(value: Any) -> Any:
+    return value.model_dump(mode="json") if isinstance(value, BaseModel) else str(value)
+
+
+def _shown(value: Any, limit: int = 60) -> str:
+    text = str(value).lower() if isinstance(value, bool) else repr(value)
+    return text if len(text) <= limit else f"{text[:limit]}…"
+
+
 def _only_backends(
     check: _Checker, variants: list[Variant], wanted: Sequence[str], base: dict[str, dict[str, Any]]
 ) -> list[Variant]:
+    known = plugins.names("backends")
     kept = []
-    for backend in wanted:
+    for backend in dict.fromkeys(wanted):
+        if backend not in known:
+            raise ScenarioError(f"--backends: there is no backend {backend!r}.", _sentence(did_you_mean(backend, known)))
         matching = [variant for variant in variants if variant.backend == backend]
         kept += matching or [check.variant({"backend": backend}, "--backends", base)]
     order = {variant.name: i for i, variant in enumerate(variants)}
@@ -341,8 +433,11 @@ def _ceiling_key(variant: Variant) -> str:
 def _without_timing(source: Component) -> dict[str, Any]:
     """A source's options with those that only say how long a batch takes at their defaults."""
     plugin: Any = plugins.find("sources", source.kind)
-    defaults = plugin.Options().model_dump(mode="json")
-    return {key: defaults[key] if key in plugin.timing_options else value for key, value in source.options.items()}
+    fields = plugin.Options.model_fields
+    return {
+        key: fields[key].get_default(call_default_factory=True) if key in plugin.timing_options else value
+        for key, value in source.options.items()
+    }
 
 
 def _free_name(name: str, taken: set[str]) -> str:
@@ -357,7 +452,7 @@ def _over(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     if own.get("kind", base.get("kind")) != base.get("kind"):
         return dict(own)
     merged = copy.deepcopy(dict(base))
-    for key, rival in (("steps", "time_s"), ("time_s", "steps")):
+    for key, rival in _RIVALS.items():
         if key in own and rival not in own:
             merged.pop(rival, None)
     return merged | dict(own)

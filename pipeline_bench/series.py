@@ -11,6 +11,9 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
 
+_LARGEST = np.iinfo(np.int64).max
+
+
 class Series(BaseModel):
     """Numbers packed as base64 of zlib of the little-endian array of `dtype`.
 
@@ -26,8 +29,14 @@ class Series(BaseModel):
 
     @classmethod
     def pack(cls, values: npt.ArrayLike) -> Series:
-        """Pack a one-dimensional array; integers as int64, everything else as float64, both without loss."""
+        """Pack a one-dimensional array; integers as int64, everything else as float64, both without loss.
+
+        Raises:
+            ValueError: the values are no numbers, or do not fit.
+        """
         array = np.asarray(values)
+        if array.dtype.kind not in "biuf" or (array.dtype.kind == "u" and array.size and array.max() > _LARGEST):
+            raise ValueError("a column holds floats, or integers of up to 64 bits with a sign")
         dtype: Literal["<i8", "<f8"] = "<i8" if array.dtype.kind in "iu" else "<f8"
         raw = np.ascontiguousarray(array, dtype=dtype).tobytes()
         return cls(dtype=dtype, count=int(array.size), data=base64.b64encode(zlib.compress(raw, 6)).decode("ascii"))

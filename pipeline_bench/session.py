@@ -259,8 +259,9 @@ def load(path: Path) -> Session:
     Raises:
         SessionError: there is no such file, it is damaged, or a newer version of this program wrote it.
     """
-    file = path / SESSION_FILE if path.is_dir() else path
+    file = path
     try:
+        file = path / SESSION_FILE if path.is_dir() else path
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise SessionError(f"{file} cannot be read: {error}.", "Give a session.json or the folder that holds it.") from error

@@ -1,8 +1,9 @@
-"""The only place that turns numbers into text: times, bytes, rates, shares and ratios."""
+"""The only place that turns numbers into text: times, bytes, rates, shares and ratios; and foreign text into a line."""
 
 from __future__ import annotations
 
 import math
+import unicodedata
 
 NOT_MEASURED = "–"
 
@@ -12,9 +13,9 @@ def milliseconds(value_ms: float | None) -> str:
     if value_ms is None or not math.isfinite(value_ms):
         return NOT_MEASURED
     magnitude = abs(value_ms)
-    if magnitude >= 1000:
+    if magnitude >= 999.5:  # what would round to 1000 ms is 1.00 s
         return f"{_digits(value_ms / 1000)} s"
-    if magnitude >= 1 or magnitude == 0:
+    if magnitude >= 0.9995 or magnitude == 0:
         return f"{_digits(value_ms)} ms"
     return f"{_digits(value_ms * 1000)} µs"
 
@@ -22,6 +23,11 @@ def milliseconds(value_ms: float | None) -> str:
 def plain_milliseconds(value_ms: float | None) -> str:
     """A time for a column whose head says ms already: ``12.3``."""
     return NOT_MEASURED if value_ms is None or not math.isfinite(value_ms) else _digits(value_ms)
+
+
+def seconds(value_s: float | None) -> str:
+    """Three significant digits of a time in seconds: ``18.0 s``, ``840 ms``."""
+    return milliseconds(None if value_s is None else value_s * 1000)
 
 
 def clock(seconds: float) -> str:
@@ -47,6 +53,40 @@ def percent(value_percent: float | None) -> str:
     return f"{text} %"
 
 
+def fraction(value: float | None) -> str:
+    """A figure between 0 and 1 that is read as such, like AU or a loss: ``0.62``, ``0.031``; three decimals below 0.1."""
+    if value is None or not math.isfinite(value):
+        return NOT_MEASURED
+    return f"{value:.2f}" if abs(value) >= 0.1 or value == 0 else f"{value:.3f}"
+
+
+def loss(value: float | None) -> str:
+    """A loss with four significant digits: ``0.6931``, ``12.35``."""
+    return NOT_MEASURED if value is None or not math.isfinite(value) else f"{value:.4g}"
+
+
+def margin(value: float | None, interval: tuple[float, float] | None) -> str:
+    """The wider side of an interval around a figure, in the figure's own digits: ``±0.4``; empty where either is None."""
+    if value is None or interval is None:
+        return ""
+    reach = max(value - interval[0], interval[1] - value, 0.0)
+    if not math.isfinite(reach):
+        return ""
+    whole = abs(value) >= 100
+    text = f"{reach:.0f}" if whole else f"{reach:.1f}" if abs(value) >= 10 else f"{reach:.2f}"
+    smallest = "1" if whole else "0.1" if abs(value) >= 10 else "0.01"
+    return f"±{text}" if float(text) or not reach else f"±<{smallest}"
+
+
+def share_margin(value: float | None, interval: tuple[float, float] | None) -> str:
+    """The wider side of a share's interval in percentage points: ``±2``."""
+    if value is None or interval is None:
+        return ""
+    reach = max(value - interval[0], interval[1] - value, 0.0) * 100
+    text = f"{reach:.0f}" if reach >= 1 or reach == 0 else f"{reach:.1f}"
+    return f"±{text}" if float(text) or not reach else "±<0.1"
+
+
 def ratio(value: float | None) -> str:
     """A ratio: ``1.57×``."""
     return NOT_MEASURED if value is None or not math.isfinite(value) else f"{value:.2f}×"
@@ -57,7 +97,7 @@ def rate(per_second: float | None) -> str:
     if per_second is None or not math.isfinite(per_second):
         return NOT_MEASURED
     for limit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if per_second >= limit:
+        if per_second >= 0.9995 * limit:
             return f"{_digits(per_second / limit)}{letter}"
     return _digits(per_second)
 
@@ -79,8 +119,22 @@ def count(number: int, singular: str, plural: str = "") -> str:
     return f"{number} {singular if number == 1 else plural or singular + 's'}"
 
 
+def one_line(text: str, limit: int | None = None) -> str:
+    """Text of foreign origin as one harmless line: no control or direction characters, runs of space as one space.
+
+    Args:
+        text: what a scenario, a driver or a failing process wrote.
+        limit: the most characters to keep; a longer text ends in an ellipsis.
+    """
+    # Cc, Cf: control and format characters, which steer a terminal or reverse what follows; Cs: lone surrogates.
+    shown = "".join(" " if char.isspace() else char for char in text)
+    shown = "".join("\N{REPLACEMENT CHARACTER}" if unicodedata.category(char) in {"Cc", "Cf", "Cs"} else char for char in shown)
+    shown = " ".join(shown.split())
+    return shown if limit is None or len(shown) <= limit else shown[: limit - 1].rstrip() + "…"
+
+
 def _digits(value: float) -> str:
     magnitude = abs(value)
-    if magnitude >= 100 or value == 0:
+    if magnitude >= 99.95 or value == 0:  # what would round to 100.0 is 100
         return f"{value:.0f}"
-    return f"{value:.1f}" if magnitude >= 10 else f"{value:.2f}"
+    return f"{value:.1f}" if magnitude >= 9.995 else f"{value:.2f}"

@@ -1,0 +1,66 @@
+"""Backends carry batches from a source to the model.
+
+One file, one class, one name; open to other packages through the entry points ``pipeline_bench.backends``.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pipeline_bench.plugins import Plugin
+from pipeline_bench.sources import Batch, Source
+
+
+@dataclass(frozen=True)
+class Queue:
+    """A queue of the input, so that a stall can say how full it is."""
+
+    name: str
+    size: Any
+    """An int32 scalar tensor."""
+    capacity: int
+
+
+class Input:
+    """A backend's way of feeding one model, built into the graph."""
+
+    wait: Literal["probe", "fetch", "none"] = "none"
+    """How the input wait is had: ``probe``: `wait_s` is fetched with the step; ``fetch``: it is the time `fetch` takes;
+    ``none``: there is no input to wait for."""
+
+    def __init__(self, batch: Batch, wait_s: Any = None) -> None:
+        self.batch = batch
+        self.wait_s = wait_s
+        """Seconds the step was blocked for its batch, a float64 scalar tensor, where `wait` is ``probe``."""
+        if wait_s is not None:
+            self.wait = "probe"
+
+    def start(self, session: Any) -> None:
+        """Begin to produce; called once, after the variables were initialised."""
+
+    def fetch(self, session: Any) -> dict[Any, Any] | None:
+        """The step's feed_dict, where `wait` is ``fetch``."""
+        return None
+
+    def queues(self) -> Sequence[Queue]:
+        """The queues between source and model."""
+        return ()
+
+    def stop(self, session: Any) -> None:
+        """End what `start` began; raises what a producer raised."""
+
+
+class Backend(Plugin):
+    """Connects a source to a model."""
+
+    @abstractmethod
+    def connect(self, source: Source, device: str | None) -> Input:
+        """Build the input into the default graph.
+
+        Args:
+            source: what makes the batches.
+            device: the accelerator that the model is on, as TensorFlow names it (``/gpu:0``), None on a CPU.
+        """

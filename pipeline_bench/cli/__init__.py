@@ -1,0 +1,109 @@
+"""The command line: one module per command, and the only place that prints errors and exits.
+
+Nothing heavier than typer is imported before a command runs, so that ``--help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from pipeline_bench import __version__
+from pipeline_bench.cli.backends import backends
+from pipeline_bench.cli.compare import compare
+from pipeline_bench.cli.doctor import doctor
+from pipeline_bench.cli.scenarios import scenarios
+from pipeline_bench.errors import PipelineBenchError
+
+INTERRUPTED = 130
+BUG = 70
+
+app = typer.Typer(
+    name="pipeline-bench",
+    help="Which input pipeline starves the accelerator, by how much, and why.",
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (compare, scenarios, backends, doctor):
+    app.command()(command)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"pipeline-bench {__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Which input pipeline starves the accelerator, by how much, and why."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit with its code."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal without UTF-8 shows a ? for a ×, not a traceback
+    code = run(sys.argv[1:] if arguments is None else arguments)
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _silence_stdout()
+    sys.exit(code)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command line and return its exit code; whatever went wrong has been said on stderr."""
+    try:
+        # Not standalone: typer would turn Ctrl-C into exit 1 in some of its versions, and hide our own codes.
+        code = app(args=list(arguments), prog_name="pipeline-bench", standalone_mode=False)
+    except PipelineBenchError as error:
+        _say(f"Error: {error.message}", error.hint)
+        return error.exit_code
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader, `head` perhaps, has seen enough
+        _silence_stdout()
+        return 1
+    except Exception as error:
+        return _usage_error(error) or _bug()
+    return code if isinstance(code, int) else 0
+
+
+def _usage_error(error: Exception) -> int | None:
+    """Show an error of the command line's grammar. Its class is typer's own or click's, whichever typer uses."""
+    if not (hasattr(error, "show") and isinstance(code := getattr(error, "exit_code", None), int)):
+        return None
+    error.show()
+    return code
+
+
+def _bug() -> int:
+    traceback.print_exc()
+    _say(
+        f"This is a bug of pipeline-bench {__version__}, not of what you asked for.",
+        "Please report it with the lines above, the command, and the output of `pipeline-bench doctor --json`.",
+    )
+    return BUG
+
+
+def _say(message: str, hint: str) -> None:
+    typer.echo("\n".join(line for line in (message, hint) if line), err=True)
+
+
+def _silence_stdout() -> None:
+    """Give the interpreter somewhere to flush to when it ends; the pipe is gone."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

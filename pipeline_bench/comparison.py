@@ -1,0 +1,98 @@
+"""One comparison from a resolved scenario to a saved session: the folder, the machine, the launcher, the run."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from pipeline_bench import environment, process
+from pipeline_bench.errors import UsageError
+from pipeline_bench.observer import Observer
+from pipeline_bench.runner import TRIALS_FOLDER, Runner
+from pipeline_bench.samplers.nvml import NvmlSampler
+from pipeline_bench.scenario import Scenario
+from pipeline_bench.session import Session, save
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A session, where it lies, and whether the user interrupted it."""
+
+    session: Session
+    folder: Path
+    interrupted: bool
+
+    @property
+    def all_ok(self) -> bool:
+        """Whether every trial that was started went through."""
+        return all(trial.status == "ok" for trial in self.session.trials)
+
+
+def make_folder(out: Path, scenario: Scenario, now: Callable[[], datetime] = datetime.now) -> Path:
+    """Make the session's own folder, ``<out>/<time>-<scenario>``.
+
+    Raises:
+        UsageError: it cannot be made there.
+    """
+    slug = re.sub(r"[^A-Za-z0-9_-]+", "-", scenario.name).strip("-")[:60] or "scenario"
+    stem = f"{now():%Y%m%d-%H%M%S}-{slug}"
+    for number in range(100):
+        folder = out / (stem if number == 0 else f"{stem}-{number + 1}")
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            if folder.is_dir():
+                continue
+            raise UsageError(f"--out {out}: a file is in the way.", "Choose a folder, or a path that does not exist.") from None
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise UsageError(f"--out {out}: the session's folder cannot be made: {reason}.", "Choose another --out.") from None
+        return folder
+    raise UsageError(f"--out {out} holds a hundred sessions of this second.", "Choose another --out.")
+
+
+def compare(
+    scenario: Scenario,
+    folder: Path,
+    observer: Observer,
+    command: str = "",
+    launcher: process.LauncherName = "forkserver",
+) -> Outcome:
+    """Run a scenario into a folder that exists, telling `observer` how it goes.
+
+    Args:
+        scenario: as resolved.
+        folder: where the session and what its trials write to stderr are kept.
+        observer: hears of every trial; called in this thread.
+        command: the command line, for the record.
+        launcher: ``fresh`` starts an interpreter for each trial where the fork server is not wanted.
+
+    Raises:
+        SessionError: the folder cannot be written.
+    """
+    (folder / TRIALS_FOLDER).mkdir(exist_ok=True)
+    with closing(NvmlSampler.open()) as gpu:
+        session = Session(
+            started_at=datetime.now().astimezone().isoformat(timespec="seconds"),
+            command=command or " ".join(sys.argv),
+            scenario=scenario,
+            environment=environment.describe(_accelerator(gpu)),
+        )
+        save(session, folder)
+        chosen, reason = process.best_launcher(folder / TRIALS_FOLDER / "import.stderr", launcher)
+        with closing(chosen):
+            if reason:
+                observer.note(reason)
+                session = session.model_copy(update={"notes": (*session.notes, reason)})
+            session, interrupted = Runner(folder, chosen, gpu, observer).run(session)
+    return Outcome(session, folder, interrupted)
+
+
+def _accelerator(gpu: NvmlSampler) -> environment.Accelerator:
+    device = gpu.devices[0] if gpu.devices else None
+    return environment.Accelerator(name=device.name if device else None, driver=gpu.driver, reason=gpu.reason)

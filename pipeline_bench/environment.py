@@ -1,0 +1,124 @@
+"""Describes the machine and the versions that figures are measured with, without importing TensorFlow."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+import psutil
+
+from pipeline_bench import __version__
+from pipeline_bench.session import Environment
+
+# The names under which TensorFlow is distributed; all of them install the module `tensorflow`.
+TENSORFLOW_DISTRIBUTIONS = ("tensorflow", "tensorflow-cpu", "tensorflow-rocm", "tf-nightly", "tf-nightly-cpu")
+
+_ROOT = Path("/")
+
+
+@dataclass(frozen=True)
+class Accelerator:
+    """What the driver says of the GPU, as plain values: this module reads no driver itself."""
+
+    name: str | None = None
+    """The GPU's name; None where there is none."""
+    driver: str | None = None
+    reason: str | None = None
+    """Why there is no GPU, or none that can be read, in one line."""
+
+
+def describe(accelerator: Accelerator) -> Environment:
+    """The machine as a session records it. Where there is no GPU, the CPU is the accelerator."""
+    cpu = cpu_model()
+    return Environment(
+        accelerator_kind="gpu" if accelerator.name else "cpu",
+        accelerator_name=accelerator.name or cpu,
+        accelerator_reason=accelerator.reason,
+        driver=accelerator.driver,
+        tensorflow=tensorflow_version(),
+        python=platform.python_version(),
+        platform=platform.platform(),
+        cpu=cpu,
+        cores=usable_cores(),
+        memory_bytes=usable_memory_bytes(),
+        package=__version__,
+    )
+
+
+def tensorflow_version() -> str | None:
+    """The version of the installed TensorFlow, None where there is none."""
+    return next((found for name in TENSORFLOW_DISTRIBUTIONS if (found := distribution_version(name))), None)
+
+
+def distribution_version(name: str) -> str | None:
+    """The version of an installed distribution, None where it is not installed."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def cpu_model(root: Path = _ROOT) -> str:
+    """The CPU's name as its maker gives it, or the architecture where the kernel does not say (most ARM machines)."""
+    for line in _read(root / "proc/cpuinfo").splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == "model name" and value.strip():
+            return " ".join(value.split())
+    return platform.processor() or platform.machine() or "unknown"
+
+
+def usable_cores(root: Path = _ROOT) -> int:
+    """The cores that this process may use: its affinity, and the CPU quota of its control group, rounded up."""
+    # macOS has no affinity to ask for.
+    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quotas = [math.ceil(quota) for quota in _cpu_quotas(root) if quota > 0]
+    return max(1, min([affinity, *quotas]))
+
+
+def usable_memory_bytes(root: Path = _ROOT) -> int:
+    """The machine's memory, or the limit of this process's control group where that is less."""
+    limits = [int(text) for folder in _groups(root, "memory") for text in _limit(folder) if text.isdigit()]
+    return min([psutil.virtual_memory().total, *(limit for limit in limits if limit > 0)])
+
+
+def _limit(folder: Path) -> Iterator[str]:
+    for name in ("memory.max", "memory.limit_in_bytes"):
+        yield _read(folder / name).strip()
+
+
+def _cpu_quotas(root: Path) -> Iterator[float]:
+    """Every CPU quota that holds for this process, in cores."""
+    for folder in _groups(root, "cpu"):
+        fields = _read(folder / "cpu.max").split()  # version 2: "<quota> <period>", or "max <period>"
+        fields = fields or [_read(folder / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")]
+        match fields:
+            case [quota, period] if quota.isdigit() and period.isdigit() and int(period):
+                yield int(quota) / int(period)
+
+
+def _groups(root: Path, controller: str) -> Iterator[Path]:
+    """The folders of this process's control groups, with those above them: a limit holds for everything below."""
+    for line in _read(root / "proc/self/cgroup").splitlines():
+        match line.split(":", 2):
+            case [_, "", path]:
+                top = root / "sys/fs/cgroup"
+            case [_, controllers, path] if controller in controllers.split(","):
+                top = root / "sys/fs/cgroup" / controllers
+            case _:
+                continue
+        # Inside a container the path may be the host's, and is then not there; the top folder is ours all the same.
+        folder = top / path.strip("/")
+        yield folder
+        yield from (parent for parent in folder.parents if parent == top or top in parent.parents)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

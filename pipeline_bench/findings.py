@@ -1,0 +1,163 @@
+"""What a variant's figures mean: one verdict and one plain sentence. Every threshold of the program is here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pipeline_bench import units
+from pipeline_bench.session import Estimate, Result, Verdict, VerdictKind
+
+# A step that waits a tenth of its time for input is worth mending; MLPerf Storage and DLIO pass a system at an
+# accelerator utilization of 0.90, the same line seen from the other side.
+BOUND_SHARE = 0.10
+SEVERE_SHARE = 0.20
+COMPUTE_BOUND_AU = 0.90
+
+# Below this a percentile and a mean over a trial's steps say little.
+NEEDED_STEPS = 30
+
+# A backend may beat its ceiling by this much before the ceiling itself is in doubt.
+CEILING_TOLERANCE = 0.02
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How far a variant's trials lie apart, each seen against the ceiling trial beside it.
+
+    `disjoint` is true where the 5th to 95th percentiles of two trials do not even overlap.
+    """
+
+    disjoint: bool
+    lowest: float
+    highest: float
+
+
+def judge(result: Result, is_ceiling: bool, spread: Spread | None, fewest_steps: int) -> Verdict:
+    """The verdict on one variant's figures, or the reason why there is none.
+
+    Args:
+        result: the variant's figures.
+        is_ceiling: whether the variant is a ceiling, the reference itself.
+        spread: see `Spread`; None where there is nothing to compare.
+        fewest_steps: measured steps of the shortest trial.
+    """
+    refusal = _refusal(result, is_ceiling, spread, fewest_steps)
+    if refusal is not None:
+        return refusal
+    if is_ceiling:
+        return Verdict(kind="ceiling", text=f"steps in {_ms(result)} with no input at all: the reference.")
+    wait, host, au = result.input_wait_share, result.host_slowdown_share, result.accelerator_utilization
+    wait_bound, host_bound = _above(wait, BOUND_SHARE), _above(host, BOUND_SHARE)
+    if wait_bound and (not host_bound or _value(wait) >= _value(host)):
+        return _input_bound(result)
+    if host_bound:
+        return _host_bound(result)
+    if _above(au, COMPUTE_BOUND_AU):
+        return _compute_bound(result)
+    return _undecided(result)
+
+
+def _refusal(result: Result, is_ceiling: bool, spread: Spread | None, fewest_steps: int) -> Verdict | None:
+    if result.trials == 0:
+        return Verdict(kind="not-measured", text=f"was not measured: {result.reason or 'no trial has ended yet'}.")
+    if fewest_steps < NEEDED_STEPS:
+        return _inconclusive(
+            f"only {units.count(fewest_steps, 'step')} of a trial after warm-up, {NEEDED_STEPS} are needed; run more steps"
+        )
+    if is_ceiling:
+        return None
+    au = result.accelerator_utilization
+    if au.value is None or result.input_wait_share.value is None:
+        return _inconclusive(au.reason or result.input_wait_share.reason or "there is no ceiling to compare with")
+    if spread is not None and spread.disjoint:
+        return _inconclusive(
+            f"its trials disagree beyond their own spread: {units.ratio(spread.lowest)} to {units.ratio(spread.highest)} "
+            "the ceiling's step; something else used the machine"
+        )
+    low = au.ci95[0] if au.ci95 else au.value
+    if low > 1 + CEILING_TOLERANCE:
+        return _inconclusive(
+            f"it beats its ceiling ({units.ratio(au.value)} its speed), which cannot be: the ceiling was disturbed, "
+            "or this variant does less work"
+        )
+    return None
+
+
+def _input_bound(result: Result) -> Verdict:
+    wait = result.input_wait_share
+    severe = (wait.ci95[0] if wait.ci95 else _value(wait)) >= SEVERE_SHARE
+    text = (
+        f"{'severely ' if severe else ''}input-bound: waits {units.milliseconds(result.input_wait_ms.value)} "
+        f"of its {_ms(result)} step for the batch ({units.share(wait.value)}); without the wait it would step "
+        f"{units.ratio(1 / max(1 - _value(wait), 1e-9))} as fast."
+    )
+    return Verdict(kind="input-bound", severe=severe, text=text)
+
+
+def _host_bound(result: Result) -> Verdict:
+    host = result.host_slowdown_share
+    severe = (host.ci95[0] if host.ci95 else _value(host)) >= SEVERE_SHARE
+    also = _also_waits(result)
+    text = (
+        f"{'severely ' if severe else ''}host-bound: the batch is there, but the host takes "
+        f"{units.milliseconds(result.host_slowdown_ms.value)} of the {_ms(result)} step "
+        f"({units.share(host.value)}) beside the model: copies, Python, cores that the input threads use{also}."
+    )
+    return Verdict(kind="host-bound", severe=severe, text=text)
+
+
+def _compute_bound(result: Result) -> Verdict:
+    au = result.accelerator_utilization
+    text = (
+        f"compute-bound: runs at {units.share(au.value)} of the ceiling; a faster input would gain at most "
+        f"{units.share(max(0.0, 1 / _value(au) - 1))}."
+    )
+    return Verdict(kind="compute-bound", text=text)
+
+
+def _undecided(result: Result) -> Verdict:
+    wait, host, au = result.input_wait_share, result.host_slowdown_share, result.accelerator_utilization
+    checks = (
+        ("input wait", wait, BOUND_SHARE),
+        ("host slowdown", host, BOUND_SHARE),
+        ("accelerator utilization", au, COMPUTE_BOUND_AU),
+    )
+    for name, estimate, threshold in checks:
+        if estimate.ci95 and estimate.ci95[0] < threshold <= estimate.ci95[1]:
+            low, high = estimate.ci95
+            return _inconclusive(
+                f"{name} is {units.share(estimate.value)}, between {units.share(low)} and {units.share(high)}, "
+                f"and the line is at {units.share(threshold)}; more --repeats or --steps will tell"
+            )
+    text = (
+        f"mixed: runs at {units.share(au.value)} of the ceiling; input wait ({units.share(wait.value)}) and host "
+        f"slowdown ({units.share(host.value)}) are each too small to be the cause alone."
+    )
+    return Verdict(kind="mixed", text=text)
+
+
+def _also_waits(result: Result) -> str:
+    wait = result.input_wait_share
+    return f"; it also waits {units.share(wait.value)} for input" if _above(wait, BOUND_SHARE) else ""
+
+
+def _inconclusive(reason: str) -> Verdict:
+    kind: VerdictKind = "inconclusive"
+    return Verdict(kind=kind, text=f"inconclusive: {reason}.")
+
+
+def _above(estimate: Estimate, threshold: float) -> bool:
+    """Whether the whole interval is at or above the threshold; without an interval, the value."""
+    low = estimate.ci95[0] if estimate.ci95 else _value(estimate)
+    return low >= threshold
+
+
+def _value(estimate: Estimate) -> float:
+    return estimate.value if estimate.value is not None else 0.0
+
+
+def _ms(result: Result) -> str:
+    """The mean step time, which the shares are of, rather than the median that the table shows."""
+    share, wait = result.accelerator_utilization.value, result.ceiling_ms.value
+    mean = wait / share if share and wait else result.step_ms.median
+    return units.milliseconds(mean)

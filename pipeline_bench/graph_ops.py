@@ -1,0 +1,66 @@
+"""Graph pieces that sources and backends share: a wait that costs nothing, and a probe of how long an input took."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+# Above this the overshoot of a sleep is below 1 % of it, and measuring it would only delay the trial.
+_CALIBRATE_UP_TO_US = 50_000
+_CALIBRATION_RUNS = 7
+
+
+def delay(latency_us: int) -> Any:
+    """An op that takes `latency_us` microseconds at each run and holds neither a core nor the GIL meanwhile.
+
+    Runs of it overlap freely, in a queue's threads as in the calls of a parallel map. A `SleepDataset` of one element
+    is iterated afresh at each run; the `TakeDataset` behind it keeps the end of the sequence from sleeping once more.
+    """
+    import tensorflow as tf
+
+    signature: dict[str, Any] = {"output_types": [tf.int32], "output_shapes": [[]]}
+    one = tf.data.Dataset.from_tensors(0)._variant_tensor
+    sleeping = tf.raw_ops.SleepDataset(
+        input_dataset=one, sleep_microseconds=tf.constant(latency_us, tf.int64), **signature
+    )
+    once = tf.raw_ops.TakeDataset(input_dataset=sleeping, count=tf.constant(1, tf.int64), **signature)
+    return tf.raw_ops.DatasetToSingleElement(dataset=once, **signature)[0]
+
+
+def delay_overshoot_us(latency_us: int) -> int:
+    """How many microseconds too long `delay(latency_us)` takes on this machine: the median of a few runs.
+
+    Waking an idle core costs a few hundred microseconds on a virtual machine, 5 % of a 10 ms wait.
+    """
+    if not 0 < latency_us <= _CALIBRATE_UP_TO_US:
+        return 0
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    with tf.Graph().as_default(), tf.device("/cpu:0"):
+        _, elapsed_s = timed(lambda: [delay(latency_us)])
+        with v1.Session(config=v1.ConfigProto(device_count={"GPU": 0})) as session:
+            session.run(elapsed_s)
+            runs = sorted(session.run(elapsed_s) for _ in range(_CALIBRATION_RUNS))
+    overshoot = round(float(runs[_CALIBRATION_RUNS // 2]) * 1e6) - latency_us
+    return min(max(overshoot, 0), latency_us - 1)
+
+
+def timed(fetch: Callable[[], Sequence[Any]]) -> tuple[list[Any], Any]:
+    """Build what `fetch` builds, between two time stamps of the graph.
+
+    Returns:
+        The tensors, which become available only after the second stamp, so that no consumer of them runs before it;
+        and the seconds between the stamps, a float64 scalar with a resolution of about 1 µs.
+    """
+    import tensorflow as tf
+
+    with tf.device("/cpu:0"):
+        before = tf.timestamp()
+    with tf.control_dependencies([before]):
+        tensors = list(fetch())
+    with tf.control_dependencies(tensors), tf.device("/cpu:0"):
+        after = tf.timestamp()
+        elapsed_s = after - before
+    with tf.control_dependencies([after]):
+        return [tf.identity(tensor) for tensor in tensors], elapsed_s

@@ -1,0 +1,71 @@
+"""two_layer: the dense network of the 2017 tutorial, with its initialisers, loss, optimiser and accuracy."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from pipeline_bench import plugins
+from pipeline_bench.models import Model, TrainingGraph
+from pipeline_bench.sources import Batch
+
+_WEIGHT_STDDEV = 0.1
+_BIAS = 0.1
+
+
+class TwoLayerOptions(plugins.Options):
+    """Widths and learning rate."""
+
+    hidden_widths: Annotated[
+        tuple[Annotated[int, Field(ge=1)], ...],
+        Field(min_length=1, description="units of each hidden layer; one layer of 1024 in the tutorial"),
+    ] = (1024,)
+    learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False, description="Adam's learning rate")] = 1e-2
+
+
+class TwoLayer(Model):
+    """Dense + ReLU for each hidden width, then dense to one logit; mean sigmoid cross-entropy; Adam."""
+
+    name = "two_layer"
+    summary = "dense + ReLU, dense to one logit, sigmoid cross-entropy, Adam: the tutorial's network"
+    Options = TwoLayerOptions
+
+    def build(self, batch: Batch, evaluation: Batch) -> TrainingGraph:
+        """Features [batch, features] and labels [batch, 1] in; see `TrainingGraph` for what comes out."""
+        import tensorflow as tf
+
+        layers = self._variables(int(batch.features.shape[-1]))
+        logits = _logits(batch.features, layers)
+        loss = tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=batch.labels, logits=logits))
+        train = tf.compat.v1.train.AdamOptimizer(self.options.learning_rate).minimize(loss)
+        answers = tf.cast(_logits(evaluation.features, layers) > 0, tf.float32)
+        accuracy = tf.reduce_mean(tf.cast(tf.equal(answers, evaluation.labels), tf.float32))
+        return TrainingGraph(train, loss, accuracy)
+
+    def _variables(self, features: int) -> list[tuple[Any, Any]]:
+        """Weights [in, out] and biases [out] of every layer; seeds on the ops keep them the same in any graph."""
+        import tensorflow as tf
+
+        v1 = tf.compat.v1
+        widths = [features, *self.options.hidden_widths, 1]
+        layers = []
+        for i, (width_in, width_out) in enumerate(zip(widths, widths[1:], strict=False)):
+            weights = v1.get_variable(
+                f"weights_{i}",
+                [width_in, width_out],
+                initializer=v1.random_normal_initializer(stddev=_WEIGHT_STDDEV, seed=100 + i),
+            )
+            biases = v1.get_variable(f"biases_{i}", [width_out], initializer=v1.constant_initializer(_BIAS))
+            layers.append((weights, biases))
+        return layers
+
+
+def _logits(features: Any, layers: list[tuple[Any, Any]]) -> Any:
+    import tensorflow as tf
+
+    hidden = features
+    for weights, biases in layers[:-1]:
+        hidden = tf.nn.relu(tf.matmul(hidden, weights) + biases)
+    weights, biases = layers[-1]
+    return tf.matmul(hidden, weights) + biases

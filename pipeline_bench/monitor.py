@@ -1,0 +1,291 @@
+"""Watches one trial from the parent: its events, its samples, and whether it still moves."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from pipeline_bench import stats, units
+from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.events import Device, Done, Evaluated, Event, Failed, Phase, QueueState, Stack, Stalled, Steps
+from pipeline_bench.observer import Observer, Progress
+from pipeline_bench.process import Child, explain_exit, stderr_tail
+from pipeline_bench.samplers import Reading, Sampler
+from pipeline_bench.series import Series
+from pipeline_bench.session import AccuracyPair, PhaseMark, Track, TrialRecord, TrialStatus, TrialSteps
+from pipeline_bench.trial import Trial
+
+SAMPLE_EVERY_S = 0.2
+EXIT_WITHIN_S = 5.0
+
+# The child's own watch speaks first, and needs up to a second for a queue that does not answer.
+STALL_GRACE_S = 3.0
+
+_RECENT_STEPS = 200
+_STACKS_WITHIN_S = 0.5
+
+ClockNs = Callable[[], int]
+DeviceFound = Callable[[Device], None]
+
+
+@dataclass
+class TrialLog:
+    """What a trial has said and what the samplers have seen, so far."""
+
+    trial: Trial
+    started_ns: int
+    phases: list[PhaseMark] = field(default_factory=list)
+    steps: list[Steps] = field(default_factory=list)
+    readings: list[Reading] = field(default_factory=list)
+    accuracy: AccuracyPair = AccuracyPair()
+    device: Device | None = None
+    stalled: Stalled | None = None
+    failed: Failed | None = None
+    done: bool = False
+    _moved_ns: int = 0
+    _count: int = 0
+
+    def apply(self, event: Event) -> None:
+        """Take in one event."""
+        match event:
+            case Phase():
+                self.phases.append(PhaseMark(name=event.name, at_ns=event.at_ns))
+                self._moved_ns = max(self._moved_ns, event.at_ns)
+            case Steps():
+                self.steps.append(event)
+                self._count += event.end_ns.count
+                self._moved_ns = max(self._moved_ns, int(event.end_ns.unpack()[-1]))
+            case Evaluated():
+                self.accuracy = self.accuracy.model_copy(update={event.when: event.accuracy})
+            case Device():
+                self.device = event
+            case Stalled():
+                self.stalled = event
+            case Failed():
+                self.failed = event
+            case Done():
+                self.done = True
+            case _:
+                pass
+
+    @property
+    def count(self) -> int:
+        """Steps that have ended."""
+        return self._count
+
+    @property
+    def over(self) -> bool:
+        """Whether the trial has said its last word."""
+        return self.done or self.failed is not None or self.stalled is not None
+
+    def silent_s(self, now_ns: int) -> float:
+        """Seconds since anything moved."""
+        return (now_ns - max(self._moved_ns, self.started_ns)) / 1e9
+
+    def progress(self, now_ns: int, cores: int) -> Progress:
+        """How far the trial is; means are over about its last 200 steps."""
+        phase = self.phases[-1].name if self.phases else "start"
+        recent: list[Steps] = []
+        while len(recent) < len(self.steps) and sum(s.end_ns.count for s in recent) < _RECENT_STEPS:
+            recent.insert(0, self.steps[-1 - len(recent)])
+        step_ns = sum(float((s.end_ns.unpack() - s.start_ns.unpack()).sum()) for s in recent)
+        recent_count = sum(s.end_ns.count for s in recent)
+        waits = [s.wait_ns.unpack().sum() for s in recent if s.wait_ns is not None]
+        utilization, source = latest_utilization(self.readings, self.device, cores)
+        return Progress(
+            phase=phase,
+            steps=self.count,
+            elapsed_s=(now_ns - self.started_ns) / 1e9,
+            training_s=(now_ns - int(self.steps[0].start_ns.unpack()[0])) / 1e9 if self.steps else 0.0,
+            step_ms=step_ns / recent_count / 1e6 if recent_count else None,
+            input_wait_share=float(np.sum(waits)) / step_ns if waits and step_ns else None,
+            device_utilization_percent=utilization,
+            device_utilization_source=source,
+        )
+
+    def joined_steps(self) -> TrialSteps | None:
+        """Every step in one table."""
+        if not self.steps:
+            return None
+
+        def join(columns: Sequence[Series]) -> Series:
+            return Series.pack(np.concatenate([column.unpack() for column in columns]))
+
+        waits = [steps.wait_ns for steps in self.steps if steps.wait_ns is not None]
+        return TrialSteps(
+            start_ns=join([steps.start_ns for steps in self.steps]),
+            end_ns=join([steps.end_ns for steps in self.steps]),
+            wait_ns=join(waits) if len(waits) == len(self.steps) else None,
+            loss=join([steps.loss for steps in self.steps]),
+        )
+
+    def tracks(self) -> tuple[Track, ...]:
+        """The readings, one track a metric and source."""
+        keys = dict.fromkeys((reading.metric, reading.source) for reading in self.readings)
+        return tuple(
+            _track(metric, source, [r for r in self.readings if (r.metric, r.source) == (metric, source)])
+            for metric, source in keys
+        )
+
+
+def _track(metric: str, source: str, readings: Sequence[Reading]) -> Track:
+    seen = [(reading.at_ns, reading.value) for reading in readings if reading.value is not None]
+    reason = next((reading.reason for reading in reversed(readings) if reading.reason), None)
+    if not seen:
+        return Track(metric=metric, source=source, reason=reason or "no sample was taken")
+    return Track(
+        metric=metric,
+        source=source,
+        at_ns=Series.pack(np.array([at_ns for at_ns, _ in seen], dtype=np.int64)),
+        values=Series.pack(np.array([value for _, value in seen], dtype=np.float64)),
+        reason=reason,
+    )
+
+
+def latest_utilization(
+    readings: Sequence[Reading], device: Device | None, cores: int
+) -> tuple[float | None, str | None]:
+    """The newest device utilization in percent and its source: the GPU's own, or CPU time over wall time and cores."""
+    if device is not None and device.kind == "gpu":
+        newest = next((r for r in reversed(readings) if r.metric == "device_utilization_percent"), None)
+        return (newest.value, newest.source) if newest else (None, None)
+    cpu = [r for r in reversed(readings) if r.metric == "cpu_seconds" and r.value is not None][:2]
+    if len(cpu) < 2 or cpu[0].at_ns <= cpu[1].at_ns:
+        return None, None
+    (new, old) = cpu
+    assert new.value is not None
+    assert old.value is not None
+    return min(100.0, 100 * (new.value - old.value) * 1e9 / ((new.at_ns - old.at_ns) * cores)), "CPU time"
+
+
+def watch(
+    log: TrialLog,
+    child: Child,
+    samplers: Sequence[Sampler],
+    observer: Observer,
+    cores: int,
+    on_device: DeviceFound = lambda _: None,
+    clock_ns: ClockNs = time.monotonic_ns,
+) -> TrialStatus:
+    """Follow a trial to its end and leave its process gone; what it said and what was sampled is then in `log`.
+
+    Raises:
+        KeyboardInterrupt: the user interrupted; the process is gone and `log` holds what came before.
+    """
+    try:
+        _follow(log, child, samplers, observer, cores, on_device, clock_ns)
+        if log.stalled is None and not log.over and not child.ended:
+            _ask_for_stacks(child)
+            return "stalled"
+        if log.stalled is not None:
+            return "stalled"
+        code = child.wait(EXIT_WITHIN_S)
+        if log.done:
+            return "ok"
+        if log.failed is None:
+            log.failed = Failed(error=f"its process {explain_exit(code)}")
+        return "failed"
+    except PipelineBenchError as error:
+        log.failed = Failed(error=error.message)
+        return "failed"
+    finally:
+        child.close()
+
+
+def _follow(
+    log: TrialLog,
+    child: Child,
+    samplers: Sequence[Sampler],
+    observer: Observer,
+    cores: int,
+    on_device: DeviceFound,
+    clock_ns: ClockNs,
+) -> None:
+    patience_s = log.trial.variant.run.stall_timeout_s + STALL_GRACE_S
+    next_ns = clock_ns()
+    while not (child.ended or log.over):
+        for event in child.read((next_ns - clock_ns()) / 1e9):
+            log.apply(event)
+            if isinstance(event, Device):
+                on_device(event)
+        now_ns = clock_ns()
+        if now_ns >= next_ns:
+            for sampler in samplers:
+                log.readings += sampler.poll()
+            observer.progress(log.trial, log.progress(now_ns, cores))
+            next_ns = clock_ns() + round(SAMPLE_EVERY_S * 1e9)
+        if log.silent_s(now_ns) > patience_s:
+            return
+
+
+def _ask_for_stacks(child: Child) -> None:
+    """Have the child's faulthandler write every thread's stack to its stderr: it works with the GIL held, too."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(child.pid, signal.SIGUSR1)
+        time.sleep(_STACKS_WITHIN_S)
+
+
+def record(log: TrialLog, status: TrialStatus, child: Child | None, stderr: Path, ended_ns: int) -> TrialRecord:
+    """What the trial left, for the session."""
+    steps = log.joined_steps()
+    durations = steps.end_ns.unpack() - steps.start_ns.unpack() if steps else np.zeros(0)
+    return TrialRecord(
+        index=log.trial.index,
+        variant=log.trial.variant.name,
+        repeat=log.trial.repeat,
+        status=status,
+        reason=_reason(log, status),
+        launcher=child.launcher if child else "fresh",
+        started_ns=log.started_ns,
+        ended_ns=ended_ns,
+        first_step_s=(int(steps.end_ns.unpack()[0]) - log.started_ns) / 1e9 if steps else None,
+        warmup_steps=stats.warmup_steps(durations),
+        steps=steps,
+        accuracy=log.accuracy,
+        device=log.device,
+        phases=tuple(log.phases),
+        samples=log.tracks(),
+        queues=log.stalled.queues if log.stalled else (),
+        stacks=log.stalled.stacks if log.stalled else (),
+        stderr_tail=stderr_tail(stderr) if status in {"failed", "stalled"} else "",
+        stderr_file=f"{stderr.parent.name}/{stderr.name}",
+    )
+
+
+def _reason(log: TrialLog, status: TrialStatus) -> str | None:
+    if status == "failed":
+        return log.failed.error if log.failed else "failed"
+    if status == "interrupted":
+        return f"interrupted after {units.count(log.count, 'step')}"
+    return _stall_reason(log) if status == "stalled" else None
+
+
+def _stall_reason(log: TrialLog) -> str:
+    """Which backend made no step, how full its queues were, and where its threads stood."""
+    variant = log.trial.variant
+    phase = log.phases[-1].name if log.phases else "start"
+    doing = f"after step {log.count}" if phase == "train" else f"in its phase {phase!r}"
+    parts = [f"the backend {variant.backend} made no step for {variant.run.stall_timeout_s:g} s {doing}"]
+    if log.stalled is None:
+        return f"{parts[0]}; its Python threads did not answer, their stacks are in its stderr"
+    parts += [_queue_text(queue) for queue in log.stalled.queues]
+    parts += [f"{stack.thread} stood at {innermost(stack)}" for stack in log.stalled.stacks]
+    return "; ".join(parts)
+
+
+def _queue_text(queue: QueueState) -> str:
+    held = f"held {queue.size} of {queue.capacity} elements" if queue.size is not None else "did not answer"
+    return f"its queue {queue.name} {held}"
+
+
+def innermost(stack: Stack) -> str:
+    """The innermost frame that is not TensorFlow's own, else the innermost."""
+    own = [frame for frame in stack.frames if not frame.startswith("tensorflow/")]
+    return (own or list(stack.frames) or ["an unknown place"])[-1]

@@ -1,0 +1,19 @@
+"""The colours that every view gives to verdicts and to the parts of a step."""
+
+from __future__ import annotations
+
+from pipeline_bench.session import VerdictKind
+
+INPUT_WAIT = "red"
+COMPUTE = "green"
+HOST_SLOWDOWN = "yellow"
+
+VERDICTS: dict[VerdictKind, str] = {
+    "input-bound": INPUT_WAIT,
+    "host-bound": HOST_SLOWDOWN,
+    "compute-bound": COMPUTE,
+    "mixed": "magenta",
+    "ceiling": "bright_black",
+    "inconclusive": "cyan",
+    "not-measured": "bright_black",
+}

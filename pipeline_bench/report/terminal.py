@@ -1,0 +1,194 @@
+"""A session as a terminal shows it at the end of a run: figures, what limits each variant, and what went wrong."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from pipeline_bench import palette, units
+from pipeline_bench.report.step_table import is_ceiling, variant_name, variants_table
+from pipeline_bench.scenario import Published
+from pipeline_bench.session import PublishedComparison, Session, Stack, TrialRecord
+
+_STDERR_LINES = 12
+_STACK_FRAMES = 6
+_INDENT = (0, 0, 0, 2)
+
+
+def render(session: Session, folder: Path | None, width: int) -> RenderableType:
+    """Everything that a session says, for a terminal of that many columns.
+
+    Args:
+        session: finished, interrupted or not yet begun.
+        folder: where it was saved; None where it was not.
+        width: the columns there are; below 60 the table is cut.
+    """
+    sections = [_heading(session), variants_table(session, width), _verdicts(session)]
+    sections += [section for section in (_published(session, width), _failures(session), _notes(session)) if section]
+    if folder is not None:
+        sections.append(Group(Text("Session saved in"), Text(_shorter(folder), style="bold", overflow="fold")))
+    spaced = [part for section in sections for part in (section, Text())]
+    return Group(*spaced[:-1])
+
+
+def export_svg(session: Session, folder: Path | None, width: int = 100) -> str:
+    """The report as a picture of a terminal window."""
+    console = Console(
+        record=True,
+        width=width,
+        file=io.StringIO(),
+        force_terminal=True,
+        color_system="truecolor",
+        legacy_windows=False,
+        _environ={},
+    )
+    console.print(render(session, folder, width))
+    return console.export_svg(title="pipeline-bench compare", unique_id="pipeline-bench")
+
+
+def _heading(session: Session) -> RenderableType:
+    environment = session.environment
+    title = Text(units.one_line(session.scenario.name), style="bold")
+    if session.scenario.question:
+        title.append(f"  {units.one_line(session.scenario.question)}", style="not bold italic")
+    facts = [f"{environment.accelerator_name}", units.count(environment.cores, "core")]
+    if environment.driver:
+        facts.append(f"driver {environment.driver}")
+    if environment.tensorflow:
+        facts.append(f"TensorFlow {environment.tensorflow}")
+    machine = f"{environment.accelerator_kind.upper()}: {', '.join([*facts, f'Python {environment.python}'])}"
+    lines = [title, Text(units.one_line(machine), style="dim")]
+    if environment.accelerator_reason:
+        lines.append(Text(units.one_line(environment.accelerator_reason), style="yellow"))
+    return Group(*lines)
+
+
+def _verdicts(session: Session) -> RenderableType:
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column()
+    for result in sorted(session.results, key=lambda result: is_ceiling(session, result)):
+        colour = palette.VERDICTS[result.verdict.kind]
+        name = variant_name(result.variant)
+        sentence = units.one_line(result.verdict.text)
+        text = Text(sentence)
+        if name not in sentence:  # a sentence that names its variant needs no heading
+            text = Text.assemble((f"{name}: ", "bold"), sentence)
+        text.stylize("dim" if is_ceiling(session, result) else "")
+        text.highlight_words([result.verdict.kind], style=f"bold {colour}")
+        grid.add_row(Text("■" if result.verdict.severe else "●", style=colour), text)
+    return grid
+
+
+def _published(session: Session, width: int) -> RenderableType | None:
+    published = session.scenario.published
+    rows = [(result.variant, result.published) for result in session.results if result.published is not None]
+    if published is None or not rows:
+        return None
+    small = width < 78  # noqa: PLR2004 - below the table's own middle layout
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("published" if small else "against the published", overflow="fold", ratio=None)
+    utilization = "util." if small else "device util."
+    for head in ("time", "ours", "ratio", utilization, "ours", "ratio"):
+        table.add_column(head, justify="right", no_wrap=True)
+    for variant, figures in rows:
+        table.add_row(Text(variant_name(variant), style="bold"), *_published_cells(figures))
+    lines = [Text(line, style="dim") for line in _published_captions(published, rows)]
+    return Group(table, Text(), *map(Text, _gains(rows)), *lines)
+
+
+def _published_cells(figures: PublishedComparison) -> list[Text]:
+    ours = units.seconds(figures.our_seconds) + ("*" if figures.scaled_from_steps is not None else "")
+    return [
+        Text(units.seconds(figures.seconds)),
+        Text(ours),
+        Text(units.ratio(figures.seconds_ratio), style="bold"),
+        Text(units.percent(figures.device_utilization_percent)),
+        Text(units.percent(figures.our_device_utilization_percent)),
+        Text(units.ratio(figures.device_utilization_ratio), style="bold"),
+    ]
+
+
+def _published_captions(published: Published, rows: list[tuple[str, PublishedComparison]]) -> Iterator[str]:
+    yield f"published: {units.one_line(published.source)}; {units.count(published.steps, 'step')}; ratio: ours ÷ theirs"
+    scaled = sorted({f.scaled_from_steps for _, f in rows if f.scaled_from_steps is not None})
+    if scaled:
+        steps = " or ".join(str(number) for number in scaled)
+        yield f"* our time is scaled to {units.count(published.steps, 'step')} from {steps} measured a trial"
+
+
+def _gains(rows: list[tuple[str, PublishedComparison]]) -> Iterator[str]:
+    """The author's own speed-ups over the first figure beside ours, where there are two to divide."""
+    timed = [(variant, figures) for variant, figures in rows if figures.seconds]
+    for variant, figures in timed[1:]:
+        first_name, first = timed[0]
+        assert first.seconds is not None
+        assert figures.seconds is not None
+        theirs = f"{units.seconds(first.seconds)} → {units.seconds(figures.seconds)} = "
+        line = f"{variant_name(first_name)} → {variant_name(variant)}: published {theirs}"
+        line += units.ratio(first.seconds / figures.seconds)
+        if first.our_seconds and figures.our_seconds:
+            ours = f"{units.seconds(first.our_seconds)} → {units.seconds(figures.our_seconds)} = "
+            line += f", ours {ours}{units.ratio(first.our_seconds / figures.our_seconds)}"
+        yield line
+
+
+def _failures(session: Session) -> RenderableType | None:
+    parts: list[RenderableType] = []
+    shown: dict[str, TrialRecord] = {}
+    for record in session.trials:
+        if record.status == "ok":
+            continue
+        head = f"{variant_name(record.variant)}, repeat {record.repeat + 1}: "
+        reason = units.one_line(record.reason or "no reason is known")
+        parts.append(Text.assemble((head, "bold"), (record.status, "bold red"), f": {reason}"))
+        earlier = shown.setdefault(record.variant, record)
+        if earlier is not record and earlier.reason == record.reason:
+            parts.append(Padding(Text(f"like repeat {earlier.repeat + 1}", style="dim"), _INDENT))
+        else:
+            parts += [Padding(Text(line, style="dim", overflow="fold"), _INDENT) for line in _evidence(record)]
+    return Group(*parts) if parts else None
+
+
+def _evidence(record: TrialRecord) -> Iterator[str]:
+    """What a trial left that did not end well: its queues, where its threads stood, and the end of its stderr."""
+    for queue in record.queues:
+        size = "did not answer" if queue.size is None else f"held {queue.size} of {queue.capacity} elements"
+        yield f"queue {units.one_line(queue.name)} {size}"
+    for stack in record.stacks:
+        yield from _frames(stack)
+    lines = [line for line in map(units.one_line, record.stderr_tail.splitlines()) if line]
+    if lines:
+        yield "stderr ended with:" if len(lines) <= _STDERR_LINES else f"stderr, its last {_STDERR_LINES} lines:"
+        yield from (f"│ {line}" for line in lines[-_STDERR_LINES:])
+    if record.stderr_file:
+        yield f"all of it: {units.one_line(record.stderr_file)}"
+
+
+def _frames(stack: Stack) -> Iterator[str]:
+    left_out = len(stack.frames) - _STACK_FRAMES
+    yield f"thread {units.one_line(stack.thread)} stood at:" + (f" ({left_out} outer frames left out)" if left_out > 0 else "")
+    yield from (f"│ {units.one_line(frame)}" for frame in stack.frames[-_STACK_FRAMES:])
+
+
+def _notes(session: Session) -> RenderableType | None:
+    if not session.notes:
+        return None
+    return Group(*(Text(f"note: {units.one_line(note)}", style="yellow") for note in session.notes))
+
+
+def _shorter(folder: Path) -> str:
+    """The folder from where the user stands, or in full: whichever is shorter to read and to copy."""
+    try:
+        relative = os.path.relpath(folder)
+    except (OSError, ValueError):  # the working folder is gone, or on another drive
+        return str(folder)
+    return min(relative, str(folder), key=len)

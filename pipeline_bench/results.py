@@ -1,0 +1,323 @@
+"""From the trials of a session to one `Result` a variant. Pure: the same trials give the same results.
+
+A repeat's figures are taken against the ceiling trial of the same repeat, its neighbour in the interleaved order, so
+that a drift of the machine cancels. Shares and accelerator utilization are of mean step times, because an input that
+comes in bursts is invisible to a median; `step_ms` shows the median and the percentiles.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline_bench import findings, stats
+from pipeline_bench.samplers.host import cpu_utilization_percent
+from pipeline_bench.scenario import Published, Scenario, Variant
+from pipeline_bench.session import (
+    AccuracyPair,
+    DeviceUtilization,
+    Estimate,
+    PublishedComparison,
+    Result,
+    ResultStatus,
+    Speedup,
+    StepTime,
+    TrialRecord,
+)
+
+_NS_PER_MS = 1e6
+_TOO_FEW_TRIALS = "an interval needs at least 2 trials"
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """The measured steps of one trial, warm-up left out."""
+
+    record: TrialRecord
+
+    @cached_property
+    def start_ns(self) -> npt.NDArray[np.int64]:
+        assert self.record.steps is not None
+        return self.record.steps.start_ns.unpack()[self.record.warmup_steps :]
+
+    @cached_property
+    def end_ns(self) -> npt.NDArray[np.int64]:
+        assert self.record.steps is not None
+        return self.record.steps.end_ns.unpack()[self.record.warmup_steps :]
+
+    @cached_property
+    def step_ms(self) -> npt.NDArray[np.float64]:
+        return (self.end_ns - self.start_ns) / _NS_PER_MS
+
+    @cached_property
+    def mean_ms(self) -> float:
+        return float(self.step_ms.mean())
+
+    @cached_property
+    def mean_wait_ms(self) -> float | None:
+        assert self.record.steps is not None
+        if self.record.steps.wait_ns is None:
+            return None
+        return float(self.record.steps.wait_ns.unpack()[self.record.warmup_steps :].mean()) / _NS_PER_MS
+
+    @cached_property
+    def total_s(self) -> float:
+        """From the first step's start to the last one's end, warm-up included."""
+        assert self.record.steps is not None
+        steps = self.record.steps
+        return float(steps.end_ns.unpack()[-1] - steps.start_ns.unpack()[0]) / 1e9
+
+
+def summarise(scenario: Scenario, trials: Sequence[TrialRecord], cores: int) -> tuple[Result, ...]:
+    """One result a variant, in the scenario's order; a variant without a good trial says why.
+
+    Args:
+        scenario: as resolved.
+        trials: those that have ended, in any order.
+        cores: the cores that this process may use, for the utilization of a CPU.
+    """
+    measured = {
+        variant.name: {t.repeat: _Measured(t) for t in trials if t.variant == variant.name and _usable(t)}
+        for variant in scenario.variants
+    }
+    return tuple(_result(scenario, variant, trials, measured, cores) for variant in scenario.variants)
+
+
+def _usable(trial: TrialRecord) -> bool:
+    return trial.status == "ok" and trial.steps is not None and trial.steps.count > trial.warmup_steps
+
+
+def _result(
+    scenario: Scenario,
+    variant: Variant,
+    trials: Sequence[TrialRecord],
+    measured: dict[str, dict[int, _Measured]],
+    cores: int,
+) -> Result:
+    own = measured[variant.name]
+    status, reason = _status(variant, [t for t in trials if t.variant == variant.name], len(own))
+    if not own:
+        result = _unmeasured(variant, status, reason)
+        return result.model_copy(update={"verdict": findings.judge(result, variant.ceiling is None, None, 0)})
+    runs = [own[repeat] for repeat in sorted(own)]
+    ceilings = measured.get(variant.ceiling, {}) if variant.ceiling else {}
+    pairs = [(own[repeat], ceilings[repeat]) for repeat in sorted(own) if repeat in ceilings]
+    device_utilization = _device_utilization(runs, cores)
+    result = Result(
+        variant=variant.name,
+        backend=variant.backend,
+        status=status,
+        reason=reason,
+        trials=len(runs),
+        steps=sum(len(run.step_ms) for run in runs),
+        warmup_steps=tuple(run.record.warmup_steps for run in runs),
+        step_ms=_step_time(runs),
+        samples_per_second=_batch_size(variant) * 1e3 / float(np.mean([run.mean_ms for run in runs])),
+        **_split(variant, runs, pairs),
+        device_utilization=device_utilization,
+        speedup=_speedup(scenario, variant, own, measured),
+        loss=_finite(_last_loss(runs[-1])),
+        accuracy=runs[-1].record.accuracy,
+        published=_published(scenario.published, variant, runs, device_utilization),
+        verdict=findings.Verdict(kind="not-measured", text=""),
+    )
+    verdict = findings.judge(result, variant.ceiling is None, _spread(pairs), min(len(run.step_ms) for run in runs))
+    return result.model_copy(update={"verdict": verdict})
+
+
+def _batch_size(variant: Variant) -> int:
+    """The samples of a step; every source has this option, or else a step counts as one sample."""
+    return int(variant.source.options.get("batch_size", 1))
+
+
+def _status(variant: Variant, trials: Sequence[TrialRecord], good: int) -> tuple[ResultStatus, str | None]:
+    bad = [trial for trial in trials if trial.status != "ok"]
+    if not trials:
+        return "pending", "none of its trials has run"
+    if good and (bad or good < variant.run.repeats):
+        reason = f"{good} of {variant.run.repeats} trials are in these figures"
+        return "partial", f"{reason}; {bad[0].status}: {bad[0].reason}" if bad else reason
+    if bad:
+        return bad[0].status, bad[0].reason
+    return ("ok", None) if good else ("failed", "no step was measured after warm-up")
+
+
+def _unmeasured(variant: Variant, status: ResultStatus, reason: str | None) -> Result:
+    why = reason or "not measured"
+    return Result(
+        variant=variant.name,
+        backend=variant.backend,
+        status=status,
+        reason=why,
+        step_ms=StepTime(reason=why),
+        input_wait_ms=Estimate(reason=why),
+        input_wait_share=Estimate(reason=why),
+        host_slowdown_ms=Estimate(reason=why),
+        host_slowdown_share=Estimate(reason=why),
+        ceiling_ms=Estimate(reason=why),
+        accelerator_utilization=Estimate(reason=why),
+        device_utilization=DeviceUtilization(reason=why),
+        speedup=Speedup(reason=why),
+        accuracy=AccuracyPair(),
+        verdict=findings.Verdict(kind="not-measured", text=""),
+    )
+
+
+def _step_time(runs: Sequence[_Measured]) -> StepTime:
+    medians = [float(np.median(run.step_ms)) for run in runs]
+    p05, p95 = (float(value) for value in np.percentile(np.concatenate([run.step_ms for run in runs]), [5, 95]))
+    ci95 = stats.ratio_interval(medians)
+    return StepTime(
+        median=float(np.median(medians)), p05=p05, p95=p95, ci95=ci95, reason=None if ci95 else _TOO_FEW_TRIALS
+    )
+
+
+def _split(
+    variant: Variant, runs: Sequence[_Measured], pairs: Sequence[tuple[_Measured, _Measured]]
+) -> dict[str, Estimate]:
+    """Input wait, ceiling and host slowdown, each in ms and as a share of the step."""
+    if variant.ceiling is None:
+        itself = Estimate(reason="this is the ceiling: it has no input")
+        names = ("input_wait_ms", "input_wait_share", "host_slowdown_ms", "host_slowdown_share")
+        return {
+            **dict.fromkeys(names, itself),
+            "ceiling_ms": _estimate([run.mean_ms for run in runs]),
+            "accelerator_utilization": itself,
+        }
+    if runs[0].mean_wait_ms is None:
+        no_wait = Estimate(reason=f"the backend {variant.backend} does not say how long a step waits for its batch")
+        split = {"input_wait_ms": no_wait, "input_wait_share": no_wait}
+    else:
+        waits = [(run.mean_wait_ms or 0.0, run.mean_ms) for run in runs]
+        split = {
+            "input_wait_ms": _estimate([wait for wait, _ in waits]),
+            "input_wait_share": _estimate([wait / step for wait, step in waits]),
+        }
+    if not pairs:
+        missing = Estimate(reason=f"its ceiling, {variant.ceiling!r}, was not measured beside it")
+        names = ("host_slowdown_ms", "host_slowdown_share", "ceiling_ms", "accelerator_utilization")
+        return {**split, **dict.fromkeys(names, missing)}
+    slowdowns = [(run.mean_ms - (run.mean_wait_ms or 0.0) - top.mean_ms, run.mean_ms) for run, top in pairs]
+    known = runs[0].mean_wait_ms is not None
+    return {
+        **split,
+        "host_slowdown_ms": _estimate([slow for slow, _ in slowdowns]) if known else split["input_wait_ms"],
+        "host_slowdown_share": _estimate([slow / step for slow, step in slowdowns]) if known else split["input_wait_ms"],
+        "ceiling_ms": _estimate([top.mean_ms for _, top in pairs]),
+        "accelerator_utilization": _estimate([top.mean_ms / run.mean_ms for run, top in pairs]),
+    }
+
+
+def _estimate(values: Sequence[float]) -> Estimate:
+    ci95 = stats.mean_interval(values)
+    return Estimate(value=float(np.mean(values)), ci95=ci95, reason=None if ci95 else _TOO_FEW_TRIALS)
+
+
+def _spread(pairs: Sequence[tuple[_Measured, _Measured]]) -> findings.Spread | None:
+    if len(pairs) < 2:
+        return None
+    ranges = [np.percentile(run.step_ms, [5, 95]) / top.mean_ms for run, top in pairs]
+    medians = [float(np.median(run.step_ms)) / top.mean_ms for run, top in pairs]
+    disjoint = max(low for low, _ in ranges) > min(high for _, high in ranges)
+    return findings.Spread(disjoint=bool(disjoint), lowest=min(medians), highest=max(medians))
+
+
+def _speedup(
+    scenario: Scenario, variant: Variant, own: dict[int, _Measured], measured: dict[str, dict[int, _Measured]]
+) -> Speedup:
+    """The throughput over that of the baseline in the same repeat."""
+    over = scenario.baseline
+    if variant.name == over.name:
+        return Speedup(over=over.name, reason="this is the variant that the others are compared with")
+    base = measured[over.name]
+    shared = [repeat for repeat in sorted(own) if repeat in base]
+    if not shared:
+        return Speedup(over=over.name, reason=f"{over.name!r} was not measured")
+    scale = _batch_size(variant) / _batch_size(over)
+    ratios = [scale * base[repeat].mean_ms / own[repeat].mean_ms for repeat in shared]
+    ci95 = stats.ratio_interval(ratios)
+    return Speedup(
+        over=over.name, value=stats.geometric_mean(ratios), ci95=ci95, reason=None if ci95 else _TOO_FEW_TRIALS
+    )
+
+
+def _device_utilization(runs: Sequence[_Measured], cores: int) -> DeviceUtilization:
+    """What the device said during the measured steps: NVML for a GPU, CPU time over wall time and cores for a CPU."""
+    device = runs[0].record.device
+    if device is not None and device.kind == "cpu":
+        return _cpu_utilization(runs, cores)
+    values: list[float] = []
+    source = reason = None
+    for run in runs:
+        for track in run.record.samples:
+            if track.metric != "device_utilization_percent":
+                continue
+            source, reason = track.source, track.reason or reason
+            if track.at_ns is not None and track.values is not None:
+                at_ns = track.at_ns.unpack()
+                inside = (at_ns >= run.start_ns[0]) & (at_ns <= run.end_ns[-1])
+                values += track.values.unpack()[inside].tolist()
+    if not values:
+        return DeviceUtilization(source=source, reason=reason or "the device gave no sample while the steps ran")
+    return DeviceUtilization(source=source, mean_percent=float(np.mean(values)), samples=len(values))
+
+
+def _cpu_utilization(runs: Sequence[_Measured], cores: int) -> DeviceUtilization:
+    source = "CPU time"
+    percents: list[float] = []
+    samples = 0
+    reason = None
+    for run in runs:
+        track = next((track for track in run.record.samples if track.metric == "cpu_seconds"), None)
+        if track is None or track.at_ns is None or track.values is None:
+            reason = track.reason if track else "the host sampler took no sample"
+            continue
+        first_ns, last_ns = int(run.start_ns[0]), int(run.end_ns[-1])
+        at_ns = track.at_ns.unpack()
+        value = cpu_utilization_percent(at_ns, track.values.unpack(), first_ns, last_ns, cores)
+        if value is not None:
+            percents.append(value)
+            samples += int(((at_ns >= first_ns) & (at_ns <= last_ns)).sum())
+    if not percents:
+        return DeviceUtilization(source=source, reason=reason or "the trial was too short for two samples of CPU time")
+    return DeviceUtilization(source=source, mean_percent=float(np.mean(percents)), samples=samples)
+
+
+def _last_loss(run: _Measured) -> float:
+    assert run.record.steps is not None
+    return float(run.record.steps.loss.unpack()[-1])
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _published(
+    published: Published | None, variant: Variant, runs: Sequence[_Measured], utilization: DeviceUtilization
+) -> PublishedComparison | None:
+    figure = next((f for f in published.figures if f.variant == variant.name), None) if published else None
+    if published is None or figure is None:
+        return None
+    assert runs[0].record.steps is not None
+    steps = runs[0].record.steps.count
+    # A shorter run is scaled by its mean measured step; warm-up would weigh more in it than in the author's run.
+    same_length = all(run.record.steps and run.record.steps.count == published.steps for run in runs)
+    our_seconds = float(
+        np.mean([run.total_s if same_length else run.mean_ms / 1e3 * published.steps for run in runs])
+    )
+    ours = utilization.mean_percent
+    theirs = figure.device_utilization_percent
+    return PublishedComparison(
+        seconds=figure.seconds,
+        our_seconds=our_seconds,
+        seconds_ratio=our_seconds / figure.seconds if figure.seconds else None,
+        device_utilization_percent=theirs,
+        our_device_utilization_percent=ours,
+        device_utilization_ratio=ours / theirs if ours is not None and theirs else None,
+        scaled_from_steps=None if same_length else steps,
+    )

@@ -1,0 +1,101 @@
+"""Runs a scenario: trials in interleaved order, each in its own process, the session saved after each one."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipeline_bench import monitor
+from pipeline_bench import session as sessions
+from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.events import Device, Failed
+from pipeline_bench.observer import Observer
+from pipeline_bench.process import Child, Launcher
+from pipeline_bench.results import summarise
+from pipeline_bench.samplers.host import HostSampler
+from pipeline_bench.samplers.nvml import NvmlSampler
+from pipeline_bench.session import Session, TrialRecord, TrialStatus
+from pipeline_bench.trial import Trial, plan
+
+TRIALS_FOLDER = "trials"
+
+
+class Runner:
+    """Turns a new session into a finished one."""
+
+    def __init__(
+        self,
+        folder: Path,
+        launcher: Launcher,
+        gpu: NvmlSampler,
+        observer: Observer,
+        clock_ns: monitor.ClockNs = time.monotonic_ns,
+    ) -> None:
+        self._folder = folder
+        self._launcher = launcher
+        self._gpu = gpu
+        self._observer = observer
+        self._clock_ns = clock_ns
+        self._stderr_folder = folder / TRIALS_FOLDER
+
+    def run(self, session: Session) -> tuple[Session, bool]:
+        """Run every trial of the session's scenario.
+
+        Returns:
+            The session as it was last saved, and whether the user interrupted it.
+        """
+        self._stderr_folder.mkdir(exist_ok=True)
+        trials = plan(session.scenario)
+        session = self._with_results(session)
+        sessions.save(session, self._folder)
+        self._observer.session_started(session, trials)
+        interrupted = False
+        try:
+            for trial in trials:
+                self._observer.trial_started(trial)
+                record = self._run_trial(trial, session.environment.cores)
+                session = self._with_results(session.model_copy(update={"trials": (*session.trials, record)}))
+                sessions.save(session, self._folder)
+                self._observer.trial_finished(trial, record, session)
+                if record.status == "interrupted":
+                    interrupted = True
+                    break
+        except KeyboardInterrupt:  # between two trials; within one it becomes the trial's record
+            interrupted = True
+        self._observer.session_finished(session)
+        return session, interrupted
+
+    def _with_results(self, session: Session) -> Session:
+        results = summarise(session.scenario, session.trials, session.environment.cores)
+        return session.model_copy(update={"results": results})
+
+    def _run_trial(self, trial: Trial, cores: int) -> TrialRecord:
+        stderr = self._stderr_folder / f"{trial.index + 1:03}-{_slug(trial.variant.name)}-r{trial.repeat + 1}.stderr"
+        log = monitor.TrialLog(trial, self._clock_ns())
+        child: Child | None = None
+        status: TrialStatus
+        try:
+            child = self._launcher.start(trial, stderr)
+            samplers: Sequence[HostSampler | NvmlSampler] = (HostSampler(child.pid), self._gpu)
+            self._gpu.begin()
+            status = monitor.watch(log, child, samplers, self._observer, cores, self._select_gpu, self._clock_ns)
+        except KeyboardInterrupt:
+            status = "interrupted"
+        except (PipelineBenchError, OSError) as error:
+            log.failed = Failed(error=f"its process could not be started: {error}")
+            status = "failed"
+        finally:
+            if child is not None:
+                child.close()
+        return monitor.record(log, status, child, stderr, self._clock_ns())
+
+    def _select_gpu(self, device: Device) -> None:
+        if device.kind == "gpu":
+            self._gpu.select(device.pci_bus_id)
+
+
+def _slug(name: str) -> str:
+    """A variant's name as part of a file's name."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[:40] or "variant"

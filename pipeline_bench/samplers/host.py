@@ -1,0 +1,174 @@
+"""The host as psutil reports it: CPU time, memory and I/O of one trial's process, and the whole machine's CPU."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import psutil
+
+from pipeline_bench.samplers import Reading, Sampler
+
+SOURCE = "psutil"
+MACHINE_CPU = "machine_cpu_percent"
+
+
+@dataclass(frozen=True)
+class _ProcessMetric:
+    """A metric of the process, in the unit its name says."""
+
+    metric: str
+    read: Callable[[psutil.Process], float]
+
+
+def _cpu_seconds(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def _io_counters(process: psutil.Process) -> Any:
+    # The method is missing where the system keeps no such counters (macOS); AttributeError is then the reason.
+    return getattr(process, "io_counters")()  # noqa: B009 - mypy must not judge it by the system it runs on
+
+
+_METRICS = (
+    _ProcessMetric("cpu_seconds", _cpu_seconds),
+    _ProcessMetric("memory_bytes", lambda process: process.memory_info().rss),
+    _ProcessMetric("read_bytes", lambda process: _io_counters(process).read_bytes),
+    _ProcessMetric("write_bytes", lambda process: _io_counters(process).write_bytes),
+)
+
+
+class HostSampler(Sampler):
+    """Reads one process (`cpu_seconds`, `memory_bytes`, `read_bytes`, `write_bytes`) and `machine_cpu_percent`.
+
+    `cpu_seconds` is cumulative, user plus system, all threads; `read_bytes` and `write_bytes` are cumulative and count
+    what reached the storage, not what the page cache served. `machine_cpu_percent` is over all cores since the last
+    poll, 0 to 100. A poll reads a handful of files of one process, never the list of all processes.
+    """
+
+    def __init__(self, pid: int, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
+        self._clock_ns = clock_ns
+        self._explained: set[str] = set()
+        self._gone: str | None = None
+        self._process: psutil.Process | None = None
+        try:
+            self._process = psutil.Process(pid)
+        except psutil.Error as error:
+            self._gone = _explain(error)
+        # Kept here because psutil.cpu_percent keeps it for each calling thread, and answers 0.0 to a new one.
+        self._machine_seconds = _machine_seconds()
+
+    def poll(self) -> list[Reading]:
+        """Every value now; a metric that cannot be read, or the process that has ended, gives its reason once."""
+        now_ns = self._clock_ns()
+        readings = self._poll_process(self._process, now_ns) if self._process is not None else []
+        if self._gone is not None:
+            for metric in _METRICS:
+                readings += self._reason_once(metric.metric, self._gone, now_ns)
+        return readings + self._poll_machine(now_ns)
+
+    def close(self) -> None:
+        """Forget the process; safe to call twice. `poll` then reads the machine alone."""
+        self._process = None
+
+    def _poll_process(self, process: psutil.Process, now_ns: int) -> list[Reading]:
+        readings: list[Reading] = []
+        try:
+            with process.oneshot():
+                # A process that has ended and is not reaped yet answers with zeros, which were not measured.
+                if process.status() == psutil.STATUS_ZOMBIE:
+                    raise psutil.ZombieProcess(process.pid)
+                for metric in _METRICS:
+                    readings += self._poll_metric(metric, process, now_ns)
+        except psutil.NoSuchProcess as error:  # ZombieProcess is one
+            self._process = None
+            self._gone = _explain(error)
+        except (psutil.Error, OSError) as error:
+            self._gone = _explain(error)
+        return readings
+
+    def _poll_metric(self, metric: _ProcessMetric, process: psutil.Process, now_ns: int) -> list[Reading]:
+        try:
+            value = float(metric.read(process))
+        except psutil.NoSuchProcess:
+            raise
+        except AttributeError:
+            return self._reason_once(metric.metric, "this system keeps no such counter of a process", now_ns)
+        except (psutil.Error, OSError) as error:
+            return self._reason_once(metric.metric, _explain(error), now_ns)
+        return [Reading(metric.metric, SOURCE, now_ns, value)]
+
+    def _poll_machine(self, now_ns: int) -> list[Reading]:
+        then, now = self._machine_seconds, _machine_seconds()
+        if now is None or then is None:
+            self._machine_seconds = now
+            return self._reason_once(MACHINE_CPU, "the system's CPU times cannot be read", now_ns)
+        busy_s, all_s = now[0] - then[0], now[1] - then[1]
+        if all_s <= 0:  # within one tick of the kernel's counter: nothing new yet
+            return []
+        self._machine_seconds = now
+        return [Reading(MACHINE_CPU, SOURCE, now_ns, min(100.0, max(0.0, 100 * busy_s / all_s)))]
+
+    def _reason_once(self, metric: str, reason: str, now_ns: int) -> list[Reading]:
+        if metric in self._explained:
+            return []
+        self._explained.add(metric)
+        return [Reading(metric, SOURCE, now_ns, reason=reason)]
+
+
+def cpu_utilization_percent(
+    at_ns: Sequence[int], cpu_seconds: Sequence[float], start_ns: int, end_ns: int, cores: int
+) -> float | None:
+    """Give a process's CPU time over wall time × cores within a window, 0 to 100.
+
+    At an edge that lies between two samples the CPU time is interpolated linearly; an edge beyond the samples is moved
+    to the nearest one inside, so the figure covers only what was sampled.
+
+    Args:
+        at_ns: when each sample was taken, ascending, on the clock of `start_ns` and `end_ns`.
+        cpu_seconds: cumulative CPU seconds at those times.
+        start_ns: the window's start.
+        end_ns: the window's end.
+        cores: the cores that count as 100 percent.
+
+    Returns:
+        None for fewer than two samples, or when they share no time with the window.
+
+    Raises:
+        ValueError: `cores` is not positive.
+    """
+    if cores <= 0:
+        raise ValueError(f"cores is {cores}, not a positive number")
+    if len(at_ns) < 2:  # noqa: PLR2004
+        return None
+    first_ns, last_ns = max(start_ns, at_ns[0]), min(end_ns, at_ns[-1])
+    if last_ns <= first_ns:
+        return None
+    since_ns = [at - at_ns[0] for at in at_ns]  # small numbers: a float holds them to the nanosecond
+    before_s, after_s = np.interp([first_ns - at_ns[0], last_ns - at_ns[0]], since_ns, cpu_seconds)
+    wall_s = (last_ns - first_ns) / 1e9
+    return min(100.0, max(0.0, 100 * float(after_s - before_s) / (wall_s * cores)))
+
+
+def _machine_seconds() -> tuple[float, float] | None:
+    """Busy and all CPU seconds of the machine since it started, over all cores; None where they cannot be read."""
+    try:
+        times = psutil.cpu_times()
+    except (psutil.Error, OSError, RuntimeError):
+        return None
+    seconds: dict[str, float] = times._asdict()
+    # The kernel counts a guest's time in the user's as well.
+    total_s = sum(seconds.values()) - seconds.get("guest", 0.0) - seconds.get("guest_nice", 0.0)
+    return total_s - seconds["idle"] - seconds.get("iowait", 0.0), total_s
+
+
+def _explain(error: Exception) -> str:
+    if isinstance(error, psutil.NoSuchProcess):
+        return "the process has ended"
+    if isinstance(error, psutil.AccessDenied | PermissionError):
+        return "the system refused: no permission to read the process"
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,421 @@
+"""The device as NVIDIA's driver reports it: utilization, memory, clock, power and temperature of one GPU."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from pipeline_bench.samplers import Reading, Sampler
+
+UTILIZATION = "device_utilization_percent"
+SAMPLES_SOURCE = "NVML samples"
+RATES_SOURCE = "NVML utilization rates"
+
+_RATES_WINDOW_NS = 1_000_000_000 // 6
+"""The shortest window nvmlDeviceGetUtilizationRates averages over, 1/6 s to 1 s by product (nvml.h, nvmlUtilization_t):
+the same figure read again sooner is the same measurement, not a second one."""
+
+_SILENCE_NS = 2_000_000_000
+"""Without a buffered sample for this long (twice the longest window) the driver is not filling its buffer."""
+
+_STAMP_AHEAD_NS = 500_000_000
+_STAMP_BEHIND_NS = 60_000_000_000
+"""How far a buffered sample's stamp may lie from now before it is taken for another clock's; the driver keeps some
+ten seconds of samples, and a wall clock that was set makes an error of any size."""
+
+_VALUE_FIELDS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+"""The member of nvmlValue_t that holds the value, by nvmlValueType_t (nvml.h)."""
+
+
+class _Code(IntEnum):
+    """The nvmlReturn_t that are told apart here (nvml.h)."""
+
+    UNINITIALIZED = 1
+    NOT_SUPPORTED = 3
+    NO_PERMISSION = 4
+    NOT_FOUND = 6
+    DRIVER_NOT_LOADED = 9
+    TIMEOUT = 10
+    LIBRARY_NOT_FOUND = 12
+    FUNCTION_NOT_FOUND = 13
+    GPU_IS_LOST = 15
+    RESET_REQUIRED = 16
+    LIB_RM_VERSION_MISMATCH = 18
+    NO_DATA = 21
+    NOT_READY = 27
+    GPU_NOT_FOUND = 28
+
+
+_NO_GPU = "the NVIDIA driver lists no GPU"
+_MISMATCH = "the NVML library and the loaded driver differ in version; after an update of the driver, reboot"
+
+_PLAIN: Mapping[int, str] = {
+    _Code.UNINITIALIZED: "the NVML library was shut down",
+    _Code.NOT_SUPPORTED: "NVML does not support it on this GPU",
+    _Code.NO_PERMISSION: "the NVIDIA driver refused: no permission",
+    _Code.DRIVER_NOT_LOADED: "the NVIDIA driver is installed, but not loaded",
+    _Code.LIBRARY_NOT_FOUND: "no NVIDIA driver here (libnvidia-ml.so.1 was not found)",
+    _Code.FUNCTION_NOT_FOUND: "this driver's NVML library is too old for it",
+    _Code.GPU_IS_LOST: "the GPU was lost: the driver can no longer reach it",
+    _Code.RESET_REQUIRED: "the GPU needs a reset",
+    _Code.LIB_RM_VERSION_MISMATCH: _MISMATCH,
+    _Code.GPU_NOT_FOUND: "the driver no longer lists the GPU",
+}
+
+_NOTHING_NEW = frozenset({_Code.NOT_FOUND, _Code.NO_DATA, _Code.NOT_READY, _Code.TIMEOUT})
+"""No failure: there is nothing to record at this poll."""
+
+_LOST = frozenset(
+    {
+        _Code.UNINITIALIZED,
+        _Code.DRIVER_NOT_LOADED,
+        _Code.GPU_IS_LOST,
+        _Code.RESET_REQUIRED,
+        _Code.LIB_RM_VERSION_MISMATCH,
+        _Code.GPU_NOT_FOUND,
+    }
+)
+"""No metric of the device can be read any more."""
+
+
+@dataclass(frozen=True)
+class NvmlDevice:
+    """A GPU in NVML's listing. `index` is NVML's (PCI order); `pci_bus_id` is normalised."""
+
+    index: int
+    name: str
+    uuid: str
+    pci_bus_id: str
+    memory_bytes: int
+    mig_enabled: bool
+
+
+@dataclass(frozen=True)
+class _Gauge:
+    """A metric that is one call: what `read` gives for (pynvml, device handle), in the unit its name says."""
+
+    metric: str
+    source: str
+    read: Callable[[Any, Any], float]
+
+
+def _sm_clock_mhz(nvml: Any, handle: Any) -> float:
+    return float(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))
+
+
+def _temperature_celsius(nvml: Any, handle: Any) -> float:
+    """The core's temperature, by the call that NVML is to drop in CUDA 14, or by its successor where it is gone."""
+    try:
+        return float(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))
+    except (AttributeError, nvml.NVMLError_FunctionNotFound):
+        return float(nvml.nvmlDeviceGetTemperatureV(handle, nvml.NVML_TEMPERATURE_GPU))
+
+
+_GAUGES = (
+    _Gauge("device_memory_bytes", "NVML memory info", lambda nvml, gpu: nvml.nvmlDeviceGetMemoryInfo(gpu).used),
+    _Gauge("device_sm_clock_mhz", "NVML clock info", _sm_clock_mhz),
+    _Gauge("device_power_watts", "NVML power usage", lambda nvml, gpu: nvml.nvmlDeviceGetPowerUsage(gpu) / 1000),
+    _Gauge("device_temperature_celsius", "NVML temperature", _temperature_celsius),
+)
+
+
+def explain(error: Exception) -> str:
+    """Say in one plain line what pynvml's exception means to a user."""
+    if isinstance(error, ImportError):
+        return f"the module pynvml (of nvidia-ml-py) cannot be imported: {_one_line(error)}"
+    # Not an NVMLError: pynvml raises it by itself when the library lacks what an unversioned call needs.
+    if type(error).__name__ == "NVMLLibraryMismatchError":
+        return "nvidia-ml-py and the driver's NVML library do not match in version"
+    return _PLAIN.get(_code(error), f"NVML failed: {_one_line(error)}")
+
+
+def normalise_pci_bus_id(pci_bus_id: str) -> str:
+    """Bring a PCI id to NVML's form, ``00000000:01:00.0`` in lower case.
+
+    TensorFlow and CUDA write the domain with four digits, some tools leave it out. What is no PCI id comes back in
+    lower case, and matches no device.
+    """
+    text = pci_bus_id.strip().lower()
+    match = re.fullmatch(r"(?:([0-9a-f]{1,8}):)?([0-9a-f]{1,2}):([0-9a-f]{1,2})(?:\.([0-7]))?", text)
+    if match is None:
+        return text
+    domain, bus, device, function = (int(part, 16) if part else 0 for part in match.groups())
+    return f"{domain:08x}:{bus:02x}:{device:02x}.{function:x}"
+
+
+def first_visible(devices: tuple[NvmlDevice, ...], environ: Mapping[str, str]) -> tuple[NvmlDevice | None, str | None]:
+    """Find the device that CUDA numbers 0, or the reason why there is none.
+
+    ``CUDA_VISIBLE_DEVICES`` is honoured when its first entry is an index or a ``GPU-`` UUID (or the start of one). An
+    index is taken in PCI order, which is CUDA's own only under ``CUDA_DEVICE_ORDER=PCI_BUS_ID`` or with equal GPUs:
+    select by PCI id where TensorFlow names it.
+    """
+    visible = environ.get("CUDA_VISIBLE_DEVICES")
+    if not devices:
+        return None, _NO_GPU
+    if visible is None:
+        return devices[0], None
+    entry = visible.split(",")[0].strip()
+    for device in devices:
+        if entry == str(device.index) or (entry.startswith("GPU-") and device.uuid.startswith(entry)):
+            return device, None
+    return None, f"CUDA_VISIBLE_DEVICES={visible!r} begins with no GPU that NVML lists"
+
+
+class NvmlSampler(Sampler):
+    """Reads one GPU through NVML.
+
+    Attributes:
+        reason: why no GPU can be read, in one plain line; None where one can.
+        driver: the driver's version, where it could be asked.
+        devices: the GPUs that could be described.
+        selected: the GPU that `poll` reads.
+    """
+
+    def __init__(
+        self, clock_ns: Callable[[], int] = time.monotonic_ns, wall_ns: Callable[[], int] = time.time_ns
+    ) -> None:
+        self.reason: str | None = None
+        self.driver: str | None = None
+        self.devices: tuple[NvmlDevice, ...] = ()
+        self.selected: NvmlDevice | None = None
+        self._clock_ns = clock_ns
+        self._wall_ns = wall_ns
+        self._nvml: Any = None
+        self._handle: Any = None
+        self._not_selected: str | None = "no GPU was selected"
+        self._absence: str | None = self._not_selected
+        self._explained: set[str] = set()
+        self._buffered = False
+        self._last_seen_us = 0
+        self._heard_ns = 0
+        self._last_rate: tuple[int, float] | None = None
+
+    @classmethod
+    def open(
+        cls, clock_ns: Callable[[], int] = time.monotonic_ns, wall_ns: Callable[[], int] = time.time_ns
+    ) -> NvmlSampler:
+        """Load NVML, list the GPUs and select the first visible; whatever fails is `reason`, never an exception.
+
+        Args:
+            clock_ns: the clock that readings are stamped with, in nanoseconds (``time.monotonic_ns``).
+            wall_ns: the clock that the driver stamps its samples with, in nanoseconds since 1970.
+        """
+        sampler = cls(clock_ns, wall_ns)
+        try:
+            sampler._attach()
+        except Exception as error:  # a broken install or driver raises more than NVMLError: AttributeError, OSError …
+            sampler.reason = explain(error)
+            sampler.close()
+        sampler.select(None)
+        return sampler
+
+    @property
+    def available(self) -> bool:
+        """Whether there is a GPU that NVML can read."""
+        return self.reason is None
+
+    def select(self, pci_bus_id: str | None) -> NvmlDevice | None:
+        """Choose the GPU to sample and begin.
+
+        Args:
+            pci_bus_id: as TensorFlow or NVML writes it; None for the first visible (see `first_visible`).
+
+        Returns:
+            The GPU, or None where there is no such one; `poll` then gives the reason once for each metric.
+        """
+        self.selected, self._not_selected = self._find(pci_bus_id)
+        if self.selected is not None:
+            try:
+                self._handle = self._nvml.nvmlDeviceGetHandleByIndex(self.selected.index)
+            except Exception as error:
+                self.selected, self._not_selected = None, explain(error)
+        self.begin()
+        return self.selected
+
+    def begin(self) -> None:
+        """Start a trial: drop what the driver buffered before now, and let absent metrics be explained anew.
+
+        The instrument of the trial's device utilization is chosen here: the driver's buffered samples if it has any.
+        """
+        self._absence = self._not_selected
+        self._explained.clear()
+        self._last_rate = None
+        self._last_seen_us = 0
+        self._heard_ns = self._clock_ns()
+        if self._absence is None:
+            self._buffered = True
+            self._buffered = bool(self._new_samples())
+
+    def poll(self) -> list[Reading]:
+        """Every value that is new since the last call; a metric that cannot be read gives its reason once a trial."""
+        now_ns = self._clock_ns()
+        readings: list[Reading] = []
+        if self._absence is None:
+            readings += self._poll_utilization(now_ns)
+        for gauge in _GAUGES:
+            if self._absence is None:
+                readings += self._poll_gauge(gauge, now_ns)
+        if self._absence is not None:
+            readings += self._explain_all(self._absence, now_ns)
+        return readings
+
+    def close(self) -> None:
+        """Shut NVML down; safe to call twice. `poll` returns nothing afterwards."""
+        nvml, self._nvml = self._nvml, None
+        self._absence = self._not_selected = self.reason or "the sampler was closed"
+        self._explained.update({UTILIZATION, *(gauge.metric for gauge in _GAUGES)})
+        self._handle = self.selected = None
+        if nvml is not None:
+            try:
+                nvml.nvmlShutdown()
+            except Exception:  # the driver is gone already: nothing is left to give back
+                return
+
+    def _attach(self) -> None:
+        import pynvml  # noqa: PLC0415 - a broken install is a reason, not a crash at start-up
+
+        pynvml.nvmlInit()
+        self._nvml = pynvml  # from here on close() has something to shut down
+        self.driver = str(pynvml.nvmlSystemGetDriverVersion())
+        found: list[NvmlDevice] = []
+        refused: str | None = None
+        for index in range(int(pynvml.nvmlDeviceGetCount())):
+            try:
+                found.append(_describe(pynvml, index))
+            except Exception as error:  # one GPU that is lost or not ours hides no other
+                refused = explain(error)
+        self.devices = tuple(found)
+        if not found:
+            self.reason = refused or _NO_GPU
+
+    def _find(self, pci_bus_id: str | None) -> tuple[NvmlDevice | None, str | None]:
+        if self.reason is not None or self._nvml is None:
+            return None, self.reason or "the sampler was closed"
+        if pci_bus_id is None:
+            return first_visible(self.devices, os.environ)
+        wanted = normalise_pci_bus_id(pci_bus_id)
+        for device in self.devices:
+            if device.pci_bus_id == wanted:
+                return device, None
+        return None, f"NVML lists no GPU at PCI address {pci_bus_id}"
+
+    def _poll_utilization(self, now_ns: int) -> list[Reading]:
+        readings: list[Reading] = []
+        if self._buffered:
+            offset_ns = self._wall_ns() - now_ns
+            readings = [
+                Reading(UTILIZATION, SAMPLES_SOURCE, _on_our_clock(stamp_us, offset_ns, now_ns), value)
+                for stamp_us, value in self._new_samples()
+            ]
+            if readings:
+                self._heard_ns = now_ns
+            elif now_ns - self._heard_ns > _SILENCE_NS:
+                self._buffered = False
+        if self._absence is None and not self._buffered:
+            readings = self._poll_rates(now_ns)
+        return readings
+
+    def _new_samples(self) -> list[tuple[int, float]]:
+        """The driver's new samples (microseconds since 1970, percent); a failure turns `_buffered` off."""
+        nvml = self._nvml
+        try:
+            kind, samples = nvml.nvmlDeviceGetSamples(
+                self._handle, nvml.NVML_GPU_UTILIZATION_SAMPLES, self._last_seen_us
+            )
+            field = _VALUE_FIELDS[kind]
+            pairs = [(int(sample.timeStamp), float(getattr(sample.sampleValue, field))) for sample in samples]
+        except Exception as error:
+            code = _code(error)
+            if code in _LOST:
+                self._absence = explain(error)
+            elif code not in _NOTHING_NEW:
+                self._buffered = False
+            return []
+        # Slots that were never filled have stamp 0, and what is no share of time is no utilization.
+        fresh = sorted(pair for pair in pairs if pair[0] > self._last_seen_us and 0 <= pair[1] <= 100)  # noqa: PLR2004
+        if fresh:
+            self._last_seen_us = fresh[-1][0]
+        return fresh
+
+    def _poll_rates(self, now_ns: int) -> list[Reading]:
+        try:
+            value = float(self._nvml.nvmlDeviceGetUtilizationRates(self._handle).gpu)
+        except Exception as error:
+            return self._failed(UTILIZATION, RATES_SOURCE, error, now_ns)
+        if self._last_rate is not None:
+            last_ns, last_value = self._last_rate
+            if value == last_value and now_ns - last_ns < _RATES_WINDOW_NS:
+                return []
+        self._last_rate = (now_ns, value)
+        return [Reading(UTILIZATION, RATES_SOURCE, now_ns, value)]
+
+    def _poll_gauge(self, gauge: _Gauge, now_ns: int) -> list[Reading]:
+        try:
+            value = float(gauge.read(self._nvml, self._handle))
+        except Exception as error:
+            return self._failed(gauge.metric, gauge.source, error, now_ns)
+        return [Reading(gauge.metric, gauge.source, now_ns, value)]
+
+    def _failed(self, metric: str, source: str, error: Exception, now_ns: int) -> list[Reading]:
+        """The reason, once; the metric is asked for again all the same, since NVML refuses now and then."""
+        code = _code(error)
+        if code in _LOST:
+            self._absence = explain(error)
+            return []
+        if code in _NOTHING_NEW or metric in self._explained:
+            return []
+        self._explained.add(metric)
+        under_mig = code == _Code.NOT_SUPPORTED and self.selected is not None and self.selected.mig_enabled
+        reason = "NVML does not report it while MIG is enabled on this GPU" if under_mig else explain(error)
+        return [Reading(metric, source, now_ns, reason=reason)]
+
+    def _explain_all(self, reason: str, now_ns: int) -> list[Reading]:
+        """The reason for each metric that has not had one."""
+        utilization_source = SAMPLES_SOURCE if self._buffered else RATES_SOURCE
+        every = [(UTILIZATION, utilization_source), *((gauge.metric, gauge.source) for gauge in _GAUGES)]
+        left = [pair for pair in every if pair[0] not in self._explained]
+        self._explained.update(metric for metric, _ in left)
+        return [Reading(metric, source, now_ns, reason=reason) for metric, source in left]
+
+
+def _describe(nvml: Any, index: int) -> NvmlDevice:
+    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+    bus_id = nvml.nvmlDeviceGetPciInfo(handle).busId
+    return NvmlDevice(
+        index=index,
+        name=str(nvml.nvmlDeviceGetName(handle)),
+        uuid=str(nvml.nvmlDeviceGetUUID(handle)),
+        pci_bus_id=normalise_pci_bus_id(bus_id.decode() if isinstance(bus_id, bytes) else bus_id),
+        memory_bytes=int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
+        mig_enabled=_mig_enabled(nvml, handle),
+    )
+
+
+def _mig_enabled(nvml: Any, handle: Any) -> bool:
+    try:
+        current, _pending = nvml.nvmlDeviceGetMigMode(handle)
+    except (AttributeError, nvml.NVMLError):  # a GPU before Ampere, or a driver that does not know MIG
+        return False
+    return bool(current == nvml.NVML_DEVICE_MIG_ENABLE)
+
+
+def _on_our_clock(stamp_us: int, offset_ns: int, now_ns: int) -> int:
+    """Bring a wall-clock stamp to the clock of `now_ns`; an implausible one becomes now."""
+    at_ns = stamp_us * 1000 - offset_ns
+    return at_ns if now_ns - _STAMP_BEHIND_NS <= at_ns <= now_ns + _STAMP_AHEAD_NS else now_ns
+
+
+def _code(error: Exception) -> int:
+    """The nvmlReturn_t of an NVMLError, 0 of another exception."""
+    value = getattr(error, "value", 0)
+    return value if isinstance(value, int) else 0
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

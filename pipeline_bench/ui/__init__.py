@@ -1,0 +1,1 @@
+"""What a user sees while a session runs: a live screen, or plain lines where there is no terminal."""

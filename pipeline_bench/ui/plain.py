@@ -1,0 +1,68 @@
+"""Plain lines for pipes, CI and ``--no-live``: one a finished trial, no colour, no control characters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TextIO
+
+import numpy as np
+
+from pipeline_bench import units
+from pipeline_bench.observer import Observer
+from pipeline_bench.session import Session, TrialRecord
+from pipeline_bench.trial import Trial
+
+_NAME_LIMIT = 60
+
+
+class PlainView(Observer):
+    """Writes to a text stream what has happened, line by line.
+
+    Args:
+        stream: where to write; flushed after every line, so that a reader of the pipe sees it at once.
+        folder: where the session is saved, if that is to be shown at the start.
+    """
+
+    def __init__(self, stream: TextIO, folder: Path | None = None) -> None:
+        self._stream = stream
+        self._folder = folder
+        self._planned = 0
+
+    def session_started(self, session: Session, plan: Sequence[Trial]) -> None:
+        self._planned = len(plan)
+        variants = units.count(len(session.scenario.variants), "variant")
+        name = units.one_line(session.scenario.name, _NAME_LIMIT)
+        self._line(f"{name}: {units.count(len(plan), 'trial')} of {variants}")
+        if self._folder is not None:
+            self._line(f"saved in {self._folder}")
+
+    def trial_finished(self, trial: Trial, record: TrialRecord, session: Session) -> None:
+        place = f"[{trial.index + 1:>{len(str(self._planned))}}/{self._planned}]"
+        name = units.one_line(trial.variant.name, _NAME_LIMIT)
+        repeat = f"repeat {trial.repeat + 1}/{trial.variant.run.repeats}"
+        self._line(f"{place} {name}, {repeat}: {', '.join(_outcome(record))}")
+
+    def note(self, text: str) -> None:
+        self._line(f"note: {text}")
+
+    def _line(self, text: str) -> None:
+        self._stream.write(units.one_line(text) + "\n")
+        self._stream.flush()
+
+
+def _outcome(record: TrialRecord) -> list[str]:
+    parts = [record.status if record.reason is None else f"{record.status}: {record.reason.rstrip('.')}"]
+    median_ms = _median_step_ms(record)
+    if median_ms is not None:
+        parts.append(f"{units.milliseconds(median_ms)} a step")
+    steps = record.steps.count if record.steps is not None else 0
+    return [*parts, units.count(steps, "step"), units.seconds((record.ended_ns - record.started_ns) / 1e9)]
+
+
+def _median_step_ms(record: TrialRecord) -> float | None:
+    """Over the measured steps; None where the trial did not get past its warm-up."""
+    if record.steps is None or record.steps.count <= record.warmup_steps:
+        return None
+    took_ns = record.steps.end_ns.unpack() - record.steps.start_ns.unpack()
+    return float(np.median(took_ns[record.warmup_steps :])) / 1e6

@@ -1,0 +1,1 @@
+"""The child's side: one trial in a process of its own. Imports no rich, typer, pynvml or psutil."""

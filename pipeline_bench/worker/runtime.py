@@ -1,0 +1,59 @@
+"""Puts a trial's runtime settings into TensorFlow: device, threads, memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.events import Device
+from pipeline_bench.scenario import Runtime
+
+
+def session_config(runtime: Runtime) -> Any:
+    """The ConfigProto of the trial's session."""
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    return v1.ConfigProto(
+        intra_op_parallelism_threads=runtime.intra_op_threads,
+        inter_op_parallelism_threads=runtime.inter_op_threads,
+        allow_soft_placement=True,
+        device_count={"GPU": 0} if runtime.device == "cpu" else {},
+        gpu_options=v1.GPUOptions(allow_growth=runtime.memory_growth),
+    )
+
+
+def accelerator(runtime: Runtime) -> str | None:
+    """The device that the model goes on, as `tf.device` takes it (``/gpu:0``); None for the CPU.
+
+    Raises:
+        PipelineBenchError: the runtime asks for a GPU that TensorFlow does not have.
+    """
+    import tensorflow as tf
+
+    if runtime.device == "cpu":
+        return None
+    gpus = len(tf.config.list_physical_devices("GPU"))
+    wanted = int(runtime.device.partition(":")[2] or 0)
+    if wanted < gpus:
+        return f"/gpu:{wanted}"
+    if runtime.device == "auto":
+        return None
+    raise PipelineBenchError(
+        f"runtime.device is {runtime.device!r}, but TensorFlow sees {gpus} GPUs here.",
+        'Use runtime.device="auto" or "cpu"; `pipeline-bench doctor` says why the GPU is not seen.',
+    )
+
+
+def describe(device: str | None, config: Any) -> Device:
+    """The device's name and, for a GPU, its PCI address, by which NVML finds the same one."""
+    if device is None:
+        return Device(kind="cpu", name="CPU:0")
+    from tensorflow.python.client import device_lib
+
+    name = device.strip("/").upper()
+    for local in device_lib.list_local_devices(session_config=config):
+        if local.name.endswith(f"device:{name}"):
+            details = dict(part.split(": ", 1) for part in local.physical_device_desc.split(", ") if ": " in part)
+            return Device(kind="gpu", name=details.get("name", name), pci_bus_id=details.get("pci bus id"))
+    return Device(kind="gpu", name=name)

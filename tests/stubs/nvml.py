@@ -1,0 +1,65 @@
+"""The stub of NVIDIA's library: a fixture that builds it, and a way to run the sampler against it in its own process.
+
+The stub proves the plumbing and the error paths, and nothing about what the figures mean on a GPU.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+LIBRARY = "libnvidia-ml.so.1"
+
+
+@pytest.fixture(scope="session")
+def nvml_stub(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder to put in front of LD_LIBRARY_PATH before a process starts; see nvml_stub.c for the variables."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler (cc) to build the NVML stub with")
+    if not sys.platform.startswith("linux"):
+        pytest.skip("pynvml loads libnvidia-ml.so.1 on Linux only")
+    folder = tmp_path_factory.mktemp("nvml_stub")
+    command = [compiler, "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", f"-Wl,-soname,{LIBRARY}"]
+    subprocess.run([*command, "-o", str(folder / LIBRARY), str(HERE / "nvml_stub.c")], check=True)
+    return folder
+
+
+def stub_environment(folder: Path, **variables: str) -> dict[str, str]:
+    """The environment of a process that finds the stub: `variables` are those of nvml_stub.c, e.g. NVML_STUB_MODE."""
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("NVML_STUB_", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"))
+    }
+    paths = [str(folder), *filter(None, [inherited.get("LD_LIBRARY_PATH")])]
+    return {**inherited, "LD_LIBRARY_PATH": os.pathsep.join(paths), **variables}
+
+
+def run_probe(folder: Path, steps: list[dict[str, Any]], **variables: str) -> list[Any]:
+    """Run nvml_probe.py against the library in `folder`; returns what each step gave, `{"do": "open"}` being the first.
+
+    A step is ``{"do": "open" | "select" | "begin" | "poll" | "close", "at_ns": …, "wall_ns": …, "env": {…}}``: the two
+    clocks are set before it (they start at 0), and so are the variables of the stub.
+    """
+    ended = subprocess.run(
+        [sys.executable, "-W", "error", str(HERE / "nvml_probe.py"), json.dumps(steps)],
+        env={**stub_environment(folder, **variables), "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    answers = json.loads(ended.stdout)
+    assert isinstance(answers, list)
+    return answers

@@ -1,0 +1,215 @@
+/* A stand-in for libnvidia-ml.so.1: the functions that pipeline_bench/samplers/nvml.py reaches through pynvml.
+ *
+ * It proves the plumbing and the error paths, and nothing about what the figures mean on a GPU.
+ *
+ * Environment, read at each call, so that a test can change it between two polls:
+ *   NVML_STUB_MODE               ok (default)
+ *                                absent_driver, no_permission, mismatch   refused by nvmlInit
+ *                                no_devices          the driver lists none
+ *                                no_samples          the buffer of utilization samples stays empty (NOT_FOUND)
+ *                                samples_unsupported nvmlDeviceGetSamples is NOT_SUPPORTED
+ *                                refused_metrics     every metric of a device is NO_PERMISSION
+ *                                refused_power       the power usage is NO_PERMISSION
+ *                                mig                 MIG is enabled: utilization is NOT_SUPPORTED
+ *                                lost_after_N        after N temperature readings the GPU is lost (the sampler takes
+ *                                                    one at the end of each poll)
+ *                                uninitialized       every metric of a device is UNINITIALIZED
+ *   NVML_STUB_DEVICES            how many GPUs there are (1); GPU i has PCI id 00000000:0(i+1):00.0 and UUID GPU-stub-i
+ *   NVML_STUB_UTILIZATION        percent (37)
+ *   NVML_STUB_UTILIZATION_FILE   a file that holds the percent; wins over the former
+ *   NVML_STUB_SAMPLES            the buffer as "stamp_us:percent,stamp_us:percent"; "" for none. Unset: one sample
+ *                                every sixth of a second of the wall clock, the last 100 of them
+ *   NVML_STUB_SAMPLE_TYPE        the nvmlValueType_t of the samples: 1 unsigned int (default) or 0 double
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { /* nvmlReturn_t */
+    OK = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6,
+    DRIVER_NOT_LOADED = 9, GPU_IS_LOST = 15, VERSION_MISMATCH = 18
+};
+enum { MAX_DEVICES = 8, BUFFER = 100, PERIOD_US = 166667 };
+
+typedef unsigned long long u64;
+typedef struct { int index; } Device;
+typedef struct { char legacy_id[16]; unsigned domain, bus, device, device_id, subsystem_id; char bus_id[32]; } PciInfo;
+typedef struct { u64 total, free, used; } Memory;
+typedef struct { unsigned gpu, memory; } Utilization;
+typedef struct { u64 stamp_us; union { double d; unsigned u; u64 ull; } value; } Sample;
+
+static Device devices[MAX_DEVICES];
+static int references, polls;
+
+static const char *mode(void) { const char *m = getenv("NVML_STUB_MODE"); return m ? m : "ok"; }
+static int is(const char *name) { return strcmp(mode(), name) == 0; }
+static unsigned number(const char *name, unsigned otherwise) {
+    const char *text = getenv(name);
+    return text ? (unsigned)atoi(text) : otherwise;
+}
+
+static double utilization(void) {
+    const char *path = getenv("NVML_STUB_UTILIZATION_FILE"), *text = getenv("NVML_STUB_UTILIZATION");
+    double value = text ? atof(text) : 37;
+    FILE *file = path ? fopen(path, "r") : NULL;
+    if (file) {
+        if (fscanf(file, "%lf", &value) != 1) value = 0;
+        fclose(file);
+    }
+    return value;
+}
+
+static int device_state(void) {
+    int limit;
+    if (references == 0 || is("uninitialized")) return UNINITIALIZED;
+    if (sscanf(mode(), "lost_after_%d", &limit) == 1 && polls >= limit) return GPU_IS_LOST;
+    return is("refused_metrics") ? NO_PERMISSION : OK;
+}
+
+static void put(double value, unsigned type, Sample *sample) {
+    if (type == 0) sample->value.d = value;
+    else sample->value.u = (unsigned)value;
+}
+
+static unsigned listed_samples(const char *text, u64 after_us, unsigned type, Sample *out) {
+    unsigned count = 0;
+    while (*text && count < BUFFER) {
+        char *end;
+        u64 stamp_us = strtoull(text, &end, 10);
+        double value = *end == ':' ? strtod(end + 1, &end) : 0;
+        if (stamp_us > after_us) {
+            out[count].stamp_us = stamp_us;
+            put(value, type, &out[count++]);
+        }
+        text = *end == ',' ? end + 1 : "";
+    }
+    return count;
+}
+
+static unsigned clocked_samples(u64 after_us, unsigned type, Sample *out) {
+    struct timespec now;
+    unsigned count = 0;
+    clock_gettime(CLOCK_REALTIME, &now);
+    u64 last = ((u64)now.tv_sec * 1000000 + (u64)now.tv_nsec / 1000) / PERIOD_US;
+    for (u64 tick = last - BUFFER + 1; tick <= last; tick++) {
+        if (tick * PERIOD_US <= after_us) continue;
+        out[count].stamp_us = tick * PERIOD_US;
+        put(utilization(), type, &out[count++]);
+    }
+    return count;
+}
+
+int nvmlInitWithFlags(unsigned flags) {
+    (void)flags;
+    if (is("absent_driver")) return DRIVER_NOT_LOADED;
+    if (is("no_permission")) return NO_PERMISSION;
+    if (is("mismatch")) return VERSION_MISMATCH;
+    references++;
+    return OK;
+}
+
+int nvmlShutdown(void) {
+    if (references == 0) return UNINITIALIZED;
+    references--;
+    return OK;
+}
+
+const char *nvmlErrorString(int code) { return code == OK ? "Success" : "an error of the stub"; }
+
+int nvmlSystemGetDriverVersion(char *version, unsigned length) {
+    snprintf(version, length, "999.99");
+    return OK;
+}
+
+int nvmlDeviceGetCount_v2(unsigned *count) {
+    *count = is("no_devices") ? 0 : number("NVML_STUB_DEVICES", 1);
+    return OK;
+}
+
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, Device **device) {
+    if (index >= MAX_DEVICES) return INVALID_ARGUMENT;
+    devices[index].index = (int)index;
+    *device = &devices[index];
+    return OK;
+}
+
+int nvmlDeviceGetName(Device *device, char *name, unsigned length) {
+    (void)device;
+    snprintf(name, length, "NVIDIA Stub");
+    return OK;
+}
+
+int nvmlDeviceGetUUID(Device *device, char *uuid, unsigned length) {
+    snprintf(uuid, length, "GPU-stub-%d", device->index);
+    return OK;
+}
+
+int nvmlDeviceGetPciInfo_v3(Device *device, PciInfo *info) {
+    memset(info, 0, sizeof *info);
+    info->bus = (unsigned)device->index + 1;
+    snprintf(info->bus_id, sizeof info->bus_id, "00000000:%02X:00.0", info->bus);
+    snprintf(info->legacy_id, sizeof info->legacy_id, "0000:%02X:00.0", info->bus);
+    return OK;
+}
+
+int nvmlDeviceGetMigMode(Device *device, unsigned *current, unsigned *pending) {
+    (void)device;
+    *current = *pending = is("mig");
+    return OK;
+}
+
+int nvmlDeviceGetMemoryInfo(Device *device, Memory *memory) {
+    memory->total = 16ull << 30;
+    memory->used = (u64)(device->index + 1) << 30;
+    memory->free = memory->total - memory->used;
+    return device_state();
+}
+
+int nvmlDeviceGetSamples(Device *device, unsigned kind, u64 after_us, unsigned *type, unsigned *count, Sample *samples) {
+    Sample found[BUFFER];
+    const char *text = getenv("NVML_STUB_SAMPLES");
+    int state = device_state();
+    (void)device;
+    (void)kind;
+    if (state != OK) return state;
+    if (is("mig") || is("samples_unsupported")) return NOT_SUPPORTED;
+    if (is("no_samples")) return NOT_FOUND;
+    *type = number("NVML_STUB_SAMPLE_TYPE", 1);
+    if (samples == NULL) { /* like the driver: the size of the buffer, not of what is new */
+        *count = BUFFER;
+        return OK;
+    }
+    *count = text ? listed_samples(text, after_us, *type, found) : clocked_samples(after_us, *type, found);
+    memcpy(samples, found, *count * sizeof *found);
+    return *count ? OK : NOT_FOUND;
+}
+
+int nvmlDeviceGetUtilizationRates(Device *device, Utilization *rates) {
+    int state = device_state();
+    (void)device;
+    rates->gpu = (unsigned)utilization();
+    rates->memory = 5;
+    return state == OK && is("mig") ? NOT_SUPPORTED : state;
+}
+
+int nvmlDeviceGetClockInfo(Device *device, unsigned clock, unsigned *mhz) {
+    (void)device;
+    *mhz = clock == 1 ? 1500 : 0; /* NVML_CLOCK_SM */
+    return device_state();
+}
+
+int nvmlDeviceGetPowerUsage(Device *device, unsigned *milliwatts) {
+    (void)device;
+    *milliwatts = 250500;
+    return is("refused_power") ? NO_PERMISSION : device_state();
+}
+
+int nvmlDeviceGetTemperature(Device *device, unsigned sensor, unsigned *celsius) {
+    int state = device_state();
+    (void)device;
+    (void)sensor;
+    *celsius = 45;
+    polls++;
+    return state;
+}

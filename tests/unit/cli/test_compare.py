@@ -1,0 +1,43 @@
+"""The command `compare`: what its options refuse, before anything is measured."""
+
+from pathlib import Path
+
+import pytest
+
+from pipeline_bench.cli import run
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["two_layr"], "two_layer"),
+        (["nowhere/at_all.toml"], "does not exist"),
+        (["--backends", "tf_dat"], "did you mean 'tf_data'"),
+        (["--backends", ","], "--backends"),
+        (["--steps", "0"], "--steps"),
+        (["--steps", "-3"], "--steps"),
+        (["--steps", "many"], "--steps"),
+        (["--time", "0"], "--time"),
+        (["--time", "nan"], "--time"),
+        (["--repeats", "0"], "--repeats"),
+        (["--seed", "-1"], "--seed"),
+        (["--stall-timeout", "-1"], "--stall-timeout"),
+        (["--steps", "5", "--time", "3"], "--time"),
+        (["--set", "source.batchsize=3"], "source.batchsize"),
+        (["--set", "source.batch_size"], "KEY=VALUE"),
+        (["--set", "source.batch_size=0"], "source.batch_size"),
+        (["--set", "variants.9.backend=tf_data"], "variants.9"),
+        (["--nonsense"], "--nonsense"),
+        (["two_layer", "surplus"], "surplus"),
+    ],
+)
+def test_bad_input_is_exit_2_with_the_culprit_and_no_traceback(
+    arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["compare", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert said.casefold() in captured.err.casefold()
+    assert "Traceback" not in captured.err
+    assert captured.out == ""
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,151 @@
+"""The command `doctor`: the list that it makes of what was found."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline_bench.cli import run
+from pipeline_bench.cli.doctor import GET_CUDA, GET_TENSORFLOW, Check, Probed, Terminal, examine, run_probe
+from pipeline_bench.environment import Accelerator, describe
+from pipeline_bench.session import Environment
+from pipeline_bench.worker.probe import Matmul, ProbedDevice, ProbeReport, reasons
+
+NO_GPU = Accelerator(reason="no NVIDIA driver here")
+GPU = Accelerator(name="NVIDIA H200", driver="570.1")
+WIDE = Terminal(is_terminal=True, width=160, encoding="utf-8")
+CPU_DEVICE = ProbedDevice(kind="cpu", name="CPU:0")
+GPU_DEVICE = ProbedDevice(kind="gpu", name="NVIDIA H200", compute_capability="9.0")
+
+
+def report(
+    *devices: ProbedDevice, cuda: bool = True, error: str | None = None, because: tuple[str, ...] = ()
+) -> ProbeReport:
+    return ProbeReport(
+        tensorflow="2.21.0",
+        import_s=1.5,
+        built_with_cuda=cuda,
+        cuda="12.5.1" if cuda else None,
+        devices=devices,
+        cpu_threads=4,
+        matmul=Matmul(device="/cpu:0", ok=error is None, error=error),
+        reasons=because,
+    )
+
+
+def checks(
+    probed: Probed, accelerator: Accelerator = NO_GPU, terminal: Terminal = WIDE, **changes: str | None
+) -> dict[str, Check]:
+    environment: Environment = describe(accelerator).model_copy(update=changes)
+    return {check.name: check for check in examine(environment, accelerator, probed, terminal)}
+
+
+def test_a_machine_without_a_gpu_can_compare_and_is_told_so() -> None:
+    found = checks(Probed(report(CPU_DEVICE)))
+    assert "missing" not in {check.status for check in found.values()}
+    assert found["GPU"].status == "absent"
+    assert "CPU" in found["GPU"].found
+    assert "no NVIDIA driver here" in found["NVML"].found
+
+
+def test_a_machine_with_a_gpu_misses_nothing() -> None:
+    found = checks(Probed(report(CPU_DEVICE, GPU_DEVICE)), GPU)
+    assert {check.status for check in found.values()} == {"ok"}
+    assert "compute capability 9.0" in found["GPU"].found
+
+
+def test_a_gpu_that_tensorflow_does_not_use_is_told_with_tensorflows_reason() -> None:
+    found = checks(Probed(report(CPU_DEVICE, because=("Cannot dlopen some GPU libraries.",))), GPU)
+    assert found["GPU"].status == "absent"
+    assert "Cannot dlopen some GPU libraries." in found["GPU"].found
+    assert found["GPU"].remedy == GET_CUDA
+
+
+def test_a_wheel_for_the_cpu_names_the_extra() -> None:
+    found = checks(Probed(report(CPU_DEVICE, cuda=False)))
+    assert found["CUDA libraries"].remedy == GET_CUDA
+    assert "CPU only" in found["TensorFlow"].found
+
+
+def test_without_tensorflow_compare_cannot_run() -> None:
+    found = checks(Probed(reason="No module named 'tensorflow'"), tensorflow=None)
+    assert found["TensorFlow"] == Check("TensorFlow", "missing", "not installed", GET_TENSORFLOW)
+    assert "matmul" not in found
+
+
+def test_a_tensorflow_that_crashes_is_told_with_the_cause() -> None:
+    found = checks(Probed(reason="its process was ended by SIGILL"), tensorflow="2.21.0")
+    assert found["TensorFlow"].status == "missing"
+    assert "SIGILL" in found["TensorFlow"].found
+
+
+def test_a_failed_product_is_missing() -> None:
+    found = checks(Probed(report(CPU_DEVICE, error="InternalError: no kernel")))
+    assert found["matmul"].status == "missing"
+    assert "no kernel" in found["matmul"].found
+
+
+def test_an_old_python_is_missing() -> None:
+    assert checks(Probed(report(CPU_DEVICE)), python="3.9.2")["Python"].status == "missing"
+
+
+def test_a_pipe_and_a_narrow_terminal_are_told() -> None:
+    probed = Probed(report(CPU_DEVICE))
+    assert checks(probed, terminal=Terminal(False, 80, "utf-8"))["terminal"].status == "absent"
+    assert "Widen" in checks(probed, terminal=Terminal(True, 79, "utf-8"))["terminal"].remedy
+    assert checks(probed, terminal=Terminal(True, 80, "utf-8"))["terminal"].status == "ok"
+
+
+def test_reasons_are_the_lines_about_the_gpu_once_each() -> None:
+    log = (
+        "I0000 00:00:17.66 1 port.cc:153] oneDNN custom operations are on.\n"
+        "I0000 00:00:17.66 1 cudart_stub.cc:31] Could not find cuda drivers on your machine, GPU will not be used.\n"
+        "I0000 00:00:17.67 1 cudart_stub.cc:31] Could not find cuda drivers on your machine, GPU will not be used.\n"
+    )
+    assert reasons(log) == ("Could not find cuda drivers on your machine, GPU will not be used.",)
+
+
+@pytest.fixture
+def broken_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A module `tensorflow` that the probe's process finds before the real one; the test writes what it does."""
+    paths = [str(tmp_path), *(entry for entry in sys.path if entry)]
+    monkeypatch.setenv("PYTHONPATH", ":".join(paths))
+    return tmp_path / "tensorflow.py"
+
+
+def test_the_probe_tells_what_the_import_raised(broken_tensorflow: Path) -> None:
+    broken_tensorflow.write_text("raise ImportError('libcudart is broken')\n")
+    probed = run_probe()
+    assert probed.report is None
+    assert probed.reason == "ImportError: libcudart is broken"
+    assert "Traceback" in probed.stderr
+
+
+def test_the_probe_survives_a_crash(broken_tensorflow: Path) -> None:
+    broken_tensorflow.write_text("import os\nos.kill(os.getpid(), 9)\n")
+    assert run_probe().reason == "its process was ended by SIGKILL"
+
+
+def test_the_probe_gives_up_on_an_import_that_hangs(broken_tensorflow: Path) -> None:
+    broken_tensorflow.write_text("import time\ntime.sleep(600)\n")
+    assert run_probe(limit_s=0.5).reason == "it did not answer within 0.5 s"
+
+
+def test_exit_1_and_the_stderr_when_tensorflow_is_broken(
+    broken_tensorflow: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken_tensorflow.write_text("raise ImportError('libcudart is broken')\n")
+    assert run(["doctor"]) == 1
+    captured = capsys.readouterr()
+    assert "cannot run here" in captured.out
+    assert "Traceback" in captured.err
+
+
+@pytest.mark.tensorflow
+def test_the_real_tensorflow_multiplies(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["doctor", "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["usable"] is True
+    assert content["tensorflow"]["matmul"]["ok"] is True
+    assert content["tensorflow"]["devices"]

@@ -1,0 +1,106 @@
+"""The command line as a whole: help, versions, exit codes, and what becomes of an exception."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+import typer
+
+from pipeline_bench import __version__, cli
+from pipeline_bench.errors import PipelineBenchError, UsageError
+
+
+@pytest.fixture
+def raising(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[BaseException]]:
+    """A command line whose only command raises what the test puts into the list."""
+    app = typer.Typer(pretty_exceptions_enable=False)
+    to_raise: list[BaseException] = []
+
+    @app.command()
+    def command() -> None:
+        raise to_raise[0]
+
+    monkeypatch.setattr(cli, "app", app)
+    return iter([to_raise]).__next__()  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])
+def test_help_names_every_command(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(arguments) == 0
+    out = capsys.readouterr().out
+    for command in ("compare", "scenarios", "backends", "doctor"):
+        assert command in out
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["--version"]) == 0
+    assert capsys.readouterr().out == f"pipeline-bench {__version__}\n"
+
+
+def test_an_unknown_command_is_exit_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["comapre"]) == 2
+    assert "comapre" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("error", [UsageError("It is full.", "Empty it."), PipelineBenchError("It is full.", "Empty it.")])
+def test_an_error_is_its_message_its_hint_and_its_code(
+    error: PipelineBenchError, raising: list[BaseException], capsys: pytest.CaptureFixture[str]
+) -> None:
+    raising.append(error)
+    assert cli.run([]) == error.exit_code
+    assert capsys.readouterr().err == "Error: It is full.\nEmpty it.\n"
+
+
+def test_ctrl_c_is_exit_130_without_a_traceback(
+    raising: list[BaseException], capsys: pytest.CaptureFixture[str]
+) -> None:
+    raising.append(KeyboardInterrupt())
+    assert cli.run([]) == 130
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_commands_own_exit_code_is_kept(raising: list[BaseException]) -> None:
+    raising.append(typer.Exit(1))
+    assert cli.run([]) == 1
+
+
+def test_a_bug_keeps_its_traceback_and_ends_with_what_to_send(
+    raising: list[BaseException], capsys: pytest.CaptureFixture[str]
+) -> None:
+    raising.append(ZeroDivisionError("of ours"))
+    assert cli.run([]) == cli.BUG
+    err = capsys.readouterr().err
+    assert "ZeroDivisionError: of ours" in err
+    assert "bug of pipeline-bench" in err.splitlines()[-2]
+    assert "doctor --json" in err.splitlines()[-1]
+
+
+def test_a_reader_that_leaves_early_is_no_error() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pipeline_bench", "scenarios", "--schema"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    process.wait()
+
+
+def test_a_terminal_without_utf8_gets_a_mark_and_no_traceback() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "pipeline_bench", "backends"], capture_output=True, env={"PYTHONIOENCODING": "ascii"}
+    )
+    assert ended.returncode == 0
+    assert b"integer ? 1" in ended.stdout
+
+
+def test_help_imports_nothing_heavy() -> None:
+    """What makes --help quick: no array, model or device library is imported for it."""
+    code = (
+        "import sys, pipeline_bench.cli as cli; cli.run(['--help']);"
+        "print(sorted({'numpy', 'pydantic', 'scipy', 'tensorflow', 'psutil', 'pynvml'} & set(sys.modules)), file=sys.stderr)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ended.stderr.strip() == "[]"

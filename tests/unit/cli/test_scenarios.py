@@ -1,0 +1,58 @@
+"""The command `scenarios`."""
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from pipeline_bench.cli import run
+from pipeline_bench.scenario_file import load, shipped
+
+
+def test_lists_every_shipped_scenario_with_question_and_variants(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["scenarios"]) == 0
+    out = capsys.readouterr().out
+    flat = " ".join(out.split())
+    for name in shipped():
+        scenario = load(name)
+        assert name in flat
+        assert scenario.question.split()[0] in flat
+        assert scenario.variants[0].name in flat
+    assert max(len(line) for line in out.splitlines()) <= 80
+
+
+@pytest.mark.parametrize("name", sorted(shipped()))
+def test_prints_a_scenario_as_toml_that_is_the_same_scenario(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["scenarios", name]) == 0
+    file = tmp_path / "copy.toml"
+    file.write_text(capsys.readouterr().out, encoding="utf-8")
+    assert load(str(file)) == load(name)
+
+
+def test_prints_every_default(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('name = "mine"\n')
+    assert run(["scenarios", str(file)]) == 0
+    resolved = tomllib.loads(capsys.readouterr().out)
+    assert resolved["source"] == {"kind": "synthetic", "batch_size": 128, "features": 1024, "latency_ms": 0.0}
+    assert [variant["name"] for variant in resolved["variants"]] == ["feed_dict", "fifo_queue", "tf_data", "ceiling"]
+
+
+def test_an_invalid_scenario_is_one_message_with_exit_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "bad.toml"
+    file.write_text("[source]\nbatchsize = 3\n")
+    assert run(["scenarios", str(file)]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.splitlines() == [
+        f"Error: {file}, key source.batchsize: unknown key.",
+        "Did you mean 'batch_size'? (allowed: batch_size, features, latency_ms)",
+    ]
+
+
+def test_schema_is_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["scenarios", "--schema"]) == 0
+    assert json.loads(capsys.readouterr().out)["title"] == "pipeline-bench scenario"

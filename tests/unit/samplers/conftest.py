@@ -1,0 +1,3 @@
+from tests.stubs.nvml import nvml_stub
+
+__all__ = ["nvml_stub"]

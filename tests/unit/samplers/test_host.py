@@ -1,0 +1,228 @@
+"""The host sampler against real processes, and against stand-ins for what a system may refuse."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections import namedtuple
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from pipeline_bench.samplers import Reading
+from pipeline_bench.samplers.host import HostSampler, cpu_utilization_percent
+
+S = 1_000_000_000
+PROCESS_METRICS = {"cpu_seconds", "memory_bytes", "read_bytes", "write_bytes"}
+
+
+def reasons(readings: list[Reading]) -> dict[str, str]:
+    assert all((reading.value is None) == (reading.reason is not None) for reading in readings)
+    return {reading.metric: reading.reason for reading in readings if reading.reason is not None}
+
+
+def values(readings: list[Reading]) -> dict[str, float]:
+    return {reading.metric: reading.value for reading in readings if reading.value is not None}
+
+
+@pytest.fixture
+def child() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that waits on its stdin."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        yield process
+        process.kill()
+
+
+# --- the process -----------------------------------------------------------------------------------------------------
+
+
+def test_this_process_is_read_with_its_source_and_stamp() -> None:
+    readings = [reading for reading in HostSampler(os.getpid(), lambda: 7).poll() if reading.metric in PROCESS_METRICS]
+    assert {reading.source for reading in readings} == {"psutil"}
+    assert {reading.at_ns for reading in readings} == {7}
+    assert {"cpu_seconds", "memory_bytes"} <= set(values(readings))
+
+
+def test_memory_is_bytes_and_cpu_is_seconds_as_psutil_gives_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu = namedtuple("cpu", "user system children_user children_system")
+    memory = namedtuple("memory", "rss vms")
+    # oneshot() reaches into the methods it caches, which the stand-ins have not got.
+    monkeypatch.setattr(psutil.Process, "oneshot", lambda _: contextlib.nullcontext())
+    monkeypatch.setattr(psutil.Process, "cpu_times", lambda _: cpu(1.5, 0.25, 100.0, 100.0))
+    monkeypatch.setattr(psutil.Process, "memory_info", lambda _: memory(4096, 9_999_999))
+    read = values(HostSampler(os.getpid()).poll())
+    assert (read["cpu_seconds"], read["memory_bytes"]) == (1.75, 4096)
+
+
+def test_read_and_written_bytes_are_not_swapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    counters = namedtuple("counters", "read_count write_count read_bytes write_bytes")
+    monkeypatch.setattr(psutil.Process, "io_counters", lambda _: counters(1, 2, 3, 4), raising=False)
+    read = values(HostSampler(os.getpid()).poll())
+    assert (read["read_bytes"], read["write_bytes"]) == (3, 4)
+
+
+def test_a_process_that_has_ended_is_a_reason_once(child: subprocess.Popen[bytes]) -> None:
+    sampler = HostSampler(child.pid)
+    alive = sampler.poll()
+    child.kill()
+    child.wait()
+    ended, after = sampler.poll(), sampler.poll()
+    assert {"cpu_seconds", "memory_bytes"} <= set(values(alive))
+    assert {metric: reason for metric, reason in reasons(ended).items() if metric in PROCESS_METRICS} == dict.fromkeys(
+        PROCESS_METRICS - set(reasons(alive)), "the process has ended"
+    )
+    assert not PROCESS_METRICS & {reading.metric for reading in after}
+
+
+def test_a_process_that_ended_and_is_not_reaped_has_no_memory_of_zero(child: subprocess.Popen[bytes]) -> None:
+    sampler = HostSampler(child.pid)
+    child.kill()
+    # Waits for the end and leaves the zombie.
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    readings = sampler.poll()
+    assert reasons(readings)["memory_bytes"] == "the process has ended"
+    assert not PROCESS_METRICS & set(values(readings))
+
+
+def test_a_process_that_never_was_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(_: psutil.Process, pid: int, **__: object) -> None:
+        raise psutil.NoSuchProcess(pid)
+
+    monkeypatch.setattr(psutil.Process, "_init", absent)
+    readings = HostSampler(12345).poll()
+    assert set(reasons(readings)) == PROCESS_METRICS
+
+
+def test_no_permission_for_one_metric_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(process: psutil.Process) -> None:
+        raise psutil.AccessDenied(process.pid)
+
+    monkeypatch.setattr(psutil.Process, "io_counters", refuse, raising=False)
+    sampler = HostSampler(os.getpid())
+    first, second = sampler.poll(), sampler.poll()
+    said = "the system refused: no permission to read the process"
+    assert reasons(first) == {"read_bytes": said, "write_bytes": said}
+    assert reasons(second) == {}
+    assert {"cpu_seconds", "memory_bytes"} <= set(values(second))
+
+
+def test_a_system_without_io_counters_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(psutil.Process, "io_counters", raising=False)
+    said = "this system keeps no such counter of a process"
+    assert reasons(HostSampler(os.getpid()).poll()) == {"read_bytes": said, "write_bytes": said}
+
+
+def test_a_process_that_cannot_be_read_at_all_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(process: psutil.Process) -> None:
+        raise psutil.AccessDenied(process.pid)
+
+    monkeypatch.setattr(psutil.Process, "status", refuse)
+    sampler = HostSampler(os.getpid())
+    assert set(reasons(sampler.poll())) == PROCESS_METRICS
+    assert reasons(sampler.poll()) == {}
+
+
+def test_a_closed_sampler_reads_no_process() -> None:
+    sampler = HostSampler(os.getpid())
+    sampler.close()
+    sampler.close()
+    assert not PROCESS_METRICS & {reading.metric for reading in sampler.poll()}
+
+
+def test_a_poll_never_lists_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def scan(*_: object, **__: object) -> None:
+        raise AssertionError("a poll listed all processes")
+
+    for name in ("pids", "process_iter", "pid_exists"):
+        monkeypatch.setattr(psutil, name, scan)
+    assert values(HostSampler(os.getpid()).poll())
+
+
+# --- the machine -----------------------------------------------------------------------------------------------------
+
+Times = namedtuple("Times", "user nice system idle iowait guest guest_nice")
+
+
+def machine_percent(monkeypatch: pytest.MonkeyPatch, *times: Times) -> list[float | None]:
+    """What each poll says of the machine, the first of `times` being when the sampler was made."""
+    series = iter(times)
+    monkeypatch.setattr(psutil, "cpu_times", lambda: next(series))
+    sampler = HostSampler(os.getpid())
+    polls = [sampler.poll() for _ in times[1:]]
+    return [next((r.value for r in readings if r.metric == "machine_cpu_percent"), None) for readings in polls]
+
+
+def test_the_machine_is_read_since_the_last_poll(monkeypatch: pytest.MonkeyPatch) -> None:
+    idle = Times(100, 0, 0, 1000, 0, 0, 0)
+    quarter = Times(101, 0, 0, 1003, 0, 0, 0)
+    full = Times(104, 1, 5, 1003, 0, 0, 0)
+    assert machine_percent(monkeypatch, idle, quarter, full) == [25, 100]
+
+
+def test_waiting_for_the_disk_is_idle_and_a_guest_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = Times(0, 0, 0, 0, 0, 0, 0)
+    assert machine_percent(monkeypatch, before, Times(2, 0, 0, 1, 1, 2, 0)) == [50]
+
+
+def test_no_tick_between_two_polls_is_no_reading_and_not_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    same = Times(1, 0, 0, 1, 0, 0, 0)
+    assert machine_percent(monkeypatch, same, same, Times(2, 0, 0, 2, 0, 0, 0)) == [None, 50]
+
+
+def test_cpu_times_that_cannot_be_read_are_a_reason_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(psutil, "cpu_times", refuse)
+    sampler = HostSampler(os.getpid())
+    assert reasons(sampler.poll())["machine_cpu_percent"] == "the system's CPU times cannot be read"
+    assert "machine_cpu_percent" not in reasons(sampler.poll())
+
+
+# --- CPU utilization over a window -----------------------------------------------------------------------------------
+
+AT_NS = [10 * S, 11 * S, 12 * S, 14 * S]
+CPU_SECONDS = [5.0, 5.5, 7.5, 8.5]
+
+
+@pytest.mark.parametrize(
+    ("start_s", "end_s", "cores", "percent"),
+    [
+        (10, 11, 1, 50),
+        (11, 12, 4, 50),
+        (10, 14, 1, 87.5),
+        (10.5, 11.5, 2, 62.5),  # both edges interpolated: 5.25 s to 6.5 s
+        (11.25, 11.5, 2, 100),  # between two samples
+        (0, 11, 1, 50),  # an edge before the first sample moves to it
+        (12, 99, 1, 50),  # and one after the last
+        (11, 12, 1, 100),  # more CPU than wall × cores is cut
+    ],
+)
+def test_cpu_utilization(start_s: float, end_s: float, cores: int, percent: float) -> None:
+    found = cpu_utilization_percent(AT_NS, CPU_SECONDS, round(start_s * S), round(end_s * S), cores)
+    assert found == pytest.approx(percent)
+
+
+@pytest.mark.parametrize(("start_s", "end_s"), [(0, 10), (14, 20), (12, 12), (13, 11)])
+def test_cpu_utilization_of_a_window_without_samples_is_none(start_s: int, end_s: int) -> None:
+    assert cpu_utilization_percent(AT_NS, CPU_SECONDS, start_s * S, end_s * S, 1) is None
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_cpu_utilization_of_fewer_than_two_samples_is_none(count: int) -> None:
+    assert cpu_utilization_percent(AT_NS[:count], CPU_SECONDS[:count], 0, 99 * S, 1) is None
+
+
+def test_cpu_utilization_keeps_nanoseconds_on_a_clock_that_runs_for_years() -> None:
+    years_ns = 10**17 + 1  # a double near here counts in steps of 16 ns
+    found = cpu_utilization_percent([years_ns, years_ns + 9], [0.0, 9e-9], years_ns, years_ns + 3, 2)
+    assert found == pytest.approx(50)
+
+
+@pytest.mark.parametrize("cores", [0, -1])
+def test_cpu_utilization_of_no_cores_is_an_error(cores: int) -> None:
+    with pytest.raises(ValueError, match="cores"):
+        cpu_utilization_percent(AT_NS, CPU_SECONDS, 0, 99 * S, cores)
