@@ -48,10 +48,14 @@ def make_folder(out: Path, scenario: Scenario, now: Callable[[], datetime] = dat
         except FileExistsError:
             if folder.is_dir():
                 continue
-            raise UsageError(f"--out {out}: a file is in the way.", "Choose a folder, or a path that does not exist.") from None
+            raise UsageError(
+                f"--out {out}: a file is in the way.", "Choose a folder, or a path that does not exist."
+            ) from None
         except OSError as error:
             reason = error.strerror or str(error)
-            raise UsageError(f"--out {out}: the session's folder cannot be made: {reason}.", "Choose another --out.") from None
+            raise UsageError(
+                f"--out {out}: the session's folder cannot be made: {reason}.", "Choose another --out."
+            ) from None
         return folder
     raise UsageError(f"--out {out} holds a hundred sessions of this second.", "Choose another --out.")
 

@@ -1,10 +1,10 @@
 """The exceptions a user can meet: a message, what to do about it, and the exit code it ends with.
 
-    PipelineBenchError        exit 1
-    ├── UsageError            exit 2   the command line, the working folder, the machine's set-up
-    │   ├── ScenarioError     exit 2   a scenario file or an override of one
-    │   └── SessionError      exit 2   a session file that cannot be read or written
-    └── ProtocolError         exit 1   a child said something that is not an event
+PipelineBenchError        exit 1
+├── UsageError            exit 2   the command line, the working folder, the machine's set-up
+│   ├── ScenarioError     exit 2   a scenario file or an override of one
+│   └── SessionError      exit 2   a session file that cannot be read or written
+└── ProtocolError         exit 1   a child said something that is not an event
 """
 
 from __future__ import annotations

@@ -20,16 +20,27 @@ NEEDED_STEPS = 30
 CEILING_TOLERANCE = 0.02
 
 
+# Trials of one variant whose shares lie this far apart, while their step times do not even overlap, are no repeats.
+DISAGREEING_SHARE = 0.25
+
+
 @dataclass(frozen=True)
 class Spread:
-    """How far a variant's trials lie apart, each seen against the ceiling trial beside it.
+    """How far apart the trials of one variant lie.
 
-    `disjoint` is true where the 5th to 95th percentiles of two trials do not even overlap.
+    `disjoint` is true where the 5th to 95th percentiles of the step times of two trials, each in units of the ceiling
+    trial beside it, do not overlap; `share` names the share that differs most between the trials.
     """
 
     disjoint: bool
+    share: str
     lowest: float
     highest: float
+
+    @property
+    def disagrees(self) -> bool:
+        """Whether the trials differ by more than their own spread explains."""
+        return self.disjoint and self.highest - self.lowest > DISAGREEING_SHARE
 
 
 def judge(result: Result, is_ceiling: bool, spread: Spread | None, fewest_steps: int) -> Verdict:
@@ -41,38 +52,46 @@ def judge(result: Result, is_ceiling: bool, spread: Spread | None, fewest_steps:
         spread: see `Spread`; None where there is nothing to compare.
         fewest_steps: measured steps of the shortest trial.
     """
-    refusal = _refusal(result, is_ceiling, spread, fewest_steps)
+    refusal = _too_little(result, fewest_steps) or (None if is_ceiling else _doubtful(result, spread))
     if refusal is not None:
         return refusal
     if is_ceiling:
         return Verdict(kind="ceiling", text=f"steps in {_ms(result)} with no input at all: the reference.")
-    wait, host, au = result.input_wait_share, result.host_slowdown_share, result.accelerator_utilization
-    wait_bound, host_bound = _above(wait, BOUND_SHARE), _above(host, BOUND_SHARE)
-    if wait_bound and (not host_bound or _value(wait) >= _value(host)):
-        return _input_bound(result)
-    if host_bound:
-        return _host_bound(result)
-    if _above(au, COMPUTE_BOUND_AU):
+    verdict = _limit(result)
+    if result.trials == 1:
+        return verdict.model_copy(update={"text": f"{verdict.text} One trial only, so this has no interval."})
+    return verdict
+
+
+def _limit(result: Result) -> Verdict:
+    wait, host = result.input_wait_share, result.host_slowdown_share
+    waits_more = _value(wait) >= _value(host)
+    if _above(wait if waits_more else host, BOUND_SHARE):
+        return _input_bound(result) if waits_more else _host_bound(result)
+    if _above(result.accelerator_utilization, COMPUTE_BOUND_AU):
         return _compute_bound(result)
     return _undecided(result)
 
 
-def _refusal(result: Result, is_ceiling: bool, spread: Spread | None, fewest_steps: int) -> Verdict | None:
+def _too_little(result: Result, fewest_steps: int) -> Verdict | None:
     if result.trials == 0:
         return Verdict(kind="not-measured", text=f"was not measured: {result.reason or 'no trial has ended yet'}.")
     if fewest_steps < NEEDED_STEPS:
         return _inconclusive(
-            f"only {units.count(fewest_steps, 'step')} of a trial after warm-up, {NEEDED_STEPS} are needed; run more steps"
+            f"only {units.count(fewest_steps, 'step')} of a trial came after warm-up, {NEEDED_STEPS} are needed; "
+            "run more steps"
         )
-    if is_ceiling:
-        return None
+    return None
+
+
+def _doubtful(result: Result, spread: Spread | None) -> Verdict | None:
     au = result.accelerator_utilization
     if au.value is None or result.input_wait_share.value is None:
         return _inconclusive(au.reason or result.input_wait_share.reason or "there is no ceiling to compare with")
-    if spread is not None and spread.disjoint:
+    if spread is not None and spread.disagrees:
         return _inconclusive(
-            f"its trials disagree beyond their own spread: {units.ratio(spread.lowest)} to {units.ratio(spread.highest)} "
-            "the ceiling's step; something else used the machine"
+            f"its trials disagree beyond their own spread: {spread.share} from {units.share(spread.lowest)} to "
+            f"{units.share(spread.highest)}; something else used the machine"
         )
     low = au.ci95[0] if au.ci95 else au.value
     if low > 1 + CEILING_TOLERANCE:
@@ -89,7 +108,7 @@ def _input_bound(result: Result) -> Verdict:
     text = (
         f"{'severely ' if severe else ''}input-bound: waits {units.milliseconds(result.input_wait_ms.value)} "
         f"of its {_ms(result)} step for the batch ({units.share(wait.value)}); without the wait it would step "
-        f"{units.ratio(1 / max(1 - _value(wait), 1e-9))} as fast."
+        f"{units.ratio(1 / max(1 - _value(wait), 1e-9))} as fast{_also_slow(result)}."
     )
     return Verdict(kind="input-bound", severe=severe, text=text)
 
@@ -97,11 +116,10 @@ def _input_bound(result: Result) -> Verdict:
 def _host_bound(result: Result) -> Verdict:
     host = result.host_slowdown_share
     severe = (host.ci95[0] if host.ci95 else _value(host)) >= SEVERE_SHARE
-    also = _also_waits(result)
     text = (
         f"{'severely ' if severe else ''}host-bound: the batch is there, but the host takes "
         f"{units.milliseconds(result.host_slowdown_ms.value)} of the {_ms(result)} step "
-        f"({units.share(host.value)}) beside the model: copies, Python, cores that the input threads use{also}."
+        f"({units.share(host.value)}) beside the model: copies, Python, cores that the input threads use{_also_waits(result)}."
     )
     return Verdict(kind="host-bound", severe=severe, text=text)
 
@@ -134,6 +152,11 @@ def _undecided(result: Result) -> Verdict:
         f"slowdown ({units.share(host.value)}) are each too small to be the cause alone."
     )
     return Verdict(kind="mixed", text=text)
+
+
+def _also_slow(result: Result) -> str:
+    host = result.host_slowdown_share
+    return f"; the host costs {units.share(host.value)} beside it" if _above(host, BOUND_SHARE) else ""
 
 
 def _also_waits(result: Result) -> str:

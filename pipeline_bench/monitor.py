@@ -44,7 +44,7 @@ class TrialLog:
     phases: list[PhaseMark] = field(default_factory=list)
     steps: list[Steps] = field(default_factory=list)
     readings: list[Reading] = field(default_factory=list)
-    accuracy: AccuracyPair = AccuracyPair()
+    accuracy: AccuracyPair = field(default_factory=AccuracyPair)
     device: Device | None = None
     stalled: Stalled | None = None
     failed: Failed | None = None
@@ -157,12 +157,10 @@ def latest_utilization(
         newest = next((r for r in reversed(readings) if r.metric == "device_utilization_percent"), None)
         return (newest.value, newest.source) if newest else (None, None)
     cpu = [r for r in reversed(readings) if r.metric == "cpu_seconds" and r.value is not None][:2]
-    if len(cpu) < 2 or cpu[0].at_ns <= cpu[1].at_ns:
-        return None, None
-    (new, old) = cpu
-    assert new.value is not None
-    assert old.value is not None
-    return min(100.0, 100 * (new.value - old.value) * 1e9 / ((new.at_ns - old.at_ns) * cores)), "CPU time"
+    match cpu:
+        case [Reading(at_ns=new_ns, value=float(new_s)), Reading(at_ns=old_ns, value=float(old_s))] if new_ns > old_ns:
+            return min(100.0, 100 * (new_s - old_s) * 1e9 / ((new_ns - old_ns) * cores)), "CPU time"
+    return None, None
 
 
 def watch(

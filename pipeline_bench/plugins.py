@@ -69,7 +69,7 @@ def origin(group: Group, name: str) -> str:
     found = _classes(group)[name]
     if isinstance(found, type):
         return "built in"
-    return found.dist.name if found.dist else found.module
+    return str(found.dist.name if found.dist else found.module)
 
 
 @cache
@@ -99,7 +99,8 @@ def _load(group: Group, point: Any) -> type[Plugin]:
         ) from error
     if not (isinstance(loaded, type) and issubclass(loaded, Plugin)):
         raise UsageError(
-            f"The entry point {point.name!r} = {point.value!r} in the group pipeline_bench.{group} is no plug-in class.",
+            f"The entry point {point.name!r} = {point.value!r} in the group pipeline_bench.{group} "
+            "is no plug-in class.",
             "It must name a subclass of the group's base class; see docs/plugins.md.",
         )
     return loaded

@@ -96,7 +96,7 @@ class Launcher(ABC):
     def start(self, trial: Trial, stderr: Path) -> Child:
         """Start the trial's process; what it writes to stdout and stderr goes to the file `stderr`."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - most launchers keep nothing running
         """End what the launcher keeps running; safe to call twice."""
 
 

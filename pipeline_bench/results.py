@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline_bench import findings, stats
-from pipeline_bench.samplers.host import cpu_utilization_percent
 from pipeline_bench.scenario import Published, Scenario, Variant
 from pipeline_bench.session import (
     AccuracyPair,
@@ -28,6 +27,7 @@ from pipeline_bench.session import (
     Speedup,
     StepTime,
     TrialRecord,
+    Verdict,
 )
 
 _NS_PER_MS = 1e6
@@ -124,7 +124,7 @@ def _result(
         loss=_finite(_last_loss(runs[-1])),
         accuracy=runs[-1].record.accuracy,
         published=_published(scenario.published, variant, runs, device_utilization),
-        verdict=findings.Verdict(kind="not-measured", text=""),
+        verdict=Verdict(kind="not-measured", text=""),
     )
     verdict = findings.judge(result, variant.ceiling is None, _spread(pairs), min(len(run.step_ms) for run in runs))
     return result.model_copy(update={"verdict": verdict})
@@ -164,7 +164,7 @@ def _unmeasured(variant: Variant, status: ResultStatus, reason: str | None) -> R
         device_utilization=DeviceUtilization(reason=why),
         speedup=Speedup(reason=why),
         accuracy=AccuracyPair(),
-        verdict=findings.Verdict(kind="not-measured", text=""),
+        verdict=Verdict(kind="not-measured", text=""),
     )
 
 
@@ -207,7 +207,9 @@ def _split(
     return {
         **split,
         "host_slowdown_ms": _estimate([slow for slow, _ in slowdowns]) if known else split["input_wait_ms"],
-        "host_slowdown_share": _estimate([slow / step for slow, step in slowdowns]) if known else split["input_wait_ms"],
+        "host_slowdown_share": _estimate([slow / step for slow, step in slowdowns])
+        if known
+        else split["input_wait_ms"],
         "ceiling_ms": _estimate([top.mean_ms for _, top in pairs]),
         "accelerator_utilization": _estimate([top.mean_ms / run.mean_ms for run, top in pairs]),
     }
@@ -219,12 +221,16 @@ def _estimate(values: Sequence[float]) -> Estimate:
 
 
 def _spread(pairs: Sequence[tuple[_Measured, _Measured]]) -> findings.Spread | None:
-    if len(pairs) < 2:
+    if not pairs:
         return None
     ranges = [np.percentile(run.step_ms, [5, 95]) / top.mean_ms for run, top in pairs]
-    medians = [float(np.median(run.step_ms)) / top.mean_ms for run, top in pairs]
+    shares = {
+        "input wait": [(run.mean_wait_ms or 0.0) / run.mean_ms for run, _ in pairs],
+        "accelerator utilization": [top.mean_ms / run.mean_ms for run, top in pairs],
+    }
+    widest = max(shares, key=lambda name: max(shares[name]) - min(shares[name]))
     disjoint = max(low for low, _ in ranges) > min(high for _, high in ranges)
-    return findings.Spread(disjoint=bool(disjoint), lowest=min(medians), highest=max(medians))
+    return findings.Spread(bool(disjoint), widest, min(shares[widest]), max(shares[widest]))
 
 
 def _speedup(
@@ -279,7 +285,7 @@ def _cpu_utilization(runs: Sequence[_Measured], cores: int) -> DeviceUtilization
             continue
         first_ns, last_ns = int(run.start_ns[0]), int(run.end_ns[-1])
         at_ns = track.at_ns.unpack()
-        value = cpu_utilization_percent(at_ns, track.values.unpack(), first_ns, last_ns, cores)
+        value = stats.cpu_utilization_percent(at_ns, track.values.unpack(), first_ns, last_ns, cores)
         if value is not None:
             percents.append(value)
             samples += int(((at_ns >= first_ns) & (at_ns <= last_ns)).sum())
@@ -307,9 +313,7 @@ def _published(
     steps = runs[0].record.steps.count
     # A shorter run is scaled by its mean measured step; warm-up would weigh more in it than in the author's run.
     same_length = all(run.record.steps and run.record.steps.count == published.steps for run in runs)
-    our_seconds = float(
-        np.mean([run.total_s if same_length else run.mean_ms / 1e3 * published.steps for run in runs])
-    )
+    our_seconds = float(np.mean([run.total_s if same_length else run.mean_ms / 1e3 * published.steps for run in runs]))
     ours = utilization.mean_percent
     theirs = figure.device_utilization_percent
     return PublishedComparison(

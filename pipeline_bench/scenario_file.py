@@ -57,7 +57,9 @@ def locate(name_or_path: str) -> Path:
         if path.exists() and not path.is_dir():  # a pipe, as of <(...), will do
             return path
     except OSError as error:  # a name that is too long, a folder that may not be entered
-        raise ScenarioError(f"The scenario file {name_or_path} cannot be read: {error}.", "Give another path.") from None
+        raise ScenarioError(
+            f"The scenario file {name_or_path} cannot be read: {error}.", "Give another path."
+        ) from None
     if path.suffix == ".toml" or "/" in name_or_path:
         reason = "is a folder, not a file" if path.is_dir() else "does not exist"
         raise ScenarioError(f"The scenario file {name_or_path} {reason}.", "Give the path to a TOML file.")
@@ -103,7 +105,10 @@ def resolve(
     allowed = {"name", "question", "published", "variants", "runtime", "run", *COMPONENTS}
     check.keys(document, "", allowed)
     base = {key: check.table(document.get(key, {}), key) for key in (*COMPONENTS, "runtime", "run")}
-    for key, kind in DEFAULT_KINDS.items():  # said outright, so that a variant that names the same kind keeps the options
+    for (
+        key,
+        kind,
+    ) in DEFAULT_KINDS.items():  # said outright, so that a variant that names the same kind keeps the options
         base[key] = {"kind": kind, **base[key]}
     # A file that says nothing about its variants, or its length, is two_layer under another name.
     default = _read(shipped()[DEFAULT_SCENARIO])
@@ -137,7 +142,9 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # beside TOMLDecodeError: a number too long, a nesting too deep
-        raise ScenarioError(f"{path} is not valid TOML: {error}.", "Mend the line named; see docs/scenarios.md.") from error
+        raise ScenarioError(
+            f"{path} is not valid TOML: {error}.", "Mend the line named; see docs/scenarios.md."
+        ) from error
 
 
 def _force_run(document: dict[str, Any], run: Mapping[str, Any]) -> None:
@@ -161,7 +168,8 @@ def _apply_override(document: dict[str, Any], override: str) -> None:
     path = _split_key(key.strip(), override)
     if not equals or not path:
         raise ScenarioError(
-            f"--set {override!r} is no KEY=VALUE.", "Write for example --set source.batch_size=32 or --set run.repeats=5."
+            f"--set {override!r} is no KEY=VALUE.",
+            "Write for example --set source.batch_size=32 or --set run.repeats=5.",
         )
     _set(document, path, _toml_value(text.strip()), override)
 
@@ -172,7 +180,8 @@ def _split_key(key: str, override: str) -> list[str]:
         table = tomllib.loads(f"{key} = 0")
     except (ValueError, RecursionError):
         raise ScenarioError(
-            f"--set {override!r}: {key!r} is no dotted key.", 'Quote a part with spaces: --set \'variants."my queue".backend=...\''
+            f"--set {override!r}: {key!r} is no dotted key.",
+            "Quote a part with spaces: --set 'variants.\"my queue\".backend=...'",
         ) from None
     parts = []
     node: Any = table
@@ -201,7 +210,9 @@ def _set(document: dict[str, Any], path: list[str], value: Any, override: str) -
             else:
                 node = node[node_index]
         elif not isinstance(node, dict):
-            raise ScenarioError(f"--set {override!r}: {'.'.join(path[:depth])} is a value, not a table.", "Shorten the key.")
+            raise ScenarioError(
+                f"--set {override!r}: {'.'.join(path[:depth])} is a value, not a table.", "Shorten the key."
+            )
         elif depth == len(path) - 1:
             node[part] = value
             if path[-2:-1] == ["run"]:  # the last word on a trial's length holds
@@ -247,7 +258,11 @@ class _Checker:
 
     def table(self, value: Any, key: str) -> dict[str, Any]:
         if not isinstance(value, dict):
-            raise self.fail(key, f"{_shown(value)} is no table", f"write {key.rpartition('.')[2]} = {{ key = value }}, or a table of that name")
+            raise self.fail(
+                key,
+                f"{_shown(value)} is no table",
+                f"write {key.rpartition('.')[2]} = {{ key = value }}, or a table of that name",
+            )
         return value
 
     def tables(self, value: Any, key: str) -> list[dict[str, Any]]:
@@ -283,7 +298,7 @@ class _Checker:
     def component(self, part: str, table: dict[str, Any], blame: Callable[[str], str]) -> Component:
         rest = dict(table)
         kind = rest.pop("kind", DEFAULT_KINDS[part])
-        options = self.options(COMPONENTS[part], kind, rest, blame("kind"), part, blame)
+        options = self.options(COMPONENTS[part], kind, rest, blame("kind"), part, blame=blame)
         return Component(kind=kind, options=options)
 
     def options(
@@ -293,11 +308,16 @@ class _Checker:
         given: Any,
         name_key: str,
         options_key: str,
+        *,
         blame: Callable[[str], str] | None = None,
     ) -> dict[str, Any]:
         """Check a plug-in's name and options; return the options with every default filled in."""
         if not isinstance(name, str) or name not in plugins.names(group):
-            raise self.fail(name_key, f"there is no {group[:-1]} {name!r}", did_you_mean(str(name), plugins.names(group)))
+            raise self.fail(
+                name_key,
+                f"there is no {group[:-1]} {_shown(name)}",
+                did_you_mean(_shown(name).strip("'"), plugins.names(group)),
+            )
         checked = self.model(plugins.find(group, name).Options, self.table(given, options_key), options_key, blame)
         return checked.model_dump(mode="json")
 
@@ -309,6 +329,8 @@ class _Checker:
             return model.model_validate_json(json.dumps(data, default=_plain), strict=True)
         except ValidationError as error:
             raise self._explained(model, error, key, blame) from None
+        except (ValueError, RecursionError) as error:  # JSON's limits: digits of a number, depth of a nesting
+            raise self.fail(key, f"holds a value that cannot be read: {error}", "write a smaller one") from None
 
     def _explained(
         self, model: type[BaseModel], error: ValidationError, key: str, blame: Callable[[str], str] | None
@@ -324,9 +346,11 @@ class _Checker:
         said = [problem["msg"].removeprefix("Value error, ").removeprefix("Input ") for problem in same]
         message = ", or ".join(dict.fromkeys(text[:1].lower() + text[1:] for text in said))
         given = "" if first["type"] in ("missing", "value_error") else f" (given: {_shown(first['input'])})"
-        choices = re.findall(r"'([^']*)'", " ".join(str(problem.get("ctx", {}).get("expected", "")) for problem in same))
+        choices = re.findall(
+            r"'([^']*)'", " ".join(str(problem.get("ctx", {}).get("expected", "")) for problem in same)
+        )
         if choices and len(same) == 1:
-            return self.fail(place, message + given, did_you_mean(str(first["input"]), choices))
+            return self.fail(place, message + given, did_you_mean(_shown(first["input"]).strip("'"), choices))
         meaning = field.description if field else None
         hint = f"what it is: {meaning}" if meaning else "see docs/scenarios.md for what is allowed"
         return self.fail(place, message + given, hint)
@@ -338,7 +362,9 @@ class _Checker:
         for i, figure in enumerate(scenario.published.figures):
             if figure.variant not in known:
                 raise self.fail(
-                    f"published.figures.{i}.variant", f"there is no variant {figure.variant!r}", did_you_mean(figure.variant, known)
+                    f"published.figures.{i}.variant",
+                    f"there is no variant {figure.variant!r}",
+                    did_you_mean(figure.variant, known),
                 )
 
 
@@ -375,11 +401,16 @@ def _inner_model(annotation: Any) -> type[BaseModel] | None:
 
 
 def _plain(value: Any) -> Any:
-    return value.model_dump(mode="json") if isinstance(value, BaseModel) else str(value)
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    return {"date or time": str(value)}  # no key takes one; as a plain string it would pass for a name
 
 
 def _shown(value: Any, limit: int = 60) -> str:
-    text = str(value).lower() if isinstance(value, bool) else repr(value)
+    try:
+        text = str(value).lower() if isinstance(value, bool) else repr(value)
+    except (ValueError, RecursionError):  # a number with more digits than Python prints
+        text = "a value too large to show"
     return text if len(text) <= limit else f"{text[:limit]}…"
 
 
@@ -390,7 +421,9 @@ def _only_backends(
     kept = []
     for backend in dict.fromkeys(wanted):
         if backend not in known:
-            raise ScenarioError(f"--backends: there is no backend {backend!r}.", _sentence(did_you_mean(backend, known)))
+            raise ScenarioError(
+                f"--backends: there is no backend {backend!r}.", _sentence(did_you_mean(backend, known))
+            )
         matching = [variant for variant in variants if variant.backend == backend]
         kept += matching or [check.variant({"backend": backend}, "--backends", base)]
     order = {variant.name: i for i, variant in enumerate(variants)}
@@ -462,7 +495,7 @@ def _blame(part: str, key: str, own: Any) -> Callable[[str], str]:
     """Name the key that a wrong value came from: the variant's own where it has one, else the scenario's."""
 
     def place(name: str) -> str:
-        mine = isinstance(own, Mapping) and name.split(".")[0] in own
+        mine = isinstance(own, Mapping) and name.split(".", maxsplit=1)[0] in own
         return f"{key}.{part}.{name}" if mine else f"{part}.{name}"
 
     return place

@@ -57,7 +57,10 @@ def _component_schema(key: str) -> dict[str, Any]:
         "properties": {"kind": {"enum": plugins.names(group), "default": DEFAULT_KINDS[key]}},
         "allOf": [
             {
-                "if": {"properties": {"kind": {"const": name}}, "required": [] if name == DEFAULT_KINDS[key] else ["kind"]},
+                "if": {
+                    "properties": {"kind": {"const": name}},
+                    "required": [] if name == DEFAULT_KINDS[key] else ["kind"],
+                },
                 "then": {
                     "properties": {"kind": {}, **plugins.find(group, name).Options.model_json_schema()["properties"]},
                     "additionalProperties": False,

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
-
 _LARGEST = np.iinfo(np.int64).max
 
 

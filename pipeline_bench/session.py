@@ -243,8 +243,8 @@ def save(session: Session, folder: Path) -> Path:
                 file.write(session.to_json())
                 file.flush()
                 os.fsync(file.fileno())
-            os.chmod(temporary, 0o644)
-            os.replace(temporary, path)
+            Path(temporary).chmod(0o644)
+            Path(temporary).replace(path)
         except BaseException:
             Path(temporary).unlink(missing_ok=True)
             raise
@@ -264,7 +264,9 @@ def load(path: Path) -> Session:
         file = path / SESSION_FILE if path.is_dir() else path
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise SessionError(f"{file} cannot be read: {error}.", "Give a session.json or the folder that holds it.") from error
+        raise SessionError(
+            f"{file} cannot be read: {error}.", "Give a session.json or the folder that holds it."
+        ) from error
     try:
         return Session.model_validate_json(text)
     except ValidationError as error:
@@ -276,5 +278,6 @@ def load(path: Path) -> Session:
                 "Upgrade pipeline-bench.",
             ) from None
         raise SessionError(
-            f"{file} is no session, or a damaged one: {place or 'the file'}: {problem['msg']}.", "Give an undamaged session.json."
+            f"{file} is no session, or a damaged one: {place or 'the file'}: {problem['msg']}.",
+            "Give an undamaged session.json.",
         ) from None

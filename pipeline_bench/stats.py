@@ -18,15 +18,21 @@ CONFIDENCE = 0.95
 # Know About the Bootstrap", 2015, section 4.1). Student's t is used instead.
 BOOTSTRAP_FROM_TRIALS = 8
 _RESAMPLES = 4999
+_FEWEST_TRIALS = 2
+_FEWEST_SAMPLES = 2
 
 _WARMUP_BLOCK_STEPS = 5
+_WARMUP_FEWEST_BLOCKS = 4
+# The score of steady noise wanders by about this much over a few dozen blocks; the earliest cut that good is taken.
+_WARMUP_TOLERANCE = 1.25
 
 
 def warmup_steps(step_ns: npt.ArrayLike) -> int:
     """How many steps at the start are warm-up: MSER-5 on the logarithm of the step times.
 
     The steps are cut into blocks of five; the warm-up ends where the squared standard error of the blocks that
-    remain is smallest (White, "An effective truncation heuristic for bias reduction in simulation output", 1997).
+    remain is smallest (White, "An effective truncation heuristic for bias reduction in simulation output", 1997), or
+    at the first block where it is as good as the smallest but for noise.
     A block counts by its median and in logarithms, so that one late outlier does not move the cut. At most half of the
     steps are warm-up. The first step, which sets up kernels and memory, always is.
     """
@@ -34,20 +40,21 @@ def warmup_steps(step_ns: npt.ArrayLike) -> int:
     if steps.size <= 1:
         return 0
     blocks = steps[: steps.size - steps.size % _WARMUP_BLOCK_STEPS].reshape(-1, _WARMUP_BLOCK_STEPS)
-    if len(blocks) < 4:
+    if len(blocks) < _WARMUP_FEWEST_BLOCKS:
         return 1
     values = np.log(np.maximum(np.median(blocks, axis=1), 1.0))
     remaining = np.arange(len(values), 0, -1, dtype=np.float64)
     mean = np.cumsum(values[::-1])[::-1] / remaining
     variance = np.maximum(np.cumsum(values[::-1] ** 2)[::-1] / remaining - mean**2, 0.0)
     score = variance / remaining
-    cut = int(np.argmin(score[: len(values) // 2 + 1]))
+    candidates = score[: len(values) // 2 + 1]
+    cut = int(np.argmax(candidates <= candidates.min() * _WARMUP_TOLERANCE))
     return max(1, cut * _WARMUP_BLOCK_STEPS)
 
 
 def mean_interval(values: Sequence[float]) -> Interval | None:
     """The 95 % interval of the mean of independent values, one a trial; None for fewer than two."""
-    if len(values) < 2:
+    if len(values) < _FEWEST_TRIALS:
         return None
     if len(values) < BOOTSTRAP_FROM_TRIALS:
         return _student_interval(np.asarray(values, dtype=np.float64))
@@ -65,6 +72,42 @@ def geometric_mean(ratios: Sequence[float]) -> float:
     return math.exp(math.fsum(math.log(ratio) for ratio in ratios) / len(ratios))
 
 
+def cpu_utilization_percent(
+    at_ns: npt.ArrayLike, cpu_seconds: npt.ArrayLike, start_ns: int, end_ns: int, cores: int
+) -> float | None:
+    """Give a process's CPU time over wall time × cores within a window, 0 to 100.
+
+    At an edge that lies between two samples the CPU time is interpolated linearly; an edge beyond the samples is moved
+    to the nearest one inside, so the figure covers only what was sampled.
+
+    Args:
+        at_ns: when each sample was taken, ascending, on the clock of `start_ns` and `end_ns`.
+        cpu_seconds: cumulative CPU seconds at those times.
+        start_ns: the window's start.
+        end_ns: the window's end.
+        cores: the cores that count as 100 percent.
+
+    Returns:
+        None for fewer than two samples, or when they share no time with the window.
+
+    Raises:
+        ValueError: `cores` is not positive.
+    """
+    if cores <= 0:
+        raise ValueError(f"cores is {cores}, not a positive number")
+    stamps = np.asarray(at_ns, dtype=np.int64)
+    if stamps.size < _FEWEST_SAMPLES:
+        return None
+    zero_ns = int(stamps[0])
+    first_ns, last_ns = max(start_ns, zero_ns), min(end_ns, int(stamps[-1]))
+    if last_ns <= first_ns:
+        return None
+    since_ns = stamps - zero_ns  # small numbers: a float holds them to the nanosecond
+    before_s, after_s = np.interp([first_ns - zero_ns, last_ns - zero_ns], since_ns, np.asarray(cpu_seconds))
+    wall_s = (last_ns - first_ns) / 1e9
+    return min(100.0, max(0.0, 100 * float(after_s - before_s) / (wall_s * cores)))
+
+
 def _student_interval(values: Floats) -> Interval:
     from scipy import special
 
@@ -80,6 +123,11 @@ def _bootstrap_interval(values: Floats) -> Interval:
     from scipy import stats
 
     low, high = stats.bootstrap(
-        (values,), np.mean, confidence_level=CONFIDENCE, n_resamples=_RESAMPLES, method="BCa", rng=np.random.default_rng(0)
+        (values,),
+        np.mean,
+        confidence_level=CONFIDENCE,
+        n_resamples=_RESAMPLES,
+        method="BCa",
+        rng=np.random.default_rng(0),
     ).confidence_interval
     return (float(low), float(high))

@@ -1,11 +1,17 @@
 """The only place that turns numbers into text: times, bytes, rates, shares and ratios; and foreign text into a line."""
 
+# ruff: noqa: PLR2004 - the magnitudes at which a number is written otherwise read best where they stand
+
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
 
 NOT_MEASURED = "–"
+
+_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
+"""Colours, cursor movements and window titles, as programs send them to a terminal."""
 
 
 def milliseconds(value_ms: float | None) -> str:
@@ -54,19 +60,21 @@ def percent(value_percent: float | None) -> str:
 
 
 def fraction(value: float | None) -> str:
-    """A figure between 0 and 1 that is read as such, like AU or a loss: ``0.62``, ``0.031``; three decimals below 0.1."""
+    """A figure between 0 and 1 that is read as such, like AU: ``0.62``; three decimals below 0.1, ``0.031``."""
     if value is None or not math.isfinite(value):
         return NOT_MEASURED
     return f"{value:.2f}" if abs(value) >= 0.1 or value == 0 else f"{value:.3f}"
 
 
 def loss(value: float | None) -> str:
-    """A loss with four significant digits: ``0.6931``, ``12.35``."""
-    return NOT_MEASURED if value is None or not math.isfinite(value) else f"{value:.4g}"
+    """A loss with four significant digits, two where it is tiny: ``0.6931``, ``12.35``, ``1.9e-05``."""
+    if value is None or not math.isfinite(value):
+        return NOT_MEASURED
+    return f"{value:.4g}" if abs(value) >= 0.001 or value == 0 else f"{value:.2g}"
 
 
 def margin(value: float | None, interval: tuple[float, float] | None) -> str:
-    """The wider side of an interval around a figure, in the figure's own digits: ``±0.4``; empty where either is None."""
+    """The wider side of an interval around a figure, in the figure's own digits: ``±0.4``; empty if either is None."""
     if value is None or interval is None:
         return ""
     reach = max(value - interval[0], interval[1] - value, 0.0)
@@ -126,11 +134,15 @@ def one_line(text: str, limit: int | None = None) -> str:
         text: what a scenario, a driver or a failing process wrote.
         limit: the most characters to keep; a longer text ends in an ellipsis.
     """
-    # Cc, Cf: control and format characters, which steer a terminal or reverse what follows; Cs: lone surrogates.
-    shown = "".join(" " if char.isspace() else char for char in text)
-    shown = "".join("\N{REPLACEMENT CHARACTER}" if unicodedata.category(char) in {"Cc", "Cf", "Cs"} else char for char in shown)
-    shown = " ".join(shown.split())
+    shown = " ".join("".join(map(_harmless, _ESCAPES.sub("", text))).split())
     return shown if limit is None or len(shown) <= limit else shown[: limit - 1].rstrip() + "…"
+
+
+def _harmless(char: str) -> str:
+    if char.isspace():
+        return " "
+    # Control and format characters steer a terminal or reverse what follows; lone surrogates cannot be written at all.
+    return "\N{REPLACEMENT CHARACTER}" if unicodedata.category(char) in {"Cc", "Cf", "Cs"} else char
 
 
 def _digits(value: float) -> str:

@@ -14,7 +14,7 @@ class FeedDict(Backend):
     name = "feed_dict"
     summary = "fetch NumPy arrays with one session.run, feed them to the next; synchronous, two copies"
 
-    def connect(self, source: Source, device: str | None) -> Input:  # noqa: ARG002 - feeding is the same for any device
+    def connect(self, source: Source, device: str | None) -> Input:
         return _FeedDictInput(source)
 
 

@@ -33,7 +33,7 @@ class FifoQueue(Backend):
     summary = "FIFOQueue + QueueRunner + Coordinator; batches are made in threads and never enter Python"
     Options = FifoQueueOptions
 
-    def connect(self, source: Source, device: str | None) -> Input:  # noqa: ARG002 - a FIFOQueue lives on the CPU
+    def connect(self, source: Source, device: str | None) -> Input:
         return _QueueInput(source, self.options)
 
 

@@ -17,7 +17,8 @@ class TfDataOptions(plugins.Options):
     """How far ahead of the model the pipeline works, and with how many calls at a time."""
 
     prefetch: Annotated[
-        Annotated[int, Field(ge=0)] | Auto, Field(description="batches ready ahead of the step; 0: none; auto: AUTOTUNE")
+        Annotated[int, Field(ge=0)] | Auto,
+        Field(description="batches ready ahead of the step; 0: none; auto: AUTOTUNE"),
     ] = "auto"
     parallel_calls: Annotated[
         Annotated[int, Field(ge=1)] | Auto, Field(description="batches made at a time; auto: AUTOTUNE")

@@ -60,7 +60,9 @@ def _rows() -> list[BackendRow]:
         except UsageError as error:  # somebody's broken package does not hide the backends that work
             rows.append(BackendRow(name, origin, error=f"{error.message} {error.hint}".strip()))
             continue
-        rows.append(BackendRow(name, origin, getattr(plugin, "summary", ""), _options(plugin.Options.model_json_schema())))
+        rows.append(
+            BackendRow(name, origin, getattr(plugin, "summary", ""), _options(plugin.Options.model_json_schema()))
+        )
     return rows
 
 

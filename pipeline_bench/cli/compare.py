@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from pipeline_bench.observer import Observer
     from pipeline_bench.scenario import Scenario
+
+STDOUT = "-"
+TRIAL_FAILED = 1
+INTERRUPTED = 130
 
 
 def _positive(value: float | None) -> float | None:
@@ -31,7 +42,9 @@ def compare(
     repeats: Annotated[int | None, typer.Option(min=1, help="Trials a variant.")] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Any key of the scenario, dotted: source.batch_size=32. Repeatable."),
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Any key of the scenario, dotted: source.batch_size=32. Repeatable."
+        ),
     ] = None,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where the session's folder is made.")] = Path("reports"),
     json_to: Annotated[
@@ -41,13 +54,80 @@ def compare(
     seed: Annotated[int | None, typer.Option(min=0, max=2**31 - 1, help="Of the weights and the batches.")] = None,
     stall_timeout: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", callback=_positive, help="How long a step may take before its trial counts as stalled."),
+        typer.Option(
+            metavar="SECONDS", callback=_positive, help="How long a step may take before its trial counts as stalled."
+        ),
     ] = None,
 ) -> None:
     """Train one model under every variant of a scenario; show time, waits and utilization side by side."""
     given = {"steps": steps, "time_s": time, "repeats": repeats, "seed": seed, "stall_timeout_s": stall_timeout}
     resolved = _load(scenario, given, settings or [], backends)
-    raise NotImplementedError(f"running {resolved.name} into {out}, {json_to}, {no_live}")
+    raise typer.Exit(_run(resolved, out, json_to, live=not no_live))
+
+
+def _run(scenario: Scenario, out: Path, json_to: str | None, live: bool) -> int:
+    """Run, show, export; the exit code says whether every trial went through."""
+    from rich.console import Console
+
+    from pipeline_bench.comparison import compare as run_comparison
+    from pipeline_bench.comparison import make_folder
+    from pipeline_bench.report.terminal import render
+
+    export = _open_export(json_to)
+    # With the session on stdout, everything that is for a reader goes to stderr.
+    console = Console(stderr=json_to == STDOUT, highlight=False)
+    folder = make_folder(out, scenario)
+    with _interruptible(), _view(console, folder, live) as view:
+        outcome = run_comparison(scenario, folder, view)
+    console.print(render(outcome.session, folder, console.width))
+    if export is not None:
+        with export:
+            export.write(outcome.session.to_json())
+    if outcome.interrupted:
+        return INTERRUPTED
+    return 0 if outcome.all_ok else TRIAL_FAILED
+
+
+def _view(console: Console, folder: Path, live: bool) -> AbstractContextManager[Observer]:
+    """The live screen on a terminal, plain lines elsewhere."""
+    from pipeline_bench.ui.live import LiveView
+    from pipeline_bench.ui.plain import PlainView
+
+    if live and console.is_terminal and not console.is_dumb_terminal:
+        return LiveView(console)
+    return nullcontext(PlainView(sys.stderr if console.stderr else sys.stdout, folder))
+
+
+def _open_export(json_to: str | None) -> TextIO | None:
+    """Open the file for the session before anything is measured, so that nothing is measured in vain."""
+    from pipeline_bench.errors import UsageError
+
+    if json_to is None:
+        return None
+    if json_to == STDOUT:
+        return sys.stdout
+    try:
+        return Path(json_to).open("w", encoding="utf-8")
+    except OSError as error:
+        raise UsageError(
+            f"--json {json_to}: the file cannot be written: {error.strerror}.", "Choose another file, or - for stdout."
+        ) from None
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let SIGTERM and a closed terminal end a session as Ctrl-C does: with what was measured saved."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    signals = (signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, interrupt) for number in signals]
+    try:
+        yield
+    finally:
+        for number, handler in zip(signals, before, strict=True):
+            signal.signal(number, handler)
 
 
 def _load(name: str, given: dict[str, float | None], settings: list[str], backends: str | None) -> Scenario:

@@ -94,7 +94,11 @@ def examine(
         _cuda(report),
         Check("CPU", "ok", environment.cpu),
         Check("cores", "ok", f"{environment.cores} usable by this process"),
-        *((Check("threads", "ok", f"{report.cpu_threads} logical: TensorFlow's choice for each pool"),) if report else ()),
+        *(
+            (Check("threads", "ok", f"{report.cpu_threads} logical: TensorFlow's choice for each pool"),)
+            if report
+            else ()
+        ),
         _memory(environment),
         _display(terminal),
     )
@@ -180,7 +184,9 @@ def _python(environment: Environment) -> Check:
 def _tensorflow(environment: Environment, probed: Probed) -> Check:
     if probed.report:
         build = f"built for CUDA {probed.report.cuda}" if probed.report.built_with_cuda else "built for the CPU only"
-        return Check("TensorFlow", "ok", f"{probed.report.tensorflow}, {build}; imports in {probed.report.import_s:.1f} s")
+        return Check(
+            "TensorFlow", "ok", f"{probed.report.tensorflow}, {build}; imports in {probed.report.import_s:.1f} s"
+        )
     if environment.tensorflow is None:
         return Check("TensorFlow", "missing", "not installed", GET_TENSORFLOW)
     return Check(
@@ -198,7 +204,9 @@ def _matmul(report: ProbeReport) -> Check:
         "matmul",
         "missing",
         f"a small product failed on {report.matmul.device}: {report.matmul.error}",
-        "Compare on the CPU with --set runtime.device=cpu, or mend the GPU's set-up." if _gpus(report) else GET_TENSORFLOW,
+        "Compare on the CPU with --set runtime.device=cpu, or mend the GPU's set-up."
+        if _gpus(report)
+        else GET_TENSORFLOW,
     )
 
 
@@ -231,7 +239,9 @@ def _nvml(accelerator: Accelerator) -> Check:
     if accelerator.name is not None and accelerator.reason is None:
         return Check("NVML", "ok", f"reads {accelerator.name}")
     reason = accelerator.reason or "it lists no GPU"
-    return Check("NVML", "absent", f"device utilization is the CPU's: {reason}", "" if accelerator.driver else GET_DRIVER)
+    return Check(
+        "NVML", "absent", f"device utilization is the CPU's: {reason}", "" if accelerator.driver else GET_DRIVER
+    )
 
 
 def _cuda(report: ProbeReport | None) -> Check:
@@ -257,7 +267,12 @@ def _memory(environment: Environment) -> Check:
 
 def _display(terminal: Terminal) -> Check:
     if not terminal.is_terminal:
-        return Check("terminal", "absent", "stdout is none: compare prints plain lines", "Run it in a terminal for the live screen.")
+        return Check(
+            "terminal",
+            "absent",
+            "stdout is none: compare prints plain lines",
+            "Run it in a terminal for the live screen.",
+        )
     found = f"{terminal.width} columns, {terminal.encoding}"
     if terminal.width < NARROWEST_TERMINAL:
         return Check("terminal", "absent", found, f"Widen it to {NARROWEST_TERMINAL} columns for the whole table.")

@@ -11,9 +11,13 @@ import typer
 def scenarios(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[SCENARIO]", show_default=False, help="A shipped scenario's name or a path to a TOML file."),
+        typer.Argument(
+            metavar="[SCENARIO]", show_default=False, help="A shipped scenario's name or a path to a TOML file."
+        ),
     ] = None,
-    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of a scenario file, for editors.")] = False,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Print the JSON schema of a scenario file, for editors.")
+    ] = False,
 ) -> None:
     """List the scenarios; or check one whole and print it as resolved, every default filled in."""
     if schema:
@@ -41,7 +45,9 @@ def _list() -> None:
     for name in shipped():
         scenario = load(name)
         # Text, not str: a bracket in a name is no markup.
-        table.add_row(Text(name), Text(scenario.question), Text("\n".join(variant.name for variant in scenario.variants)))
+        table.add_row(
+            Text(name), Text(scenario.question), Text("\n".join(variant.name for variant in scenario.variants))
+        )
     console = Console()
     console.print(table)
     console.print("Run one with: pipeline-bench compare SCENARIO", highlight=False)

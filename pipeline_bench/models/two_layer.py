@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -50,7 +51,7 @@ class TwoLayer(Model):
         v1 = tf.compat.v1
         widths = [features, *self.options.hidden_widths, 1]
         layers = []
-        for i, (width_in, width_out) in enumerate(zip(widths, widths[1:], strict=False)):
+        for i, (width_in, width_out) in enumerate(pairwise(widths)):
             weights = v1.get_variable(
                 f"weights_{i}",
                 [width_in, width_out],

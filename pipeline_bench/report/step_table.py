@@ -51,10 +51,18 @@ class _Row:
     is_ceiling: bool
     footnotes: Footnotes
 
+    @property
+    def trouble(self) -> str | None:
+        """Why the figures are over fewer trials than were planned, or over none yet."""
+        result = self.result
+        if result.status in {"ok", "pending"}:
+            return result.reason
+        return f"{result.status}: {result.reason}" if result.reason else result.status
+
     def figure(self, shown: str, reason: str | None, under: str = "") -> Text:
         """A figure over its margin; a dash with a footnote where there is none."""
         if shown == units.NOT_MEASURED and not self.is_ceiling:  # a caption says what a ceiling lacks
-            shown += self.footnotes.mark(reason or self.result.reason)
+            shown += self.footnotes.mark(self.trouble if reason in {None, self.result.reason} else reason)
         text = Text(shown, justify="right")
         return text.append(f"\n{under}", style="dim") if under else text
 
@@ -85,41 +93,40 @@ def is_ceiling(session: Session, result: Result) -> bool:
 
 def variant_name(name: str) -> str:
     """A variant's name as every part of the report shows it."""
-    return units.one_line(name, NAME_LIMIT)
+    text = Text(units.one_line(name))
+    text.truncate(NAME_LIMIT, overflow="ellipsis")
+    return text.plain
 
 
 def _grid(rows: Sequence[_Row], columns: Sequence[_Column], width: int) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, _GAP - 1, 0, 0))
     left = width - sum(column.width + _GAP for column in columns)
     longest = max((Text(variant_name(row.result.variant)).cell_len for row in rows), default=0)
-    table.add_column("variant", width=max(_SMALLEST_NAME, min(left, longest + 1)), overflow="fold", vertical="top")
+    table.add_column("\nvariant", width=max(_SMALLEST_NAME, min(left, longest + 1)), overflow="fold")
     for column in columns:
-        table.add_column(column.head, width=column.width, justify="right", vertical="bottom", no_wrap=True)
+        table.add_column(column.head, width=column.width, justify="right", no_wrap=True)
     for row in rows:
         name = Text(variant_name(row.result.variant), style="" if row.is_ceiling else "bold")
-        if row.result.status not in {"ok", "pending"}:
-            reason = f"{row.result.status}: {row.result.reason}" if row.result.reason else row.result.status
-            name.append(row.footnotes.mark(reason))
+        if row.result.status != "pending":
+            name.append(row.footnotes.mark(row.trouble))
         cells = (column.cell(row) for column in columns)
         table.add_row(name, *cells, style="dim" if row.is_ceiling else "")
     return table
 
 
 def _columns(width: int, device: str) -> list[_Column]:
-    step = _Column("ms/step", _step, 7)
+    step = _Column("\nms/step", _step, 7)
     rate = _Column("samples\n/s", lambda row: row.figure(units.rate(row.result.samples_per_second), None), 7)
-    wait = _Column("input\nwait", lambda row: _share(row, row.result.input_wait_share), 6)
-    compute = _Column("com-\npute", lambda row: _share(row, row.result.accelerator_utilization), 6)
+    wait = _Column("input\nwait", lambda row: _share(row, row.result.input_wait_share), 5)
+    compute = _Column("\ncompute", lambda row: _share(row, row.result.accelerator_utilization), 7)
     host = _Column("host\nslowdown", lambda row: _share(row, row.result.host_slowdown_share), 8)
-    utilization = _Column("AU", _utilization, 6)
+    utilization = _Column("\nAU", _utilization, 5)
     device_column = _Column(f"{device}\nutil.", _device, 5)
     speedup = _Column("speed-\nup", _speedup, 6)
     if width < _MEDIUM:
         step = _Column("ms/step\nsamp./s", _step_and_rate, 7)
-        compute = _Column("AU", _utilization, 5)
         host = _Column("host\nslow.", host.cell, 5)
-        wait = _Column(wait.head, wait.cell, 5)
-        return [step, wait, compute, host, device_column, speedup]
+        return [step, wait, utilization, host, device_column, speedup]
     columns = [step, rate, wait, compute, host, utilization, device_column, speedup]
     if width >= _WIDE:
         columns.insert(columns.index(utilization), _Column(_legend(), _bar, _BAR_CELLS))
@@ -158,6 +165,8 @@ def _device(row: _Row) -> Text:
 
 def _speedup(row: _Row) -> Text:
     speedup = row.result.speedup
+    if speedup.over == row.result.variant and speedup.value is None:
+        return Text("1×", justify="right")  # what the others are held against is no missing figure
     return row.figure(units.ratio(speedup.value), speedup.reason, units.margin(speedup.value, speedup.ci95))
 
 
@@ -199,7 +208,9 @@ def _captions(session: Session, width: int, rows: Sequence[_Row]) -> list[Text]:
     captions = [f"{session.environment.accelerator_kind.upper()} util.: {source}" for source in sources]
     captions += [f"speed-up: over {over}" for over in overs]
     if any(result.step_ms.ci95 is not None for result in session.results):
-        captions.append("±: half of the 95 % interval over trials")
+        captions.append("±: the wider side of the 95 % interval over trials")
+    alone = dict.fromkeys(r.step_ms.reason for r in session.results if r.step_ms.median is not None)
+    captions += [f"no ±: {units.one_line(reason)}" for reason in alone if reason]
     step = "AU (accelerator utilization): ceiling ÷ step time, the compute part" if width < _MEDIUM else ""
     ceilings = "ceiling: the same model on one batch that already sits on the device" if rows[-1:] else ""
     captions += [text for text in (step, ceilings if any(row.is_ceiling for row in rows) else "") if text]

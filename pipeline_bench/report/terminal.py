@@ -14,12 +14,14 @@ from rich.table import Table
 from rich.text import Text
 
 from pipeline_bench import palette, units
+from pipeline_bench.events import Stack
 from pipeline_bench.report.step_table import is_ceiling, variant_name, variants_table
 from pipeline_bench.scenario import Published
-from pipeline_bench.session import PublishedComparison, Session, Stack, TrialRecord
+from pipeline_bench.session import PublishedComparison, Session, TrialRecord
 
 _STDERR_LINES = 12
 _STACK_FRAMES = 6
+_REASON_LIMIT = 300
 _INDENT = (0, 0, 0, 2)
 
 
@@ -78,12 +80,10 @@ def _verdicts(session: Session) -> RenderableType:
     for result in sorted(session.results, key=lambda result: is_ceiling(session, result)):
         colour = palette.VERDICTS[result.verdict.kind]
         name = variant_name(result.variant)
-        sentence = units.one_line(result.verdict.text)
-        text = Text(sentence)
-        if name not in sentence:  # a sentence that names its variant needs no heading
-            text = Text.assemble((f"{name}: ", "bold"), sentence)
+        text = Text.assemble((f"{name}: ", "bold"), units.one_line(result.verdict.text))
         text.stylize("dim" if is_ceiling(session, result) else "")
-        text.highlight_words([result.verdict.kind], style=f"bold {colour}")
+        if not is_ceiling(session, result):
+            text.highlight_words([result.verdict.kind], style=f"bold {colour}")
         grid.add_row(Text("■" if result.verdict.severe else "●", style=colour), text)
     return grid
 
@@ -148,7 +148,7 @@ def _failures(session: Session) -> RenderableType | None:
         if record.status == "ok":
             continue
         head = f"{variant_name(record.variant)}, repeat {record.repeat + 1}: "
-        reason = units.one_line(record.reason or "no reason is known")
+        reason = units.one_line(record.reason or "no reason is known", _REASON_LIMIT)
         parts.append(Text.assemble((head, "bold"), (record.status, "bold red"), f": {reason}"))
         earlier = shown.setdefault(record.variant, record)
         if earlier is not record and earlier.reason == record.reason:
@@ -175,7 +175,8 @@ def _evidence(record: TrialRecord) -> Iterator[str]:
 
 def _frames(stack: Stack) -> Iterator[str]:
     left_out = len(stack.frames) - _STACK_FRAMES
-    yield f"thread {units.one_line(stack.thread)} stood at:" + (f" ({left_out} outer frames left out)" if left_out > 0 else "")
+    outer = f" ({units.count(left_out, 'outer frame')} left out)" if left_out > 0 else ""
+    yield f"thread {units.one_line(stack.thread)} stood at{outer}:"
     yield from (f"│ {units.one_line(frame)}" for frame in stack.frames[-_STACK_FRAMES:])
 
 

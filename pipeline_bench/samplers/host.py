@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import psutil
 
 from pipeline_bench.samplers import Reading, Sampler
@@ -118,40 +117,6 @@ class HostSampler(Sampler):
             return []
         self._explained.add(metric)
         return [Reading(metric, SOURCE, now_ns, reason=reason)]
-
-
-def cpu_utilization_percent(
-    at_ns: Sequence[int], cpu_seconds: Sequence[float], start_ns: int, end_ns: int, cores: int
-) -> float | None:
-    """Give a process's CPU time over wall time × cores within a window, 0 to 100.
-
-    At an edge that lies between two samples the CPU time is interpolated linearly; an edge beyond the samples is moved
-    to the nearest one inside, so the figure covers only what was sampled.
-
-    Args:
-        at_ns: when each sample was taken, ascending, on the clock of `start_ns` and `end_ns`.
-        cpu_seconds: cumulative CPU seconds at those times.
-        start_ns: the window's start.
-        end_ns: the window's end.
-        cores: the cores that count as 100 percent.
-
-    Returns:
-        None for fewer than two samples, or when they share no time with the window.
-
-    Raises:
-        ValueError: `cores` is not positive.
-    """
-    if cores <= 0:
-        raise ValueError(f"cores is {cores}, not a positive number")
-    if len(at_ns) < 2:  # noqa: PLR2004
-        return None
-    first_ns, last_ns = max(start_ns, at_ns[0]), min(end_ns, at_ns[-1])
-    if last_ns <= first_ns:
-        return None
-    since_ns = [at - at_ns[0] for at in at_ns]  # small numbers: a float holds them to the nanosecond
-    before_s, after_s = np.interp([first_ns - at_ns[0], last_ns - at_ns[0]], since_ns, cpu_seconds)
-    wall_s = (last_ns - first_ns) / 1e9
-    return min(100.0, max(0.0, 100 * float(after_s - before_s) / (wall_s * cores)))
 
 
 def _machine_seconds() -> tuple[float, float] | None:

@@ -1,4 +1,4 @@
-"""One trial, from a request to its last event: ``python -m pipeline_bench.worker.main EVENTS_FD``, the trial on stdin."""
+"""One trial, from request to last event: ``python -m pipeline_bench.worker.main EVENTS_FD``, the trial on stdin."""
 
 from __future__ import annotations
 

@@ -17,7 +17,12 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 # What TensorFlow logs when it does not use a GPU; each line names the cause.
-REASON_MARKS = ("Could not find cuda drivers", "failed call to cuInit", "Cannot dlopen", "Could not load dynamic library")
+REASON_MARKS = (
+    "Could not find cuda drivers",
+    "failed call to cuInit",
+    "Cannot dlopen",
+    "Could not load dynamic library",
+)
 
 
 class _Part(BaseModel):
@@ -111,7 +116,9 @@ def _with_pci(devices: list[ProbedDevice]) -> tuple[ProbedDevice, ...]:
     try:
         from tensorflow.python.client import device_lib
 
-        described = [local.physical_device_desc for local in device_lib.list_local_devices() if local.device_type == "GPU"]
+        described = [
+            local.physical_device_desc for local in device_lib.list_local_devices() if local.device_type == "GPU"
+        ]
     except Exception:  # a private module: its absence costs an address, not the answer
         return tuple(devices)
     fields = [dict(part.split(": ", 1) for part in text.split(", ") if ": " in part) for text in described]

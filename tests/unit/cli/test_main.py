@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 import typer
@@ -12,7 +11,7 @@ from pipeline_bench.errors import PipelineBenchError, UsageError
 
 
 @pytest.fixture
-def raising(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[BaseException]]:
+def raising(monkeypatch: pytest.MonkeyPatch) -> list[BaseException]:
     """A command line whose only command raises what the test puts into the list."""
     app = typer.Typer(pretty_exceptions_enable=False)
     to_raise: list[BaseException] = []
@@ -22,7 +21,7 @@ def raising(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[BaseException]]:
         raise to_raise[0]
 
     monkeypatch.setattr(cli, "app", app)
-    return iter([to_raise]).__next__()  # type: ignore[return-value]
+    return to_raise
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])
@@ -43,7 +42,9 @@ def test_an_unknown_command_is_exit_2(capsys: pytest.CaptureFixture[str]) -> Non
     assert "comapre" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("error", [UsageError("It is full.", "Empty it."), PipelineBenchError("It is full.", "Empty it.")])
+@pytest.mark.parametrize(
+    "error", [UsageError("It is full.", "Empty it."), PipelineBenchError("It is full.", "Empty it.")]
+)
 def test_an_error_is_its_message_its_hint_and_its_code(
     error: PipelineBenchError, raising: list[BaseException], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -78,7 +79,9 @@ def test_a_bug_keeps_its_traceback_and_ends_with_what_to_send(
 
 def test_a_reader_that_leaves_early_is_no_error() -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "pipeline_bench", "scenarios", "--schema"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "-m", "pipeline_bench", "scenarios", "--schema"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
     assert process.stdout is not None
     assert process.stderr is not None
@@ -90,7 +93,10 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
 
 def test_a_terminal_without_utf8_gets_a_mark_and_no_traceback() -> None:
     ended = subprocess.run(
-        [sys.executable, "-m", "pipeline_bench", "backends"], capture_output=True, env={"PYTHONIOENCODING": "ascii"}
+        [sys.executable, "-m", "pipeline_bench", "backends"],
+        capture_output=True,
+        check=False,
+        env={"PYTHONIOENCODING": "ascii"},
     )
     assert ended.returncode == 0
     assert b"integer ? 1" in ended.stdout
@@ -100,7 +106,8 @@ def test_help_imports_nothing_heavy() -> None:
     """What makes --help quick: no array, model or device library is imported for it."""
     code = (
         "import sys, pipeline_bench.cli as cli; cli.run(['--help']);"
-        "print(sorted({'numpy', 'pydantic', 'scipy', 'tensorflow', 'psutil', 'pynvml'} & set(sys.modules)), file=sys.stderr)"
+        "heavy = {'numpy', 'pydantic', 'scipy', 'tensorflow', 'psutil', 'pynvml'};"
+        "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
     )
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, text=True)
     assert ended.stderr.strip() == "[]"

@@ -13,7 +13,8 @@ import psutil
 import pytest
 
 from pipeline_bench.samplers import Reading
-from pipeline_bench.samplers.host import HostSampler, cpu_utilization_percent
+from pipeline_bench.samplers.host import HostSampler
+from pipeline_bench.stats import cpu_utilization_percent
 
 S = 1_000_000_000
 PROCESS_METRICS = {"cpu_seconds", "memory_bytes", "read_bytes", "write_bytes"}

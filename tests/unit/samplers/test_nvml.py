@@ -244,6 +244,16 @@ def test_a_trial_begins_without_what_was_buffered_before(nvml_stub: Path) -> Non
     assert figures(UTILIZATION, readings) == [(11 * S // 2, 70)]
 
 
+def test_a_trial_that_begins_right_after_a_poll_reads_the_buffer_still(nvml_stub: Path) -> None:
+    steps = [
+        step("open", env=stub_samples((-1, 10))),
+        step("begin", 1),
+        step("poll", 2, env=stub_samples((-1, 10), (1.5, 70))),
+    ]
+    *_, readings = run_probe(nvml_stub, steps)
+    assert [(reading["source"], reading["value"]) for reading in only(UTILIZATION, readings)] == [(SAMPLES_SOURCE, 70)]
+
+
 def test_an_implausible_stamp_becomes_now(nvml_stub: Path) -> None:
     buffered = stub_samples((-61, 1), (-59, 2), (0.25, 3), (1.25, 4), (1.75, 5))
     steps = [step("open", env=stub_samples((-100, 0))), step("poll", 1, env=buffered)]
@@ -342,6 +352,22 @@ def test_a_gpu_that_is_lost_gives_its_reason_once_and_then_nothing(nvml_stub: Pa
     assert reasons(second) == dict.fromkeys(METRICS, "the GPU was lost: the driver can no longer reach it")
     assert third == []
     assert set(reasons(next_trial)) == METRICS
+
+
+@pytest.mark.parametrize(("mode", "source"), [("ok", SAMPLES_SOURCE), ("samples_unsupported", RATES_SOURCE)])
+def test_a_gpu_that_comes_back_is_not_read_before_the_next_trial(nvml_stub: Path, mode: str, source: str) -> None:
+    lost, back = {"NVML_STUB_MODE": "lost_after_0"}, {"NVML_STUB_MODE": mode}
+    steps = [
+        step("open", env=back),
+        step("poll", 1, env=lost),
+        step("poll", 2, env=back),
+        step("begin"),
+        step("poll", 3),
+    ]
+    _, at_loss, after, _, next_trial = run_probe(nvml_stub, steps)
+    assert only(UTILIZATION, at_loss)[0]["source"] == source
+    assert after == []
+    assert reasons(next_trial) == {}
 
 
 def test_a_library_that_is_shut_down_in_mid_run_is_a_loss(nvml_stub: Path) -> None:

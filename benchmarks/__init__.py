@@ -1,0 +1,1 @@
+"""Measurements of pipeline-bench itself; each module is a command, ``python -m benchmarks.<name>``."""

@@ -1,0 +1,1 @@
+"""The overhead benchmark; see `benchmarks.overhead.__main__`."""

@@ -1,0 +1,157 @@
+"""The course of a running session: what each variant has shown so far, and how long the rest will take."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pipeline_bench.observer import Progress
+from pipeline_bench.scenario import Variant
+from pipeline_bench.session import Result, Session, TrialRecord, VerdictKind
+from pipeline_bench.trial import Trial
+
+_HISTORY = 256
+
+
+@dataclass
+class Row:
+    """One variant: its trials so far and the newest figures."""
+
+    variant: Variant
+    finished: int = 0
+    running: bool = False
+    ill: bool = False
+    """One of its trials did not end well."""
+    fraction: float = 0.0
+    """How much of the running trial is done, 0 to 1."""
+    step_ms: float | None = None
+    input_wait_share: float | None = None
+    device_percent: float | None = None
+    history: deque[float] = field(default_factory=lambda: deque[float](maxlen=_HISTORY))
+    """The device utilization of the running trial; after it, of the last."""
+    verdict: VerdictKind | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether all of its trials have ended."""
+        return self.finished >= self.variant.run.repeats
+
+    def hear(self, progress: Progress) -> None:
+        """Take the running trial's newest figures; what it has not measured yet keeps the last trial's value."""
+        self.fraction = fraction(self.variant, progress)
+        if progress.step_ms is not None:
+            self.step_ms = progress.step_ms
+        if progress.input_wait_share is not None:
+            self.input_wait_share = progress.input_wait_share
+        if progress.device_utilization_percent is not None:
+            self.device_percent = progress.device_utilization_percent
+            self.history.append(progress.device_utilization_percent)
+
+    def settle(self, result: Result) -> None:
+        """Take the figures over all trials so far."""
+        self.step_ms = result.step_ms.median
+        self.input_wait_share = result.input_wait_share.value
+        self.device_percent = result.device_utilization.mean_percent
+        self.verdict = result.verdict.kind if result.verdict.kind != "not-measured" else None
+
+
+class Course:
+    """Where a session stands.
+
+    Args:
+        session: as it was when it started.
+        plan: the trials in their order.
+    """
+
+    def __init__(self, session: Session, plan: Sequence[Trial]) -> None:
+        self.session = session
+        self.plan = tuple(plan)
+        self.rows = {variant.name: Row(variant) for variant in session.scenario.variants}
+        self.trial: Trial | None = None
+        self.last: Progress | None = None
+        self.finished = 0
+        self.source: str | None = None
+        self._took_s: dict[str, list[float]] = {}
+
+    def start(self, trial: Trial) -> None:
+        """A trial starts."""
+        self.trial, self.last = trial, None
+        row = self.rows[trial.variant.name]
+        row.running, row.fraction = True, 0.0
+        row.history.clear()
+
+    def hear(self, trial: Trial, progress: Progress) -> None:
+        """The running trial has come further."""
+        self.last = progress
+        self.source = progress.device_utilization_source or self.source
+        self.rows[trial.variant.name].hear(progress)
+
+    def finish(self, trial: Trial, record: TrialRecord, session: Session) -> None:
+        """A trial has ended."""
+        self.session, self.trial, self.last = session, None, None
+        self.finished += 1
+        row = self.rows[trial.variant.name]
+        row.running, row.fraction, row.finished = False, 0.0, row.finished + 1
+        row.ill = row.ill or record.status != "ok"
+        if record.status == "ok":
+            took_s = (record.ended_ns - record.started_ns) / 1e9
+            self._took_s.setdefault(trial.variant.name, []).append(took_s)
+        for result in session.results:
+            other = self.rows.get(result.variant)
+            if other is not None and result.trials:
+                other.settle(result)
+
+    @property
+    def current(self) -> Row | None:
+        """The row of the running trial."""
+        return self.rows[self.trial.variant.name] if self.trial is not None else None
+
+    @property
+    def trials_done(self) -> float:
+        """How many trials have ended, the running one's share included."""
+        return self.finished + (self.current.fraction if self.current is not None else 0.0)
+
+    def left_s(self) -> float | None:
+        """Seconds until the last trial ends, going by the trials that ended well; None before anything is known."""
+        running_s = self._running_left_s()
+        waiting = self.plan[self.finished + (self.trial is not None) :]
+        waiting_s = [self._expected_s(trial.variant) for trial in waiting]
+        known = [seconds for seconds in waiting_s if seconds is not None]
+        if running_s is None or len(known) < len(waiting_s):
+            return None
+        return running_s + sum(known)
+
+    def _running_left_s(self) -> float | None:
+        """Of the running trial; 0 where none runs."""
+        if self.trial is None:
+            return 0.0
+        last, variant = self.last, self.trial.variant
+        done = fraction(variant, last) if last is not None else 0.0
+        if last is not None and done > 0:
+            return last.training_s * (1 - done) / done
+        expected_s = self._expected_s(variant, of_another_running=False)
+        return None if expected_s is None else max(0.0, expected_s - (last.elapsed_s if last is not None else 0.0))
+
+    def _expected_s(self, variant: Variant, *, of_another_running: bool = True) -> float | None:
+        """How long a trial of a variant should take: as its own did, else as all did, else as the running one will."""
+        own = self._took_s.get(variant.name)
+        every = own or [seconds for took_s in self._took_s.values() for seconds in took_s]
+        if every:
+            return sum(every) / len(every)
+        if not of_another_running or self.last is None:
+            return None
+        rest_s = self._running_left_s()
+        return None if rest_s is None else self.last.elapsed_s + rest_s
+
+
+def fraction(variant: Variant, progress: Progress) -> float:
+    """How much of its training a trial has done, 0 to 1."""
+    run = variant.run
+    if run.steps is not None:
+        done = progress.steps / run.steps
+    elif run.time_s is not None:
+        done = progress.training_s / run.time_s
+    else:
+        done = 0.0
+    return min(1.0, max(0.0, done))

@@ -1,0 +1,232 @@
+"""The live screen of a running session: a row per variant, never more lines or wider columns than at its start."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from pipeline_bench import palette, units
+from pipeline_bench.observer import Observer, Progress
+from pipeline_bench.session import Session, TrialRecord
+from pipeline_bench.trial import Trial
+from pipeline_bench.ui.course import Course, Row
+from pipeline_bench.ui.sparkline import sparkline
+
+REFRESH_S = 0.25
+"""The least time between two drawings: the profiler must not slow what it measures."""
+
+_FIXED_LINES = 7
+"""Title, heads, a blank line, the overall bar, the phase, the latest note; and the line that the cursor rests on."""
+_VERDICT_CELLS = len("compute-bound")
+_NARROW, _WIDE = 76, 110
+_NAME_CELLS = (8, 32)
+_PHASES = {"import": "starting", "build": "building", "evaluate": "evaluating", "done": "ending"}
+
+
+class LiveView(Observer):
+    """Shows a session's course in place while it runs; on leaving the context the screen is as it was before.
+
+    Args:
+        console: a console on a terminal.
+        clock: seconds, for the pace of drawing and the time gone by.
+    """
+
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+        self._console = console
+        self._clock = clock
+        self._course: Course | None = None
+        self._note = ""
+        self._started_s = clock()
+        self._drawn_s = float("-inf")
+        self._live = Live(
+            console=console,
+            auto_refresh=False,
+            screen=False,
+            transient=True,
+            vertical_overflow="crop",
+            get_renderable=self.render,
+        )
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def session_started(self, session: Session, plan: Sequence[Trial]) -> None:
+        self._course = Course(session, plan)
+        self._started_s = self._clock()
+        self._draw()
+
+    def trial_started(self, trial: Trial) -> None:
+        if self._course is not None:
+            self._course.start(trial)
+            self._draw()
+
+    def progress(self, trial: Trial, progress: Progress) -> None:
+        if self._course is not None:
+            self._course.hear(trial, progress)
+            if self._clock() - self._drawn_s >= REFRESH_S:
+                self._draw()
+
+    def trial_finished(self, trial: Trial, record: TrialRecord, session: Session) -> None:
+        if self._course is not None:
+            self._course.finish(trial, record, session)
+            self._draw()
+
+    def note(self, text: str) -> None:
+        self._note = units.one_line(text)
+        self._draw()
+
+    def render(self) -> RenderableType:
+        """The screen as it stands."""
+        course = self._course
+        if course is None:
+            return Text()
+        width, height = self._console.width, self._console.height
+        rows, left_out = _window(course, height - _FIXED_LINES)
+        more = [Text(f"… {left_out} more", style="dim")] if left_out else []
+        return Group(
+            _title(course, width),
+            _table(rows, course, width),
+            *more,
+            Text(),
+            _overall(course, self._clock() - self._started_s, width),
+            _cut(_phase(course), width),
+            _cut(Text(self._note or _instrument(course), style="dim"), width),
+        )
+
+    def _draw(self) -> None:
+        self._drawn_s = self._clock()
+        if self._live.is_started:
+            self._live.refresh()
+
+
+def _window(course: Course, lines: int) -> tuple[list[Row], int]:
+    """As many rows as fit, the running one among them, and how many were left out."""
+    rows = list(course.rows.values())
+    if len(rows) <= lines:
+        return rows, 0
+    shown = max(1, lines - 1)  # one line says how many more there are
+    middle = next((i for i, row in enumerate(rows) if row.running), min(course.finished, len(rows) - 1))
+    first = min(max(0, middle - shown // 2), len(rows) - shown)
+    return rows[first : first + shown], len(rows) - shown
+
+
+def _title(course: Course, width: int) -> Text:
+    title = Text(units.one_line(course.session.scenario.name), style="bold")
+    title.append(f"  {units.one_line(course.session.scenario.question)}", style="not bold italic")
+    return _cut(title, width)
+
+
+def _table(rows: Sequence[Row], course: Course, width: int) -> Table:
+    """Column widths follow from the scenario and the terminal alone, so no value can move them."""
+    variants = [row.variant for row in course.rows.values()]
+    trial_cells = max(len("trial"), *(2 * len(str(variant.run.repeats)) + 1 for variant in variants))
+    bar_cells, spark_cells = (16, 24) if width >= _WIDE else (8, 10) if width >= _NARROW else (6, 8)
+    device = course.session.environment.accelerator_kind.upper()
+    columns = [
+        ("trial", trial_cells),
+        ("", bar_cells),
+        ("ms/step", 7),
+        ("wait", 5),
+        (device, 5),
+        ("history", spark_cells),
+    ]
+    if width >= _NARROW:
+        columns.append(("verdict", _VERDICT_CELLS))
+    least, most = _NAME_CELLS
+    longest = max(Text(units.one_line(variant.name)).cell_len for variant in variants)
+    room = width - 1 - sum(cells + 1 for _, cells in columns) - 1
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
+    table.add_column("", width=1, no_wrap=True)
+    table.add_column("variant", width=max(least, min(most, longest, room)), no_wrap=True, overflow="ellipsis")
+    for head, cells in columns:
+        right = head in {"trial", "ms/step", "wait", device}
+        justify, overflow = ("right" if right else "left"), "crop"
+        table.add_column(head, width=cells, justify=justify, no_wrap=True, overflow=overflow)  # type: ignore[arg-type]
+    for row in rows:
+        table.add_row(*_cells(row, bar_cells, spark_cells)[: len(columns) + 2])
+    return table
+
+
+def _cells(row: Row, bar_cells: int, spark_cells: int) -> list[RenderableType]:
+    repeats = row.variant.run.repeats
+    repeat = row.finished + 1 if row.running else row.finished
+    bar: RenderableType = ProgressBar(total=1.0, completed=row.fraction, width=bar_cells) if row.running else Text()
+    verdict = Text(row.verdict or "", style=palette.VERDICTS[row.verdict] if row.verdict else "")
+    if not row.done:
+        verdict.stylize("dim")  # it can still change
+    return [
+        _mark(row),
+        Text(units.one_line(row.variant.name), style="bold" if row.running else ""),
+        Text(f"{repeat}/{repeats}"),
+        bar,
+        Text(units.plain_milliseconds(row.step_ms)),
+        Text(units.share(row.input_wait_share)),
+        Text(units.percent(row.device_percent)),
+        Text(sparkline(list(row.history), spark_cells), style="cyan"),
+        verdict,
+    ]
+
+
+def _mark(row: Row) -> Text:
+    if row.running:
+        return Text("●", style="cyan")
+    if row.ill:
+        return Text("✗", style="red")
+    return Text("✓", style="green") if row.done else Text("·", style="dim")
+
+
+def _overall(course: Course, elapsed_s: float, width: int) -> Table:
+    left_s = course.left_s()
+    left = units.NOT_MEASURED if left_s is None else units.clock(left_s)
+    total = len(course.plan)
+    count = f"{course.finished:>{len(str(total))}}/{total} trials"
+    figures = Text(f"{count} {units.clock(elapsed_s):>7} gone {left:>7} left")
+    bar_cells = max(4, min(40, width - figures.cell_len - 2))
+    table = Table.grid(padding=(0, 1, 0, 0))
+    table.add_column(width=bar_cells)
+    table.add_column(no_wrap=True, overflow="crop")
+    table.add_row(ProgressBar(total=max(1, total), completed=course.trials_done, width=bar_cells), figures)
+    return table
+
+
+def _phase(course: Course) -> Text:
+    trial, last = course.trial, course.last
+    if trial is None:
+        done = course.finished >= len(course.plan)
+        return Text("all trials have ended" if done else "preparing")
+    text = Text(f"{units.one_line(trial.variant.name, 40)}, repeat {trial.repeat + 1}: ")
+    return text.append(_stage(trial, last) if last is not None else "starting")
+
+
+def _stage(trial: Trial, progress: Progress) -> str:
+    if progress.phase != "train":
+        return _PHASES.get(progress.phase, units.one_line(progress.phase))
+    run = trial.variant.run
+    if run.time_s is not None:
+        return f"{units.clock(progress.training_s)} of {units.clock(run.time_s)}, step {progress.steps}"
+    return f"step {progress.steps}" + (f"/{run.steps}" if run.steps is not None else "")
+
+
+def _instrument(course: Course) -> str:
+    device = course.session.environment.accelerator_kind.upper()
+    return f"{device}: {units.one_line(course.source)}" if course.source else ""
+
+
+def _cut(text: Text, width: int) -> Text:
+    text.truncate(width, overflow="ellipsis")
+    text.no_wrap = True
+    return text

@@ -1,0 +1,82 @@
+"""A trial's process without TensorFlow: speaks the events by the script that its variant's name is.
+
+Names: ``ok`` (steps of 1 ms by its own account), ``crash`` (SIGSEGV), ``exit`` (code 3, words on stderr), ``raise``
+(says that it failed), ``silent`` (steps, then nothing), ``stall`` (reports a stall of its own), ``garbage`` (no event
+at all), ``family`` (starts a grandchild in a session of its own, then hangs).
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+
+from pipeline_bench.events import Device, Done, Evaluated, Failed, Hello, Phase, QueueState, Stack, Stalled, Steps
+from pipeline_bench.series import Series
+from pipeline_bench.trial import Trial
+from pipeline_bench.worker.channel import Channel
+from pipeline_bench.worker.main import die_with_parent
+
+STEPS = 60
+
+
+def steps(first: int, count: int) -> Steps:
+    start_ns = time.monotonic_ns() + np.arange(count, dtype=np.int64) * 1_000_000
+    return Steps(
+        first=first,
+        start_ns=Series.pack(start_ns),
+        end_ns=Series.pack(start_ns + 1_000_000),
+        wait_ns=Series.pack(np.full(count, 250_000, dtype=np.int64)),
+        loss=Series.pack(np.linspace(1, 0.5, count)),
+    )
+
+
+def main() -> None:
+    die_with_parent()
+    faulthandler.register(signal.SIGUSR1)
+    script = Trial.model_validate_json(sys.stdin.read()).variant.name
+    channel = Channel(int(sys.argv[1]))
+    channel.send(Hello(pid=os.getpid(), at_ns=time.monotonic_ns()))
+    channel.send(Phase(name="train", at_ns=time.monotonic_ns()))
+    channel.send(Device(kind="cpu", name="CPU:0"))
+    sys.stdout.write("a library's noise on stdout\n")
+    sys.stdout.flush()
+    match script:
+        case "crash":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        case "exit":
+            sys.stderr.write("these are my last words\n")
+            sys.stderr.flush()
+            os._exit(3)
+        case "raise":
+            channel.send(steps(0, 5))
+            channel.send(Failed(error="ValueError: planted"))
+            sys.exit(1)
+        case "silent" | "stall" | "family":
+            channel.send(steps(0, 5))
+            if script == "stall":
+                queue = QueueState(name="input_queue", size=0, capacity=5)
+                stack = Stack(thread="MainThread", frames=("a.py:1 in main", "tensorflow/x.py:2 in run"))
+                channel.send(Stalled(phase="train", steps=5, queues=(queue,), stacks=(stack,)))
+            if script == "family":
+                grandchild = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+                sys.stderr.write(f"grandchild {grandchild.pid}\n")
+            time.sleep(1000)
+        case "garbage":
+            os.write(int(sys.argv[1]), b"this is no event\n")
+            time.sleep(1000)
+        case _:
+            channel.send(Evaluated(when="before", accuracy=0.5))
+            channel.send(steps(0, STEPS // 2))
+            channel.send(steps(STEPS // 2, STEPS // 2))
+            channel.send(Evaluated(when="after", accuracy=0.9))
+            channel.send(Done(at_ns=time.monotonic_ns()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+"""The exceptions and the advice in them."""
+
+import pytest
+
+from pipeline_bench.errors import (
+    PipelineBenchError,
+    ProtocolError,
+    ScenarioError,
+    SessionError,
+    UsageError,
+    did_you_mean,
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [(PipelineBenchError, 1), (ProtocolError, 1), (UsageError, 2), (ScenarioError, 2), (SessionError, 2)],
+)
+def test_each_has_a_message_a_hint_and_an_exit_code(kind: type[PipelineBenchError], code: int) -> None:
+    error = kind("It is full.", "Empty it.")
+    assert (str(error), error.message, error.hint, error.exit_code) == ("It is full.", "It is full.", "Empty it.", code)
+    assert kind("It is full.").hint == ""
+
+
+def test_the_nearest_name_comes_first() -> None:
+    assert did_you_mean("tf_dat", ["feed_dict", "tf_data"]) == "did you mean 'tf_data'? (allowed: feed_dict, tf_data)"
+
+
+def test_without_a_near_name_all_are_told() -> None:
+    assert did_you_mean("zzz", ["b", "a"]) == "allowed: a, b"
+
+
+def test_nothing_allowed_is_told() -> None:
+    assert did_you_mean("x", []) == "none is allowed here"

@@ -1,0 +1,143 @@
+"""The architecture, read from the imports: who may import TensorFlow, what a child loads, which way layers point."""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2] / "pipeline_bench"
+FILES = sorted(ROOT.rglob("*.py"))
+IDS = [str(path.relative_to(ROOT)) for path in FILES]
+
+TENSORFLOW_PARTS = {"sources", "backends", "models", "loops", "worker", "graph_ops"}
+CHILD_PARTS = {*TENSORFLOW_PARTS, "events", "series"}
+NOT_IN_THE_CHILD = {"rich", "typer", "pynvml", "psutil", "scipy"}
+
+# From the top; a module may import its own layer and those below. A part that is not listed has no place yet: add it.
+LAYERS = [
+    {"__main__"},
+    {"cli"},
+    {"comparison"},
+    {"ui", "report", "runner"},
+    {"monitor"},
+    {"process", "worker", "observer", "samplers"},
+    {"results", "environment", "palette"},
+    {"findings"},
+    {"session", "scenario_schema", "scenario_toml"},
+    {"stats"},
+    {"scenario_file"},
+    {"trial", "backends", "models", "loops"},
+    {"sources", "scenario", "graph_ops"},
+    {"events", "plugins"},
+    {"series", "units", "errors"},
+    {"pipeline_bench"},
+]
+
+
+@dataclass(frozen=True)
+class Import:
+    module: str
+    line: int
+    at_module_level: bool
+
+
+def part_of(module: str) -> str:
+    """The file or folder directly under the package: ``backends`` of ``pipeline_bench.backends.tf_data``."""
+    names = module.split(".")
+    return names[1] if len(names) > 1 else names[0]
+
+
+def name_of(path: Path) -> str:
+    names = ("pipeline_bench", *path.relative_to(ROOT).with_suffix("").parts)
+    return ".".join(names[:-1] if names[-1] == "__init__" else names)
+
+
+MODULES = {name_of(path): path for path in FILES}
+
+
+def imports(path: Path, typing_too: bool = True) -> list[Import]:
+    return list(_walk(ast.parse(path.read_text(encoding="utf-8")), True, typing_too))
+
+
+def _walk(node: ast.AST, at_module_level: bool, typing_too: bool) -> Iterator[Import]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            for alias in child.names:
+                yield Import(alias.name, child.lineno, at_module_level)
+        elif isinstance(child, ast.ImportFrom):
+            assert child.level == 0, "imports are absolute here"
+            for alias in child.names:
+                # `from pipeline_bench import plugins` imports a module, `from pipeline_bench.errors import X` a name.
+                whole = f"{child.module}.{alias.name}"
+                yield Import(whole if whole in MODULES else str(child.module), child.lineno, at_module_level)
+        elif isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test) and not typing_too:
+            continue
+        else:
+            function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            yield from _walk(child, at_module_level and not function, typing_too)
+
+
+@pytest.mark.parametrize("path", FILES, ids=IDS)
+def test_tensorflow_is_imported_in_functions_of_the_childs_parts_only(path: Path) -> None:
+    for found in imports(path):
+        if found.module.split(".")[0] in ("tensorflow", "keras"):
+            assert not found.at_module_level, f"line {found.line} imports {found.module} at module level"
+            assert part_of(name_of(path)) in TENSORFLOW_PARTS, f"line {found.line} imports {found.module}"
+
+
+@cache
+def loaded_by(module: str) -> frozenset[str]:
+    """Every module that importing this one loads, itself and the packages around it included."""
+    loaded: set[str] = set()
+    waiting = [module]
+    while waiting:
+        name = waiting.pop()
+        if name in loaded:
+            continue
+        loaded.add(name)
+        if name in MODULES:
+            waiting += [found.module for found in imports(MODULES[name], typing_too=False)]
+            waiting += [name.rsplit(".", 1)[0]] if "." in name else []
+    return frozenset(loaded)
+
+
+@pytest.mark.parametrize("module", sorted(name for name in MODULES if part_of(name) in CHILD_PARTS))
+def test_the_child_loads_nothing_of_the_parents(module: str) -> None:
+    assert not {name.split(".")[0] for name in loaded_by(module)} & NOT_IN_THE_CHILD
+
+
+@pytest.mark.parametrize("path", FILES, ids=IDS)
+def test_imports_point_down(path: Path) -> None:
+    depths = {part: depth for depth, layer in enumerate(LAYERS) for part in layer}
+    own = part_of(name_of(path))
+    assert own in depths, f"{own} is in no layer: add it to LAYERS"
+    for found in imports(path, typing_too=False):
+        if found.module.split(".")[0] == "pipeline_bench":
+            assert depths[part_of(found.module)] >= depths[own], (
+                f"line {found.line} imports {found.module}, which is above"
+            )
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if "report" in path.relative_to(ROOT).parts[:1]], ids=str)
+def test_reports_never_import_the_screen(path: Path) -> None:
+    assert "ui" not in {part_of(found.module) for found in imports(path)}
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if part_of(name_of(path)) not in ("cli", "__main__")], ids=str)
+def test_only_the_command_line_prints_or_exits(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            assert called not in ("print", "sys.exit", "exit", "quit", "typer.echo", "typer.Exit"), (
+                f"line {node.lineno}"
+            )
+        if isinstance(node, ast.Raise) and node.exc is not None:
+            assert not ast.unparse(node.exc).startswith(("SystemExit", "typer.")), f"line {node.lineno}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=IDS)
+def test_every_module_opens_with_a_docstring(path: Path) -> None:
+    assert (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").strip(), "no docstring"

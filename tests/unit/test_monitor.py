@@ -1,0 +1,226 @@
+"""What the parent makes of events and samples, with a clock and a child that are made up."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline_bench import monitor
+from pipeline_bench.errors import ProtocolError
+from pipeline_bench.events import Device, Done, Evaluated, Event, Failed, Phase, Steps
+from pipeline_bench.monitor import TrialLog, latest_utilization, record, watch
+from pipeline_bench.observer import Observer, Progress
+from pipeline_bench.process import Child
+from pipeline_bench.samplers import Reading, Sampler
+from pipeline_bench.series import Series
+from pipeline_bench.trial import Trial, plan
+from tests.unit.records import scenario
+
+NS_PER_S = 1_000_000_000
+
+
+class Clock:
+    """Time that passes only when someone waits."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+
+    def __call__(self) -> int:
+        return self.now_ns
+
+
+class MadeUpChild(Child):
+    """Gives out events at planned times of the fake clock, then ends."""
+
+    def __init__(self, clock: Clock, script: Sequence[tuple[float, Event | Exception]], exit_code: int = 0) -> None:
+        self.pid = -1
+        self.launcher = "fresh"
+        self._clock = clock
+        self._script = list(script)
+        self._exit_code = exit_code
+        self._hangs = False
+        self.closed = False
+
+    @classmethod
+    def hanging(cls, clock: Clock, script: Sequence[tuple[float, Event | Exception]]) -> MadeUpChild:
+        child = cls(clock, script)
+        child._hangs = True
+        return child
+
+    def read(self, timeout_s: float) -> list[Event]:
+        until_ns = self._clock.now_ns + max(1, round(timeout_s * NS_PER_S))
+        if self._script and self._script[0][0] * NS_PER_S <= until_ns:
+            at_s, event = self._script.pop(0)
+            self._clock.now_ns = max(self._clock.now_ns, round(at_s * NS_PER_S))
+            if isinstance(event, Exception):
+                raise event
+            return [event]
+        self._clock.now_ns = until_ns
+        return []
+
+    @property
+    def ended(self) -> bool:
+        return not self._script and not self._hangs
+
+    def wait(self, timeout_s: float) -> int | None:
+        return self._exit_code
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Counter(Sampler):
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def poll(self) -> list[Reading]:
+        return [Reading("cpu_seconds", "psutil", self._clock(), value=self._clock() / NS_PER_S)]
+
+
+@pytest.fixture
+def trial() -> Trial:
+    return plan(scenario("fifo_queue", repeats=1))[0]
+
+
+def steps(first: int, end_s: Sequence[float], step_s: float = 0.01, wait_s: float | None = 0.004) -> Steps:
+    end_ns = np.array([round(end * NS_PER_S) for end in end_s], dtype=np.int64)
+    wait = None if wait_s is None else Series.pack(np.full(len(end_ns), round(wait_s * NS_PER_S), dtype=np.int64))
+    return Steps(
+        first=first,
+        start_ns=Series.pack(end_ns - round(step_s * NS_PER_S)),
+        end_ns=Series.pack(end_ns),
+        wait_ns=wait,
+        loss=Series.pack(np.ones(len(end_ns))),
+    )
+
+
+def follow(log: TrialLog, child: MadeUpChild, clock: Clock, observer: Observer | None = None) -> str:
+    return watch(log, child, [Counter(clock)], observer or Observer(), cores=2, clock_ns=clock)
+
+
+def test_a_trial_that_says_done_is_ok_and_its_process_is_closed(trial: Trial) -> None:
+    clock = Clock()
+    child = MadeUpChild(clock, [(0.1, Phase(name="train", at_ns=1)), (0.5, steps(0, [0.2, 0.4])), (0.6, Done(at_ns=6))])
+    log = TrialLog(trial, 0)
+    assert follow(log, child, clock) == "ok"
+    assert child.closed
+    assert log.count == 2
+
+
+def test_a_process_that_ends_without_a_word_has_failed_with_its_exit_code(trial: Trial) -> None:
+    clock = Clock()
+    child = MadeUpChild(clock, [(0.1, steps(0, [0.1]))], exit_code=-9)
+    log = TrialLog(trial, 0)
+    assert follow(log, child, clock) == "failed"
+    assert log.failed is not None
+    assert "SIGKILL" in log.failed.error
+
+
+def test_a_broken_protocol_is_a_failed_trial(trial: Trial) -> None:
+    clock = Clock()
+    child = MadeUpChild.hanging(clock, [(0.1, ProtocolError("no event"))])
+    log = TrialLog(trial, 0)
+    assert follow(log, child, clock) == "failed"
+    assert child.closed
+
+
+def test_silence_for_longer_than_the_stall_timeout_is_a_stall(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(monitor, "_ask_for_stacks", lambda child: None)
+    clock = Clock()
+    child = MadeUpChild.hanging(clock, [(0.1, Phase(name="train", at_ns=0)), (50.0, steps(0, [50.0]))])
+    log = TrialLog(trial, 0)
+    assert follow(log, child, clock) == "stalled"
+    # The step at 50 s counts: the stall timeout of 60 s and its grace run from there.
+    assert clock.now_ns / NS_PER_S == pytest.approx(50 + 60 + monitor.STALL_GRACE_S, abs=2 * monitor.SAMPLE_EVERY_S)
+
+
+def test_a_slow_but_moving_trial_is_no_stall(trial: Trial) -> None:
+    clock = Clock()
+    script: list[tuple[float, Event | Exception]] = [(50.0 * i, steps(i - 1, [50.0 * i])) for i in range(1, 6)]
+    child = MadeUpChild(clock, [*script, (251.0, Done(at_ns=1))])
+    assert follow(TrialLog(trial, 0), child, clock) == "ok"
+
+
+def test_an_interrupt_leaves_the_process_closed(trial: Trial) -> None:
+    class Interrupts(Observer):
+        def progress(self, trial: Trial, progress: Progress) -> None:
+            raise KeyboardInterrupt
+
+    clock = Clock()
+    child = MadeUpChild.hanging(clock, [])
+    with pytest.raises(KeyboardInterrupt):
+        follow(TrialLog(trial, 0), child, clock, Interrupts())
+    assert child.closed
+
+
+def test_samples_are_taken_at_a_steady_pace_whatever_the_child_says(trial: Trial) -> None:
+    clock = Clock()
+    busy: list[tuple[float, Event | Exception]] = [(i / 100, steps(i, [i / 100])) for i in range(1, 200)]
+    log = TrialLog(trial, 0)
+    follow(log, MadeUpChild(clock, [*busy, (2.0, Done(at_ns=1))]), clock)
+    stamps = [reading.at_ns / NS_PER_S for reading in log.readings]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(stamps)]
+    assert min(gaps) >= monitor.SAMPLE_EVERY_S * 0.99
+    assert len(stamps) >= 2 / monitor.SAMPLE_EVERY_S * 0.8
+
+
+def test_progress_tells_step_time_and_wait_of_the_latest_steps(trial: Trial) -> None:
+    log = TrialLog(trial, 0)
+    log.apply(Phase(name="train", at_ns=0))
+    log.apply(steps(0, [i * 0.1 for i in range(1, 300)], step_s=0.1, wait_s=0.0))
+    log.apply(steps(299, [30 + i * 0.01 for i in range(300)], step_s=0.01, wait_s=0.005))
+    progress = log.progress(40 * NS_PER_S, cores=2)
+    assert progress.steps == 599
+    assert progress.step_ms == pytest.approx(10)
+    assert progress.input_wait_share == pytest.approx(0.5)
+
+
+def test_before_the_first_step_nothing_is_claimed(trial: Trial) -> None:
+    progress = TrialLog(trial, 0).progress(NS_PER_S, cores=2)
+    assert (progress.step_ms, progress.input_wait_share, progress.device_utilization_percent) == (None, None, None)
+
+
+def readings() -> Iterator[Reading]:
+    yield Reading("cpu_seconds", "psutil", 0, value=0.0)
+    yield Reading("device_utilization_percent", "NVML samples", 0, value=31.0)
+    yield Reading("cpu_seconds", "psutil", NS_PER_S, value=1.5)
+
+
+def test_the_utilization_shown_is_the_cpus_on_a_cpu_and_the_gpus_on_a_gpu() -> None:
+    taken = list(readings())
+    assert latest_utilization(taken, Device(kind="cpu", name="CPU:0"), cores=2) == (75.0, "CPU time")
+    assert latest_utilization(taken, Device(kind="gpu", name="GPU:0"), cores=2) == (31.0, "NVML samples")
+    assert latest_utilization([], Device(kind="gpu", name="GPU:0"), cores=2) == (None, None)
+
+
+def test_a_record_joins_what_came_in_pieces(trial: Trial) -> None:
+    log = TrialLog(trial, 0)
+    log.apply(Evaluated(when="before", accuracy=0.5))
+    log.apply(steps(0, [0.1, 0.2]))
+    log.apply(steps(2, [0.3]))
+    log.apply(Evaluated(when="after", accuracy=0.8))
+    log.readings += list(readings())
+    found = record(log, "ok", None, Path("trials/x.stderr"), NS_PER_S)
+    assert found.steps is not None
+    assert found.steps.end_ns.unpack().tolist() == [NS_PER_S // 10, NS_PER_S // 5, 3 * NS_PER_S // 10]
+    assert (found.accuracy.before, found.accuracy.after) == (0.5, 0.8)
+    assert found.first_step_s == pytest.approx(0.1)
+    assert [track.metric for track in found.samples] == ["cpu_seconds", "device_utilization_percent"]
+
+
+def test_a_metric_that_could_not_be_read_is_a_track_with_a_reason(trial: Trial) -> None:
+    log = TrialLog(trial, 0)
+    log.readings.append(Reading("device_utilization_percent", "NVML", 5, reason="not supported under MIG"))
+    track = log.tracks()[0]
+    assert track.values is None
+    assert track.reason == "not supported under MIG"
+
+
+def test_a_failed_trial_keeps_the_error_it_named(trial: Trial) -> None:
+    log = TrialLog(trial, 0)
+    log.apply(Failed(error="ValueError: planted"))
+    assert record(log, "failed", None, Path("trials/x.stderr"), 1).reason == "ValueError: planted"

@@ -1,0 +1,139 @@
+"""Finding plug-ins: the files of this package, and entry points of other installed ones."""
+
+import json
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from pipeline_bench import plugins
+from pipeline_bench.cli import run
+from pipeline_bench.errors import ScenarioError, UsageError
+from pipeline_bench.scenario_file import resolve
+
+PACKAGE = Path(__file__).parents[1] / "plugin_package"
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, Path | None], None]]:
+    """Stand in for pip: put a package's folder, and the record that pip writes beside it, on the path."""
+
+    def put(entry_points: str, code: Path | None) -> None:
+        record = tmp_path / "pipeline_bench_recycled-0.1.0.dist-info"
+        record.mkdir()
+        (record / "METADATA").write_text("Metadata-Version: 2.1\nName: pipeline-bench-recycled\nVersion: 0.1.0\n")
+        (record / "entry_points.txt").write_text(entry_points)
+        monkeypatch.syspath_prepend(tmp_path)
+        if code is not None:
+            monkeypatch.syspath_prepend(code)
+        plugins._classes.cache_clear()
+
+    yield put
+    sys.modules.pop("pipeline_bench_recycled", None)
+    plugins._classes.cache_clear()
+
+
+@pytest.fixture
+def recycled(install: Callable[[str, Path | None], None]) -> None:
+    """Install tests/plugin_package, with the entry points that its pyproject.toml declares."""
+    declared = tomllib.loads((PACKAGE / "pyproject.toml").read_text())["project"]["entry-points"]
+    lines = [
+        line
+        for group, points in declared.items()
+        for line in (f"[{group}]", *(f"{name} = {value}" for name, value in points.items()))
+    ]
+    install("\n".join(lines) + "\n", PACKAGE)
+
+
+def test_the_built_in_ones_are_found_by_the_names_of_their_files() -> None:
+    assert {"feed_dict", "fifo_queue", "tf_data", "ceiling"} <= set(plugins.names("backends"))
+    assert "synthetic" in plugins.names("sources")
+    assert "two_layer" in plugins.names("models")
+    assert "session" in plugins.names("loops")
+
+
+@pytest.mark.parametrize("group", plugins.GROUPS)
+def test_every_one_has_a_summary_and_options_with_defaults_and_meanings(group: plugins.Group) -> None:
+    for name in plugins.names(group):
+        plugin = plugins.find(group, name)
+        assert plugin.summary
+        plugin.Options()  # every option has a default
+        for option, field in plugin.Options.model_fields.items():
+            assert field.description, f"{name}.{option} has no description"
+
+
+def test_reading_them_does_not_import_tensorflow() -> None:
+    code = (
+        "import sys; from pipeline_bench import plugins;"
+        "[plugins.find(g, n) for g in plugins.GROUPS for n in plugins.names(g)];"
+        "print('tensorflow' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, text=True).stdout == "False\n"
+
+
+def test_options_refuse_an_unknown_key_and_a_wrong_value() -> None:
+    queue = plugins.find("backends", "fifo_queue")
+    for options in ({"treads": 1}, {"threads": 0}):
+        with pytest.raises(ValidationError):
+            queue(options)
+    assert queue({"threads": 3}).options.threads == 3
+
+
+def test_an_unknown_name_is_a_key_error() -> None:
+    with pytest.raises(KeyError):
+        plugins.find("backends", "nothing")
+
+
+@pytest.mark.usefixtures("recycled")
+def test_a_backend_of_another_package_is_found_checked_and_resolved() -> None:
+    assert "recycled" in plugins.names("backends")
+    assert plugins.origin("backends", "recycled") == "pipeline-bench-recycled"
+    scenario = resolve({"name": "x", "variants": [{"backend": "recycled"}]})
+    assert scenario.variants[0].options == {"batches": 4}
+    with pytest.raises(ScenarioError, match=r"variants\.0\.options\.batches"):
+        resolve({"name": "x", "variants": [{"backend": "recycled", "options": {"batches": 0}}]})
+
+
+@pytest.mark.usefixtures("recycled")
+def test_it_is_listed_with_its_package(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["backends", "--json"]) == 0
+    row = next(row for row in json.loads(capsys.readouterr().out) if row["name"] == "recycled")
+    assert (row["origin"], row["error"]) == ("pipeline-bench-recycled", None)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("gone_module:Class", "cannot be loaded"),
+        ("json:dumps", "is no plug-in class"),
+        ("json:nothing", "cannot be loaded"),
+    ],
+)
+def test_a_broken_entry_point_names_its_package_and_hides_no_other(
+    value: str, said: str, install: Callable[[str, Path | None], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(f"[pipeline_bench.backends]\nbroken = {value}\n", None)
+    with pytest.raises(UsageError, match=said) as caught:
+        plugins.find("backends", "broken")
+    assert "'broken'" in caught.value.message
+    assert run(["backends"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert said in out
+    assert "feed_dict" in out
+
+
+def test_a_built_in_name_cannot_be_taken(install: Callable[[str, Path | None], None]) -> None:
+    install("[pipeline_bench.backends]\nfeed_dict = json:dumps\n", None)
+    assert plugins.origin("backends", "feed_dict") == "built in"
+    assert issubclass(plugins.find("backends", "feed_dict"), plugins.Plugin)
+
+
+def test_an_entry_point_without_a_distribution_has_its_module_for_an_origin(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint("lone", "some_module:Class", "pipeline_bench.backends")
+    monkeypatch.setattr(plugins, "_classes", lambda group: {"lone": point})
+    assert plugins.origin("backends", "lone") == "some_module"

@@ -1,0 +1,189 @@
+"""From trials to results: figures that are known by how the trials were built."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pipeline_bench.results import summarise
+from pipeline_bench.scenario_file import load, resolve
+from pipeline_bench.series import Series
+from pipeline_bench.session import Result, Track, TrialRecord
+from tests.unit.records import NS_PER_MS, record, scenario
+
+
+def results(trials: list[TrialRecord], *backends: str, repeats: int = 3) -> dict[str, Result]:
+    return {result.variant: result for result in summarise(scenario(*backends, repeats=repeats), trials, cores=2)}
+
+
+def rounds(repeats: int = 3, **step_and_wait: tuple[float, float | None]) -> list[TrialRecord]:
+    return [
+        record(variant, repeat, step, wait)
+        for repeat in range(repeats)
+        for variant, (step, wait) in step_and_wait.items()
+    ]
+
+
+def test_a_step_splits_into_wait_compute_and_host_slowdown() -> None:
+    found = results(rounds(feed_dict=(10.0, 4.0), ceiling=(5.0, None)), "feed_dict")["feed_dict"]
+    assert found.input_wait_share.value == pytest.approx(0.4, rel=0.02)
+    assert found.accelerator_utilization.value == pytest.approx(0.5, rel=0.02)
+    assert found.host_slowdown_share.value == pytest.approx(0.1, abs=0.01)
+    assert found.host_slowdown_ms.value == pytest.approx(1.0, abs=0.1)
+    parts = [found.input_wait_share.value, found.accelerator_utilization.value, found.host_slowdown_share.value]
+    assert sum(part for part in parts if part is not None) == pytest.approx(1.0)
+
+
+def test_each_repeat_is_taken_against_its_own_ceiling_so_that_a_drift_cancels() -> None:
+    drifting = [
+        record(variant, repeat, step * speed, wait * speed, noise=0.0)
+        for repeat, speed in enumerate((1.0, 1.5, 2.0))
+        for variant, step, wait in (("feed_dict", 10.0, 4.0), ("ceiling", 5.0, 0.0))
+    ]
+    found = results(drifting, "feed_dict")["feed_dict"]
+    assert found.accelerator_utilization.value == pytest.approx(0.5)
+    assert found.accelerator_utilization.ci95 == pytest.approx((0.5, 0.5), abs=1e-6)
+
+
+def test_an_input_that_comes_in_bursts_counts_with_its_total_not_its_median() -> None:
+    bursty = [4.0] * 9 + [44.0]
+    trials = [record("feed_dict", repeat, bursty * 10, 4.0) for repeat in range(3)]
+    trials += [record("ceiling", repeat, 4.0, None) for repeat in range(3)]
+    found = results(trials, "feed_dict")["feed_dict"]
+    assert found.step_ms.median == pytest.approx(4.0)
+    assert found.accelerator_utilization.value == pytest.approx(0.5, rel=0.05)
+
+
+def test_speedup_is_of_throughput_over_the_first_variant() -> None:
+    found = results(
+        rounds(feed_dict=(10.0, 4.0), fifo_queue=(5.0, 0.0), ceiling=(4.0, None)), "feed_dict", "fifo_queue"
+    )
+    assert found["fifo_queue"].speedup.over == "feed_dict"
+    assert found["fifo_queue"].speedup.value == pytest.approx(2.0, rel=0.02)
+    assert found["feed_dict"].speedup.value is None
+    assert found["feed_dict"].speedup.reason
+
+
+def test_speedup_counts_samples_where_batches_differ_in_size() -> None:
+    sizes = resolve(
+        {
+            "name": "sizes",
+            "variants": [
+                {"name": "small", "backend": "feed_dict", "source": {"batch_size": 32}},
+                {"name": "large", "backend": "feed_dict", "source": {"batch_size": 64}},
+            ],
+        }
+    )
+    trials = [record(name, repeat, step) for repeat in range(3) for name, step in (("small", 5.0), ("large", 5.0))]
+    found = {result.variant: result for result in summarise(sizes, trials, cores=2)}
+    assert found["large"].speedup.value == pytest.approx(2.0, rel=0.02)
+
+
+def test_what_was_not_measured_is_none_with_a_reason() -> None:
+    found = results([], "feed_dict")["feed_dict"]
+    assert found.status == "pending"
+    assert found.verdict.kind == "not-measured"
+    for estimate in (found.input_wait_share, found.host_slowdown_share, found.accelerator_utilization):
+        assert estimate.value is None
+        assert estimate.reason
+    assert found.step_ms.median is None
+    assert found.step_ms.reason
+
+
+def test_a_failed_trial_leaves_the_others_figures_and_is_named() -> None:
+    trials = rounds(repeats=2, feed_dict=(10.0, 4.0), ceiling=(5.0, None))
+    trials.append(record("feed_dict", 2, 99.0, status="failed"))
+    found = results(trials, "feed_dict")["feed_dict"]
+    assert found.status == "partial"
+    assert found.trials == 2
+    assert "planted" in (found.reason or "")
+    assert found.step_ms.median == pytest.approx(10.0, rel=0.05)
+
+
+def test_a_variant_that_only_failed_says_so() -> None:
+    found = results([record("feed_dict", 0, 9.0, status="stalled")], "feed_dict")["feed_dict"]
+    assert found.status == "stalled"
+    assert found.verdict.kind == "not-measured"
+    assert "planted" in found.verdict.text
+
+
+def test_without_its_ceiling_a_variant_keeps_its_wait_and_has_no_utilization() -> None:
+    found = results(rounds(feed_dict=(10.0, 4.0)), "feed_dict")["feed_dict"]
+    assert found.input_wait_share.value == pytest.approx(0.4, rel=0.02)
+    assert found.accelerator_utilization.value is None
+    assert "ceiling" in (found.accelerator_utilization.reason or "")
+    assert found.verdict.kind == "inconclusive"
+
+
+def test_a_single_trial_has_figures_without_intervals() -> None:
+    found = results(rounds(repeats=1, feed_dict=(10.0, 4.0), ceiling=(5.0, None)), "feed_dict")["feed_dict"]
+    assert found.input_wait_share.ci95 is None
+    assert found.input_wait_share.reason
+    assert "no interval" in found.verdict.text
+
+
+def test_warmup_is_left_out_of_the_figures() -> None:
+    slow_start = [30.0] * 20 + [10.0] * 180
+    trials = [record("feed_dict", repeat, slow_start) for repeat in range(3)]
+    found = results(trials, "feed_dict")["feed_dict"]
+    assert found.warmup_steps == (20, 20, 20)
+    assert found.step_ms.p95 == pytest.approx(10.0)
+    assert found.steps == 3 * 180
+
+
+def cpu_track(busy_cores: float, until_ms: int = 2000) -> Track:
+    at_ns = np.arange(0, until_ms, 100, dtype=np.int64) * NS_PER_MS
+    return Track(
+        metric="cpu_seconds",
+        source="psutil",
+        at_ns=Series.pack(at_ns),
+        values=Series.pack(at_ns / 1e9 * busy_cores),
+    )
+
+
+def test_a_cpus_utilization_is_its_cpu_time_over_wall_time_and_cores() -> None:
+    trials = [record("feed_dict", 0, 10.0, samples=[cpu_track(busy_cores=1.0)])]
+    found = results(trials, "feed_dict")["feed_dict"].device_utilization
+    assert found.mean_percent == pytest.approx(50.0, rel=0.01)
+    assert found.source == "CPU time"
+
+
+def test_a_gpus_utilization_is_nvmls_over_the_measured_steps_only() -> None:
+    at_ns = np.array([-500, 100, 500, 900, 5000], dtype=np.int64) * NS_PER_MS
+    track = Track(
+        metric="device_utilization_percent",
+        source="NVML samples",
+        at_ns=Series.pack(at_ns),
+        values=Series.pack(np.array([100.0, 30.0, 40.0, 50.0, 100.0])),
+    )
+    trials = [record("feed_dict", 0, 10.0, gpu=True, samples=[track, cpu_track(1.0)])]
+    found = results(trials, "feed_dict")["feed_dict"].device_utilization
+    assert (found.source, found.samples) == ("NVML samples", 3)
+    assert found.mean_percent == pytest.approx(40.0)
+
+
+def test_a_gpu_that_cannot_be_read_has_a_reason_and_no_figure() -> None:
+    track = Track(metric="device_utilization_percent", source="NVML", reason="not supported under MIG")
+    trials = [record("feed_dict", 0, 10.0, gpu=True, samples=[track])]
+    found = results(trials, "feed_dict")["feed_dict"].device_utilization
+    assert found.mean_percent is None
+    assert found.reason == "not supported under MIG"
+
+
+def test_published_figures_are_compared_at_the_authors_number_of_steps() -> None:
+    shipped = load("two_layer")
+    trials = [record("feed_dict", 0, 4.0, steps=100, noise=0.0)]
+    found = {result.variant: result for result in summarise(shipped, trials, cores=2)}["feed_dict"].published
+    assert found is not None
+    assert found.our_seconds == pytest.approx(20.0)
+    assert found.seconds_ratio == pytest.approx(20 / 18)
+    assert found.scaled_from_steps == 100
+
+
+def test_the_original_length_is_not_scaled_and_counts_its_warmup() -> None:
+    shipped = load("two_layer")
+    trials = [record("feed_dict", 0, [100.0] * 5 + [2.0] * 4995)]
+    found = {result.variant: result for result in summarise(shipped, trials, cores=2)}["feed_dict"].published
+    assert found is not None
+    assert found.our_seconds == pytest.approx(0.5 + 9.99)
+    assert found.scaled_from_steps is None

@@ -1,0 +1,377 @@
+"""Reading, overriding, checking and resolving a scenario."""
+
+import contextlib
+import datetime
+import string
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from pipeline_bench import plugins
+from pipeline_bench.errors import ScenarioError
+from pipeline_bench.scenario import Scenario
+from pipeline_bench.scenario_file import load, locate, resolve, shipped
+from pipeline_bench.scenario_toml import to_toml
+
+
+def write(folder: Path, text: str) -> str:
+    file = folder / "mine.toml"
+    file.write_text(text, encoding="utf-8")
+    return str(file)
+
+
+def refusal(document: dict[str, Any]) -> str:
+    with pytest.raises(ScenarioError) as caught:
+        resolve(document, where="mine.toml")
+    assert caught.value.exit_code == 2
+    return f"{caught.value.message}\n{caught.value.hint}"
+
+
+def backends_of(scenario: Scenario) -> list[str]:
+    return [variant.backend for variant in scenario.variants]
+
+
+@pytest.mark.parametrize("name", sorted(shipped()))
+def test_every_shipped_scenario_is_valid_and_named_as_its_file(name: str) -> None:
+    scenario = load(name)
+    assert scenario.name == name
+    assert scenario.question.endswith("?") or "?" in scenario.question
+
+
+def test_a_file_with_only_a_name_is_two_layer_under_that_name(tmp_path: Path) -> None:
+    mine, default = load(write(tmp_path, 'name = "other"\n')), load("two_layer")
+    assert mine.name == "other"
+    assert (mine.variants, mine.published) == (default.variants, default.published)
+
+
+def test_an_empty_file_is_named_as_its_file(tmp_path: Path) -> None:
+    assert load(write(tmp_path, "")).name == "mine"
+
+
+def test_a_byte_order_mark_is_no_error(tmp_path: Path) -> None:
+    assert load(write(tmp_path, '\ufeffname = "windows"\n')).name == "windows"
+
+
+def test_a_variant_is_the_files_values_with_its_own_on_top() -> None:
+    scenario = resolve(
+        {
+            "name": "x",
+            "source": {"batch_size": 64, "features": 8},
+            "run": {"steps": 10, "repeats": 2},
+            "variants": [
+                {"backend": "feed_dict", "source": {"batch_size": 32}},
+                {"backend": "tf_data", "run": {"time_s": 1.5}},
+            ],
+        }
+    )
+    first, second = scenario.variants[:2]
+    assert (first.source.options["batch_size"], first.source.options["features"]) == (32, 8)
+    assert (first.run.steps, first.run.time_s, first.run.repeats) == (10, None, 2)
+    assert (second.run.steps, second.run.time_s, second.run.repeats) == (None, 1.5, 2)
+
+
+def test_a_variant_that_names_the_default_kind_keeps_the_files_options() -> None:
+    scenario = resolve(
+        {
+            "name": "x",
+            "source": {"batch_size": 7},
+            "variants": [{"backend": "feed_dict", "source": {"kind": "synthetic"}}],
+        }
+    )
+    assert scenario.variants[0].source.options["batch_size"] == 7
+
+
+class TestCeilings:
+    def test_one_is_added_and_shared_by_variants_that_differ_only_in_their_input(self) -> None:
+        scenario = load("two_layer")
+        assert backends_of(scenario) == ["feed_dict", "fifo_queue", "tf_data", "ceiling"]
+        assert {variant.ceiling for variant in scenario.variants[:3]} == {"ceiling"}
+        assert scenario.variants[3].ceiling is None
+
+    def test_one_is_added_for_each_model_and_batch(self) -> None:
+        scenario = load("batch_sizes")
+        sizes = {v.name: v.source.options["batch_size"] for v in scenario.variants}
+        measured = [variant for variant in scenario.variants if variant.ceiling is not None]
+        assert len({variant.ceiling for variant in measured}) == len(set(sizes.values())) > 1
+        assert all(sizes[variant.name] == sizes[variant.ceiling or ""] for variant in measured)
+
+    def test_one_of_the_file_is_used(self) -> None:
+        variants = [{"backend": "ceiling", "name": "the best"}, {"backend": "feed_dict"}]
+        scenario = resolve({"name": "x", "variants": variants})
+        assert [(variant.name, variant.ceiling) for variant in scenario.variants] == [
+            ("the best", None),
+            ("feed_dict", "the best"),
+        ]
+
+    def test_it_has_none_of_the_sources_latency(self) -> None:
+        scenario = load("slow_source")
+        assert scenario.variants[0].source.options["latency_ms"] == 10
+        assert scenario.variant("ceiling").source.options["latency_ms"] == 0
+
+    def test_its_name_makes_way_for_a_variant_that_has_it(self) -> None:
+        scenario = resolve({"name": "x", "variants": [{"backend": "feed_dict", "name": "ceiling"}]})
+        assert [variant.name for variant in scenario.variants] == ["ceiling", "ceiling 2"]
+
+
+class TestOverrides:
+    @pytest.mark.parametrize(
+        ("override", "place", "value"),
+        [
+            ("source.batch_size=32", ("source", "batch_size"), 32),
+            (" source.batch_size = 32 ", ("source", "batch_size"), 32),
+            ("source.latency_ms=2.5", ("source", "latency_ms"), 2.5),
+            ("model.hidden_widths=[8, 4]", ("model", "hidden_widths"), [8, 4]),
+        ],
+    )
+    def test_sets_a_key_of_every_variant(self, override: str, place: tuple[str, str], value: object) -> None:
+        part, option = place
+        for variant in load("two_layer", [override]).variants[:3]:
+            assert getattr(variant, part).options[option] == value
+
+    def test_a_bare_word_is_a_string(self) -> None:
+        assert load("two_layer", ["runtime.device=cpu"]).variants[0].runtime.device == "cpu"
+        assert load("two_layer", ['name="quoted = 1"']).name == "quoted = 1"
+
+    @pytest.mark.parametrize("address", ["1", "fifo_queue"])
+    def test_a_variant_is_addressed_by_position_or_name(self, address: str) -> None:
+        scenario = load("two_layer", [f"variants.{address}.options.threads=4"])
+        assert scenario.variant("fifo_queue").options["threads"] == 4
+
+    def test_a_name_with_spaces_is_quoted(self) -> None:
+        scenario = load("slow_source", ['variants."queue, 2 threads".options.threads=3'])
+        assert scenario.variant("queue, 2 threads").options["threads"] == 3
+
+    def test_the_variants_of_a_file_without_any_can_be_addressed(self, tmp_path: Path) -> None:
+        scenario = load(write(tmp_path, 'name = "x"'), ["variants.tf_data.options.prefetch=3"])
+        assert scenario.variant("tf_data").options["prefetch"] == 3
+
+    @pytest.mark.parametrize(("override", "length"), [("run.time_s=2", (None, 2)), ("run.steps=7", (7, None))])
+    def test_the_last_word_on_a_trials_length_holds(
+        self, override: str, length: tuple[int | None, float | None], tmp_path: Path
+    ) -> None:
+        for text in ("[run]\nsteps = 5\n", "[run]\ntime_s = 5\n"):
+            run = load(write(tmp_path, text), [override]).variants[0].run
+            assert (run.steps, run.time_s) == length
+
+    @pytest.mark.parametrize(
+        ("override", "said"),
+        [
+            ("source.batch_size", "KEY=VALUE"),
+            ("=3", "dotted key"),
+            ("a b=3", "dotted key"),
+            ("source.batch_size.deeper=3", "valid integer"),
+            ("name.deeper=3", "name is a value, not a table"),
+            ("variants.7.backend=tf_data", "position from 0 to 2"),
+            ("variants.²=1", "dotted key"),
+            ('variants."²".backend=1', "there is no variant '²'"),
+            ("variants.feed_dit.backend=1", "Did you mean 'feed_dict'"),
+            ("sorce.batch_size=3", "Did you mean 'source'"),
+        ],
+    )
+    def test_a_wrong_one_is_refused_with_what_is_allowed(self, override: str, said: str) -> None:
+        with pytest.raises(ScenarioError) as caught:
+            load("two_layer", ["name=x", override])
+        assert said in f"{caught.value.message} {caught.value.hint}"
+
+    def test_a_name_keeps_its_capitals_in_a_hint(self, tmp_path: Path) -> None:
+        file = write(tmp_path, '[[variants]]\nname = "Queue A"\nbackend = "fifo_queue"\n')
+        with pytest.raises(ScenarioError) as caught:
+            load(file, ["variants.Queue.backend=x"])
+        assert "'Queue A'" in caught.value.hint
+
+
+def test_run_values_hold_for_every_variant_whatever_the_file_says(tmp_path: Path) -> None:
+    text = '[run]\ntime_s = 9\n[[variants]]\nbackend = "feed_dict"\nrun.steps = 4\n[[variants]]\nbackend = "tf_data"\n'
+    scenario = load(write(tmp_path, text), run={"steps": 2, "repeats": 1})
+    assert {(v.run.steps, v.run.time_s, v.run.repeats) for v in scenario.variants} == {(2, None, 1)}
+
+
+class TestBackends:
+    def test_keeps_the_variants_of_those_backends_in_the_files_order(self) -> None:
+        scenario = load("slow_source", backends=["fifo_queue", "feed_dict"])
+        assert backends_of(scenario) == ["feed_dict", *["fifo_queue"] * 3, "ceiling"]
+
+    def test_adds_one_that_no_variant_has(self) -> None:
+        scenario = load("queue_elements", backends=["tf_data"])
+        assert backends_of(scenario) == ["tf_data", "ceiling"]
+        assert scenario.variants[0].source.options["features"] == 784
+
+    def test_said_twice_is_said_once(self) -> None:
+        assert backends_of(load("two_layer", backends=["feed_dict", "feed_dict"])) == ["feed_dict", "ceiling"]
+
+    def test_an_unknown_one_is_refused_with_the_nearest(self) -> None:
+        with pytest.raises(ScenarioError, match="no backend 'fifo_que'") as caught:
+            load("two_layer", backends=["fifo_que"])
+        assert "Did you mean 'fifo_queue'" in caught.value.hint
+
+
+class TestFiles:
+    def test_an_unknown_name_gets_the_nearest(self) -> None:
+        with pytest.raises(ScenarioError, match="no scenario 'two_layr'") as caught:
+            locate("two_layr")
+        assert caught.value.hint.startswith("Did you mean 'two_layer'?")
+
+    @pytest.mark.parametrize("name", ["gone.toml", "some/where", "x" * 5000, "."])
+    def test_what_is_no_file_is_refused(self, name: str) -> None:
+        with pytest.raises(ScenarioError):
+            locate(name)
+
+    def test_a_folder_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(ScenarioError, match="is a folder"):
+            load(str(tmp_path))
+
+    @pytest.mark.parametrize(
+        "text", ["x = [", "name = 'a\n", "[run\n", "run.steps = " + "9" * 5000, "x = " + "[" * 100_000]
+    )
+    def test_broken_toml_names_the_file(self, text: str, tmp_path: Path) -> None:
+        file = write(tmp_path, text)
+        with pytest.raises(ScenarioError, match="is not valid TOML") as caught:
+            load(file)
+        assert file in caught.value.message
+
+    def test_a_binary_file_is_refused(self, tmp_path: Path) -> None:
+        file = tmp_path / "mine.toml"
+        file.write_bytes(b"\xff\xfe\x00")
+        with pytest.raises(ScenarioError, match="cannot be read"):
+            load(str(file))
+
+
+ONE = {"backend": "feed_dict"}
+QUEUE = {"backend": "fifo_queue"}
+
+
+@pytest.mark.parametrize(
+    ("document", "key", "said"),
+    [
+        ({"run": 3}, "run", "3 is no table"),
+        ({"source": []}, "source", "[] is no table"),
+        ({"variants": {}}, "variants", "no list of tables"),
+        ({"variants": []}, "variants", "no list of tables"),
+        ({"variants": [3]}, "variants.0", "3 is no table"),
+        ({"variants": [{**ONE, "options": 5}]}, "variants.0.options", "5 is no table"),
+        ({"variants": [{**ONE, "run": 5}]}, "variants.0.run", "5 is no table"),
+        ({"name": 7}, "name", "given: 7"),
+        ({"name": datetime.date(2026, 1, 1)}, "name", "2026-01-01"),
+        ({"name": ""}, "name", "at least 1 character"),
+        ({"name": "x", "question": False}, "question", "given: false"),
+        ({"published": 0}, "published", "0 is no table"),
+        ({"published": {"source": "x", "steps": 0}}, "published.steps", "given: 0"),
+        ({"published": {"steps": 1}}, "published.source", "required"),
+        (
+            {"published": {"source": "x", "steps": 1, "figures": [{"variant": "feed_dict", "secnds": 1}]}},
+            "published.figures.0.secnds",
+            "Did you mean 'seconds'",
+        ),
+        (
+            {"published": {"source": "x", "steps": 1, "figures": [{"variant": "feed_dit"}]}},
+            "published.figures.0.variant",
+            "Did you mean 'feed_dict'",
+        ),
+        ({"variants": [{"name": "a"}]}, "variants.0.backend", "is missing"),
+        ({"variants": [{"backend": "feed_dikt"}]}, "variants.0.backend", "Did you mean 'feed_dict'"),
+        ({"variants": [{"backend": ["feed_dict"]}]}, "variants.0.backend", "there is no backend"),
+        ({"variants": [ONE, ONE]}, "variants", "two variants are named 'feed_dict'"),
+        ({"variants": [{**ONE, "name": 3}]}, "variants.0.name", "given: 3"),
+        ({"variants": [{**QUEUE, "options": {"treads": 2}}]}, "variants.0.options.treads", "Did you mean 'threads'"),
+        ({"variants": [{**QUEUE, "options": {"threads": 0}}]}, "variants.0.options.threads", "given: 0"),
+        ({"variants": [{**QUEUE, "options": {"element": "sampel"}}]}, "variants.0.options.element", "mean 'sample'"),
+        (
+            {"variants": [{"backend": "tf_data", "options": {"prefetch": "autoo"}}]},
+            "variants.0.options.prefetch",
+            "should be 'auto'",
+        ),
+        ({"variants": [{**ONE, "source": {"batch_size": 0}}]}, "variants.0.source.batch_size", "given: 0"),
+        ({"variants": [{**ONE, "run": {"repeats": -1}}]}, "variants.0.run.repeats", "given: -1"),
+        ({"variants": [{**ONE, "ceiling": "x"}]}, "variants.0.ceiling", "unknown key"),
+        ({"source": {"kind": "syntetic"}}, "source.kind", "Did you mean 'synthetic'"),
+        ({"source": {"kind": 3}}, "source.kind", "there is no source 3"),
+        ({"source": {"batch_size": True}}, "source.batch_size", "given: true"),
+        ({"source": {"batch_size": "32"}}, "source.batch_size", "given: '32'"),
+        ({"source": {"batch_size": 1.5}}, "source.batch_size", "given: 1.5"),
+        ({"source": {"latency_ms": float("nan")}}, "source.latency_ms", "finite"),
+        ({"model": {"hidden_widths": [4, 0]}}, "model.hidden_widths.1", "given: 0"),
+        ({"runtime": {"device": "tpu"}}, "runtime.device", "auto, cpu, gpu or gpu:N"),
+        ({"runtime": {"intra_op_threads": -1}}, "runtime.intra_op_threads", "given: -1"),
+        ({"runtime": {"kind": "x"}}, "runtime.kind", "unknown key"),
+        ({"run": {"steps": 0}}, "run.steps", "given: 0"),
+        ({"run": {"steps": True}}, "run.steps", "given: true"),
+        ({"run": {"time_s": float("inf")}}, "run.time_s", "finite"),
+        ({"run": {"steps": 1, "time_s": 1}}, "run", "not both"),
+        ({"run": {"repeats": 0}}, "run.repeats", "given: 0"),
+        ({"varaints": []}, "varaints", "Did you mean 'variants'"),
+    ],
+)
+def test_a_complaint_names_file_key_and_what_is_allowed(document: dict[str, Any], key: str, said: str) -> None:
+    text = refusal({"name": "x", **document})
+    assert text.startswith(f"mine.toml, key {key}: ")
+    assert said in text
+
+
+# Keys and values that lead deep into the checks, beside arbitrary ones.
+KEYS = st.sampled_from(
+    [
+        "name",
+        "question",
+        "published",
+        "variants",
+        "runtime",
+        "run",
+        "source",
+        "model",
+        "loop",
+        "kind",
+        "backend",
+        "options",
+        "steps",
+        "time_s",
+        "repeats",
+        "device",
+        "batch_size",
+        "latency_ms",
+        "threads",
+        "figures",
+        "variant",
+        "element",
+    ]
+) | st.text(string.printable, max_size=4)
+VALUES = st.sampled_from(
+    ["feed_dict", "fifo_queue", "tf_data", "ceiling", "synthetic", "two_layer", "session", "cpu"]
+) | (st.booleans() | st.integers() | st.floats() | st.text(max_size=4) | st.datetimes() | st.dates() | st.times())
+TREES = st.recursive(
+    VALUES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4), max_leaves=12
+)
+VARIANTS = st.fixed_dictionaries(
+    {"backend": st.sampled_from(plugins.names("backends"))},
+    optional={"name": VALUES, "options": TREES, "source": TREES, "run": TREES, "model": TREES},
+)
+
+
+@given(st.dictionaries(KEYS, TREES, max_size=4), st.lists(VARIANTS, max_size=3), st.booleans())
+@example({"run": {"steps": 10**400}}, [], False)
+def test_whatever_a_document_holds_it_resolves_or_is_refused(
+    document: dict[str, Any], variants: list[dict[str, Any]], with_variants: bool
+) -> None:
+    try:
+        scenario = resolve({**document, **({"variants": variants} if with_variants else {})}, default_name="x")
+    except ScenarioError:
+        return
+    assert resolve_text(to_toml(scenario)) == scenario
+
+
+def resolve_text(text: str) -> Scenario:
+    return resolve(tomllib.loads(text))
+
+
+@given(st.text(max_size=30))
+@example("variants.0=3")
+@example("variants=3")
+@example("run.steps=0x" + "f" * 5000)
+@example("run=3\nrun.steps=4")
+@example("name='\ud800'")
+def test_whatever_an_override_is_it_holds_or_is_refused(override: str) -> None:
+    with contextlib.suppress(ScenarioError):
+        load("two_layer", [override])

@@ -1,0 +1,118 @@
+"""The session file: saved whole or not at all, and a damaged one is told."""
+
+import errno
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from pipeline_bench import session as sessions
+from pipeline_bench.environment import Accelerator, describe
+from pipeline_bench.errors import SessionError
+from pipeline_bench.scenario_file import load as load_scenario
+from pipeline_bench.series import Series
+from pipeline_bench.session import Result, Session, TrialRecord, TrialSteps, Verdict
+
+
+@pytest.fixture
+def session() -> Session:
+    steps = TrialSteps(
+        start_ns=Series.pack([0, 10]), end_ns=Series.pack([9, 19]), wait_ns=None, loss=Series.pack([0.7, float("nan")])
+    )
+    return Session(
+        started_at="2026-01-01T00:00:00+00:00",
+        scenario=load_scenario("two_layer"),
+        environment=describe(Accelerator(reason="no driver")),
+        trials=(
+            TrialRecord(index=0, variant="feed_dict", repeat=0, status="ok", started_ns=0, ended_ns=20, steps=steps),
+        ),
+        results=(
+            Result(
+                variant="feed_dict",
+                backend="feed_dict",
+                status="pending",
+                verdict=Verdict(kind="not-measured", text="Not yet."),
+            ),
+        ),
+    )
+
+
+def test_what_is_saved_is_read_again(session: Session, tmp_path: Path) -> None:
+    path = sessions.save(session, tmp_path)
+    assert path == tmp_path / "session.json"
+    assert sessions.load(path) == session
+    assert sessions.load(tmp_path) == session
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_file_is_json_without_nan_that_anyone_may_read(session: Session, tmp_path: Path) -> None:
+    path = sessions.save(session, tmp_path)
+    json.loads(path.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert path.stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_a_write_that_fails_leaves_the_old_file(
+    call: str, session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sessions.save(session, tmp_path)
+
+    def full(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, call, full)
+    with pytest.raises(SessionError, match="No space left on device") as caught:
+        sessions.save(session.model_copy(update={"command": "newer"}), tmp_path)
+    assert str(tmp_path / "session.json") in caught.value.message
+    monkeypatch.undo()
+    assert sessions.load(tmp_path) == session
+    assert [path.name for path in tmp_path.iterdir()] == ["session.json"]
+
+
+def test_a_folder_that_is_gone_is_told(session: Session, tmp_path: Path) -> None:
+    with pytest.raises(SessionError, match="cannot be written"):
+        sessions.save(session, tmp_path / "gone")
+
+
+def test_a_file_in_place_of_the_folder_is_told(session: Session, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(SessionError, match="cannot be written"):
+        sessions.save(session, tmp_path / "file")
+
+
+@pytest.mark.parametrize("name", ["gone.json", "."])
+def test_a_missing_file_is_told(name: str, tmp_path: Path) -> None:
+    with pytest.raises(SessionError, match="cannot be read"):
+        sessions.load(tmp_path / name)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'"x"', b"\xff", b'{"schema_version": 1}'])
+def test_a_damaged_file_is_told_by_name(content: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "session.json"
+    file.write_bytes(content)
+    with pytest.raises(SessionError) as caught:
+        sessions.load(file)
+    assert str(file) in caught.value.message
+
+
+def test_half_a_file_is_told(session: Session, tmp_path: Path) -> None:
+    text = session.to_json()
+    (tmp_path / "session.json").write_text(text[: len(text) // 2])
+    with pytest.raises(SessionError, match="damaged"):
+        sessions.load(tmp_path)
+
+
+def test_a_newer_file_asks_for_a_newer_program(session: Session, tmp_path: Path) -> None:
+    content = json.loads(session.to_json()) | {"schema_version": sessions.SCHEMA_VERSION + 1, "new_field": 1}
+    (tmp_path / "session.json").write_text(json.dumps(content))
+    with pytest.raises(SessionError, match=f"schema version {sessions.SCHEMA_VERSION + 1}") as caught:
+        sessions.load(tmp_path)
+    assert "Upgrade" in caught.value.hint
+
+
+def test_a_result_is_found_by_its_variant(session: Session) -> None:
+    assert session.result("feed_dict") is session.results[0]
+    assert session.result(session.scenario.variants[0]) is session.results[0]
+    with pytest.raises(KeyError):
+        session.result("nothing")

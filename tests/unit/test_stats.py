@@ -1,0 +1,101 @@
+"""Warm-up, intervals and ratios: pure functions on arrays."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline_bench import stats
+
+steps = st.lists(st.integers(min_value=1, max_value=10**12), min_size=0, max_size=400)
+trials = st.lists(st.floats(min_value=0.01, max_value=1e4), min_size=2, max_size=20)
+
+
+@given(steps)
+def test_warmup_leaves_at_least_half_of_the_steps(step_ns: list[int]) -> None:
+    assert 0 <= stats.warmup_steps(step_ns) <= max(1, len(step_ns) / 2)
+
+
+@given(steps, st.integers(min_value=1, max_value=1000))
+def test_warmup_does_not_depend_on_the_unit_of_time(step_ns: list[int], factor: int) -> None:
+    scaled = [step * factor for step in step_ns]
+    # Rounding of the logarithm may move a tie by a block; anything more would be a dependence on the unit.
+    assert abs(stats.warmup_steps(scaled) - stats.warmup_steps(step_ns)) <= max(5, len(step_ns) // 4)
+
+
+def test_warmup_of_a_slow_start_ends_where_the_steps_are_steady() -> None:
+    generator = np.random.default_rng(1)
+    slow = generator.normal(9e6, 3e5, 40)
+    steady = generator.normal(3e6, 1e5, 260)
+    assert stats.warmup_steps(np.concatenate([slow, steady])) == 40
+
+
+def test_warmup_of_a_queue_that_starts_full_ends_where_it_runs_dry() -> None:
+    generator = np.random.default_rng(2)
+    fast = generator.normal(1e6, 3e4, 10)
+    starved = generator.normal(10e6, 1e5, 190)
+    assert stats.warmup_steps(np.concatenate([fast, starved])) == 10
+
+
+def test_a_late_outlier_does_not_move_the_warmup() -> None:
+    step_ns = np.random.default_rng(3).normal(3e6, 1e5, 300)
+    before = stats.warmup_steps(step_ns)
+    step_ns[120] = 900e6
+    assert stats.warmup_steps(step_ns) == before
+
+
+def test_the_first_step_is_always_warmup() -> None:
+    assert stats.warmup_steps([5, 5, 5]) == 1
+    assert stats.warmup_steps([5]) == 0
+    assert stats.warmup_steps([]) == 0
+
+
+def test_one_trial_has_no_interval() -> None:
+    assert stats.mean_interval([3.0]) is None
+    assert stats.ratio_interval([3.0]) is None
+
+
+def test_three_trials_get_students_interval() -> None:
+    # t with 2 degrees of freedom at 97.5 % is 4.3027 (any table of Student's t).
+    low, high = stats.mean_interval([1.0, 2.0, 3.0]) or (0.0, 0.0)
+    assert (low, high) == pytest.approx((2 - 4.3027 / math.sqrt(3), 2 + 4.3027 / math.sqrt(3)), rel=1e-4)
+
+
+@given(trials)
+def test_an_interval_holds_the_mean_of_its_trials(values: list[float]) -> None:
+    interval = stats.mean_interval(values)
+    assert interval is not None
+    tolerance = 1e-9 * max(values)
+    assert interval[0] - tolerance <= np.mean(values) <= interval[1] + tolerance
+
+
+@given(trials)
+def test_a_ratio_and_its_inverse_have_inverse_means_and_intervals(values: list[float]) -> None:
+    few = values[: stats.BOOTSTRAP_FROM_TRIALS - 1]
+    inverse = [1 / value for value in few]
+    assert stats.geometric_mean(inverse) == pytest.approx(1 / stats.geometric_mean(few), rel=1e-9)
+    low, high = stats.ratio_interval(few) or (0.0, 0.0)
+    inverse_low, inverse_high = stats.ratio_interval(inverse) or (0.0, 0.0)
+    if high < 1e100 and low > 1e-100:
+        assert (inverse_low, inverse_high) == pytest.approx((1 / high, 1 / low), rel=1e-6)
+
+
+@pytest.mark.parametrize("count", [3, 5, 12])
+def test_the_interval_holds_the_truth_about_as_often_as_it_says(count: int) -> None:
+    """Coverage over normal trials with a known mean; a percentile bootstrap of 3 would reach about 75 %."""
+    generator = np.random.default_rng(7)
+    rounds = 1000 if count < stats.BOOTSTRAP_FROM_TRIALS else 60
+    hits = 0
+    for _ in range(rounds):
+        low, high = stats.mean_interval(list(generator.normal(10, 1, count))) or (0.0, 0.0)
+        hits += low <= 10 <= high
+    assert hits / rounds > 0.85
+
+
+def test_trials_without_any_spread_have_an_interval_of_no_width() -> None:
+    assert stats.mean_interval([2.0] * 10) == (2.0, 2.0)
+    assert stats.mean_interval([2.0] * 3) == (2.0, 2.0)

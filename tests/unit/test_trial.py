@@ -1,0 +1,38 @@
+"""The order of the trials: interleaved, so that a drift of the machine falls on all variants alike."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline_bench.scenario_file import resolve
+from pipeline_bench.trial import Trial, plan
+
+
+def planned(*repeats: int) -> list[tuple[str, int]]:
+    variants: list[dict[str, Any]] = [
+        {"name": chr(ord("A") + i), "backend": "ceiling", "run": {"repeats": count}} for i, count in enumerate(repeats)
+    ]
+    return [(trial.variant.name, trial.repeat) for trial in plan(resolve({"name": "x", "variants": variants}))]
+
+
+def test_every_variant_runs_once_a_round() -> None:
+    assert planned(2, 2, 2) == [("A", 0), ("B", 0), ("C", 0), ("A", 1), ("B", 1), ("C", 1)]
+
+
+def test_a_variant_with_fewer_repeats_leaves_the_later_rounds() -> None:
+    assert planned(1, 3) == [("A", 0), ("B", 0), ("B", 1), ("B", 2)]
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=5))
+def test_each_variant_gets_its_repeats_in_order(repeats: list[int]) -> None:
+    order = planned(*repeats)
+    for i, count in enumerate(repeats):
+        assert [repeat for name, repeat in order if name == chr(ord("A") + i)] == list(range(count))
+
+
+def test_a_trial_is_numbered_and_labelled_and_travels_as_json() -> None:
+    trials = plan(resolve({"name": "x"}))
+    assert [trial.index for trial in trials] == list(range(len(trials)))
+    assert trials[0].label == "feed_dict, repeat 1"
+    assert Trial.model_validate_json(trials[0].model_dump_json()) == trials[0]

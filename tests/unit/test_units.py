@@ -1,0 +1,84 @@
+"""Numbers as text."""
+
+import math
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline_bench import units
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "–"),
+        (math.nan, "–"),
+        (0.0, "0 ms"),
+        (0.0405, "40.5 µs"),
+        (0.9996, "1.00 ms"),
+        (1.2, "1.20 ms"),
+        (9.999, "10.0 ms"),
+        (12.34, "12.3 ms"),
+        (99.97, "100 ms"),
+        (999.4, "999 ms"),
+        (999.6, "1.00 s"),
+        (18_000, "18.0 s"),
+        (-3.21, "-3.21 ms"),
+    ],
+)
+def test_milliseconds(value: float | None, text: str) -> None:
+    assert units.milliseconds(value) == text
+
+
+@given(st.floats(1e-3, 9e5))
+def test_a_time_has_three_digits(value_ms: float) -> None:
+    digits = re.sub(r"[^0-9]", "", units.milliseconds(value_ms))
+    assert len(digits) == 3
+
+
+@pytest.mark.parametrize(("value", "text"), [(None, "–"), (12.34, "12.3"), (0.04, "0.04"), (math.inf, "–")])
+def test_plain_milliseconds(value: float | None, text: str) -> None:
+    assert units.plain_milliseconds(value) == text
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(-1, "0:00"), (7.4, "0:07"), (59.6, "1:00"), (3723, "1:02:03")])
+def test_clock(seconds: float, text: str) -> None:
+    assert units.clock(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(None, "–"), (0.0, "0 %"), (-0.0001, "0 %"), (0.004, "0.4 %"), (0.38, "38 %"), (1.0, "100 %")]
+)
+def test_share(value: float | None, text: str) -> None:
+    assert units.share(value) == text
+
+
+@pytest.mark.parametrize(("value", "text"), [(None, "–"), (1.565, "1.56×"), (math.nan, "–")])
+def test_ratio(value: float | None, text: str) -> None:
+    assert units.ratio(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "–"), (912, "912"), (999.7, "1.00k"), (38_200, "38.2k"), (2.5e6, "2.50M"), (3e9, "3.00G")],
+)
+def test_rate(value: float | None, text: str) -> None:
+    assert units.rate(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "–"), (0, "0 B"), (1023, "1023 B"), (1536, "1.50 KiB"), (2**31, "2.00 GiB"), (2**41, "2.00 TiB")],
+)
+def test_size(value: float | None, text: str) -> None:
+    assert units.size(value) == text
+
+
+def test_count() -> None:
+    assert [units.count(1, "trial"), units.count(3, "trial"), units.count(0, "batch", "batches")] == [
+        "1 trial",
+        "3 trials",
+        "0 batches",
+    ]

@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from pipeline_bench.observer import Progress
+from pipeline_bench.scenario import Run
+from pipeline_bench.session import Session
+from pipeline_bench.trial import Trial, plan
+from pipeline_bench.ui.live import LiveView
+from tests.unit import sessions
+
+WIDTHS = (60, 80, 100, 160)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Screen:
+    """A live view on a terminal of the given size, with what it shows as plain lines."""
+
+    def __init__(self, session: Session, width: int = 80, height: int = 24) -> None:
+        self.clock = Clock()
+        self.stream = io.StringIO()
+        self.console = Console(
+            file=self.stream, width=width, height=height, force_terminal=True, color_system=None, _environ={}
+        )
+        self.view = LiveView(self.console, clock=self.clock)
+        self.session = session
+        self.trials = plan(session.scenario)
+
+    def lines(self) -> list[str]:
+        with self.console.capture() as capture:
+            self.console.print(self.view.render())
+        return capture.get().splitlines()
+
+    def row(self, name: str) -> str:
+        return next(line for line in self.lines() if line[2:].startswith(name))
+
+    def finish(self, trial: Trial) -> None:
+        self.view.trial_finished(trial, self.session.trials[trial.index], self.session)
+
+
+def at(step: int, *, phase: str = "train", percent: float | None = 50.0, training_s: float = 1.0) -> Progress:
+    return Progress(
+        phase=phase,
+        steps=step,
+        elapsed_s=training_s + 1,
+        training_s=training_s,
+        step_ms=None if step == 0 else 10 ** (step / 100),
+        input_wait_share=None if step == 0 else step / 300,
+        device_utilization_percent=percent,
+        device_utilization_source=sessions.CPU_SOURCE,
+    )
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("session", [sessions.normal(), sessions.troubled(), sessions.hostile()], ids=str)
+def test_nothing_jumps(width: int, session: Session, request: pytest.FixtureRequest) -> None:
+    screen = Screen(session, width)
+    screen.view.session_started(sessions.pending() if "two_layer" in session.scenario.name else session, screen.trials)
+    heights, heads = {len(screen.lines())}, {screen.lines()[1]}
+    for trial in screen.trials[: len(session.trials)]:
+        screen.view.trial_started(trial)
+        for step in (0, 1, 150, 300):
+            screen.view.progress(trial, at(step, percent=step / 3))
+            lines = screen.lines()
+            heights.add(len(lines))
+            heads.add(lines[1])
+            assert max(map(cell_len, lines)) <= width
+        screen.finish(trial)
+        screen.view.note(f"note {trial.index} " * 30)
+        heights.add(len(screen.lines()))
+    assert len(heights) == 1
+    assert len(heads) == 1
+
+
+def test_columns_stay_where_they_are_while_values_grow() -> None:
+    screen = Screen(sessions.normal())
+    screen.view.session_started(sessions.pending(), screen.trials)
+    screen.view.trial_started(screen.trials[0])
+    ends = set()
+    for step in (1, 150, 300):
+        screen.view.progress(screen.trials[0], at(step))
+        ends.add(screen.row("feed_dict").index("%"))
+    assert len(ends) == 1
+
+
+def test_the_running_trial() -> None:
+    screen = Screen(sessions.normal())
+    screen.view.session_started(sessions.pending(), screen.trials)
+    trial = screen.trials[0]
+
+    screen.view.trial_started(trial)
+    assert "feed_dict, repeat 1: starting" in screen.lines()
+    screen.view.progress(trial, at(0, phase="build", percent=None))
+    assert "feed_dict, repeat 1: building" in screen.lines()
+    assert screen.row("feed_dict").count("–") == 3, "nothing was measured yet, and nothing is 0"
+    screen.view.progress(trial, at(100, percent=100.0))
+
+    row = screen.row("feed_dict")
+    assert row.startswith("● feed_dict")
+    for figure in ("1/3", "10.0", "33 %", "100 %", "█"):
+        assert figure in row
+    assert "feed_dict, repeat 1: step 100/300" in screen.lines()
+    assert f"CPU: {sessions.CPU_SOURCE}" in screen.lines()
+
+
+def test_a_finished_variant_has_its_verdict_and_a_failed_one_its_mark() -> None:
+    screen = Screen(sessions.troubled())
+    screen.view.session_started(sessions.pending(), screen.trials)
+    for trial in screen.trials:
+        screen.view.trial_started(trial)
+        screen.finish(trial)
+
+    assert screen.row("feed_dict").startswith("✓ feed_dict")
+    assert screen.row("feed_dict").rstrip().endswith("input-bound")
+    assert screen.row("fifo_queue").startswith("✗ fifo_queue")
+    assert screen.row("fifo_queue").count("–") == 3
+    assert "all trials have ended" in screen.lines()
+
+
+def test_the_last_history_is_kept_until_the_next_trial() -> None:
+    screen = Screen(sessions.normal())
+    screen.view.session_started(sessions.pending(), screen.trials)
+    first, _, _, _, again, *_ = screen.trials
+    screen.view.trial_started(first)
+    screen.view.progress(first, at(1, percent=100.0))
+    screen.finish(first)
+    assert "█" in screen.row("feed_dict")
+    screen.view.trial_started(again)
+    assert "█" not in screen.row("feed_dict")
+
+
+def test_time_left_is_unknown_before_anything_is_known_and_then_falls() -> None:
+    screen = Screen(sessions.normal())
+    screen.view.session_started(sessions.pending(), screen.trials)
+
+    def left() -> str:
+        return next(line for line in screen.lines() if line.endswith("left")).split()[-2]
+
+    assert left() == "–"
+    screen.view.trial_started(screen.trials[0])
+    assert left() == "–"
+    screen.view.progress(screen.trials[0], at(0, phase="build"))
+    assert left() == "–"
+    # 100 of 300 steps in 1 s: 2 s are left of this trial, which will have taken 4; eleven more of 4 s follow
+    screen.view.progress(screen.trials[0], at(100))
+    assert left() == "0:46"
+    for trial in screen.trials:
+        screen.finish(trial)
+    assert left() == "0:00"
+
+
+def test_a_trial_by_time_shows_the_time() -> None:
+    timed = sessions.variant("timed", run=Run(time_s=30, repeats=1))
+    session = sessions.pending().model_copy(update={"scenario": sessions.scenario(timed), "results": ()})
+    screen = Screen(session)
+    screen.view.session_started(session, screen.trials)
+    screen.view.trial_started(screen.trials[0])
+    screen.view.progress(screen.trials[0], at(1200, training_s=10.0))
+    assert "timed, repeat 1: 0:10 of 0:30, step 1200" in screen.lines()
+    assert any(line.endswith("0:20 left") for line in screen.lines())
+
+
+@pytest.mark.parametrize("height", [6, 9, 12, 16])
+def test_a_low_terminal_shows_the_rows_around_the_running_one(height: int) -> None:
+    variants = [sessions.variant(f"variant {i:02}") for i in range(20)]
+    session = sessions.normal().model_copy(update={"scenario": sessions.scenario(*variants), "results": ()})
+    screen = Screen(session, 60, height)
+    screen.view.session_started(session, screen.trials)
+    heights = set()
+    for trial in screen.trials:
+        screen.view.trial_started(trial)
+        lines = screen.lines()
+        heights.add(len(lines))
+        assert any(line.startswith(f"● {trial.variant.name}") for line in lines)
+        assert any(line.startswith("… ") and line.endswith(" more") for line in lines)
+        screen.view.trial_finished(trial, sessions.trial(trial.index, trial.variant.name, trial.repeat), session)
+    assert len(heights) == 1
+    assert heights.pop() < max(height, 9)
+
+
+def test_draws_at_most_four_times_a_second() -> None:
+    screen = Screen(sessions.normal())
+    with screen.view:
+        screen.view.session_started(sessions.pending(), screen.trials)
+        screen.view.trial_started(screen.trials[0])
+        drawn = []
+        for tick in range(40):
+            before = len(screen.stream.getvalue())
+            screen.clock.now = 10 + tick * 0.05
+            screen.view.progress(screen.trials[0], at(tick + 1))
+            drawn.append(len(screen.stream.getvalue()) > before)
+    assert 6 <= sum(drawn) <= 9, "two seconds of progress"
+
+
+def test_leaves_nothing_behind() -> None:
+    screen = Screen(sessions.normal())
+    screen.view.session_started(sessions.pending(), screen.trials)
+    height = len(screen.lines())
+    with screen.view:
+        screen.view.note("drawn again")
+    cleared = screen.stream.getvalue().rpartition("drawn again")[2]
+    assert cleared.count("\x1b[2K") >= height
+    assert screen.stream.getvalue().rstrip().endswith("\x1b[2K")
+
+
+def test_hostile_names_are_text() -> None:
+    screen = Screen(sessions.hostile())
+    screen.view.session_started(screen.session, screen.trials)
+    screen.view.trial_started(screen.trials[0])
+    shown = "\n".join(screen.lines())
+    assert "[bold]evil" in shown
+    assert "[red]not red[/red]" in shown
+    assert "\x1b" not in shown
+    assert "\x07" not in shown

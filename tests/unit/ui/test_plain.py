@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+from pipeline_bench.trial import plan
+from pipeline_bench.ui.plain import PlainView
+from tests.unit import sessions
+
+
+def test_a_session_line_by_line() -> None:
+    stream = io.StringIO()
+    session = sessions.normal()
+    trials = plan(session.scenario)
+    view = PlainView(stream, Path("reports/x"))
+
+    view.session_started(session, trials)
+    view.trial_started(trials[0])
+    view.trial_finished(trials[0], session.trials[0], session)
+    view.note("The machine is busy.")
+    view.session_finished(session)
+
+    assert stream.getvalue().splitlines() == [
+        "two_layer: 12 trials of 4 variants",
+        "saved in reports/x",
+        "[ 1/12] feed_dict, repeat 1/3: ok, 1.00 ms a step, 4 steps, 4.00 s",
+        "note: The machine is busy.",
+    ]
+
+
+def test_a_trial_without_steps_has_its_reason_and_no_step_time() -> None:
+    stream = io.StringIO()
+    session = sessions.troubled()
+    trials = plan(session.scenario)
+    view = PlainView(stream)
+
+    view.session_started(session, trials)
+    view.trial_finished(trials[2], session.trials[2], session)
+
+    last = stream.getvalue().splitlines()[-1]
+    assert last == (
+        "[ 3/12] tf_data, repeat 1/3: stalled: no step ended for 60 s in phase train, after 3 steps, 0 steps, 4.00 s"
+    )
+
+
+def test_hostile_names_stay_on_their_line_and_are_cut() -> None:
+    stream = io.StringIO()
+    session = sessions.hostile()
+    trials = plan(session.scenario)
+    view = PlainView(stream)
+
+    view.session_started(session, trials)
+    for trial, record in zip(trials, session.trials, strict=False):
+        view.trial_finished(trial, record, session)
+
+    lines = stream.getvalue().splitlines()
+    assert len(lines) == 1 + len(sessions.HOSTILE)
+    assert all(line.isprintable() for line in lines)
+    assert "[red]not red[/red]" in lines[1]
+    assert "two lines" in lines[2]
