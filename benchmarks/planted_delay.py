@@ -14,7 +14,7 @@ from typing import Any
 
 from pipeline_bench.comparison import compare
 from pipeline_bench.observer import Observer
-from pipeline_bench.scenario_file import resolve
+from pipeline_bench.scenario.resolve import resolve
 from pipeline_bench.session import Session
 
 SYNCHRONOUS = ("feed_dict", "tf_data, prefetch 0")

@@ -86,6 +86,7 @@ def compare(
             command=command or " ".join(sys.argv),
             scenario=scenario,
             environment=environment.describe(_accelerator(gpu)),
+            notes=scenario.notes,
         )
         save(session, folder)
         chosen, reason = process.best_launcher(folder / TRIALS_FOLDER / "import.stderr", launcher)

@@ -48,3 +48,8 @@ def did_you_mean(given: str, allowed: Iterable[str]) -> str:
     nearest = difflib.get_close_matches(given, names, n=1, cutoff=0.5)
     listing = f"allowed: {', '.join(names)}" if names else "none is allowed here"
     return f"did you mean {nearest[0]!r}? ({listing})" if nearest else listing
+
+
+def sentence(text: str) -> str:
+    """The text with its first letter a capital one and the others as they are."""
+    return text[:1].upper() + text[1:]

@@ -119,7 +119,8 @@ def _host_bound(result: Result) -> Verdict:
     text = (
         f"{'severely ' if severe else ''}host-bound: the batch is there, but the host takes "
         f"{units.milliseconds(result.host_slowdown_ms.value)} of the {_ms(result)} step "
-        f"({units.share(host.value)}) beside the model: copies, Python, cores that the input threads use{_also_waits(result)}."
+        f"({units.share(host.value)}) beside the model: copies, Python, cores that the input threads "
+        f"use{_also_waits(result)}."
     )
     return Verdict(kind="host-bound", severe=severe, text=text)
 

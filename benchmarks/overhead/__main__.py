@@ -22,7 +22,7 @@ from rich.console import Console
 from pipeline_bench import stats
 from pipeline_bench.comparison import compare
 from pipeline_bench.scenario import Scenario
-from pipeline_bench.scenario_file import resolve
+from pipeline_bench.scenario.resolve import resolve
 from pipeline_bench.ui.live import LiveView
 
 HERE = Path(__file__).parent

@@ -81,8 +81,8 @@ def _run(scenario: Scenario, out: Path, json_to: str | None, live: bool) -> int:
         outcome = run_comparison(scenario, folder, view)
     console.print(render(outcome.session, folder, console.width))
     if export is not None:
-        with export:
-            export.write(outcome.session.to_json())
+        export.write(outcome.session.to_json())
+        export.flush()
     if outcome.interrupted:
         return INTERRUPTED
     return 0 if outcome.all_ok else TRIAL_FAILED
@@ -132,7 +132,7 @@ def _interruptible() -> Iterator[None]:
 
 def _load(name: str, given: dict[str, float | None], settings: list[str], backends: str | None) -> Scenario:
     from pipeline_bench.errors import UsageError
-    from pipeline_bench.scenario_file import load
+    from pipeline_bench.scenario.file import load
 
     if given["steps"] is not None and given["time_s"] is not None:
         raise UsageError("--steps and --time were both given.", "A trial ends after one or the other: give only one.")

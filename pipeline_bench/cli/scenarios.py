@@ -21,12 +21,12 @@ def scenarios(
 ) -> None:
     """List the scenarios; or check one whole and print it as resolved, every default filled in."""
     if schema:
-        from pipeline_bench.scenario_schema import json_schema
+        from pipeline_bench.scenario.schema import json_schema
 
         typer.echo(json.dumps(json_schema(), indent=2, ensure_ascii=False))
     elif name is not None:
-        from pipeline_bench.scenario_file import load
-        from pipeline_bench.scenario_toml import to_toml
+        from pipeline_bench.scenario.file import load
+        from pipeline_bench.scenario.toml import to_toml
 
         typer.echo(to_toml(load(name)), nl=False)
     else:
@@ -38,7 +38,8 @@ def _list() -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from pipeline_bench.scenario_file import load, shipped
+    from pipeline_bench.scenario.file import load
+    from pipeline_bench.scenario.shipped import shipped
 
     table = Table("scenario", "question", "variants", box=None, pad_edge=False, padding=(0, 2, 1, 0))
     table.columns[0].no_wrap = True

@@ -17,7 +17,7 @@ from pipeline_bench.process import FreshLauncher
 from pipeline_bench.runner import Runner
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Scenario
-from pipeline_bench.scenario_file import resolve
+from pipeline_bench.scenario.resolve import resolve
 from pipeline_bench.session import Session, TrialRecord, load
 from pipeline_bench.trial import Trial
 from tests.integration.scripted_child import STEPS

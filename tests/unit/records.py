@@ -9,7 +9,7 @@ import numpy as np
 from pipeline_bench import stats
 from pipeline_bench.events import Device
 from pipeline_bench.scenario import Scenario
-from pipeline_bench.scenario_file import resolve
+from pipeline_bench.scenario.resolve import resolve
 from pipeline_bench.series import Series
 from pipeline_bench.session import AccuracyPair, Track, TrialRecord, TrialStatus, TrialSteps
 

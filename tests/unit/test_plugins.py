@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from pipeline_bench import plugins
 from pipeline_bench.cli import run
 from pipeline_bench.errors import ScenarioError, UsageError
-from pipeline_bench.scenario_file import resolve
+from pipeline_bench.scenario.resolve import resolve
 
 PACKAGE = Path(__file__).parents[1] / "plugin_package"
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from pipeline_bench.results import summarise
-from pipeline_bench.scenario_file import load, resolve
+from pipeline_bench.scenario.file import load
+from pipeline_bench.scenario.resolve import resolve
 from pipeline_bench.series import Series
 from pipeline_bench.session import Result, Track, TrialRecord
 from tests.unit.records import NS_PER_MS, record, scenario

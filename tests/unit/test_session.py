@@ -10,7 +10,7 @@ import pytest
 from pipeline_bench import session as sessions
 from pipeline_bench.environment import Accelerator, describe
 from pipeline_bench.errors import SessionError
-from pipeline_bench.scenario_file import load as load_scenario
+from pipeline_bench.scenario.file import load as load_scenario
 from pipeline_bench.series import Series
 from pipeline_bench.session import Result, Session, TrialRecord, TrialSteps, Verdict
 

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_bench.scenario_file import resolve
+from pipeline_bench.scenario.resolve import resolve
 from pipeline_bench.trial import Trial, plan
 
 

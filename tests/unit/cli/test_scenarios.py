@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from pipeline_bench.cli import run
-from pipeline_bench.scenario_file import load, shipped
+from pipeline_bench.scenario.file import load
+from pipeline_bench.scenario.shipped import shipped
 
 
 def test_lists_every_shipped_scenario_with_question_and_variants(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,8 +8,9 @@ import pytest
 
 from pipeline_bench import plugins
 from pipeline_bench.errors import ScenarioError
-from pipeline_bench.scenario_file import resolve, shipped
-from pipeline_bench.scenario_schema import json_schema
+from pipeline_bench.scenario.resolve import resolve
+from pipeline_bench.scenario.schema import json_schema
+from pipeline_bench.scenario.shipped import shipped
 
 SCHEMA = json_schema()
 

@@ -1,6 +1,6 @@
 """The nouns of a scenario: what to compare, resolved, immutable, every default filled in.
 
-`pipeline_bench.scenario_file` makes one from a TOML file.
+`pipeline_bench.scenario.file` makes one from a TOML file.
 """
 
 from __future__ import annotations
@@ -87,6 +87,8 @@ class Scenario(_Part):
     question: str = ""
     variants: tuple[Variant, ...]
     published: Published | None = None
+    notes: tuple[str, ...] = ()
+    """What a reader of the results should know of how the scenario came about."""
 
     def variant(self, name: str) -> Variant:
         """The variant of that name.

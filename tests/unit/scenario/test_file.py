@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from pipeline_bench import plugins
 from pipeline_bench.errors import ScenarioError
 from pipeline_bench.scenario import Scenario
-from pipeline_bench.scenario_file import load, locate, resolve, shipped
-from pipeline_bench.scenario_toml import to_toml
+from pipeline_bench.scenario.file import load
+from pipeline_bench.scenario.resolve import resolve
+from pipeline_bench.scenario.shipped import locate, shipped
+from pipeline_bench.scenario.toml import to_toml
 
 
 def write(folder: Path, text: str) -> str:
@@ -375,3 +377,23 @@ def resolve_text(text: str) -> Scenario:
 def test_whatever_an_override_is_it_holds_or_is_refused(override: str) -> None:
     with contextlib.suppress(ScenarioError):
         load("two_layer", [override])
+
+
+def test_published_figures_stay_where_only_the_length_is_overridden() -> None:
+    scenario = load("two_layer", ["run.steps=5000", "run.repeats=1"])
+    assert scenario.published is not None
+    assert [figure.variant for figure in scenario.published.figures] == ["feed_dict", "fifo_queue"]
+    assert scenario.notes == ()
+
+
+def test_published_figures_of_another_job_are_left_out_with_a_note() -> None:
+    scenario = load("two_layer", ["source.features=32"])
+    assert scenario.published is not None
+    assert scenario.published.figures == ()
+    assert "published figures are left out" in scenario.notes[0]
+
+
+def test_published_figures_of_the_untouched_variants_stay() -> None:
+    scenario = load("two_layer", ["variants.fifo_queue.options.threads=4"])
+    assert scenario.published is not None
+    assert [figure.variant for figure in scenario.published.figures] == ["feed_dict"]

@@ -1,0 +1,220 @@
+"""Turns pieces of a scenario's document into models; every complaint names the file and the key."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+
+from pipeline_bench import plugins
+from pipeline_bench.errors import ScenarioError, did_you_mean, sentence
+from pipeline_bench.scenario import Component, Run, Runtime, Scenario, Variant
+from pipeline_bench.scenario.overrides import RIVALS
+
+COMPONENTS: dict[str, plugins.Group] = {"source": "sources", "model": "models", "loop": "loops"}
+DEFAULT_KINDS = {"source": "synthetic", "model": "two_layer", "loop": "session"}
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+class Checker:
+    """Turns pieces of a document into models; every complaint names the file and the key."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+
+    def fail(self, key: str, problem: str, hint: str) -> ScenarioError:
+        place = f"{self.where}, key {key}" if key else self.where
+        return ScenarioError(f"{place}: {problem}.", sentence(hint))
+
+    def keys(self, table: Mapping[str, Any], prefix: str, allowed: set[str]) -> None:
+        for key in table:
+            if key not in allowed:
+                raise self.fail(_join(prefix, key), "unknown key", did_you_mean(key, allowed))
+
+    def table(self, value: Any, key: str) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise self.fail(
+                key,
+                f"{_shown(value)} is no table",
+                f"write {key.rpartition('.')[2]} = {{ key = value }}, or a table of that name",
+            )
+        return value
+
+    def tables(self, value: Any, key: str) -> list[dict[str, Any]]:
+        if not isinstance(value, list) or not value:
+            raise self.fail(key, f"{_shown(value)} is no list of tables", f"write [[{key}]] once for each variant")
+        return [self.table(entry, f"{key}.{i}") for i, entry in enumerate(value)]
+
+    def unique(self, variant_names: list[str]) -> None:
+        for name in variant_names:
+            if variant_names.count(name) > 1:
+                raise self.fail("variants", f"two variants are named {name!r}", "give each its own name")
+
+    def variant(self, entry: dict[str, Any], key: str, base: dict[str, dict[str, Any]]) -> Variant:
+        """Resolve one variant over the scenario's own values."""
+        self.keys(entry, key, {"name", "backend", "options", "runtime", "run", *COMPONENTS})
+        if "backend" not in entry:
+            raise self.fail(f"{key}.backend", "is missing", f"allowed: {', '.join(plugins.names('backends'))}")
+        backend = entry["backend"]
+        merged: dict[str, Any] = {
+            "name": entry.get("name", backend),
+            "backend": backend,
+            "options": self.options("backends", backend, entry.get("options", {}), f"{key}.backend", f"{key}.options"),
+        }
+        for part in (*COMPONENTS, "runtime", "run"):
+            own = self.table(entry.get(part, {}), f"{key}.{part}")
+            table = _over(base[part], own)
+            blame = _blame(part, key, own)
+            merged[part] = self.component(part, table, blame) if part in COMPONENTS else table
+        for part, model in (("runtime", Runtime), ("run", Run)):
+            merged[part] = self.model(model, merged[part], part, _blame(part, key, entry.get(part, {})))
+        return self.model(Variant, merged, key)
+
+    def component(self, part: str, table: dict[str, Any], blame: Callable[[str], str]) -> Component:
+        rest = dict(table)
+        kind = rest.pop("kind", DEFAULT_KINDS[part])
+        options = self.options(COMPONENTS[part], kind, rest, blame("kind"), part, blame=blame)
+        return Component(kind=kind, options=options)
+
+    def options(
+        self,
+        group: plugins.Group,
+        name: Any,
+        given: Any,
+        name_key: str,
+        options_key: str,
+        *,
+        blame: Callable[[str], str] | None = None,
+    ) -> dict[str, Any]:
+        """Check a plug-in's name and options; return the options with every default filled in."""
+        if not isinstance(name, str) or name not in plugins.names(group):
+            raise self.fail(
+                name_key,
+                f"there is no {group[:-1]} {_shown(name)}",
+                did_you_mean(_shown(name).strip("'"), plugins.names(group)),
+            )
+        checked = self.model(plugins.find(group, name).Options, self.table(given, options_key), options_key, blame)
+        return checked.model_dump(mode="json")
+
+    def model(
+        self, model: type[_Model], data: Mapping[str, Any], key: str, blame: Callable[[str], str] | None = None
+    ) -> _Model:
+        try:
+            # Through JSON because its strict mode is TOML's: true is no 1, "3" no 3, and a list may become a tuple.
+            return model.model_validate_json(json.dumps(data, default=_plain), strict=True)
+        except ValidationError as error:
+            raise self._explained(model, error, key, blame) from None
+        except (ValueError, RecursionError) as error:  # JSON's limits: digits of a number, depth of a nesting
+            raise self.fail(key, f"holds a value that cannot be read: {error}", "write a smaller one") from None
+
+    def _explained(
+        self, model: type[BaseModel], error: ValidationError, key: str, blame: Callable[[str], str] | None
+    ) -> ScenarioError:
+        problems = error.errors()
+        path, field = _follow(model, problems[0]["loc"])
+        # A value that fits no branch of a union is one problem a branch: tell them as one.
+        same = [problem for problem in problems if _follow(model, problem["loc"])[0] == path]
+        place = blame(".".join(path)) if blame and path else _join(key, ".".join(path))
+        first = problems[0]
+        if first["type"] == "extra_forbidden":
+            return self.fail(place, "unknown key", did_you_mean(path[-1], _fields(model, first["loc"][:-1])))
+        said = [problem["msg"].removeprefix("Value error, ").removeprefix("Input ") for problem in same]
+        message = ", or ".join(dict.fromkeys(text[:1].lower() + text[1:] for text in said))
+        given = "" if first["type"] in ("missing", "value_error") else f" (given: {_shown(first['input'])})"
+        choices = re.findall(
+            r"'([^']*)'", " ".join(str(problem.get("ctx", {}).get("expected", "")) for problem in same)
+        )
+        if choices and len(same) == 1:
+            return self.fail(place, message + given, did_you_mean(_shown(first["input"]).strip("'"), choices))
+        meaning = field.description if field else None
+        hint = f"what it is: {meaning}" if meaning else "see docs/scenarios.md for what is allowed"
+        return self.fail(place, message + given, hint)
+
+    def published(self, scenario: Scenario, kept_all: bool) -> None:
+        if scenario.published is None or not kept_all:
+            return
+        known = [variant.name for variant in scenario.variants]
+        for i, figure in enumerate(scenario.published.figures):
+            if figure.variant not in known:
+                raise self.fail(
+                    f"published.figures.{i}.variant",
+                    f"there is no variant {figure.variant!r}",
+                    did_you_mean(figure.variant, known),
+                )
+
+
+def _follow(model: type[BaseModel], loc: tuple[int | str, ...]) -> tuple[list[str], FieldInfo | None]:
+    """The keys of an error's place, without what pydantic adds for the branch of a union, and the field it is about."""
+    path: list[str] = []
+    field: FieldInfo | None = None
+    inner: type[BaseModel] | None = model
+    for i, part in enumerate(loc):
+        known = inner is not None and part in inner.model_fields
+        unknown_key = inner is not None and i == len(loc) - 1
+        if not (isinstance(part, int) or known or unknown_key):
+            break
+        path.append(str(part))
+        if inner is not None and isinstance(part, str):
+            field = inner.model_fields.get(part)
+            inner = _inner_model(field.annotation) if field else None
+    return path, field
+
+
+def _fields(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
+    """The keys that the table at that place may have."""
+    inner: type[BaseModel] = model
+    for part in loc:
+        field = inner.model_fields.get(part) if isinstance(part, str) else None
+        inner = (_inner_model(field.annotation) if field else None) or inner
+    return list(inner.model_fields)
+
+
+def _inner_model(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for choice in get_args(annotation) if (found := _inner_model(choice))), None)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    return {"date or time": str(value)}  # no key takes one; as a plain string it would pass for a name
+
+
+def _shown(value: Any, limit: int = 60) -> str:
+    try:
+        text = str(value).lower() if isinstance(value, bool) else repr(value)
+    except (ValueError, RecursionError):  # a number with more digits than Python prints
+        text = "a value too large to show"
+    return text if len(text) <= limit else f"{text[:limit]}…"
+
+
+def _over(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """`own` on top of `base`; another kind starts from nothing, and a length in steps replaces one in seconds."""
+    if own.get("kind", base.get("kind")) != base.get("kind"):
+        return dict(own)
+    merged = copy.deepcopy(dict(base))
+    for key, rival in RIVALS.items():
+        if key in own and rival not in own:
+            merged.pop(rival, None)
+    return merged | dict(own)
+
+
+def _blame(part: str, key: str, own: Any) -> Callable[[str], str]:
+    """Name the key that a wrong value came from: the variant's own where it has one, else the scenario's."""
+
+    def place(name: str) -> str:
+        mine = isinstance(own, Mapping) and name.split(".", maxsplit=1)[0] in own
+        return f"{key}.{part}.{name}" if mine else f"{part}.{name}"
+
+    return place
+
+
+def _join(prefix: str, key: str) -> str:
+    return f"{prefix}.{key}" if prefix and key else prefix or key

@@ -1,0 +1,72 @@
+"""From the mapping that a scenario's TOML file holds to a scenario: checked whole, every default filled in.
+
+Each variant is the file's ``source``, ``model``, ``loop``, ``runtime`` and ``run`` with the variant's own values over
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pipeline_bench import plugins
+from pipeline_bench.errors import ScenarioError, did_you_mean, sentence
+from pipeline_bench.scenario import Scenario, Variant
+from pipeline_bench.scenario.ceilings import with_ceilings
+from pipeline_bench.scenario.check import COMPONENTS, DEFAULT_KINDS, Checker
+from pipeline_bench.scenario.shipped import default_document
+
+
+def resolve(
+    document: Mapping[str, Any], where: str = "scenario", default_name: str = "", backends: Sequence[str] = ()
+) -> Scenario:
+    """Check a scenario given as the mapping that its TOML file holds, and fill in every default.
+
+    Raises:
+        ScenarioError: with `where`, the key, what was given and what is allowed.
+    """
+    check = Checker(where)
+    allowed = {"name", "question", "published", "variants", "runtime", "run", *COMPONENTS}
+    check.keys(document, "", allowed)
+    base = {key: check.table(document.get(key, {}), key) for key in (*COMPONENTS, "runtime", "run")}
+    for (
+        key,
+        kind,
+    ) in DEFAULT_KINDS.items():  # said outright, so that a variant that names the same kind keeps the options
+        base[key] = {"kind": kind, **base[key]}
+    # A file that says nothing about its variants, or its length, is two_layer under another name.
+    default = default_document()
+    if not {"steps", "time_s"} & set(base["run"]):
+        base["run"] = {"steps": default["run"]["steps"], **base["run"]}
+    given = document.get("variants", default["variants"])
+    variants = [check.variant(entry, f"variants.{i}", base) for i, entry in enumerate(check.tables(given, "variants"))]
+    if backends:
+        variants = _only_backends(check, variants, backends, base)
+    check.unique([variant.name for variant in variants])
+    published = document.get("published", default.get("published", {}) if "variants" not in document else {})
+    scenario = check.model(
+        Scenario,
+        {
+            "name": document.get("name", default_name),
+            "question": document.get("question", ""),
+            "variants": with_ceilings(variants),
+            "published": check.table(published, "published") or None,
+        },
+        "",
+    )
+    check.published(scenario, kept_all=not backends)
+    return scenario
+
+
+def _only_backends(
+    check: Checker, variants: list[Variant], wanted: Sequence[str], base: dict[str, dict[str, Any]]
+) -> list[Variant]:
+    known = plugins.names("backends")
+    kept = []
+    for backend in dict.fromkeys(wanted):
+        if backend not in known:
+            raise ScenarioError(f"--backends: there is no backend {backend!r}.", sentence(did_you_mean(backend, known)))
+        matching = [variant for variant in variants if variant.backend == backend]
+        kept += matching or [check.variant({"backend": backend}, "--backends", base)]
+    order = {variant.name: i for i, variant in enumerate(variants)}
+    return sorted(kept, key=lambda variant: order.get(variant.name, len(order)))

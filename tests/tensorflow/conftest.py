@@ -1,0 +1,67 @@
+"""Real trials: a fork server that is shared, and a way to run a scenario without the command line."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pipeline_bench import environment
+from pipeline_bench.observer import Observer
+from pipeline_bench.process import ForkServerLauncher, Launcher
+from pipeline_bench.runner import Runner
+from pipeline_bench.samplers.nvml import NvmlSampler
+from pipeline_bench.scenario import Scenario
+from pipeline_bench.session import Session
+from tests import faults
+
+ROOT = Path(__file__).parents[2]
+
+RunScenario = Callable[[Scenario], Session]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.tensorflow)
+
+
+@pytest.fixture(scope="session")
+def faults_path(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A ``PYTHONPATH`` with this package and the faulty backend on it."""
+    folders = faults.install(tmp_path_factory.mktemp("site"))
+    return os.pathsep.join([str(folder) for folder in folders] + [path for path in sys.path if path])
+
+
+@pytest.fixture(scope="session")
+def fork_server(tmp_path_factory: pytest.TempPathFactory, faults_path: str) -> Iterator[Launcher]:
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = faults_path
+    server = ForkServerLauncher(tmp_path_factory.mktemp("server") / "import.stderr")
+    reason = server.wait_until_ready()
+    if before is None:
+        del os.environ["PYTHONPATH"]
+    else:
+        os.environ["PYTHONPATH"] = before
+    if reason:
+        pytest.fail(f"the fork server refused: {reason}")
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def run_scenario(fork_server: Launcher, tmp_path: Path) -> RunScenario:
+    """Run a resolved scenario on the shared fork server."""
+
+    def run(scenario: Scenario) -> Session:
+        session = Session(
+            started_at="2026-01-01T00:00:00+00:00",
+            scenario=scenario,
+            environment=environment.describe(environment.Accelerator()),
+        )
+        return Runner(tmp_path, fork_server, NvmlSampler.open(), Observer()).run(session)[0]
+
+    return run

@@ -1,0 +1,85 @@
+"""Graphs built in this process: what the source, the delay and the device prefetch are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline_bench import graph_ops
+from pipeline_bench.backends.tf_data import TfData
+from pipeline_bench.sources.synthetic import Synthetic
+
+
+@pytest.fixture
+def tf() -> Iterator[Any]:
+    import tensorflow
+
+    with tensorflow.Graph().as_default():
+        yield tensorflow
+
+
+def test_the_label_is_one_where_the_features_sum_to_more_than_zero(tf: Any) -> None:
+    batch = Synthetic({"batch_size": 64, "features": 8}).finish(
+        Synthetic({"batch_size": 64, "features": 8}).produce(64)
+    )
+    with tf.compat.v1.Session() as session:
+        features, labels = session.run(list(batch))
+    assert features.shape == (64, 8)
+    assert features.dtype == np.float32
+    np.testing.assert_array_equal(labels, (features.sum(axis=1, keepdims=True) > 0).astype(np.float32))
+    assert 0 < labels.mean() < 1
+
+
+def test_every_run_of_the_source_makes_new_samples_that_are_standard_normal(tf: Any) -> None:
+    (features,) = Synthetic({"batch_size": 128, "features": 256}).produce(128)
+    with tf.compat.v1.Session() as session:
+        first, second = session.run(features), session.run(features)
+    assert not np.array_equal(first, second)
+    assert abs(first.mean()) < 0.02
+    assert abs(first.std() - 1) < 0.02
+
+
+def test_a_delay_waits_once_at_each_run(tf: Any) -> None:
+    """The dataset behind it would sleep a second time, for the end of its one element, without its `take`."""
+    _, elapsed_s = graph_ops.timed(lambda: [graph_ops.delay(100_000)])
+    with tf.compat.v1.Session() as session:
+        runs = [session.run(elapsed_s) for _ in range(3)]
+    assert all(run > 0.095 for run in runs)
+    assert min(runs) < 0.19
+
+
+def test_runs_of_one_delay_overlap(tf: Any) -> None:
+    _, first_s = graph_ops.timed(lambda: [graph_ops.delay(100_000)])
+    _, both_s = graph_ops.timed(lambda: [graph_ops.delay(100_000) for _ in range(8)])
+    with tf.compat.v1.Session() as session:
+        session.run([first_s, both_s])
+        assert session.run(both_s) < 4 * session.run(first_s)
+
+
+def test_consumers_run_after_the_second_stamp(tf: Any) -> None:
+    (value,), elapsed_s = graph_ops.timed(lambda: [graph_ops.delay(1000)])
+    assert elapsed_s.dtype == tf.float64
+    assert "timestamp" in " ".join(dependency.name.lower() for dependency in value.op.control_inputs)
+
+
+@pytest.mark.parametrize("latency_us", [0, 60_000])
+def test_no_overshoot_is_measured_where_it_would_not_matter(tf: Any, latency_us: int) -> None:
+    assert graph_ops.delay_overshoot_us(latency_us) == 0
+
+
+def test_batches_are_prefetched_onto_the_device_that_is_asked_for(tf: Any) -> None:
+    """A second logical CPU stands in for the GPU: the plumbing is the same, the copy to a GPU's memory is not."""
+    v1 = tf.compat.v1
+    source = Synthetic({"batch_size": 4, "features": 3})
+    feeding = TfData({"device_prefetch": True}).connect(source, "/cpu:1")
+    config = v1.ConfigProto(device_count={"CPU": 2})
+    with v1.Session(config=config) as session:
+        feeding.start(session)
+        features, wait_s = session.run([feeding.batch.features, feeding.wait_s])
+    assert features.shape == (4, 3)
+    assert wait_s >= 0
+    iterators = [op for op in tf.compat.v1.get_default_graph().get_operations() if op.type == "IteratorGetNext"]
+    assert [op.device for op in iterators] == ["/device:CPU:1"]

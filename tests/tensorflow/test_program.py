@@ -1,0 +1,111 @@
+"""The program as a user runs it, from the command line to its exit code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline_bench import session as sessions
+from pipeline_bench.events import Done, Hello
+from pipeline_bench.process import FreshLauncher
+from pipeline_bench.scenario.file import load
+from pipeline_bench.trial import plan
+
+QUICK = ["--steps", "40", "--repeats", "2", "--set", "source.features=32", "--set", "model.hidden_widths=[16]"]
+
+
+def program(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pipeline_bench", *arguments],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    folder = tmp_path_factory.mktemp("program")
+    return folder, program("compare", *QUICK, "--json", "-", cwd=folder)
+
+
+def test_json_on_stdout_is_the_file_and_nothing_else(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    folder, done = finished
+    assert done.returncode == 0, done.stderr
+    (session_file,) = folder.glob("reports/*/session.json")
+    assert done.stdout == session_file.read_text()
+
+
+def test_the_report_then_goes_to_stderr(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    _, done = finished
+    assert "Session saved in" in done.stderr
+    assert "fifo_queue" in done.stderr
+
+
+def test_the_session_file_keeps_its_contract(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    """The names that others read, spelled out: a change of one is a change of the schema's version."""
+    _, done = finished
+    document: dict[str, Any] = json.loads(done.stdout)
+    assert set(document) >= {"schema_version", "scenario", "environment", "trials", "results"}
+    assert [result["variant"] for result in document["results"]] == ["feed_dict", "fifo_queue", "tf_data", "ceiling"]
+    result = document["results"][1]
+    assert set(result) >= {
+        *("variant", "backend", "status", "trials", "steps", "step_ms", "samples_per_second", "input_wait_share"),
+        *(
+            "host_slowdown_share",
+            "accelerator_utilization",
+            "device_utilization",
+            "speedup",
+            "loss",
+            "accuracy",
+            "verdict",
+        ),
+    }
+    assert set(result["step_ms"]) >= {"median", "p05", "p95", "ci95"}
+    assert set(result["device_utilization"]) >= {"source", "mean_percent", "samples"}
+    assert set(result["speedup"]) >= {"over", "value", "ci95"}
+    assert set(result["accuracy"]) == {"before", "after"}
+    assert result["speedup"]["over"] == "feed_dict"
+    trial = document["trials"][0]
+    assert set(trial) >= {"variant", "repeat", "status", "reason", "warmup_steps", "steps", "samples"}
+    assert trial["launcher"] == "forkserver"
+
+
+def test_tensorflows_noise_stays_off_the_screen_and_is_kept(
+    finished: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    folder, done = finished
+    assert "tensorflow" not in done.stderr.replace("TensorFlow", "").lower().replace("tensorflow issue", "")
+    assert any("deprecated" in file.read_text() for file in folder.glob("reports/*/trials/*fifo*.stderr"))
+
+
+def test_the_saved_session_opens_again(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    folder, done = finished
+    (session_file,) = folder.glob("reports/*/session.json")
+    assert sessions.load(session_file).to_json() == done.stdout
+
+
+def test_bad_input_measures_nothing(tmp_path: Path) -> None:
+    done = program("compare", "--set", "source.batch_size=0", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "source.batch_size" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "reports").exists()
+
+
+def test_a_fresh_interpreter_runs_a_trial_where_forking_is_not_wanted(tmp_path: Path) -> None:
+    trial = plan(load("two_layer", ["source.features=32"], ["tf_data"], run={"steps": 5, "repeats": 1}))[0]
+    child = FreshLauncher().start(trial, tmp_path / "stderr")
+    events = []
+    while not child.ended:
+        events += child.read(60)
+    child.close()
+    assert isinstance(events[0], Hello)
+    assert isinstance(events[-1], Done)
