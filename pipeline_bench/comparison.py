@@ -89,6 +89,7 @@ def compare(
             notes=scenario.notes,
         )
         save(session, folder)
+        observer.preparing("importing TensorFlow, once for all trials")
         chosen, reason = process.best_launcher(folder / TRIALS_FOLDER / "import.stderr", launcher)
         with closing(chosen):
             if reason:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -28,9 +30,10 @@ def delay(latency_us: int) -> Any:
 
 
 def delay_overshoot_us(latency_us: int) -> int:
-    """How many microseconds too long `delay(latency_us)` takes on this machine: the median of a few runs.
+    """How many microseconds too long `delay(latency_us)` takes on this machine, seen from who waits for it.
 
-    Waking an idle core costs a few hundred microseconds on a virtual machine, 5 % of a 10 ms wait.
+    Waking an idle core costs a few hundred microseconds on a virtual machine, 5 % of a 10 ms wait. The median of a few
+    runs, less what a run without a delay takes.
     """
     if not 0 < latency_us <= _CALIBRATE_UP_TO_US:
         return 0
@@ -38,12 +41,20 @@ def delay_overshoot_us(latency_us: int) -> int:
 
     v1 = tf.compat.v1
     with tf.Graph().as_default(), tf.device("/cpu:0"):
-        _, elapsed_s = timed(lambda: [delay(latency_us)])
+        waiting, idle = delay(latency_us).op, tf.no_op()
         with v1.Session(config=v1.ConfigProto(device_count={"GPU": 0})) as session:
-            session.run(elapsed_s)
-            runs = sorted(session.run(elapsed_s) for _ in range(_CALIBRATION_RUNS))
-    overshoot = round(float(runs[_CALIBRATION_RUNS // 2]) * 1e6) - latency_us
-    return min(max(overshoot, 0), latency_us - 1)
+            waited_us, idle_us = (_median_run_us(session, op) for op in (waiting, idle))
+    return min(max(round(waited_us - idle_us) - latency_us, 0), latency_us - 1)
+
+
+def _median_run_us(session: Any, op: Any) -> float:
+    session.run(op)  # the first run sets the kernel up
+    runs_ns = []
+    for _ in range(_CALIBRATION_RUNS):
+        start_ns = time.monotonic_ns()
+        session.run(op)
+        runs_ns.append(time.monotonic_ns() - start_ns)
+    return statistics.median(runs_ns) / 1e3
 
 
 def timed(fetch: Callable[[], Sequence[Any]]) -> tuple[list[Any], Any]:

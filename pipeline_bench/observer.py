@@ -29,6 +29,9 @@ class Progress:
 class Observer:
     """Hears of a session's course, in the parent's main thread."""
 
+    def preparing(self, what: str) -> None:
+        """Something takes a few seconds before the first trial; `what` says what, in a few words."""
+
     def session_started(self, session: Session, plan: Sequence[Trial]) -> None:
         """The session file exists; nothing has been measured."""
 
@@ -53,6 +56,10 @@ class Observers(Observer):
 
     def __init__(self, observers: Sequence[Observer]) -> None:
         self._observers = tuple(observers)
+
+    def preparing(self, what: str) -> None:
+        for observer in self._observers:
+            observer.preparing(what)
 
     def session_started(self, session: Session, plan: Sequence[Trial]) -> None:
         for observer in self._observers:

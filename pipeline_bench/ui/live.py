@@ -44,6 +44,7 @@ class LiveView(Observer):
         self._clock = clock
         self._course: Course | None = None
         self._note = ""
+        self._preparing = ""
         self._started_s = clock()
         self._drawn_s = float("-inf")
         self._live = Live(
@@ -63,6 +64,10 @@ class LiveView(Observer):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._live.stop()
+
+    def preparing(self, what: str) -> None:
+        self._preparing = f"{units.one_line(what)} …"
+        self._draw()
 
     def session_started(self, session: Session, plan: Sequence[Trial]) -> None:
         self._course = Course(session, plan)
@@ -93,7 +98,7 @@ class LiveView(Observer):
         """The screen as it stands."""
         course = self._course
         if course is None:
-            return Text()
+            return _cut(Text(self._preparing, style="dim"), self._console.width)
         width, height = self._console.width, self._console.height
         rows, left_out = _window(course, height - _FIXED_LINES)
         more = [Text(f"… {left_out} more", style="dim")] if left_out else []

@@ -29,6 +29,9 @@ class PlainView(Observer):
         self._folder = folder
         self._planned = 0
 
+    def preparing(self, what: str) -> None:
+        self._line(f"{units.one_line(what, _NAME_LIMIT)} ...")
+
     def session_started(self, session: Session, plan: Sequence[Trial]) -> None:
         self._planned = len(plan)
         variants = units.count(len(session.scenario.variants), "variant")

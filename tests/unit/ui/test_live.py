@@ -223,3 +223,9 @@ def test_hostile_names_are_text() -> None:
     assert "[red]not red[/red]" in shown
     assert "\x1b" not in shown
     assert "\x07" not in shown
+
+
+def test_before_the_first_trial_it_says_what_takes_so_long() -> None:
+    screen = Screen(sessions.normal())
+    screen.view.preparing("importing TensorFlow")
+    assert screen.lines()[0].startswith("importing TensorFlow")

@@ -14,6 +14,7 @@ def test_a_session_line_by_line() -> None:
     trials = plan(session.scenario)
     view = PlainView(stream, Path("reports/x"))
 
+    view.preparing("importing TensorFlow")
     view.session_started(session, trials)
     view.trial_started(trials[0])
     view.trial_finished(trials[0], session.trials[0], session)
@@ -21,6 +22,7 @@ def test_a_session_line_by_line() -> None:
     view.session_finished(session)
 
     assert stream.getvalue().splitlines() == [
+        "importing TensorFlow ...",
         "two_layer: 12 trials of 4 variants",
         "saved in reports/x",
         "[ 1/12] feed_dict, repeat 1/3: ok, 1.00 ms a step, 4 steps, 4.00 s",
