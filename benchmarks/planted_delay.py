@@ -1,8 +1,8 @@
 """Known answers: hold the input wait against a delay planted in the source.
 
 ``python -m benchmarks.planted_delay [--latency-ms 10] [--features 128] [--repeats 3]``. The synchronous backend must
-wait the producer's period, the delay and making the batch; an overlapping one must wait for what is left of that period
-once the rest of its step is done, never less than 0. The time to make a batch comes from a run without a delay, so it is
+wait the producer's period, the delay and making the batch; an overlapping one for what is left of that period once the
+rest of its step is done, never less than 0. The time to make a batch comes from a run without a delay, so it is
 too short where making and training fight for the same cores: small --features keep it small beside the delay.
 """
 

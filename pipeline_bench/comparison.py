@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 from collections.abc import Callable
 from contextlib import closing
@@ -73,7 +74,7 @@ def compare(
         scenario: as resolved.
         folder: where the session and what its trials write to stderr are kept.
         observer: hears of every trial; called in this thread.
-        command: the command line, for the record.
+        command: the command line, for the record; by default this process's own.
         launcher: ``fresh`` starts an interpreter for each trial where the fork server is not wanted.
 
     Raises:
@@ -83,7 +84,7 @@ def compare(
     with closing(NvmlSampler.open()) as gpu:
         session = Session(
             started_at=datetime.now().astimezone().isoformat(timespec="seconds"),
-            command=command or " ".join(sys.argv),
+            command=command or shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
             scenario=scenario,
             environment=environment.describe(_accelerator(gpu)),
             notes=scenario.notes,

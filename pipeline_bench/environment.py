@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 
 from pipeline_bench import __version__
+from pipeline_bench.events import Device
 from pipeline_bench.session import Environment
 
 # The names under which TensorFlow is distributed; all of them install the module `tensorflow`.
@@ -48,6 +49,25 @@ def describe(accelerator: Accelerator) -> Environment:
         memory_bytes=usable_memory_bytes(),
         package=__version__,
     )
+
+
+def seen_by_tensorflow(environment: Environment, devices: Collection[Device]) -> Environment:
+    """The environment with the accelerator that the trials really trained on.
+
+    A GPU that the driver shows is none for a TensorFlow without CUDA, and TensorFlow may have one that NVML cannot read.
+
+    Args:
+        environment: as `describe` gave it, from what the driver says.
+        devices: where the trials trained, as far as they have said so.
+    """
+    gpu = next((device for device in devices if device.kind == "gpu"), None)
+    if gpu is not None and environment.accelerator_kind == "cpu":
+        return environment.model_copy(update={"accelerator_kind": "gpu", "accelerator_name": gpu.name})
+    if devices and gpu is None and environment.accelerator_kind == "gpu":
+        reason = f"{environment.accelerator_name} is here, but TensorFlow trained on the CPU; `pipeline-bench doctor` says why"
+        update = {"accelerator_kind": "cpu", "accelerator_name": environment.cpu, "accelerator_reason": reason}
+        return environment.model_copy(update=update)
+    return environment
 
 
 def tensorflow_version() -> str | None:

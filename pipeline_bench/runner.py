@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline_bench import monitor
+from pipeline_bench import environment, monitor
 from pipeline_bench import session as sessions
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.events import Device, Failed
@@ -51,12 +51,15 @@ class Runner:
         session = self._with_results(session)
         sessions.save(session, self._folder)
         self._observer.session_started(session, trials)
+        described = session.environment
         interrupted = False
         try:
             for trial in trials:
                 self._observer.trial_started(trial)
                 record = self._run_trial(trial, session.environment.cores)
-                session = self._with_results(session.model_copy(update={"trials": (*session.trials, record)}))
+                records = (*session.trials, record)
+                machine = environment.seen_by_tensorflow(described, [r.device for r in records if r.device])
+                session = self._with_results(session.model_copy(update={"trials": records, "environment": machine}))
                 sessions.save(session, self._folder)
                 self._observer.trial_finished(trial, record, session)
                 if record.status == "interrupted":

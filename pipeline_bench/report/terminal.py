@@ -166,7 +166,7 @@ def _evidence(record: TrialRecord) -> Iterator[str]:
     for stack in record.stacks:
         yield from _frames(stack)
     lines = [line for line in map(units.one_line, record.stderr_tail.splitlines()) if line]
-    if lines:
+    if lines and not record.stacks:  # the stacks say it better than TensorFlow's usual chatter
         yield "stderr ended with:" if len(lines) <= _STDERR_LINES else f"stderr, its last {_STDERR_LINES} lines:"
         yield from (f"│ {line}" for line in lines[-_STDERR_LINES:])
     if record.stderr_file:

@@ -8,7 +8,15 @@ import psutil
 import pytest
 
 from pipeline_bench import __version__, environment
-from pipeline_bench.environment import Accelerator, cpu_model, describe, usable_cores, usable_memory_bytes
+from pipeline_bench.environment import (
+    Accelerator,
+    cpu_model,
+    describe,
+    seen_by_tensorflow,
+    usable_cores,
+    usable_memory_bytes,
+)
+from pipeline_bench.events import Device
 
 AFFINITY = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -35,6 +43,25 @@ def test_with_a_gpu_it_is_the_accelerator() -> None:
     described = describe(Accelerator(name="NVIDIA H200", driver="570.1"))
     assert (described.accelerator_kind, described.accelerator_name) == ("gpu", "NVIDIA H200")
     assert (described.accelerator_reason, described.driver) == (None, "570.1")
+
+
+def test_a_gpu_that_tensorflow_does_not_use_is_not_the_accelerator() -> None:
+    found = seen_by_tensorflow(describe(Accelerator(name="NVIDIA H200")), [Device(kind="cpu", name="CPU:0")])
+    assert (found.accelerator_kind, found.accelerator_name) == ("cpu", found.cpu)
+    assert "NVIDIA H200 is here, but TensorFlow trained on the CPU" in (found.accelerator_reason or "")
+
+
+def test_a_gpu_that_nvml_cannot_read_is_still_the_accelerator() -> None:
+    device = Device(kind="gpu", name="NVIDIA H200")
+    found = seen_by_tensorflow(describe(Accelerator(reason="no permission")), [device])
+    assert (found.accelerator_kind, found.accelerator_name) == ("gpu", "NVIDIA H200")
+    assert found.accelerator_reason == "no permission"
+
+
+@pytest.mark.parametrize("devices", [[], [Device(kind="gpu", name="x")]])
+def test_before_a_trial_or_when_both_agree_the_driver_is_believed(devices: list[Device]) -> None:
+    described = describe(Accelerator(name="NVIDIA H200", driver="570.1"))
+    assert seen_by_tensorflow(described, devices) == described
 
 
 def test_tensorflow_is_none_where_no_distribution_of_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
