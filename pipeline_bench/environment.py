@@ -54,7 +54,7 @@ def describe(accelerator: Accelerator) -> Environment:
 def seen_by_tensorflow(environment: Environment, devices: Collection[Device]) -> Environment:
     """The environment with the accelerator that the trials really trained on.
 
-    A GPU that the driver shows is none for a TensorFlow without CUDA, and TensorFlow may have one that NVML cannot read.
+    A GPU that the driver shows is none to a TensorFlow without CUDA; one that TensorFlow uses may be closed to NVML.
 
     Args:
         environment: as `describe` gave it, from what the driver says.
@@ -64,7 +64,8 @@ def seen_by_tensorflow(environment: Environment, devices: Collection[Device]) ->
     if gpu is not None and environment.accelerator_kind == "cpu":
         return environment.model_copy(update={"accelerator_kind": "gpu", "accelerator_name": gpu.name})
     if devices and gpu is None and environment.accelerator_kind == "gpu":
-        reason = f"{environment.accelerator_name} is here, but TensorFlow trained on the CPU; `pipeline-bench doctor` says why"
+        gpu_name = environment.accelerator_name
+        reason = f"{gpu_name} is here, but TensorFlow trained on the CPU; `pipeline-bench doctor` says why"
         update = {"accelerator_kind": "cpu", "accelerator_name": environment.cpu, "accelerator_reason": reason}
         return environment.model_copy(update=update)
     return environment

@@ -18,7 +18,7 @@ class FifoQueueOptions(plugins.Options):
     """How large the queue is, who fills it, and with what."""
 
     capacity: Annotated[
-        int | None, Field(ge=1, description="elements it holds; by default 5 batches, as elements of either kind")
+        int | None, Field(ge=1, description="elements it holds; unset: 5 batches, or as many samples")
     ] = None
     threads: Annotated[int, Field(ge=1, description="threads of the QueueRunner")] = 1
     element: Annotated[
