@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Any
 
 from pipeline_bench.samplers import Reading, Sampler
+from pipeline_bench.samplers.nvml_devices import NO_GPU, NvmlDevice, describe, first_visible, normalise_pci_bus_id
+from pipeline_bench.samplers.nvml_errors import LOST, NOTHING_NEW, Code, code_of, explain
 
 UTILIZATION = "device_utilization_percent"
 SAMPLES_SOURCE = "NVML samples"
@@ -30,69 +30,6 @@ ten seconds of samples, and a wall clock that was set makes an error of any size
 
 _VALUE_FIELDS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 """The member of nvmlValue_t that holds the value, by nvmlValueType_t (nvml.h)."""
-
-
-class _Code(IntEnum):
-    """The nvmlReturn_t that are told apart here (nvml.h)."""
-
-    UNINITIALIZED = 1
-    NOT_SUPPORTED = 3
-    NO_PERMISSION = 4
-    NOT_FOUND = 6
-    DRIVER_NOT_LOADED = 9
-    TIMEOUT = 10
-    LIBRARY_NOT_FOUND = 12
-    FUNCTION_NOT_FOUND = 13
-    GPU_IS_LOST = 15
-    RESET_REQUIRED = 16
-    LIB_RM_VERSION_MISMATCH = 18
-    NO_DATA = 21
-    NOT_READY = 27
-    GPU_NOT_FOUND = 28
-
-
-_NO_GPU = "the NVIDIA driver lists no GPU"
-_MISMATCH = "the NVML library and the loaded driver differ in version; after an update of the driver, reboot"
-
-_PLAIN: Mapping[int, str] = {
-    _Code.UNINITIALIZED: "the NVML library was shut down",
-    _Code.NOT_SUPPORTED: "NVML does not support it on this GPU",
-    _Code.NO_PERMISSION: "the NVIDIA driver refused: no permission",
-    _Code.DRIVER_NOT_LOADED: "the NVIDIA driver is installed, but not loaded",
-    _Code.LIBRARY_NOT_FOUND: "no NVIDIA driver here (libnvidia-ml.so.1 was not found)",
-    _Code.FUNCTION_NOT_FOUND: "this driver's NVML library is too old for it",
-    _Code.GPU_IS_LOST: "the GPU was lost: the driver can no longer reach it",
-    _Code.RESET_REQUIRED: "the GPU needs a reset",
-    _Code.LIB_RM_VERSION_MISMATCH: _MISMATCH,
-    _Code.GPU_NOT_FOUND: "the driver no longer lists the GPU",
-}
-
-_NOTHING_NEW = frozenset({_Code.NOT_FOUND, _Code.NO_DATA, _Code.NOT_READY, _Code.TIMEOUT})
-"""No failure: there is nothing to record at this poll."""
-
-_LOST = frozenset(
-    {
-        _Code.UNINITIALIZED,
-        _Code.DRIVER_NOT_LOADED,
-        _Code.GPU_IS_LOST,
-        _Code.RESET_REQUIRED,
-        _Code.LIB_RM_VERSION_MISMATCH,
-        _Code.GPU_NOT_FOUND,
-    }
-)
-"""No metric of the device can be read any more."""
-
-
-@dataclass(frozen=True)
-class NvmlDevice:
-    """A GPU in NVML's listing. `index` is NVML's (PCI order); `pci_bus_id` is normalised."""
-
-    index: int
-    name: str
-    uuid: str
-    pci_bus_id: str
-    memory_bytes: int
-    mig_enabled: bool
 
 
 @dataclass(frozen=True)
@@ -122,49 +59,6 @@ _GAUGES = (
     _Gauge("device_power_watts", "NVML power usage", lambda nvml, gpu: nvml.nvmlDeviceGetPowerUsage(gpu) / 1000),
     _Gauge("device_temperature_celsius", "NVML temperature", _temperature_celsius),
 )
-
-
-def explain(error: Exception) -> str:
-    """Say in one plain line what pynvml's exception means to a user."""
-    if isinstance(error, ImportError):
-        return f"the module pynvml (of nvidia-ml-py) cannot be imported: {_one_line(error)}"
-    # Not an NVMLError: pynvml raises it by itself when the library lacks what an unversioned call needs.
-    if type(error).__name__ == "NVMLLibraryMismatchError":
-        return "nvidia-ml-py and the driver's NVML library do not match in version"
-    return _PLAIN.get(_code(error), f"NVML failed: {_one_line(error)}")
-
-
-def normalise_pci_bus_id(pci_bus_id: str) -> str:
-    """Bring a PCI id to NVML's form, ``00000000:01:00.0`` in lower case.
-
-    TensorFlow and CUDA write the domain with four digits, some tools leave it out. What is no PCI id comes back in
-    lower case, and matches no device.
-    """
-    text = pci_bus_id.strip().lower()
-    match = re.fullmatch(r"(?:([0-9a-f]{1,8}):)?([0-9a-f]{1,2}):([0-9a-f]{1,2})(?:\.([0-7]))?", text)
-    if match is None:
-        return text
-    domain, bus, device, function = (int(part, 16) if part else 0 for part in match.groups())
-    return f"{domain:08x}:{bus:02x}:{device:02x}.{function:x}"
-
-
-def first_visible(devices: tuple[NvmlDevice, ...], environ: Mapping[str, str]) -> tuple[NvmlDevice | None, str | None]:
-    """Find the device that CUDA numbers 0, or the reason why there is none.
-
-    ``CUDA_VISIBLE_DEVICES`` is honoured when its first entry is an index or a ``GPU-`` UUID (or the start of one). An
-    index is taken in PCI order, which is CUDA's own only under ``CUDA_DEVICE_ORDER=PCI_BUS_ID`` or with equal GPUs:
-    select by PCI id where TensorFlow names it.
-    """
-    visible = environ.get("CUDA_VISIBLE_DEVICES")
-    if not devices:
-        return None, _NO_GPU
-    if visible is None:
-        return devices[0], None
-    entry = visible.split(",")[0].strip()
-    for device in devices:
-        if entry == str(device.index) or (entry.startswith("GPU-") and device.uuid.startswith(entry)):
-            return device, None
-    return None, f"CUDA_VISIBLE_DEVICES={visible!r} begins with no GPU that NVML lists"
 
 
 class NvmlSampler(Sampler):
@@ -287,12 +181,12 @@ class NvmlSampler(Sampler):
         refused: str | None = None
         for index in range(int(pynvml.nvmlDeviceGetCount())):
             try:
-                found.append(_describe(pynvml, index))
+                found.append(describe(pynvml, index))
             except Exception as error:  # one GPU that is lost or not ours hides no other
                 refused = explain(error)
         self.devices = tuple(found)
         if not found:
-            self.reason = refused or _NO_GPU
+            self.reason = refused or NO_GPU
 
     def _find(self, pci_bus_id: str | None) -> tuple[NvmlDevice | None, str | None]:
         if self.reason is not None or self._nvml is None:
@@ -331,10 +225,10 @@ class NvmlSampler(Sampler):
             field = _VALUE_FIELDS[kind]
             pairs = [(int(sample.timeStamp), float(getattr(sample.sampleValue, field))) for sample in samples]
         except Exception as error:
-            code = _code(error)
-            if code in _LOST:
+            code = code_of(error)
+            if code in LOST:
                 self._absence = explain(error)
-            elif code not in _NOTHING_NEW:
+            elif code not in NOTHING_NEW:
                 self._buffered = False
             return []
         # Slots that were never filled have stamp 0, and what is no share of time is no utilization.
@@ -364,14 +258,14 @@ class NvmlSampler(Sampler):
 
     def _failed(self, metric: str, source: str, error: Exception, now_ns: int) -> list[Reading]:
         """The reason, once; the metric is asked for again all the same, since NVML refuses now and then."""
-        code = _code(error)
-        if code in _LOST:
+        code = code_of(error)
+        if code in LOST:
             self._absence = explain(error)
             return []
-        if code in _NOTHING_NEW or metric in self._explained:
+        if code in NOTHING_NEW or metric in self._explained:
             return []
         self._explained.add(metric)
-        under_mig = code == _Code.NOT_SUPPORTED and self.selected is not None and self.selected.mig_enabled
+        under_mig = code == Code.NOT_SUPPORTED and self.selected is not None and self.selected.mig_enabled
         reason = "NVML does not report it while MIG is enabled on this GPU" if under_mig else explain(error)
         return [Reading(metric, source, now_ns, reason=reason)]
 
@@ -384,38 +278,7 @@ class NvmlSampler(Sampler):
         return [Reading(metric, source, now_ns, reason=reason) for metric, source in left]
 
 
-def _describe(nvml: Any, index: int) -> NvmlDevice:
-    handle = nvml.nvmlDeviceGetHandleByIndex(index)
-    bus_id = nvml.nvmlDeviceGetPciInfo(handle).busId
-    return NvmlDevice(
-        index=index,
-        name=str(nvml.nvmlDeviceGetName(handle)),
-        uuid=str(nvml.nvmlDeviceGetUUID(handle)),
-        pci_bus_id=normalise_pci_bus_id(bus_id.decode() if isinstance(bus_id, bytes) else bus_id),
-        memory_bytes=int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
-        mig_enabled=_mig_enabled(nvml, handle),
-    )
-
-
-def _mig_enabled(nvml: Any, handle: Any) -> bool:
-    try:
-        current, _pending = nvml.nvmlDeviceGetMigMode(handle)
-    except (AttributeError, nvml.NVMLError):  # a GPU before Ampere, or a driver that does not know MIG
-        return False
-    return bool(current == nvml.NVML_DEVICE_MIG_ENABLE)
-
-
 def _on_our_clock(stamp_us: int, offset_ns: int, now_ns: int) -> int:
     """Bring a wall-clock stamp to the clock of `now_ns`; an implausible one becomes now."""
     at_ns = stamp_us * 1000 - offset_ns
     return at_ns if now_ns - _STAMP_BEHIND_NS <= at_ns <= now_ns + _STAMP_AHEAD_NS else now_ns
-
-
-def _code(error: Exception) -> int:
-    """The nvmlReturn_t of an NVMLError, 0 of another exception."""
-    value = getattr(error, "value", 0)
-    return value if isinstance(value, int) else 0
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

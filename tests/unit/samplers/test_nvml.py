@@ -16,12 +16,10 @@ from pipeline_bench.samplers.nvml import (
     RATES_SOURCE,
     SAMPLES_SOURCE,
     UTILIZATION,
-    NvmlDevice,
     NvmlSampler,
-    explain,
-    first_visible,
-    normalise_pci_bus_id,
 )
+from pipeline_bench.samplers.nvml_devices import NvmlDevice, first_visible, normalise_pci_bus_id
+from pipeline_bench.samplers.nvml_errors import explain
 from tests.stubs.nvml import LIBRARY, run_probe
 
 S = 1_000_000_000
