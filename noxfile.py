@@ -6,7 +6,7 @@ nox.options.default_venv_backend = "virtualenv"
 nox.options.reuse_venv = "yes"
 nox.options.sessions = ["lint", "types", "tests", "trials"]
 
-TESTS = ["pytest>=8.3", "pytest-randomly>=3.16", "hypothesis>=6.115", "jsonschema>=4.23"]
+TESTS = ["pytest>=8.3", "pytest-timeout>=2.3", "pytest-randomly>=3.16", "hypothesis>=6.115", "jsonschema>=4.23"]
 PYTHONS = ["3.11", "3.12", "3.13"]
 
 

@@ -1,0 +1,85 @@
+"""Ends of processes in words, the tail of a stderr file, and the choice of a launcher."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline_bench.process import FreshLauncher, best_launcher, explain_exit, stderr_tail
+from pipeline_bench.trial import plan
+from tests.unit.records import scenario
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (0, "exit code 0"),
+        (3, "exit code 3"),
+        (-9, "SIGKILL"),
+        (-11, "SIGSEGV"),
+        (-63, "signal 63"),
+        (None, "did not end"),
+    ],
+)
+def test_an_exit_code_is_put_in_words(code: int | None, words: str) -> None:
+    assert words in explain_exit(code)
+
+
+def test_the_tail_of_a_long_file_is_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "stderr"
+    path.write_text("".join(f"line {i}\n" for i in range(100_000)))
+    assert stderr_tail(path, lines=2) == "line 99998\nline 99999"
+
+
+def test_the_tail_survives_bytes_that_are_no_text_and_a_missing_file(tmp_path: Path) -> None:
+    path = tmp_path / "stderr"
+    path.write_bytes(b"\xff\xfe broken\n")
+    assert "broken" in stderr_tail(path)
+    assert stderr_tail(tmp_path / "none") == ""
+
+
+def test_events_that_come_in_pieces_are_put_together(tmp_path: Path) -> None:
+    """The child writes half a line, waits, writes the rest: one event, whole."""
+    script = (
+        "import os, sys, time; fd = int(sys.argv[1]); sys.stdin.read();"
+        """os.write(fd, b'{"event": "phase", "na'); time.sleep(0.2); os.write(fd, b'me": "train", "at_ns": 5}\\n')"""
+    )
+    trial = plan(scenario("feed_dict"))[0]
+    child = FreshLauncher((sys.executable, "-c", script)).start(trial, tmp_path / "stderr")
+    events = []
+    while not child.ended:
+        events += child.read(10)
+    child.close()
+    assert [event.event for event in events] == ["phase"]
+
+
+def test_a_closed_child_leaves_no_file_descriptor(tmp_path: Path) -> None:
+    trial = plan(scenario("feed_dict"))[0]
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(3):
+        child = FreshLauncher((sys.executable, "-c", "import sys; sys.stdin.read()")).start(trial, tmp_path / "stderr")
+        child.close()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_a_server_that_cannot_import_is_replaced_by_fresh_interpreters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = tmp_path / "tensorflow"
+    broken.mkdir()
+    (broken / "__init__.py").write_text("raise ImportError('planted: a broken wheel')\n")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *(path for path in sys.path if path)]))
+    launcher, reason = best_launcher(tmp_path / "log")
+    launcher.close()
+    assert isinstance(launcher, FreshLauncher)
+    assert "planted: a broken wheel" in (reason or "")
+
+
+def test_other_systems_get_fresh_interpreters_and_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline_bench.process.sys.platform", "darwin")
+    launcher, reason = best_launcher(tmp_path / "log")
+    assert isinstance(launcher, FreshLauncher)
+    assert "darwin" in (reason or "")

@@ -1,0 +1,106 @@
+"""The child's recorder: what it ships, when it ends a trial, and what it says of a stall."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline_bench.events import Event, Phase, QueueState, Stalled, Steps, decode
+from pipeline_bench.scenario import Run
+from pipeline_bench.worker import recorder as recorders
+from pipeline_bench.worker.channel import Channel
+from pipeline_bench.worker.recorder import Recorder, thread_stacks
+
+MS = 1_000_000
+
+
+class Pipe:
+    """A channel into a file, which unlike a pipe needs no reader, and the events that went into it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._write = os.open(path, os.O_WRONLY | os.O_CREAT)
+        self.channel = Channel(self._write)
+
+    def events(self) -> list[Event]:
+        os.close(self._write)
+        return [decode(line) for line in self._path.read_bytes().splitlines()]
+
+
+@pytest.fixture
+def pipe(tmp_path: Path) -> Pipe:
+    return Pipe(tmp_path / "events")
+
+
+def record_steps(recorder: Recorder, count: int) -> int:
+    """Record up to `count` steps of 1 ms; return how many it took."""
+    for i in range(count):
+        if not recorder.record(i * MS, (i + 1) * MS, 7, 1.0 / (i + 1)):
+            return i + 1
+    return count
+
+
+def test_every_step_is_shipped_once_and_in_order(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorders, "SHIP_EVERY_S", 0.001)
+    recorder = Recorder(pipe.channel, Run(steps=20_000))
+    recorder.start()
+    assert record_steps(recorder, 20_000) == 20_000
+    recorder.finish()
+    steps = [event for event in pipe.events() if isinstance(event, Steps)]
+    assert [event.first for event in steps] == list(np.cumsum([0] + [event.loss.count for event in steps[:-1]]))
+    ends = np.concatenate([event.end_ns.unpack() for event in steps])
+    np.testing.assert_array_equal(ends, np.arange(1, 20_001) * MS)
+
+
+@pytest.mark.parametrize(
+    ("run", "expected"), [(Run(steps=7), 7), (Run(time_s=0.0105), 11), (Run(steps=1), 1), (Run(time_s=1e-9), 1)]
+)
+def test_a_trial_ends_with_its_length(pipe: Pipe, run: Run, expected: int) -> None:
+    assert record_steps(Recorder(pipe.channel, run), 100) == expected
+
+
+def test_an_input_without_a_wait_ships_none_and_not_zero(pipe: Pipe) -> None:
+    recorder = Recorder(pipe.channel, Run(steps=5), has_wait=False)
+    recorder.start()
+    record_steps(recorder, 5)
+    recorder.finish()
+    (steps,) = [event for event in pipe.events() if isinstance(event, Steps)]
+    assert steps.wait_ns is None
+
+
+def test_a_stall_is_told_once_with_queues_and_threads(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorders, "SHIP_EVERY_S", 0.005)
+    recorder = Recorder(pipe.channel, Run(stall_timeout_s=0.02))
+    recorder.queue_sizes = lambda: [QueueState(name="input_queue", size=0, capacity=5)]
+    recorder.phase("train")
+    recorder.start()
+    time.sleep(0.2)
+    recorder.finish()
+    phase, stalled = pipe.events()
+    assert isinstance(phase, Phase)
+    assert isinstance(stalled, Stalled)
+    assert stalled.queues[0].size == 0
+    assert stalled.stacks[0].thread == "MainThread"
+    assert any("test_recorder.py" in frame for frame in stalled.stacks[0].frames)
+
+
+def test_stacks_name_every_other_thread() -> None:
+    release = threading.Event()
+
+    def waits_here() -> None:
+        release.wait()
+
+    thread = threading.Thread(target=waits_here, name="a producer")
+    thread.start()
+    try:
+        found = {stack.thread: stack.frames for stack in thread_stacks()}
+    finally:
+        release.set()
+        thread.join()
+    assert any("in waits_here" in frame for frame in found["a producer"])
+    assert threading.current_thread().name not in found
