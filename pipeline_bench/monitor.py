@@ -49,6 +49,7 @@ class TrialLog:
     stalled: Stalled | None = None
     failed: Failed | None = None
     done: bool = False
+    heard_ns: int = 0
     _moved_ns: int = 0
     _count: int = 0
 
@@ -86,8 +87,8 @@ class TrialLog:
         return self.done or self.failed is not None or self.stalled is not None
 
     def silent_s(self, now_ns: int) -> float:
-        """Seconds since anything moved."""
-        return (now_ns - max(self._moved_ns, self.started_ns)) / 1e9
+        """Seconds since anything moved, or was heard of: a parent that was suspended first has to catch up."""
+        return (now_ns - max(self._moved_ns, self.heard_ns, self.started_ns)) / 1e9
 
     def progress(self, now_ns: int, cores: int) -> Progress:
         """How far the trial is; means are over about its last 200 steps."""
@@ -211,6 +212,7 @@ def _follow(
     while not (child.ended or log.over):
         for event in child.read((next_ns - clock_ns()) / 1e9):
             log.apply(event)
+            log.heard_ns = clock_ns()
             if isinstance(event, Device):
                 on_device(event)
         now_ns = clock_ns()

@@ -178,18 +178,22 @@ class ForkServerLauncher(Launcher):
 
     def start(self, trial: Trial, stderr: Path) -> Child:
         read, write = os.pipe()
-        with stderr.open("wb") as log:
-            socket.send_fds(self._control, [trial.model_dump_json().encode()], [write, log.fileno()])
-        os.close(write)
+        try:
+            with stderr.open("wb") as log:
+                socket.send_fds(self._control, [trial.model_dump_json().encode()], [write, log.fileno()])
+            return _ForkedChild(self._started_pid(), read, self)
+        except BaseException:
+            os.close(read)
+            raise
+        finally:
+            os.close(write)
+
+    def _started_pid(self) -> int:
         deadline = time.monotonic() + _SERVER_ANSWER_S
-        while time.monotonic() < deadline:
-            message = self.receive(deadline - time.monotonic())
-            if message is None:
-                break
+        while (message := self.receive(deadline - time.monotonic())) is not None:
             if "started" in message:
-                return _ForkedChild(int(message["started"]), read, self)
-        os.close(read)
-        raise PipelineBenchError("The fork server does not answer.", f"Its last words: {stderr_tail(self._log)}")
+                return int(message["started"])
+        raise PipelineBenchError(f"The fork server does not answer; its last words: {stderr_tail(self._log, lines=3)}")
 
     def receive(self, timeout_s: float) -> dict[str, Any] | None:
         """The server's next message; exit codes are noted on the way. None when it ended or said nothing in time."""

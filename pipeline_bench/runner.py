@@ -12,7 +12,7 @@ from pipeline_bench import session as sessions
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.events import Device, Failed
 from pipeline_bench.observer import Observer
-from pipeline_bench.process import Child, Launcher
+from pipeline_bench.process import Child, FreshLauncher, Launcher
 from pipeline_bench.results import summarise
 from pipeline_bench.samplers.host import HostSampler
 from pipeline_bench.samplers.nvml import NvmlSampler
@@ -80,7 +80,7 @@ class Runner:
         child: Child | None = None
         status: TrialStatus
         try:
-            child = self._launcher.start(trial, stderr)
+            child = self._start(trial, stderr)
             samplers: Sequence[HostSampler | NvmlSampler] = (HostSampler(child.pid), self._gpu)
             self._gpu.begin()
             status = monitor.watch(log, child, samplers, self._observer, cores, self._select_gpu, self._clock_ns)
@@ -93,6 +93,18 @@ class Runner:
             if child is not None:
                 child.close()
         return monitor.record(log, status, child, stderr, self._clock_ns())
+
+    def _start(self, trial: Trial, stderr: Path) -> Child:
+        """Start the trial's process; with a fresh interpreter, from now on, when the fork server does not answer."""
+        try:
+            return self._launcher.start(trial, stderr)
+        except (PipelineBenchError, OSError) as error:
+            if self._launcher.name == "fresh":
+                raise
+            self._observer.note(f"the fork server is gone, every trial now starts a fresh interpreter: {error}")
+            self._launcher.close()
+            self._launcher = FreshLauncher()
+            return self._launcher.start(trial, stderr)
 
     def _select_gpu(self, device: Device) -> None:
         if device.kind == "gpu":

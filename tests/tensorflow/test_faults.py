@@ -148,6 +148,19 @@ def test_after_kill_9_of_the_program_its_processes_end_by_themselves(tmp_path: P
     only_session(tmp_path)
 
 
+def test_when_the_fork_server_is_killed_the_session_goes_on_without_it(tmp_path: Path) -> None:
+    """The trial in flight ends with its server; the next ones start fresh interpreters."""
+    program = start(tmp_path, "--repeats", "1", "--time", "3", "--backends", "feed_dict,fifo_queue")
+    server, *_ = wait_for_training(program)
+    server.kill()
+    output, _ = program.communicate(timeout=200)
+    assert program.returncode == 1
+    assert "the fork server is gone" in output
+    records = only_session(tmp_path).trials
+    assert [record.status for record in records] == ["failed", "ok", "ok"]
+    assert [record.launcher for record in records] == ["forkserver", "fresh", "fresh"]
+
+
 def test_a_failed_trial_makes_the_program_exit_with_1(tmp_path: Path) -> None:
     options = ["--backends", "faulty", "--repeats", "1"]
     program = start(tmp_path, *options)

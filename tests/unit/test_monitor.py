@@ -224,3 +224,11 @@ def test_a_failed_trial_keeps_the_error_it_named(trial: Trial) -> None:
     log = TrialLog(trial, 0)
     log.apply(Failed(error="ValueError: planted"))
     assert record(log, "failed", None, Path("trials/x.stderr"), 1).reason == "ValueError: planted"
+
+
+def test_a_parent_that_was_suspended_catches_up_before_it_calls_a_trial_stalled(trial: Trial) -> None:
+    log = TrialLog(trial, 0)
+    hour_ns = 3600 * NS_PER_S
+    log.apply(steps(0, [1.0]))
+    log.heard_ns = hour_ns
+    assert log.silent_s(hour_ns + NS_PER_S) == pytest.approx(1)
