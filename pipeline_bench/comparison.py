@@ -13,11 +13,12 @@ from pathlib import Path
 
 from pipeline_bench import environment, process
 from pipeline_bench.errors import UsageError
-from pipeline_bench.observer import Observer
+from pipeline_bench.observer import Guarded, Observer
 from pipeline_bench.runner import TRIALS_FOLDER, Runner
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.session import Session, save
+from pipeline_bench.trial import plan
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,9 @@ class Outcome:
 
     @property
     def all_ok(self) -> bool:
-        """Whether every trial that was started went through."""
-        return all(trial.status == "ok" for trial in self.session.trials)
+        """Whether every trial that was planned went through."""
+        trials = self.session.trials
+        return len(trials) == len(plan(self.session.scenario)) and all(trial.status == "ok" for trial in trials)
 
 
 def make_folder(out: Path, scenario: Scenario, now: Callable[[], datetime] = datetime.now) -> Path:
@@ -90,6 +92,7 @@ def compare(
             notes=scenario.notes,
         )
         save(session, folder)
+        observer = Guarded(observer)
         observer.preparing("importing TensorFlow, once for all trials")
         chosen, reason = process.best_launcher(folder / TRIALS_FOLDER / "import.stderr", launcher)
         with closing(chosen):

@@ -51,7 +51,9 @@ def describe(accelerator: Accelerator) -> Environment:
     )
 
 
-def seen_by_tensorflow(environment: Environment, devices: Collection[Device]) -> Environment:
+def seen_by_tensorflow(
+    environment: Environment, devices: Collection[Device], asked_for_cpu: bool = False
+) -> Environment:
     """The environment with the accelerator that the trials really trained on.
 
     A GPU that the driver shows is none to a TensorFlow without CUDA; one that TensorFlow uses may be closed to NVML.
@@ -59,13 +61,15 @@ def seen_by_tensorflow(environment: Environment, devices: Collection[Device]) ->
     Args:
         environment: as `describe` gave it, from what the driver says.
         devices: where the trials trained, as far as they have said so.
+        asked_for_cpu: whether the scenario puts every variant on the CPU.
     """
     gpu = next((device for device in devices if device.kind == "gpu"), None)
-    if gpu is not None and environment.accelerator_kind == "cpu":
+    if gpu is not None:  # the driver may list several, and another one first
         return environment.model_copy(update={"accelerator_kind": "gpu", "accelerator_name": gpu.name})
     if devices and gpu is None and environment.accelerator_kind == "gpu":
         gpu_name = environment.accelerator_name
-        reason = f"{gpu_name} is here, but TensorFlow trained on the CPU; `pipeline-bench doctor` says why"
+        reason = f"{gpu_name} is here, but the trials trained on the CPU"
+        reason += ", as runtime.device asks" if asked_for_cpu else "; `pipeline-bench doctor` says why"
         update = {"accelerator_kind": "cpu", "accelerator_name": environment.cpu, "accelerator_reason": reason}
         return environment.model_copy(update=update)
     return environment

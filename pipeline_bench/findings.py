@@ -58,8 +58,9 @@ def judge(result: Result, is_ceiling: bool, spread: Spread | None, fewest_steps:
     if is_ceiling:
         return Verdict(kind="ceiling", text=f"steps in {_ms(result)} with no input at all: the reference.")
     verdict = _limit(result)
-    if result.trials == 1:
-        return verdict.model_copy(update={"text": f"{verdict.text} One trial only, so this has no interval."})
+    if result.accelerator_utilization.ci95 is None:
+        caveat = "This rests on one trial beside its ceiling, so it has no interval."
+        return verdict.model_copy(update={"text": f"{verdict.text} {caveat}"})
     return verdict
 
 
@@ -79,7 +80,7 @@ def _too_little(result: Result, fewest_steps: int) -> Verdict | None:
     if fewest_steps < NEEDED_STEPS:
         return _inconclusive(
             f"only {units.count(fewest_steps, 'step')} of a trial came after warm-up, {NEEDED_STEPS} are needed; "
-            "run more steps"
+            "raise --steps or --time"
         )
     return None
 
@@ -93,18 +94,20 @@ def _doubtful(result: Result, spread: Spread | None) -> Verdict | None:
             f"its trials disagree beyond their own spread: {spread.share} from {units.share(spread.lowest)} to "
             f"{units.share(spread.highest)}; something else used the machine"
         )
+    host = result.host_slowdown_share
     low = au.ci95[0] if au.ci95 else au.value
-    if low > 1 + CEILING_TOLERANCE:
+    slowdown = host.ci95[1] if host.ci95 else _value(host)
+    if low > 1 + CEILING_TOLERANCE or slowdown < -CEILING_TOLERANCE:
         return _inconclusive(
-            f"it beats its ceiling ({units.ratio(au.value)} its speed), which cannot be: the ceiling was disturbed, "
-            "or this variant does less work"
+            f"beside its wait it beats its ceiling (host slowdown {units.share(host.value)}), which cannot be: the "
+            "ceiling was disturbed, or this variant does less work"
         )
     return None
 
 
 def _input_bound(result: Result) -> Verdict:
     wait = result.input_wait_share
-    severe = (wait.ci95[0] if wait.ci95 else _value(wait)) >= SEVERE_SHARE
+    severe = wait.ci95 is not None and wait.ci95[0] >= SEVERE_SHARE
     text = (
         f"{'severely ' if severe else ''}input-bound: waits {units.milliseconds(result.input_wait_ms.value)} "
         f"of its {_ms(result)} step for the batch ({units.share(wait.value)}); without the wait it would step "
@@ -115,7 +118,7 @@ def _input_bound(result: Result) -> Verdict:
 
 def _host_bound(result: Result) -> Verdict:
     host = result.host_slowdown_share
-    severe = (host.ci95[0] if host.ci95 else _value(host)) >= SEVERE_SHARE
+    severe = host.ci95 is not None and host.ci95[0] >= SEVERE_SHARE
     text = (
         f"{'severely ' if severe else ''}host-bound: the batch is there, but the host takes "
         f"{units.milliseconds(result.host_slowdown_ms.value)} of the {_ms(result)} step "
@@ -136,23 +139,27 @@ def _compute_bound(result: Result) -> Verdict:
 
 def _undecided(result: Result) -> Verdict:
     wait, host, au = result.input_wait_share, result.host_slowdown_share, result.accelerator_utilization
-    checks = (
-        ("input wait", wait, BOUND_SHARE),
-        ("host slowdown", host, BOUND_SHARE),
-        ("accelerator utilization", au, COMPUTE_BOUND_AU),
-    )
+    bounds = [("input wait", wait, BOUND_SHARE), ("host slowdown", host, BOUND_SHARE)]
+    bounds.sort(key=lambda bound: _value(bound[1]), reverse=True)
+    checks = [*bounds, ("accelerator utilization", au, COMPUTE_BOUND_AU)]
     for name, estimate, threshold in checks:
         if estimate.ci95 and estimate.ci95[0] < threshold <= estimate.ci95[1]:
             low, high = estimate.ci95
             return _inconclusive(
                 f"{name} is {units.share(estimate.value)}, between {units.share(low)} and {units.share(high)}, "
-                f"and the line is at {units.share(threshold)}; more --repeats or --steps will tell"
+                f"and the line is at {units.share(threshold)}; {_what_would_tell(result)}"
             )
     text = (
         f"mixed: runs at {units.share(au.value)} of the ceiling; input wait ({units.share(wait.value)}) and host "
         f"slowdown ({units.share(host.value)}) are each too small to be the cause alone."
     )
     return Verdict(kind="mixed", text=text)
+
+
+def _what_would_tell(result: Result) -> str:
+    if result.trials == 2:  # noqa: PLR2004 - Student's t with 1 degree of freedom
+        return "an interval over 2 trials is 12.7 standard errors wide to each side: use --repeats 3 or more"
+    return "more --repeats or --steps will tell"
 
 
 def _also_slow(result: Result) -> str:
@@ -182,6 +189,4 @@ def _value(estimate: Estimate) -> float:
 
 def _ms(result: Result) -> str:
     """The mean step time, which the shares are of, rather than the median that the table shows."""
-    share, wait = result.accelerator_utilization.value, result.ceiling_ms.value
-    mean = wait / share if share and wait else result.step_ms.median
-    return units.milliseconds(mean)
+    return units.milliseconds(result.step_ms.mean)

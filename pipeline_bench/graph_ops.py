@@ -29,11 +29,16 @@ def delay(latency_us: int) -> Any:
     return tf.raw_ops.DatasetToSingleElement(dataset=once, **signature)[0]
 
 
-def delay_overshoot_us(latency_us: int) -> int:
+def delay_overshoot_us(latency_us: int, config: Any) -> int:
     """How many microseconds too long `delay(latency_us)` takes on this machine, seen from who waits for it.
 
     Waking an idle core costs a few hundred microseconds on a virtual machine, 5 % of a 10 ms wait. The median of a few
     runs, less what a run without a delay takes.
+
+    Args:
+        latency_us: the delay.
+        config: the trial's ConfigProto. TensorFlow sizes its thread pools by the first session of a process, and this
+            is the first: with another configuration the trial's threads would be ignored.
     """
     if not 0 < latency_us <= _CALIBRATE_UP_TO_US:
         return 0
@@ -42,7 +47,7 @@ def delay_overshoot_us(latency_us: int) -> int:
     v1 = tf.compat.v1
     with tf.Graph().as_default(), tf.device("/cpu:0"):
         waiting, idle = delay(latency_us).op, tf.no_op()
-        with v1.Session(config=v1.ConfigProto(device_count={"GPU": 0})) as session:
+        with v1.Session(config=config) as session:
             waited_us, idle_us = (_median_run_us(session, op) for op in (waiting, idle))
     return min(max(round(waited_us - idle_us) - latency_us, 0), latency_us - 1)
 

@@ -19,7 +19,7 @@ from pipeline_bench.observer import Observer, Progress
 from pipeline_bench.process import Child, explain_exit, stderr_tail
 from pipeline_bench.samplers import Reading, Sampler
 from pipeline_bench.series import Series
-from pipeline_bench.session import AccuracyPair, PhaseMark, Track, TrialRecord, TrialStatus, TrialSteps
+from pipeline_bench.session import CPU_TIME, AccuracyPair, PhaseMark, Track, TrialRecord, TrialStatus, TrialSteps
 from pipeline_bench.trial import Trial
 
 SAMPLE_EVERY_S = 0.2
@@ -160,7 +160,7 @@ def latest_utilization(
     cpu = [r for r in reversed(readings) if r.metric == "cpu_seconds" and r.value is not None][:2]
     match cpu:
         case [Reading(at_ns=new_ns, value=float(new_s)), Reading(at_ns=old_ns, value=float(old_s))] if new_ns > old_ns:
-            return min(100.0, 100 * (new_s - old_s) * 1e9 / ((new_ns - old_ns) * cores)), "CPU time"
+            return min(100.0, 100 * (new_s - old_s) * 1e9 / ((new_ns - old_ns) * cores)), CPU_TIME
     return None, None
 
 
@@ -180,7 +180,7 @@ def watch(
     """
     try:
         _follow(log, child, samplers, observer, cores, on_device, clock_ns)
-        if log.stalled is None and not log.over and not child.ended:
+        if not log.over and not child.ended and child.wait(0) is None:
             _ask_for_stacks(child)
             return "stalled"
         if log.stalled is not None:
@@ -210,19 +210,32 @@ def _follow(
     patience_s = log.trial.variant.run.stall_timeout_s + STALL_GRACE_S
     next_ns = clock_ns()
     while not (child.ended or log.over):
-        for event in child.read((next_ns - clock_ns()) / 1e9):
+        events = child.read((next_ns - clock_ns()) / 1e9)
+        for event in events:
             log.apply(event)
             log.heard_ns = clock_ns()
             if isinstance(event, Device):
                 on_device(event)
         now_ns = clock_ns()
-        if now_ns >= next_ns:
+        # At a phase's edge as well: CPU time is interpolated between samples, and must not reach across it.
+        if now_ns >= next_ns or any(isinstance(event, Phase) for event in events):
             for sampler in samplers:
                 log.readings += sampler.poll()
+        if now_ns >= next_ns:
             observer.progress(log.trial, log.progress(now_ns, cores))
             next_ns = clock_ns() + round(SAMPLE_EVERY_S * 1e9)
+            if not events and child.wait(0) is not None:
+                _drain(log, child)
+                return  # it has ended, and a process that it started holds its pipe open
         if log.silent_s(now_ns) > patience_s:
             return
+
+
+def _drain(log: TrialLog, child: Child) -> None:
+    """Take in what a child that has ended still said."""
+    while events := child.read(0):
+        for event in events:
+            log.apply(event)
 
 
 def _ask_for_stacks(child: Child) -> None:
@@ -263,7 +276,7 @@ def _reason(log: TrialLog, status: TrialStatus) -> str | None:
     if status == "failed":
         return log.failed.error if log.failed else "failed"
     if status == "interrupted":
-        return f"interrupted after {units.count(log.count, 'step')}"
+        return f"by the user, after {units.count(log.count, 'step')}"
     return _stall_reason(log) if status == "stalled" else None
 
 

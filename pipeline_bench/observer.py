@@ -1,8 +1,9 @@
-"""What the runner reports while it runs. Views implement what they need; every method here does nothing."""
+"""What the runner reports while it runs. Views implement what they need; every method of `Observer` does nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pipeline_bench.session import Session, TrialRecord
@@ -51,36 +52,43 @@ class Observer:
         """The last trial has ended, or the session was interrupted."""
 
 
-class Observers(Observer):
-    """Passes everything on to several observers, in order."""
+class Guarded(Observer):
+    """Passes everything on to a view, until the view's terminal or pipe is gone; the measuring goes on without it."""
 
-    def __init__(self, observers: Sequence[Observer]) -> None:
-        self._observers = tuple(observers)
+    def __init__(self, view: Observer) -> None:
+        self._view: Observer = view
 
     def preparing(self, what: str) -> None:
-        for observer in self._observers:
-            observer.preparing(what)
+        with self._until_lost():
+            self._view.preparing(what)
 
     def session_started(self, session: Session, plan: Sequence[Trial]) -> None:
-        for observer in self._observers:
-            observer.session_started(session, plan)
+        with self._until_lost():
+            self._view.session_started(session, plan)
 
     def trial_started(self, trial: Trial) -> None:
-        for observer in self._observers:
-            observer.trial_started(trial)
+        with self._until_lost():
+            self._view.trial_started(trial)
 
     def progress(self, trial: Trial, progress: Progress) -> None:
-        for observer in self._observers:
-            observer.progress(trial, progress)
+        with self._until_lost():
+            self._view.progress(trial, progress)
 
     def trial_finished(self, trial: Trial, record: TrialRecord, session: Session) -> None:
-        for observer in self._observers:
-            observer.trial_finished(trial, record, session)
+        with self._until_lost():
+            self._view.trial_finished(trial, record, session)
 
     def note(self, text: str) -> None:
-        for observer in self._observers:
-            observer.note(text)
+        with self._until_lost():
+            self._view.note(text)
 
     def session_finished(self, session: Session) -> None:
-        for observer in self._observers:
-            observer.session_finished(session)
+        with self._until_lost():
+            self._view.session_finished(session)
+
+    @contextmanager
+    def _until_lost(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError:  # EPIPE of `| head`, EIO of a terminal that was closed
+            self._view = Observer()

@@ -181,17 +181,18 @@ class ForkServerLauncher(Launcher):
         try:
             with stderr.open("wb") as log:
                 socket.send_fds(self._control, [trial.model_dump_json().encode()], [write, log.fileno()])
-            return _ForkedChild(self._started_pid(), read, self)
+            return _ForkedChild(self._started_pid(trial.index), read, self)
         except BaseException:
             os.close(read)
             raise
         finally:
             os.close(write)
 
-    def _started_pid(self) -> int:
+    def _started_pid(self, index: int) -> int:
         deadline = time.monotonic() + _SERVER_ANSWER_S
         while (message := self.receive(deadline - time.monotonic())) is not None:
-            if "started" in message:
+            if "started" in message and message["trial"] == index:
+                self.exit_codes.pop(int(message["started"]), None)  # of an earlier process with the same number
                 return int(message["started"])
         raise PipelineBenchError(f"The fork server does not answer; its last words: {stderr_tail(self._log, lines=3)}")
 

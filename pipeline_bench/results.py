@@ -18,7 +18,7 @@ import numpy.typing as npt
 from pipeline_bench import findings, stats
 from pipeline_bench.scenario import Published, Scenario, Variant
 from pipeline_bench.session import (
-    AccuracyPair,
+    CPU_TIME,
     DeviceUtilization,
     Estimate,
     PublishedComparison,
@@ -31,6 +31,12 @@ from pipeline_bench.session import (
 )
 
 _NS_PER_MS = 1e6
+
+# The shortest window that the driver averages over (nvml.h, nvmlUtilization_t: 1/6 s to 1 s).
+_NVML_WINDOW_NS = 1_000_000_000 // 6
+# How far outside the measured steps a sample of CPU time may lie that an edge is interpolated from.
+_CPU_EDGE_NS = 50_000_000
+
 _TOO_FEW_TRIALS = "an interval needs at least 2 trials"
 
 
@@ -108,6 +114,7 @@ def _result(
     ceilings = measured.get(variant.ceiling, {}) if variant.ceiling else {}
     pairs = [(own[repeat], ceilings[repeat]) for repeat in sorted(own) if repeat in ceilings]
     device_utilization = _device_utilization(runs, cores)
+    loss = _finite(_last_loss(runs[-1]))
     result = Result(
         variant=variant.name,
         backend=variant.backend,
@@ -121,12 +128,14 @@ def _result(
         **_split(variant, runs, pairs),
         device_utilization=device_utilization,
         speedup=_speedup(scenario, variant, own, measured),
-        loss=_finite(_last_loss(runs[-1])),
+        loss=loss,
         accuracy=runs[-1].record.accuracy,
+        missing={} if loss is not None else {"loss": "the last step's loss was not a finite number"},
         published=_published(scenario.published, variant, runs, device_utilization),
         verdict=Verdict(kind="not-measured", text=""),
     )
-    verdict = findings.judge(result, variant.ceiling is None, _spread(pairs), min(len(run.step_ms) for run in runs))
+    fewest = min(len(run.step_ms) for run in [*runs, *(top for _, top in pairs)])
+    verdict = findings.judge(result, variant.ceiling is None, _spread(pairs), fewest)
     return result.model_copy(update={"verdict": verdict})
 
 
@@ -163,7 +172,7 @@ def _unmeasured(variant: Variant, status: ResultStatus, reason: str | None) -> R
         accelerator_utilization=Estimate(reason=why),
         device_utilization=DeviceUtilization(reason=why),
         speedup=Speedup(reason=why),
-        accuracy=AccuracyPair(),
+        missing=dict.fromkeys(("loss", "samples_per_second", "accuracy"), why),
         verdict=Verdict(kind="not-measured", text=""),
     )
 
@@ -171,9 +180,15 @@ def _unmeasured(variant: Variant, status: ResultStatus, reason: str | None) -> R
 def _step_time(runs: Sequence[_Measured]) -> StepTime:
     medians = [float(np.median(run.step_ms)) for run in runs]
     p05, p95 = (float(value) for value in np.percentile(np.concatenate([run.step_ms for run in runs]), [5, 95]))
-    ci95 = stats.ratio_interval(medians)
+    ci95 = stats.median_interval(medians)
+    mean = float(np.mean([run.mean_ms for run in runs]))
     return StepTime(
-        median=float(np.median(medians)), p05=p05, p95=p95, ci95=ci95, reason=None if ci95 else _TOO_FEW_TRIALS
+        median=float(np.median(medians)),
+        mean=mean,
+        p05=p05,
+        p95=p95,
+        ci95=ci95,
+        reason=None if ci95 else _TOO_FEW_TRIALS,
     )
 
 
@@ -186,38 +201,47 @@ def _split(
         names = ("input_wait_ms", "input_wait_share", "host_slowdown_ms", "host_slowdown_share")
         return {
             **dict.fromkeys(names, itself),
-            "ceiling_ms": _estimate([run.mean_ms for run in runs]),
+            "ceiling_ms": _share([run.mean_ms for run in runs]),
             "accelerator_utilization": itself,
         }
+    # Only repeats that have a ceiling beside them, where any has: the three parts are then of the same steps.
+    used = [run for run, _ in pairs] or runs
+    step_ms = float(np.mean([run.mean_ms for run in used]))
     if runs[0].mean_wait_ms is None:
-        no_wait = Estimate(reason=f"the backend {variant.backend} does not say how long a step waits for its batch")
-        split = {"input_wait_ms": no_wait, "input_wait_share": no_wait}
+        wait = host = Estimate(reason=f"the backend {variant.backend} does not say how long a step waits for its batch")
     else:
-        waits = [(run.mean_wait_ms or 0.0, run.mean_ms) for run in runs]
-        split = {
-            "input_wait_ms": _estimate([wait for wait, _ in waits]),
-            "input_wait_share": _estimate([wait / step for wait, step in waits]),
-        }
+        wait = _share([(run.mean_wait_ms or 0.0) / run.mean_ms for run in used], lowest=0.0, highest=1.0)
+        host = _share([1 - (run.mean_wait_ms or 0.0) / run.mean_ms - top.mean_ms / run.mean_ms for run, top in pairs])
+    utilization = _share([top.mean_ms / run.mean_ms for run, top in pairs], lowest=0.0)
     if not pairs:
         missing = Estimate(reason=f"its ceiling, {variant.ceiling!r}, was not measured beside it")
-        names = ("host_slowdown_ms", "host_slowdown_share", "ceiling_ms", "accelerator_utilization")
-        return {**split, **dict.fromkeys(names, missing)}
-    slowdowns = [(run.mean_ms - (run.mean_wait_ms or 0.0) - top.mean_ms, run.mean_ms) for run, top in pairs]
-    known = runs[0].mean_wait_ms is not None
+        host, utilization = missing, missing
     return {
-        **split,
-        "host_slowdown_ms": _estimate([slow for slow, _ in slowdowns]) if known else split["input_wait_ms"],
-        "host_slowdown_share": _estimate([slow / step for slow, step in slowdowns])
-        if known
-        else split["input_wait_ms"],
-        "ceiling_ms": _estimate([top.mean_ms for _, top in pairs]),
-        "accelerator_utilization": _estimate([top.mean_ms / run.mean_ms for run, top in pairs]),
+        "input_wait_ms": _of_step(wait, step_ms),
+        "input_wait_share": wait,
+        "host_slowdown_ms": _of_step(host, step_ms),
+        "host_slowdown_share": host,
+        "ceiling_ms": _of_step(utilization, step_ms),
+        "accelerator_utilization": utilization,
     }
 
 
-def _estimate(values: Sequence[float]) -> Estimate:
-    ci95 = stats.mean_interval(values)
-    return Estimate(value=float(np.mean(values)), ci95=ci95, reason=None if ci95 else _TOO_FEW_TRIALS)
+def _share(values: Sequence[float], lowest: float = -math.inf, highest: float = math.inf) -> Estimate:
+    """The mean of a share over trials; its interval ends where the share itself has to."""
+    if not values:
+        return Estimate(reason="it was not measured")
+    interval = stats.mean_interval(values)
+    if interval is None:
+        return Estimate(value=float(np.mean(values)), reason=_TOO_FEW_TRIALS)
+    return Estimate(value=float(np.mean(values)), ci95=(max(lowest, interval[0]), min(highest, interval[1])))
+
+
+def _of_step(share: Estimate, step_ms: float) -> Estimate:
+    """A share of the mean step in ms, so that the parts in ms and in percent say the same."""
+    if share.value is None:
+        return share
+    ci95 = share.ci95 and (share.ci95[0] * step_ms, share.ci95[1] * step_ms)
+    return Estimate(value=share.value * step_ms, ci95=ci95, reason=share.reason)
 
 
 def _spread(pairs: Sequence[tuple[_Measured, _Measured]]) -> findings.Spread | None:
@@ -257,24 +281,28 @@ def _device_utilization(runs: Sequence[_Measured], cores: int) -> DeviceUtilizat
     device = runs[0].record.device
     if device is not None and device.kind == "cpu":
         return _cpu_utilization(runs, cores)
-    values: list[float] = []
-    source = reason = None
+    by_source: dict[str, list[float]] = {}
+    reason = None
     for run in runs:
         for track in run.record.samples:
             if track.metric != "device_utilization_percent":
                 continue
-            source, reason = track.source, track.reason or reason
+            reason = track.reason or reason
             if track.at_ns is not None and track.values is not None:
                 at_ns = track.at_ns.unpack()
-                inside = (at_ns >= run.start_ns[0]) & (at_ns <= run.end_ns[-1])
-                values += track.values.unpack()[inside].tolist()
+                # A sample speaks of the time before its stamp, so that the first ones would still see the warm-up.
+                inside = (at_ns - _NVML_WINDOW_NS >= run.start_ns[0]) & (at_ns <= run.end_ns[-1])
+                by_source.setdefault(track.source, []).extend(track.values.unpack()[inside].tolist())
+    source = max(by_source, key=lambda name: len(by_source[name]), default=None)
+    values = by_source[source] if source else []
     if not values:
-        return DeviceUtilization(source=source, reason=reason or "the device gave no sample while the steps ran")
+        short = "no sample of the device lies wholly within the measured steps; run more steps"
+        return DeviceUtilization(source=source, reason=reason or short)
     return DeviceUtilization(source=source, mean_percent=float(np.mean(values)), samples=len(values))
 
 
 def _cpu_utilization(runs: Sequence[_Measured], cores: int) -> DeviceUtilization:
-    source = "CPU time"
+    source = CPU_TIME
     percents: list[float] = []
     samples = 0
     reason = None
@@ -285,10 +313,11 @@ def _cpu_utilization(runs: Sequence[_Measured], cores: int) -> DeviceUtilization
             continue
         first_ns, last_ns = int(run.start_ns[0]), int(run.end_ns[-1])
         at_ns = track.at_ns.unpack()
-        value = stats.cpu_utilization_percent(at_ns, track.values.unpack(), first_ns, last_ns, cores)
+        near = (at_ns >= first_ns - _CPU_EDGE_NS) & (at_ns <= last_ns + _CPU_EDGE_NS)
+        value = stats.cpu_utilization_percent(at_ns[near], track.values.unpack()[near], first_ns, last_ns, cores)
         if value is not None:
             percents.append(value)
-            samples += int(((at_ns >= first_ns) & (at_ns <= last_ns)).sum())
+            samples += int(near.sum())
     if not percents:
         return DeviceUtilization(source=source, reason=reason or "the trial was too short for two samples of CPU time")
     return DeviceUtilization(source=source, mean_percent=float(np.mean(percents)), samples=samples)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pipeline_bench import environment, monitor
 from pipeline_bench import session as sessions
-from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.errors import PipelineBenchError, SessionError
 from pipeline_bench.events import Device, Failed
 from pipeline_bench.observer import Observer
 from pipeline_bench.process import Child, FreshLauncher, Launcher
@@ -43,8 +43,11 @@ class Runner:
     def run(self, session: Session) -> tuple[Session, bool]:
         """Run every trial of the session's scenario.
 
+        When the session can no longer be saved, on a full disk perhaps, it ends there, with a note; what was measured
+        is in the session that is returned.
+
         Returns:
-            The session as it was last saved, and whether the user interrupted it.
+            The session, and whether the user interrupted it.
         """
         self._stderr_folder.mkdir(exist_ok=True)
         trials = plan(session.scenario)
@@ -52,13 +55,15 @@ class Runner:
         sessions.save(session, self._folder)
         self._observer.session_started(session, trials)
         described = session.environment
+        asked_for_cpu = all(variant.runtime.device == "cpu" for variant in session.scenario.variants)
         interrupted = False
         try:
             for trial in trials:
                 self._observer.trial_started(trial)
                 record = self._run_trial(trial, session.environment.cores)
                 records = (*session.trials, record)
-                machine = environment.seen_by_tensorflow(described, [r.device for r in records if r.device])
+                devices = [record.device for record in records if record.device]
+                machine = environment.seen_by_tensorflow(described, devices, asked_for_cpu)
                 session = self._with_results(session.model_copy(update={"trials": records, "environment": machine}))
                 sessions.save(session, self._folder)
                 self._observer.trial_finished(trial, record, session)
@@ -67,6 +72,10 @@ class Runner:
                     break
         except KeyboardInterrupt:  # between two trials; within one it becomes the trial's record
             interrupted = True
+            sessions.save(session, self._folder)
+        except SessionError as error:
+            self._observer.note(error.message)
+            session = session.model_copy(update={"notes": (*session.notes, error.message)})
         self._observer.session_finished(session)
         return session, interrupted
 

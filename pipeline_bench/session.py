@@ -22,6 +22,8 @@ from pipeline_bench.series import Series
 
 SCHEMA_VERSION = 1
 SESSION_FILE = "session.json"
+CPU_TIME = "CPU time"
+"""The source of a CPU's device utilization: the trial's CPU time over wall time and cores."""
 
 TrialStatus = Literal["ok", "failed", "stalled", "interrupted"]
 ResultStatus = Literal["pending", "ok", "partial", "failed", "stalled", "interrupted"]
@@ -97,9 +99,14 @@ class TrialRecord(_Record):
 
 
 class StepTime(_Record):
-    """Milliseconds a step. `median` is the median of the trials' medians; the percentiles are over all steps."""
+    """Milliseconds a step.
+
+    `median` is the median of the trials' medians, `ci95` its interval; `mean` is the mean of their means, which the
+    shares are of; the percentiles are over all steps.
+    """
 
     median: float | None = None
+    mean: float | None = None
     p05: float | None = None
     p95: float | None = None
     ci95: Interval | None = None
@@ -178,6 +185,8 @@ class Result(_Record):
     speedup: Speedup = Speedup()
     loss: float | None = None
     accuracy: AccuracyPair = AccuracyPair()
+    missing: dict[str, str] = {}
+    """Why a plain field of this result (`loss`, `samples_per_second`, `accuracy`) is null, by its name."""
     published: PublishedComparison | None = None
     verdict: Verdict
 
@@ -253,15 +262,16 @@ def save(session: Session, folder: Path) -> Path:
     return path
 
 
-def load(path: Path) -> Session:
+def load(path: Path | str) -> Session:
     """Read a session from its file, or from the folder that holds it.
 
     Raises:
         SessionError: there is no such file, it is damaged, or a newer version of this program wrote it.
     """
-    file = path
+    file = Path(path)
     try:
-        file = path / SESSION_FILE if path.is_dir() else path
+        if file.is_dir():
+            file /= SESSION_FILE
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise SessionError(

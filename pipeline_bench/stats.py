@@ -25,6 +25,8 @@ _WARMUP_BLOCK_STEPS = 5
 _WARMUP_FEWEST_BLOCKS = 4
 # The score of steady noise wanders by about this much over a few dozen blocks; the earliest cut that good is taken.
 _WARMUP_TOLERANCE = 1.25
+_STARTING_STEPS = 10
+_STARTING_FACTOR = 4.0
 
 
 def warmup_steps(step_ns: npt.ArrayLike) -> int:
@@ -34,22 +36,33 @@ def warmup_steps(step_ns: npt.ArrayLike) -> int:
     remain is smallest (White, "An effective truncation heuristic for bias reduction in simulation output", 1997), or
     at the first block where it is as good as the smallest but for noise.
     A block counts by its median and in logarithms, so that one late outlier does not move the cut. At most half of the
-    steps are warm-up. The first step, which sets up kernels and memory, always is.
+    steps are warm-up. The first step, which sets up kernels and memory, always is, and so are those of the next ones
+    that are several times as long as a usual step.
     """
     steps = np.asarray(step_ns, dtype=np.float64)
     if steps.size <= 1:
         return 0
     blocks = steps[: steps.size - steps.size % _WARMUP_BLOCK_STEPS].reshape(-1, _WARMUP_BLOCK_STEPS)
     if len(blocks) < _WARMUP_FEWEST_BLOCKS:
-        return 1
+        return _last_starting_step(steps)
     values = np.log(np.maximum(np.median(blocks, axis=1), 1.0))
     remaining = np.arange(len(values), 0, -1, dtype=np.float64)
     mean = np.cumsum(values[::-1])[::-1] / remaining
     variance = np.maximum(np.cumsum(values[::-1] ** 2)[::-1] / remaining - mean**2, 0.0)
     score = variance / remaining
     candidates = score[: len(values) // 2 + 1]
-    cut = int(np.argmax(candidates <= candidates.min() * _WARMUP_TOLERANCE))
-    return max(1, cut * _WARMUP_BLOCK_STEPS)
+    cut = int(np.argmax(candidates <= float(np.min(candidates)) * _WARMUP_TOLERANCE))
+    return max(_last_starting_step(steps), cut * _WARMUP_BLOCK_STEPS)
+
+
+def _last_starting_step(steps: Floats) -> int:
+    """How many steps it takes until none of the first ten is several times as long as a usual one, at least 1.
+
+    A block's median does not see one or two slow steps, but the means that shares are taken from do.
+    """
+    early = steps[: min(_STARTING_STEPS, steps.size // 2)]
+    slow = np.flatnonzero(early > _STARTING_FACTOR * float(np.median(steps)))
+    return int(slow[-1]) + 1 if slow.size else 1
 
 
 def mean_interval(values: Sequence[float]) -> Interval | None:
@@ -59,6 +72,20 @@ def mean_interval(values: Sequence[float]) -> Interval | None:
     if len(values) < BOOTSTRAP_FROM_TRIALS:
         return _student_interval(np.asarray(values, dtype=np.float64))
     return _bootstrap_interval(np.asarray(values, dtype=np.float64))
+
+
+def median_interval(values: Sequence[float]) -> Interval | None:
+    """The 95 % interval of the median of positive values, one a trial; None for fewer than two.
+
+    Of few trials it is Student's on the logarithm, stretched where it must be to hold the median itself.
+    """
+    if len(values) >= BOOTSTRAP_FROM_TRIALS:
+        return _bootstrap_interval(np.asarray(values, dtype=np.float64), of_median=True)
+    interval = ratio_interval(values)
+    if interval is None:
+        return None
+    median = float(np.median(values))
+    return (min(interval[0], median), max(interval[1], median))
 
 
 def ratio_interval(ratios: Sequence[float]) -> Interval | None:
@@ -117,17 +144,17 @@ def _student_interval(values: Floats) -> Interval:
     return (mean - half, mean + half)
 
 
-def _bootstrap_interval(values: Floats) -> Interval:
+def _bootstrap_interval(values: Floats, of_median: bool = False) -> Interval:
     if np.ptp(values) == 0:
         return (float(values[0]), float(values[0]))
     from scipy import stats
 
     low, high = stats.bootstrap(
         (values,),
-        np.mean,
+        np.median if of_median else np.mean,
         confidence_level=CONFIDENCE,
         n_resamples=_RESAMPLES,
-        method="BCa",
+        method="percentile" if of_median else "BCa",  # BCa's jackknife fails on a median
         rng=np.random.default_rng(0),
     ).confidence_interval
     return (float(low), float(high))

@@ -11,16 +11,16 @@ from pipeline_bench import graph_ops, plugins
 from pipeline_bench.backends import Backend, Input, Queue
 from pipeline_bench.sources import Source
 
-_JOIN_GRACE_S = 5
+_JOIN_GRACE_S = 2
 
 
 class FifoQueueOptions(plugins.Options):
     """How large the queue is, who fills it, and with what."""
 
     capacity: Annotated[
-        int | None, Field(ge=1, description="elements it holds; unset: 5 batches, or as many samples")
+        int | None, Field(ge=1, le=2**31 - 1, description="elements it holds; unset: 5 batches, or as many samples")
     ] = None
-    threads: Annotated[int, Field(ge=1, description="threads of the QueueRunner")] = 1
+    threads: Annotated[int, Field(ge=1, le=4096, description="threads of the QueueRunner")] = 1
     element: Annotated[
         Literal["batch", "sample"], Field(description="what one element is: a whole batch, or one sample of it")
     ] = "batch"
@@ -66,7 +66,8 @@ class _QueueInput(Input):
     def stop(self, session: Any) -> None:
         self._coordinator.request_stop()
         session.run(self._close)
-        self._coordinator.join(self._threads, stop_grace_period_secs=_JOIN_GRACE_S)
+        # A producer in the middle of a slow batch cannot be interrupted; it ends with the process.
+        self._coordinator.join(self._threads, stop_grace_period_secs=_JOIN_GRACE_S, ignore_live_threads=True)
 
 
 def _dequeue(queue: Any, samples: int | None) -> list[Any]:

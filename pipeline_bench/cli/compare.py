@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from pipeline_bench.observer import Observer
     from pipeline_bench.scenario import Scenario
+    from pipeline_bench.session import Session
 
 STDOUT = "-"
 TRIAL_FAILED = 1
@@ -35,11 +37,12 @@ def compare(
     backends: Annotated[
         str | None, typer.Option(metavar="A,B", help="Only the variants of these backends; a missing one is added.")
     ] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="Steps a trial.")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Training steps per trial.")] = None,
     time: Annotated[
-        float | None, typer.Option(metavar="SECONDS", callback=_positive, help="Seconds a trial, in place of steps.")
+        float | None,
+        typer.Option(metavar="SECONDS", callback=_positive, help="Seconds of training per trial, in place of --steps."),
     ] = None,
-    repeats: Annotated[int | None, typer.Option(min=1, help="Trials a variant.")] = None,
+    repeats: Annotated[int | None, typer.Option(min=1, help="Trials per variant, interleaved.")] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -48,10 +51,15 @@ def compare(
     ] = None,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where the session's folder is made.")] = Path("reports"),
     json_to: Annotated[
-        str | None, typer.Option("--json", metavar="FILE|-", help="Also write the session there; - is stdout, alone.")
+        str | None,
+        typer.Option(
+            "--json",
+            metavar="FILE|-",
+            help="Also write the session to FILE; - writes it to stdout, and the report to stderr.",
+        ),
     ] = None,
     no_live: Annotated[bool, typer.Option("--no-live", help="Plain lines in place of the live screen.")] = False,
-    seed: Annotated[int | None, typer.Option(min=0, max=2**31 - 1, help="Of the weights and the batches.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, max=2**31 - 1, help="Seed of the weights and the batches.")] = None,
     stall_timeout: Annotated[
         float | None,
         typer.Option(
@@ -73,16 +81,20 @@ def _run(scenario: Scenario, out: Path, json_to: str | None, live: bool) -> int:
     from pipeline_bench.comparison import make_folder
     from pipeline_bench.report.terminal import render
 
-    export = _open_export(json_to)
+    _check_export(json_to)
     # With the session on stdout, everything that is for a reader goes to stderr.
     console = Console(stderr=json_to == STDOUT, highlight=False)
     folder = make_folder(out, scenario)
-    with _interruptible(), _view(console, folder, live) as view:
-        outcome = run_comparison(scenario, folder, view)
-    console.print(render(outcome.session, folder, console.width))
-    if export is not None:
-        export.write(outcome.session.to_json())
-        export.flush()
+    try:
+        with _interruptible(), _view(console, folder, live) as view:
+            outcome = run_comparison(scenario, folder, view)
+    except KeyboardInterrupt:
+        shutil.rmtree(folder)
+        console.print("Interrupted before the first trial; nothing was measured.")
+        return INTERRUPTED
+    _export(outcome.session, json_to)
+    with suppress(OSError):  # the terminal may be gone; the session is saved
+        console.print(render(outcome.session, folder, console.width))
     if outcome.interrupted:
         return INTERRUPTED
     return 0 if outcome.all_ok else TRIAL_FAILED
@@ -98,19 +110,40 @@ def _view(console: Console, folder: Path, live: bool) -> AbstractContextManager[
     return nullcontext(PlainView(sys.stderr if console.stderr else sys.stdout, folder))
 
 
-def _open_export(json_to: str | None) -> TextIO | None:
-    """Open the file for the session before anything is measured, so that nothing is measured in vain."""
+def _check_export(json_to: str | None) -> None:
+    """See that the file for the session can be written before anything is measured, without touching what it holds."""
     from pipeline_bench.errors import UsageError
 
-    if json_to is None:
-        return None
-    if json_to == STDOUT:
-        return sys.stdout
+    if json_to in {None, STDOUT}:
+        return
+    path = Path(str(json_to))
+    existed = path.exists()
     try:
-        return Path(json_to).open("w", encoding="utf-8")
+        path.open("a", encoding="utf-8").close()
+        if not existed:
+            path.unlink()
     except OSError as error:
         raise UsageError(
             f"--json {json_to}: the file cannot be written: {error.strerror}.", "Choose another file, or - for stdout."
+        ) from None
+
+
+def _export(session: Session, json_to: str | None) -> None:
+    from pipeline_bench.errors import SessionError
+
+    if json_to is None:
+        return
+    try:
+        if json_to == STDOUT:
+            sys.stdout.write(session.to_json())
+            sys.stdout.flush()
+        else:
+            Path(json_to).write_text(session.to_json(), encoding="utf-8")
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise SessionError(
+            f"--json {json_to} cannot be written: {error.strerror}.", "The session itself is saved in its folder."
         ) from None
 
 

@@ -232,16 +232,14 @@ def _gpu(report: ProbeReport | None, accelerator: Accelerator) -> Check:
 def _driver(accelerator: Accelerator) -> Check:
     if accelerator.driver:
         return Check("driver", "ok", accelerator.driver)
-    return Check("driver", "absent", "no NVIDIA driver answered", GET_DRIVER)
+    return Check("driver", "absent", "no NVIDIA driver answered", "")
 
 
 def _nvml(accelerator: Accelerator) -> Check:
     if accelerator.name is not None and accelerator.reason is None:
         return Check("NVML", "ok", f"reads {accelerator.name}")
     reason = accelerator.reason or "it lists no GPU"
-    return Check(
-        "NVML", "absent", f"device utilization is the CPU's: {reason}", "" if accelerator.driver else GET_DRIVER
-    )
+    return Check("NVML", "absent", f"device utilization is the CPU's: {reason}", "")
 
 
 def _cuda(report: ProbeReport | None) -> Check:
@@ -256,7 +254,8 @@ def _cuda(report: ProbeReport | None) -> Check:
         return Check("CUDA libraries", "absent", "this TensorFlow is built for the CPU only", GET_CUDA)
     if found:
         return Check("CUDA libraries", "ok", f"{found}; no GPU uses them")
-    return Check("CUDA libraries", "absent", "not installed as packages; a machine without a GPU needs none", GET_CUDA)
+    remedy = "" if report and not report.reasons else GET_CUDA
+    return Check("CUDA libraries", "absent", "not installed as packages; a machine without a GPU needs none", remedy)
 
 
 def _memory(environment: Environment) -> Check:
@@ -270,7 +269,7 @@ def _display(terminal: Terminal) -> Check:
         return Check(
             "terminal",
             "absent",
-            "stdout is none: compare prints plain lines",
+            "stdout is not a terminal: compare prints plain lines",
             "Run it in a terminal for the live screen.",
         )
     found = f"{terminal.width} columns, {terminal.encoding}"

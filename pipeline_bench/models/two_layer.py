@@ -19,7 +19,7 @@ class TwoLayerOptions(plugins.Options):
     """Widths and learning rate."""
 
     hidden_widths: Annotated[
-        tuple[Annotated[int, Field(ge=1)], ...],
+        tuple[Annotated[int, Field(ge=1, le=2**20)], ...],
         Field(min_length=1, description="units of each hidden layer; one layer of 1024 in the tutorial"),
     ] = (1024,)
     learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False, description="Adam's learning rate")] = 1e-2

@@ -200,18 +200,29 @@ def _bar(row: _Row) -> Text:
     return bar
 
 
+def _instrument(session: Session, source: str) -> str:
+    """How a device utilization was had; the CPU's needs saying, because it is not what a GPU's is."""
+    if session.environment.accelerator_kind == "gpu":
+        return source
+    cores = units.count(session.environment.cores, "core")
+    return f"the trial's CPU time ÷ (wall time × {cores}), the input's work included"
+
+
 def _captions(session: Session, width: int, rows: Sequence[_Row]) -> list[Text]:
     """What the heads have no room to say: instruments, references and the meaning of the small figures."""
     utilizations = [row.result.device_utilization for row in rows]
     sources = dict.fromkeys(units.one_line(u.source) for u in utilizations if u.source and u.mean_percent is not None)
     overs = dict.fromkeys(variant_name(r.speedup.over) for r in session.results if r.speedup.over is not None)
-    captions = [f"{session.environment.accelerator_kind.upper()} util.: {source}" for source in sources]
-    captions += [f"speed-up: over {over}" for over in overs]
+    captions = ["ms/step: the median; all other figures are from means"]
+    captions += [f"{session.environment.accelerator_kind.upper()} util.: {_instrument(session, s)}" for s in sources]
+    captions += [f"speed-up: samples/s over those of {over}" for over in overs]
     if any(result.step_ms.ci95 is not None for result in session.results):
         captions.append("±: the wider side of the 95 % interval over trials")
     alone = dict.fromkeys(r.step_ms.reason for r in session.results if r.step_ms.median is not None)
     captions += [f"no ±: {units.one_line(reason)}" for reason in alone if reason]
-    step = "AU (accelerator utilization): ceiling ÷ step time, the compute part" if width < _MEDIUM else ""
-    ceilings = "ceiling: the same model on one batch that already sits on the device" if rows[-1:] else ""
+    step = "AU, accelerator utilization: the ceiling's step time ÷ the variant's, its compute part"
+    ceilings = (
+        "ceiling: the same model on one batch that sits on the device; that batch over and over: its loss says nothing"
+    )
     captions += [text for text in (step, ceilings if any(row.is_ceiling for row in rows) else "") if text]
     return [Text(caption, style="dim") for caption in captions]

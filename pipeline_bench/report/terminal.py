@@ -170,7 +170,7 @@ def _evidence(record: TrialRecord) -> Iterator[str]:
         yield "stderr ended with:" if len(lines) <= _STDERR_LINES else f"stderr, its last {_STDERR_LINES} lines:"
         yield from (f"│ {line}" for line in lines[-_STDERR_LINES:])
     if record.stderr_file:
-        yield f"all of it: {units.one_line(record.stderr_file)}"
+        yield f"its stderr: {units.one_line(record.stderr_file)}"
 
 
 def _frames(stack: Stack) -> Iterator[str]:

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-PositiveInt = Annotated[int, Field(ge=1)]
-PositiveSeconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+PositiveInt = Annotated[int, Field(ge=1, le=10**9)]
+PositiveSeconds = Annotated[float, Field(gt=0, le=10**7, allow_inf_nan=False)]
 
 
 class _Part(BaseModel):
@@ -28,8 +28,8 @@ class Runtime(_Part):
     """Where the model runs and with how many threads. 0 threads means TensorFlow's choice: one per core."""
 
     device: Annotated[str, Field(pattern=r"^(auto|cpu|gpu(:[0-9]+)?)$", description="auto, cpu, gpu or gpu:N")] = "auto"
-    intra_op_threads: Annotated[int, Field(ge=0)] = 0
-    inter_op_threads: Annotated[int, Field(ge=0)] = 0
+    intra_op_threads: Annotated[int, Field(ge=0, le=4096)] = 0
+    inter_op_threads: Annotated[int, Field(ge=0, le=4096)] = 0
     memory_growth: bool = True
 
 
@@ -38,7 +38,7 @@ class Run(_Part):
 
     steps: PositiveInt | None = None
     time_s: PositiveSeconds | None = None
-    repeats: PositiveInt = 3
+    repeats: Annotated[int, Field(ge=1, le=10_000)] = 3
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     stall_timeout_s: PositiveSeconds = 60.0
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pipeline_bench import plugins
-from pipeline_bench.scenario import Component, Variant
+from pipeline_bench.scenario import Component, Run, Variant
 
 CEILING = "ceiling"
 
@@ -17,31 +17,50 @@ def with_ceilings(variants: Sequence[Variant]) -> list[Variant]:
     added: list[Variant] = []
     resolved = []
     taken = {variant.name for variant in variants}
-    several = len({_ceiling_key(variant) for variant in variants}) > 1
+    settings = {_ceiling_key(variant): _settings(variant) for variant in variants}
+    differing = [key for key in next(iter(settings.values())) if len({s.get(key) for s in settings.values()}) > 1]
     for variant in variants:
         if variant.backend == CEILING:
             resolved.append(variant)
             continue
         key = _ceiling_key(variant)
         if key not in ceilings:
-            name = _free_name(f"{CEILING} of {variant.name}" if several else CEILING, taken)
+            told_apart = [f"{name.rpartition('.')[2]} {settings[key].get(name, 'unset')}" for name in differing]
+            name = _free_name(", ".join([CEILING, *told_apart]), taken)
             taken.add(name)
-            added.append(_ceiling_of(variant, name))
+            users = [other for other in variants if _ceiling_key(other) == key]
+            added.append(_ceiling_of(variant, name, _longest_run(users)))
             ceilings[key] = name
         resolved.append(variant.model_copy(update={"ceiling": ceilings[key]}))
     return resolved + added
 
 
-def _ceiling_of(variant: Variant, name: str) -> Variant:
+def _settings(variant: Variant) -> dict[str, str]:
+    """What tells one ceiling from another, by dotted name: ``source.batch_size``."""
+    parts = {"source": _without_timing(variant.source), "model": variant.model.options, "loop": variant.loop.options}
+    settings = {f"{part}.{key}": str(value) for part, options in parts.items() for key, value in options.items()}
+    settings |= {f"{part}.kind": getattr(variant, part).kind for part in parts}
+    settings |= {f"runtime.{key}": str(value) for key, value in variant.runtime.model_dump().items()}
+    return settings | {"run.seed": str(variant.run.seed)}
+
+
+def _ceiling_of(variant: Variant, name: str, run: Run) -> Variant:
     options = plugins.find("backends", CEILING)({}).options.model_dump(mode="json")
     source = variant.source.model_copy(update={"options": _without_timing(variant.source)})
-    return variant.model_copy(update={"name": name, "backend": CEILING, "options": options, "source": source})
+    return variant.model_copy(
+        update={"name": name, "backend": CEILING, "options": options, "source": source, "run": run}
+    )
+
+
+def _longest_run(users: Sequence[Variant]) -> Run:
+    """As many repeats and steps as any of the ceiling's variants has: each of their trials needs one beside it."""
+    longest = max((variant.run for variant in users), key=lambda run: (run.time_s or 0.0, run.steps or 0))
+    return longest.model_copy(update={"repeats": max(variant.run.repeats for variant in users)})
 
 
 def _ceiling_key(variant: Variant) -> str:
     """Two variants share a ceiling when everything but the way of the batch to the model is the same."""
-    source = {"kind": variant.source.kind, **_without_timing(variant.source)}
-    return repr((source, variant.model, variant.loop, variant.runtime, variant.run.seed))
+    return repr(sorted(_settings(variant).items()))
 
 
 def _without_timing(source: Component) -> dict[str, Any]:

@@ -20,7 +20,7 @@ def apply(document: dict[str, Any], override: str, default_variants: Sequence[di
     """
     key, equals, text = override.partition("=")
     path = _split_key(key.strip(), override)
-    if not equals or not path:
+    if not equals or not path or "\n" in text:
         raise ScenarioError(
             f"--set {override!r} is no KEY=VALUE.",
             "Write for example --set source.batch_size=32 or --set run.repeats=5.",

@@ -43,7 +43,9 @@ def resolve(
     if backends:
         variants = _only_backends(check, variants, backends, base)
     check.unique([variant.name for variant in variants])
-    published = document.get("published", default.get("published", {}) if "variants" not in document else {})
+    # The default's published figures are of the default's job: a file that changes it does not inherit them.
+    same_job = not {"variants", *COMPONENTS} & set(document)
+    published = document.get("published", default.get("published", {}) if same_job else {})
     scenario = check.model(
         Scenario,
         {

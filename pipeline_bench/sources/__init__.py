@@ -27,8 +27,12 @@ class Source(Plugin):
     def batch_size(self) -> int:
         """Samples in a batch."""
 
-    def prepare(self) -> None:
-        """Measure what must be known before the graph is built; called once, before any other method."""
+    def prepare(self, config: Any) -> None:
+        """Measure what must be known before the graph is built; called once, before any other method.
+
+        Args:
+            config: the ConfigProto of the trial's session, for any session that is opened here.
+        """
 
     @abstractmethod
     def produce(self, samples: int) -> tuple[Any, ...]:

@@ -10,17 +10,18 @@ from pydantic import Field
 from pipeline_bench import graph_ops, plugins
 from pipeline_bench.sources import Batch, Source
 
+_DAY_MS = 86_400_000
 _SEEDS = {"training": 1, "evaluation": 2, "ceiling": 3}
 
 
 class SyntheticOptions(plugins.Options):
     """The shape of a batch and how long it takes to arrive."""
 
-    batch_size: Annotated[int, Field(ge=1, description="samples in a batch")] = 128
-    features: Annotated[int, Field(ge=1, description="float32 features of a sample")] = 1024
+    batch_size: Annotated[int, Field(ge=1, le=2**24, description="samples in a batch")] = 128
+    features: Annotated[int, Field(ge=1, le=2**24, description="float32 features of a sample")] = 1024
     latency_ms: Annotated[
         float,
-        Field(ge=0, allow_inf_nan=False, description="wait per batch, before it is made; holds no core and no GIL"),
+        Field(ge=0, le=_DAY_MS, allow_inf_nan=False, description="wait per batch; holds no core and no GIL"),
     ] = 0.0
 
 
@@ -38,20 +39,34 @@ class Synthetic(Source):
     def batch_size(self) -> int:
         return int(self.options.batch_size)
 
-    def prepare(self) -> None:
-        self._overshoot_us = graph_ops.delay_overshoot_us(round(self.options.latency_ms * 1000))
+    def prepare(self, config: Any) -> None:
+        self._overshoot_us = graph_ops.delay_overshoot_us(round(self.options.latency_ms * 1000), config)
 
     def produce(self, samples: int) -> tuple[Any, ...]:
-        """Features [samples, features], after the part of the latency that falls on that many samples."""
+        """Features [samples, features], after the latency; of samples made singly, every batch_size-th one waits."""
         import tensorflow as tf
 
-        latency_us = self.options.latency_ms * 1000 * samples / self.batch_size
         with tf.device("/cpu:0"):
-            if latency_us == 0:
+            if self.options.latency_ms == 0:
                 return (self._features(samples, "training"),)
-            wait = graph_ops.delay(max(1, round(latency_us) - self._overshoot_us))
-            with tf.control_dependencies([wait]):
+            with tf.control_dependencies([self._wait(samples)]):
                 return (self._features(samples, "training"),)
+
+    def _wait(self, samples: int) -> Any:
+        """The wait for a batch; for less than a batch, whole at the first of its samples.
+
+        A share of the wait at every sample would not do: a sleep of some 100 µs takes twice as long as it says.
+        """
+        import tensorflow as tf
+
+        latency_us = max(1, round(self.options.latency_ms * 1000) - self._overshoot_us)
+        if samples >= self.batch_size:
+            return graph_ops.delay(latency_us)
+        v1 = tf.compat.v1
+        made = v1.get_variable("samples_made", [], tf.int64, v1.zeros_initializer(), trainable=False)
+        before = made.assign_add(samples, use_locking=True) - samples
+        first = tf.math.floormod(before, self.batch_size) < samples
+        return tf.cond(first, lambda: graph_ops.delay(latency_us), lambda: tf.constant(0))
 
     def finish(self, carried: Sequence[Any]) -> Batch:
         import tensorflow as tf

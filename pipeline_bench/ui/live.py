@@ -15,7 +15,7 @@ from rich.text import Text
 
 from pipeline_bench import palette, units
 from pipeline_bench.observer import Observer, Progress
-from pipeline_bench.session import Session, TrialRecord
+from pipeline_bench.session import CPU_TIME, Session, TrialRecord
 from pipeline_bench.trial import Trial
 from pipeline_bench.ui.course import Course, Row
 from pipeline_bench.ui.sparkline import sparkline
@@ -199,7 +199,7 @@ def _overall(course: Course, elapsed_s: float, width: int) -> Table:
     left = units.NOT_MEASURED if left_s is None else units.clock(left_s)
     total = len(course.plan)
     count = f"{course.finished:>{len(str(total))}}/{total} trials"
-    figures = Text(f"{count} {units.clock(elapsed_s):>7} gone {left:>7} left")
+    figures = Text(f"{count} {units.clock(elapsed_s):>7} elapsed {left:>7} left")
     bar_cells = max(4, min(40, width - figures.cell_len - 2))
     table = Table.grid(padding=(0, 1, 0, 0))
     table.add_column(width=bar_cells)
@@ -227,8 +227,11 @@ def _stage(trial: Trial, progress: Progress) -> str:
 
 
 def _instrument(course: Course) -> str:
-    device = course.session.environment.accelerator_kind.upper()
-    return f"{device}: {units.one_line(course.source)}" if course.source else ""
+    """How the device utilization on the screen is had."""
+    if not course.source:
+        return ""
+    meaning = " ÷ (wall time × cores)" if course.source == CPU_TIME else ""
+    return f"{course.session.environment.accelerator_kind.upper()}: {units.one_line(course.source)}{meaning}"
 
 
 def _cut(text: Text, width: int) -> Text:

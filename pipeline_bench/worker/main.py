@@ -14,6 +14,7 @@ from typing import Any
 
 from pipeline_bench import plugins
 from pipeline_bench.backends import Input
+from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.events import Device, Done, Evaluated, Failed, Hello, QueueState
 from pipeline_bench.models import TrainingGraph
 from pipeline_bench.trial import Trial
@@ -22,6 +23,7 @@ from pipeline_bench.worker.channel import Channel
 from pipeline_bench.worker.recorder import Recorder
 
 _QUEUE_ANSWER_MS = 1000
+_SAYS_NOTHING = ("Graph execution error", "Detected at", "File ", "Node:")
 _PR_SET_PDEATHSIG = 1
 
 
@@ -35,7 +37,8 @@ def run_trial(trial: Trial, channel: Channel) -> bool:
     try:
         _train(trial, channel, recorder)
     except BaseException as error:
-        traceback.print_exc()
+        if not isinstance(error, PipelineBenchError):  # those say all there is to say
+            traceback.print_exc()
         recorder.finish()
         channel.send(Failed(error=_one_line(error)))
         return False
@@ -51,7 +54,7 @@ def _train(trial: Trial, channel: Channel, recorder: Recorder) -> None:
     recorder.phase("build")
     config = runtime.session_config(variant.runtime)
     device = runtime.accelerator(variant.runtime)
-    graph, source, init = _build(trial, device)
+    graph, source, init = _build(trial, device, config)
     loop: Any = plugins.find("loops", variant.loop.kind)(variant.loop.options)
     with tf.compat.v1.Session(config=config) as session:
         channel.send(runtime.describe(device, config) if device else Device(kind="cpu", name="CPU:0"))
@@ -79,7 +82,7 @@ def _drive(loop: Any, session: Any, graph: TrainingGraph, source: Input, recorde
     source.stop(session)
 
 
-def _build(trial: Trial, device: str | None) -> tuple[TrainingGraph, Input, Any]:
+def _build(trial: Trial, device: str | None, config: Any) -> tuple[TrainingGraph, Input, Any]:
     """The model's graph, its input, and the op that initialises the variables."""
     import tensorflow as tf
 
@@ -88,7 +91,7 @@ def _build(trial: Trial, device: str | None) -> tuple[TrainingGraph, Input, Any]
     source: Any = plugins.find("sources", variant.source.kind)(variant.source.options)
     backend: Any = plugins.find("backends", variant.backend)(variant.options)
     model: Any = plugins.find("models", variant.model.kind)(variant.model.options)
-    source.prepare()
+    source.prepare(config)
     v1.set_random_seed(variant.run.seed)
     feeding = backend.connect(source, device)
     with tf.device("/cpu:0"):
@@ -115,9 +118,11 @@ def _queue_sizes(session: Any, source: Input) -> Sequence[QueueState]:
 
 def _one_line(error: BaseException) -> str:
     """The exception as a reader wants it: its type and the first line of its message."""
-    text = getattr(error, "message", None) or str(error)
-    first = next((line.strip() for line in str(text).splitlines() if line.strip()), "")
-    return f"{type(error).__name__}: {first}"
+    if isinstance(error, PipelineBenchError):
+        return f"{error.message} {error.hint}".strip()
+    lines = [line.strip() for line in str(getattr(error, "message", None) or error).splitlines()]
+    telling = [line for line in lines if line and not line.startswith(_SAYS_NOTHING)]
+    return f"{type(error).__name__}: {telling[0] if telling else ''}".removesuffix(": ")
 
 
 def main() -> None:

@@ -12,12 +12,14 @@ When the parent goes, the socket closes, and the server takes its trials with it
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import selectors
 import signal
 import socket
 import sys
+import traceback
 import warnings
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,7 @@ from pipeline_bench.worker.channel import Channel
 from pipeline_bench.worker.main import die_with_parent, leave, run_trial
 
 MESSAGE_LIMIT_BYTES = 1 << 20
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 def why_not_forkable(threads_before: int) -> str | None:
@@ -38,6 +41,12 @@ def why_not_forkable(threads_before: int) -> str | None:
     if opened:
         return f"importing TensorFlow opened {opened[0]}"
     return None
+
+
+def adopt_orphans() -> None:
+    """Ask the kernel to make this process the parent of descendants whose own parent has ended (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def _threads() -> int:
@@ -55,7 +64,8 @@ def _open_files() -> list[str]:
 class _Server:
     def __init__(self, control: socket.socket) -> None:
         self._control = control
-        self._children: set[int] = set()
+        self._children: dict[int, int] = {}
+        """The trials that run: process id to the trial's index."""
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def serve(self) -> None:
@@ -88,8 +98,9 @@ class _Server:
             self._become_trial(request, *descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
-        self._children.add(pid)
-        self.say(started=pid)
+        index = int(json.loads(request)["index"])
+        self._children[pid] = index
+        self.say(started=pid, trial=index)
         return True
 
     def _become_trial(self, request: bytes, events: int, stderr: int) -> None:
@@ -102,6 +113,8 @@ class _Server:
             os.dup2(stderr, 2)
             self._control.close()
             leave(run_trial(Trial.model_validate_json(request), Channel(events)))
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(70)
 
@@ -109,8 +122,17 @@ class _Server:
         for pid in list(self._children):
             done, status = os.waitpid(pid, os.WNOHANG)
             if done:
-                self._children.discard(pid)
-                self.say(exited=pid, code=os.waitstatus_to_exitcode(status))
+                index = self._children.pop(pid)
+                self._kill_orphans()
+                self.say(exited=pid, code=os.waitstatus_to_exitcode(status), trial=index)
+
+    def _kill_orphans(self) -> None:
+        """Kill what a trial that has ended left behind; the kernel hands it to this process, see `adopt_orphans`."""
+        with contextlib.suppress(OSError):
+            children = Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii").split()
+            for orphan in {int(child) for child in children} - set(self._children):
+                os.kill(orphan, signal.SIGKILL)
+                os.waitpid(orphan, 0)
 
     def _kill_all(self) -> None:
         for pid in self._children:
@@ -122,6 +144,7 @@ def main() -> None:
     """Import, check, serve."""
     control = socket.socket(fileno=int(sys.argv[1]))
     die_with_parent()
+    adopt_orphans()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     import numpy as np  # noqa: F401 - its BLAS may start threads, which survive a fork; only later ones count
 

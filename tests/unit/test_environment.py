@@ -48,7 +48,7 @@ def test_with_a_gpu_it_is_the_accelerator() -> None:
 def test_a_gpu_that_tensorflow_does_not_use_is_not_the_accelerator() -> None:
     found = seen_by_tensorflow(describe(Accelerator(name="NVIDIA H200")), [Device(kind="cpu", name="CPU:0")])
     assert (found.accelerator_kind, found.accelerator_name) == ("cpu", found.cpu)
-    assert "NVIDIA H200 is here, but TensorFlow trained on the CPU" in (found.accelerator_reason or "")
+    assert "NVIDIA H200 is here, but the trials trained on the CPU" in (found.accelerator_reason or "")
 
 
 def test_a_gpu_that_nvml_cannot_read_is_still_the_accelerator() -> None:
@@ -58,7 +58,7 @@ def test_a_gpu_that_nvml_cannot_read_is_still_the_accelerator() -> None:
     assert found.accelerator_reason == "no permission"
 
 
-@pytest.mark.parametrize("devices", [[], [Device(kind="gpu", name="x")]])
+@pytest.mark.parametrize("devices", [[], [Device(kind="gpu", name="NVIDIA H200")]])
 def test_before_a_trial_or_when_both_agree_the_driver_is_believed(devices: list[Device]) -> None:
     described = describe(Accelerator(name="NVIDIA H200", driver="570.1"))
     assert seen_by_tensorflow(described, devices) == described

@@ -67,7 +67,7 @@ class MadeUpChild(Child):
         return not self._script and not self._hangs
 
     def wait(self, timeout_s: float) -> int | None:
-        return self._exit_code
+        return self._exit_code if self.ended else None
 
     def close(self) -> None:
         self.closed = True

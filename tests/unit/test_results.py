@@ -150,7 +150,7 @@ def test_a_cpus_utilization_is_its_cpu_time_over_wall_time_and_cores() -> None:
 
 
 def test_a_gpus_utilization_is_nvmls_over_the_measured_steps_only() -> None:
-    at_ns = np.array([-500, 100, 500, 900, 5000], dtype=np.int64) * NS_PER_MS
+    at_ns = np.array([-500, 200, 500, 900, 5000], dtype=np.int64) * NS_PER_MS
     track = Track(
         metric="device_utilization_percent",
         source="NVML samples",

@@ -22,7 +22,7 @@ def test_json_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
     assert {"feed_dict", "fifo_queue", "tf_data", "ceiling"} <= set(rows)
     threads = next(option for option in rows["fifo_queue"]["options"] if option["name"] == "threads")
-    assert (threads["type"], threads["default"]) == ("integer ≥ 1", 1)
+    assert (threads["type"], threads["default"]) == ("integer ≥ 1, ≤ 4096", 1)
     assert threads["meaning"]
     assert rows["fifo_queue"]["origin"] == "built in"
 
