@@ -25,6 +25,8 @@ _WARMUP_BLOCK_STEPS = 5
 _WARMUP_FEWEST_BLOCKS = 4
 # The score of steady noise wanders by about this much over a few dozen blocks; the earliest cut that good is taken.
 _WARMUP_TOLERANCE = 1.25
+# Blocks this alike, within 0.1 %, are steady; below it there is only rounding to compare.
+_WARMUP_STEADY = 1e-6
 _STARTING_STEPS = 10
 _STARTING_FACTOR = 4.0
 
@@ -48,7 +50,7 @@ def warmup_steps(step_ns: npt.ArrayLike) -> int:
     values = np.log(np.maximum(np.median(blocks, axis=1), 1.0))
     remaining = np.arange(len(values), 0, -1, dtype=np.float64)
     mean = np.cumsum(values[::-1])[::-1] / remaining
-    variance = np.maximum(np.cumsum(values[::-1] ** 2)[::-1] / remaining - mean**2, 0.0)
+    variance = np.maximum(np.cumsum(values[::-1] ** 2)[::-1] / remaining - mean**2, _WARMUP_STEADY)
     score = variance / remaining
     candidates = score[: len(values) // 2 + 1]
     cut = int(np.argmax(candidates <= float(np.min(candidates)) * _WARMUP_TOLERANCE))
@@ -61,7 +63,7 @@ def _last_starting_step(steps: Floats) -> int:
     A block's median does not see one or two slow steps, but the means that shares are taken from do.
     """
     early = steps[: min(_STARTING_STEPS, steps.size // 2)]
-    slow = np.flatnonzero(early > _STARTING_FACTOR * float(np.median(steps)))
+    slow = np.flatnonzero(early > _STARTING_FACTOR * float(np.median(steps[steps.size // 2 :])))
     return int(slow[-1]) + 1 if slow.size else 1
 
 

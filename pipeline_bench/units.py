@@ -10,6 +10,9 @@ import unicodedata
 
 NOT_MEASURED = "–"
 
+# An interval wider than this many times its figure says only that; its digits would not fit the column.
+_WIDE_MARGIN = 10
+
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
 """Colours, cursor movements and window titles, as programs send them to a terminal."""
 
@@ -80,6 +83,8 @@ def margin(value: float | None, interval: tuple[float, float] | None) -> str:
     reach = max(value - interval[0], interval[1] - value, 0.0)
     if not math.isfinite(reach):
         return ""
+    if reach > _WIDE_MARGIN * abs(value):
+        return f"±>{_WIDE_MARGIN}×"
     whole = abs(value) >= 100
     text = f"{reach:.0f}" if whole else f"{reach:.1f}" if abs(value) >= 10 else f"{reach:.2f}"
     smallest = "1" if whole else "0.1" if abs(value) >= 10 else "0.01"
@@ -91,6 +96,8 @@ def share_margin(value: float | None, interval: tuple[float, float] | None) -> s
     if value is None or interval is None:
         return ""
     reach = max(value - interval[0], interval[1] - value, 0.0) * 100
+    if reach > 100:
+        return "±>100"
     text = f"{reach:.0f}" if reach >= 1 or reach == 0 else f"{reach:.1f}"
     return f"±{text}" if float(text) or not reach else "±<0.1"
 

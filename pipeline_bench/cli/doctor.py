@@ -19,8 +19,8 @@ PROBE_LIMIT_S = 120
 PYTHON_NEEDED = (3, 11)
 NARROWEST_TERMINAL = 80
 
-GET_TENSORFLOW = 'python -m pip install "pipeline-bench"'
-GET_CUDA = 'python -m pip install "pipeline-bench[cuda]"'
+GET_TENSORFLOW = "python -m pip install tensorflow"
+GET_CUDA = 'python -m pip install "tensorflow[and-cuda]"'
 GET_DRIVER = "With an NVIDIA GPU: install its driver from your distribution or nvidia.com/drivers, then run nvidia-smi."
 
 Status = Literal["ok", "absent", "missing"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rich import box
@@ -101,8 +101,9 @@ def _published(session: Session, width: int) -> RenderableType | None:
         table.add_column(head, justify="right", no_wrap=True)
     for variant, figures in rows:
         table.add_row(Text(variant_name(variant), style="bold"), *_published_cells(figures))
-    lines = [Text(line, style="dim") for line in _published_captions(published, rows)]
-    return Group(table, Text(), *map(Text, _gains(rows)), *lines)
+    captions = [*_published_captions(published, rows), *_other_device(session, rows)]
+    lines = [Text(line, style="dim") for line in captions]
+    return Group(*map(Text, _gains(rows)), Text(), table, Text(), *lines)
 
 
 def _published_cells(figures: PublishedComparison) -> list[Text]:
@@ -125,20 +126,35 @@ def _published_captions(published: Published, rows: list[tuple[str, PublishedCom
         yield f"* our time is scaled to {units.count(published.steps, 'step')} from {steps} measured a trial"
 
 
+def _other_device(session: Session, rows: list[tuple[str, PublishedComparison]]) -> Iterator[str]:
+    """Two utilizations that are not of one kind must not look as if they were."""
+    both = [f for _, f in rows if f.device_utilization_percent and f.our_device_utilization_percent is not None]
+    if both and session.environment.accelerator_kind == "cpu":
+        yield "device util.: theirs is a GPU's, ours the CPU's, so compare their changes rather than their ratio"
+
+
 def _gains(rows: list[tuple[str, PublishedComparison]]) -> Iterator[str]:
-    """The author's own speed-ups over the first figure beside ours, where there are two to divide."""
-    timed = [(variant, figures) for variant, figures in rows if figures.seconds]
-    for variant, figures in timed[1:]:
-        first_name, first = timed[0]
-        assert first.seconds is not None
-        assert figures.seconds is not None
-        theirs = f"{units.seconds(first.seconds)} → {units.seconds(figures.seconds)} = "
-        line = f"{variant_name(first_name)} → {variant_name(variant)}: published {theirs}"
-        line += units.ratio(first.seconds / figures.seconds)
-        if first.our_seconds and figures.our_seconds:
-            ours = f"{units.seconds(first.our_seconds)} → {units.seconds(figures.our_seconds)} = "
-            line += f", ours {ours}{units.ratio(first.our_seconds / figures.our_seconds)}"
-        yield line
+    """What the author gained over the first figure beside what we do, where there are two to compare."""
+    if not rows:
+        return
+    first_name, first = rows[0]
+    for variant, figures in rows[1:]:
+        head = f"{variant_name(first_name)} → {variant_name(variant)}"
+        if first.seconds and figures.seconds:
+            theirs = _gain(units.seconds, first.seconds, figures.seconds, faster=True)
+            ours = _gain(units.seconds, first.our_seconds, figures.our_seconds, faster=True)
+            yield f"{head}: published {theirs}, ours {ours}"
+        if first.device_utilization_percent and figures.device_utilization_percent:
+            theirs = _gain(units.percent, first.device_utilization_percent, figures.device_utilization_percent)
+            ours = _gain(units.percent, first.our_device_utilization_percent, figures.our_device_utilization_percent)
+            yield f"device utilization: published {theirs}, ours {ours}"
+
+
+def _gain(show: Callable[[float], str], before: float | None, after: float | None, faster: bool = False) -> str:
+    """``18.0 s → 11.5 s = 1.57×``; less time is more speed."""
+    if not before or not after:
+        return units.NOT_MEASURED
+    return f"{show(before)} → {show(after)} = {units.ratio(before / after if faster else after / before)}"
 
 
 def _failures(session: Session) -> RenderableType | None:

@@ -36,13 +36,14 @@ def _io_counters(process: psutil.Process) -> Any:
 _METRICS = (
     _ProcessMetric("cpu_seconds", _cpu_seconds),
     _ProcessMetric("memory_bytes", lambda process: process.memory_info().rss),
+    _ProcessMetric("threads", lambda process: process.num_threads()),
     _ProcessMetric("read_bytes", lambda process: _io_counters(process).read_bytes),
     _ProcessMetric("write_bytes", lambda process: _io_counters(process).write_bytes),
 )
 
 
 class HostSampler(Sampler):
-    """Reads one process (`cpu_seconds`, `memory_bytes`, `read_bytes`, `write_bytes`) and `machine_cpu_percent`.
+    """Reads `machine_cpu_percent`, and `cpu_seconds`, `memory_bytes`, `threads`, `read_bytes`, `write_bytes` of a process.
 
     `cpu_seconds` is cumulative, user plus system, all threads; `read_bytes` and `write_bytes` are cumulative and count
     what reached the storage, not what the page cache served. `machine_cpu_percent` is over all cores since the last

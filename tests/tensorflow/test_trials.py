@@ -169,9 +169,31 @@ def test_every_shipped_scenario_runs(run_scenario: RunScenario, name: str) -> No
     assert {record.status for record in session.trials} == {"ok"}
 
 
-def test_threads_of_the_runtime_reach_tensorflow(run_scenario: RunScenario) -> None:
-    entry = {"name": "one", "backend": "feed_dict", "runtime": {"intra_op_threads": 1, "inter_op_threads": 1}}
-    assert run_scenario(variants(entry)).trials[0].status == "ok"
+def most_threads(record: TrialRecord) -> float:
+    track = next(track for track in record.samples if track.metric == "threads")
+    assert track.values is not None
+    return float(track.values.unpack().max())
+
+
+@pytest.mark.parametrize("latency_ms", [0, 2])
+def test_threads_of_the_runtime_reach_tensorflow(run_scenario: RunScenario, latency_ms: float) -> None:
+    """With a latency, the source opens a session before the trial's own, and the first one sizes the pools."""
+    entries = [
+        {"name": str(n), "backend": "feed_dict", "runtime": {"intra_op_threads": n, "inter_op_threads": n}}
+        for n in (1, 12)
+    ]
+    slow = {**SMALL, "source": {**SMALL["source"], "latency_ms": latency_ms}}
+    found = by_variant(run_scenario(variants(*entries, steps=200, **slow)))
+    assert most_threads(found["12"]) - most_threads(found["1"]) >= 11
+
+
+def test_a_queue_of_single_samples_waits_as_long_for_a_batch_as_one_of_batches(run_scenario: RunScenario) -> None:
+    slow = {**SMALL, "source": {"batch_size": 128, "features": 8, "latency_ms": DELAY_MS}}
+    entry = {"name": "samples", "backend": "fifo_queue", "options": {"element": "sample"}}
+    found = by_variant(run_scenario(variants(entry, {"name": "batches", "backend": "fifo_queue"}, **slow)))
+    assert np.median(wait_ms(found["batches"])) > 0.8 * DELAY_MS
+    # The enqueues of the single samples come on top; a share of the wait at each of them would more than double it.
+    assert 0.6 < np.mean(wait_ms(found["samples"])) / np.mean(wait_ms(found["batches"])) < 2.2
 
 
 def test_a_gpu_that_is_not_there_is_a_failed_trial_that_says_so(run_scenario: RunScenario) -> None:

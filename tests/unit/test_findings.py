@@ -127,3 +127,22 @@ def test_a_large_but_uncertain_wait_is_not_passed_over_for_a_small_certain_slowd
     found = judged(estimate(0.30, 0.25), estimate(0.12), estimate(0.58))
     assert found.kind == "inconclusive"
     assert "input wait" in found.text
+
+
+@pytest.mark.parametrize(("wait", "host", "au"), [(0.6, -0.55, 0.95), (0.0, -0.3, 1.3)])
+def test_parts_that_exceed_the_step_get_no_verdict(wait: float, host: float, au: float) -> None:
+    found = judged(estimate(wait), estimate(host), estimate(au))
+    assert found.kind == "inconclusive"
+    assert "beats its ceiling" in found.text
+
+
+def test_the_larger_uncertain_share_is_the_one_that_is_named() -> None:
+    found = judged(estimate(0.05, 0.06), estimate(0.30, 0.25), estimate(0.65, 0.3))
+    assert "host slowdown" in found.text
+
+
+def test_without_an_interval_nothing_is_severe_and_the_sentence_says_why() -> None:
+    bare = (Estimate(value=0.5, reason="one"), Estimate(value=0.1, reason="one"), Estimate(value=0.4, reason="one"))
+    found = findings.judge(result(*bare), False, None, 300)
+    assert (found.kind, found.severe) == ("input-bound", False)
+    assert "no interval" in found.text

@@ -188,3 +188,56 @@ def test_the_original_length_is_not_scaled_and_counts_its_warmup() -> None:
     assert found is not None
     assert found.our_seconds == pytest.approx(0.5 + 9.99)
     assert found.scaled_from_steps is None
+
+
+def test_shares_add_up_to_one_also_when_a_ceiling_trial_is_missing() -> None:
+    trials = rounds(repeats=2, feed_dict=(10.0, 4.0), ceiling=(5.0, None))
+    trials.append(record("feed_dict", 2, 30.0, 27.0))
+    trials.append(record("ceiling", 2, 5.0, None, status="failed"))
+    found = results(trials, "feed_dict")["feed_dict"]
+    parts = [found.input_wait_share.value, found.accelerator_utilization.value, found.host_slowdown_share.value]
+    assert sum(part for part in parts if part is not None) == pytest.approx(1.0)
+
+
+def test_the_parts_in_ms_are_the_shares_of_one_mean_step() -> None:
+    trials = [record("feed_dict", repeat, step, step * 0.4) for repeat, step in enumerate((5.0, 10.0, 20.0))]
+    trials += [record("ceiling", repeat, 4.0, None) for repeat in range(3)]
+    found = results(trials, "feed_dict")["feed_dict"]
+    for in_ms, share in (
+        (found.input_wait_ms, found.input_wait_share),
+        (found.ceiling_ms, found.accelerator_utilization),
+        (found.host_slowdown_ms, found.host_slowdown_share),
+    ):
+        assert in_ms.value is not None
+        assert share.value is not None
+        assert found.step_ms.mean is not None
+        assert in_ms.value == pytest.approx(share.value * found.step_ms.mean)
+
+
+def test_intervals_of_shares_stay_where_shares_can_be() -> None:
+    trials = [record("feed_dict", repeat, 10.0, wait) for repeat, wait in enumerate((0.1, 5.0, 9.9))]
+    trials += [record("ceiling", repeat, 0.05, None) for repeat in range(3)]
+    found = results(trials, "feed_dict")["feed_dict"]
+    assert found.input_wait_share.ci95 == (0.0, 1.0)
+    assert found.accelerator_utilization.ci95 is not None
+    assert found.accelerator_utilization.ci95[0] >= 0
+
+
+def test_cpu_time_from_before_the_measured_steps_is_not_interpolated_into_them() -> None:
+    """One sample half a second before a short trial and one after it: what lies between is mostly not the trial."""
+    at_ns = np.array([-500, 10_000], dtype=np.int64) * NS_PER_MS
+    track = Track(
+        metric="cpu_seconds", source="psutil", at_ns=Series.pack(at_ns), values=Series.pack(np.array([0.0, 21.0]))
+    )
+    found = results([record("feed_dict", 0, 10.0, samples=[track])], "feed_dict")["feed_dict"].device_utilization
+    assert found.mean_percent is None
+    assert found.reason
+
+
+def test_a_loss_that_is_no_number_is_null_with_its_reason() -> None:
+    trial = record("feed_dict", 0, 10.0)
+    assert trial.steps is not None
+    diverged = trial.steps.model_copy(update={"loss": Series.pack(np.full(100, np.nan))})
+    found = results([trial.model_copy(update={"steps": diverged})], "feed_dict")["feed_dict"]
+    assert found.loss is None
+    assert "not a finite number" in found.missing["loss"]

@@ -99,3 +99,19 @@ def test_the_interval_holds_the_truth_about_as_often_as_it_says(count: int) -> N
 def test_trials_without_any_spread_have_an_interval_of_no_width() -> None:
     assert stats.mean_interval([2.0] * 10) == (2.0, 2.0)
     assert stats.mean_interval([2.0] * 3) == (2.0, 2.0)
+
+
+def test_a_slow_second_step_is_warmup_although_no_median_of_five_sees_it() -> None:
+    step_ns = np.full(60, 5e6)
+    step_ns[0], step_ns[1] = 279e6, 560e6
+    assert stats.warmup_steps(step_ns) == 2
+
+
+def test_a_few_steps_keep_half_of_themselves_however_slow_they_start() -> None:
+    assert stats.warmup_steps([9e9, 9e9, 1, 1]) == 2
+
+
+@pytest.mark.parametrize("values", [[3.0] * 6 + [9.0] * 3, [3.0, 3.0, 9.0], [1.0, 1.0, 1.0, 1.0, 50.0]])
+def test_the_interval_of_a_median_holds_it(values: list[float]) -> None:
+    low, high = stats.median_interval(values) or (0.0, 0.0)
+    assert low <= np.median(values) <= high

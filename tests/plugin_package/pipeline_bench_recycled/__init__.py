@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from pipeline_bench import graph_ops
 from pipeline_bench.backends import Backend, Input
 from pipeline_bench.plugins import Options
 from pipeline_bench.sources import Source
@@ -35,7 +36,8 @@ class _RecycledInput(Input):
         v1 = tf.compat.v1
         made = tf.data.Dataset.range(batches).map(lambda _: source.produce(source.batch_size))
         self._iterator = v1.data.make_initializable_iterator(made.cache().repeat())
-        super().__init__(source.finish(self._iterator.get_next()))
+        carried, wait_s = graph_ops.timed(self._iterator.get_next)
+        super().__init__(source.finish(carried), wait_s)
 
     def start(self, session: Any) -> None:
         session.run(self._iterator.initializer)

@@ -17,7 +17,7 @@ from pipeline_bench.samplers.host import HostSampler
 from pipeline_bench.stats import cpu_utilization_percent
 
 S = 1_000_000_000
-PROCESS_METRICS = {"cpu_seconds", "memory_bytes", "read_bytes", "write_bytes"}
+PROCESS_METRICS = {"cpu_seconds", "memory_bytes", "threads", "read_bytes", "write_bytes"}
 
 
 def reasons(readings: list[Reading]) -> dict[str, str]:

@@ -397,3 +397,16 @@ def test_published_figures_of_the_untouched_variants_stay() -> None:
     scenario = load("two_layer", ["variants.fifo_queue.options.threads=4"])
     assert scenario.published is not None
     assert [figure.variant for figure in scenario.published.figures] == ["feed_dict"]
+
+
+def test_a_file_with_another_source_does_not_inherit_the_published_figures(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text('name = "mine"\n[source]\nbatch_size = 1024\n')
+    assert load(str(path)).published is None
+    path.write_text('name = "mine"\n')
+    assert load(str(path)).published is not None
+
+
+def test_a_second_line_in_an_override_is_not_dropped_in_silence() -> None:
+    with pytest.raises(ScenarioError, match="no KEY=VALUE"):
+        load("two_layer", ["source.batch_size=32\nfoo=1"])
