@@ -43,7 +43,7 @@ _METRICS = (
 
 
 class HostSampler(Sampler):
-    """Reads `machine_cpu_percent`, and `cpu_seconds`, `memory_bytes`, `threads`, `read_bytes`, `write_bytes` of a process.
+    """Reads one process (the metrics of `_METRICS`) and `machine_cpu_percent`.
 
     `cpu_seconds` is cumulative, user plus system, all threads; `read_bytes` and `write_bytes` are cumulative and count
     what reached the storage, not what the page cache served. `machine_cpu_percent` is over all cores since the last
