@@ -2,7 +2,8 @@
 
 Names: ``ok`` (steps of 1 ms by its own account), ``crash`` (SIGSEGV), ``exit`` (code 3, words on stderr), ``raise``
 (says that it failed), ``silent`` (steps, then nothing), ``stall`` (reports a stall of its own), ``garbage`` (no event
-at all), ``family`` (starts a grandchild in a session of its own, then hangs).
+at all), ``family`` (starts a grandchild in a session of its own, then hangs), ``orphan``
+(leaves a grandchild that holds its pipe, and is killed).
 """
 
 from __future__ import annotations
@@ -67,6 +68,9 @@ def main() -> None:
                 grandchild = subprocess.Popen(["sleep", "1000"], start_new_session=True)
                 sys.stderr.write(f"grandchild {grandchild.pid}\n")
             time.sleep(1000)
+        case "orphan":
+            subprocess.Popen(["sleep", "3"], pass_fds=[int(sys.argv[1])])
+            os.kill(os.getpid(), signal.SIGKILL)
         case "garbage":
             os.write(int(sys.argv[1]), b"this is no event\n")
             time.sleep(1000)

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from pipeline_bench import environment, monitor
+from pipeline_bench.errors import SessionError
 from pipeline_bench.observer import Observer, Progress
 from pipeline_bench.process import FreshLauncher
 from pipeline_bench.runner import Runner
@@ -167,3 +168,27 @@ def test_a_child_that_cannot_be_started_is_a_failed_trial(tmp_path: Path) -> Non
     done, _ = Runner(tmp_path, launcher, NvmlSampler.open(), Observer()).run(session)
     assert done.trials[0].status == "failed"
     assert "could not be started" in (done.trials[0].reason or "")
+
+
+def test_a_disk_that_fills_ends_the_session_with_what_was_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved = []
+
+    def full_from_the_second_trial_on(session: Session, folder: Path) -> Path:
+        if len(session.trials) > 1:
+            raise SessionError("planted: no space left on device")
+        saved.append(session)
+        return folder
+
+    monkeypatch.setattr("pipeline_bench.runner.sessions.save", full_from_the_second_trial_on)
+    session, interrupted = run(tmp_path, scripted("ok", "ok too", "never"))
+    assert not interrupted
+    assert [record.status for record in session.trials] == ["ok", "ok"]
+    assert "no space left" in session.notes[0]
+
+
+def test_a_trial_that_died_has_failed_although_its_descendant_holds_the_pipe(tmp_path: Path) -> None:
+    record = trial(tmp_path, "orphan", stall_timeout_s=20)
+    assert record.status == "failed"
+    assert "SIGKILL" in (record.reason or "")

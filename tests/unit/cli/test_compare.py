@@ -41,3 +41,22 @@ def test_bad_input_is_exit_2_with_the_culprit_and_no_traceback(
     assert "Traceback" not in captured.err
     assert captured.out == ""
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_refused_run_leaves_an_earlier_export_as_it_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    export = tmp_path / "result.json"
+    export.write_text("of an earlier run")
+    (tmp_path / "file").write_text("")
+    assert run(["compare", "--json", str(export), "--out", str(tmp_path / "file")]) == 2
+    assert "--out" in capsys.readouterr().err
+    assert export.read_text() == "of an earlier run"
+
+
+def test_an_export_that_cannot_be_written_is_refused_before_anything_is_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        run(["compare", "--json", str(tmp_path / "no" / "such" / "folder.json"), "--out", str(tmp_path / "out")]) == 2
+    )
+    assert "--json" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
