@@ -225,4 +225,15 @@ def _captions(session: Session, width: int, rows: Sequence[_Row]) -> list[Text]:
         "ceiling: the same model on one batch that sits on the device; that batch over and over: its loss says nothing"
     )
     captions += [text for text in (step, ceilings if any(row.is_ceiling for row in rows) else "") if text]
+    captions += _warmups(rows)
     return [Text(caption, style="dim") for caption in captions]
+
+
+def _warmups(rows: Sequence[_Row]) -> list[str]:
+    """How many steps were left out at the start of the trials, which is also how long a variant took to be steady."""
+    spans = []
+    for result in (row.result for row in rows):
+        if result.warmup_steps:
+            few, many = min(result.warmup_steps), max(result.warmup_steps)
+            spans.append(f"{variant_name(result.variant)} {few if few == many else f'{few} to {many}'}")
+    return [f"warm-up left out, steps per trial: {', '.join(spans)}"] if spans else []

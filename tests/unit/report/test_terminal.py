@@ -146,3 +146,12 @@ def test_the_picture() -> None:
     assert svg.startswith("<svg")
     assert "pipeline-bench&#160;compare" in svg or "pipeline-bench compare" in svg
     assert svg == export_svg(sessions.normal(), FOLDER), "the same session makes the same file"
+
+
+def test_the_steps_left_out_as_warmup_are_told() -> None:
+    session = sessions.normal()
+    slow = session.results[0].model_copy(update={"warmup_steps": (5, 40, 5)})
+    even = session.results[1].model_copy(update={"warmup_steps": (1, 1, 1)})
+    shown = joined(session.model_copy(update={"results": (slow, even, *session.results[2:])}), 160)
+    assert f"{slow.variant} 5 to 40" in shown
+    assert f"{even.variant} 1" in shown
