@@ -48,12 +48,12 @@ class Row:
             self.device_percent = progress.device_utilization_percent
             self.history.append(progress.device_utilization_percent)
 
-    def settle(self, result: Result) -> None:
-        """Take the figures over all trials so far."""
+    def settle(self, result: Result, judged: bool) -> None:
+        """Take the figures over all trials so far; a verdict before the ceiling has run would be none."""
         self.step_ms = result.step_ms.median
         self.input_wait_share = result.input_wait_share.value
         self.device_percent = result.device_utilization.mean_percent
-        self.verdict = result.verdict.kind if result.verdict.kind != "not-measured" else None
+        self.verdict = result.verdict.kind if judged and result.verdict.kind != "not-measured" else None
 
 
 class Course:
@@ -100,7 +100,8 @@ class Course:
         for result in session.results:
             other = self.rows.get(result.variant)
             if other is not None and result.trials:
-                other.settle(result)
+                ceiling = self.rows.get(other.variant.ceiling or "")
+                other.settle(result, judged=ceiling is None or ceiling.finished > 0)
 
     @property
     def current(self) -> Row | None:

@@ -229,3 +229,18 @@ def test_before_the_first_trial_it_says_what_takes_so_long() -> None:
     screen = Screen(sessions.normal())
     screen.view.preparing("importing TensorFlow")
     assert screen.lines()[0].startswith("importing TensorFlow")
+
+
+def test_there_is_no_verdict_before_the_ceiling_was_measured() -> None:
+    screen = Screen(sessions.normal())
+    screen.view.session_started(sessions.pending(), screen.trials)
+    kinds = {result.verdict.kind for result in screen.session.results if result.backend != "ceiling"}
+    shown = []
+    for trial in screen.trials:
+        screen.view.trial_started(trial)
+        screen.finish(trial)
+        row = screen.row("feed_dict")
+        shown.append(any(kind in row for kind in kinds))
+        if trial.variant.backend == "ceiling":
+            break
+    assert shown == [False] * (len(shown) - 1) + [True]
