@@ -236,4 +236,4 @@ def _warmups(rows: Sequence[_Row]) -> list[str]:
         if result.warmup_steps:
             few, many = min(result.warmup_steps), max(result.warmup_steps)
             spans.append(f"{variant_name(result.variant)} {few if few == many else f'{few} to {many}'}")
-    return [f"warm-up left out, steps per trial: {', '.join(spans)}"] if spans else []
+    return [f"warm-up left out, steps per trial: {'; '.join(spans)}"] if spans else []
