@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -63,7 +64,8 @@ class LiveView(Observer):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._live.stop()
+        with suppress(OSError):  # the terminal was closed: there is nothing to restore
+            self._live.stop()
 
     def preparing(self, what: str) -> None:
         self._preparing = f"{units.one_line(what)} …"
