@@ -55,9 +55,8 @@ def _with_figures_of_the_same_job(scenario: Scenario, as_written: Mapping[str, A
     kept = tuple(
         figure
         for figure in figures
-        if figure.variant in now
-        and figure.variant in written
-        and _job(now[figure.variant]) == _job(written[figure.variant])
+        if figure.variant not in now  # left out by the user, and not shown either way
+        or (figure.variant in written and _job(now[figure.variant]) == _job(written[figure.variant]))
     )
     if kept == figures:
         return scenario

@@ -410,3 +410,7 @@ def test_a_file_with_another_source_does_not_inherit_the_published_figures(tmp_p
 def test_a_second_line_in_an_override_is_not_dropped_in_silence() -> None:
     with pytest.raises(ScenarioError, match="no KEY=VALUE"):
         load("two_layer", ["source.batch_size=32\nfoo=1"])
+
+
+def test_a_backend_that_was_left_out_is_not_called_another_job() -> None:
+    assert load("two_layer", ["run.seed=3"], ["feed_dict"]).notes == ()
