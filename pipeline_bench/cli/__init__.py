@@ -18,6 +18,7 @@ from pipeline_bench import __version__
 from pipeline_bench.cli.backends import backends
 from pipeline_bench.cli.compare import compare
 from pipeline_bench.cli.doctor import doctor
+from pipeline_bench.cli.report import report
 from pipeline_bench.cli.scenarios import scenarios
 from pipeline_bench.errors import PipelineBenchError
 
@@ -31,7 +32,7 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (compare, scenarios, backends, doctor):
+for command in (compare, report, scenarios, backends, doctor):
     app.command()(command)
 
 

@@ -79,6 +79,7 @@ def _run(scenario: Scenario, out: Path, json_to: str | None, live: bool) -> int:
 
     from pipeline_bench.comparison import compare as run_comparison
     from pipeline_bench.comparison import make_folder
+    from pipeline_bench.report import markdown
     from pipeline_bench.report.terminal import render
 
     _check_export(json_to)
@@ -92,6 +93,8 @@ def _run(scenario: Scenario, out: Path, json_to: str | None, live: bool) -> int:
         shutil.rmtree(folder)
         console.print("Interrupted before the first trial; nothing was measured.")
         return INTERRUPTED
+    with suppress(OSError):  # a rendering can be made again; see `pipeline-bench report`
+        (folder / "report.md").write_text(markdown.render(outcome.session), encoding="utf-8")
     _export(outcome.session, json_to)
     with suppress(OSError):  # the terminal may be gone; the session is saved
         console.print(render(outcome.session, folder, console.width))
