@@ -88,21 +88,19 @@ def compare(
             started_at=datetime.now().astimezone().isoformat(timespec="seconds"),
             command=command or shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
             scenario=scenario,
-            environment=environment.describe(_accelerator(gpu)),
+            environment=environment.describe(gpu.accelerator),
             notes=scenario.notes,
         )
         save(session, folder)
         observer = Guarded(observer)
         observer.preparing("importing TensorFlow, once for all trials")
-        chosen, reason = process.best_launcher(folder / TRIALS_FOLDER / "import.stderr", launcher)
+        try:
+            chosen, reason = process.best_launcher(folder / TRIALS_FOLDER / "import.stderr", launcher)
+        except KeyboardInterrupt:
+            return Outcome(session, folder, interrupted=True)
         with closing(chosen):
             if reason:
                 observer.note(reason)
                 session = session.model_copy(update={"notes": (*session.notes, reason)})
             session, interrupted = Runner(folder, chosen, gpu, observer).run(session)
     return Outcome(session, folder, interrupted)
-
-
-def _accelerator(gpu: NvmlSampler) -> environment.Accelerator:
-    device = gpu.devices[0] if gpu.devices else None
-    return environment.Accelerator(name=device.name if device else None, driver=gpu.driver, reason=gpu.reason)

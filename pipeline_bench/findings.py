@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pipeline_bench import units
-from pipeline_bench.session import Estimate, Result, Verdict, VerdictKind
+from pipeline_bench.session import Estimate, Result, Verdict
 
 # A step that waits a tenth of its time for input is worth mending; MLPerf Storage and DLIO pass a system at an
 # accelerator utilization of 0.90, the same line seen from the other side.
@@ -18,7 +18,6 @@ NEEDED_STEPS = 30
 
 # A backend may beat its ceiling by this much before the ceiling itself is in doubt.
 CEILING_TOLERANCE = 0.02
-
 
 # Trials of one variant whose shares lie this far apart, while their step times do not even overlap, are no repeats.
 DISAGREEING_SHARE = 0.25
@@ -107,7 +106,7 @@ def _doubtful(result: Result, spread: Spread | None) -> Verdict | None:
 
 def _input_bound(result: Result) -> Verdict:
     wait = result.input_wait_share
-    severe = wait.ci95 is not None and wait.ci95[0] >= SEVERE_SHARE
+    severe = _severe(wait)
     text = (
         f"{'severely ' if severe else ''}input-bound: waits {units.milliseconds(result.input_wait_ms.value)} "
         f"of its {_ms(result)} step for the batch ({units.share(wait.value)}); without the wait it would step "
@@ -118,7 +117,7 @@ def _input_bound(result: Result) -> Verdict:
 
 def _host_bound(result: Result) -> Verdict:
     host = result.host_slowdown_share
-    severe = host.ci95 is not None and host.ci95[0] >= SEVERE_SHARE
+    severe = _severe(host)
     text = (
         f"{'severely ' if severe else ''}host-bound: the batch is there, but the host takes "
         f"{units.milliseconds(result.host_slowdown_ms.value)} of the {_ms(result)} step "
@@ -173,14 +172,18 @@ def _also_waits(result: Result) -> str:
 
 
 def _inconclusive(reason: str) -> Verdict:
-    kind: VerdictKind = "inconclusive"
-    return Verdict(kind=kind, text=f"inconclusive: {reason}.")
+    return Verdict(kind="inconclusive", text=f"inconclusive: {reason}.")
 
 
 def _above(estimate: Estimate, threshold: float) -> bool:
     """Whether the whole interval is at or above the threshold; without an interval, the value."""
     low = estimate.ci95[0] if estimate.ci95 else _value(estimate)
     return low >= threshold
+
+
+def _severe(estimate: Estimate) -> bool:
+    """Like `_above`, but never without an interval."""
+    return estimate.ci95 is not None and _above(estimate, SEVERE_SHARE)
 
 
 def _value(estimate: Estimate) -> float:

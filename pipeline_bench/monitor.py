@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -157,8 +158,8 @@ def latest_utilization(
     if device is not None and device.kind == "gpu":
         newest = next((r for r in reversed(readings) if r.metric == "device_utilization_percent"), None)
         return (newest.value, newest.source) if newest else (None, None)
-    cpu = [r for r in reversed(readings) if r.metric == "cpu_seconds" and r.value is not None][:2]
-    match cpu:
+    # Only as far back as needed: a long trial has a hundred thousand readings, and this runs beside it.
+    match list(islice((r for r in reversed(readings) if r.metric == "cpu_seconds" and r.value is not None), 2)):
         case [Reading(at_ns=new_ns, value=float(new_s)), Reading(at_ns=old_ns, value=float(old_s))] if new_ns > old_ns:
             return min(100.0, 100 * (new_s - old_s) * 1e9 / ((new_ns - old_ns) * cores)), CPU_TIME
     return None, None

@@ -79,11 +79,12 @@ class Child(ABC):
 
     def close(self) -> None:
         """End the process if it still runs, and close the pipe; safe to call twice."""
+        if self._events < 0:
+            return  # its number may be another process's by now
         self.kill()
         self.wait(_GONE_S)
-        if self._events >= 0:
-            os.close(self._events)
-            self._events = -1
+        os.close(self._events)
+        self._events = -1
         self._open = False
 
 
@@ -110,17 +111,22 @@ class FreshLauncher(Launcher):
 
     def start(self, trial: Trial, stderr: Path) -> Child:
         read, write = os.pipe()
-        with stderr.open("wb") as log:
-            process = subprocess.Popen(
-                [*self._command, str(write)],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                pass_fds=[write],
-                start_new_session=True,
-                env=_environment(),
-            )
-        os.close(write)
+        try:
+            with stderr.open("wb") as log:
+                process = subprocess.Popen(
+                    [*self._command, str(write)],
+                    stdin=subprocess.PIPE,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=[write],
+                    start_new_session=True,
+                    env=_environment(),
+                )
+        except BaseException:
+            os.close(read)
+            raise
+        finally:
+            os.close(write)
         assert process.stdin is not None
         with contextlib.suppress(BrokenPipeError), process.stdin as stdin:
             stdin.write(trial.model_dump_json().encode())

@@ -140,7 +140,7 @@ def _result(
 
 
 def _batch_size(variant: Variant) -> int:
-    """The samples of a step; every source has this option, or else a step counts as one sample."""
+    """The samples of a step, by the source's option of that name; a step of a source without it counts as one."""
     return int(variant.source.options.get("batch_size", 1))
 
 

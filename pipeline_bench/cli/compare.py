@@ -86,10 +86,9 @@ def _run(scenario: Scenario, out: Path, json_to: str | None, live: bool) -> int:
     # With the session on stdout, everything that is for a reader goes to stderr.
     console = Console(stderr=json_to == STDOUT, highlight=False)
     folder = make_folder(out, scenario)
-    try:
-        with _interruptible(), _view(console, folder, live) as view:
-            outcome = run_comparison(scenario, folder, view)
-    except KeyboardInterrupt:
+    with _interruptible(), _view(console, folder, live) as view:
+        outcome = run_comparison(scenario, folder, view)
+    if outcome.interrupted and not outcome.session.trials:
         shutil.rmtree(folder)
         console.print("Interrupted before the first trial; nothing was measured.")
         return INTERRUPTED
@@ -117,9 +116,9 @@ def _check_export(json_to: str | None) -> None:
     """See that the file for the session can be written before anything is measured, without touching what it holds."""
     from pipeline_bench.errors import UsageError
 
-    if json_to in {None, STDOUT}:
+    if json_to is None or json_to == STDOUT:
         return
-    path = Path(str(json_to))
+    path = Path(json_to)
     existed = path.exists()
     try:
         path.open("a", encoding="utf-8").close()

@@ -155,13 +155,11 @@ def _cause(returncode: int, stderr: str) -> str:
 
 
 def _accelerator() -> Accelerator:
-    from pipeline_bench.environment import Accelerator
     from pipeline_bench.samplers.nvml import NvmlSampler
 
     sampler = NvmlSampler.open()
     try:
-        device = sampler.selected or next(iter(sampler.devices), None)
-        return Accelerator(device.name if device else None, sampler.driver, sampler.reason)
+        return sampler.accelerator
     finally:
         sampler.close()
 

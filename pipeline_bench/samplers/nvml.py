@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from pipeline_bench.environment import Accelerator
 from pipeline_bench.samplers import Reading, Sampler
 from pipeline_bench.samplers.nvml_devices import NO_GPU, NvmlDevice, describe, first_visible, normalise_pci_bus_id
 from pipeline_bench.samplers.nvml_errors import LOST, NOTHING_NEW, Code, code_of, explain
@@ -113,6 +114,12 @@ class NvmlSampler(Sampler):
     def available(self) -> bool:
         """Whether there is a GPU that NVML can read."""
         return self.reason is None
+
+    @property
+    def accelerator(self) -> Accelerator:
+        """The GPU that is sampled, or the first there is, as `environment.describe` takes it."""
+        device = self.selected or next(iter(self.devices), None)
+        return Accelerator(device.name if device else None, self.driver, self.reason)
 
     def select(self, pci_bus_id: str | None) -> NvmlDevice | None:
         """Choose the GPU to sample and begin.

@@ -29,10 +29,8 @@ def resolve(
     allowed = {"name", "question", "published", "variants", "runtime", "run", *COMPONENTS}
     check.keys(document, "", allowed)
     base = {key: check.table(document.get(key, {}), key) for key in (*COMPONENTS, "runtime", "run")}
-    for (
-        key,
-        kind,
-    ) in DEFAULT_KINDS.items():  # said outright, so that a variant that names the same kind keeps the options
+    # Said outright, so that a variant that names the same kind keeps the options.
+    for key, kind in DEFAULT_KINDS.items():
         base[key] = {"kind": kind, **base[key]}
     # A file that says nothing about its variants, or its length, is two_layer under another name.
     default = default_document()

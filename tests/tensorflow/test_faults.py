@@ -139,6 +139,22 @@ def test_an_interrupt_saves_the_session_and_leaves_no_process(tmp_path: Path, nu
     assert only_session(tmp_path).trials[-1].status == "interrupted"
 
 
+def test_an_impatient_second_interrupt_loses_nothing_that_was_measured(tmp_path: Path) -> None:
+    program = start(tmp_path, "--time", "2")
+    family = wait_for_training(program)
+    for _ in range(600):
+        if only_session(tmp_path).trials:
+            break
+        time.sleep(0.1)
+    program.send_signal(signal.SIGINT)
+    time.sleep(0.05)
+    program.send_signal(signal.SIGINT)
+    program.communicate(timeout=60)
+    assert program.returncode == 130
+    assert_gone(family)
+    assert only_session(tmp_path).trials[0].status == "ok"
+
+
 def test_after_kill_9_of_the_program_its_processes_end_by_themselves(tmp_path: Path) -> None:
     program = start(tmp_path)
     family = wait_for_training(program)

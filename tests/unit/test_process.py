@@ -83,3 +83,11 @@ def test_other_systems_get_fresh_interpreters_and_the_reason(tmp_path: Path, mon
     launcher, reason = best_launcher(tmp_path / "log")
     assert isinstance(launcher, FreshLauncher)
     assert "darwin" in (reason or "")
+
+
+def test_a_child_that_cannot_be_started_leaves_no_file_descriptor(tmp_path: Path) -> None:
+    trial = plan(scenario("feed_dict"))[0]
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with pytest.raises(FileNotFoundError):
+        FreshLauncher(("/no/such/interpreter",)).start(trial, tmp_path / "stderr")
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
