@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pipeline_bench import units
-from pipeline_bench.session import Estimate, Result, Verdict
+from pipeline_bench.session import Estimate, Result, Session, Verdict
 
 # A step that waits a tenth of its time for input is worth mending; MLPerf Storage and DLIO pass a system at an
 # accelerator utilization of 0.90, the same line seen from the other side.
@@ -61,6 +61,43 @@ def judge(result: Result, is_ceiling: bool, spread: Spread | None, fewest_steps:
         caveat = "This rests on one trial beside its ceiling, so it has no interval."
         return verdict.model_copy(update={"text": f"{verdict.text} {caveat}"})
     return verdict
+
+
+def fastest(session: Session) -> Result | None:
+    """The variant with the highest throughput among those that did the work they should; None where none is known.
+
+    A ceiling has no input and is none to compare; what did other work than it should is not faster.
+    """
+    ceilings = {variant.name for variant in session.scenario.variants if variant.ceiling is None}
+    able = [
+        result
+        for result in session.results
+        if result.samples_per_second is not None and result.work.status != "unequal" and result.variant not in ceilings
+    ]
+    return max(able, key=lambda result: result.samples_per_second or 0.0, default=None)
+
+
+def conclusion(session: Session) -> str:
+    """What the session says, in a sentence or two: who is fastest, by how much, and what limits the baseline."""
+    best, baseline = fastest(session), session.scenario.baseline.name
+    measured = [result for result in session.results if result.variant == baseline and result.step_ms.mean is not None]
+    if best is None:
+        return "Nothing was measured that could be compared."
+    if not measured:
+        return f"{best.variant} was measured, but {baseline}, which the others are compared with, was not."
+    limit = f"{baseline} {_of_baseline(measured[0])}"
+    if best.variant == baseline:
+        return f"No variant beats {baseline}. {limit}"
+    if best.speedup.difference == "none":
+        smallest = f"smallest this run could have seen: {units.share(best.speedup.smallest)}"
+        return f"No difference found between {best.variant} and {baseline} ({smallest}). {limit}"
+    low, high = best.speedup.ci95 or (None, None)
+    interval = f" ({units.ratio(low)} to {units.ratio(high)})" if low is not None else ", from one trial"
+    return f"{best.variant} is fastest: {units.ratio(best.speedup.value)} {baseline}'s throughput{interval}. {limit}"
+
+
+def _of_baseline(result: Result) -> str:
+    return f"is {result.verdict.text}" if result.verdict.kind != "inconclusive" else f"stays {result.verdict.text}"
 
 
 def _limit(result: Result) -> Verdict:

@@ -15,5 +15,6 @@ VERDICTS: dict[VerdictKind, str] = {
     "mixed": "magenta",
     "ceiling": "bright_black",
     "inconclusive": "cyan",
+    "unequal-work": "bold red",
     "not-measured": "bright_black",
 }

@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -124,7 +125,7 @@ def _result(
         steps=sum(len(run.step_ms) for run in runs),
         warmup_steps=tuple(run.record.warmup_steps for run in runs),
         step_ms=_step_time(runs),
-        samples_per_second=_batch_size(variant) * 1e3 / float(np.mean([run.mean_ms for run in runs])),
+        **_rate(variant, runs),
         **_split(variant, runs, pairs),
         device_utilization=device_utilization,
         speedup=_speedup(scenario, variant, own, measured),
@@ -190,6 +191,14 @@ def _step_time(runs: Sequence[_Measured]) -> StepTime:
         ci95=ci95,
         reason=None if ci95 else _TOO_FEW_TRIALS,
     )
+
+
+def _rate(variant: Variant, runs: Sequence[_Measured]) -> dict[str, Any]:
+    """Samples a second, by the mean step time, whose interval it has."""
+    means = [run.mean_ms for run in runs]
+    samples_ms = _batch_size(variant) * 1e3
+    interval = stats.ratio_interval([samples_ms / mean for mean in means])
+    return {"samples_per_second": samples_ms / float(np.mean(means)), "samples_per_second_ci95": interval}
 
 
 def _split(
@@ -270,10 +279,13 @@ def _speedup(
         return Speedup(over=over.name, reason=f"{over.name!r} was not measured")
     scale = _batch_size(variant) / _batch_size(over)
     ratios = [scale * base[repeat].mean_ms / own[repeat].mean_ms for repeat in shared]
-    ci95 = stats.ratio_interval(ratios)
-    return Speedup(
-        over=over.name, value=stats.geometric_mean(ratios), ci95=ci95, reason=None if ci95 else _TOO_FEW_TRIALS
-    )
+    value, ci95 = stats.geometric_mean(ratios), stats.ratio_interval(ratios)
+    if ci95 is None:
+        return Speedup(over=over.name, value=value, reason=_TOO_FEW_TRIALS)
+    difference: Literal["faster", "slower", "none"] = "none"
+    if not ci95[0] <= 1 <= ci95[1]:
+        difference = "faster" if value > 1 else "slower"
+    return Speedup(over=over.name, value=value, ci95=ci95, difference=difference, smallest=stats.half_width(ci95))
 
 
 def _device_utilization(runs: Sequence[_Measured], cores: int) -> DeviceUtilization:
@@ -281,7 +293,7 @@ def _device_utilization(runs: Sequence[_Measured], cores: int) -> DeviceUtilizat
     device = runs[0].record.device
     if device is not None and device.kind == "cpu":
         return _cpu_utilization(runs, cores)
-    by_source: dict[str, list[float]] = {}
+    by_source: dict[str, list[list[float]]] = {}
     reason = None
     for run in runs:
         for track in run.record.samples:
@@ -292,13 +304,24 @@ def _device_utilization(runs: Sequence[_Measured], cores: int) -> DeviceUtilizat
                 at_ns = track.at_ns.unpack()
                 # A sample speaks of the time before its stamp, so that the first ones would still see the warm-up.
                 inside = (at_ns - _NVML_WINDOW_NS >= run.start_ns[0]) & (at_ns <= run.end_ns[-1])
-                by_source.setdefault(track.source, []).extend(track.values.unpack()[inside].tolist())
-    source = max(by_source, key=lambda name: len(by_source[name]), default=None)
-    values = by_source[source] if source else []
-    if not values:
+                by_source.setdefault(track.source, []).append(track.values.unpack()[inside].tolist())
+    source = max(by_source, key=lambda name: sum(map(len, by_source[name])), default=None)
+    trials = [values for values in by_source[source] if values] if source else []
+    if not trials:
         short = "no sample of the device lies wholly within the measured steps; run more steps"
         return DeviceUtilization(source=source, reason=reason or short)
-    return DeviceUtilization(source=source, mean_percent=float(np.mean(values)), samples=len(values))
+    return _percent(str(source), [float(np.mean(values)) for values in trials], sum(map(len, trials)))
+
+
+def _percent(source: str, of_trials: Sequence[float], samples: int) -> DeviceUtilization:
+    """The mean over the trials, with its interval, which ends where a percentage has to."""
+    ci95 = stats.mean_interval(of_trials)
+    return DeviceUtilization(
+        source=source,
+        mean_percent=float(np.mean(of_trials)),
+        ci95=ci95 and (max(0.0, ci95[0]), min(100.0, ci95[1])),
+        samples=samples,
+    )
 
 
 def _cpu_utilization(runs: Sequence[_Measured], cores: int) -> DeviceUtilization:
@@ -320,7 +343,7 @@ def _cpu_utilization(runs: Sequence[_Measured], cores: int) -> DeviceUtilization
             samples += int(near.sum())
     if not percents:
         return DeviceUtilization(source=source, reason=reason or "the trial was too short for two samples of CPU time")
-    return DeviceUtilization(source=source, mean_percent=float(np.mean(percents)), samples=samples)
+    return _percent(source, percents, samples)
 
 
 def _last_loss(run: _Measured) -> float:

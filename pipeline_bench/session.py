@@ -2,8 +2,11 @@
 
 The file is a contract (docs/session.md). What was not measured is None with a reason, never 0.
 
-History of `schema_version`:
+History of `schema_version`; every version up to this one can be read:
     1   the first
+    2   adds, each with a default: a trial's `work` and `queue_depths`; a result's `work` and `samples_per_second_ci95`;
+        a device utilization's `ci95`; a speed-up's `difference` and `smallest`; a session's `disturbances` and
+        `precision`; the verdict `unequal-work`
 """
 
 from __future__ import annotations
@@ -20,14 +23,27 @@ from pipeline_bench.events import Device, QueueState, Stack
 from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.series import Series
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 SESSION_FILE = "session.json"
 CPU_TIME = "CPU time"
 """The source of a CPU's device utilization: the trial's CPU time over wall time and cores."""
 
 TrialStatus = Literal["ok", "failed", "stalled", "interrupted"]
 ResultStatus = Literal["pending", "ok", "partial", "failed", "stalled", "interrupted"]
-VerdictKind = Literal["input-bound", "host-bound", "compute-bound", "mixed", "ceiling", "inconclusive", "not-measured"]
+VerdictKind = Literal[
+    "input-bound", "host-bound", "compute-bound", "mixed", "ceiling", "inconclusive", "unequal-work", "not-measured"
+]
+DisturbanceKind = Literal[
+    "burst",
+    "drift",
+    "slow-start",
+    "cpu-contention",
+    "steal",
+    "cpu-throttling",
+    "gpu-contention",
+    "gpu-throttling",
+    "gpu-clock",
+]
 Interval = tuple[float, float]
 
 
@@ -73,6 +89,71 @@ class AccuracyPair(_Record):
     after: float | None = None
 
 
+class QueueDepth(_Record):
+    """How many elements a queue of the input held over a trial, of `capacity`."""
+
+    name: str
+    capacity: int
+    at_ns: Series
+    size: Series
+
+
+class Epoch(_Record):
+    """One pass over a source's samples, as far as the model has seen it.
+
+    `digest` is the sum, modulo 2**64, of a hash of each sample's number, as 16 hexadecimal digits: the same samples in
+    any order have the same digest.
+    """
+
+    index: int
+    samples: int
+    repeated: int
+    lost: int
+    digest: str
+
+
+class NumberedSamples(_Record):
+    """What became of the samples of a source that numbers them.
+
+    `in_flight` were made, and had not reached the model when the trial ended, but may have been on their way, in a
+    queue for one; `lost` were overtaken by later ones further than the backend can explain. Both are None where only
+    some steps were looked at.
+    """
+
+    epoch_samples: int
+    repeated: int
+    invented: int
+    lost: int | None
+    in_flight: int | None
+    epochs: tuple[Epoch, ...] = ()
+    """The first ones; `epoch_count` says how many there were."""
+    epoch_count: int = 0
+
+
+class RandomSamples(_Record):
+    """The samples of a source of random numbers: the mean and standard deviation of all features.
+
+    `repeated_batches` is how many batches had exactly the moments of an earlier one, so that they were no new ones.
+    """
+
+    mean: float
+    std: float
+    repeated_batches: int
+
+
+class Work(_Record):
+    """Which samples reached the model in a trial, from the steps that were looked at; `reason` where none was."""
+
+    checked_steps: int = 0
+    samples: int = 0
+    """In the checked steps."""
+    batch_size: int = 0
+    """What a step should bring."""
+    numbered: NumberedSamples | None = None
+    random: RandomSamples | None = None
+    reason: str | None = None
+
+
 class TrialRecord(_Record):
     """What one trial left: its end, its steps, its samples, and what it wrote to stderr."""
 
@@ -92,6 +173,8 @@ class TrialRecord(_Record):
     device: Device | None = None
     phases: tuple[PhaseMark, ...] = ()
     samples: tuple[Track, ...] = ()
+    queue_depths: tuple[QueueDepth, ...] = ()
+    work: Work | None = None
     queues: tuple[QueueState, ...] = ()
     stacks: tuple[Stack, ...] = ()
     stderr_tail: str = ""
@@ -126,17 +209,55 @@ class DeviceUtilization(_Record):
 
     source: str | None = None
     mean_percent: float | None = None
+    ci95: Interval | None = None
     samples: int = 0
     reason: str | None = None
 
 
 class Speedup(_Record):
-    """How many times the throughput of the variant `over`."""
+    """How many times the throughput of the variant `over`.
+
+    `difference` is what the interval allows to say; `smallest` the least relative difference that this run could have
+    told from none, 0.021 for 2.1 %.
+    """
 
     over: str | None = None
     value: float | None = None
     ci95: Interval | None = None
+    difference: Literal["faster", "slower", "none"] | None = None
+    smallest: float | None = None
     reason: str | None = None
+
+
+class WorkCheck(_Record):
+    """Whether a variant trained on the samples that it should, in one plain sentence."""
+
+    status: Literal["equal", "unequal", "not-checked"] = "not-checked"
+    text: str = ""
+
+
+class Disturbance(_Record):
+    """Something that is not of the variant, and disturbed one of its trials.
+
+    `cost_share` is about how much of the trial's measured time it took, 0 to 1; None where that cannot be told.
+    """
+
+    kind: DisturbanceKind
+    variant: str
+    repeat: int
+    cost_share: float | None = None
+    text: str
+
+
+class Precision(_Record):
+    """How narrow the intervals of the speed-ups were to become, and what ended the adding of repeats."""
+
+    goal: float
+    """The half-width of every interval, relative: 0.02 for 2 %."""
+    budget_s: float
+    repeats: int = 0
+    ended_by: Literal["precision", "budget", "interrupted"] | None = None
+    text: str = ""
 
 
 class Verdict(_Record):
@@ -175,6 +296,7 @@ class Result(_Record):
     warmup_steps: tuple[int, ...] = ()
     step_ms: StepTime = StepTime()
     samples_per_second: float | None = None
+    samples_per_second_ci95: Interval | None = None
     input_wait_ms: Estimate = Estimate()
     input_wait_share: Estimate = Estimate()
     host_slowdown_ms: Estimate = Estimate()
@@ -183,6 +305,7 @@ class Result(_Record):
     accelerator_utilization: Estimate = Estimate()
     device_utilization: DeviceUtilization = DeviceUtilization()
     speedup: Speedup = Speedup()
+    work: WorkCheck = WorkCheck()
     loss: float | None = None
     accuracy: AccuracyPair = AccuracyPair()
     missing: dict[str, str] = {}
@@ -211,7 +334,7 @@ class Environment(_Record):
 class Session(_Record):
     """One run of a scenario."""
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[1, 2] = 2
     started_at: str
     """ISO 8601 with the zone."""
     command: str = ""
@@ -220,6 +343,8 @@ class Session(_Record):
     notes: tuple[str, ...] = ()
     trials: tuple[TrialRecord, ...] = ()
     results: tuple[Result, ...] = ()
+    disturbances: tuple[Disturbance, ...] = ()
+    precision: Precision | None = None
 
     def result(self, variant: str | Variant) -> Result:
         """The result of a variant.
@@ -278,7 +403,7 @@ def load(path: Path | str) -> Session:
             f"{file} cannot be read: {error}.", "Give a session.json or the folder that holds it."
         ) from error
     try:
-        return Session.model_validate_json(text)
+        session = Session.model_validate_json(text)
     except ValidationError as error:
         problem = error.errors()[0]
         place = ".".join(str(part) for part in problem["loc"])
@@ -291,3 +416,4 @@ def load(path: Path | str) -> Session:
             f"{file} is no session, or a damaged one: {place or 'the file'}: {problem['msg']}.",
             "Give an undamaged session.json.",
         ) from None
+    return session.model_copy(update={"schema_version": SCHEMA_VERSION})

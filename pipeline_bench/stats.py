@@ -96,6 +96,14 @@ def ratio_interval(ratios: Sequence[float]) -> Interval | None:
     return None if interval is None else (math.exp(interval[0]), math.exp(interval[1]))
 
 
+def half_width(interval: Interval) -> float:
+    """How far a ratio's interval reaches to the wider side of its middle, relative: 0.02 for 2 %.
+
+    It is also the smallest difference that such an interval could have told from none.
+    """
+    return math.sqrt(interval[1] / interval[0]) - 1
+
+
 def geometric_mean(ratios: Sequence[float]) -> float:
     """The mean of ratios: the one for which a/b and b/a are each other's inverse."""
     return math.exp(math.fsum(math.log(ratio) for ratio in ratios) / len(ratios))

@@ -116,3 +116,11 @@ def test_a_result_is_found_by_its_variant(session: Session) -> None:
     assert session.result(session.scenario.variants[0]) is session.results[0]
     with pytest.raises(KeyError):
         session.result("nothing")
+
+
+def test_a_session_of_the_first_schema_opens_and_becomes_one_of_this() -> None:
+    session = sessions.load(Path(__file__).parent / "data" / "session-v1.json")
+    assert session.schema_version == sessions.SCHEMA_VERSION
+    assert [trial.work for trial in session.trials] == [None] * len(session.trials)
+    assert session.result("feed_dict").speedup.difference is None
+    assert sessions.Session.model_validate_json(session.to_json()) == session
