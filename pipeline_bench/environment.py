@@ -107,7 +107,7 @@ def usable_cores(root: Path = _ROOT) -> int:
 
 def usable_memory_bytes(root: Path = _ROOT) -> int:
     """The machine's memory, or the limit of this process's control group where that is less."""
-    limits = [int(text) for folder in _groups(root, "memory") for text in _limit(folder) if text.isdigit()]
+    limits = [int(text) for folder in control_groups("memory", root) for text in _limit(folder) if text.isdigit()]
     return min([psutil.virtual_memory().total, *(limit for limit in limits if limit > 0)])
 
 
@@ -118,7 +118,7 @@ def _limit(folder: Path) -> Iterator[str]:
 
 def _cpu_quotas(root: Path) -> Iterator[float]:
     """Every CPU quota that holds for this process, in cores."""
-    for folder in _groups(root, "cpu"):
+    for folder in control_groups("cpu", root):
         fields = _read(folder / "cpu.max").split()  # version 2: "<quota> <period>", or "max <period>"
         fields = fields or [_read(folder / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")]
         match fields:
@@ -126,7 +126,7 @@ def _cpu_quotas(root: Path) -> Iterator[float]:
                 yield int(quota) / int(period)
 
 
-def _groups(root: Path, controller: str) -> Iterator[Path]:
+def control_groups(controller: str, root: Path = _ROOT) -> Iterator[Path]:
     """The folders of this process's control groups, with those above them: a limit holds for everything below."""
     for line in _read(root / "proc/self/cgroup").splitlines():
         match line.split(":", 2):

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pipeline_bench.errors import ProtocolError
 from pipeline_bench.series import Series
 
-EVENTS_VERSION = 1
+EVENTS_VERSION = 2
 
 
 class _Event(BaseModel):
@@ -70,6 +70,76 @@ class QueueState(_Event):
     capacity: int
 
 
+class QueueDepths(_Event):
+    """How full the input's queues were at one time, while the model trained."""
+
+    event: Literal["depths"] = "depths"
+    at_ns: int
+    queues: tuple[QueueState, ...]
+
+
+class Epoch(_Event):
+    """One pass over a source's samples, as far as the model has seen it.
+
+    `digest` is the sum, modulo 2**64, of a hash of each sample's place in the epoch, as 16 hexadecimal digits: the same
+    samples have the same digest in any order.
+    """
+
+    index: int
+    samples: int
+    repeated: int
+    digest: str
+
+
+class NumberedSamples(_Event):
+    """What became of the samples of a source that numbers them.
+
+    `in_flight` were made before others that reached the model, and may still have been on their way when the trial
+    ended: held by another thread of the input, for one. `lost` are those that this cannot explain; where only some
+    steps were looked at, at least so many.
+    """
+
+    epoch_samples: int
+    repeated: int
+    invented: int
+    """Their number was none that the source gives, or what came with it was not that sample."""
+    lost: int
+    in_flight: int
+    epoch_count: int = 0
+    whole_epochs: int = 0
+    """Those that the model has seen every sample of, each once."""
+    epochs: tuple[Epoch, ...] = ()
+    """The first ones of them all."""
+
+
+class RandomSamples(_Event):
+    """The samples of a source of random numbers: mean and standard deviation of all features that were looked at."""
+
+    values: int
+    mean: float
+    std: float
+    expected_mean: float | None = None
+    expected_std: float | None = None
+    repeated_batches: int = 0
+    """Batches with exactly the moments of an earlier one: no new samples."""
+
+
+class Work(_Event):
+    """Which samples reached the model in a trial, from the steps that were looked at; `reason` where none was."""
+
+    event: Literal["work"] = "work"
+    checked_steps: int = 0
+    every: int = 1
+    """One step in so many was looked at."""
+    samples: int = 0
+    """In the checked steps."""
+    batch_size: int = 0
+    """What a step should bring."""
+    numbered: NumberedSamples | None = None
+    random: RandomSamples | None = None
+    reason: str | None = None
+
+
 class Stack(_Event):
     """Where a Python thread stands: its frames, outermost first, each as ``file:line in function``."""
 
@@ -110,7 +180,7 @@ class Done(_Event):
     at_ns: int
 
 
-Event = Hello | Phase | Device | Steps | Stalled | Evaluated | Failed | Done
+Event = Hello | Phase | Device | Steps | QueueDepths | Work | Stalled | Evaluated | Failed | Done
 
 _ADAPTER: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="event")])
 

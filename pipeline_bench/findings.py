@@ -1,11 +1,12 @@
-"""What a variant's figures mean: one verdict and one plain sentence. Every threshold of the program is here."""
+"""What a variant's figures mean: one verdict and one plain sentence. The thresholds of the verdicts are here."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipeline_bench import units
-from pipeline_bench.session import Estimate, Result, Session, Verdict
+from pipeline_bench.session import Disturbance, Estimate, Result, Verdict
 
 # A step that waits a tenth of its time for input is worth mending; MLPerf Storage and DLIO pass a system at an
 # accelerator utilization of 0.90, the same line seen from the other side.
@@ -42,7 +43,13 @@ class Spread:
         return self.disjoint and self.highest - self.lowest > DISAGREEING_SHARE
 
 
-def judge(result: Result, is_ceiling: bool, spread: Spread | None, fewest_steps: int) -> Verdict:
+def judge(
+    result: Result,
+    is_ceiling: bool,
+    spread: Spread | None,
+    fewest_steps: int,
+    disturbances: Sequence[Disturbance] = (),
+) -> Verdict:
     """The verdict on one variant's figures, or the reason why there is none.
 
     Args:
@@ -50,54 +57,18 @@ def judge(result: Result, is_ceiling: bool, spread: Spread | None, fewest_steps:
         is_ceiling: whether the variant is a ceiling, the reference itself.
         spread: see `Spread`; None where there is nothing to compare.
         fewest_steps: measured steps of the shortest trial.
+        disturbances: of the trials that the figures are of, and of the ceiling's trials beside them.
     """
-    refusal = _too_little(result, fewest_steps) or (None if is_ceiling else _doubtful(result, spread))
+    refusal = _too_little(result, fewest_steps) or (None if is_ceiling else _doubtful(result, spread, disturbances))
     if refusal is not None:
         return refusal
     if is_ceiling:
         return Verdict(kind="ceiling", text=f"steps in {_ms(result)} with no input at all: the reference.")
-    verdict = _limit(result)
+    verdict = _unless_spoilt(_limit(result), result, disturbances)
     if result.accelerator_utilization.ci95 is None:
         caveat = "This rests on one trial beside its ceiling, so it has no interval."
         return verdict.model_copy(update={"text": f"{verdict.text} {caveat}"})
     return verdict
-
-
-def fastest(session: Session) -> Result | None:
-    """The variant with the highest throughput among those that did the work they should; None where none is known.
-
-    A ceiling has no input and is none to compare; what did other work than it should is not faster.
-    """
-    ceilings = {variant.name for variant in session.scenario.variants if variant.ceiling is None}
-    able = [
-        result
-        for result in session.results
-        if result.samples_per_second is not None and result.work.status != "unequal" and result.variant not in ceilings
-    ]
-    return max(able, key=lambda result: result.samples_per_second or 0.0, default=None)
-
-
-def conclusion(session: Session) -> str:
-    """What the session says, in a sentence or two: who is fastest, by how much, and what limits the baseline."""
-    best, baseline = fastest(session), session.scenario.baseline.name
-    measured = [result for result in session.results if result.variant == baseline and result.step_ms.mean is not None]
-    if best is None:
-        return "Nothing was measured that could be compared."
-    if not measured:
-        return f"{best.variant} was measured, but {baseline}, which the others are compared with, was not."
-    limit = f"{baseline} {_of_baseline(measured[0])}"
-    if best.variant == baseline:
-        return f"No variant beats {baseline}. {limit}"
-    if best.speedup.difference == "none":
-        smallest = f"smallest this run could have seen: {units.share(best.speedup.smallest)}"
-        return f"No difference found between {best.variant} and {baseline} ({smallest}). {limit}"
-    low, high = best.speedup.ci95 or (None, None)
-    interval = f" ({units.ratio(low)} to {units.ratio(high)})" if low is not None else ", from one trial"
-    return f"{best.variant} is fastest: {units.ratio(best.speedup.value)} {baseline}'s throughput{interval}. {limit}"
-
-
-def _of_baseline(result: Result) -> str:
-    return f"is {result.verdict.text}" if result.verdict.kind != "inconclusive" else f"stays {result.verdict.text}"
 
 
 def _limit(result: Result) -> Verdict:
@@ -121,22 +92,22 @@ def _too_little(result: Result, fewest_steps: int) -> Verdict | None:
     return None
 
 
-def _doubtful(result: Result, spread: Spread | None) -> Verdict | None:
+def _doubtful(result: Result, spread: Spread | None, disturbances: Sequence[Disturbance]) -> Verdict | None:
     au = result.accelerator_utilization
     if au.value is None or result.input_wait_share.value is None:
         return _inconclusive(au.reason or result.input_wait_share.reason or "there is no ceiling to compare with")
     if spread is not None and spread.disagrees:
         return _inconclusive(
             f"its trials disagree beyond their own spread: {spread.share} from {units.share(spread.lowest)} to "
-            f"{units.share(spread.highest)}; something else used the machine"
+            f"{units.share(spread.highest)}; {_worst(result, disturbances) or 'something else used the machine'}"
         )
     host = result.host_slowdown_share
     low = au.ci95[0] if au.ci95 else au.value
     slowdown = host.ci95[1] if host.ci95 else _value(host)
     if low > 1 + CEILING_TOLERANCE or slowdown < -CEILING_TOLERANCE:
         return _inconclusive(
-            f"beside its wait it beats its ceiling (host slowdown {units.share(host.value)}), which cannot be: the "
-            "ceiling was disturbed, or this variant does less work"
+            f"beside its wait it beats its ceiling (host slowdown {units.share(host.value)}), which cannot be: "
+            f"{_worst(result, disturbances) or 'the ceiling was disturbed, or this variant does less work'}"
         )
     return None
 
@@ -175,21 +146,107 @@ def _compute_bound(result: Result) -> Verdict:
 
 def _undecided(result: Result) -> Verdict:
     wait, host, au = result.input_wait_share, result.host_slowdown_share, result.accelerator_utilization
-    bounds = [("input wait", wait, BOUND_SHARE), ("host slowdown", host, BOUND_SHARE)]
-    bounds.sort(key=lambda bound: _value(bound[1]), reverse=True)
-    checks = [*bounds, ("accelerator utilization", au, COMPUTE_BOUND_AU)]
-    for name, estimate, threshold in checks:
-        if estimate.ci95 and estimate.ci95[0] < threshold <= estimate.ci95[1]:
-            low, high = estimate.ci95
-            return _inconclusive(
-                f"{name} is {units.share(estimate.value)}, between {units.share(low)} and {units.share(high)}, "
-                f"and the line is at {units.share(threshold)}; {_what_would_tell(result)}"
-            )
+    straddled = _straddled(result)
+    if straddled is not None:
+        low, high = straddled.estimate.ci95 or (0.0, 0.0)
+        return _inconclusive(
+            f"{straddled.name} is {units.share(straddled.estimate.value)}, between {units.share(low)} and "
+            f"{units.share(high)}, and the line is at {units.share(straddled.threshold)}; {_what_would_tell(result)}"
+        )
     text = (
         f"mixed: runs at {units.share(au.value)} of the ceiling; input wait ({units.share(wait.value)}) and host "
         f"slowdown ({units.share(host.value)}) are each too small to be the cause alone."
     )
     return Verdict(kind="mixed", text=text)
+
+
+@dataclass(frozen=True)
+class _Check:
+    """A figure and the line that decides about it."""
+
+    name: str
+    estimate: Estimate
+    threshold: float
+
+
+def _checks(result: Result) -> list[_Check]:
+    """The larger bound first, as it would be named first."""
+    bounds = [
+        _Check("input wait", result.input_wait_share, BOUND_SHARE),
+        _Check("host slowdown", result.host_slowdown_share, BOUND_SHARE),
+    ]
+    bounds.sort(key=lambda check: _value(check.estimate), reverse=True)
+    return [*bounds, _Check("accelerator utilization", result.accelerator_utilization, COMPUTE_BOUND_AU)]
+
+
+def _straddled(result: Result) -> _Check | None:
+    """The first figure whose interval lies on both sides of its line."""
+    for check in _checks(result):
+        if check.estimate.ci95 and check.estimate.ci95[0] < check.threshold <= check.estimate.ci95[1]:
+            return check
+    return None
+
+
+def _unless_spoilt(verdict: Verdict, result: Result, disturbances: Sequence[Disturbance]) -> Verdict:
+    """The verdict, or none where what the disturbances cost could have decided it.
+
+    A share cannot have moved by much more than what they cost in time, in either direction, so every interval is
+    widened by that; a verdict that does not survive it is none.
+    """
+    if verdict.kind == "inconclusive":
+        worst = _worst(result, disturbances)
+        return (
+            verdict.model_copy(update={"text": f"{verdict.text.removesuffix('.')}, and {worst}."}) if worst else verdict
+        )
+    widened = _widened(result, disturbances)
+    shaken, moved = _limit(widened), _straddled(widened)
+    if shaken.kind == verdict.kind or moved is None:
+        return shaken if verdict.severe and not shaken.severe else verdict
+    check = next(check for check in _checks(result) if check.name == moved.name)
+    low, high = check.estimate.ci95 or (None, None)
+    interval = f" ({units.share(low)} to {units.share(high)})" if low is not None else ""
+    own = [each for each in disturbances if each.variant == result.variant]
+    return _inconclusive(
+        f"{check.name} is {units.share(check.estimate.value)}{interval}, but undisturbed it could lie on the other "
+        f"side of the line at {units.share(check.threshold)}: "
+        f"{_worst(result, own if check.estimate is result.input_wait_share else disturbances)}"
+    )
+
+
+def _widened(result: Result, disturbances: Sequence[Disturbance]) -> Result:
+    """The figures with room for the disturbances: the ceiling's have no part in the share of the input wait."""
+    own = _mean_cost(result, [each for each in disturbances if each.variant == result.variant])
+    ceiling = _mean_cost(result, [each for each in disturbances if each.variant != result.variant])
+    costs = {"input_wait_share": own, "host_slowdown_share": own + ceiling, "accelerator_utilization": own + ceiling}
+    wider: dict[str, Estimate] = {}
+    for name, cost in costs.items():
+        estimate: Estimate = getattr(result, name)
+        low, high = estimate.ci95 or (_value(estimate), _value(estimate))
+        wider[name] = estimate.model_copy(update={"ci95": (low - cost, high + cost)}) if cost else estimate
+    return result.model_copy(update=wider)
+
+
+def _mean_cost(result: Result, disturbances: Sequence[Disturbance]) -> float:
+    """The share of a trial's time that disturbances cost, in the mean over the trials, disturbed or not.
+
+    Of several in one trial the largest counts: a burst and the other processes that caused it cost their time once.
+    """
+    costs: dict[int, float] = {}
+    for each in disturbances:
+        costs[each.repeat] = max(costs.get(each.repeat, 0.0), each.cost_share or 0.0)
+    return sum(costs.values()) / max(1, result.trials)
+
+
+def _worst(result: Result, disturbances: Sequence[Disturbance]) -> str:
+    """The disturbance that cost most, in which trial, and how many others there were; "" where none cost anything."""
+    costly = [each for each in disturbances if each.cost_share]
+    if not costly:
+        return ""
+    worst = max(costly, key=lambda each: each.cost_share or 0.0)
+    where = f"in repeat {worst.repeat + 1}{'' if worst.variant == result.variant else ' of its ceiling'}"
+    others = len({(each.variant, each.repeat) for each in costly}) - 1
+    more = f" ({units.count(others, 'more trial')} of these figures disturbed as well)" if others else ""
+    return f"{where} {worst.text}{more}"
 
 
 def _what_would_tell(result: Result) -> str:

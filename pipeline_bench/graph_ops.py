@@ -62,6 +62,20 @@ def _median_run_us(session: Any, op: Any) -> float:
     return statistics.median(runs_ns) / 1e3
 
 
+def call_counter(name: str) -> Any:
+    """An op that gives 0, 1, 2 … at its runs, int64 []: each once, in whatever threads and functions it runs.
+
+    Reading a variable that was added to is two ops, and between them another thread can add as well.
+    """
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    with tf.init_scope(), tf.device("/cpu:0"), v1.variable_scope(v1.get_variable_scope(), reuse=v1.AUTO_REUSE):
+        calls = v1.get_variable(name, [], tf.int64, v1.zeros_initializer(), trainable=False, use_resource=True)
+    with tf.device("/cpu:0"):
+        return tf.raw_ops.ResourceCountUpTo(resource=calls.handle, limit=2**62, T=tf.int64)
+
+
 def timed(fetch: Callable[[], Sequence[Any]]) -> tuple[list[Any], Any]:
     """Build what `fetch` builds, between two time stamps of the graph.
 

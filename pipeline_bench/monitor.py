@@ -15,12 +15,34 @@ import numpy as np
 
 from pipeline_bench import stats, units
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.events import Device, Done, Evaluated, Event, Failed, Phase, QueueState, Stack, Stalled, Steps
+from pipeline_bench.events import (
+    Device,
+    Done,
+    Evaluated,
+    Event,
+    Failed,
+    Phase,
+    QueueDepths,
+    QueueState,
+    Stack,
+    Stalled,
+    Steps,
+    Work,
+)
 from pipeline_bench.observer import Observer, Progress
 from pipeline_bench.process import Child, explain_exit, stderr_tail
 from pipeline_bench.samplers import Reading, Sampler
 from pipeline_bench.series import Series
-from pipeline_bench.session import CPU_TIME, AccuracyPair, PhaseMark, Track, TrialRecord, TrialStatus, TrialSteps
+from pipeline_bench.session import (
+    CPU_TIME,
+    AccuracyPair,
+    PhaseMark,
+    QueueDepth,
+    Track,
+    TrialRecord,
+    TrialStatus,
+    TrialSteps,
+)
 from pipeline_bench.trial import Trial
 
 SAMPLE_EVERY_S = 0.2
@@ -47,6 +69,8 @@ class TrialLog:
     readings: list[Reading] = field(default_factory=list)
     accuracy: AccuracyPair = field(default_factory=AccuracyPair)
     device: Device | None = None
+    depths: list[QueueDepths] = field(default_factory=list)
+    work: Work | None = None
     stalled: Stalled | None = None
     failed: Failed | None = None
     done: bool = False
@@ -68,6 +92,10 @@ class TrialLog:
                 self.accuracy = self.accuracy.model_copy(update={event.when: event.accuracy})
             case Device():
                 self.device = event
+            case QueueDepths():
+                self.depths.append(event)
+            case Work():
+                self.work = event
             case Stalled():
                 self.stalled = event
             case Failed():
@@ -126,6 +154,23 @@ class TrialLog:
             end_ns=join([steps.end_ns for steps in self.steps]),
             wait_ns=join(waits) if len(waits) == len(self.steps) else None,
             loss=join([steps.loss for steps in self.steps]),
+        )
+
+    def queue_depths(self) -> tuple[QueueDepth, ...]:
+        """How full each queue was, at the times it answered."""
+        found: dict[str, list[tuple[int, QueueState]]] = {}
+        for depths in self.depths:
+            for queue in depths.queues:
+                if queue.size is not None:
+                    found.setdefault(queue.name, []).append((depths.at_ns, queue))
+        return tuple(
+            QueueDepth(
+                name=name,
+                capacity=states[-1][1].capacity,
+                at_ns=Series.pack([at_ns for at_ns, _ in states]),
+                size=Series.pack([int(state.size or 0) for _, state in states]),
+            )
+            for name, states in found.items()
         )
 
     def tracks(self) -> tuple[Track, ...]:
@@ -266,6 +311,8 @@ def record(log: TrialLog, status: TrialStatus, child: Child | None, stderr: Path
         device=log.device,
         phases=tuple(log.phases),
         samples=log.tracks(),
+        queue_depths=log.queue_depths(),
+        work=log.work,
         queues=log.stalled.queues if log.stalled else (),
         stacks=log.stalled.stacks if log.stalled else (),
         stderr_tail=stderr_tail(stderr) if status in {"failed", "stalled"} else "",

@@ -16,11 +16,12 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from pipeline_bench import findings, stats
+from pipeline_bench import disturbances, equal_work, findings, stats
 from pipeline_bench.scenario import Published, Scenario, Variant
 from pipeline_bench.session import (
     CPU_TIME,
     DeviceUtilization,
+    Disturbance,
     Estimate,
     PublishedComparison,
     Result,
@@ -92,7 +93,8 @@ def summarise(scenario: Scenario, trials: Sequence[TrialRecord], cores: int) -> 
         variant.name: {t.repeat: _Measured(t) for t in trials if t.variant == variant.name and _usable(t)}
         for variant in scenario.variants
     }
-    return tuple(_result(scenario, variant, trials, measured, cores) for variant in scenario.variants)
+    disturbed = disturbances.find(trials, cores)
+    return tuple(_result(scenario, variant, trials, measured, disturbed, cores) for variant in scenario.variants)
 
 
 def _usable(trial: TrialRecord) -> bool:
@@ -104,6 +106,7 @@ def _result(
     variant: Variant,
     trials: Sequence[TrialRecord],
     measured: dict[str, dict[int, _Measured]],
+    disturbed: Sequence[Disturbance],
     cores: int,
 ) -> Result:
     own = measured[variant.name]
@@ -129,6 +132,7 @@ def _result(
         **_split(variant, runs, pairs),
         device_utilization=device_utilization,
         speedup=_speedup(scenario, variant, own, measured),
+        work=equal_work.check(variant, _records(own), _records(measured[scenario.baseline.name])),
         loss=loss,
         accuracy=runs[-1].record.accuracy,
         missing={} if loss is not None else {"loss": "the last step's loss was not a finite number"},
@@ -136,8 +140,16 @@ def _result(
         verdict=Verdict(kind="not-measured", text=""),
     )
     fewest = min(len(run.step_ms) for run in [*runs, *(top for _, top in pairs)])
-    verdict = findings.judge(result, variant.ceiling is None, _spread(pairs), fewest)
+    used = {(run.record.variant, run.record.repeat) for run in [*runs, *(top for _, top in pairs)]}
+    relevant = [each for each in disturbed if (each.variant, each.repeat) in used]
+    verdict = findings.judge(result, variant.ceiling is None, _spread(pairs), fewest, relevant)
+    if result.work.status == "unequal":
+        verdict = equal_work.refusal(result.work)
     return result.model_copy(update={"verdict": verdict})
+
+
+def _records(measured: dict[int, _Measured]) -> list[TrialRecord]:
+    return [measured[repeat].record for repeat in sorted(measured)]
 
 
 def _batch_size(variant: Variant) -> int:
@@ -149,8 +161,9 @@ def _status(variant: Variant, trials: Sequence[TrialRecord], good: int) -> tuple
     bad = [trial for trial in trials if trial.status != "ok"]
     if not trials:
         return "pending", "none of its trials has run"
-    if good and (bad or good < variant.run.repeats):
-        reason = f"{good} of {variant.run.repeats} trials are in these figures"
+    wanted = max(variant.run.repeats, len(trials))  # a goal of precision adds to the scenario's repeats
+    if good and (bad or good < wanted):
+        reason = f"{good} of {wanted} trials are in these figures"
         return "partial", f"{reason}; {bad[0].status}: {bad[0].reason}" if bad else reason
     if bad:
         return bad[0].status, bad[0].reason
@@ -280,12 +293,13 @@ def _speedup(
     scale = _batch_size(variant) / _batch_size(over)
     ratios = [scale * base[repeat].mean_ms / own[repeat].mean_ms for repeat in shared]
     value, ci95 = stats.geometric_mean(ratios), stats.ratio_interval(ratios)
-    if ci95 is None:
+    claim = stats.ratio_interval(ratios, stats.CLAIM_CONFIDENCE)
+    if ci95 is None or claim is None:
         return Speedup(over=over.name, value=value, reason=_TOO_FEW_TRIALS)
     difference: Literal["faster", "slower", "none"] = "none"
-    if not ci95[0] <= 1 <= ci95[1]:
+    if not claim[0] <= 1 <= claim[1]:
         difference = "faster" if value > 1 else "slower"
-    return Speedup(over=over.name, value=value, ci95=ci95, difference=difference, smallest=stats.half_width(ci95))
+    return Speedup(over=over.name, value=value, ci95=ci95, difference=difference, smallest=stats.half_width(claim))
 
 
 def _device_utilization(runs: Sequence[_Measured], cores: int) -> DeviceUtilization:

@@ -11,6 +11,7 @@ History of `schema_version`; every version up to this one can be read:
 
 from __future__ import annotations
 
+import importlib
 import os
 import tempfile
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pipeline_bench.errors import SessionError
-from pipeline_bench.events import Device, QueueState, Stack
+from pipeline_bench.events import Device, QueueState, Stack, Work
 from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.series import Series
 
@@ -98,62 +99,6 @@ class QueueDepth(_Record):
     size: Series
 
 
-class Epoch(_Record):
-    """One pass over a source's samples, as far as the model has seen it.
-
-    `digest` is the sum, modulo 2**64, of a hash of each sample's number, as 16 hexadecimal digits: the same samples in
-    any order have the same digest.
-    """
-
-    index: int
-    samples: int
-    repeated: int
-    lost: int
-    digest: str
-
-
-class NumberedSamples(_Record):
-    """What became of the samples of a source that numbers them.
-
-    `in_flight` were made, and had not reached the model when the trial ended, but may have been on their way, in a
-    queue for one; `lost` were overtaken by later ones further than the backend can explain. Both are None where only
-    some steps were looked at.
-    """
-
-    epoch_samples: int
-    repeated: int
-    invented: int
-    lost: int | None
-    in_flight: int | None
-    epochs: tuple[Epoch, ...] = ()
-    """The first ones; `epoch_count` says how many there were."""
-    epoch_count: int = 0
-
-
-class RandomSamples(_Record):
-    """The samples of a source of random numbers: the mean and standard deviation of all features.
-
-    `repeated_batches` is how many batches had exactly the moments of an earlier one, so that they were no new ones.
-    """
-
-    mean: float
-    std: float
-    repeated_batches: int
-
-
-class Work(_Record):
-    """Which samples reached the model in a trial, from the steps that were looked at; `reason` where none was."""
-
-    checked_steps: int = 0
-    samples: int = 0
-    """In the checked steps."""
-    batch_size: int = 0
-    """What a step should bring."""
-    numbered: NumberedSamples | None = None
-    random: RandomSamples | None = None
-    reason: str | None = None
-
-
 class TrialRecord(_Record):
     """What one trial left: its end, its steps, its samples, and what it wrote to stderr."""
 
@@ -217,8 +162,8 @@ class DeviceUtilization(_Record):
 class Speedup(_Record):
     """How many times the throughput of the variant `over`.
 
-    `difference` is what the interval allows to say; `smallest` the least relative difference that this run could have
-    told from none, 0.021 for 2.1 %.
+    `difference` is what may be claimed, at 98 % (`stats.CLAIM_CONFIDENCE`); `smallest` the least relative difference
+    that this run could have told from none, 0.021 for 2.1 %.
     """
 
     over: str | None = None
@@ -361,6 +306,13 @@ class Session(_Record):
     def to_json(self) -> str:
         """The file's content."""
         return self.model_dump_json(indent=1) + "\n"
+
+    def _repr_html_(self) -> str:
+        """The session as a notebook shows it: the conclusion, the verdicts, and the figures as a table."""
+        # A notebook knows nothing but this method, and reports stand above the session. So the renderer is found by
+        # its name, like a plug-in, when a notebook asks for it; importing a session loads no report.
+        shown: str = importlib.import_module("pipeline_bench.report.notebook").render(self)
+        return shown
 
 
 def save(session: Session, folder: Path) -> Path:

@@ -102,9 +102,33 @@ def share_margin(value: float | None, interval: tuple[float, float] | None) -> s
     return f"±{text}" if float(text) or not reach else "±<0.1"
 
 
+def precision(value: float | None) -> str:
+    """How well a ratio is known, relative, two significant digits and never less than it is: ``3.4 %``, ``0.26 %``."""
+    if value is None or not math.isfinite(value):
+        return NOT_MEASURED
+    if value <= 0:
+        return "0 %"
+    digit = 10.0 ** (math.floor(math.log10(value * 100)) - 1)
+    steps = value * 100 / digit
+    # What is a whole number of digits but for the rounding of floats is not raised to the next one.
+    upward = round(steps) if math.isclose(steps, round(steps), rel_tol=1e-9) else math.ceil(steps)
+    return f"{upward * digit:.10g} %"
+
+
 def ratio(value: float | None) -> str:
     """A ratio: ``1.57×``."""
     return NOT_MEASURED if value is None or not math.isfinite(value) else f"{value:.2f}×"
+
+
+def change(after_over_before: float | None) -> str:
+    """What a ratio makes of a figure, with its sign: ``+5.4 %`` for 1.054, ``-32 %`` for 0.68, ``0 %``, ``12×``."""
+    if after_over_before is None or not math.isfinite(after_over_before):
+        return NOT_MEASURED
+    if after_over_before >= 10:  # a percentage of so much is read as a multiple
+        return f"{after_over_before:.0f}×" if after_over_before < 99.5 else ">99×"
+    value_percent = (after_over_before - 1) * 100
+    text = f"{value_percent:+.1f}" if abs(value_percent) < 9.95 else f"{value_percent:+.0f}"
+    return f"{text} %" if float(text) else "0 %"
 
 
 def rate(per_second: float | None) -> str:

@@ -1,9 +1,10 @@
-"""What the probe of the input wait costs: steps with and without it, by turns, in one process and one session.
+"""What the probe of the input wait and the proof of equal work cost: steps with and without, by turns, in one process.
 
 ``python -m benchmarks.overhead.probe [--width N] [--rounds N]``. Processes differ from each other by some 5 %; blocks
 of 20 steps beside each other in one process differ by less, so this finds what the pairs of processes cannot. Both
-kinds of step dequeue from the same queue and train the same variables; a third, again without the probe, shows the
-benchmark's own error.
+kinds of step dequeue from the same queue and train the same variables; one more, again without the probe, shows the
+benchmark's own error. A step that is looked at fetches its samples' numbers or the moments of its features beside the
+rest; a trial looks at as many steps as that costs 1 % of (`worker.evidence`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,11 @@ import numpy as np
 import tensorflow as tf
 
 from pipeline_bench import graph_ops, stats
-from pipeline_bench.loops.session import loss_and_wait
+from pipeline_bench.loops.session import in_one_tensor
+from pipeline_bench.sources import Batch
+from pipeline_bench.sources.memory import Memory
+from pipeline_bench.sources.synthetic import Synthetic
+from pipeline_bench.worker import evidence
 
 v1 = tf.compat.v1
 BATCH_SIZE, BLOCK_STEPS, WARMUP_STEPS = 128, 20, 60
@@ -43,8 +48,9 @@ def main() -> None:
 def build_queue(width: int) -> tuple[Any, Any]:
     with tf.device("/cpu:0"):
         data = tf.random.normal([BATCH_SIZE, width], seed=1)
-        queue = v1.FIFOQueue(5, [tf.float32], [[BATCH_SIZE, width]])
-        return queue, v1.train.QueueRunner(queue, [queue.enqueue([data])])
+        numbers = tf.range(BATCH_SIZE, dtype=tf.int64)
+        queue = v1.FIFOQueue(5, [tf.float32, tf.int64], [[BATCH_SIZE, width], [BATCH_SIZE]])
+        return queue, v1.train.QueueRunner(queue, [queue.enqueue([data, numbers])])
 
 
 def build_steps(queue: Any, width: int) -> dict[str, list[Any]]:
@@ -64,12 +70,16 @@ def build_steps(queue: Any, width: int) -> dict[str, list[Any]]:
         with tf.device("/cpu:0"):
             return queue.dequeue()
 
-    (probed,), wait_s = graph_ops.timed(lambda: [dequeue()])
-    train, loss = model(probed)
+    probed, wait_s = graph_ops.timed(dequeue)
+    train, loss = model(probed[0])
+    numbers = evidence.build(Memory(), Batch(probed[0], None, probed[1]))
+    moments = evidence.build(Synthetic(), Batch(probed[0], None))
     return {
-        "bare": list(model(dequeue())),
-        "with the probe": [train, loss_and_wait(loss, wait_s)],
-        "bare again": list(model(dequeue())),
+        "bare": list(model(dequeue()[0])),
+        "with the probe": [train, in_one_tensor(loss, wait_s)],
+        "numbers shown": [train, in_one_tensor(loss, wait_s, numbers)],
+        "moments shown": [train, in_one_tensor(loss, wait_s, moments)],
+        "bare again": list(model(dequeue()[0])),
     }
 
 

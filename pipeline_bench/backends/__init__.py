@@ -31,6 +31,13 @@ class Input:
     """How the input wait is had: ``probe``: `wait_s` is fetched with the step; ``fetch``: it is the time `fetch` takes;
     ``none``: there is no input to wait for."""
 
+    out_of_order_samples: int | None = None
+    """How many samples may still be on their way while later ones reach the model: a batch for each further thread that
+    makes them, 0 for an input that keeps their order. None where nobody has said; 16 batches are then allowed for."""
+
+    evidence: Any = None
+    """What a step that is looked at fetches beside its loss, float64 [n]; see `worker.evidence`. None: nothing."""
+
     def __init__(self, batch: Batch, wait_s: Any = None) -> None:
         self.batch = batch
         self.wait_s = wait_s

@@ -20,6 +20,6 @@ class Ceiling(Backend):
         with tf.device(device or "/cpu:0"):
             resident = [
                 v1.get_variable(f"resident_{name}", initializer=tensor, trainable=False)
-                for name, tensor in zip(Batch._fields, made, strict=True)
+                for name, tensor in zip(Batch._fields, made.tensors, strict=False)
             ]
             return Input(Batch(*(variable.read_value() for variable in resident)))

@@ -20,15 +20,15 @@ class FeedDict(Backend):
 
 class _FeedDictInput(Input):
     wait = "fetch"
+    out_of_order_samples = 0
 
     def __init__(self, source: Source) -> None:
         import tensorflow as tf
 
         with tf.device("/cpu:0"):
-            self._made = source.finish(source.produce(source.batch_size))
-        placeholders = [tf.compat.v1.placeholder(tensor.dtype, tensor.shape) for tensor in self._made]
-        super().__init__(Batch(*placeholders))
+            self._made = source.finish(source.produce(source.batch_size)).tensors
+        self._placeholders = [tf.compat.v1.placeholder(tensor.dtype, tensor.shape) for tensor in self._made]
+        super().__init__(Batch(*self._placeholders))
 
     def fetch(self, session: Any) -> dict[Any, Any]:
-        features, labels = session.run(self._made)
-        return {self.batch.features: features, self.batch.labels: labels}
+        return dict(zip(self._placeholders, session.run(self._made), strict=True))

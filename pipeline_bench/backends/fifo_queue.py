@@ -54,6 +54,7 @@ class _QueueInput(Input):
             self._runner = v1.train.QueueRunner(self._queue, [self._queue.enqueue(made)] * options.threads)
         carried, wait_s = graph_ops.timed(lambda: _dequeue(self._queue, None if whole else source.batch_size))
         super().__init__(source.finish(carried), wait_s)
+        self.out_of_order_samples = (options.threads - 1) * (source.batch_size if whole else 1)
         self._coordinator = v1.train.Coordinator()
         self._threads: list[Any] = []
 

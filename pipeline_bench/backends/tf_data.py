@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -50,23 +51,30 @@ class TfData(Backend):
         with tf.device(to_device or "/cpu:0"):
             iterator = v1.data.make_initializable_iterator(dataset)
         tensors, wait_s = graph_ops.timed(iterator.get_next)
-        return _IteratorInput(Batch(*tensors), wait_s, iterator.initializer)
+        others = (_most_calls(self.options.parallel_calls) - 1) * source.batch_size
+        return _IteratorInput(Batch(*tensors), wait_s, iterator.initializer, others)
 
 
 class _IteratorInput(Input):
-    def __init__(self, batch: Batch, wait_s: Any, initializer: Any) -> None:
+    def __init__(self, batch: Batch, wait_s: Any, initializer: Any, out_of_order_samples: int) -> None:
         super().__init__(batch, wait_s)
+        self.out_of_order_samples = out_of_order_samples
         self._initializer = initializer
 
     def start(self, session: Any) -> None:
         session.run(self._initializer)
 
 
+def _most_calls(parallel_calls: int | Auto) -> int:
+    """How many batches may be made at a time; AUTOTUNE goes up to the CPUs that the process may use."""
+    return len(os.sched_getaffinity(0)) if parallel_calls == "auto" else parallel_calls
+
+
 def _dataset(source: Source, options: TfDataOptions) -> Any:
     import tensorflow as tf
 
-    def make(_: Any) -> Batch:
-        return source.finish(source.produce(source.batch_size))
+    def make(_: Any) -> tuple[Any, ...]:
+        return source.finish(source.produce(source.batch_size)).tensors
 
     calls = {"auto": tf.data.AUTOTUNE, 1: None}.get(options.parallel_calls, options.parallel_calls)
     dataset = tf.data.Dataset.from_tensors(0).repeat().map(make, num_parallel_calls=calls)

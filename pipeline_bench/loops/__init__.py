@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from pipeline_bench.backends import Input
@@ -11,9 +12,16 @@ from pipeline_bench.plugins import Plugin
 
 
 class StepRecorder(Protocol):
-    """Takes one finished step; times in ns of ``time.monotonic_ns``. False when the trial has run its length."""
+    """Takes one finished step; times in ns of ``time.monotonic_ns``. False when the trial has run its length.
 
-    def __call__(self, start_ns: int, end_ns: int, wait_ns: int, loss: float) -> bool: ...
+    Where `due`, the next step is looked at: it is to bring its input's evidence, float64 [n].
+    """
+
+    due: bool
+
+    def __call__(
+        self, start_ns: int, end_ns: int, wait_ns: int, loss: float, evidence: Sequence[float] | None = None
+    ) -> bool: ...
 
 
 class Loop(Plugin):

@@ -27,31 +27,34 @@ class SessionLoop(Loop):
 
 
 def _run_fetching(session: Any, graph: TrainingGraph, source: Input, record: StepRecorder) -> None:
-    fetches = [graph.train, graph.loss]
+    plain: list[Any] = [graph.train, graph.loss]
+    checked = [*plain, source.evidence]
     more = True
     while more:
         start_ns = monotonic_ns()
         feed = source.fetch(session)
         wait_ns = monotonic_ns() - start_ns
-        _, loss = session.run(fetches, feed)
-        more = record(start_ns, monotonic_ns(), wait_ns, loss)
+        _, loss, *evidence = session.run(checked if record.due else plain, feed)
+        more = record(start_ns, monotonic_ns(), wait_ns, loss, *evidence)
 
 
 def _run_probing(session: Any, graph: TrainingGraph, source: Input, record: StepRecorder) -> None:
-    fetches = [graph.train, loss_and_wait(graph.loss, source.wait_s)]
+    plain = [graph.train, in_one_tensor(graph.loss, source.wait_s)]
+    checked = [graph.train, in_one_tensor(graph.loss, source.wait_s, source.evidence)]
     more = True
     while more:
         start_ns = monotonic_ns()
-        _, (loss, wait_s) = session.run(fetches)
-        more = record(start_ns, monotonic_ns(), int(wait_s * 1e9), loss)
+        _, fetched = session.run(checked if record.due else plain)
+        more = record(start_ns, monotonic_ns(), int(fetched[1] * 1e9), fetched[0], fetched[2:])
 
 
-def loss_and_wait(loss: Any, wait_s: Any) -> Any:
-    """Both in one tensor, float64 [2]: a fetch of its own would cost a step 10 to 20 µs, ten times the probe itself."""
+def in_one_tensor(loss: Any, wait_s: Any, evidence: Any = None) -> Any:
+    """Loss, wait and evidence as float64 [2 + n]: a fetch of its own costs a step 10 to 20 µs, ten times the probe."""
     import tensorflow as tf
 
     with tf.device("/cpu:0"):
-        return tf.stack([tf.cast(loss, tf.float64), wait_s])
+        pair = tf.stack([tf.cast(loss, tf.float64), wait_s])
+        return pair if evidence is None else tf.concat([pair, evidence], axis=0)
 
 
 def _run_without_input(session: Any, graph: TrainingGraph, record: StepRecorder) -> None:

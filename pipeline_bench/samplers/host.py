@@ -1,4 +1,4 @@
-"""The host as psutil reports it: CPU time, memory and I/O of one trial's process, and the whole machine's CPU."""
+"""The host: CPU time, memory and I/O of one trial's process, and what the whole machine's CPU did meanwhile."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import Any
 
 import psutil
 
-from pipeline_bench.samplers import Reading, Sampler
+from pipeline_bench import environment
+from pipeline_bench.samplers import Reading, Sampler, control_group
+from pipeline_bench.samplers.control_group import Throttling
+from pipeline_bench.samplers.machine import MachineCpu
 
 SOURCE = "psutil"
-MACHINE_CPU = "machine_cpu_percent"
 
 
 @dataclass(frozen=True)
@@ -43,11 +45,11 @@ _METRICS = (
 
 
 class HostSampler(Sampler):
-    """Reads one process (the metrics of `_METRICS`) and `machine_cpu_percent`.
+    """Reads one process (the metrics of `_METRICS`), the machine's CPU and the control group's throttling.
 
     `cpu_seconds` is cumulative, user plus system, all threads; `read_bytes` and `write_bytes` are cumulative and count
-    what reached the storage, not what the page cache served. `machine_cpu_percent` is over all cores since the last
-    poll, 0 to 100. A poll reads a handful of files of one process, never the list of all processes.
+    what reached the storage, not what the page cache served. See `MachineCpu` and `Throttling` for the others. A poll
+    reads a handful of files, never the list of all processes.
     """
 
     def __init__(self, pid: int, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
@@ -59,8 +61,8 @@ class HostSampler(Sampler):
             self._process = psutil.Process(pid)
         except psutil.Error as error:
             self._gone = _explain(error)
-        # Kept here because psutil.cpu_percent keeps it for each calling thread, and answers 0.0 to a new one.
-        self._machine_seconds = _machine_seconds()
+        self._machine = MachineCpu()
+        self._throttling = Throttling(environment.control_groups("cpu"))
 
     def poll(self) -> list[Reading]:
         """Every value now; a metric that cannot be read, or the process that has ended, gives its reason once."""
@@ -69,7 +71,10 @@ class HostSampler(Sampler):
         if self._gone is not None:
             for metric in _METRICS:
                 readings += self._reason_once(metric.metric, self._gone, now_ns)
-        return readings + self._poll_machine(now_ns)
+        cpu_seconds = next((reading.value for reading in readings if reading.metric == "cpu_seconds"), None)
+        for name, value in self._machine.poll(cpu_seconds).items():
+            readings += self._reading(name, SOURCE, value, now_ns)
+        return readings + self._reading(control_group.THROTTLED, control_group.SOURCE, self._throttling.poll(), now_ns)
 
     def close(self) -> None:
         """Forget the process; safe to call twice. `poll` then reads the machine alone."""
@@ -102,34 +107,17 @@ class HostSampler(Sampler):
             return self._reason_once(metric.metric, _explain(error), now_ns)
         return [Reading(metric.metric, SOURCE, now_ns, value)]
 
-    def _poll_machine(self, now_ns: int) -> list[Reading]:
-        then, now = self._machine_seconds, _machine_seconds()
-        if now is None or then is None:
-            self._machine_seconds = now
-            return self._reason_once(MACHINE_CPU, "the system's CPU times cannot be read", now_ns)
-        busy_s, all_s = now[0] - then[0], now[1] - then[1]
-        if all_s <= 0:  # within one tick of the kernel's counter: nothing new yet
-            return []
-        self._machine_seconds = now
-        return [Reading(MACHINE_CPU, SOURCE, now_ns, min(100.0, max(0.0, 100 * busy_s / all_s)))]
+    def _reading(self, metric: str, source: str, value: float | str, now_ns: int) -> list[Reading]:
+        """A value, or a reason that is given once."""
+        if isinstance(value, str):
+            return self._reason_once(metric, value, now_ns, source)
+        return [Reading(metric, source, now_ns, value)]
 
-    def _reason_once(self, metric: str, reason: str, now_ns: int) -> list[Reading]:
+    def _reason_once(self, metric: str, reason: str, now_ns: int, source: str = SOURCE) -> list[Reading]:
         if metric in self._explained:
             return []
         self._explained.add(metric)
-        return [Reading(metric, SOURCE, now_ns, reason=reason)]
-
-
-def _machine_seconds() -> tuple[float, float] | None:
-    """Busy and all CPU seconds of the machine since it started, over all cores; None where they cannot be read."""
-    try:
-        times = psutil.cpu_times()
-    except (psutil.Error, OSError, RuntimeError):
-        return None
-    seconds: dict[str, float] = times._asdict()
-    # The kernel counts a guest's time in the user's as well.
-    total_s = sum(seconds.values()) - seconds.get("guest", 0.0) - seconds.get("guest_nice", 0.0)
-    return total_s - seconds["idle"] - seconds.get("iowait", 0.0), total_s
+        return [Reading(metric, source, now_ns, reason=reason)]
 
 
 def _explain(error: Exception) -> str:

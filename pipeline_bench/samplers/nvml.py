@@ -1,17 +1,17 @@
-"""The device as NVIDIA's driver reports it: utilization, memory, clock, power and temperature of one GPU."""
+"""The device as NVIDIA's driver reports it: the utilization of one GPU, and the gauges beside it."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from pipeline_bench.environment import Accelerator
 from pipeline_bench.samplers import Reading, Sampler
 from pipeline_bench.samplers.nvml_devices import NO_GPU, NvmlDevice, describe, first_visible, normalise_pci_bus_id
 from pipeline_bench.samplers.nvml_errors import LOST, NOTHING_NEW, Code, code_of, explain
+from pipeline_bench.samplers.nvml_gauges import GAUGES, Gauge
 
 UTILIZATION = "device_utilization_percent"
 SAMPLES_SOURCE = "NVML samples"
@@ -31,35 +31,6 @@ ten seconds of samples, and a wall clock that was set makes an error of any size
 
 _VALUE_FIELDS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 """The member of nvmlValue_t that holds the value, by nvmlValueType_t (nvml.h)."""
-
-
-@dataclass(frozen=True)
-class _Gauge:
-    """A metric that is one call: what `read` gives for (pynvml, device handle), in the unit its name says."""
-
-    metric: str
-    source: str
-    read: Callable[[Any, Any], float]
-
-
-def _sm_clock_mhz(nvml: Any, handle: Any) -> float:
-    return float(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))
-
-
-def _temperature_celsius(nvml: Any, handle: Any) -> float:
-    """The core's temperature, by the call that NVML is to drop in CUDA 14, or by its successor where it is gone."""
-    try:
-        return float(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))
-    except (AttributeError, nvml.NVMLError_FunctionNotFound):
-        return float(nvml.nvmlDeviceGetTemperatureV(handle, nvml.NVML_TEMPERATURE_GPU))
-
-
-_GAUGES = (
-    _Gauge("device_memory_bytes", "NVML memory info", lambda nvml, gpu: nvml.nvmlDeviceGetMemoryInfo(gpu).used),
-    _Gauge("device_sm_clock_mhz", "NVML clock info", _sm_clock_mhz),
-    _Gauge("device_power_watts", "NVML power usage", lambda nvml, gpu: nvml.nvmlDeviceGetPowerUsage(gpu) / 1000),
-    _Gauge("device_temperature_celsius", "NVML temperature", _temperature_celsius),
-)
 
 
 class NvmlSampler(Sampler):
@@ -159,7 +130,7 @@ class NvmlSampler(Sampler):
         readings: list[Reading] = []
         if self._absence is None:
             readings += self._poll_utilization(now_ns)
-        for gauge in _GAUGES:
+        for gauge in GAUGES:
             if self._absence is None:
                 readings += self._poll_gauge(gauge, now_ns)
         if self._absence is not None:
@@ -170,7 +141,7 @@ class NvmlSampler(Sampler):
         """Shut NVML down; safe to call twice. `poll` returns nothing afterwards."""
         nvml, self._nvml = self._nvml, None
         self._absence = self._not_selected = self.reason or "the sampler was closed"
-        self._explained.update({UTILIZATION, *(gauge.metric for gauge in _GAUGES)})
+        self._explained.update({UTILIZATION, *(gauge.metric for gauge in GAUGES)})
         self._handle = self.selected = None
         if nvml is not None:
             try:
@@ -256,7 +227,7 @@ class NvmlSampler(Sampler):
         self._last_rate = (now_ns, value)
         return [Reading(UTILIZATION, RATES_SOURCE, now_ns, value)]
 
-    def _poll_gauge(self, gauge: _Gauge, now_ns: int) -> list[Reading]:
+    def _poll_gauge(self, gauge: Gauge, now_ns: int) -> list[Reading]:
         try:
             value = float(gauge.read(self._nvml, self._handle))
         except Exception as error:
@@ -279,7 +250,7 @@ class NvmlSampler(Sampler):
     def _explain_all(self, reason: str, now_ns: int) -> list[Reading]:
         """The reason for each metric that has not had one."""
         utilization_source = SAMPLES_SOURCE if self._buffered else RATES_SOURCE
-        every = [(UTILIZATION, utilization_source), *((gauge.metric, gauge.source) for gauge in _GAUGES)]
+        every = [(UTILIZATION, utilization_source), *((gauge.metric, gauge.source) for gauge in GAUGES)]
         left = [pair for pair in every if pair[0] not in self._explained]
         self._explained.update(metric for metric, _ in left)
         return [Reading(metric, source, now_ns, reason=reason) for metric, source in left]

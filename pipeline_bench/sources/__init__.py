@@ -3,17 +3,50 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from pipeline_bench.plugins import Plugin
 
 
 class Batch(NamedTuple):
-    """What a model trains on: two tensors whose first axis is the batch."""
+    """What a model trains on: tensors whose first axis is the batch; `numbers` are the samples' own, if any.
+
+    A sample's number is int64: the epoch times the samples of an epoch, plus the sample's place in the source.
+    """
 
     features: Any
     labels: Any
+    numbers: Any = None
+
+    @property
+    def tensors(self) -> tuple[Any, ...]:
+        """Those that there are, for a backend to carry; ``Batch(*tensors)`` makes the batch of them again."""
+        return tuple(tensor for tensor in self if tensor is not None)
+
+
+@dataclass(frozen=True)
+class Identity:
+    """How to tell the samples of a source apart, so that a trial can prove which ones reached its model.
+
+    `fingerprints` gives, for an int64 array of numbers that the source can have made, the first feature of each of
+    these samples, float32: what comes with a number must be that sample.
+    """
+
+    epoch_samples: int
+    fingerprints: Callable[[npt.NDArray[np.int64]], npt.NDArray[np.float32]]
+
+
+@dataclass(frozen=True)
+class Moments:
+    """What the features of a source of random numbers must look like."""
+
+    mean: float
+    std: float
 
 
 class Source(Plugin):
@@ -26,6 +59,16 @@ class Source(Plugin):
     @abstractmethod
     def batch_size(self) -> int:
         """Samples in a batch."""
+
+    @property
+    def identity(self) -> Identity | None:
+        """How its samples are told apart, where they are numbered: then `finish` gives the batch its numbers."""
+        return None
+
+    @property
+    def moments(self) -> Moments | None:
+        """Mean and standard deviation of its features, where they are random numbers of known distribution."""
+        return None
 
     def prepare(self, config: Any) -> None:
         """Measure what must be known before the graph is built; called once, before any other method.

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from pipeline_bench import graph_ops, plugins
-from pipeline_bench.sources import Batch, Source
+from pipeline_bench.sources import Batch, Moments, Source
 
 _DAY_MS = 86_400_000
 _SEEDS = {"training": 1, "evaluation": 2, "ceiling": 3}
@@ -39,6 +39,10 @@ class Synthetic(Source):
     def batch_size(self) -> int:
         return int(self.options.batch_size)
 
+    @property
+    def moments(self) -> Moments:
+        return Moments(mean=0.0, std=1.0)
+
     def prepare(self, config: Any) -> None:
         self._overshoot_us = graph_ops.delay_overshoot_us(round(self.options.latency_ms * 1000), config)
 
@@ -62,9 +66,7 @@ class Synthetic(Source):
         latency_us = max(1, round(self.options.latency_ms * 1000) - self._overshoot_us)
         if samples >= self.batch_size:
             return graph_ops.delay(latency_us)
-        v1 = tf.compat.v1
-        made = v1.get_variable("samples_made", [], tf.int64, v1.zeros_initializer(), trainable=False)
-        before = made.assign_add(samples, use_locking=True) - samples
+        before = graph_ops.call_counter("synthetic_calls") * samples
         first = tf.math.floormod(before, self.batch_size) < samples
         return tf.cond(first, lambda: graph_ops.delay(latency_us), lambda: tf.constant(0))
 

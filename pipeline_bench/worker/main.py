@@ -4,27 +4,38 @@ from __future__ import annotations
 
 import ctypes
 import faulthandler
+import math
 import os
 import signal
 import sys
 import time
 import traceback
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from pipeline_bench import plugins
 from pipeline_bench.backends import Input
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.events import Device, Done, Evaluated, Failed, Hello, QueueState
+from pipeline_bench.events import Device, Done, Evaluated, Failed, Hello, QueueState, Work
 from pipeline_bench.models import TrainingGraph
+from pipeline_bench.sources import Source
 from pipeline_bench.trial import Trial
-from pipeline_bench.worker import runtime
+from pipeline_bench.worker import evidence, ledger, runtime
 from pipeline_bench.worker.channel import Channel
 from pipeline_bench.worker.recorder import Recorder
 
 _QUEUE_ANSWER_MS = 1000
 _SAYS_NOTHING = ("Graph execution error", "Detected at", "File ", "Node:")
 _PR_SET_PDEATHSIG = 1
+
+
+class _Built(NamedTuple):
+    """What `_build` made: the model's graph, its input, the source behind it, and the op that sets the variables."""
+
+    graph: TrainingGraph
+    feeding: Input
+    source: Source
+    init: Any
 
 
 def run_trial(trial: Trial, channel: Channel) -> bool:
@@ -54,36 +65,51 @@ def _train(trial: Trial, channel: Channel, recorder: Recorder) -> None:
     recorder.phase("build")
     config = runtime.session_config(variant.runtime)
     device = runtime.accelerator(variant.runtime)
-    graph, source, init = _build(trial, device, config)
+    built = _build(trial, device, config)
+    feeding = built.feeding
     loop: Any = plugins.find("loops", variant.loop.kind)(variant.loop.options)
     with tf.compat.v1.Session(config=config) as session:
         channel.send(runtime.describe(device, config) if device else Device(kind="cpu", name="CPU:0"))
-        session.run(init)
-        recorder.has_wait = source.wait != "none"
-        recorder.queue_sizes = lambda: _queue_sizes(session, source)
+        session.run(built.init)
+        recorder.has_wait = feeding.wait != "none"
+        recorder.queue_sizes = lambda: _queue_sizes(session, feeding)
         recorder.phase("evaluate")
-        channel.send(Evaluated(when="before", accuracy=float(session.run(graph.accuracy))))
+        channel.send(Evaluated(when="before", accuracy=float(session.run(built.graph.accuracy))))
+        _open_account(built, channel, recorder)
         recorder.phase("train")
-        source.start(session)
-        _drive(loop, session, graph, source, recorder)
+        feeding.start(session)
+        _drive(loop, session, built, recorder)
         recorder.phase("evaluate")
-        channel.send(Evaluated(when="after", accuracy=float(session.run(graph.accuracy))))
+        channel.send(Evaluated(when="after", accuracy=float(session.run(built.graph.accuracy))))
         recorder.finish()
         channel.send(Done(at_ns=time.monotonic_ns()))
 
 
-def _drive(loop: Any, session: Any, graph: TrainingGraph, source: Input, recorder: Recorder) -> None:
+def _drive(loop: Any, session: Any, built: _Built, recorder: Recorder) -> None:
     """Run the loop; a producer's own exception comes before the 'queue is closed' that it causes in the step."""
     try:
-        loop.run(session, graph, source, recorder.record)
+        loop.run(session, built.graph, built.feeding, recorder)
     except Exception:
-        source.stop(session)
+        built.feeding.stop(session)
         raise
-    source.stop(session)
+    built.feeding.stop(session)
 
 
-def _build(trial: Trial, device: str | None, config: Any) -> tuple[TrainingGraph, Input, Any]:
-    """The model's graph, its input, and the op that initialises the variables."""
+def _open_account(built: _Built, channel: Channel, recorder: Recorder) -> None:
+    """Have the samples that reach the model accounted for, where there is an input whose samples can be told apart."""
+    feeding, source = built.feeding, built.source
+    if feeding.wait == "none":
+        return
+    values = math.prod(int(size or 1) for size in feeding.batch.features.shape.as_list()[1:])
+    opened = ledger.open_ledger(source, values, feeding.out_of_order_samples)
+    if opened is None or feeding.evidence is None:
+        reason = f"the source {source.name} neither numbers its samples nor says how they are distributed"
+        channel.send(Work(batch_size=source.batch_size, reason=reason))
+        return
+    recorder.account(opened, evidence.cost_us(source, values))
+
+
+def _build(trial: Trial, device: str | None, config: Any) -> _Built:
     import tensorflow as tf
 
     v1 = tf.compat.v1
@@ -98,19 +124,20 @@ def _build(trial: Trial, device: str | None, config: Any) -> tuple[TrainingGraph
         evaluation = source.sample_batch("evaluation")
     with tf.device(device):
         graph = model.build(feeding.batch, evaluation)
-    return graph, feeding, v1.global_variables_initializer()
+        feeding.evidence = evidence.build(source, feeding.batch) if feeding.wait != "none" else None
+    return _Built(graph, feeding, source, v1.global_variables_initializer())
 
 
-def _queue_sizes(session: Any, source: Input) -> Sequence[QueueState]:
+def _queue_sizes(session: Any, feeding: Input) -> Sequence[QueueState]:
     """How full the input's queues are; a queue that does not answer in time has no size."""
     import tensorflow as tf
 
     options = tf.compat.v1.RunOptions(timeout_in_ms=_QUEUE_ANSWER_MS)
     states = []
-    for queue in source.queues():
+    for queue in feeding.queues():
         try:
             size = int(session.run(queue.size, options=options))
-        except tf.errors.OpError:
+        except (tf.errors.OpError, RuntimeError):  # the session may just have been closed
             size = None
         states.append(QueueState(name=queue.name, size=size, capacity=queue.capacity))
     return states

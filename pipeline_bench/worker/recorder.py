@@ -1,7 +1,8 @@
 """Keeps a trial's steps in preallocated arrays and ships them now and then from a thread of its own.
 
-The training thread only appends numbers. The shipping thread wakes a few times a second, sends what is new, and is
-also the trial's own watch: when neither a step nor a phase has come for the stall timeout, it says where things stand.
+The training thread only appends numbers. The shipping thread wakes a few times a second and sends what is new. It also
+asks for the queues' depths, enters what the checked steps showed of their samples (see `ledger`), and is the trial's
+own watch: when neither a step nor a phase has come for the stall timeout, it says where things stand.
 """
 
 from __future__ import annotations
@@ -11,19 +12,25 @@ import threading
 import time
 import traceback
 from array import array
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import PurePath
+from typing import Any
 
 import numpy as np
 
-from pipeline_bench.events import Phase, QueueState, Stack, Stalled, Steps
+from pipeline_bench.events import Phase, QueueDepths, QueueState, Stack, Stalled, Steps, Work
 from pipeline_bench.scenario import Run
 from pipeline_bench.series import Series
+from pipeline_bench.worker import evidence
 from pipeline_bench.worker.channel import Channel
+from pipeline_bench.worker.ledger import Ledger
 
 SHIP_EVERY_S = 0.25
 _BLOCK_STEPS = 4096
 _FRAMES_KEPT = 12
+# Steps before which all are looked at, and after which the shortest says how many of the others are.
+_FIRST_STEPS = 10
 
 QueueSizes = Callable[[], Sequence[QueueState]]
 
@@ -46,6 +53,12 @@ class Recorder:
         self._stall_sent = False
         self._ended = threading.Event()
         self.queue_sizes: QueueSizes = tuple
+        self.due = False
+        """Whether the next step is looked at."""
+        self._every = 1
+        self._ledger: Ledger | None = None
+        self._cost_us = 0.0
+        self._evidence: deque[tuple[int, Any]] = deque()
         self._thread = threading.Thread(target=self._keep_shipping, name="pipeline-bench recorder", daemon=True)
 
     def start(self) -> None:
@@ -58,9 +71,22 @@ class Recorder:
         self._alive_ns = time.monotonic_ns()
         self._channel.send(Phase(name=name, at_ns=self._alive_ns))
 
-    def record(self, start_ns: int, end_ns: int, wait_ns: int, loss: float) -> bool:
+    def account(self, ledger: Ledger, cost_us: float) -> None:
+        """Enter the samples of the training steps into a ledger, of as many as their cost allows.
+
+        Args:
+            ledger: what takes the evidence.
+            cost_us: about what a step takes longer when it is looked at.
+        """
+        self._ledger, self._cost_us, self.due = ledger, cost_us, True
+
+    def __call__(
+        self, start_ns: int, end_ns: int, wait_ns: int, loss: float, evidence: Sequence[float] | None = None
+    ) -> bool:
         """Append a step; False when it was the last one. See `loops.StepRecorder`."""
         i = self._steps
+        if self.due:
+            self._evidence.append((i, evidence))
         if i == len(self._loss):
             self._grow()
         self._start_ns[i] = start_ns
@@ -68,6 +94,10 @@ class Recorder:
         self._wait_ns[i] = wait_ns
         self._loss[i] = loss
         self._steps = i + 1
+        if self._ledger is not None:
+            if i == _FIRST_STEPS:
+                self._choose_every()
+            self.due = (i + 1) % self._every == 0
         return i + 1 < self._last_steps and end_ns - self._start_ns[0] < self._length_ns
 
     def finish(self) -> None:
@@ -75,6 +105,24 @@ class Recorder:
         self._ended.set()
         self._thread.join()
         self._ship()
+        if self._ledger is not None:
+            self._channel.send(self._settle(self._ledger))
+            self._ledger = None
+
+    def _settle(self, ledger: Ledger) -> Work:
+        self._enter_evidence()
+        return ledger.close(self._every)
+
+    def _choose_every(self) -> None:
+        """One step in how many is looked at from here on, by the shortest step so far."""
+        shortest_ns = min(self._end_ns[i] - self._start_ns[i] for i in range(_FIRST_STEPS))
+        self._every = evidence.every(self._cost_us, shortest_ns / 1e3)
+
+    def _enter_evidence(self) -> None:
+        if self._ledger is None:
+            return
+        taken = [self._evidence.popleft() for _ in range(len(self._evidence))]
+        self._ledger.take([(step, np.asarray(shown)) for step, shown in taken if shown is not None and len(shown)])
 
     def _grow(self) -> None:
         for column in (self._start_ns, self._end_ns, self._wait_ns, self._loss):
@@ -83,6 +131,8 @@ class Recorder:
     def _keep_shipping(self) -> None:
         while not self._ended.wait(SHIP_EVERY_S):
             self._ship()
+            self._enter_evidence()
+            self._ship_depths()
             self._watch()
 
     def _ship(self) -> None:
@@ -98,6 +148,13 @@ class Recorder:
             Steps(first=first, start_ns=start, end_ns=stop, wait_ns=wait if self.has_wait else None, loss=loss)
         )
         self._shipped = end
+
+    def _ship_depths(self) -> None:
+        if not self._steps:
+            return
+        at_ns = time.monotonic_ns()
+        if queues := tuple(self.queue_sizes()):
+            self._channel.send(QueueDepths(at_ns=at_ns, queues=queues))
 
     def _watch(self) -> None:
         newest_ns = max(self._alive_ns, self._end_ns[self._steps - 1] if self._steps else 0)

@@ -1,4 +1,4 @@
-"""Makes the backend of `pipeline_bench_faults` known to the program, as an installed package would."""
+"""Makes the backends of `pipeline_bench_faults` known to the program, as an installed package would."""
 
 from __future__ import annotations
 
@@ -12,5 +12,6 @@ def install(site: Path) -> list[Path]:
     record = site / "pipeline_bench_faults-0.1.0.dist-info"
     record.mkdir(parents=True)
     (record / "METADATA").write_text("Metadata-Version: 2.1\nName: pipeline-bench-faults\nVersion: 0.1.0\n")
-    (record / "entry_points.txt").write_text("[pipeline_bench.backends]\nfaulty = pipeline_bench_faults:Faulty\n")
+    points = "faulty = pipeline_bench_faults:Faulty\nunequal = pipeline_bench_faults:Unequal\n"
+    (record / "entry_points.txt").write_text(f"[pipeline_bench.backends]\n{points}")
     return [site, FOLDER]

@@ -1,4 +1,4 @@
-"""A backend that goes wrong in the way it is told to, in a real trial, after its first steps."""
+"""Backends that go wrong in the way they are told to: one ends its trial, one does other work than it should."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class _FaultyInput(Input):
     def __init__(self, source: Source, fault: str) -> None:
         import tensorflow as tf
 
-        self._made = source.finish(source.produce(source.batch_size))
+        self._made = source.finish(source.produce(source.batch_size)).tensors
         self._fault = fault
         self._steps = 0
         super().__init__(Batch(*(tf.compat.v1.placeholder(tensor.dtype, tensor.shape) for tensor in self._made)))
@@ -47,7 +47,7 @@ class _FaultyInput(Input):
         self._steps += 1
         if self._steps > GOOD_STEPS:
             go_wrong(self._fault)
-        return dict(zip(self.batch, session.run(self._made), strict=True))
+        return dict(zip(self.batch.tensors, session.run(self._made), strict=True))
 
 
 def go_wrong(fault: str) -> None:
@@ -73,3 +73,55 @@ def go_wrong(fault: str) -> None:
         case "fork":
             subprocess.Popen(["sleep", "1000"], start_new_session=True)
             time.sleep(1000)
+
+
+class UnequalOptions(Options):
+    """What it does to every fourth batch."""
+
+    fault: Literal["lose", "repeat", "invent", "shorten", "scale"] = "lose"
+
+
+class Unequal(Backend):
+    """feed_dict that loses, repeats, invents or shortens a batch now and then, and is the faster for it."""
+
+    name = "unequal"
+    summary = "does other work than it should, on purpose"
+    Options = UnequalOptions
+
+    def connect(self, source: Source, device: str | None) -> Input:
+        return _UnequalInput(source, self.options.fault)
+
+
+class _UnequalInput(Input):
+    wait = "fetch"
+    out_of_order_samples = 0
+
+    def __init__(self, source: Source, fault: str) -> None:
+        import tensorflow as tf
+
+        self._made = source.finish(source.produce(source.batch_size)).tensors
+        self._fault = fault
+        self._steps = 0
+        self._before: Any = None
+        shapes = [(None, *tensor.shape[1:]) for tensor in self._made]
+        made = zip(self._made, shapes, strict=True)
+        super().__init__(Batch(*(tf.compat.v1.placeholder(tensor.dtype, shape) for tensor, shape in made)))
+
+    def fetch(self, session: Any) -> dict[Any, Any]:
+        self._steps += 1
+        arrays = self._changed(session) if self._steps % 4 == 0 else session.run(self._made)
+        self._before = arrays
+        return dict(zip(self.batch.tensors, arrays, strict=True))
+
+    def _changed(self, session: Any) -> Any:
+        if self._fault == "repeat":
+            return self._before
+        arrays = session.run(self._made)
+        match self._fault:
+            case "lose":
+                return session.run(self._made)
+            case "invent":
+                return [arrays[0] + 1, *arrays[1:]]
+            case "scale":
+                return [arrays[0] * 2, *arrays[1:]]
+        return [array[: len(array) // 2] for array in arrays]

@@ -10,6 +10,7 @@
  *                                samples_unsupported nvmlDeviceGetSamples is NOT_SUPPORTED
  *                                refused_metrics     every metric of a device is NO_PERMISSION
  *                                refused_power       the power usage is NO_PERMISSION
+ *                                refused_processes   the list of processes is NO_PERMISSION
  *                                mig                 MIG is enabled: utilization is NOT_SUPPORTED
  *                                lost_after_N        after N temperature readings the GPU is lost (the sampler takes
  *                                                    one at the end of each poll)
@@ -19,6 +20,8 @@
  *   NVML_STUB_UTILIZATION_FILE   a file that holds the percent; wins over the former
  *   NVML_STUB_SAMPLES            the buffer as "stamp_us:percent,stamp_us:percent"; "" for none. Unset: one sample
  *                                every sixth of a second of the wall clock, the last 100 of them
+ *   NVML_STUB_THROTTLE_REASONS   the bit mask of nvmlClocksEventReasons (0)
+ *   NVML_STUB_PROCESSES          how many processes have the GPU open for computing (1)
  *   NVML_STUB_SAMPLE_TYPE        the nvmlValueType_t of the samples: 1 unsigned int (default) or 0 double
  */
 #include <stdio.h>
@@ -28,7 +31,7 @@
 
 enum { /* nvmlReturn_t */
     OK = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6,
-    DRIVER_NOT_LOADED = 9, GPU_IS_LOST = 15, VERSION_MISMATCH = 18
+    INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, GPU_IS_LOST = 15, VERSION_MISMATCH = 18
 };
 enum { MAX_DEVICES = 8, BUFFER = 100, PERIOD_US = 166667 };
 
@@ -37,6 +40,7 @@ typedef struct { int index; } Device;
 typedef struct { char legacy_id[16]; unsigned domain, bus, device, device_id, subsystem_id; char bus_id[32]; } PciInfo;
 typedef struct { u64 total, free, used; } Memory;
 typedef struct { unsigned gpu, memory; } Utilization;
+typedef struct { unsigned pid; u64 memory_bytes; unsigned gpu_instance, compute_instance; } ProcessInfo;
 typedef struct { u64 stamp_us; union { double d; unsigned u; u64 ull; } value; } Sample;
 
 static Device devices[MAX_DEVICES];
@@ -197,6 +201,28 @@ int nvmlDeviceGetClockInfo(Device *device, unsigned clock, unsigned *mhz) {
     (void)device;
     *mhz = clock == 1 ? 1500 : 0; /* NVML_CLOCK_SM */
     return device_state();
+}
+
+/* Under NVML_STUB_OLD_NAMES it is compiled as a driver before 535 has it. */
+#ifdef NVML_STUB_OLD_NAMES
+int nvmlDeviceGetCurrentClocksThrottleReasons(Device *device, u64 *reasons) {
+#else
+int nvmlDeviceGetCurrentClocksEventReasons(Device *device, u64 *reasons) {
+#endif
+    (void)device;
+    *reasons = number("NVML_STUB_THROTTLE_REASONS", 0);
+    return device_state();
+}
+
+int nvmlDeviceGetComputeRunningProcesses_v3(Device *device, unsigned *count, ProcessInfo *processes) {
+    unsigned room = *count, found = number("NVML_STUB_PROCESSES", 1);
+    int state = is("refused_processes") ? NO_PERMISSION : device_state();
+    (void)device;
+    if (state != OK) return state;
+    *count = found;
+    if (room < found) return INSUFFICIENT_SIZE;
+    for (unsigned i = 0; i < found; i++) processes[i] = (ProcessInfo){1000 + i, 1u << 20, 0, 0};
+    return OK;
 }
 
 int nvmlDeviceGetPowerUsage(Device *device, unsigned *milliwatts) {

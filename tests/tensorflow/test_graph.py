@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from pipeline_bench import graph_ops
 from pipeline_bench.backends.tf_data import TfData
+from pipeline_bench.sources.memory import Memory
 from pipeline_bench.sources.synthetic import Synthetic
 
 
@@ -26,7 +28,7 @@ def test_the_label_is_one_where_the_features_sum_to_more_than_zero(tf: Any) -> N
         Synthetic({"batch_size": 64, "features": 8}).produce(64)
     )
     with tf.compat.v1.Session() as session:
-        features, labels = session.run(list(batch))
+        features, labels = session.run(batch.tensors)
     assert features.shape == (64, 8)
     assert features.dtype == np.float32
     np.testing.assert_array_equal(labels, (features.sum(axis=1, keepdims=True) > 0).astype(np.float32))
@@ -83,3 +85,34 @@ def test_batches_are_prefetched_onto_the_device_that_is_asked_for(tf: Any) -> No
     assert wait_s >= 0
     iterators = [op for op in tf.compat.v1.get_default_graph().get_operations() if op.type == "IteratorGetNext"]
     assert [op.device for op in iterators] == ["/device:CPU:1"]
+
+
+def test_a_call_counter_gives_every_number_once_in_all_threads(tf: Any) -> None:
+    """Built twice, and once inside a parallel map: all count together."""
+    calls = graph_ops.call_counter("calls")
+    again = graph_ops.call_counter("calls")
+    mapped = tf.data.Dataset.range(200).map(lambda _: graph_ops.call_counter("calls"), num_parallel_calls=8)
+    iterator = tf.compat.v1.data.make_initializable_iterator(mapped.batch(50))
+    batch = iterator.get_next()
+    with tf.compat.v1.Session() as session:
+        session.run(tf.compat.v1.global_variables_initializer())
+        session.run(iterator.initializer)
+        with ThreadPoolExecutor(8) as pool:
+            single = list(pool.map(lambda i: int(session.run(again if i % 2 else calls)), range(400)))
+            rows = list(pool.map(lambda _: session.run(batch).tolist(), range(4)))
+    given = sorted([*single, *(number for row in rows for number in row)])
+    assert given == list(range(600))
+
+
+def test_samples_in_memory_are_read_in_order_and_from_the_beginning_again(tf: Any) -> None:
+    source = Memory({"batch_size": 4, "features": 3, "samples": 10})
+    batch = source.finish(source.produce(4))
+    with tf.compat.v1.Session() as session:
+        session.run(tf.compat.v1.global_variables_initializer())
+        found = [session.run(batch.tensors) for _ in range(5)]
+    numbers = np.concatenate([numbers for _, _, numbers in found])
+    np.testing.assert_array_equal(numbers, np.arange(20))
+    rows = np.concatenate([features for features, _, _ in found])
+    np.testing.assert_array_equal(rows[:10], rows[10:])
+    np.testing.assert_array_equal(source.identity.fingerprints(numbers), rows[:, 0])
+    assert len(np.unique(rows[:10, 0])) == 10

@@ -11,7 +11,18 @@ import pytest
 
 from pipeline_bench import monitor
 from pipeline_bench.errors import ProtocolError
-from pipeline_bench.events import Device, Done, Evaluated, Event, Failed, Phase, Steps
+from pipeline_bench.events import (
+    Device,
+    Done,
+    Evaluated,
+    Event,
+    Failed,
+    Phase,
+    QueueDepths,
+    QueueState,
+    Steps,
+    Work,
+)
 from pipeline_bench.monitor import TrialLog, latest_utilization, record, watch
 from pipeline_bench.observer import Observer, Progress
 from pipeline_bench.process import Child
@@ -232,3 +243,18 @@ def test_a_parent_that_was_suspended_catches_up_before_it_calls_a_trial_stalled(
     log.apply(steps(0, [1.0]))
     log.heard_ns = hour_ns
     assert log.silent_s(hour_ns + NS_PER_S) == pytest.approx(1)
+
+
+def test_the_depth_of_each_queue_is_kept_for_the_times_it_answered(trial: Trial) -> None:
+    log = TrialLog(trial, 0)
+    for at_ns, first, second in ((10, 3, 1), (20, None, 2), (30, 5, 0)):
+        states = (QueueState(name="a", size=first, capacity=5), QueueState(name="b", size=second, capacity=9))
+        log.apply(QueueDepths(at_ns=at_ns, queues=states))
+    log.apply(Work(checked_steps=3, samples=24, batch_size=8))
+    left = record(log, "ok", None, Path("trials/x.stderr"), 100)
+    assert [(d.name, d.capacity, d.at_ns.unpack().tolist(), d.size.unpack().tolist()) for d in left.queue_depths] == [
+        ("a", 5, [10, 30], [3, 5]),
+        ("b", 9, [10, 20, 30], [1, 2, 0]),
+    ]
+    assert left.work is not None
+    assert left.work.samples == 24

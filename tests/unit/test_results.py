@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pipeline_bench import stats
 from pipeline_bench.results import summarise
 from pipeline_bench.scenario.file import load
 from pipeline_bench.scenario.resolve import resolve
@@ -241,3 +242,15 @@ def test_a_loss_that_is_no_number_is_null_with_its_reason() -> None:
     found = results([trial.model_copy(update={"steps": diverged})], "feed_dict")["feed_dict"]
     assert found.loss is None
     assert "not a finite number" in found.missing["loss"]
+
+
+@pytest.mark.parametrize(("queue_ms", "difference"), [(1.5, "faster"), (2.0, "none"), (3.0, "slower")])
+def test_a_difference_is_claimed_where_it_is_beyond_doubt(queue_ms: float, difference: str) -> None:
+    trials = [record("feed_dict", r, 2.0 + 0.02 * r) for r in range(3)]
+    trials += [record("fifo_queue", r, queue_ms + 0.02 * (2 - r)) for r in range(3)]
+    trials += [record("ceiling", r, 1.0) for r in range(3)]
+    _, queue, _ = summarise(scenario("feed_dict", "fifo_queue"), trials, 2)
+    assert queue.speedup.difference == difference
+    assert queue.speedup.ci95 is not None
+    assert queue.speedup.smallest is not None
+    assert queue.speedup.smallest > stats.half_width(queue.speedup.ci95)

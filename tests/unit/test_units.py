@@ -82,3 +82,43 @@ def test_count() -> None:
         "3 trials",
         "0 batches",
     ]
+
+
+@pytest.mark.parametrize(
+    ("after_over_before", "text"),
+    [
+        (1.054, "+5.4 %"),
+        (0.68, "-32 %"),
+        (1.0, "0 %"),
+        (0.9999, "0 %"),
+        (1.0994, "+9.9 %"),
+        (1.0996, "+10 %"),
+        (2.5, "+150 %"),
+        (12.3, "12×"),
+        (1e300, ">99×"),
+        (None, units.NOT_MEASURED),
+        (math.nan, units.NOT_MEASURED),
+    ],
+)
+def test_change(after_over_before: float | None, text: str) -> None:
+    assert units.change(after_over_before) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "–"),
+        (math.inf, "–"),
+        (0.0, "0 %"),
+        (0.02, "2 %"),
+        (0.07, "7 %"),
+        (0.0204, "2.1 %"),
+        (0.034, "3.4 %"),
+        (0.0995, "10 %"),
+        (0.1789, "18 %"),
+        (0.0026, "0.26 %"),
+        (1.234, "130 %"),
+    ],
+)
+def test_how_well_a_ratio_is_known_is_never_said_to_be_better_than_it_is(value: float | None, text: str) -> None:
+    assert units.precision(value) == text

@@ -30,6 +30,8 @@ METRICS = {
     "device_utilization_percent",
     "device_memory_bytes",
     "device_sm_clock_mhz",
+    "device_throttle_reasons",
+    "device_processes",
     "device_power_watts",
     "device_temperature_celsius",
 }
@@ -213,6 +215,8 @@ def test_every_metric_has_its_unit(nvml_stub: Path) -> None:
         "device_utilization_percent": 60,
         "device_memory_bytes": 1 << 30,
         "device_sm_clock_mhz": 1500,
+        "device_throttle_reasons": 0,
+        "device_processes": 1,
         "device_power_watts": 250.5,
         "device_temperature_celsius": 45,
     }
@@ -312,6 +316,32 @@ def test_what_is_no_percentage_is_left_out(nvml_stub: Path) -> None:
     buffered = stub_samples((0.25, 4_000_000_000), (0.5, 50))
     _, readings = run_probe(nvml_stub, [step("open", env=stub_samples((-1, 10))), step("poll", 1, env=buffered)])
     assert figures(UTILIZATION, readings) == [(S // 2, 50)]
+
+
+# --- what holds the clock down, and who else is there -----------------------------------------------------------------
+
+
+def test_the_reasons_of_a_lowered_clock_are_nvmls_bit_mask(nvml_stub: Path) -> None:
+    steps = [step("open"), step("poll", 1), step("poll", 2, env={"NVML_STUB_THROTTLE_REASONS": "72"})]
+    _, first, second = run_probe(nvml_stub, steps)
+    assert figures("device_throttle_reasons", first) == [(S, 0)]
+    assert figures("device_throttle_reasons", second) == [(2 * S, 72)]
+
+
+def test_a_driver_that_knows_the_reasons_by_their_older_name_is_asked_for_that(old_nvml_stub: Path) -> None:
+    _, readings = run_probe(old_nvml_stub, [step("open"), step("poll", 1)], NVML_STUB_THROTTLE_REASONS="4")
+    assert figures("device_throttle_reasons", readings) == [(S, 4)]
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_the_processes_on_the_gpu_are_counted(nvml_stub: Path, count: int) -> None:
+    _, readings = run_probe(nvml_stub, [step("open"), step("poll", 1)], NVML_STUB_PROCESSES=str(count))
+    assert figures("device_processes", readings) == [(S, count)]
+
+
+def test_processes_that_may_not_be_listed_are_a_reason_and_not_none_at_all(nvml_stub: Path) -> None:
+    _, readings = run_probe(nvml_stub, [step("open"), step("poll", 1)], NVML_STUB_MODE="refused_processes")
+    assert reasons(readings) == {"device_processes": "the NVIDIA driver refused: no permission"}
 
 
 # --- what cannot be read, and loss in mid-run ------------------------------------------------------------------------

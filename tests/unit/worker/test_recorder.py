@@ -10,10 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline_bench.events import Event, Phase, QueueState, Stalled, Steps, decode
+from pipeline_bench.events import Event, Phase, QueueDepths, QueueState, Stalled, Steps, Work, decode
 from pipeline_bench.scenario import Run
+from pipeline_bench.sources import Identity
 from pipeline_bench.worker import recorder as recorders
 from pipeline_bench.worker.channel import Channel
+from pipeline_bench.worker.ledger import NumberedLedger
 from pipeline_bench.worker.recorder import Recorder, thread_stacks
 
 MS = 1_000_000
@@ -40,7 +42,7 @@ def pipe(tmp_path: Path) -> Pipe:
 def record_steps(recorder: Recorder, count: int) -> int:
     """Record up to `count` steps of 1 ms; return how many it took."""
     for i in range(count):
-        if not recorder.record(i * MS, (i + 1) * MS, 7, 1.0 / (i + 1)):
+        if not recorder(i * MS, (i + 1) * MS, 7, 1.0 / (i + 1)):
             return i + 1
     return count
 
@@ -104,3 +106,85 @@ def test_stacks_name_every_other_thread() -> None:
         thread.join()
     assert any("in waits_here" in frame for frame in found["a producer"])
     assert threading.current_thread().name not in found
+
+
+class Numbers:
+    """A loop's side of the account: brings the numbers of a batch whenever they are due."""
+
+    def __init__(self, batch_size: int) -> None:
+        self.ledger = NumberedLedger(
+            batch_size, Identity(1000, lambda numbers: (numbers % 1000).astype(np.float32)), out_of_order_samples=0
+        )
+        self.batch_size = batch_size
+
+    def run(self, recorder: Recorder, steps: int, step_us: int, bring: bool = True) -> list[int]:
+        """Run steps of so many microseconds; return which of them were due."""
+        due = []
+        for i in range(steps):
+            evidence = None
+            if recorder.due:
+                due.append(i)
+                numbers = np.arange(i * self.batch_size, (i + 1) * self.batch_size, dtype=np.float64)
+                evidence = np.concatenate([numbers, numbers % 1000]) if bring else None
+            recorder(i * step_us * 1000, (i + 1) * step_us * 1000, 0, 0.5, evidence)  # type: ignore[arg-type]
+        return due
+
+
+def work_of(pipe: Pipe) -> Work:
+    (work,) = [event for event in pipe.events() if isinstance(event, Work)]
+    return work
+
+
+def test_every_step_of_a_slow_model_is_looked_at_and_accounted_for(pipe: Pipe) -> None:
+    recorder, numbers = Recorder(pipe.channel, Run(steps=100)), Numbers(4)
+    recorder.start()
+    recorder.account(numbers.ledger, cost_us=10)
+    assert numbers.run(recorder, 100, step_us=1000) == list(range(100))
+    recorder.finish()
+    work = work_of(pipe)
+    assert (work.checked_steps, work.every, work.samples) == (100, 1, 400)
+    assert work.numbered is not None
+    assert (work.numbered.lost, work.numbered.repeated, work.numbered.invented) == (0, 0, 0)
+
+
+def test_of_a_fast_model_one_step_in_some_is_looked_at(pipe: Pipe) -> None:
+    recorder, numbers = Recorder(pipe.channel, Run(steps=100)), Numbers(4)
+    recorder.start()
+    recorder.account(numbers.ledger, cost_us=10)
+    due = numbers.run(recorder, 100, step_us=100)
+    assert due[:11] == list(range(11))
+    assert due[11:] == list(range(20, 100, 10))
+    recorder.finish()
+    work = work_of(pipe)
+    assert (work.checked_steps, work.every) == (len(due), 10)
+    assert work.numbered is not None
+    assert (work.numbered.lost, work.numbered.repeated) == (0, 0)
+
+
+def test_a_loop_that_brings_no_evidence_leaves_a_reason(pipe: Pipe) -> None:
+    recorder, numbers = Recorder(pipe.channel, Run(steps=5)), Numbers(4)
+    recorder.start()
+    recorder.account(numbers.ledger, cost_us=10)
+    numbers.run(recorder, 5, step_us=1000, bring=False)
+    recorder.finish()
+    assert work_of(pipe).reason
+
+
+def test_the_depths_of_the_queues_are_shipped_once_there_are_steps(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorders, "SHIP_EVERY_S", 0.001)
+    recorder = Recorder(pipe.channel, Run(steps=10))
+    asked = threading.Semaphore(0)
+
+    def sizes() -> list[QueueState]:
+        asked.release()
+        return [QueueState(name="input", size=3, capacity=5)]
+
+    recorder.queue_sizes = sizes
+    recorder.start()
+    assert not asked.acquire(timeout=0.05)
+    record_steps(recorder, 10)
+    assert asked.acquire(timeout=10)
+    recorder.finish()
+    depths = [event for event in pipe.events() if isinstance(event, QueueDepths)]
+    assert depths
+    assert depths[0].queues == (QueueState(name="input", size=3, capacity=5),)

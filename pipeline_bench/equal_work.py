@@ -1,0 +1,113 @@
+"""Whether a variant trained on the samples that it should: "faster" must not mean "did less". Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from pipeline_bench import units
+from pipeline_bench.events import NumberedSamples, RandomSamples, Work
+from pipeline_bench.scenario import Variant
+from pipeline_bench.session import TrialRecord, Verdict, WorkCheck
+
+# A mean this many standard errors from the expected one, or a standard deviation, is none by chance.
+_STANDARD_ERRORS = 6.0
+# Less than this part of a standard deviation is no other distribution, however many values say so: float32 sums round.
+_TOLERANCE = 0.01
+
+
+def check(variant: Variant, trials: Sequence[TrialRecord], baseline: Sequence[TrialRecord]) -> WorkCheck:
+    """What the trials of a variant prove of the samples that reached its model.
+
+    Args:
+        variant: as resolved.
+        trials: its trials that ended well.
+        baseline: those of the variant that speed-ups are over, whose epochs must have held the same samples.
+    """
+    if variant.ceiling is None:
+        return WorkCheck(text="a ceiling has no input")
+    works = [trial.work for trial in trials if trial.work is not None]
+    able = [work for work in works if work.reason is None]
+    if not able:
+        reason = works[0].reason if works else "its trials did not say which samples reached the model"
+        return WorkCheck(text=str(reason))
+    faults = list(dict.fromkeys([*_faults(able), *_other_epochs(able, [t.work for t in baseline if t.work])]))
+    if faults:
+        return WorkCheck(status="unequal", text="; ".join(faults))
+    return WorkCheck(status="equal", text=_proof(able))
+
+
+def refusal(found: WorkCheck) -> Verdict:
+    """The verdict on a variant that did other work: its figures are of another job, and it cannot be the fastest."""
+    return Verdict(kind="unequal-work", text=f"not comparable, its work was not equal: {found.text}.")
+
+
+def _faults(works: Sequence[Work]) -> Iterator[str]:
+    samples = sum(work.samples for work in works)
+    due = sum(work.checked_steps * work.batch_size for work in works)
+    if samples != due:
+        steps = sum(work.checked_steps for work in works)
+        yield f"its steps brought {_number(samples / steps)} samples each, not {_number(due / steps)}"
+    numbered = [work.numbered for work in works if work.numbered is not None]
+    for name in ("lost", "repeated", "invented"):
+        count = sum(getattr(found, name) for found in numbered)
+        if count:
+            at_least = "at least " if name == "lost" and any(work.every > 1 for work in works) else ""
+            yield f"it {name} {at_least}{count:,} of {samples:,} samples"
+    random = [work.random for work in works if work.random is not None]
+    batches = sum(found.repeated_batches for found in random)
+    if batches:
+        yield f"{batches:,} of {sum(work.checked_steps for work in works):,} batches were exact repetitions"
+    yield from dict.fromkeys(fault for found in random for fault in _other_distribution(found))
+
+
+def _other_distribution(found: RandomSamples) -> Iterator[str]:
+    """Where mean or standard deviation are off by more than chance: their standard errors are σ/√n and σ/√(2n)."""
+    if found.expected_mean is None or found.expected_std is None or not found.values:
+        return
+    error = _STANDARD_ERRORS * found.expected_std / math.sqrt(found.values)
+    tolerance = _TOLERANCE * found.expected_std
+    if abs(found.mean - found.expected_mean) > max(error, tolerance):
+        yield f"its features have the mean {found.mean:.3g}, not {found.expected_mean:.3g}"
+    if abs(found.std - found.expected_std) > max(error / math.sqrt(2), tolerance):
+        yield f"its features have the standard deviation {found.std:.3g}, not {found.expected_std:.3g}"
+
+
+def _other_epochs(works: Sequence[Work], baseline: Sequence[Work]) -> Iterator[str]:
+    """Whole epochs must have held the samples that the same epoch of the baseline held."""
+    expected = {index: digest for work in baseline for index, digest in _whole_epochs(work.numbered)}
+    for work in works:
+        for index, digest in _whole_epochs(work.numbered):
+            if expected.get(index, digest) != digest:
+                yield f"its epoch {index + 1} held other samples than the baseline's"
+                return
+
+
+def _whole_epochs(found: NumberedSamples | None) -> Iterator[tuple[int, str]]:
+    if found is not None:
+        for epoch in found.epochs:
+            if epoch.samples == found.epoch_samples:
+                yield epoch.index, epoch.digest
+
+
+def _proof(works: Sequence[Work]) -> str:
+    """What was looked at, and what it showed."""
+    samples = sum(work.samples for work in works)
+    every = max(work.every for work in works)
+    looked = f"in {units.count(len(works), 'trial')}" if every == 1 else f"in 1 step of {every}, so that it costs < 1 %"
+    numbered = [work.numbered for work in works if work.numbered is not None]
+    if numbered:
+        whole = sum(found.whole_epochs for found in numbered)
+        epochs = (
+            f", {units.count(whole, 'whole epoch')} of {numbered[0].epoch_samples:,}" if whole and every == 1 else ""
+        )
+        return f"{samples:,} samples {looked}{epochs}: none lost, repeated or invented"
+    found = works[-1].random
+    if found is None:
+        return f"{samples:,} samples {looked}"
+    moments = f"mean {found.mean:.3f}, standard deviation {found.std:.3f}"
+    return f"{samples:,} random samples {looked}: {moments}, no batch twice"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value == round(value) else f"{value:,.1f}"

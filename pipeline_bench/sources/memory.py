@@ -1,0 +1,85 @@
+"""A dataset in memory: samples that are made once, numbered, and read in their order, epoch after epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Annotated, Any
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field, model_validator
+
+from pipeline_bench import graph_ops, plugins
+from pipeline_bench.sources import Batch, Identity, Source
+
+_MOST_VALUES = 2**26
+_SEEDS = {"training": 1, "evaluation": 2, "ceiling": 3}
+
+
+class MemoryOptions(plugins.Options):
+    """How large the dataset is, and how much of it a step takes."""
+
+    batch_size: Annotated[int, Field(ge=1, le=2**24, description="samples in a batch")] = 128
+    features: Annotated[int, Field(ge=1, le=2**24, description="float32 features of a sample")] = 1024
+    samples: Annotated[int, Field(ge=1, le=2**26, description="samples in the dataset, which are an epoch")] = 4096
+
+    @model_validator(mode="after")
+    def _fits(self) -> MemoryOptions:
+        if self.samples * self.features > _MOST_VALUES:
+            raise ValueError(f"samples × features is {self.samples * self.features}; at most {_MOST_VALUES} are held")
+        return self
+
+
+class Memory(Source):
+    """Rows of one array, copied out by number: the cheapest input there is, whose every sample can be told apart."""
+
+    name = "memory"
+    summary = "a numbered dataset in memory, read in order, epoch after epoch; every sample can be told apart"
+    Options = MemoryOptions
+
+    @property
+    def batch_size(self) -> int:
+        return int(self.options.batch_size)
+
+    @property
+    def identity(self) -> Identity:
+        first = self._table[:, 0]
+        return Identity(len(first), lambda numbers: first[numbers % len(first)])
+
+    @cached_property
+    def _table(self) -> npt.NDArray[np.float32]:
+        """The dataset, float32 [samples, features]."""
+        return self._normal(self.options.samples, "training")
+
+    def produce(self, samples: int) -> tuple[Any, ...]:
+        """Features [samples, features] and numbers [samples] of the next ones; each is given once, whoever asks.
+
+        All callers of one graph must ask for the same number of samples.
+        """
+        import tensorflow as tf
+
+        calls = graph_ops.call_counter("memory_calls")
+        with tf.device("/cpu:0"):
+            numbers = calls * samples + tf.range(samples, dtype=tf.int64)
+            rows = tf.math.floormod(numbers, self.options.samples)
+            return tf.gather(tf.constant(self._table), rows), numbers
+
+    def finish(self, carried: Sequence[Any]) -> Batch:
+        features, numbers = carried
+        return self._labelled(features)._replace(numbers=numbers)
+
+    def sample_batch(self, purpose: str) -> Batch:
+        import tensorflow as tf
+
+        return self._labelled(tf.constant(self._normal(self.batch_size, purpose)))
+
+    def _normal(self, samples: int, purpose: str) -> npt.NDArray[np.float32]:
+        generator = np.random.default_rng(_SEEDS[purpose])
+        return generator.standard_normal((samples, self.options.features), dtype=np.float32)
+
+    def _labelled(self, features: Any) -> Batch:
+        import tensorflow as tf
+
+        positive = tf.reduce_sum(features, axis=1, keepdims=True) > 0
+        return Batch(features, tf.cast(positive, tf.float32))

@@ -1,0 +1,230 @@
+"""Keeps account of the samples that reached a model: each numbered one once, or the moments of random ones.
+
+Evidence comes in the order of the steps, but only the checked steps bring any. Pure arithmetic on arrays.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline_bench.events import Epoch, NumberedSamples, RandomSamples, Work
+from pipeline_bench.sources import Identity, Moments, Source
+
+Numbers = npt.NDArray[np.int64]
+Shown = tuple[int, npt.NDArray[np.float64]]
+"""The index of a step, from 0, and the evidence that it brought, float64 [n]."""
+
+EPOCHS_KEPT = 100
+
+# How far back a number is remembered at least; one that comes later than that counts as repeated.
+_REMEMBERED = 2**23
+# A source may run ahead of its model by this many samples; a larger number than that is none it can have given.
+_AHEAD = 2**24
+
+_UNKNOWN_ORDER_BATCHES = 16
+_NONE_CHECKED = "no step showed the samples that it trained on"
+
+
+class Ledger(ABC):
+    """The account of one trial.
+
+    Args:
+        batch_size: the samples that a step should bring.
+    """
+
+    def __init__(self, batch_size: int) -> None:
+        self.batch_size = batch_size
+        self.checked_steps = 0
+        self.samples = 0
+
+    @abstractmethod
+    def take(self, shown: Sequence[Shown]) -> None:
+        """Take in what checked steps showed, in their order; see `evidence.build`."""
+
+    @abstractmethod
+    def close(self, every: int) -> Work:
+        """The account as it stands, where one step in `every` was looked at."""
+
+
+class NumberedLedger(Ledger):
+    """Holds every number against those that came before.
+
+    Args:
+        batch_size: the samples that a step should bring.
+        identity: what the source says of its samples.
+        out_of_order_samples: see `Input.out_of_order_samples`.
+    """
+
+    def __init__(self, batch_size: int, identity: Identity, out_of_order_samples: int | None) -> None:
+        super().__init__(batch_size)
+        self._identity = identity
+        unknown = _UNKNOWN_ORDER_BATCHES * batch_size
+        self._out_of_order = unknown if out_of_order_samples is None else out_of_order_samples
+        self._first = 0
+        """The number that `_seen` begins with; all below are settled."""
+        self._seen = np.zeros(1024, dtype=np.bool_)
+        self._largest = -1
+        self._distinct = 0
+        self._repeated = 0
+        self._invented = 0
+        self._last_step = -1
+        self._epochs = np.zeros((1, 2), dtype=np.int64)  # samples, repeated
+        self._digests = np.zeros(1, dtype=np.uint64)
+
+    def take(self, shown: Sequence[Shown]) -> None:
+        """Numbers [samples], then as many fingerprints, of each step."""
+        if not shown:
+            return
+        self.checked_steps += len(shown)
+        self._last_step = shown[-1][0]
+        claimed = np.concatenate([evidence[: evidence.size // 2] for _, evidence in shown])
+        fingerprints = np.concatenate([evidence[evidence.size // 2 :] for _, evidence in shown]).astype(np.float32)
+        self.samples += claimed.size
+        largest = (self._last_step + 1) * self.batch_size + _AHEAD
+        possible = (claimed >= 0) & (claimed < largest) & (claimed == np.floor(claimed))
+        numbers = claimed[possible].astype(np.int64)
+        real = self._identity.fingerprints(numbers) == fingerprints[possible]
+        self._invented += claimed.size - int(real.sum())
+        if real.any():
+            self._enter(numbers[real])
+
+    def close(self, every: int) -> Work:
+        """The account; what is missing is lost where threads of the input that lag behind cannot explain it."""
+        if not self.checked_steps:
+            return Work(batch_size=self.batch_size, reason=_NONE_CHECKED)
+        missing = self._missing(every)
+        in_flight = min(missing, self._out_of_order)
+        size = self._identity.epoch_samples
+        epochs = [
+            Epoch(index=index, samples=int(samples), repeated=int(repeated), digest=f"{int(self._digests[index]):016x}")
+            for index, (samples, repeated) in enumerate(self._epochs[:EPOCHS_KEPT].tolist())
+            if samples
+        ]
+        numbered = NumberedSamples(
+            epoch_samples=size,
+            repeated=self._repeated,
+            invented=self._invented,
+            lost=missing - in_flight,
+            in_flight=in_flight,
+            epoch_count=int((self._epochs[:, 0] > 0).sum()),
+            whole_epochs=int(((self._epochs[:, 0] == size) & (self._epochs[:, 1] == 0)).sum()),
+            epochs=tuple(epochs),
+        )
+        return Work(
+            checked_steps=self.checked_steps,
+            every=every,
+            samples=self.samples,
+            batch_size=self.batch_size,
+            numbered=numbered,
+        )
+
+    def _missing(self, every: int) -> int:
+        """How many numbers were passed over, up to the largest that came.
+
+        Where only some steps were looked at, the numbers in the steps between are taken to be there.
+        """
+        if every == 1:
+            return max(0, self._largest + 1 - self._distinct)
+        return max(0, self._largest + 1 - (self._last_step + 1) * self.batch_size)
+
+    def _enter(self, numbers: Numbers) -> None:
+        self._make_room(int(numbers.max()))
+        distinct, counts = np.unique(numbers, return_counts=True)
+        places = distinct - self._first
+        settled = places < 0
+        known = settled.copy()
+        known[~settled] = self._seen[places[~settled]]
+        self._seen[places[~settled]] = True
+        repeated = counts - 1 + known
+        self._repeated += int(repeated.sum())
+        self._distinct += int((~known).sum())
+        self._largest = max(self._largest, int(distinct[-1]))
+        epoch, place = np.divmod(distinct, self._identity.epoch_samples)
+        self._grow_epochs(int(epoch[-1]))
+        np.add.at(self._epochs, epoch, np.stack([counts, repeated], axis=1))
+        np.add.at(self._digests, epoch, _mixed(place) * counts.astype(np.uint64))
+
+    def _make_room(self, largest: int) -> None:
+        """Remember numbers up to the largest; forget the oldest now and then, which by then have come or are lost."""
+        excess = largest + 1 - self._first - _REMEMBERED
+        if excess > _REMEMBERED:
+            self._first += excess
+            self._seen = self._seen[excess:].copy()
+        needed = largest + 1 - self._first
+        if needed > self._seen.size:
+            grown = np.zeros(max(needed, 2 * self._seen.size), dtype=np.bool_)
+            grown[: self._seen.size] = self._seen
+            self._seen = grown
+
+    def _grow_epochs(self, index: int) -> None:
+        """Make room for an epoch's account."""
+        rows = len(self._epochs)
+        if index >= rows:
+            more = max(index + 1, 2 * rows) - rows
+            self._epochs = np.concatenate([self._epochs, np.zeros((more, 2), dtype=np.int64)])
+            self._digests = np.concatenate([self._digests, np.zeros(more, dtype=np.uint64)])
+
+
+class RandomLedger(Ledger):
+    """Adds up the moments of random samples, and notices a batch that was there before."""
+
+    def __init__(self, batch_size: int, values_per_sample: int, expected: Moments) -> None:
+        super().__init__(batch_size)
+        self._values_per_sample = values_per_sample
+        self._expected = expected
+        self._sum = 0.0
+        self._squares = 0.0
+        self._known: set[tuple[float, float]] = set()
+        self._repeated = 0
+
+    def take(self, shown: Sequence[Shown]) -> None:
+        """Samples, mean and mean square of each step's batch."""
+        for _, evidence in shown:
+            samples, mean, square = (float(value) for value in evidence)
+            self.checked_steps += 1
+            self.samples += int(samples)
+            self._sum += samples * mean
+            self._squares += samples * square
+            self._repeated += (mean, square) in self._known
+            self._known.add((mean, square))
+
+    def close(self, every: int) -> Work:
+        """The account; without a finite mean and deviation it has a reason in place of them."""
+        work = Work(checked_steps=self.checked_steps, every=every, samples=self.samples, batch_size=self.batch_size)
+        if not self.samples:
+            return work.model_copy(update={"reason": _NONE_CHECKED})
+        mean = self._sum / self.samples
+        variance = self._squares / self.samples - mean**2
+        if not math.isfinite(variance):
+            return work.model_copy(update={"reason": "its features are not finite numbers"})
+        random = RandomSamples(
+            values=self.samples * self._values_per_sample,
+            mean=mean,
+            std=math.sqrt(max(0.0, variance)),
+            expected_mean=self._expected.mean,
+            expected_std=self._expected.std,
+            repeated_batches=self._repeated,
+        )
+        return work.model_copy(update={"random": random})
+
+
+def open_ledger(source: Source, values_per_sample: int, out_of_order_samples: int | None) -> Ledger | None:
+    """The account for a source; None where its samples have neither numbers nor known moments."""
+    if source.identity is not None:
+        return NumberedLedger(source.batch_size, source.identity, out_of_order_samples)
+    if source.moments is not None:
+        return RandomLedger(source.batch_size, values_per_sample, source.moments)
+    return None
+
+
+def _mixed(places: Numbers) -> npt.NDArray[np.uint64]:
+    """A hash of each number, uint64: SplitMix64 (Steele, Lea and Flood, OOPSLA 2014), whose sums tell sets apart."""
+    value = places.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return value ^ (value >> np.uint64(31))

@@ -1,0 +1,126 @@
+"""Disturbances of the host, from planted samples of its CPU."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline_bench.disturbances import find
+from pipeline_bench.session import Disturbance, Track
+from tests.unit.disturbances.planted import absent, steady, track, trial
+
+SAMPLES = 26  # 5.2 s, the length of a trial of 1000 steps of 5 ms
+
+
+def found(*of_repeats: list[Track], warm: float = 1.0) -> list[Disturbance]:
+    trials = []
+    for repeat, tracks in enumerate(of_repeats):
+        steps = steady(repeat)
+        steps[:300] *= warm
+        trials.append(trial(repeat, steps, *tracks))
+    return list(find(trials, cores=2))
+
+
+def cpu(other: float, machine: float) -> list[Track]:
+    return [track("other_cpu_percent", [other] * SAMPLES), track("machine_cpu_percent", [machine] * SAMPLES)]
+
+
+# --- other processes -------------------------------------------------------------------------------------------------
+
+
+def test_others_that_fill_the_machine_are_found_in_every_repeat_that_has_them() -> None:
+    disturbed = found(cpu(20, 99), cpu(0, 85), cpu(30, 100))
+    assert [(each.kind, each.repeat) for each in disturbed] == [("cpu-contention", 0), ("cpu-contention", 2)]
+    assert [each.cost_share for each in disturbed] == pytest.approx([0.2, 0.3])
+    assert "20 % of the machine's CPU" in disturbed[0].text
+
+
+def test_others_beside_idle_cores_cost_nothing() -> None:
+    assert found(cpu(40, 80)) == []
+
+
+def test_the_little_that_a_system_does_by_itself_is_not_told() -> None:
+    assert found(cpu(4, 100)) == []
+
+
+def test_others_count_for_as_long_as_they_filled_the_machine() -> None:
+    half = SAMPLES // 2
+    tracks = [
+        track("other_cpu_percent", [50.0] * half + [0.0] * half),
+        track("machine_cpu_percent", [100.0] * half + [80.0] * half),
+    ]
+    (contention,) = found(tracks)
+    assert contention.cost_share == pytest.approx(0.25, abs=0.04)
+    assert "50 % of the machine's CPU for 4" in contention.text or "50 % of the machine's CPU for 5" in contention.text
+
+
+def test_others_during_the_warm_up_disturb_no_figure() -> None:
+    early = [50.0] * 8 + [0.0] * (SAMPLES + 4)
+    tracks = [track("other_cpu_percent", early), track("machine_cpu_percent", [100.0] * len(early))]
+    assert [each.kind for each in found(tracks, cpu(0, 80), cpu(0, 80))] == ["cpu-contention"]
+    # The same samples, when those 300 steps take 3.75 s and are the warm-up of all repeats.
+    assert found(tracks, cpu(0, 80), cpu(0, 80), warm=2.5) == []
+
+
+@pytest.mark.parametrize("missing", ["other_cpu_percent", "machine_cpu_percent"])
+def test_what_was_not_sampled_is_no_finding(missing: str) -> None:
+    tracks = [each if each.metric != missing else absent(missing) for each in cpu(50, 100)]
+    assert found(tracks) == []
+
+
+def test_only_samples_that_speak_of_the_measured_steps_count() -> None:
+    def both(values: list[float], every_ms: int) -> list[Track]:
+        return [track(metric, values, every_ms) for metric in ("other_cpu_percent", "machine_cpu_percent")]
+
+    assert [each.kind for each in found(both([0, 100], every_ms=10**6))] == ["cpu-contention"], "one long interval"
+    assert found(both([100, 100, 100], every_ms=1)) == [], "they end within the first step"
+    assert found(both([100], every_ms=1)) == [], "the interval of the first sample is not known"
+
+
+# --- steal -----------------------------------------------------------------------------------------------------------
+
+
+def test_stolen_time_is_a_share_of_what_was_busy() -> None:
+    (steal,) = found([track("steal_percent", [10.0] * SAMPLES), track("machine_cpu_percent", [50.0] * SAMPLES)])
+    assert steal.kind == "steal"
+    assert steal.cost_share == pytest.approx(0.2)
+    assert "10 %" in steal.text
+
+
+def test_stolen_time_without_the_machines_load_is_taken_as_it_is() -> None:
+    (steal,) = found([track("steal_percent", [10.0] * SAMPLES)])
+    assert steal.cost_share == pytest.approx(0.1)
+
+
+def test_a_stray_tick_is_not_told() -> None:
+    assert found([track("steal_percent", [0.0] * 20 + [5.0] + [0.0] * 5)]) == []
+
+
+# --- quota -----------------------------------------------------------------------------------------------------------
+
+
+def throttled(seconds_a_second: float) -> list[Track]:
+    return [track("cpu_throttled_seconds", [7 + 0.2 * seconds_a_second * index for index in range(SAMPLES + 1)])]
+
+
+def test_throttled_time_is_over_the_cores_and_costs_what_the_other_repeats_were_spared() -> None:
+    disturbed = found(throttled(0.8), throttled(0.0), throttled(0.2))
+    assert [(each.kind, each.repeat) for each in disturbed] == [("cpu-throttling", 0), ("cpu-throttling", 2)]
+    assert [each.cost_share for each in disturbed] == pytest.approx([0.4, 0.1], abs=0.01)
+
+
+def test_a_quota_that_every_repeat_meets_alike_is_told_and_costs_no_repeat_more() -> None:
+    disturbed = found(throttled(0.8), throttled(0.8))
+    assert [each.cost_share for each in disturbed] == pytest.approx([0.0, 0.0], abs=1e-6)
+
+
+def test_of_a_single_repeat_the_cost_of_a_quota_is_not_known() -> None:
+    (throttling,) = found(throttled(0.8))
+    assert throttling.cost_share is None
+
+
+def test_more_cores_waiting_than_the_quota_allows_is_not_more_than_all_of_the_time() -> None:
+    assert [each.cost_share for each in found(throttled(60.0), throttled(0.0))] == [1.0]
+
+
+def test_hardly_any_throttling_is_not_told() -> None:
+    assert found(throttled(0.02), throttled(0.0)) == []

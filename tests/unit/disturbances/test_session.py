@@ -1,0 +1,40 @@
+"""Disturbances on their way into the session file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.observer import Observer
+from pipeline_bench.process import Child, Launcher, LauncherName
+from pipeline_bench.runner import Runner
+from pipeline_bench.samplers.nvml import NvmlSampler
+from pipeline_bench.session import Session, load
+from pipeline_bench.trial import Trial
+from tests.unit import sessions
+from tests.unit.disturbances.planted import steady, trial
+from tests.unit.records import scenario
+
+
+class Refusing(Launcher):
+    """Starts nothing, so that the session keeps the trials it came with, and gets failed ones at most."""
+
+    name: LauncherName = "fresh"
+
+    def start(self, trial: Trial, stderr: Path) -> Child:
+        raise PipelineBenchError("not in this test")
+
+
+def test_the_runner_saves_what_disturbed_the_trials(tmp_path: Path) -> None:
+    slow = steady(0)
+    slow[600:800] *= 3
+    trials = tuple(trial(repeat, slow if repeat == 0 else steady(repeat), variant="feed_dict") for repeat in range(3))
+    session = Session(
+        started_at="2024-05-01T12:00:00+00:00",
+        scenario=scenario("feed_dict"),
+        environment=sessions.CPU,
+        trials=trials,
+    )
+    returned, _ = Runner(tmp_path, Refusing(), NvmlSampler(), Observer()).run(session)
+    assert [(each.kind, each.variant, each.repeat) for each in returned.disturbances] == [("burst", "feed_dict", 0)]
+    assert load(tmp_path).disturbances == returned.disturbances

@@ -1,0 +1,128 @@
+"""What the trials' accounts of their samples mean for a variant."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pipeline_bench import equal_work
+from pipeline_bench.conclusion import conclude, fastest
+from pipeline_bench.events import Epoch, NumberedSamples, RandomSamples, Work
+from pipeline_bench.results import summarise
+from pipeline_bench.session import Session, TrialRecord
+from tests.unit.records import record, scenario
+from tests.unit.sessions import CPU
+
+SCENARIO = scenario("feed_dict", "fifo_queue")
+BATCH = 128
+
+
+def numbered(steps: int = 100, every: int = 1, samples: int | None = None, **changes: Any) -> Work:
+    checked = steps // every
+    counts: dict[str, Any] = {"epoch_samples": 1000, "repeated": 0, "invented": 0, "lost": 0, "in_flight": 0}
+    epoch = Epoch(index=0, samples=1000, repeated=0, digest="00000000000000aa")
+    found = NumberedSamples.model_validate(
+        {**counts, "epoch_count": 1, "whole_epochs": 1, "epochs": (epoch,), **changes}
+    )
+    brought = checked * BATCH if samples is None else samples
+    return Work(checked_steps=checked, every=every, samples=brought, batch_size=BATCH, numbered=found)
+
+
+def random(**changes: Any) -> Work:
+    found = {"values": 10**6, "mean": 0.0005, "std": 1.0003, "expected_mean": 0.0, "expected_std": 1.0}
+    sample = RandomSamples.model_validate(found | changes)
+    return Work(checked_steps=100, every=5, samples=100 * BATCH, batch_size=BATCH, random=sample)
+
+
+def trial(work: Work | None, variant: str = "fifo_queue") -> TrialRecord:
+    return record(variant, 0, 2.0).model_copy(update={"work": work})
+
+
+def check(*works: Work | None, baseline: Work | None = None) -> tuple[str, str]:
+    base = [trial(baseline, "feed_dict")] if baseline else []
+    found = equal_work.check(SCENARIO.variant("fifo_queue"), [trial(work) for work in works], base)
+    return found.status, found.text
+
+
+def test_every_sample_once_is_equal_work_and_says_what_was_looked_at() -> None:
+    status, text = check(numbered(), numbered(), baseline=numbered())
+    assert status == "equal"
+    assert text == "25,600 samples in 2 trials, 2 whole epochs of 1,000: none lost, repeated or invented"
+
+
+def test_a_sampled_account_says_so() -> None:
+    assert "in 1 step of 4" in check(numbered(every=4))[1]
+    assert "in 1 step of 5" in check(random())[1]
+
+
+@pytest.mark.parametrize(
+    ("work", "words"),
+    [
+        (numbered(lost=12), "it lost 12 of 12,800 samples"),
+        (numbered(every=4, lost=12), "it lost at least 12 of 3,200 samples"),
+        (numbered(repeated=3), "it repeated 3 of 12,800 samples"),
+        (numbered(invented=1), "it invented 1 of 12,800 samples"),
+        (numbered(samples=6400), "its steps brought 64 samples each, not 128"),
+        (random(repeated_batches=96), "96 of 100 batches were exact repetitions"),
+        (random(mean=0.02), "its features have the mean 0.02, not 0"),
+        (random(std=0.0), "its features have the standard deviation 0, not 1"),
+    ],
+)
+def test_other_work_is_named(work: Work, words: str) -> None:
+    assert check(work) == ("unequal", words)
+
+
+def test_a_few_random_values_may_be_off_by_chance() -> None:
+    assert check(random(values=100, mean=0.3, std=0.8))[0] == "equal"
+    assert check(random(values=10_000, mean=0.3, std=0.8))[0] == "unequal"
+
+
+def test_in_flight_is_not_lost() -> None:
+    assert check(numbered(in_flight=128))[0] == "equal"
+
+
+def test_a_whole_epoch_of_other_samples_than_the_baseline_s_is_other_work() -> None:
+    other = Epoch(index=0, samples=1000, repeated=0, digest="00000000000000bb")
+    status, text = check(numbered(epochs=(other,)), baseline=numbered())
+    assert (status, text) == ("unequal", "its epoch 1 held other samples than the baseline's")
+    part = other.model_copy(update={"samples": 999})
+    assert check(numbered(epochs=(part,)), baseline=numbered())[0] == "equal"
+
+
+def test_what_could_not_be_checked_has_its_reason() -> None:
+    assert check(Work(reason="the source X says nothing")) == ("not-checked", "the source X says nothing")
+    assert check(None)[0] == "not-checked"
+    assert equal_work.check(SCENARIO.variant("ceiling"), [trial(numbered())], []).status == "not-checked"
+
+
+def session_of(work_of_queue: Work) -> Session:
+    trials = [
+        record(name, repeat, ms, 0.0).model_copy(update={"work": work})
+        for repeat in range(3)
+        for name, ms, work in (
+            ("feed_dict", 2.0, numbered()),
+            ("fifo_queue", 1.0, work_of_queue),
+            ("ceiling", 0.9, None),
+        )
+    ]
+    results = summarise(SCENARIO, trials, 2)
+    return Session(
+        started_at="2024-05-01T12:00:00+00:00",
+        scenario=SCENARIO,
+        environment=CPU,
+        trials=tuple(trials),
+        results=results,
+    )
+
+
+def test_a_variant_that_did_less_is_marked_and_never_the_fastest() -> None:
+    honest, cheat = session_of(numbered()), session_of(numbered(lost=640))
+    assert [best.variant for best in (fastest(honest), fastest(cheat)) if best] == [
+        "fifo_queue",
+        "feed_dict",
+    ]
+    assert cheat.result("fifo_queue").verdict.kind == "unequal-work"
+    assert "it lost 1,920 of 38,400 samples" in cheat.result("fifo_queue").verdict.text
+    assert cheat.result("feed_dict").verdict.kind != "unequal-work"
+    assert "fifo_queue is fastest" not in conclude(cheat)

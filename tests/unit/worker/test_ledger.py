@@ -1,0 +1,177 @@
+"""The account of samples: what it notices, and that order alone never looks like a fault."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline_bench.events import NumberedSamples, Work
+from pipeline_bench.sources import Identity, Moments
+from pipeline_bench.worker import ledger as ledgers
+from pipeline_bench.worker.ledger import Ledger, NumberedLedger, RandomLedger
+
+BATCH = 8
+TABLE = np.random.default_rng(0).standard_normal(50).astype(np.float32)
+IDENTITY = Identity(len(TABLE), lambda numbers: TABLE[numbers % len(TABLE)])
+
+
+def evidence(numbers: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    shown = np.asarray(numbers, dtype=np.int64)
+    return np.concatenate([shown.astype(np.float64), IDENTITY.fingerprints(shown).astype(np.float64)])
+
+
+def batches(numbers: Sequence[int] | npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
+    shown = np.asarray(numbers, dtype=np.int64)
+    return [shown[i : i + BATCH] for i in range(0, len(shown), BATCH)]
+
+
+def account(
+    steps: Sequence[npt.NDArray[np.int64]], out_of_order: int | None = 0, every: int = 1, at_a_time: int = 3
+) -> Work:
+    ledger = NumberedLedger(BATCH, IDENTITY, out_of_order)
+    shown = [(i, evidence(numbers)) for i, numbers in enumerate(steps) if i % every == 0]
+    for i in range(0, len(shown), at_a_time):
+        ledger.take(shown[i : i + at_a_time])
+    return ledger.close(every)
+
+
+def numbered(work: Work) -> NumberedSamples:
+    assert work.numbered is not None
+    return work.numbered
+
+
+def faults(work: Work) -> tuple[int, int, int]:
+    found = numbered(work)
+    return found.lost, found.repeated, found.invented
+
+
+def test_samples_in_order_are_each_there_once() -> None:
+    work = account(batches(range(120)))
+    assert faults(work) == (0, 0, 0)
+    assert (work.samples, work.checked_steps) == (120, 15)
+    assert (numbered(work).epoch_count, numbered(work).whole_epochs) == (3, 2)
+    assert [epoch.samples for epoch in numbered(work).epochs] == [50, 50, 20]
+
+
+@given(st.randoms(use_true_random=False), st.integers(1, 7))
+def test_the_order_within_what_the_input_may_mix_changes_nothing(random: object, at_a_time: int) -> None:
+    numbers = list(range(100))
+    random.shuffle(numbers)  # type: ignore[attr-defined]
+    mixed, ordered = account(batches(numbers), at_a_time=at_a_time), account(batches(range(100)))
+    assert faults(mixed) == (0, 0, 0)
+    digests = [epoch.digest for epoch in numbered(ordered).epochs]
+    assert [epoch.digest for epoch in numbered(mixed).epochs] == digests
+    assert digests[0] == digests[1], "the same samples in each epoch"
+
+
+@given(st.sets(st.integers(0, 150), max_size=30))
+def test_every_sample_that_was_passed_over_is_lost(lost: set[int]) -> None:
+    kept = [number for number in range(160) if number not in lost]
+    assert faults(account(batches(kept[: len(kept) // BATCH * BATCH]))) == (
+        sum(number < max(kept[: len(kept) // BATCH * BATCH]) for number in lost),
+        0,
+        0,
+    )
+
+
+@given(st.lists(st.integers(0, 150), min_size=1, max_size=30))
+def test_every_further_time_that_a_sample_comes_is_a_repetition(again: list[int]) -> None:
+    work = account([*batches(range(152)), np.array(again)])
+    assert faults(work) == (0, len(again), 0)
+    assert sum(epoch.repeated for epoch in numbered(work).epochs) == len(again)
+
+
+def test_a_repetition_within_one_batch_is_noticed() -> None:
+    assert faults(account([np.array([0, 1, 1, 1])])) == (0, 2, 0)
+
+
+def test_a_digest_tells_one_sample_that_took_the_place_of_another() -> None:
+    whole, other = account([np.arange(50)]), account([np.array([*range(49), 0])])
+    assert numbered(whole).epochs[0].samples == numbered(other).epochs[0].samples
+    assert numbered(whole).epochs[0].digest != numbered(other).epochs[0].digest
+
+
+def test_what_another_thread_of_the_input_may_hold_is_in_flight_and_not_lost() -> None:
+    late = [*range(16), *range(24, 72)]
+    assert numbered(account(batches(late), out_of_order=BATCH)).in_flight == BATCH
+    assert faults(account(batches(late), out_of_order=BATCH)) == (0, 0, 0)
+    assert faults(account(batches(late), out_of_order=0)) == (BATCH, 0, 0)
+    assert faults(account(batches(late), out_of_order=None)) == (0, 0, 0)
+
+
+def test_a_sample_with_another_one_s_content_is_invented() -> None:
+    ledger = NumberedLedger(BATCH, IDENTITY, 0)
+    shown = evidence(range(8))
+    shown[8 + 3] += 1
+    ledger.take([(0, shown)])
+    assert faults(ledger.close(1))[2] == 1
+
+
+@pytest.mark.parametrize("number", [-1.0, 0.5, float("nan"), float("inf"), 2.0**52])
+def test_a_number_that_no_source_gives_is_invented(number: float) -> None:
+    ledger = NumberedLedger(1, IDENTITY, 0)
+    ledger.take([(0, np.array([number, 0.0]))])
+    assert faults(ledger.close(1)) == (0, 0, 1)
+
+
+def test_of_some_steps_it_says_how_many_samples_were_lost_between_them() -> None:
+    halved = [numbers for i, numbers in enumerate(batches(range(1600))) if i % 2 == 0]
+    assert faults(account(batches(range(800)), every=7)) == (0, 0, 0)
+    assert faults(account(halved, every=7))[0] >= 90 * BATCH
+
+
+def test_old_numbers_are_forgotten_and_still_accounted_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledgers, "_REMEMBERED", 64)
+    numbers = [number for number in range(4000) if number not in (10, 2000)]
+    work = account(batches(numbers[:3992]), at_a_time=1)
+    assert faults(work) == (2, 0, 0)
+    ledger = NumberedLedger(BATCH, IDENTITY, 0)
+    ledger.take([(i, evidence(batch)) for i, batch in enumerate(batches(range(4000)))])
+    assert ledger._seen.size < 8192
+
+
+@pytest.mark.parametrize("ledger", [NumberedLedger(8, IDENTITY, 0), RandomLedger(8, 4, Moments(0, 1))])
+def test_without_a_step_it_says_that_there_was_none(ledger: Ledger) -> None:
+    ledger.take([])
+    work = ledger.close(1)
+    assert work.numbered is None
+    assert work.random is None
+    assert work.reason
+
+
+def moments(features: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    return np.array([len(features), features.mean(), (features**2).mean()])
+
+
+def test_the_moments_of_random_samples_are_those_of_all_batches_together() -> None:
+    features = np.random.default_rng(1).normal(3, 2, (5, 8, 4))
+    ledger = RandomLedger(8, 4, Moments(3, 2))
+    ledger.take([(i, moments(batch)) for i, batch in enumerate(features)])
+    found = ledger.close(1).random
+    assert found is not None
+    assert found.values == features.size
+    assert found.mean == pytest.approx(features.mean())
+    assert found.std == pytest.approx(features.std())
+    assert found.repeated_batches == 0
+
+
+def test_a_batch_that_was_there_before_is_a_repetition() -> None:
+    features = np.random.default_rng(1).normal(size=(3, 8, 4))
+    ledger = RandomLedger(8, 4, Moments(0, 1))
+    ledger.take([(i, moments(features[i % 3])) for i in range(9)])
+    found = ledger.close(1).random
+    assert found is not None
+    assert found.repeated_batches == 6
+
+
+def test_features_that_are_no_numbers_have_a_reason_in_place_of_moments() -> None:
+    ledger = RandomLedger(8, 4, Moments(0, 1))
+    ledger.take([(0, np.array([8.0, np.nan, np.nan]))])
+    work = ledger.close(1)
+    assert work.random is None
+    assert work.reason == "its features are not finite numbers"
