@@ -17,7 +17,7 @@ from pipeline_bench.observer import Guarded, Observer
 from pipeline_bench.runner import TRIALS_FOLDER, Runner
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Scenario
-from pipeline_bench.session import Session, save
+from pipeline_bench.session import Precision, Session, save
 from pipeline_bench.trial import plan
 
 
@@ -31,9 +31,13 @@ class Outcome:
 
     @property
     def all_ok(self) -> bool:
-        """Whether every trial that was planned went through."""
-        trials = self.session.trials
-        return len(trials) == len(plan(self.session.scenario)) and all(trial.status == "ok" for trial in trials)
+        """Whether every trial that was planned went through; with a goal of precision, every one until it ended."""
+        trials, precision = self.session.trials, self.session.precision
+        if precision is not None:
+            whole = precision.ended_by in ("precision", "budget")
+        else:
+            whole = len(trials) == len(plan(self.session.scenario))
+        return whole and all(trial.status == "ok" for trial in trials)
 
 
 def make_folder(out: Path, scenario: Scenario, now: Callable[[], datetime] = datetime.now) -> Path:
@@ -69,6 +73,7 @@ def compare(
     observer: Observer,
     command: str = "",
     launcher: process.LauncherName = "forkserver",
+    precision: Precision | None = None,
 ) -> Outcome:
     """Run a scenario into a folder that exists, telling `observer` how it goes.
 
@@ -78,6 +83,7 @@ def compare(
         observer: hears of every trial; called in this thread.
         command: the command line, for the record; by default this process's own.
         launcher: ``fresh`` starts an interpreter for each trial where the fork server is not wanted.
+        precision: add rounds of repeats until the speed-ups are known this well; see `precision.wanted`.
 
     Raises:
         SessionError: the folder cannot be written.
@@ -90,6 +96,7 @@ def compare(
             scenario=scenario,
             environment=environment.describe(gpu.accelerator),
             notes=scenario.notes,
+            precision=precision,
         )
         save(session, folder)
         observer = Guarded(observer)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline_bench import environment, monitor
+from pipeline_bench import disturbances, environment, monitor, precision
 from pipeline_bench import session as sessions
 from pipeline_bench.errors import PipelineBenchError, SessionError
 from pipeline_bench.events import Device, Failed
@@ -41,7 +41,7 @@ class Runner:
         self._stderr_folder = folder / TRIALS_FOLDER
 
     def run(self, session: Session) -> tuple[Session, bool]:
-        """Run every trial of the session's scenario.
+        """Run every trial of the session's scenario, and further rounds where the session has a goal of precision.
 
         When the session can no longer be saved, on a full disk perhaps, it ends there, with a note; what was measured
         is in the session that is returned.
@@ -50,28 +50,27 @@ class Runner:
             The session, and whether the user interrupted it.
         """
         self._stderr_folder.mkdir(exist_ok=True)
-        trials = plan(session.scenario)
         session = self._with_results(session)
         sessions.save(session, self._folder)
-        self._observer.session_started(session, trials)
+        self._observer.session_started(session, plan(session.scenario))
         described = session.environment
         asked_for_cpu = all(variant.runtime.device == "cpu" for variant in session.scenario.variants)
         interrupted = False
         try:
-            for trial in trials:
+            while not interrupted and (trial := precision.next_trial(session)) is not None:
                 self._observer.trial_started(trial)
                 record = self._run_trial(trial, session.environment.cores)
                 records = (*session.trials, record)
                 devices = [record.device for record in records if record.device]
                 machine = environment.seen_by_tensorflow(described, devices, asked_for_cpu)
+                interrupted = record.status == "interrupted"
                 session = self._with_results(session.model_copy(update={"trials": records, "environment": machine}))
+                session = precision.updated(session, interrupted)
                 sessions.save(session, self._folder)
                 self._observer.trial_finished(trial, record, session)
-                if record.status == "interrupted":
-                    interrupted = True
-                    break
         except KeyboardInterrupt:  # between two trials; within one it becomes the trial's record
             interrupted = True
+            session = precision.updated(session, interrupted)
             sessions.save(session, self._folder)
         except SessionError as error:
             self._observer.note(error.message)
@@ -81,7 +80,8 @@ class Runner:
 
     def _with_results(self, session: Session) -> Session:
         results = summarise(session.scenario, session.trials, session.environment.cores)
-        return session.model_copy(update={"results": results})
+        disturbed = disturbances.find(session.trials, session.environment.cores)
+        return session.model_copy(update={"results": results, "disturbances": disturbed})
 
     def _run_trial(self, trial: Trial, cores: int) -> TrialRecord:
         stderr = self._stderr_folder / f"{trial.index + 1:03}-{_slug(trial.variant.name)}-r{trial.repeat + 1}.stderr"

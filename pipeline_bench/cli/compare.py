@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pipeline_bench.observer import Observer
     from pipeline_bench.scenario import Scenario
-    from pipeline_bench.session import Session
+    from pipeline_bench.session import Precision, Session
 
 STDOUT = "-"
 TRIAL_FAILED = 1
@@ -43,6 +43,17 @@ def compare(
         typer.Option(metavar="SECONDS", callback=_positive, help="Seconds of training per trial, in place of --steps."),
     ] = None,
     repeats: Annotated[int | None, typer.Option(min=1, help="Trials per variant, interleaved.")] = None,
+    precision: Annotated[
+        str | None,
+        typer.Option(
+            metavar="2%",
+            help="Add repeats until every speed-up is known to ±2 %, or --budget is spent. From 0.1% to 50%.",
+        ),
+    ] = None,
+    budget: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", callback=_positive, help="The most time --precision may take; 600 by default."),
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -69,31 +80,36 @@ def compare(
 ) -> None:
     """Train one model under every variant of a scenario; show time, waits and utilization side by side."""
     given = {"steps": steps, "time_s": time, "repeats": repeats, "seed": seed, "stall_timeout_s": stall_timeout}
+    goal = _goal(precision, budget)
     resolved = _load(scenario, given, settings or [], backends)
-    raise typer.Exit(_run(resolved, out, json_to, live=not no_live))
+    raise typer.Exit(_run(resolved, out, json_to, live=not no_live, goal=goal))
 
 
-def _run(scenario: Scenario, out: Path, json_to: str | None, live: bool) -> int:
+def _run(scenario: Scenario, out: Path, json_to: str | None, live: bool, goal: Precision | None) -> int:
     """Run, show, export; the exit code says whether every trial went through."""
     from rich.console import Console
 
     from pipeline_bench.comparison import compare as run_comparison
     from pipeline_bench.comparison import make_folder
-    from pipeline_bench.report import markdown
+    from pipeline_bench.precision import check
+    from pipeline_bench.report import html, markdown
     from pipeline_bench.report.terminal import render
 
+    if goal is not None:
+        check(scenario)
     _check_export(json_to)
     # With the session on stdout, everything that is for a reader goes to stderr.
     console = Console(stderr=json_to == STDOUT, highlight=False)
     folder = make_folder(out, scenario)
     with _interruptible(), _view(console, folder, live) as view:
-        outcome = run_comparison(scenario, folder, view)
+        outcome = run_comparison(scenario, folder, view, precision=goal)
     if outcome.interrupted and not outcome.session.trials:
         shutil.rmtree(folder)
         console.print("Interrupted before the first trial; nothing was measured.")
         return INTERRUPTED
-    with suppress(OSError):  # a rendering can be made again; see `pipeline-bench report`
-        (folder / "report.md").write_text(markdown.render(outcome.session), encoding="utf-8")
+    for name, render_file in (("report.md", markdown.render), ("report.html", html.render)):
+        with suppress(OSError):  # a rendering can be made again; see `pipeline-bench report`
+            (folder / name).write_text(render_file(outcome.session), encoding="utf-8")
     _export(outcome.session, json_to)
     with suppress(OSError):  # the terminal may be gone; the session is saved
         console.print(render(outcome.session, folder, console.width))
@@ -163,6 +179,20 @@ def _interruptible() -> Iterator[None]:
     finally:
         for number, handler in zip(signals, before, strict=True):
             signal.signal(number, handler)
+
+
+def _goal(precision: str | None, budget_s: float | None) -> Precision | None:
+    from pipeline_bench.errors import UsageError
+    from pipeline_bench.precision import wanted
+
+    if precision is not None:
+        return wanted(precision, budget_s)
+    if budget_s is not None:
+        raise UsageError(
+            "--budget was given without --precision.",
+            "It is the most time that --precision may take: add --precision 2%, or set the length with --repeats.",
+        )
+    return None
 
 
 def _load(name: str, given: dict[str, float | None], settings: list[str], backends: str | None) -> Scenario:

@@ -31,11 +31,13 @@ class Row:
     history: deque[float] = field(default_factory=lambda: deque[float](maxlen=_HISTORY))
     """The device utilization of the running trial; after it, of the last."""
     verdict: VerdictKind | None = None
+    repeats: int | None = None
+    """How many trials it will have; None where that is not known beforehand."""
 
     @property
     def done(self) -> bool:
         """Whether all of its trials have ended."""
-        return self.finished >= self.variant.run.repeats
+        return self.repeats is not None and self.finished >= self.repeats
 
     def hear(self, progress: Progress) -> None:
         """Take the running trial's newest figures; what it has not measured yet keeps the last trial's value."""
@@ -61,13 +63,18 @@ class Course:
 
     Args:
         session: as it was when it started.
-        plan: the trials in their order.
+        plan: the trials in their order; with a goal of precision, those that the scenario asks for.
     """
 
     def __init__(self, session: Session, plan: Sequence[Trial]) -> None:
         self.session = session
         self.plan = tuple(plan)
-        self.rows = {variant.name: Row(variant) for variant in session.scenario.variants}
+        self.open_ended = session.precision is not None
+        """Whether rounds of repeats are added until a precision is reached or its budget is spent."""
+        self.rows = {
+            variant.name: Row(variant, repeats=None if self.open_ended else variant.run.repeats)
+            for variant in session.scenario.variants
+        }
         self.trial: Trial | None = None
         self.last: Progress | None = None
         self.finished = 0
@@ -102,6 +109,14 @@ class Course:
             if other is not None and result.trials:
                 ceiling = self.rows.get(other.variant.ceiling or "")
                 other.settle(result, judged=ceiling is None or ceiling.finished > 0)
+        if session.precision is not None and session.precision.ended_by is not None:
+            for other in self.rows.values():
+                other.repeats = other.finished
+
+    @property
+    def ended(self) -> bool:
+        """Whether no trial follows."""
+        return all(row.done for row in self.rows.values())
 
     @property
     def current(self) -> Row | None:
@@ -113,8 +128,16 @@ class Course:
         """How many trials have ended, the running one's share included."""
         return self.finished + (self.current.fraction if self.current is not None else 0.0)
 
-    def left_s(self) -> float | None:
-        """Seconds until the last trial ends, going by the trials that ended well; None before anything is known."""
+    def left_s(self, elapsed_s: float) -> float | None:
+        """Seconds until the last trial ends, going by the trials that ended well; None before anything is known.
+
+        With a goal of precision, seconds until its budget is spent.
+
+        Args:
+            elapsed_s: since the session was started.
+        """
+        if self.session.precision is not None:
+            return max(0.0, self.session.precision.budget_s - elapsed_s)
         running_s = self._running_left_s()
         waiting = self.plan[self.finished + (self.trial is not None) :]
         waiting_s = [self._expected_s(trial.variant) for trial in waiting]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -14,7 +15,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from pipeline_bench import palette, units
+from pipeline_bench import palette, precision, units
 from pipeline_bench.observer import Observer, Progress
 from pipeline_bench.session import CPU_TIME, Session, TrialRecord
 from pipeline_bench.trial import Trial
@@ -27,6 +28,7 @@ REFRESH_S = 0.25
 _FIXED_LINES = 7
 """Title, heads, a blank line, the overall bar, the phase, the latest note; and the line that the cursor rests on."""
 _VERDICT_CELLS = len("compute-bound")
+_TRIALS_CELLS = len("10000 trials")
 _NARROW, _WIDE = 76, 110
 _NAME_CELLS = (8, 32)
 _PHASES = {"import": "starting", "build": "building", "evaluate": "evaluating", "done": "ending"}
@@ -102,7 +104,8 @@ class LiveView(Observer):
         if course is None:
             return _cut(Text(self._preparing, style="dim"), self._console.width)
         width, height = self._console.width, self._console.height
-        rows, left_out = _window(course, height - _FIXED_LINES)
+        goal = [_cut(_precision(course.session), width)] if course.open_ended else []
+        rows, left_out = _window(course, height - _FIXED_LINES - len(goal))
         more = [Text(f"… {left_out} more", style="dim")] if left_out else []
         return Group(
             _title(course, width),
@@ -110,6 +113,7 @@ class LiveView(Observer):
             *more,
             Text(),
             _overall(course, self._clock() - self._started_s, width),
+            *goal,
             _cut(_phase(course), width),
             _cut(Text(self._note or _instrument(course), style="dim"), width),
         )
@@ -140,7 +144,8 @@ def _title(course: Course, width: int) -> Text:
 def _table(rows: Sequence[Row], course: Course, width: int) -> Table:
     """Column widths follow from the scenario and the terminal alone, so no value can move them."""
     variants = [row.variant for row in course.rows.values()]
-    trial_cells = max(len("trial"), *(2 * len(str(variant.run.repeats)) + 1 for variant in variants))
+    planned = [0 if course.open_ended else variant.run.repeats for variant in variants]
+    trial_cells = max(len("trial"), *(2 * len(str(repeats)) + 1 for repeats in planned))
     bar_cells, spark_cells = (16, 24) if width >= _WIDE else (8, 10) if width >= _NARROW else (6, 8)
     device = course.session.environment.accelerator_kind.upper()
     columns = [
@@ -164,12 +169,11 @@ def _table(rows: Sequence[Row], course: Course, width: int) -> Table:
         justify, overflow = ("right" if right else "left"), "crop"
         table.add_column(head, width=cells, justify=justify, no_wrap=True, overflow=overflow)  # type: ignore[arg-type]
     for row in rows:
-        table.add_row(*_cells(row, bar_cells, spark_cells)[: len(columns) + 2])
+        table.add_row(*_cells(row, course, bar_cells, spark_cells)[: len(columns) + 2])
     return table
 
 
-def _cells(row: Row, bar_cells: int, spark_cells: int) -> list[RenderableType]:
-    repeats = row.variant.run.repeats
+def _cells(row: Row, course: Course, bar_cells: int, spark_cells: int) -> list[RenderableType]:
     repeat = row.finished + 1 if row.running else row.finished
     bar: RenderableType = ProgressBar(total=1.0, completed=row.fraction, width=bar_cells) if row.running else Text()
     verdict = Text(row.verdict or "", style=palette.VERDICTS[row.verdict] if row.verdict else "")
@@ -178,7 +182,7 @@ def _cells(row: Row, bar_cells: int, spark_cells: int) -> list[RenderableType]:
     return [
         _mark(row),
         Text(units.one_line(row.variant.name), style="bold" if row.running else ""),
-        Text(f"{repeat}/{repeats}"),
+        Text(f"{repeat}" if course.open_ended else f"{repeat}/{row.variant.run.repeats}"),
         bar,
         Text(units.plain_milliseconds(row.step_ms)),
         Text(units.share(row.input_wait_share)),
@@ -197,24 +201,42 @@ def _mark(row: Row) -> Text:
 
 
 def _overall(course: Course, elapsed_s: float, width: int) -> Table:
-    left_s = course.left_s()
+    left_s = course.left_s(elapsed_s)
     left = units.NOT_MEASURED if left_s is None else units.clock(left_s)
     total = len(course.plan)
+    done, all_of_it = course.trials_done, float(max(1, total))
     count = f"{course.finished:>{len(str(total))}}/{total} trials"
+    if course.session.precision is not None:
+        done, all_of_it = elapsed_s, course.session.precision.budget_s
+        count = f"{units.count(course.finished, 'trial'):>{_TRIALS_CELLS}}"
+        left = f"{left} of the budget"
     figures = Text(f"{count} {units.clock(elapsed_s):>7} elapsed {left:>7} left")
     bar_cells = max(4, min(40, width - figures.cell_len - 2))
     table = Table.grid(padding=(0, 1, 0, 0))
     table.add_column(width=bar_cells)
     table.add_column(no_wrap=True, overflow="crop")
-    table.add_row(ProgressBar(total=max(1, total), completed=course.trials_done, width=bar_cells), figures)
+    table.add_row(ProgressBar(total=all_of_it, completed=min(done, all_of_it), width=bar_cells), figures)
     return table
+
+
+def _precision(session: Session) -> Text:
+    """How well the least known speed-up is known, beside the goal: short, so that a narrow terminal shows both."""
+    assert session.precision is not None
+    goal = f"goal ±{units.precision(session.precision.goal)}"
+    worst = precision.widest(session)
+    if worst is None or not math.isfinite(worst.half_width):
+        return Text(f"{goal}; no interval yet")
+    known = f"{goal}; widest ±{units.precision(worst.half_width)}, {units.one_line(worst.variant)}'s {worst.what}"
+    judged_from = precision.judged_from(session.scenario)
+    if worst.half_width <= session.precision.goal and session.precision.repeats < judged_from:
+        known += f"; counts from {judged_from} repeats on"
+    return Text(known)
 
 
 def _phase(course: Course) -> Text:
     trial, last = course.trial, course.last
     if trial is None:
-        done = course.finished >= len(course.plan)
-        return Text("all trials have ended" if done else "preparing")
+        return Text("all trials have ended" if course.ended else "preparing")
     text = Text(f"{units.one_line(trial.variant.name, 40)}, repeat {trial.repeat + 1}: ")
     return text.append(_stage(trial, last) if last is not None else "starting")
 

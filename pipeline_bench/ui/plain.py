@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
 import numpy as np
 
-from pipeline_bench import units
+from pipeline_bench import precision, units
 from pipeline_bench.observer import Observer
-from pipeline_bench.session import Session, TrialRecord
+from pipeline_bench.session import Precision, Session, TrialRecord
 from pipeline_bench.trial import Trial
 
 _NAME_LIMIT = 60
@@ -27,24 +28,36 @@ class PlainView(Observer):
     def __init__(self, stream: TextIO, folder: Path | None = None) -> None:
         self._stream = stream
         self._folder = folder
-        self._planned = 0
+        self._planned: int | None = 0
+        self._rounds = 0
 
     def preparing(self, what: str) -> None:
         self._line(f"{units.one_line(what, _NAME_LIMIT)} ...")
 
     def session_started(self, session: Session, plan: Sequence[Trial]) -> None:
-        self._planned = len(plan)
+        self._planned = len(plan) if session.precision is None else None
         variants = units.count(len(session.scenario.variants), "variant")
         name = units.one_line(session.scenario.name, _NAME_LIMIT)
-        self._line(f"{name}: {units.count(len(plan), 'trial')} of {variants}")
+        if session.precision is None:
+            self._line(f"{name}: {units.count(len(plan), 'trial')} of {variants}")
+        else:
+            goal = f"±{units.precision(session.precision.goal)}"
+            self._line(
+                f"{name}: {variants}, repeated until {goal} is reached, for {session.precision.budget_s:g} s at most"
+            )
         if self._folder is not None:
             self._line(f"saved in {self._folder}")
 
     def trial_finished(self, trial: Trial, record: TrialRecord, session: Session) -> None:
-        place = f"[{trial.index + 1:>{len(str(self._planned))}}/{self._planned}]"
         name = units.one_line(trial.variant.name, _NAME_LIMIT)
-        repeat = f"repeat {trial.repeat + 1}/{trial.variant.run.repeats}"
+        place, repeat = f"[{trial.index + 1}]", f"repeat {trial.repeat + 1}"
+        if self._planned is not None:
+            place = f"[{trial.index + 1:>{len(str(self._planned))}}/{self._planned}]"
+            repeat += f"/{trial.variant.run.repeats}"
         self._line(f"{place} {name}, {repeat}: {', '.join(_outcome(record))}")
+        if session.precision is not None and session.precision.repeats > self._rounds:
+            self._rounds = session.precision.repeats
+            self._line(_standing(session, session.precision))
 
     def note(self, text: str) -> None:
         self._line(f"note: {text}")
@@ -52,6 +65,20 @@ class PlainView(Observer):
     def _line(self, text: str) -> None:
         self._stream.write(units.one_line(text) + "\n")
         self._stream.flush()
+
+
+def _standing(session: Session, goal: Precision) -> str:
+    """After a round: how well the least known ratio is known, and how much of the budget is left."""
+    if goal.ended_by is not None:
+        return goal.text
+    worst = precision.widest(session)
+    known = "no interval yet"
+    if worst is not None and math.isfinite(worst.half_width):
+        name = units.one_line(worst.variant, _NAME_LIMIT)
+        known = f"widest ±{units.precision(worst.half_width)}, {name}'s {worst.what}"
+    left_s = max(0.0, goal.budget_s - precision.elapsed_s(session))
+    after = f"after {units.count(goal.repeats, 'repeat')}"
+    return f"{after}: goal ±{units.precision(goal.goal)}, {known}; {units.clock(left_s)} of the budget left"
 
 
 def _outcome(record: TrialRecord) -> list[str]:

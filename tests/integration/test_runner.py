@@ -19,7 +19,7 @@ from pipeline_bench.runner import Runner
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
-from pipeline_bench.session import Session, TrialRecord, load
+from pipeline_bench.session import Precision, Session, TrialRecord, load
 from pipeline_bench.trial import Trial
 from tests.integration.scripted_child import STEPS
 
@@ -50,11 +50,14 @@ def scripted(*scripts: str, stall_timeout_s: float = 30) -> Scenario:
     return resolved.model_copy(update={"variants": tuple(alone)})
 
 
-def run(folder: Path, scenario: Scenario, observer: Observer | None = None) -> tuple[Session, bool]:
+def run(
+    folder: Path, scenario: Scenario, observer: Observer | None = None, precision: Precision | None = None
+) -> tuple[Session, bool]:
     session = Session(
         started_at="2026-01-01T00:00:00+00:00",
         scenario=scenario,
         environment=environment.describe(environment.Accelerator()),
+        precision=precision,
     )
     launcher = FreshLauncher((sys.executable, str(CHILD)))
     return Runner(folder, launcher, NvmlSampler.open(), observer or Observer()).run(session)
@@ -140,6 +143,43 @@ def test_the_file_is_there_before_the_first_trial_and_after_each(tmp_path: Path)
 
     run(tmp_path, scripted("ok", "raise"), Reader())
     assert seen == [0, 1, 2]
+
+
+def test_rounds_are_added_until_the_speedup_is_known_well_enough(tmp_path: Path) -> None:
+    """The scripted steps take 1 ms each, so that the interval has no width once the precision counts."""
+    session, interrupted = run(tmp_path, scripted("ok", "ok too"), precision=Precision(goal=0.02, budget_s=600))
+    assert not interrupted
+    assert [(record.variant, record.repeat) for record in session.trials] == [
+        (name, repeat) for repeat in range(8) for name in ("ok", "ok too")
+    ]
+    assert session.precision is not None
+    assert session.precision.ended_by == "precision"
+    assert load(tmp_path) == session
+
+
+def test_a_budget_that_is_too_small_still_gives_an_interval(tmp_path: Path) -> None:
+    session, _ = run(tmp_path, scripted("ok", "ok too"), precision=Precision(goal=0.02, budget_s=0.01))
+    assert len(session.trials) == 4
+    assert session.precision is not None
+    assert session.precision.ended_by == "budget"
+    assert session.result("ok too").speedup.ci95 is not None
+
+
+def test_a_variant_that_never_works_does_not_keep_the_others_going(tmp_path: Path) -> None:
+    session, _ = run(tmp_path, scripted("ok", "raise"), precision=Precision(goal=0.02, budget_s=600))
+    assert len(session.trials) == 4
+    assert session.precision is not None
+    assert session.precision.ended_by is None
+    assert "raise is left out: it has no good trial" in session.precision.text
+
+
+def test_an_interrupt_is_what_ended_it(tmp_path: Path) -> None:
+    goal = Precision(goal=0.02, budget_s=600)
+    session, interrupted = run(tmp_path, scripted("ok", "silent"), Impatient(), goal)
+    assert interrupted
+    assert session.precision is not None
+    assert (session.precision.ended_by, session.precision.repeats) == ("interrupted", 0)
+    assert load(tmp_path) == session
 
 
 class Impatient(Observer):

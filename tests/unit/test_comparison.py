@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_bench.comparison import make_folder
+from pipeline_bench.comparison import Outcome, make_folder
 from pipeline_bench.errors import UsageError
-from tests.unit.records import scenario
+from pipeline_bench.session import Precision
+from pipeline_bench.trial import round_of
+from tests.unit import sessions
+from tests.unit.records import record, scenario
 
 NOON = datetime(2026, 1, 2, 12, 0, 0)
 
@@ -40,3 +43,30 @@ def test_a_file_in_the_way_is_a_usage_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="--out"):
         make_folder(tmp_path / "file", scenario("feed_dict"), lambda: NOON)
+
+
+def outcome(rounds: int, precision: Precision | None, failing: int | None = None) -> Outcome:
+    """A session of so many rounds of a scenario that asks for three, of which trial `failing` did not go through."""
+    what = scenario("feed_dict", repeats=3)
+    trials = tuple(
+        record(trial.variant.name, repeat, 1.0, status="failed" if failing == 2 * repeat + trial.index else "ok")
+        for repeat in range(rounds)
+        for trial in round_of(what, repeat, 0)
+    )
+    session = sessions.pending().model_copy(update={"scenario": what, "trials": trials, "precision": precision})
+    return Outcome(session, Path(), interrupted=False)
+
+
+def test_all_is_ok_when_every_trial_of_the_plan_went_through() -> None:
+    assert outcome(3, None).all_ok
+    assert not outcome(2, None).all_ok
+    assert not outcome(3, None, failing=4).all_ok
+
+
+def test_with_a_goal_of_precision_all_is_ok_when_its_end_was_reached() -> None:
+    goal = Precision(goal=0.02, budget_s=60)
+    assert not outcome(5, goal).all_ok, "it could not go on"
+    assert outcome(9, goal.model_copy(update={"ended_by": "precision"})).all_ok
+    assert outcome(2, goal.model_copy(update={"ended_by": "budget"})).all_ok
+    assert not outcome(9, goal.model_copy(update={"ended_by": "precision"}), failing=4).all_ok
+    assert not outcome(2, goal.model_copy(update={"ended_by": "interrupted"})).all_ok

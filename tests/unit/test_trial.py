@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline_bench.scenario.resolve import resolve
-from pipeline_bench.trial import Trial, plan
+from pipeline_bench.trial import Trial, plan, planned_rounds, round_of
 
 
 def planned(*repeats: int) -> list[tuple[str, int]]:
@@ -36,3 +36,14 @@ def test_a_trial_is_numbered_and_labelled_and_travels_as_json() -> None:
     assert [trial.index for trial in trials] == list(range(len(trials)))
     assert trials[0].label == "feed_dict, repeat 1"
     assert Trial.model_validate_json(trials[0].model_dump_json()) == trials[0]
+
+
+def test_a_round_beyond_the_scenarios_holds_every_variant() -> None:
+    variants: list[dict[str, Any]] = [
+        {"name": "A", "backend": "ceiling", "run": {"repeats": 1}},
+        {"name": "B", "backend": "ceiling", "run": {"repeats": 2}},
+    ]
+    scenario = resolve({"name": "x", "variants": variants})
+    assert planned_rounds(scenario) == 2
+    shown = [[(t.index, t.repeat, t.variant.name) for t in round_of(scenario, repeat, 7)] for repeat in (1, 2)]
+    assert shown == [[(7, 1, "B")], [(7, 2, "A"), (8, 2, "B")]]

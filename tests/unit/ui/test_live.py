@@ -6,9 +6,10 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from pipeline_bench import units
 from pipeline_bench.observer import Progress
 from pipeline_bench.scenario import Run
-from pipeline_bench.session import Session
+from pipeline_bench.session import Precision, Session
 from pipeline_bench.trial import Trial, plan
 from pipeline_bench.ui.live import LiveView
 from tests.unit import sessions
@@ -244,3 +245,58 @@ def test_there_is_no_verdict_before_the_ceiling_was_measured() -> None:
         if trial.variant.backend == "ceiling":
             break
     assert shown == [False] * (len(shown) - 1) + [True]
+
+
+def with_goal(session: Session, goal: Precision) -> Session:
+    return session.model_copy(update={"precision": goal})
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_nothing_jumps_while_rounds_are_added(width: int) -> None:
+    goal = Precision(goal=0.02, budget_s=600)
+    session = with_goal(sessions.normal(), goal)
+    screen = Screen(session, width)
+    screen.view.session_started(with_goal(sessions.pending(), goal), screen.trials)
+    heights = {len(screen.lines())}
+    for number, trial in enumerate(screen.trials * 4):
+        screen.clock.now = number * 12.0
+        screen.view.trial_started(trial)
+        screen.view.progress(trial, at(150))
+        heights.add(len(screen.lines()))
+        assert max(map(cell_len, screen.lines())) <= width
+        screen.finish(trial)
+    assert len(heights) == 1
+
+
+def test_with_a_goal_the_screen_shows_it_beside_the_widest_interval_and_the_budget_left() -> None:
+    goal = Precision(goal=0.02, budget_s=60)
+    screen = Screen(with_goal(sessions.normal(), goal))
+    screen.view.session_started(with_goal(sessions.pending(), goal), screen.trials)
+    assert "goal ±2 %; no interval yet" in screen.lines()
+    screen.view.trial_started(screen.trials[0])
+    assert "1/3" not in screen.row("feed_dict"), "how many repeats there will be is not known"
+    screen.finish(screen.trials[0])
+    screen.clock.now = 20.0
+    # 1.26× ± 0.05 and 1.12× ± 0.05: the second is the wider one, relative to itself
+    worst = max(
+        ((result.speedup.ci95[1] / result.speedup.ci95[0]) ** 0.5 - 1, result.variant)
+        for result in screen.session.results
+        if result.speedup.ci95 and result.backend != "ceiling"
+    )
+    assert f"goal ±2 %; widest ±{units.precision(worst[0])}, {worst[1]}'s speed-up" in screen.lines()
+    assert any(line.endswith("0:40 of the budget left") for line in screen.lines())
+
+
+def test_with_a_goal_a_variant_is_done_only_when_the_adding_has_ended() -> None:
+    goal = Precision(goal=0.02, budget_s=60)
+    screen = Screen(with_goal(sessions.normal(), goal))
+    screen.view.session_started(with_goal(sessions.pending(), goal), screen.trials)
+    for trial in screen.trials:
+        screen.view.trial_started(trial)
+        screen.finish(trial)
+    assert screen.row("feed_dict").startswith("· feed_dict")
+    assert "all trials have ended" not in screen.lines()
+    screen.session = with_goal(screen.session, goal.model_copy(update={"ended_by": "budget", "repeats": 4}))
+    screen.finish(screen.trials[-1])
+    assert screen.row("feed_dict").startswith("✓ feed_dict")
+    assert "all trials have ended" in screen.lines()

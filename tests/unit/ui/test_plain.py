@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+from pipeline_bench.session import Precision
 from pipeline_bench.trial import plan
 from pipeline_bench.ui.plain import PlainView
 from tests.unit import sessions
@@ -60,3 +61,27 @@ def test_hostile_names_stay_on_their_line_and_are_cut() -> None:
     assert all(line.isprintable() for line in lines)
     assert "[red]not red[/red]" in lines[1]
     assert "two lines" in lines[2]
+
+
+def test_with_a_goal_every_round_says_how_it_stands() -> None:
+    stream = io.StringIO()
+    goal = Precision(goal=0.02, budget_s=60)
+    session = sessions.normal().model_copy(update={"precision": goal})
+    trials = plan(session.scenario)
+    view = PlainView(stream)
+
+    view.session_started(session, trials)
+    for trial in trials[:2]:
+        rounds = goal.model_copy(update={"repeats": trial.index})  # as if the second trial ended the first round
+        view.trial_finished(trial, session.trials[trial.index], session.model_copy(update={"precision": rounds}))
+    ended = goal.model_copy(update={"repeats": 2, "ended_by": "budget", "text": "the budget of 60 s was spent"})
+    view.trial_finished(trials[2], session.trials[2], session.model_copy(update={"precision": ended}))
+
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == "two_layer: 4 variants, repeated until ±2 % is reached, for 60 s at most"
+    assert lines[1] == "[1] feed_dict, repeat 1: ok, 1.00 ms a step, 4 steps, 4.00 s"
+    assert lines[2].startswith("[2] fifo_queue, repeat 1: ok")
+    assert lines[3].startswith("after 1 repeat: goal ±2 %, widest ±")
+    assert lines[3].endswith("of the budget left")
+    assert lines[4].startswith("[3] tf_data, repeat 1: ok")
+    assert lines[5] == "the budget of 60 s was spent"

@@ -1,0 +1,317 @@
+"""Repeats until the speed-ups are known well enough: when another round begins, when the adding ends, and why."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline_bench import precision, stats
+from pipeline_bench.errors import UsageError
+from pipeline_bench.results import summarise
+from pipeline_bench.scenario import Scenario
+from pipeline_bench.session import Precision, Session
+from pipeline_bench.trial import Trial, plan
+from tests.unit import sessions
+from tests.unit.records import record, scenario
+
+Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+StepMs = Callable[[Trial], float | None]
+"""What a trial measures, without any noise of its own; None where it fails."""
+
+S = 1_000_000_000
+
+
+def new(goal: float = 0.02, budget_s: float = 600, of: Scenario | None = None) -> Session:
+    asked_for = Precision(goal=goal, budget_s=budget_s)
+    return sessions.pending().model_copy(
+        update={"scenario": of or scenario("feed_dict", "tf_data"), "trials": (), "results": (), "precision": asked_for}
+    )
+
+
+def after(session: Session, trial: Trial, step_ms: float | None, trial_s: float = 1.0) -> Session:
+    """The session with one more trial, as the runner makes it."""
+    found = record(trial.variant.name, trial.repeat, step_ms or 1.0, steps=40, noise=0.0)
+    start_ns = session.trials[-1].ended_ns if session.trials else 5 * S
+    told = {
+        "index": trial.index,
+        "status": "ok" if step_ms is not None else "failed",
+        "reason": None if step_ms is not None else "planted",
+        "started_ns": start_ns,
+        "ended_ns": start_ns + round(trial_s * S),
+    }
+    trials = (*session.trials, found.model_copy(update=told))
+    with_trials = session.model_copy(update={"trials": trials, "results": summarise(session.scenario, trials, 2)})
+    return precision.updated(with_trials)
+
+
+def run(session: Session, step_ms: StepMs, trial_s: float = 1.0, most: int = 400) -> Session:
+    """Run trials until there is none to run, as the runner does."""
+    while (trial := precision.next_trial(session)) is not None:
+        assert len(session.trials) < most, "this goes on for ever"
+        session = after(session, trial, step_ms(trial), trial_s)
+    return session
+
+
+def ended(session: Session) -> Precision:
+    assert session.precision is not None
+    return session.precision
+
+
+def spread(share: float, variant: str = "tf_data") -> StepMs:
+    """Steps of 10 ms; those of one variant by turns that share longer and shorter."""
+
+    def step_ms(trial: Trial) -> float:
+        return 10.0 * (1 + share * (-1) ** trial.repeat if trial.variant.name == variant else 1)
+
+    return step_ms
+
+
+def but(step_ms: StepMs, *failing: str, from_repeat: int = 0) -> StepMs:
+    """The same, with variants that fail."""
+    return lambda trial: None if trial.variant.name in failing and trial.repeat >= from_repeat else step_ms(trial)
+
+
+@pytest.mark.parametrize(
+    ("given", "goal"), [("2%", 0.02), ("2 %", 0.02), ("0.02", 0.02), (" 1.5% ", 0.015), (".05", 0.05), ("50%", 0.5)]
+)
+def test_a_goal_is_a_percentage_or_a_share(given: str, goal: float) -> None:
+    assert precision.wanted(given, 60) == Precision(goal=goal, budget_s=60)
+
+
+@pytest.mark.parametrize("given", ["", "%", "two", "2,5%", "-2%", "nan", "inf", "1e-2", "2%%", "2 percent"])
+def test_what_is_no_share_is_refused_with_what_is(given: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        precision.wanted(given, None)
+    assert repr(given) in refused.value.message
+    assert "2%" in refused.value.hint
+
+
+@pytest.mark.parametrize("given", ["0", "0%", "0.05%", "51%", "100%", "0.6", "2"])
+def test_a_goal_that_makes_no_sense_is_refused_with_the_bounds(given: str) -> None:
+    with pytest.raises(UsageError, match=r"from 0\.1% to 50%"):
+        precision.wanted(given, None)
+
+
+def test_a_forgotten_percent_sign_is_explained() -> None:
+    with pytest.raises(UsageError, match=r"2 without a % is 200 %"):
+        precision.wanted("2", None)
+
+
+def test_without_a_budget_it_is_the_default() -> None:
+    assert precision.wanted("2%", None).budget_s == precision.DEFAULT_BUDGET_S
+
+
+def test_a_scenario_of_a_ceiling_alone_has_nothing_to_narrow() -> None:
+    with pytest.raises(UsageError, match="has only ceiling"):
+        precision.check(scenario("ceiling"))
+    precision.check(scenario("feed_dict"))
+
+
+@pytest.mark.parametrize("done", range(10))
+def test_without_a_goal_the_trials_are_those_of_the_plan(done: int) -> None:
+    session = new().model_copy(update={"precision": None})
+    planned = plan(session.scenario)
+    for trial in planned[:done]:
+        assert precision.next_trial(session) == trial
+        session = after(session, trial, 10.0)
+    assert precision.next_trial(session) == (planned[done] if done < len(planned) else None)
+    assert session.precision is None
+
+
+def test_rounds_are_whole_and_in_the_scenarios_order_with_the_ceilings() -> None:
+    found = run(new(goal=0.001, budget_s=17.5), spread(0.2))
+    order = [(trial.variant, trial.repeat) for trial in found.trials]
+    assert order == [(name, repeat) for repeat in range(5) for name in ("feed_dict", "tf_data", "ceiling")]
+    assert [trial.index for trial in found.trials] == list(range(15))
+
+
+def test_a_variant_with_fewer_repeats_takes_part_in_every_round_that_is_added() -> None:
+    wide = scenario("feed_dict", "tf_data", repeats=3)
+    first = wide.variants[0]
+    fewer = first.model_copy(update={"run": first.run.model_copy(update={"repeats": 1})})
+    found = run(new(0.02, 12.9, wide.model_copy(update={"variants": (fewer, *wide.variants[1:])})), spread(0.2))
+    assert [trial.repeat for trial in found.trials if trial.variant == "feed_dict"] == [0, 3]
+
+
+def test_precision_is_reached_when_every_speedup_is_that_narrow() -> None:
+    found = ended(run(new(goal=0.02), spread(0.01)))
+    assert (found.ended_by, found.repeats) == ("precision", 8)
+    assert found.text == "precision of 2 % reached after 8 repeats: tf_data's speed-up is known to ±0.9 %"
+
+
+def test_a_few_trials_that_look_alike_by_chance_do_not_end_it() -> None:
+    session = new(goal=0.02)
+    for _ in range(7 * 3):
+        trial = precision.next_trial(session)
+        assert trial is not None
+        session = after(session, trial, 10.0)
+    assert ended(session).ended_by is None
+    assert precision.next_trial(session) is not None
+
+
+def test_the_scenarios_own_repeats_are_never_cut_short_by_the_precision() -> None:
+    of = scenario("feed_dict", "tf_data", repeats=11)
+    assert ended(run(new(goal=0.5, of=of), spread(0.001))).repeats == 11
+
+
+def test_the_widest_speedup_decides() -> None:
+    three = scenario("feed_dict", "fifo_queue", "tf_data")
+    alone = ended(run(new(goal=0.02), spread(0.03)))
+    beside_a_narrow_one = ended(run(new(goal=0.02, of=three), spread(0.03)))
+    assert beside_a_narrow_one.ended_by == "precision"
+    assert beside_a_narrow_one.repeats == alone.repeats > 8
+    assert "tf_data's speed-up is known to ±" in beside_a_narrow_one.text
+    assert beside_a_narrow_one.text.endswith("the others better")
+
+
+def test_a_single_variant_is_narrowed_against_its_ceiling() -> None:
+    found = ended(run(new(goal=0.02, of=scenario("feed_dict")), spread(0.01, "ceiling")))
+    assert found.ended_by == "precision"
+    assert "feed_dict's accelerator utilization is known to ±" in found.text
+
+
+def test_the_first_two_rounds_run_however_small_the_budget() -> None:
+    found = run(new(budget_s=0.1), spread(0.1))
+    assert len(found.trials) == 6
+    assert ended(found).ended_by == "budget"
+    assert ended(found).text.startswith("the budget of 0.1 s was spent after 2 repeats: tf_data's speed-up is known")
+
+
+@pytest.mark.parametrize(("budget_s", "rounds"), [(8.9, 2), (9, 3), (11.9, 3), (12, 4), (14, 4)])
+def test_a_round_begins_only_if_it_should_end_within_the_budget(budget_s: float, rounds: int) -> None:
+    found = ended(run(new(budget_s=budget_s), spread(0.1)))  # three trials of 1 s a round
+    assert (found.ended_by, found.repeats) == ("budget", rounds)
+
+
+@settings(max_examples=40)
+@given(
+    st.floats(0.001, 0.5),
+    st.floats(0.5, 40),
+    st.floats(0.05, 3),
+    st.lists(st.one_of(st.none(), st.floats(1, 20)), min_size=1, max_size=30),
+)
+def test_it_ends_within_the_budget_whatever_is_measured(
+    goal: float, budget_s: float, trial_s: float, step_ms: Sequence[float | None]
+) -> None:
+    found = run(new(goal, budget_s), lambda trial: step_ms[trial.index % len(step_ms)], trial_s, most=3000)
+    assert precision.elapsed_s(found) <= budget_s * (1 + 1e-9) or ended(found).repeats <= 3
+    assert ended(found).repeats >= 2
+    assert ended(found).text
+    narrow = precision.widest(found)
+    if ended(found).ended_by == "precision":
+        assert narrow is not None
+        assert narrow.half_width <= goal
+
+
+@settings(max_examples=6)
+@given(st.floats(0.3, 3), st.floats(0.001, 0.1))
+def test_how_large_the_difference_is_does_not_decide_when_it_ends(factor: float, share: float) -> None:
+    """Adding trials until an interval leaves 1 would find a difference where there is none."""
+    noisy = spread(share)
+
+    def slower(trial: Trial) -> float | None:
+        step_ms = noisy(trial)
+        return step_ms and step_ms * (factor if trial.variant.name == "tf_data" else 1)
+
+    plain, scaled = (ended(run(new(0.021, 36), step_ms)) for step_ms in (noisy, slower))
+    assert (plain.ended_by, plain.repeats) == (scaled.ended_by, scaled.repeats)
+
+
+def test_a_variant_that_never_works_is_left_out_and_named() -> None:
+    three = scenario("feed_dict", "fifo_queue", "tf_data")
+    found = ended(run(new(goal=0.02, of=three), but(spread(0.01), "fifo_queue")))
+    assert found.ended_by == "precision"
+    assert found.text.endswith("fifo_queue is left out: it has no good trial")
+
+
+def test_a_trial_that_fails_in_an_added_round_is_counted_among_those_that_ran() -> None:
+    noisy = spread(0.01)
+    found = run(new(goal=0.02), lambda t: None if (t.variant.name, t.repeat) == ("tf_data", 5) else noisy(t))
+    assert found.result("tf_data").status == "partial"
+    assert (found.result("tf_data").reason or "").startswith("7 of 8 trials are in these figures; failed: planted")
+    assert found.result("feed_dict").status == "ok"
+
+
+def test_without_the_baseline_there_is_nothing_to_narrow() -> None:
+    found = ended(run(new(), but(spread(0.01), "feed_dict")))
+    assert (found.ended_by, found.repeats) == (None, 3)
+    assert found.text == (
+        "there is no ratio to narrow after 3 repeats, so no more were added; "
+        "tf_data is left out: no good trial of feed_dict lies beside its own"
+    )
+
+
+def test_a_variant_that_worked_only_once_has_no_interval_and_the_budget_ends_it() -> None:
+    found = ended(run(new(budget_s=40), but(spread(0.01), "tf_data", from_repeat=1)))
+    assert found.ended_by == "budget"
+    assert "tf_data's speed-up is not known yet" in found.text
+
+
+def test_a_budget_that_ends_before_the_precision_counts_says_so() -> None:
+    found = ended(run(new(goal=0.1, budget_s=12), spread(0.001)))
+    assert found.text == (
+        "the budget of 12 s was spent after 4 repeats: tf_data's speed-up is known to ±0.19 %, "
+        "which counts only from 8 repeats on"
+    )
+
+
+def test_an_interrupted_round_does_not_count() -> None:
+    session = new()
+    for _ in range(8):
+        trial = precision.next_trial(session)
+        assert trial is not None
+        session = after(session, trial, spread(0.1)(trial))
+    found = ended(precision.updated(session, interrupted=True))
+    assert (found.ended_by, found.repeats) == ("interrupted", 2)
+    assert found.text.startswith("interrupted after 2 repeats: tf_data's speed-up is known to ±")
+
+
+def test_an_interrupt_after_the_last_trial_takes_nothing_back() -> None:
+    found = precision.updated(run(new(), spread(0.01)), interrupted=True)
+    assert ended(found).ended_by == "precision"
+
+
+def test_an_interval_that_reaches_0_is_infinitely_wide() -> None:
+    """The mean of a share has an interval by its own scale; that of a ratio by the logarithm."""
+    of = scenario("feed_dict")
+    found = run(new(budget_s=4, of=of), but(spread(0.9, "ceiling")))
+    assert precision.ratios(found)[0].half_width == math.inf
+
+
+def stopped(trials: Floats, goal: float) -> tuple[float, float]:
+    """The interval at the end of a comparison whose trials have these logarithms of a ratio."""
+    for count in range(precision.JUDGED_FROM_REPEATS, len(trials)):
+        values = trials[:count]
+        # A bootstrap takes milliseconds; the interval is never narrower than this.
+        if 1.9 * float(values.std(ddof=1)) / math.sqrt(count) > goal:
+            continue
+        low, high = stats.mean_interval(values.tolist()) or (0.0, 0.0)
+        if (high - low) / 2 <= goal:
+            break
+    return stats.mean_interval(trials[:count].tolist()) or (0.0, 0.0)
+
+
+def heavy_tailed(generator: np.random.Generator, count: int) -> Floats:
+    """The difference of two trials that are each slow now and then."""
+    return (generator.lognormal(0, 0.8, count) - generator.lognormal(0, 0.8, count)) / 1.75
+
+
+def normal(generator: np.random.Generator, count: int) -> Floats:
+    return generator.standard_normal(count)
+
+
+@pytest.mark.parametrize("draw", [normal, heavy_tailed])
+@pytest.mark.parametrize("goal", [1.24, 0.72, 0.47], ids=["5 trials", "10 trials", "20 trials"])
+def test_stopping_where_it_is_narrow_leaves_the_interval_true(
+    draw: Callable[[np.random.Generator, int], Floats], goal: float
+) -> None:
+    """Of trials with a standard deviation of 1 and no difference, so that what is missed is a false one."""
+    generator = np.random.default_rng(11)
+    intervals = [stopped(draw(generator, 60), goal) for _ in range(400)]
+    hits = sum(low <= 0 <= high for low, high in intervals)
+    assert hits / len(intervals) >= 0.92  # of thousands 0.94; judged from 3 trials on 0.90; 400 know it to 0.012
