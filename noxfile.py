@@ -6,7 +6,14 @@ nox.options.default_venv_backend = "virtualenv"
 nox.options.reuse_venv = "yes"
 nox.options.sessions = ["lint", "types", "tests", "trials"]
 
-TESTS = ["pytest>=8.3", "pytest-timeout>=2.3", "pytest-randomly>=3.16", "hypothesis>=6.115", "jsonschema>=4.23"]
+TESTS = [
+    "pytest>=8.3",
+    "pytest-timeout>=2.3",
+    "pytest-randomly>=3.16",
+    "hypothesis>=6.115",
+    "jsonschema>=4.23",
+    "pyyaml>=6",
+]
 PYTHONS = ["3.11", "3.12", "3.13"]
 
 
@@ -21,7 +28,19 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """Types, strictly; TensorFlow itself is untyped and is not installed for this."""
-    session.install("mypy>=1.15", "scipy-stubs", "types-psutil", "nox", "rich", "typer", "numpy", "psutil", "pydantic")
+    session.install(
+        "mypy>=1.15",
+        "scipy-stubs",
+        "types-psutil",
+        "types-PyYAML",
+        "nox",
+        "rich",
+        "typer",
+        "numpy",
+        "psutil",
+        "pydantic",
+        "jinja2",
+    )
     session.install("scipy", *TESTS)
     session.run("mypy")
 

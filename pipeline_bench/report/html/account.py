@@ -1,0 +1,203 @@
+"""What happened in a session, and with what: its trials, what went wrong or disturbed them, machine and options."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pipeline_bench import units
+from pipeline_bench.report.html import content, tables
+from pipeline_bench.report.html.steps import Clock, Floats, Steps
+from pipeline_bench.report.html.tables import Cell, Table
+from pipeline_bench.report.html.text import line, name
+from pipeline_bench.session import Session, TrialRecord
+
+_MOST_TRIALS = 400
+_STDERR_LINES = 40
+_QUARTERS = 4
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """A trial that did not end well, or an earlier one again."""
+
+    head: str
+    status: str
+    reason: str
+    evidence: tuple[str, ...]
+
+
+def trials(session: Session, clock: Clock, steps: Mapping[int, Steps]) -> Table:
+    """Each trial's place on the time axis and its course, in numbers."""
+    heads = (
+        "trial",
+        "began, s",
+        "took",
+        "status",
+        "steps",
+        "first step",
+        "median step, ms",
+        "by quarter of its training, ms",
+        "input wait",
+        "queue, mean fill",
+    )
+    rows = [_trial_row(index, record, clock, steps) for index, record in enumerate(session.trials[:_MOST_TRIALS])]
+    left = len(session.trials) - len(rows)
+    more = f"; {left} more are in the session file" if left > 0 else ""
+    return tables.table(f"The trials in the order they ran{more}", heads, rows)
+
+
+def _trial_row(index: int, record: TrialRecord, clock: Clock, steps: Mapping[int, Steps]) -> list[Cell | str]:
+    read = steps.get(index)
+    measured = read.measured_ms if read is not None else np.empty(0)
+    wait = read.wait_ms[read.warmup :] if read is not None and read.wait_ms is not None else None
+    total = float(measured.sum())
+    return [
+        f"{name(record.variant)}, repeat {record.repeat + 1}",
+        f"{clock.seconds(record.started_ns):.1f}",
+        units.seconds((record.ended_ns - record.started_ns) / 1e9),
+        Cell(record.status, "", record.reason if record.status != "ok" else None),
+        str(len(read.step_ms)) if read is not None else units.NOT_MEASURED,
+        units.seconds(record.first_step_s),
+        units.plain_milliseconds(float(np.median(measured)) if measured.size else None),
+        _quarters(measured),
+        units.share(float(wait.sum()) / total if wait is not None and total > 0 else None),
+        _fill(record),
+    ]
+
+
+def _quarters(measured: Floats) -> str:
+    if measured.size < _QUARTERS:
+        return units.NOT_MEASURED
+    parts = np.array_split(measured, _QUARTERS)
+    return " · ".join(units.plain_milliseconds(float(np.median(part))) for part in parts)
+
+
+def _fill(record: TrialRecord) -> str:
+    said = []
+    for queue in record.queue_depths:
+        try:
+            sizes = queue.size.unpack()
+        except ValueError:  # said where the time line names what it could not read
+            continue
+        if sizes.size:
+            said.append(f"{float(sizes.mean()):.1f} of {queue.capacity}")
+    return ", ".join(said) or units.NOT_MEASURED
+
+
+def troubles(session: Session) -> list[Trouble]:
+    """Each trial that did not end well; the evidence of a variant's first one of a kind only."""
+    seen: dict[tuple[str, str | None], int] = {}
+    found = []
+    for record in session.trials:
+        if record.status == "ok":
+            continue
+        earlier = seen.setdefault((record.variant, record.reason), record.repeat)
+        is_first = earlier == record.repeat
+        evidence = tuple(_evidence(record)) if is_first else (f"like repeat {earlier + 1}",)
+        head = f"{name(record.variant)}, repeat {record.repeat + 1}"
+        found.append(Trouble(head, record.status, line(record.reason or "no reason is known"), evidence))
+    return found
+
+
+def _evidence(record: TrialRecord) -> Iterator[str]:
+    for queue in record.queues:
+        size = "did not answer" if queue.size is None else f"held {queue.size} of {queue.capacity} elements"
+        yield f"queue {line(queue.name)} {size}"
+    for stack in record.stacks:
+        yield f"thread {line(stack.thread)} stood at:"
+        yield from (f"  {line(frame)}" for frame in stack.frames)
+    lines = [shown for shown in map(line, record.stderr_tail.splitlines()) if shown]
+    if lines:
+        yield "stderr ended with:"
+        yield from (f"  {shown}" for shown in lines[-_STDERR_LINES:])
+    if record.stderr_file:
+        yield f"its stderr: {line(record.stderr_file)}"
+
+
+def disturbances(session: Session) -> Table | None:
+    """What disturbed trials from outside; None where nothing was found."""
+    rows = [
+        (f"{name(d.variant)}, repeat {d.repeat + 1}", d.kind, units.share(d.cost_share), line(d.text))
+        for d in session.disturbances
+    ]
+    heads = ("trial", "kind", "of its measured time", "what was seen")
+    return tables.table("What disturbed trials, and is not of a variant", heads, rows) if rows else None
+
+
+def work(session: Session) -> Table | None:
+    """Whether each variant trained on the samples it should; None where no one looked."""
+    if not any(result.work.text for result in session.results):
+        return None
+    rows = [
+        (name(result.variant), result.work.status.replace("-", " "), line(result.work.text) or "–")
+        for result in content.in_order(session)
+    ]
+    return tables.table("Whether the variants did the same work", ("variant", "work", "what was found"), rows)
+
+
+def precision(session: Session) -> str:
+    """How narrow the intervals were to become, and what ended it; empty where no goal was set."""
+    goal = session.precision
+    if goal is None:
+        return ""
+    if goal.text:
+        return line(goal.text)
+    ended = {"precision": "it was reached", "budget": "the time was used up", "interrupted": "it was interrupted"}
+    end = f", then {ended[goal.ended_by]}" if goal.ended_by else ""
+    return (
+        f"Goal: every speed-up within ±{units.precision(goal.goal)}, in at most {units.seconds(goal.budget_s)}; "
+        f"{units.count(goal.repeats, 'repeat')}{end}."
+    )
+
+
+def environment(session: Session) -> list[tuple[str, str]]:
+    """The machine and the versions, as terms and facts."""
+    machine = session.environment
+    kind = machine.accelerator_kind.upper()
+    facts = [
+        ("accelerator", f"{kind}: {machine.accelerator_name}"),
+        ("no GPU because", machine.accelerator_reason or ""),
+        ("driver", machine.driver or ""),
+        ("CPU", f"{machine.cpu}, {units.count(machine.cores, 'core')}"),
+        ("memory", units.size(machine.memory_bytes)),
+        ("platform", machine.platform),
+        ("TensorFlow", machine.tensorflow or "not known"),
+        ("Python", machine.python),
+        ("pipeline-bench", machine.package),
+        ("started", session.started_at),
+        ("command", session.command),
+    ]
+    return [(term, line(fact)) for term, fact in facts if fact]
+
+
+def configuration(session: Session) -> Table:
+    """Each variant as it was run: plug-ins with their options, runtime, length."""
+    rows = [
+        (
+            line(variant.name) or name(variant.name),
+            _plugin(variant.backend, variant.options),
+            _plugin(variant.source.kind, variant.source.options),
+            _plugin(variant.model.kind, variant.model.options),
+            _plugin(variant.loop.kind, variant.loop.options),
+            _options(variant.runtime.model_dump()),
+            _options(variant.run.model_dump(exclude_none=True)),
+        )
+        for variant in session.scenario.variants
+    ]
+    heads = ("variant", "backend", "source", "model", "loop", "runtime", "run")
+    return tables.table("What was run", heads, rows)
+
+
+def _plugin(kind: str, options: Mapping[str, Any]) -> str:
+    return line(f"{kind}({_options(options)})" if options else kind)
+
+
+def _options(options: Mapping[str, Any]) -> str:
+    return line(
+        ", ".join(f"{key}={json.dumps(value, default=str, ensure_ascii=False)}" for key, value in options.items())
+    )

@@ -1,0 +1,132 @@
+"""The step times of each variant as a histogram: computed here, so that no step itself is in the page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from pipeline_bench import units
+from pipeline_bench.report.html import colours, tables
+from pipeline_bench.report.html.figure import Figure, Json, row_labels, rows_layout
+from pipeline_bench.report.html.steps import Floats
+from pipeline_bench.report.html.text import label, name
+from pipeline_bench.session import Result
+
+_BINS = 120
+_TAIL = 0.005
+"""The share of a variant's steps at either end that does not widen the axis."""
+_QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
+_HEIGHT = 0.6
+"""Of a histogram within its row, below the row's name."""
+_LOGARITHMIC_FROM = 12.0
+"""The largest over the smallest step time at which a linear axis would press one variant into a line."""
+
+
+def distribution(results: Sequence[Result], measured: Mapping[str, Floats]) -> Figure | None:
+    """A histogram of the measured steps a variant; None where there is no step.
+
+    Args:
+        results: in the order of the rows.
+        measured: each variant's step times after warm-up in ms, of all its good trials; shape [steps].
+    """
+    shown = [result for result in results if len(measured.get(result.variant, ()))]
+    if not shown:
+        return None
+    all_steps = [measured[result.variant] for result in shown]
+    lower, upper = _range(all_steps)
+    logarithmic = upper / lower > _LOGARITHMIC_FROM
+    edges = np.geomspace(lower, upper, _BINS + 1) if logarithmic else np.linspace(lower, upper, _BINS + 1)
+    names = [result.variant for result in shown]
+    texts = [
+        f"median {units.milliseconds(q[2])}, 95 % below {units.milliseconds(q[4])}" for q in map(_quantiles, all_steps)
+    ]
+    plot = rows_layout(len(shown), "step time, ms", upper)
+    limits = [float(np.log10(lower)), float(np.log10(upper))] if logarithmic else [lower, upper]
+    plot["xaxis"] |= {"type": "log" if logarithmic else "linear", "range": limits, "zeroline": False}
+    plot["annotations"] = row_labels(names, texts)
+    data = [_histogram(row, steps, edges, names[row], texts[row]) for row, steps in enumerate(all_steps)]
+    data += [_marks(row, steps) for row, steps in enumerate(all_steps)]
+    method = (
+        "Every measured step of every good trial, warm-up left out; each histogram has its own height. The marks are "
+        "the 5th percentile, the median and the 95th percentile. The fastest and the slowest 0.5 % do not widen the "
+        f"axis{', which is logarithmic' if logarithmic else ''}; the table has the slowest step."
+    )
+    alt = "Distribution of step times. " + " ".join(
+        f"{name(variant)}: {text}." for variant, text in zip(names, texts, strict=True)
+    )
+    return Figure("distribution", "Step times", alt, method, data, plot, _table(shown, all_steps))
+
+
+def _range(all_steps: Sequence[Floats]) -> tuple[float, float]:
+    """The ends of the axis in ms, positive and apart."""
+    ends = [np.quantile(steps, [_TAIL, 1 - _TAIL]) for steps in all_steps]
+    lower = max(float(min(end[0] for end in ends)), 1e-6)
+    upper = max(float(max(end[1] for end in ends)), lower)
+    margin = max((upper - lower) * 0.03, upper * 1e-3)
+    return max(lower - margin, lower / 2), upper + margin
+
+
+def _quantiles(steps: Floats) -> list[float]:
+    return [float(value) for value in np.quantile(steps, _QUANTILES)]
+
+
+def _histogram(row: int, steps: Floats, edges: Floats, variant: str, text: str) -> Json:
+    counts = np.histogram(steps, edges)[0].astype(np.float64)
+    heights = -row - 0.4 + _HEIGHT * counts / max(float(counts.max()), 1.0)
+    base = -row - 0.4
+    x = np.concatenate([[edges[0]], np.repeat(edges[1:-1], 2), [edges[-1]], [edges[-1], edges[0]]])
+    y = np.concatenate([np.repeat(heights, 2), [base, base]])
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "fill": "toself",
+        "hoveron": "fills",
+        "hoverinfo": "text",
+        "text": f"{label(variant)}<br>{text}",
+        "x": x.tolist(),
+        "y": y.tolist(),
+        "line": {"color": colours.DEVICE, "width": 1},
+        "fillcolor": "rgba(63,127,208,0.45)",
+    }
+
+
+def _marks(row: int, steps: Floats) -> Json:
+    low, middle, high = (float(value) for value in np.quantile(steps, [0.05, 0.5, 0.95]))
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "hoverinfo": "skip",
+        "x": [low, middle, high],
+        "y": [-row - 0.4] * 3,
+        "marker": {
+            "symbol": ["line-ns", "diamond", "line-ns"],
+            "size": [13, 9, 13],
+            "color": colours.VERDICTS["inconclusive"],
+            "line": {"width": [2, 0, 2], "color": colours.VERDICTS["inconclusive"]},
+        },
+        "cliponaxis": False,
+    }
+
+
+def _table(shown: Sequence[Result], all_steps: Sequence[Floats]) -> tables.Table:
+    rows = [
+        (
+            name(result.variant),
+            str(len(steps)),
+            *(units.plain_milliseconds(value) for value in _quantiles(steps)),
+            units.plain_milliseconds(float(steps.max())),
+            _span(result.warmup_steps),
+        )
+        for result, steps in zip(shown, all_steps, strict=True)
+    ]
+    percentiles = ("5 %", "25 %", "median", "75 %", "95 %", "99 %", "slowest")
+    heads = ("variant", "steps", *percentiles, "warm-up steps a trial")
+    return tables.table("Step times in ms, by percentile", heads, rows)
+
+
+def _span(numbers: Sequence[int]) -> str:
+    if not numbers:
+        return units.NOT_MEASURED
+    few, many = min(numbers), max(numbers)
+    return str(few) if few == many else f"{few} to {many}"

@@ -1,0 +1,268 @@
+"""The session along one time axis: phases of the trials, utilization, step time, input wait, queue depths.
+
+Lanes share the axis. Each line is thinned out to bins of one width, so that a run of an hour, or of a million steps,
+takes no more room than a short one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pipeline_bench import units
+from pipeline_bench.report.html import colours, strip
+from pipeline_bench.report.html.figure import Figure, Json, layout
+from pipeline_bench.report.html.steps import Clock, Floats, Steps, ascending, bins, means, quantiles, read_track
+from pipeline_bench.report.html.tables import Table
+from pipeline_bench.report.html.text import label, name
+from pipeline_bench.session import Session, TrialRecord
+
+POINTS = 1500
+"""Of each line over the whole session; a screen has about as many columns."""
+_FEWEST_POINTS = 6
+"""Of each trial, however short it is, where there are no more trials than this leaves room for."""
+_MOST_TRIALS = 4000
+"""A session of an hour has fewer; of a longer one the first are drawn."""
+_SHADED_TRIALS = 80
+_LANE_PX, _STRIP_PX, _GAP_PX, _ABOVE_PX, _BELOW_PX = 118, 30, 34, 34, 44
+
+
+@dataclass
+class _Line:
+    """Points of one variant in one lane; trials are kept apart by a gap."""
+
+    x: list[float | None] = field(default_factory=list)
+    y: list[float | None] = field(default_factory=list)
+
+    def add(self, x: Floats, y: Floats) -> None:
+        self.x += [*x.tolist(), None]
+        self.y += [*y.tolist(), None]
+
+
+Lines = dict[tuple[str, str], _Line]
+"""By variant, and by what is drawn of it."""
+
+
+@dataclass(frozen=True)
+class _Lane:
+    title: str
+    lines: Lines
+    upper: float | None = None
+
+
+def timeline(
+    session: Session, clock: Clock, steps: Mapping[int, Steps], unreadable: list[str], table: Table
+) -> Figure | None:
+    """The session's course; None where no trial has begun.
+
+    Args:
+        session: whose trials are drawn.
+        clock: the axis.
+        steps: by the trial's place in the session.
+        unreadable: gets a line for each column that is damaged.
+        table: what says the same in words and numbers.
+    """
+    records = session.trials[:_MOST_TRIALS]
+    if not records:
+        return None
+    order = {variant.name: index for index, variant in enumerate(session.scenario.variants)}
+    lanes = [lane for lane in _lanes(session, records, clock, steps, unreadable) if lane.lines]
+    height = _STRIP_PX + len(lanes) * (_LANE_PX + _GAP_PX) + _ABOVE_PX + _BELOW_PX
+    plot = _layout(lanes, height, clock)
+    if len(records) <= _SHADED_TRIALS:
+        plot["shapes"] = [strip.shade(record, clock) for record in records]
+    data = [*strip.boxes(records, clock, order), *strip.marks(records, session.disturbances, clock)]
+    for place, lane in enumerate(lanes, 2):
+        data += [_trace(lane, key, line, place, order) for key, line in lane.lines.items()]
+    shaded = "; the shaded part of a trial is its training" if "shapes" in plot else ""
+    said = ", ".join(lane.title for lane in lanes) or "nothing but its phases"
+    method = (
+        f"All trials on one clock, in the order they ran{shaded}. Each line is averaged over "
+        f"{clock.span_s / POINTS:.2g} s or more. Drag across the plot or use its buttons to zoom; double-click to see "
+        "all."
+    )
+    alt = (
+        f"The session over {units.seconds(clock.span_s)}, {units.count(len(session.trials), 'trial')}: {said}. "
+        "The table gives each trial's figures."
+    )
+    return Figure(
+        "timeline",
+        "Over time",
+        alt,
+        method,
+        data,
+        plot,
+        table,
+        strip.legend(records, order, bool(lanes), bool(session.disturbances)),
+        zoomable=True,
+    )
+
+
+def _lanes(
+    session: Session, records: Sequence[TrialRecord], clock: Clock, steps: Mapping[int, Steps], unreadable: list[str]
+) -> list[_Lane]:
+    device: Lines = defaultdict(_Line)
+    machine: Lines = defaultdict(_Line)
+    step_ms: Lines = defaultdict(_Line)
+    wait: Lines = defaultdict(_Line)
+    depth: Lines = defaultdict(_Line)
+    least = max(1, min(_FEWEST_POINTS, 2 * POINTS // len(records)))
+    for index, record in enumerate(records):
+        span_s = max(record.ended_ns - record.started_ns, 1) / 1e9
+        points = max(least, round(POINTS * span_s / clock.span_s))
+        key = record.variant
+        try:
+            _add(device[key, "device"], _device(session, record, clock), points)
+            _add(machine[key, "machine"], _track(record, "machine_cpu_percent", clock), points)
+            for queue in record.queue_depths:
+                read = read_track(queue.at_ns, queue.size, clock)
+                share = read and (read[0], 100 * read[1] / max(queue.capacity, 1))
+                _add(depth[key, queue.name], share, points)
+        except ValueError as error:
+            unreadable.append(f"{name(record.variant)}, repeat {record.repeat + 1}: samples: {error}")
+        if index in steps:
+            _add_steps(step_ms, wait, key, steps[index], points)
+    return [
+        _Lane(f"{_kinds(session, records)} utilization, %", {**_full(device), **_full(machine)}, 105.0),
+        _Lane("step time, ms", _full(step_ms), _step_limit(step_ms)),
+        _Lane("input wait, % of the step", _full(wait), _wait_limit(wait)),
+        _Lane("queue depth, % of its capacity", _full(depth), 105.0),
+    ]
+
+
+def _full(lines: Lines) -> Lines:
+    return {key: line for key, line in lines.items() if line.x}
+
+
+def _add(line: _Line, read: tuple[Floats, Floats] | None, points: int) -> None:
+    """The mean of each bin, at the mean time of what is in it."""
+    if read is None or not len(read[0]):
+        return
+    at_s, values = ascending(*read)
+    starts = bins(at_s, points)
+    line.add(means(at_s, starts), means(values, starts))
+
+
+def _add_steps(step_ms: Lines, wait: Lines, key: str, steps: Steps, points: int) -> None:
+    if steps.wait_ms is None:
+        at_s, took = ascending(steps.at_s, steps.step_ms)
+        waited = None
+    else:
+        at_s, took, waited = ascending(steps.at_s, steps.step_ms, steps.wait_ms)
+    starts = bins(at_s, points)
+    middle = means(at_s, starts)
+    step_ms[key, "median"].add(middle, quantiles(took, starts, 0.5))
+    step_ms[key, "95th percentile"].add(middle, quantiles(took, starts, 0.95))
+    if waited is not None:
+        mean = means(took, starts)
+        wait[key, "share"].add(middle, np.clip(100 * means(waited, starts) / np.maximum(mean, 1e-9), 0, 100))
+
+
+def _step_limit(lines: Lines) -> float | None:
+    """A height that one slow bin does not set: what is above it can be zoomed to."""
+    values = [value for line in lines.values() for value in line.y if value is not None]
+    return 1.15 * float(np.quantile(values, 0.985)) if values else None
+
+
+def _wait_limit(lines: Lines) -> float:
+    """The highest share, and at least the 10 % from which a variant is input-bound."""
+    return min(
+        105.0, 1.15 * max((value for line in lines.values() for value in line.y if value is not None), default=0.0) + 10
+    )
+
+
+def _kind(session: Session, record: TrialRecord) -> str:
+    return record.device.kind if record.device is not None else session.environment.accelerator_kind
+
+
+def _kinds(session: Session, records: Sequence[TrialRecord]) -> str:
+    return " and ".join(sorted({_kind(session, record).upper() for record in records}))
+
+
+def _device(session: Session, record: TrialRecord, clock: Clock) -> tuple[Floats, Floats] | None:
+    """The device's own figure on a GPU; on a CPU the trial's CPU time over wall time × cores, between two samples."""
+    if _kind(session, record) == "gpu":
+        return _track(record, "device_utilization_percent", clock)
+    read = _track(record, "cpu_seconds", clock)
+    if read is None or len(read[0]) < 2:  # noqa: PLR2004 - a rate is between two
+        return None
+    at_s, cpu_s = ascending(*read)
+    wall_s = np.diff(at_s)
+    apart = wall_s > 0
+    percent = 100 * np.diff(cpu_s)[apart] / (wall_s[apart] * max(session.environment.cores, 1))
+    return (at_s[:-1] + wall_s / 2)[apart], np.clip(percent, 0, 100)
+
+
+def _track(record: TrialRecord, metric: str, clock: Clock) -> tuple[Floats, Floats] | None:
+    """The metric's samples; where two instruments took some, those of the one that took more."""
+    tracks = [track for track in record.samples if track.metric == metric and track.at_ns is not None]
+    best = max(tracks, key=lambda track: track.at_ns.count if track.at_ns else 0, default=None)
+    return read_track(best.at_ns, best.values, clock) if best is not None else None
+
+
+def _layout(lanes: Sequence[_Lane], height: int, clock: Clock) -> Json:
+    plot = layout(height, dragmode="zoom", hovermode="closest")
+    plot["margin"] = {"l": 38, "r": 8, "t": _ABOVE_PX, "b": _BELOW_PX}
+    plot["xaxis"] = {
+        "title": {"text": "seconds since the session began", "font": {"size": 12}, "standoff": 6},
+        "range": [0, clock.span_s],
+        "minallowed": -0.02 * clock.span_s,
+        "maxallowed": 1.02 * clock.span_s,
+        "zeroline": False,
+        "anchor": f"y{len(lanes) + 1}" if lanes else "y",
+    }
+    inner = height - _ABOVE_PX - _BELOW_PX
+    plot["yaxis"] = {
+        "domain": [1 - _STRIP_PX / inner, 1],
+        "range": [0, 1],
+        "fixedrange": True,
+        "visible": False,
+    }
+    plot["annotations"] = []
+    top = inner - _STRIP_PX
+    for place, lane in enumerate(lanes, 2):
+        top -= _GAP_PX
+        domain = [max(0.0, (top - _LANE_PX) / inner), top / inner]
+        upper = lane.upper or 1.0
+        plot[f"yaxis{place}"] = {"domain": domain, "range": [0, upper], "minallowed": 0, "nticks": 5}
+        plot["annotations"].append(
+            {
+                "text": f"<b>{label(lane.title, 60)}</b>",
+                "xref": "paper",
+                "yref": "paper",
+                "x": 0,
+                "y": domain[1],
+                "yshift": 12,
+                "xanchor": "left",
+                "yanchor": "middle",
+                "showarrow": False,
+                "font": {"size": 12},
+            }
+        )
+        top -= _LANE_PX
+    return plot
+
+
+def _trace(lane: _Lane, key: tuple[str, str], line: _Line, place: int, order: Mapping[str, int]) -> Json:
+    variant, what = key
+    colour, dash = strip.colour_of(variant, order)
+    faint = what in ("machine", "95th percentile")
+    said = {"device": "", "machine": ", whole machine's CPU"}.get(what, f", {label(what)}")
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "x": line.x,
+        "y": line.y,
+        "yaxis": f"y{place}",
+        "line": {
+            "color": colours.NEUTRAL if what == "machine" else colour,
+            "width": 1 if faint else 1.8,
+            "dash": "dot" if faint else dash,
+        },
+        "opacity": 0.75 if faint else 1,
+        "name": f"{label(variant)}{said}",
+        "hovertemplate": "%{fullData.name}<br>%{x:.4~g} s: %{y:.3~g}<extra></extra>",
+    }

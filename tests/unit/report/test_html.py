@@ -1,0 +1,225 @@
+"""The HTML report: every figure is in it as text, it asks for nothing, and nothing of a session becomes markup."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline_bench import session as saved
+from pipeline_bench import units
+from pipeline_bench.cli import run
+from pipeline_bench.conclusion import conclude
+from pipeline_bench.report import html
+from pipeline_bench.session import (
+    Disturbance,
+    Precision,
+    Session,
+    Speedup,
+    WorkCheck,
+)
+from tests.unit import sessions
+from tests.unit.report.pages import EVERY, HOSTILE, Page, hostile
+
+FIGURES = {"step-time", "utilization", "split", "distribution", "timeline"}
+
+
+@pytest.fixture(params=EVERY)
+def session(request: pytest.FixtureRequest) -> Session:
+    return EVERY[request.param]()
+
+
+@pytest.fixture(scope="module")
+def normal() -> Page:
+    return Page(html.render(sessions.normal()))
+
+
+def changed(session: Session, index: int, **changes: Any) -> Session:
+    """The session with one result changed."""
+    results = list(session.results)
+    results[index] = results[index].model_copy(update=changes)
+    return session.model_copy(update={"results": tuple(results)})
+
+
+def test_the_same_session_gives_the_same_text(session: Session) -> None:
+    assert html.render(session) == html.render(session.model_copy(deep=True))
+
+
+def test_a_saved_session_gives_the_same_text(tmp_path: Path) -> None:
+    saved.save(sessions.normal(), tmp_path)
+    assert html.render(saved.load(tmp_path)) == html.render(sessions.normal())
+
+
+def test_every_element_is_closed(session: Session) -> None:
+    assert Page(html.render(session)).open == []
+
+
+def test_the_verdict_comes_before_every_figure(normal: Page) -> None:
+    session = sessions.normal()
+    conclusion = units.one_line(conclude(session))
+    assert conclusion in normal.text
+    start = normal.text.index(conclusion)
+    for result in session.results:
+        sentence = result.verdict.text.split(": ")[-1]
+        place = normal.text.lower().index(sentence.lower())
+        assert start < place < normal.text.index("Time and utilization")
+
+
+def test_every_figure_of_the_results_is_there_as_text(normal: Page) -> None:
+    for result in sessions.normal().results:
+        assert units.plain_milliseconds(result.step_ms.median) in normal.text
+        assert units.rate(result.samples_per_second) in normal.text
+        assert units.percent(result.device_utilization.mean_percent) in normal.text
+        if result.accelerator_utilization.value is not None:
+            assert units.fraction(result.accelerator_utilization.value) in normal.text
+            assert units.share(result.host_slowdown_share.value) in normal.text
+            assert units.plain_milliseconds(result.input_wait_ms.value) in normal.text
+
+
+def test_every_plot_has_alternative_text_and_a_table(normal: Page) -> None:
+    assert {plot["id"] for plot in normal.plots} == FIGURES
+    assert normal.values("role").count("img") == len(FIGURES)
+    labels = [value for value in normal.values("aria-label") if "feed_dict" in value or "trials" in value]
+    assert len(labels) == len(FIGURES)
+    assert normal.values("class").count("figures") == len(FIGURES)
+
+
+def test_the_device_utilization_names_its_source(normal: Page) -> None:
+    assert sessions.CPU_SOURCE in normal.text
+
+
+def test_published_figures_stand_beside_ours(normal: Page) -> None:
+    for text in ("18.0 s", "61.5 s", "3.42×", "31 %", "71 %", "Morgan Giraud"):
+        assert text in normal.text
+    alone = sessions.normal().scenario.model_copy(update={"published": None})
+    unpublished = sessions.normal().model_copy(update={"scenario": alone})
+    assert "Morgan Giraud" not in Page(html.render(unpublished)).text
+
+
+def test_no_difference_is_said_with_what_could_have_been_seen() -> None:
+    speedup = Speedup(over="feed_dict", value=1.01, ci95=(0.98, 1.04), difference="none", smallest=0.03)
+    text = Page(html.render(changed(sessions.normal(), 1, speedup=speedup))).text
+    assert "no difference found (smallest this run could have seen: 3 %)" in text
+
+
+def test_what_failed_is_told_with_its_reason_and_evidence() -> None:
+    session = sessions.troubled()
+    text = Page(html.render(session)).text
+    for record in session.trials:
+        if record.status != "ok":
+            assert units.one_line(record.reason or "") in text
+    for shown in ("no memory", "loop.py:8 in run", "queue input held 0 of 5 elements", session.notes[0]):
+        assert shown in text
+
+
+@pytest.mark.parametrize("name", ["pending", "troubled", "interrupted"])
+def test_what_is_missing_is_named(name: str) -> None:
+    session = EVERY[name]()
+    text = Page(html.render(session)).text
+    assert "not complete" in text
+    for result in session.results:
+        if result.status != "ok":
+            assert f"{result.variant}, {result.status}" in text
+
+
+def test_a_whole_session_lacks_nothing(normal: Page) -> None:
+    assert "not complete" not in normal.text
+
+
+def test_what_was_not_measured_is_no_zero() -> None:
+    page = Page(html.render(sessions.pending()))
+    assert page.plots == []
+    assert "Nothing to draw" in page.text
+    assert not re.search(r"\b0(\.0+)? (ms|%)", page.text.split("How it was measured")[0])
+
+
+def test_disturbances_work_and_precision_are_told() -> None:
+    session = changed(sessions.normal(), 2, work=WorkCheck(status="unequal", text="12 samples never came."))
+    session = session.model_copy(
+        update={
+            "disturbances": (
+                Disturbance(kind="burst", variant="tf_data", repeat=1, cost_share=0.04, text="40 steps were slow."),
+            ),
+            "precision": Precision(goal=0.02, budget_s=600, repeats=9, ended_by="budget", text=""),
+        }
+    )
+    text = Page(html.render(session)).text
+    for shown in ("12 samples never came.", "40 steps were slow.", "4 %", "±2 %", "9 repeats", "the time was used up"):
+        assert shown in text
+
+
+def test_a_damaged_column_is_named_and_the_rest_is_shown() -> None:
+    session = sessions.normal()
+    steps = session.trials[1].steps
+    assert steps is not None
+    broken = steps.model_copy(update={"start_ns": steps.start_ns.model_copy(update={"data": "!"})})
+    trials = list(session.trials)
+    trials[1] = trials[1].model_copy(update={"steps": broken})
+    page = Page(html.render(session.model_copy(update={"trials": tuple(trials)})))
+    assert "fifo_queue, repeat 1: steps: a packed column of 4 values is damaged" in page.text
+    assert {plot["id"] for plot in page.plots} == FIGURES
+
+
+def test_it_asks_for_nothing(session: Session) -> None:
+    page = Page(html.render(session))
+    for tag, name, value in page.attributes:
+        if name in ("src", "href", "srcset", "action", "poster", "data", "formaction"):
+            assert (tag, value) == ("link", "data:,")
+        assert not name.startswith("on"), f"<{tag} {name}> runs a script"
+    assert not page.tags.keys() & {"iframe", "object", "embed", "img", "form", "base", "a"}
+    style = html.assets.text("page.css")
+    assert "url(" not in style
+    assert "@import" not in style
+
+
+def test_the_policy_admits_this_pages_scripts_and_no_other(normal: Page) -> None:
+    policy = next(
+        value for tag, name, value in normal.attributes if (tag, name) == ("meta", "content") and "src" in value
+    )
+    library = gzip.decompress(base64.b64decode(normal.scripts["plotly"]))
+    for script in (normal.scripts[""].encode(), library):
+        assert base64.b64encode(hashlib.sha256(script).digest()).decode() in policy
+    directives = dict(part.strip().split(" ", 1) for part in policy.split(";"))
+    assert directives["default-src"] == "'none'"
+    assert "unsafe" not in directives["script-src"]
+    assert "connect-src" not in directives
+
+
+def test_hostile_texts_stay_text() -> None:
+    page = Page(html.render(hostile()))
+    assert page.tags["script"] == 3
+    assert not page.tags.keys() & {"img", "a", "i"}
+    for text in HOSTILE[:4]:
+        assert text in page.text
+    everything = page.text + "".join(page.values("aria-label")) + "".join(page.values("data-head"))
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069]", everything)
+
+
+def test_hostile_names_are_no_markup_to_plotly() -> None:
+    for plot in Page(html.render(hostile())).plots:
+        for text in strings(plot):
+            assert set(re.findall(r"<(.*?)>", text)) <= {"b", "/b", "br", "extra", "/extra"}, text
+
+
+def strings(value: Any) -> list[str]:
+    """Every string of a plot that plotly may show."""
+    if isinstance(value, dict):
+        return [text for part in value.values() for text in strings(part)]
+    if isinstance(value, list):
+        return [text for part in value for text in strings(part)]
+    return [value] if isinstance(value, str) else []
+
+
+def test_a_hostile_page_can_be_written(tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_text(html.render(hostile()), encoding="utf-8")
+
+
+def test_the_command_writes_it(tmp_path: Path) -> None:
+    saved.save(sessions.normal(), tmp_path)
+    assert run(["report", str(tmp_path), "-f", "html", "-o", str(tmp_path / "out.html")]) == 0
+    assert (tmp_path / "out.html").read_text(encoding="utf-8") == html.render(sessions.normal())

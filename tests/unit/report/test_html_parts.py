@@ -1,0 +1,236 @@
+"""The parts of a page: safe labels and JSON, series thinned out, colours that can be told from both backgrounds."""
+
+from __future__ import annotations
+
+import html as stdlib_html
+import json
+import re
+import tracemalloc
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline_bench import units
+from pipeline_bench.events import Device
+from pipeline_bench.report import html
+from pipeline_bench.report.html import bars, colours, content, steps, text
+from pipeline_bench.report.html.timeline import POINTS
+from pipeline_bench.series import Series
+from pipeline_bench.session import (
+    Disturbance,
+    Estimate,
+    PhaseMark,
+    QueueDepth,
+    Session,
+    Track,
+    TrialRecord,
+    TrialSteps,
+)
+from tests.unit import sessions
+from tests.unit.report.pages import Page
+
+TIMES = st.lists(st.floats(0, 1e6, allow_nan=False), min_size=1, max_size=300).map(sorted)
+LIMIT_BYTES = 5_000_000
+LIMIT_PEAK_BYTES = 500_000_000
+
+
+@given(st.text())
+def test_a_label_is_read_back_as_the_text(given_text: str) -> None:
+    label = text.label(given_text)
+    assert not re.search("[<>]", label)
+    assert stdlib_html.unescape(label) == units.one_line(given_text, text.LABEL_LIMIT)
+
+
+@given(
+    st.recursive(
+        st.text() | st.integers() | st.booleans() | st.none(),
+        lambda part: st.lists(part) | st.dictionaries(st.text(), part),
+    )
+)
+def test_inlined_json_says_the_same_and_cannot_end_its_element(value: Any) -> None:
+    inlined = text.json_block(value)
+    assert not re.search("[<>&]", inlined)
+    assert json.loads(inlined) == value
+
+
+def test_a_number_that_is_not_finite_is_a_gap() -> None:
+    assert json.loads(text.json_block([1.0, float("nan"), float("inf")])) == [1.0, None, None]
+
+
+@given(TIMES, st.integers(1, 50))
+def test_bins_are_at_most_so_many_and_hold_everything(times: list[float], count: int) -> None:
+    at_s = np.asarray(times)
+    starts = steps.bins(at_s, count)
+    assert 1 <= len(starts) <= count
+    assert starts[0] == 0
+    assert bool(np.all(np.diff(starts) > 0))
+    sizes = np.diff(starts, append=len(at_s))
+    assert float(np.sum(steps.means(at_s, starts) * sizes)) == pytest.approx(float(at_s.sum()))
+
+
+def test_a_clock_that_went_back_is_put_in_order() -> None:
+    at_s, values = steps.ascending(np.asarray([2.0, 1.0, 3.0]), np.asarray([20.0, 10.0, 30.0]))
+    assert at_s.tolist() == [1, 2, 3]
+    assert values.tolist() == [10, 20, 30]
+
+
+def contrast(one: str, other: str) -> float:
+    """WCAG 2.2's contrast ratio of two colours."""
+    lighter, darker = sorted((luminance(one), luminance(other)), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("shade", sorted(colours.every_shade()))
+def test_a_shade_reads_on_white_and_on_near_black_and_carries_text(shade: str) -> None:
+    assert contrast(shade, colours.LIGHT_BACKGROUND) >= 3
+    assert contrast(shade, colours.DARK_BACKGROUND) >= 3
+    assert contrast(shade, colours.ON_COLOUR) >= 4.3
+
+
+def test_the_backgrounds_are_those_of_the_style_sheet() -> None:
+    style = html.assets.text("page.css")
+    assert f"--paper: {colours.LIGHT_BACKGROUND}" in style
+    assert f"--paper: {colours.DARK_BACKGROUND}" in style
+    assert colours.ON_COLOUR in style
+
+
+def plot(session: Session, name: str) -> dict[str, Any]:
+    return next(plot for plot in Page(html.render(session)).plots if plot["id"] == name)
+
+
+def test_the_bars_are_the_parts_of_the_step() -> None:
+    session = sessions.normal()
+    drawn = plot(session, "split")["data"]
+    assert [bar["name"] for bar in drawn] == ["input wait", "compute", "host slowdown"]
+    assert len({bar["marker"]["pattern"]["shape"] for bar in drawn}) == 3  # told apart without their colours
+    feed_dict = session.results[0]
+    parts = (feed_dict.input_wait_ms, feed_dict.ceiling_ms, feed_dict.host_slowdown_ms)
+    assert [bar["x"][0] for bar in drawn] == [pytest.approx(part.value, rel=1e-5) for part in parts]
+
+
+def test_a_part_below_nothing_is_not_drawn_and_still_in_the_table() -> None:
+    below = Estimate(value=-0.4, ci95=(-0.5, -0.3))
+    result = sessions.normal().results[0].model_copy(update={"host_slowdown_ms": below})
+    figure = bars.split([result])
+    assert figure is not None
+    assert figure.data[2]["x"] == [0.0]
+    assert any(cell.text == "-0.40" for cell in figure.table.rows[0])
+
+
+def test_every_interval_is_drawn_from_its_low_to_its_high_end() -> None:
+    result = sessions.normal().results[0]
+    drawn = plot(sessions.normal(), "step-time")["data"][0]
+    assert result.step_ms.ci95 is not None
+    low, high = result.step_ms.ci95
+    assert drawn["x"][0] - drawn["error_x"]["arrayminus"][0] == pytest.approx(low, rel=1e-4)
+    assert drawn["x"][0] + drawn["error_x"]["array"][0] == pytest.approx(high, rel=1e-4)
+
+
+def recorded(index: int, variant: str, count: int, gpu: bool = False) -> TrialRecord:
+    """A trial of that many steps of about 3 ms, with phases, device samples and a queue's depths."""
+    begun = 10**12 + index * (count * 4_000_000 + 10**9)
+    took = np.random.default_rng(index).integers(2_000_000, 4_000_000, count)
+    end_ns = begun + 500_000_000 + np.cumsum(took)
+    ended = int(end_ns[-1]) + 100_000_000
+    at_ns = Series.pack(np.arange(begun, ended, 200_000_000))
+    values = Series.pack(np.arange(at_ns.count) * 0.1)
+    metric = "device_utilization_percent" if gpu else "cpu_seconds"
+    return TrialRecord(
+        index=index,
+        variant=variant,
+        repeat=index // 4,
+        status="ok",
+        started_ns=begun,
+        ended_ns=ended,
+        warmup_steps=20,
+        device=Device(kind="gpu" if gpu else "cpu", name="0"),
+        phases=tuple(
+            PhaseMark(name=name, at_ns=begun + offset * 100_000_000)
+            for offset, name in enumerate(("import", "build", "evaluate", "train"))
+        ),
+        steps=TrialSteps(
+            start_ns=Series.pack(end_ns - took),
+            end_ns=Series.pack(end_ns),
+            wait_ns=Series.pack(took // 4),
+            loss=Series.pack(np.ones(count)),
+        ),
+        samples=(Track(metric=metric, source="test", at_ns=at_ns, values=values),),
+        queue_depths=(QueueDepth(name="input", capacity=5, at_ns=Series.pack(end_ns), size=Series.pack(took % 6)),),
+    )
+
+
+def measured(trials: int, steps_each: int, **options: Any) -> Session:
+    session = sessions.normal()
+    names = [variant.name for variant in session.scenario.variants]
+    records = tuple(recorded(i, names[i % 4], steps_each, **options) for i in range(trials))
+    return session.model_copy(update={"trials": records})
+
+
+def test_the_lanes_share_one_axis_with_phases_and_queue_depths() -> None:
+    session = measured(4, 200)
+    session = session.model_copy(
+        update={"disturbances": (Disturbance(kind="burst", variant="tf_data", repeat=0, text="40 slow steps"),)}
+    )
+    drawn = plot(session, "timeline")
+    titles = " ".join(note["text"] for note in drawn["layout"]["annotations"])
+    for lane in ("CPU utilization", "step time", "input wait", "queue depth"):
+        assert lane in titles
+    texts = [trace["text"] for trace in drawn["data"] if isinstance(trace.get("text"), str)]
+    assert {"import", "build", "evaluate", "feed_dict, training"} <= set(texts)
+    assert any("40 slow steps" in str(trace["text"]) for trace in drawn["data"] if "text" in trace)
+    assert len(drawn["layout"]["shapes"]) == 4
+    wait = next(trace for trace in drawn["data"] if trace["yaxis"] == "y4")
+    assert [value for value in wait["y"] if value is not None] == pytest.approx([25] * (len(wait["y"]) - 1), rel=1e-3)
+
+
+def test_a_gpus_lane_is_what_the_gpu_said() -> None:
+    session = measured(1, 300, gpu=True)
+    drawn = plot(session, "timeline")
+    assert "GPU utilization" in drawn["layout"]["annotations"][0]["text"]
+    lane = next(trace for trace in drawn["data"] if trace["yaxis"] == "y2")
+    assert lane["y"][0] == 0
+    assert lane["y"][-2] == pytest.approx(0.1 * (len(lane["y"]) - 2))
+
+
+def test_a_million_steps_are_a_page_of_the_usual_size() -> None:
+    session = measured(4, 250_000)
+    html.assets.plotly()
+    tracemalloc.start()
+    page = html.render(session)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(page.encode()) < LIMIT_BYTES
+    assert peak < LIMIT_PEAK_BYTES
+    longest = max(len(trace["x"]) for figure in Page(page).plots for trace in figure["data"])
+    assert longest < 2 * POINTS
+
+
+def test_an_hour_of_short_trials_is_a_page_within_the_limit() -> None:
+    session = measured(4, 60)
+    one = session.trials[0]
+    trials = tuple(
+        one.model_copy(update={"started_ns": one.started_ns + i * 10**9, "ended_ns": one.ended_ns + i * 10**9})
+        for i in range(3600)
+    )
+    page = html.render(session.model_copy(update={"trials": trials}))
+    assert len(page.encode()) < LIMIT_BYTES
+    assert "3200 more are in the session file" in page
+
+
+def test_a_long_name_is_cut_in_the_conclusion_too() -> None:
+    long = "y" * 10_000
+    session = sessions.normal()
+    variants = (session.scenario.variants[0].model_copy(update={"name": long}), *session.scenario.variants[1:])
+    results = (session.results[0].model_copy(update={"variant": long}), *session.results[1:])
+    scenario = session.scenario.model_copy(update={"variants": variants})
+    renamed = session.model_copy(update={"scenario": scenario, "results": results})
+    assert len(content.conclusion(renamed)) < 600
