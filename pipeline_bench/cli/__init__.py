@@ -17,6 +17,7 @@ import typer
 from pipeline_bench import __version__
 from pipeline_bench.cli.backends import backends
 from pipeline_bench.cli.compare import compare
+from pipeline_bench.cli.diff import diff
 from pipeline_bench.cli.doctor import doctor
 from pipeline_bench.cli.report import report
 from pipeline_bench.cli.scenarios import scenarios
@@ -32,7 +33,7 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (compare, report, scenarios, backends, doctor):
+for command in (compare, report, diff, scenarios, backends, doctor):
     app.command()(command)
 
 

@@ -14,42 +14,46 @@ class Format(StrEnum):
 
     TERMINAL = "terminal"
     MARKDOWN = "markdown"
+    HTML = "html"
     CSV = "csv"
     JSON = "json"
+    TRACE = "trace"
 
 
 def report(
     session: Annotated[Path, typer.Argument(help="A session.json, or the folder that holds it.")],
     form: Annotated[Format, typer.Option("--format", "-f", help="What to render it as.")] = Format.TERMINAL,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where to write it; stdout by default.")
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Where to write it, gzipped where it ends in .gz; or stdout."
+        ),
     ] = None,
 ) -> None:
-    """Render a saved session again: the table of the terminal, Markdown for a pull request, CSV, or its JSON."""
-    from pipeline_bench.errors import UsageError
+    """Render a saved session again: the terminal's table, HTML, Markdown, CSV, its JSON, or a trace for Perfetto."""
+    from pipeline_bench.cli.output import write
 
-    text = _render(session, form, output)
-    if output is None:
-        typer.echo(text, nl=False)
-        return
-    try:
-        output.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"--output {output} cannot be written: {error.strerror}.", "Choose another file.") from None
+    write(_render(session, form, output), output)
 
 
 def _render(path: Path, form: Format, output: Path | None) -> str:
-    from pipeline_bench.report import csv, markdown
+    from pipeline_bench.report import csv, markdown, trace
     from pipeline_bench.session import load
 
     session = load(path)
     match form:
         case Format.MARKDOWN:
             return markdown.render(session)
+        case Format.HTML:
+            from pipeline_bench.report import html  # its template engine is slower to import than the others together
+
+            return html.render(session)
         case Format.CSV:
             return csv.render(session)
         case Format.JSON:
             return session.to_json()
+        case Format.TRACE:
+            return trace.render(session)
     from rich.console import Console
 
     from pipeline_bench.report import terminal

@@ -1,18 +1,24 @@
-"""Session → Markdown that pastes into a pull request: one table, one sentence a variant, what went wrong."""
+"""Session → Markdown for a pull request: what it says, one table, a sentence a variant, what went wrong."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from pipeline_bench import units
-from pipeline_bench.session import Estimate, Interval, Result, Session
+from pipeline_bench.conclusion import conclude
+from pipeline_bench.report import disturbed
+from pipeline_bench.session import Estimate, Interval, Result, Session, Speedup
 
 _NAME_LIMIT = 80
 _TEXT_LIMIT = 600
+_DISTURBANCES_SHOWN = 8
 
 # What Markdown or the HTML inside it would take for its own.
 _SPECIAL = re.compile(r"([\\`*{}\[\]<>#|~&$!@]|(?<!\w)_|_(?!\w))")
+
+# What makes a list, a rule or a heading of the line that it begins.
+_LEADING = re.compile(r"^(?=[-+=])|^\d+(?=[.)](?:\s|$))")
 
 _HEADS = ("variant", "ms/step", "samples/s", "input wait", "compute", "host slowdown", "AU", "device util.", "speed-up")
 
@@ -21,9 +27,12 @@ def render(session: Session) -> str:
     """Everything a reader of a pull request needs; names and texts of the scenario are escaped."""
     blocks = [
         _heading(session),
-        _table(_HEADS, [_row(session, result) for result in session.results]),
+        table(_HEADS, [_row(session, result) for result in session.results]),
         _caption(session),
         "\n".join(f"- **{escape(r.variant)}**: {escape(r.verdict.text, _TEXT_LIMIT)}" for r in session.results),
+        _precision(session),
+        _list("Work:", _work(session)),
+        _disturbances(session),
         *_published(session),
         *_troubles(session),
         *(f"Note: {escape(note, _TEXT_LIMIT)}" for note in session.notes),
@@ -33,7 +42,7 @@ def render(session: Session) -> str:
 
 def escape(text: str, limit: int = _NAME_LIMIT) -> str:
     """The text on one line, at most `limit` characters of it, shown by Markdown as it is."""
-    return _SPECIAL.sub(r"\\\1", units.one_line(text, limit))
+    return _LEADING.sub(r"\g<0>\\", _SPECIAL.sub(r"\\\1", units.one_line(text, limit)))
 
 
 def _heading(session: Session) -> str:
@@ -42,12 +51,17 @@ def _heading(session: Session) -> str:
     facts += [f"driver {environment.driver}"] if environment.driver else []
     facts += [f"TensorFlow {environment.tensorflow}"] if environment.tensorflow else []
     machine = f"{environment.accelerator_kind.upper()}: {', '.join([*facts, f'Python {environment.python}'])}"
-    lines = [f"### pipeline-bench: {escape(session.scenario.name)}", escape(session.scenario.question, _TEXT_LIMIT)]
-    return "\n\n".join([line for line in lines if line] + [escape(machine, _TEXT_LIMIT)])
+    lines = [
+        f"### pipeline-bench: {escape(session.scenario.name)}",
+        f"**{escape(conclude(session), _TEXT_LIMIT)}**",
+        escape(session.scenario.question, _TEXT_LIMIT),
+        escape(machine, _TEXT_LIMIT),
+    ]
+    return "\n\n".join(line for line in lines if line)
 
 
 def _row(session: Session, result: Result) -> list[str]:
-    is_baseline = result.speedup.over == result.variant
+    utilization = result.device_utilization
     return [
         escape(result.variant),
         _with_interval(units.plain_milliseconds(result.step_ms.median), result.step_ms.ci95),
@@ -56,17 +70,26 @@ def _row(session: Session, result: Result) -> list[str]:
         _share(result.accelerator_utilization),
         _share(result.host_slowdown_share),
         units.fraction(result.accelerator_utilization.value),
-        units.percent(result.device_utilization.mean_percent),
-        "1×" if is_baseline else _with_interval(units.ratio(result.speedup.value), result.speedup.ci95),
+        _with_whole_interval(units.percent(utilization.mean_percent), utilization.ci95),
+        "1×" if result.speedup.over == result.variant else _speedup(result.speedup),
     ]
 
 
-def _share(estimate: Estimate) -> str:
-    shown = units.share(estimate.value)
-    if estimate.value is None or estimate.ci95 is None:
+def _speedup(speedup: Speedup) -> str:
+    shown = _with_interval(units.ratio(speedup.value), speedup.ci95)
+    if speedup.difference != "none":
         return shown
-    low, high = (f"{limit * 100:.0f}" for limit in estimate.ci95)
-    return f"{shown} ({low} to {high})"
+    smallest = f"smallest this run could have seen: {units.precision(speedup.smallest)}"
+    return f"no difference found ({smallest}): {shown}"
+
+
+def _share(estimate: Estimate) -> str:
+    percents = estimate.ci95 and (estimate.ci95[0] * 100, estimate.ci95[1] * 100)
+    return _with_whole_interval(units.share(estimate.value), percents if estimate.value is not None else None)
+
+
+def _with_whole_interval(shown: str, ci95: Interval | None) -> str:
+    return shown if ci95 is None else f"{shown} ({ci95[0]:.0f} to {ci95[1]:.0f})"
 
 
 def _with_interval(shown: str, ci95: Interval | None) -> str:
@@ -86,6 +109,28 @@ def _caption(session: Session) -> str:
     return f"<sub>{'; '.join(parts)}</sub>"
 
 
+def _work(session: Session) -> Iterator[tuple[str, str]]:
+    """What is known of the samples that each variant trained on; a ceiling has no input."""
+    ceilings = {variant.name for variant in session.scenario.variants if variant.ceiling is None}
+    for result in session.results:
+        if result.work.text and result.variant not in ceilings:
+            yield result.variant, result.work.text
+
+
+def _precision(session: Session) -> str:
+    return "" if session.precision is None else escape(session.precision.text, _TEXT_LIMIT)
+
+
+def _disturbances(session: Session) -> str:
+    return _list("Disturbances:", disturbed.lines(session.disturbances, _DISTURBANCES_SHOWN))
+
+
+def _list(head: str, items: Iterable[tuple[str, str]]) -> str:
+    """A list under its head, each item with its name; nothing where there is none."""
+    lines = [f"- **{escape(name, _TEXT_LIMIT)}**: {escape(text, _TEXT_LIMIT)}" for name, text in items]
+    return "\n".join([head, "", *lines]) if lines else ""
+
+
 def _published(session: Session) -> Iterator[str]:
     published = session.scenario.published
     rows = [
@@ -102,7 +147,7 @@ def _published(session: Session) -> Iterator[str]:
     ]
     if published is not None and rows:
         heads = (f"{published.steps} steps", "published", "ours", "ratio", "published util.", "our util.")
-        yield f"Published: {escape(published.source, _TEXT_LIMIT)}\n\n{_table(heads, rows)}"
+        yield f"Published: {escape(published.source, _TEXT_LIMIT)}\n\n{table(heads, rows)}"
 
 
 def _troubles(session: Session) -> Iterator[str]:
@@ -112,6 +157,7 @@ def _troubles(session: Session) -> Iterator[str]:
             yield f"**{escape(record.variant)}**, repeat {record.repeat + 1}, {record.status}: {reason}"
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table of cells that are Markdown already; the first column to the left, the others to the right."""
     rule = ["---", *["---:"] * (len(heads) - 1)]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, rule, *rows))

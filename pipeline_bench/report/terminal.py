@@ -14,11 +14,16 @@ from rich.table import Table
 from rich.text import Text
 
 from pipeline_bench import palette, units
+from pipeline_bench.conclusion import conclude
+from pipeline_bench.errors import sentence
 from pipeline_bench.events import Stack
+from pipeline_bench.report import disturbed
 from pipeline_bench.report.step_table import is_ceiling, variant_name, variants_table
+from pipeline_bench.report.words import no_difference
 from pipeline_bench.scenario import Published
 from pipeline_bench.session import PublishedComparison, Session, TrialRecord
 
+_DISTURBANCES = 8
 _STDERR_LINES = 12
 _STACK_FRAMES = 6
 _REASON_LIMIT = 300
@@ -33,8 +38,16 @@ def render(session: Session, folder: Path | None, width: int) -> RenderableType:
         folder: where it was saved; None where it was not.
         width: the columns there are; below 60 the table is cut.
     """
-    sections = [_heading(session), variants_table(session, width), _verdicts(session)]
-    sections += [section for section in (_published(session, width), _failures(session), _notes(session)) if section]
+    sections = [_heading(session), _conclusion(session), variants_table(session, width), _verdicts(session)]
+    extra = (
+        _work(session),
+        _precision(session),
+        _published(session, width),
+        _disturbances(session),
+        _failures(session),
+        _notes(session),
+    )
+    sections += [section for section in extra if section]
     if folder is not None:
         sections.append(Group(Text("Session saved in"), Text(_shorter(folder), style="bold", overflow="fold")))
     spaced = [part for section in sections for part in (section, Text())]
@@ -73,6 +86,12 @@ def _heading(session: Session) -> RenderableType:
     return Group(*lines)
 
 
+def _conclusion(session: Session) -> RenderableType:
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    grid.add_row("→", Text(units.one_line(conclude(session)), style="bold"))
+    return grid
+
+
 def _verdicts(session: Session) -> RenderableType:
     grid = Table.grid(padding=(0, 1, 0, 0))
     grid.add_column(no_wrap=True)
@@ -81,11 +100,38 @@ def _verdicts(session: Session) -> RenderableType:
         colour = palette.VERDICTS[result.verdict.kind]
         name = variant_name(result.variant)
         text = Text.assemble((f"{name}: ", "bold"), units.one_line(result.verdict.text))
+        if not is_ceiling(session, result) and result.speedup.difference == "none":
+            text.append(f" {no_difference(result)}")
         text.stylize("dim" if is_ceiling(session, result) else "")
         if not is_ceiling(session, result):
             text.highlight_words([result.verdict.kind], style=f"bold {colour}")
         grid.add_row(Text("■" if result.verdict.severe else "●", style=colour), text)
     return grid
+
+
+def _work(session: Session) -> RenderableType | None:
+    """What was proven of the samples that each variant trained on; those that did other work have a verdict for it."""
+    checked = [result for result in session.results if result.trials and not is_ceiling(session, result)]
+    lines = []
+    equal = [result for result in checked if result.work.status == "equal"]
+    if equal:
+        names = ", ".join(variant_name(result.variant) for result in equal)
+        shown = units.one_line(equal[0].work.text)
+        each = shown if len(equal) == 1 else f"{variant_name(equal[0].variant)} for one, {shown}"
+        lines.append(Text.assemble(("equal work: ", "bold"), (f"{names}; {each}", "dim")))
+    for result in checked:
+        if result.work.status == "not-checked" and result.work.text:
+            text = f"{variant_name(result.variant)}; {units.one_line(result.work.text)}"
+            lines.append(Text.assemble(("work not checked: ", "bold yellow"), (text, "dim")))
+    return Group(*lines) if lines else None
+
+
+def _precision(session: Session) -> RenderableType | None:
+    """How well the speed-ups are known, where a goal was set, and what ended the adding of repeats."""
+    if session.precision is None or not session.precision.text:
+        return None
+    reached = session.precision.ended_by == "precision"
+    return Text(f"{sentence(units.one_line(session.precision.text))}.", style="" if reached else "yellow")
 
 
 def _published(session: Session, width: int) -> RenderableType | None:
@@ -155,6 +201,17 @@ def _gain(show: Callable[[float], str], before: float | None, after: float | Non
     if not before or not after:
         return units.NOT_MEASURED
     return f"{show(before)} → {show(after)} = {units.ratio(before / after if faster else after / before)}"
+
+
+def _disturbances(session: Session) -> RenderableType | None:
+    """What disturbed the trials, the costliest first."""
+    lines = disturbed.lines(session.disturbances, _DISTURBANCES)
+    return Group(*(_disturbance(head, what) for head, what in lines)) if lines else None
+
+
+def _disturbance(head: str, what: str) -> Text:
+    kind, colon, words = what.partition(": ")
+    return Text.assemble((f"{head}: ", "bold"), (kind, "bold yellow" if colon else "dim"), colon, words)
 
 
 def _failures(session: Session) -> RenderableType | None:

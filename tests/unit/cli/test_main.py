@@ -28,7 +28,7 @@ def raising(monkeypatch: pytest.MonkeyPatch) -> list[BaseException]:
 def test_help_names_every_command(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(arguments) == 0
     out = capsys.readouterr().out
-    for command in ("compare", "scenarios", "backends", "doctor"):
+    for command in ("compare", "report", "diff", "scenarios", "backends", "doctor"):
         assert command in out
 
 

@@ -8,7 +8,7 @@ import io
 import pytest
 
 from pipeline_bench.report import csv as report
-from pipeline_bench.session import Session
+from pipeline_bench.session import Session, Speedup, WorkCheck
 from tests.unit import sessions
 
 
@@ -33,10 +33,94 @@ def test_what_was_not_measured_is_empty_and_not_zero() -> None:
         assert row["input_wait_share"] == ""
 
 
-@pytest.mark.parametrize("name", ["=1+1", "+cmd", "-2", "@SUM(A1)", 'a "quoted" name', "two\nlines", "a,b"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "=1+1",
+        "+cmd",
+        "-2",
+        "@SUM(A1)",
+        "＝cmd()",
+        "\n=cmd()",
+        'a "quoted" name',
+        "two\nlines",
+        "a,b",
+        "<script>alert(1)</script>",
+        "\"quotes'",
+        "x" * 10_000,
+        "a\u202eb",
+        "|",
+        "`",
+    ],
+)
 def test_a_name_is_a_text_and_no_formula(name: str) -> None:
     session = sessions.normal()
     renamed = session.results[0].model_copy(update={"variant": name})
     (row, *_) = rows(session.model_copy(update={"results": (renamed,)}))
     assert row["variant"].removeprefix("'") == name
-    assert not row["variant"].startswith(("=", "+", "-", "@"))
+    assert not row["variant"].startswith(("=", "+", "-", "@", "＝", "\n"))
+
+
+def test_what_schema_version_2_added_has_columns_of_its_own() -> None:
+    session = sessions.normal()
+    result = session.results[1]
+    speedup = Speedup(over="feed_dict", value=1.01, ci95=(0.98, 1.04), difference="none", smallest=0.031)
+    changes = {
+        "samples_per_second_ci95": (100.0, 120.0),
+        "device_utilization": result.device_utilization.model_copy(update={"ci95": (88.0, 92.0)}),
+        "speedup": speedup,
+        "work": WorkCheck(status="unequal", text="128 samples came twice."),
+    }
+    (row,) = rows(session.model_copy(update={"results": (result.model_copy(update=changes),)}))
+    expected = {
+        "samples_per_second_low": "100.0",
+        "samples_per_second_high": "120.0",
+        "device_utilization_percent_low": "88.0",
+        "device_utilization_percent_high": "92.0",
+        "speedup_low": "0.98",
+        "speedup_high": "1.04",
+        "speedup_difference": "none",
+        "speedup_smallest": "0.031",
+        "work_status": "unequal",
+        "work_text": "128 samples came twice.",
+    }
+    assert {name: row[name] for name in expected} == expected
+
+
+def test_the_columns_of_the_first_version_keep_their_names() -> None:
+    """A spreadsheet refers to them."""
+    (row, *_) = rows(sessions.normal())
+    assert set(row) >= {
+        "variant",
+        "backend",
+        "status",
+        "trials",
+        "steps",
+        "step_ms_median",
+        "step_ms_median_low",
+        "step_ms_median_high",
+        "step_ms_mean",
+        "step_ms_p05",
+        "step_ms_p95",
+        "samples_per_second",
+        "input_wait_share",
+        "input_wait_share_low",
+        "input_wait_share_high",
+        "host_slowdown_share",
+        "accelerator_utilization",
+        "device_utilization_percent",
+        "device_utilization_source",
+        "speedup",
+        "speedup_over",
+        "loss",
+        "accuracy_before",
+        "accuracy_after",
+        "verdict",
+        "verdict_text",
+    }
+
+
+def test_a_variant_without_figures_says_why() -> None:
+    reasons = {row["variant"]: row["reason"] for row in rows(sessions.troubled())}
+    assert reasons["fifo_queue"] == "2 of 3 trials failed"
+    assert reasons["feed_dict"] == ""

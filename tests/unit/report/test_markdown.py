@@ -2,13 +2,72 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline_bench import units
+from pipeline_bench.conclusion import conclude
 from pipeline_bench.report import markdown
-from pipeline_bench.session import Session
+from pipeline_bench.session import Disturbance, Precision, Session, Speedup, WorkCheck
 from tests.unit import sessions
+from tests.unit.report import commonmark
+
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "\"quotes'",
+    "x" * 10_000,
+    "a\u202eb",
+    "two\nlines",
+    "=cmd()",
+    "|",
+    "a`b`",
+    "&lt;",
+)
+
+
+def of_version_2() -> Session:
+    """A session with everything that schema version 2 added."""
+    session = sessions.normal()
+    feed_dict, fifo_queue, *others = session.results
+    speedup = Speedup(over="feed_dict", value=1.01, ci95=(0.98, 1.04), difference="none", smallest=0.031)
+    work = WorkCheck(status="equal", text="every sample once an epoch, in 1280 samples.")
+    device = fifo_queue.device_utilization.model_copy(update={"ci95": (88.0, 92.0)})
+    changed = fifo_queue.model_copy(update={"speedup": speedup, "work": work, "device_utilization": device})
+    noises = tuple(
+        Disturbance(kind="burst", variant=f"variant {i}", repeat=2, text="another process took the CPU.")
+        for i in range(11)
+    )
+    precision = Precision(goal=0.02, budget_s=60, repeats=7, ended_by="budget", text="±3.1 % after 60 s, not the 2 %.")
+    return session.model_copy(
+        update={"results": (feed_dict, changed, *others), "disturbances": noises, "precision": precision}
+    )
+
+
+def named(name: str) -> Session:
+    """A session in which everything that is text is that name."""
+    template, said = sessions.normal().results[0], {"kind": "mixed", "text": name}
+    result = template.model_copy(
+        update={
+            "variant": name,
+            "verdict": template.verdict.model_copy(update=said),
+            "work": WorkCheck(status="equal", text=name),
+            "speedup": Speedup(over="another"),
+        }
+    )
+    environment = sessions.GPU.model_copy(update={"accelerator_name": name, "driver": name, "package": name})
+    return Session(
+        started_at=name,
+        scenario=sessions.scenario(sessions.variant(name), name=name).model_copy(update={"question": name}),
+        environment=environment,
+        notes=(name,),
+        trials=(sessions.trial(0, name, 0, status="failed", reason=name),),
+        results=(result,),
+        disturbances=(Disturbance(kind="burst", variant=name, repeat=0, text=name),),
+        precision=Precision(goal=0.02, budget_s=1, text=name),
+    )
 
 
 def table_rows(text: str) -> list[str]:
@@ -53,3 +112,77 @@ def test_an_escaped_text_holds_no_bare_markup(text: str) -> None:
 def test_names_with_underscores_stay_readable() -> None:
     assert markdown.escape("feed_dict") == "feed_dict"
     assert markdown.escape("_emphasis_") == "\\_emphasis\\_"
+
+
+def test_the_conclusion_comes_before_everything_but_the_title() -> None:
+    session = sessions.normal()
+    assert render_blocks(session)[1] == f"**{markdown.escape(conclude(session), 600)}**"
+
+
+def render_blocks(session: Session) -> list[str]:
+    return markdown.render(session).split("\n\n")
+
+
+def test_a_speedup_that_may_be_none_says_what_the_run_could_have_seen() -> None:
+    row = next(row for row in table_rows(markdown.render(of_version_2())) if row.startswith("| fifo_queue"))
+    assert "no difference found (smallest this run could have seen: 3.1 %)" in row
+    assert "1.01×" in row
+
+
+def test_work_precision_and_disturbances_are_told() -> None:
+    text = markdown.render(of_version_2())
+    assert "- **fifo_queue**: every sample once an epoch, in 1280 samples." in text
+    assert "±3.1 % after 60 s" in text
+    assert "- **variant 7, repeat 3**: burst: another process took the CPU." in text
+    assert "variant 8" not in text
+    assert "3 smaller disturbances" in text
+    assert "90 % (88 to 92)" in text
+
+
+def test_a_session_of_version_1_has_no_empty_sections() -> None:
+    text = markdown.render(sessions.normal())
+    assert "Work:" not in text
+    assert "Disturbances:" not in text
+    assert "\n\n\n" not in text
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_name_is_shown_as_it_is_and_steers_nothing(name: str) -> None:
+    text = markdown.render(named(name))
+    own = re.sub(r"</?sub>", "", text)
+    assert not re.search(r"(?<!\\)[<>`]|(?<!\\)&\w", own)
+    assert "\u202e" not in text
+    assert max(map(len, text.splitlines())) < 3000
+    rows = [re.sub(r"\\\|", "", row) for row in table_rows(text)]
+    assert len({row.count("|") for row in rows}) == 1
+
+
+@pytest.mark.parametrize("name", [*HOSTILE, "*a*", "[a](b)", "![a](b)", "~~a~~", "    a", "> a", "---", "\\`", "1. a"])
+def test_a_reader_sees_the_name_and_no_markup_of_it(name: str) -> None:
+    text = markdown.render(named(name))
+    assert commonmark.unwanted(text) == []
+    visible = " ".join(units.one_line(name).split())[:60]
+    assert commonmark.shown(text).count(visible) >= 8
+
+
+@given(st.text(min_size=1))
+def test_any_text_is_seen_as_it_is(text: str) -> None:
+    escaped = markdown.escape(text, 10_000)
+    assert commonmark.shown(f"x {escaped}").removeprefix("x").strip() == units.one_line(text)
+    assert commonmark.shown(escaped).strip() == units.one_line(text)
+    assert commonmark.unwanted(escaped) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "escaped"),
+    [
+        ("- item", "\\- item"),
+        ("1. item", "1\\. item"),
+        ("2) item", "2\\) item"),
+        ("===", "\\==="),
+        ("1 GPU", "1 GPU"),
+        ("2026-11-21", "2026-11-21"),
+    ],
+)
+def test_a_text_makes_no_list_and_no_heading_of_its_line(text: str, escaped: str) -> None:
+    assert markdown.escape(text) == escaped

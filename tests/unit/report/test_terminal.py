@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from pipeline_bench.report.terminal import export_svg, render
-from pipeline_bench.session import Session
+from pipeline_bench.session import Precision, Session, WorkCheck
 from tests.unit import sessions
 
 WIDTHS = (60, 80, 100, 160)
@@ -155,3 +155,41 @@ def test_the_steps_left_out_as_warmup_are_told() -> None:
     shown = joined(session.model_copy(update={"results": (slow, even, *session.results[2:])}), 160)
     assert f"{slow.variant} 5 to 40" in shown
     assert f"{even.variant} 1" in shown
+
+
+def test_what_the_session_says_comes_before_the_table() -> None:
+    text = joined(sessions.normal(), 100)
+    sentence = (
+        "→ tf_data is fastest: 1.66× the throughput of feed_dict (1.61× to 1.71×), which is severely input-bound."
+    )
+    assert 0 < text.index(sentence) < text.index("ms/step")
+
+
+def test_a_difference_that_could_not_be_told_is_named_with_what_could_have_been() -> None:
+    session = sessions.normal()
+    queue = session.result("fifo_queue")
+    speedup = queue.speedup.model_copy(update={"value": 1.01, "difference": "none", "smallest": 0.021})
+    results = tuple(r if r is not queue else r.model_copy(update={"speedup": speedup}) for r in session.results)
+    text = joined(session.model_copy(update={"results": results}), 100)
+    assert "No difference from feed_dict found (smallest this run could have seen: 2.1 %)." in text
+    assert "No difference" not in joined(session, 100)
+
+
+def test_the_work_of_every_variant_is_named_with_its_proof() -> None:
+    session = sessions.normal()
+    proof = WorkCheck(status="equal", text="38,400 samples in 3 trials: none lost, repeated or invented")
+    open_question = WorkCheck(text="the source dice says nothing of its samples")
+    results = [r.model_copy(update={"work": proof}) for r in session.results]
+    results[2] = results[2].model_copy(update={"work": open_question})
+    text = joined(session.model_copy(update={"results": tuple(results)}), 160)
+    assert "equal work: feed_dict, fifo_queue; feed_dict for one, 38,400 samples in 3 trials: none lost" in text
+    assert "work not checked: tf_data; the source dice says nothing of its samples" in text
+    assert "equal work" not in joined(session, 160), "of a session from before it was checked"
+
+
+def test_what_ended_the_adding_of_repeats_is_said_once() -> None:
+    text = "the budget of 60 s was spent after 5 repeats: fifo_queue's speed-up is known to ±3.4 %"
+    ended = Precision(goal=0.02, budget_s=60, repeats=5, ended_by="budget", text=text)
+    shown_text = joined(sessions.normal().model_copy(update={"precision": ended}), 100)
+    assert shown_text.count("The budget of 60 s was spent after 5 repeats: fifo_queue's speed-up is known") == 1
+    assert "budget" not in joined(sessions.normal(), 100)

@@ -1,0 +1,136 @@
+"""What changed between two sessions of one scenario: the nouns. `between` makes them, reports render them.
+
+`Difference` is also the form of ``pipeline-bench diff -f json`` and as such a contract: fields are added, but not
+renamed or given another meaning without a new `schema_version`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from pipeline_bench.session import Disturbance, Interval, VerdictKind
+
+Outcome = Literal["passed", "failed", "undecided"]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Side(_Part):
+    """One of the two sessions: where it was read from, and what it says of itself."""
+
+    path: str
+    scenario: str
+    started_at: str
+    command: str
+    package: str
+
+
+class Condition(_Part):
+    """Something that is not the same in both sessions and makes the comparison unfair.
+
+    `variants` are those it holds for; none for the machine and the versions, which hold for all.
+    """
+
+    name: str
+    before: str
+    after: str
+    variants: tuple[str, ...] = ()
+
+
+class Noise(_Part):
+    """A disturbance that one of the sessions recorded."""
+
+    side: Literal["before", "after"]
+    disturbance: Disturbance
+
+
+class Ratio(_Part):
+    """A time after ÷ before: 1.05 is 5 % slower; or the reason why there is none.
+
+    `difference` is what the 95 % interval allows to say, `smallest` the least relative change that these runs could
+    have told from none. Both are None where there is no interval, and `reason` says why there is none.
+    """
+
+    value: float | None = None
+    ci95: Interval | None = None
+    difference: Literal["faster", "slower", "none"] | None = None
+    smallest: float | None = None
+    reason: str | None = None
+
+
+class Shift(_Part):
+    """A share in both sessions, 0 to 1, and its change with a 95 % interval; or the reason why there is none."""
+
+    before: float | None = None
+    after: float | None = None
+    change: float | None = None
+    ci95: Interval | None = None
+    reason: str | None = None
+
+
+class VariantChange(_Part):
+    """One variant of both sessions.
+
+    `step_ms_before` and `step_ms_after` are geometric means over the trials of their mean step times, warm-up left
+    out, so that their quotient is `step_time`. `beside_ceiling` is the same ratio with every trial's step time in units
+    of the ceiling trial beside it: what is left of the change when that of the machine is taken out.
+    """
+
+    variant: str
+    is_ceiling: bool
+    step_ms_before: float | None = None
+    step_ms_after: float | None = None
+    step_time: Ratio = Ratio()
+    beside_ceiling: Ratio = Ratio()
+    accelerator_utilization: Shift = Shift()
+    input_wait_share: Shift = Shift()
+    verdict_before: VerdictKind
+    verdict_after: VerdictKind
+    text: str
+    """All of it in one plain sentence."""
+
+
+class Gate(_Part):
+    """A demand on a variant, and what became of it."""
+
+    name: Literal["slower", "au-below"]
+    limit: float
+    """As a share: 0.05 for 5 %."""
+    variant: str
+    outcome: Outcome
+    text: str
+
+
+class Difference(_Part):
+    """Everything that two sessions say when held against each other."""
+
+    schema_version: Literal[1] = 1
+    before: Side
+    after: Side
+    conditions: tuple[Condition, ...] = ()
+    disturbances: tuple[Noise, ...] = ()
+    only_before: tuple[str, ...] = ()
+    only_after: tuple[str, ...] = ()
+    variants: tuple[VariantChange, ...] = ()
+    gates: tuple[Gate, ...] = ()
+
+    @property
+    def machine(self) -> tuple[VariantChange, ...]:
+        """The ceilings: the same work in both sessions, so that their change is the machine's own."""
+        return tuple(change for change in self.variants if change.is_ceiling)
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """The gates together: failed if one failed, else undecided if one is; None where there are none."""
+        outcomes = {gate.outcome for gate in self.gates}
+        if not outcomes:
+            return None
+        return "failed" if "failed" in outcomes else "undecided" if "undecided" in outcomes else "passed"
+
+    def to_json(self) -> str:
+        """The file's content."""
+        return self.model_dump_json(indent=1) + "\n"

@@ -1,0 +1,180 @@
+"""The demands that a comparison can be held to, and what each decides.
+
+A gate has three outcomes. It *failed* where the runs show that the demand is not met, or where they have no figure to
+show that it is. It *passed* where they show that it is met. It is *undecided* where the interval allows both, which
+fails nothing, because noise would then fail every other run; `strict` has it fail all the same.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pipeline_bench import units
+from pipeline_bench.difference import Gate, Outcome, VariantChange
+from pipeline_bench.errors import UsageError
+from pipeline_bench.session import Result, Session
+
+_NAME_LIMIT = 80
+_REASON_LIMIT = 300
+_SHARE = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(%?)\s*", re.ASCII)
+_GIVEN_LIMIT = 60
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The gates that were asked for, as shares: 0.05 for 5 %; None where one was not."""
+
+    slower: float | None = None
+    au_below: float | None = None
+
+
+def share(text: str, option: str, highest: float = 1.0) -> float:
+    """A share that a user wrote as ``5%``, ``5 %`` or ``0.05``.
+
+    Args:
+        text: what was given.
+        option: the option's name, for the message.
+        highest: the largest that makes sense, as a share. One without a % sign is at most 1 in any case.
+
+    Raises:
+        UsageError: it is no such share.
+    """
+    given = f"{option} {units.one_line(text, _GIVEN_LIMIT)!r}"
+    allowed = f"Give a percentage or a share, from 0 to {highest:.0%}: 5%, or 0.05 for the same."
+    match = _SHARE.fullmatch(text)
+    if match is None:
+        raise UsageError(f"{given} is no percentage and no share.", allowed)
+    number = float(match[1])
+    if not match[2] and number > 1:
+        raise UsageError(f"{given} could be a percentage or a multiple.", f"Write {match[1]}% for a percentage.")
+    value = number / 100 if match[2] else number
+    if not math.isfinite(value) or value > highest:
+        raise UsageError(f"{given} is too much.", allowed)
+    return value
+
+
+def gates(
+    before: Session, after: Session, changes: tuple[VariantChange, ...], limits: Limits, strict: bool = False
+) -> tuple[Gate, ...]:
+    """Hold the variants of AFTER to the limits; ceilings, the references, are held to none.
+
+    Args:
+        before: the session that `slower` is against.
+        after: the session that is judged.
+        changes: the variants of both, see `pipeline_bench.difference.variants`.
+        limits: what was asked for.
+        strict: whether a gate that cannot be decided fails.
+    """
+    found = [*_slower_gates(before, after, changes, limits.slower), *_au_gates(after, limits.au_below)]
+    if strict:
+        found = [
+            gate.model_copy(update={"outcome": "failed", "text": f"{gate.text} Undecided gates were to fail."})
+            if gate.outcome == "undecided"
+            else gate
+            for gate in found
+        ]
+    return tuple(found)
+
+
+def _slower_gates(
+    before: Session, after: Session, changes: tuple[VariantChange, ...], limit: float | None
+) -> Iterator[Gate]:
+    if limit is None:
+        return
+    machine = {change.variant: change.step_time for change in changes if change.is_ceiling}
+    for change in changes:
+        if change.is_ceiling:
+            continue
+        ceiling = machine.get(after.scenario.variant(change.variant).ceiling or "")
+        outcome, text = _without_figures(after.result(change.variant)) or _slower(before, change, limit)
+        if outcome == "failed" and ceiling is not None and ceiling.difference == "slower":
+            text += (
+                f"; its ceiling became slower too, {units.change(ceiling.value)}: the machine, TensorFlow or the model"
+            )
+        yield Gate(
+            name="slower", limit=limit, variant=change.variant, outcome=outcome, text=_named(change.variant, text)
+        )
+
+
+def _slower(before: Session, change: VariantChange, limit: float) -> tuple[Outcome, str]:
+    """Failed where the point is beyond the limit and the interval excludes "no change".
+
+    Passed where the interval ends within the limit; without an interval, by the point.
+    """
+    step_time, most = change.step_time, units.change(1 + limit)
+    if step_time.value is None:
+        return "undecided", f"there is no change to judge, {units.one_line(step_time.reason or '', _REASON_LIMIT)}"
+    if before.result(change.variant).work.status == "unequal":
+        return "undecided", f"before it did not train on the samples it should: {_work(before.result(change.variant))}"
+    shown, beyond = units.change(step_time.value), step_time.value > 1 + limit
+    if step_time.ci95 is None:
+        side = "more than" if beyond else "not more than"
+        return (
+            "failed" if beyond else "passed",
+            f"its step time changed by {shown}, {side} {most}; decided by the figure alone, {step_time.reason}",
+        )
+    low, high = step_time.ci95
+    shown = f"{shown} ({units.change(low)} to {units.change(high)})"
+    if beyond and low > 1:
+        return "failed", f"its step time changed by {shown}, more than {most}"
+    if high <= 1 + limit:
+        return "passed", f"its step time changed by {shown}, not more than {most}"
+    return "undecided", f"its step time changed by {shown}, and {most} lies within the interval; {_MORE_TRIALS}"
+
+
+def _au_gates(after: Session, limit: float | None) -> Iterator[Gate]:
+    if limit is None:
+        return
+    ceilings = {variant.name for variant in after.scenario.variants if variant.ceiling is None}
+    for result in after.results:
+        if result.variant not in ceilings:
+            outcome, text = _without_figures(result) or _au(result, limit)
+            text = _named(result.variant, text)
+            yield Gate(name="au-below", limit=limit, variant=result.variant, outcome=outcome, text=text)
+
+
+def _au(result: Result, limit: float) -> tuple[Outcome, str]:
+    """Failed where the whole interval is below the limit, passed where it is at or above; without one, by the point."""
+    au, line = result.accelerator_utilization, units.fraction(limit)
+    if au.value is None:
+        return "failed", f"its AU is not known: {units.one_line(au.reason or 'no reason is known', _REASON_LIMIT)}"
+    shown = f"its AU is {units.fraction(au.value)}"
+    if au.ci95 is None:
+        reason = units.one_line(au.reason or "it has no interval", _REASON_LIMIT)
+        if au.value < limit:
+            return "failed", f"{shown}, below {line}; decided by the figure alone, {reason}"
+        return "passed", f"{shown}, not below {line}; decided by the figure alone, {reason}"
+    shown += f" ({units.fraction(au.ci95[0])} to {units.fraction(au.ci95[1])})"
+    if au.ci95[1] < limit:
+        return "failed", f"{shown}, below {line}"
+    if au.ci95[0] >= limit:
+        return "passed", f"{shown}, not below {line}"
+    return "undecided", f"{shown}, and {line} lies within the interval; {_MORE_TRIALS}"
+
+
+_MORE_TRIALS = "more --repeats will tell"
+
+
+def _without_figures(result: Result) -> tuple[Outcome, str] | None:
+    """A variant of AFTER that has no figures, or figures of other work, fails whatever it is held to."""
+    if result.step_ms.median is None:
+        return "failed", f"it was not measured after: {_reason(result)}"
+    if result.work.status == "unequal":
+        return "failed", f"it did not train on the samples it should: {_work(result)}"
+    return None
+
+
+def _reason(result: Result) -> str:
+    reason = result.reason or "no reason is known"
+    return units.one_line(f"{result.status}, {reason}" if result.status != "ok" else reason, _REASON_LIMIT)
+
+
+def _work(result: Result) -> str:
+    return units.one_line(result.work.text, _REASON_LIMIT) or "no reason is known"
+
+
+def _named(variant: str, text: str) -> str:
+    return f"{units.one_line(variant, _NAME_LIMIT)}: {text.rstrip('.')}."

@@ -1,0 +1,137 @@
+"""A difference as a terminal shows it: what makes it unfair, the variants' changes, the machine's own, the gates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from pipeline_bench import palette, units
+from pipeline_bench.difference import Difference, Outcome, Ratio, Shift, VariantChange
+from pipeline_bench.report import diff_words as words
+from pipeline_bench.report.step_table import variant_name
+
+_WIDE = 136
+_OUTCOMES: dict[Outcome, str] = {"passed": "green", "failed": "bold red", "undecided": "cyan"}
+_DIFFERENCES = {"faster": "green", "slower": "red", "none": ""}
+
+
+def render(difference: Difference, width: int) -> RenderableType:
+    """Everything that a difference says, for a terminal of that many columns."""
+    sections = [
+        _heading(difference),
+        _lines("This comparison is not fair; not the same in both sessions:", words.unfair(difference), "yellow"),
+        _lines("Disturbances, which are not the variants':", words.noises(difference), "yellow"),
+        Group(_wide(difference) if width >= _WIDE else _stacked(difference)),
+        _sentences(difference),
+        _lines("", (*words.machine(difference), *words.alone(difference)), ""),
+        _lines("", (f"{words.INTERVAL_NOTE}.", f"{words.AU_NOTE}."), "dim"),
+        _gates(difference),
+        Text(words.headline(difference), style="bold"),
+    ]
+    spaced = [part for section in sections if section is not None for part in (section, Text())]
+    return Group(*spaced[:-1])
+
+
+def _heading(difference: Difference) -> RenderableType:
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    grid.add_row(Text("before", style="bold"), Text(words.side(difference.before), overflow="fold"))
+    grid.add_row(Text("after", style="bold"), Text(words.side(difference.after), overflow="fold"))
+    return grid
+
+
+def _lines(head: str, lines: Iterable[str], style: str) -> RenderableType | None:
+    shown = [Text(f"  {line}" if head else line, style=style) for line in lines]
+    if not shown:
+        return None
+    return Group(*([Text(head, style=f"bold {style}".strip())] if head else []), *shown)
+
+
+def _wide(difference: Difference) -> Table:
+    """One line a variant, both sessions side by side."""
+    table = _table("variant", "ms/step", "change", "beside the ceiling", "AU", "input wait", "verdict")
+    for change in words.variants(difference):
+        au, wait = change.accelerator_utilization, change.input_wait_share
+        step = (units.plain_milliseconds(change.step_ms_before), units.plain_milliseconds(change.step_ms_after))
+        table.add_row(
+            _name(change),
+            Text(" → ".join(step)),
+            _ratio(change.step_time, " "),
+            _ratio(change.beside_ceiling, " "),
+            _shift(units.fraction(au.before), units.fraction(au.after), au, " → "),
+            _shift(units.share(wait.before), units.share(wait.after), wait, " → "),
+            _verdict(change, " → "),
+        )
+    return table
+
+
+def _stacked(difference: Difference) -> Table:
+    """Two lines a variant: before over after."""
+    table = _table("variant", "ms/\nstep", "change", "beside\nceiling", "AU", "input\nwait", "verdict")
+    for change in words.variants(difference):
+        au, wait = change.accelerator_utilization, change.input_wait_share
+        step = (units.plain_milliseconds(change.step_ms_before), units.plain_milliseconds(change.step_ms_after))
+        table.add_row(
+            _name(change),
+            Text("\n".join(step)),
+            _ratio(change.step_time, "\n"),
+            _ratio(change.beside_ceiling, "\n"),
+            _shift(units.fraction(au.before), units.fraction(au.after), None, "\n"),
+            _shift(units.share(wait.before), units.share(wait.after), None, "\n"),
+            _verdict(change, "\n"),
+        )
+    return table
+
+
+def _table(*heads: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column(heads[0], overflow="fold")
+    for head in heads[1:-1]:
+        table.add_column(head, justify="right", no_wrap=True)
+    table.add_column(heads[-1], overflow="fold")
+    return table
+
+
+def _name(change: VariantChange) -> Text:
+    return Text(variant_name(change.variant), style="dim" if change.is_ceiling else "bold")
+
+
+def _ratio(ratio: Ratio, gap: str) -> Text:
+    text = Text(units.change(ratio.value), style=_DIFFERENCES.get(ratio.difference or "none", ""))
+    if ratio.ci95 is not None:
+        ends = [units.change(end).removesuffix(" %") for end in ratio.ci95]
+        text.append(f"{gap}({ends[0]} to {ends[1]})", style="dim")
+    return text
+
+
+def _shift(before: str, after: str, shift: Shift | None, gap: str) -> Text:
+    text = Text(f"{before}{gap}{after}")
+    points = words.points(shift) if shift is not None else ""
+    return text.append(f" ({points})", style="dim") if points else text
+
+
+def _verdict(change: VariantChange, gap: str) -> Text:
+    after = Text(change.verdict_after, style=palette.VERDICTS[change.verdict_after])
+    if change.verdict_before == change.verdict_after:
+        return after
+    return Text.assemble((change.verdict_before, palette.VERDICTS[change.verdict_before]), gap, after)
+
+
+def _sentences(difference: Difference) -> RenderableType | None:
+    lines = [change.text for change in words.variants(difference) if not change.is_ceiling]
+    return _lines("", (units.one_line(line, words.TEXT_LIMIT) for line in lines), "")
+
+
+def _gates(difference: Difference) -> RenderableType | None:
+    if not difference.gates:
+        return None
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for gate in difference.gates:
+        text = f"{words.demand(gate)}: {units.one_line(gate.text, words.TEXT_LIMIT)}"
+        grid.add_row(Text(gate.outcome, style=_OUTCOMES[gate.outcome]), Text(text))
+    return grid

@@ -1,0 +1,45 @@
+"""Where a command's text goes: stdout, a file, a compressed file."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from pipeline_bench import session as saved
+from pipeline_bench.cli import run
+from pipeline_bench.cli.output import write
+from pipeline_bench.errors import UsageError
+from pipeline_bench.report import trace
+from tests.unit import sessions
+
+
+def test_a_file_that_ends_in_gz_is_compressed_and_another_is_not(tmp_path: Path) -> None:
+    text = "ms → 100 ×\n"
+    for name in ("a.json.gz", "a.txt"):
+        write(text, tmp_path / name)
+    assert gzip.decompress((tmp_path / "a.json.gz").read_bytes()).decode() == text
+    assert (tmp_path / "a.txt").read_text(encoding="utf-8") == text
+
+
+def test_the_same_text_gives_the_same_compressed_file(tmp_path: Path) -> None:
+    for name in ("a.gz", "b.gz"):
+        write("text", tmp_path / name)
+    assert (tmp_path / "a.gz").read_bytes() == (tmp_path / "b.gz").read_bytes()
+
+
+def test_a_file_that_cannot_be_written_is_a_usage_error_that_names_it(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"--output .*gone.*cannot be written"):
+        write("text", tmp_path / "gone" / "a.gz")
+
+
+def test_a_trace_goes_to_stdout_or_compressed_to_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved.save(sessions.normal(), tmp_path)
+    text = trace.render(saved.load(tmp_path))
+    assert run(["report", str(tmp_path), "-f", "trace"]) == 0
+    assert capsys.readouterr().out == text
+    assert run(["report", str(tmp_path), "-f", "trace", "-o", str(tmp_path / "trace.json.gz")]) == 0
+    with gzip.open(tmp_path / "trace.json.gz") as file:
+        assert json.load(file) == json.loads(text)

@@ -1,0 +1,48 @@
+"""Builds sessions from the mean step times of their trials, so that differences are tested against known figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pipeline_bench.results import summarise
+from pipeline_bench.session import Session, TrialStatus
+from tests.unit import records, sessions
+
+CEILING_MS = (2.0, 2.02, 1.98)
+
+
+def session(
+    step_ms: Mapping[str, Sequence[float]],
+    ceiling_ms: Sequence[float] = CEILING_MS,
+    *,
+    wait_ms: float = 0.5,
+    status: Mapping[str, TrialStatus] | None = None,
+    **changes: Any,
+) -> Session:
+    """A session with one variant a backend; a mean step time a trial, `wait_ms` of it input wait.
+
+    `status` gives the trials of a variant another end than ``ok``, which leaves it without figures.
+    """
+    scenario = records.scenario(*step_ms, repeats=max(map(len, [*step_ms.values(), ceiling_ms])))
+    ends: Mapping[str, TrialStatus] = status or {}
+    trials = [
+        records.record(name, repeat, ms, wait_ms, noise=0.001, status=ends.get(name, "ok"))
+        for name, values in step_ms.items()
+        for repeat, ms in enumerate(values)
+    ]
+    trials += [records.record("ceiling", repeat, ms, None, noise=0.001) for repeat, ms in enumerate(ceiling_ms)]
+    made = Session(
+        started_at="2024-05-01T12:00:00+00:00",
+        scenario=scenario,
+        environment=sessions.CPU,
+        trials=tuple(trials),
+        results=summarise(scenario, trials, cores=2),
+    )
+    return made.model_copy(update=changes)
+
+
+def with_result(made: Session, variant: str, **changes: Any) -> Session:
+    """The session with another result of one variant."""
+    results = tuple(r.model_copy(update=changes) if r.variant == variant else r for r in made.results)
+    return made.model_copy(update={"results": results})

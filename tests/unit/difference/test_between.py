@@ -1,0 +1,144 @@
+"""Two sessions held against each other: what changed, what stayed, and what cannot be compared."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline_bench.difference import Difference, VariantChange
+from pipeline_bench.difference.between import between
+from pipeline_bench.errors import SessionError, UsageError
+from pipeline_bench.session import Disturbance, Session
+from tests.unit import sessions
+from tests.unit.difference import pairs
+
+STEADY = (4.0, 4.02, 3.98)
+
+
+def change(before: Session, after: Session, name: str = "feed_dict") -> VariantChange:
+    (found,) = (change for change in between(before, after).variants if change.variant == name)
+    return found
+
+
+def test_a_slower_variant_is_found_with_its_size() -> None:
+    found = change(pairs.session({"feed_dict": STEADY}), pairs.session({"feed_dict": [ms * 1.25 for ms in STEADY]}))
+    assert found.step_time.difference == "slower"
+    assert found.step_time.value == pytest.approx(1.25, rel=1e-3)
+    assert found.step_ms_before == pytest.approx(4.0, rel=0.01)
+    assert found.step_ms_after is not None
+    assert found.step_ms_before is not None
+    assert found.step_ms_after / found.step_ms_before == pytest.approx(found.step_time.value)
+
+
+def test_the_same_runs_show_no_difference_and_say_what_they_could_have_seen() -> None:
+    session = pairs.session({"feed_dict": (4.0, 4.2, 3.8)})
+    found = change(session, session)
+    assert found.step_time.difference == "none"
+    assert found.step_time.value == pytest.approx(1)
+    assert found.step_time.smallest == pytest.approx(0.12, abs=0.03)
+    assert "smallest these runs could have seen" in found.text
+
+
+def test_a_slower_machine_moves_the_step_and_neither_the_au_nor_the_change_beside_the_ceiling() -> None:
+    before = pairs.session({"feed_dict": STEADY}, wait_ms=0.5)
+    after = pairs.session(
+        {"feed_dict": [ms * 1.5 for ms in STEADY]}, [ms * 1.5 for ms in pairs.CEILING_MS], wait_ms=0.75
+    )
+    found, machine = change(before, after), change(before, after, "ceiling")
+    assert found.step_time.difference == "slower"
+    assert machine.step_time.value == pytest.approx(1.5, rel=1e-3)
+    assert found.beside_ceiling.difference == "none"
+    assert found.accelerator_utilization.change == pytest.approx(0, abs=1e-3)
+    assert found.input_wait_share.change == pytest.approx(0, abs=1e-3)
+
+
+def test_au_and_wait_are_those_of_the_sessions_and_change_by_their_difference() -> None:
+    before = pairs.session({"feed_dict": STEADY}, wait_ms=0.4)
+    after = pairs.session({"feed_dict": [ms * 2 for ms in STEADY]}, wait_ms=4.4)
+    found = change(before, after)
+    for shift, name in (
+        (found.accelerator_utilization, "accelerator_utilization"),
+        (found.input_wait_share, "input_wait_share"),
+    ):
+        one, other = (getattr(session.result("feed_dict"), name).value for session in (before, after))
+        assert (shift.before, shift.after) == (one, other)
+        assert shift.change == pytest.approx(other - one)
+        assert shift.ci95 is not None
+        assert shift.ci95[0] < other - one < shift.ci95[1]
+    assert found.verdict_before != found.verdict_after
+    assert f"was {found.verdict_before}, is {found.verdict_after}" in found.text
+
+
+def test_one_trial_has_a_figure_and_no_interval() -> None:
+    session = pairs.session({"feed_dict": (4.0,)}, (2.0,))
+    found = change(session, session)
+    assert found.step_time.value == pytest.approx(1)
+    assert found.step_time.ci95 is None
+    assert found.step_time.difference is None
+    assert "2 trials" in (found.step_time.reason or "")
+
+
+def test_what_was_not_measured_has_a_reason_and_no_figure() -> None:
+    whole = pairs.session({"feed_dict": STEADY, "tf_data": STEADY})
+    broken = pairs.session({"feed_dict": STEADY, "tf_data": STEADY}, status={"feed_dict": "failed"})
+    found = change(whole, broken)
+    assert found.step_time.value is None
+    assert found.step_ms_after is None
+    assert found.step_ms_before is not None
+    assert "after: planted" in (found.step_time.reason or "")
+    assert found.accelerator_utilization.change is None
+    assert found.accelerator_utilization.before is not None
+
+
+def test_a_repeat_without_its_ceiling_is_not_held_against_another() -> None:
+    before = pairs.session({"feed_dict": (4.0, 4.0, 40.0)}, (2.0, 2.0))
+    found = change(before, before)
+    assert found.beside_ceiling.ci95 is not None
+    assert found.beside_ceiling.ci95[1] < 1.1
+
+
+def test_variants_of_one_session_alone_are_named() -> None:
+    before = pairs.session({"feed_dict": STEADY, "fifo_queue": STEADY})
+    after = pairs.session({"feed_dict": STEADY, "tf_data": STEADY})
+    difference = between(before, after)
+    assert (difference.only_before, difference.only_after) == (("fifo_queue",), ("tf_data",))
+    assert {found.variant for found in difference.variants} == {"feed_dict", "ceiling"}
+
+
+def test_disturbances_of_both_sessions_are_kept() -> None:
+    noise = Disturbance(kind="burst", variant="feed_dict", repeat=1, text="another process took 40 % of the CPU.")
+    quiet = pairs.session({"feed_dict": STEADY})
+    noisy = quiet.model_copy(update={"disturbances": (noise,)})
+    assert [(found.side, found.disturbance) for found in between(noisy, noisy).disturbances] == [
+        ("before", noise),
+        ("after", noise),
+    ]
+
+
+def test_sessions_without_a_common_variant_cannot_be_compared() -> None:
+    session = sessions.normal()
+    others = sessions.scenario(sessions.variant("another", ceiling=None))
+    renamed = session.results[0].model_copy(update={"variant": "another"})
+    other = session.model_copy(update={"scenario": others, "results": (renamed,), "trials": ()})
+    with pytest.raises(UsageError, match=r"no variant in common.*'feed_dict'.*'another'"):
+        between(session, other)
+
+
+def test_sessions_that_measured_nothing_in_common_cannot_be_compared() -> None:
+    with pytest.raises(UsageError, match="nothing in common that was measured"):
+        between(sessions.normal(), sessions.pending())
+
+
+def test_a_damaged_column_is_an_error_that_names_its_trial() -> None:
+    session = pairs.session({"feed_dict": STEADY})
+    record = session.trials[0]
+    assert record.steps is not None
+    column = record.steps.end_ns.model_copy(update={"data": "%%%"})
+    damaged = record.model_copy(update={"steps": record.steps.model_copy(update={"end_ns": column})})
+    with pytest.raises(SessionError, match="feed_dict, repeat 1 is damaged"):
+        between(session, session.model_copy(update={"trials": (damaged, *session.trials[1:])}))
+
+
+def test_the_json_comes_back_as_it_was() -> None:
+    before = pairs.session({"feed_dict": STEADY})
+    difference = between(before, pairs.session({"feed_dict": (5.0, 5.1, 4.9)}), paths=("a", "b"))
+    assert Difference.model_validate_json(difference.to_json()) == difference

@@ -1,0 +1,97 @@
+"""What makes a comparison unfair is named with both values, and what does not is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pipeline_bench.difference import Condition
+from pipeline_bench.difference.conditions import conditions
+from pipeline_bench.scenario import Component, Runtime, Variant
+from pipeline_bench.session import Environment, Session
+from tests.unit import sessions
+
+OTHER: dict[str, Any] = {
+    "accelerator_kind": "gpu",
+    "accelerator_name": "NVIDIA Other",
+    "driver": "999.9",
+    "tensorflow": "9.9",
+    "python": "3.99",
+    "platform": "Other",
+    "cpu": "Other CPU",
+    "cores": 99,
+    "memory_bytes": 2**40,
+    "package": "9.9.9",
+}
+
+
+def changed(**changes: Any) -> Session:
+    session = sessions.normal()
+    return session.model_copy(update={"environment": session.environment.model_copy(update=changes)})
+
+
+def with_variants(change: dict[str, Any], *names: str) -> Session:
+    session = sessions.normal()
+    variants = tuple(v.model_copy(update=change) if v.name in names else v for v in session.scenario.variants)
+    return session.model_copy(update={"scenario": session.scenario.model_copy(update={"variants": variants})})
+
+
+def test_the_same_conditions_are_fair() -> None:
+    assert conditions(sessions.normal(), sessions.normal()) == ()
+
+
+@pytest.mark.parametrize("field", [name for name in Environment.model_fields if name != "accelerator_reason"])
+def test_every_field_of_the_environment_counts(field: str) -> None:
+    """A field that is added to the environment must be given another value here, or be ignored with a reason."""
+    (found,) = conditions(changed(), changed(**{field: OTHER[field]}))
+    assert found.before != found.after
+    assert found.variants == ()
+
+
+def test_some_pages_of_memory_more_are_no_difference() -> None:
+    memory = sessions.CPU.memory_bytes
+    assert conditions(changed(memory_bytes=memory), changed(memory_bytes=memory + 4096)) == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "name", "before", "after"),
+    [
+        ({"backend": "tf_data"}, "backend", "feed_dict", "tf_data"),
+        ({"options": {"threads": 4}}, "options.threads", "none", "4"),
+        ({"source": Component(kind="synthetic", options={"batch_size": 64})}, "source.batch_size", "128", "64"),
+        ({"source": Component(kind="files", options={"batch_size": 128})}, "source.kind", "synthetic", "files"),
+        ({"model": Component(kind="two_layer", options={"hidden_widths": [1]})}, "model.hidden_widths", "none", "[1]"),
+        ({"loop": Component(kind="other")}, "loop.kind", "session", "other"),
+        ({"runtime": Runtime(intra_op_threads=3)}, "runtime.intra_op_threads", "0", "3"),
+    ],
+)
+def test_every_option_of_the_job_counts(change: dict[str, Any], name: str, before: str, after: str) -> None:
+    expected = Condition(name=name, before=before, after=after, variants=("feed_dict",))
+    assert expected in conditions(sessions.normal(), with_variants(change, "feed_dict"))
+
+
+@pytest.mark.parametrize("key", ["steps", "seed"])
+def test_the_length_of_a_run_and_its_seed_count(key: str) -> None:
+    run = sessions.normal().scenario.variants[0].run.model_copy(update={key: 77})
+    (found,) = conditions(sessions.normal(), with_variants({"run": run}, "tf_data"))
+    assert (found.name, found.after, found.variants) == (f"run.{key}", "77", ("tf_data",))
+
+
+@pytest.mark.parametrize("key", ["repeats", "stall_timeout_s"])
+def test_more_repeats_are_not_unfair(key: str) -> None:
+    run = sessions.normal().scenario.variants[0].run.model_copy(update={key: 77})
+    assert conditions(sessions.normal(), with_variants({"run": run}, "tf_data")) == ()
+
+
+def test_the_same_change_of_several_variants_is_told_once() -> None:
+    change = {"loop": Component(kind="other")}
+    (found,) = conditions(sessions.normal(), with_variants(change, "feed_dict", "tf_data"))
+    assert found.variants == ("feed_dict", "tf_data")
+
+
+def test_a_variant_of_one_session_alone_is_no_condition() -> None:
+    extra: Variant = sessions.variant("new", "other")
+    session = sessions.normal()
+    scenario = session.scenario.model_copy(update={"variants": (*session.scenario.variants, extra)})
+    assert conditions(session, session.model_copy(update={"scenario": scenario})) == ()
