@@ -95,7 +95,14 @@ def share_margin(value: float | None, interval: tuple[float, float] | None) -> s
     """The wider side of a share's interval in percentage points: ``±2``."""
     if value is None or interval is None:
         return ""
-    reach = max(value - interval[0], interval[1] - value, 0.0) * 100
+    return percent_margin(value * 100, (interval[0] * 100, interval[1] * 100))
+
+
+def percent_margin(value_percent: float | None, interval: tuple[float, float] | None) -> str:
+    """The wider side of a percentage's interval in percentage points: ``±2``."""
+    if value_percent is None or interval is None:
+        return ""
+    reach = max(value_percent - interval[0], interval[1] - value_percent, 0.0)
     if reach > 100:
         return "±>100"
     text = f"{reach:.0f}" if reach >= 1 or reach == 0 else f"{reach:.1f}"
@@ -139,6 +146,16 @@ def rate(per_second: float | None) -> str:
         if per_second >= 0.9995 * limit:
             return f"{_digits(per_second / limit)}{letter}"
     return _digits(per_second)
+
+
+def rate_margin(per_second: float | None, interval: tuple[float, float] | None) -> str:
+    """The wider side of a rate's interval, with the digits of a rate: ``±3.8k``."""
+    if per_second is None or interval is None:
+        return ""
+    reach = max(per_second - interval[0], interval[1] - per_second, 0.0)
+    if reach > _WIDE_MARGIN * per_second or not math.isfinite(reach):
+        return f"±>{_WIDE_MARGIN}×"
+    return f"±{rate(reach)}"
 
 
 def size(value_bytes: float | None) -> str:

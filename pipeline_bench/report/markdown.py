@@ -65,7 +65,7 @@ def _row(session: Session, result: Result) -> list[str]:
     return [
         escape(result.variant),
         _with_interval(units.plain_milliseconds(result.step_ms.median), result.step_ms.ci95),
-        units.rate(result.samples_per_second),
+        _rate(result),
         _share(result.input_wait_share),
         _share(result.accelerator_utilization),
         _share(result.host_slowdown_share),
@@ -73,6 +73,11 @@ def _row(session: Session, result: Result) -> list[str]:
         _with_whole_interval(units.percent(utilization.mean_percent), utilization.ci95),
         "1×" if result.speedup.over == result.variant else _speedup(result.speedup),
     ]
+
+
+def _rate(result: Result) -> str:
+    shown, interval = units.rate(result.samples_per_second), result.samples_per_second_ci95
+    return shown if interval is None else f"{shown} ({units.rate(interval[0])} to {units.rate(interval[1])})"
 
 
 def _speedup(speedup: Speedup) -> str:

@@ -116,7 +116,7 @@ def _grid(rows: Sequence[_Row], columns: Sequence[_Column], width: int) -> Table
 
 def _columns(width: int, device: str) -> list[_Column]:
     step = _Column("\nms/step", _step, 7)
-    rate = _Column("samples\n/s", lambda row: row.figure(units.rate(row.result.samples_per_second), None), 7)
+    rate = _Column("samples\n/s", _rate, 7)
     wait = _Column("input\nwait", lambda row: _share(row, row.result.input_wait_share), 5)
     compute = _Column("\ncompute", lambda row: _share(row, row.result.accelerator_utilization), 7)
     host = _Column("host\nslowdown", lambda row: _share(row, row.result.host_slowdown_share), 8)
@@ -143,6 +143,11 @@ def _step(row: _Row) -> Text:
     return row.figure(units.plain_milliseconds(step.median), step.reason, units.margin(step.median, step.ci95))
 
 
+def _rate(row: _Row) -> Text:
+    rate, interval = row.result.samples_per_second, row.result.samples_per_second_ci95
+    return row.figure(units.rate(rate), None, units.rate_margin(rate, interval))
+
+
 def _step_and_rate(row: _Row) -> Text:
     step, rate = row.result.step_ms, row.result.samples_per_second
     return row.figure(units.plain_milliseconds(step.median), step.reason, units.rate(rate) if rate is not None else "")
@@ -159,8 +164,8 @@ def _utilization(row: _Row) -> Text:
 
 
 def _device(row: _Row) -> Text:
-    utilization = row.result.device_utilization
-    return row.figure(units.percent(utilization.mean_percent), utilization.reason)
+    used = row.result.device_utilization
+    return row.figure(units.percent(used.mean_percent), used.reason, units.percent_margin(used.mean_percent, used.ci95))
 
 
 def _speedup(row: _Row) -> Text:

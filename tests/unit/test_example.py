@@ -1,25 +1,44 @@
-"""The example session that the README shows: it opens, and its results still follow from its trials."""
+"""The example session that the README shows: its results still follow from its trials, and its renderings from it."""
 
 from __future__ import annotations
 
+import re
+import runpy
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pipeline_bench import units
+from pipeline_bench import disturbances, units
 from pipeline_bench.results import summarise
 from pipeline_bench.session import Session, load
 
 ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "reports" / "example"
+SCRIPT: dict[str, Any] = runpy.run_path(str(ROOT / "docs" / "render_example.py"))
+RENDERINGS = ("report.html", "report.md", "report.csv", "trace.json.gz")
 
 
 @pytest.fixture(scope="module")
 def example() -> Session:
-    return load(ROOT / "reports" / "example")
+    return load(EXAMPLE)
+
+
+@pytest.fixture(scope="module")
+def renderings(example: Session) -> dict[str, str]:
+    found: dict[str, str] = SCRIPT["renderings"](example)
+    return found
+
+
+def without_plotly(page: str) -> str:
+    """The page but for the library in it and the library's hash, which are another version's each month."""
+    page = re.sub(r'(<script type="application/gzip" id="plotly">)[^<]*', r"\1", page)
+    return re.sub(r"sha256-[A-Za-z0-9+/=]+", "sha256-", page)
 
 
 def test_its_results_follow_from_its_trials(example: Session) -> None:
     assert summarise(example.scenario, example.trials, example.environment.cores) == example.results
+    assert disturbances.find(example.trials, example.environment.cores) == example.disturbances
 
 
 def test_it_is_the_original_job(example: Session) -> None:
@@ -27,7 +46,24 @@ def test_it_is_the_original_job(example: Session) -> None:
     assert {trial.status for trial in example.trials} == {"ok"}
 
 
+def test_its_variants_did_equal_work(example: Session) -> None:
+    assert {result.work.status for result in example.results if result.variant != "ceiling"} == {"equal"}
+
+
+def test_no_rendering_is_without_a_golden_file(renderings: dict[str, str]) -> None:
+    assert set(renderings) == set(RENDERINGS)
+    assert {path.name for path in EXAMPLE.iterdir()} == {*RENDERINGS, "session.json"}
+
+
+@pytest.mark.parametrize("name", RENDERINGS)
+def test_its_renderings_are_the_golden_files(renderings: dict[str, str], name: str) -> None:
+    """After a change that is meant: ``python docs/render_example.py``, and look at what git shows."""
+    golden = SCRIPT["read"](EXAMPLE / name)
+    assert without_plotly(renderings[name]) == without_plotly(golden)
+
+
 def test_the_picture_in_the_readme_is_of_it(example: Session) -> None:
+    """By its figures: the drawing itself is another one under each version of rich."""
     picture = (ROOT / "docs" / "compare.svg").read_text(encoding="utf-8")
     for result in example.results:
         assert units.plain_milliseconds(result.step_ms.median) in picture, result.variant

@@ -122,3 +122,23 @@ def test_change(after_over_before: float | None, text: str) -> None:
 )
 def test_how_well_a_ratio_is_known_is_never_said_to_be_better_than_it_is(value: float | None, text: str) -> None:
     assert units.precision(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "interval", "shown"),
+    [
+        (36500.0, (33000.0, 40460.0), "±3.96k"),
+        (912.0, (900.0, 920.0), "±12.0"),
+        (5.0, (0.1, 1000.0), "±>10×"),
+        (5.0, None, ""),
+        (None, (1.0, 2.0), ""),
+    ],
+)
+def test_the_margin_of_a_rate(value: float | None, interval: tuple[float, float] | None, shown: str) -> None:
+    assert units.rate_margin(value, interval) == shown
+
+
+def test_the_margin_of_a_percentage_is_in_points() -> None:
+    assert units.percent_margin(84.0, (82.0, 86.4)) == "±2"
+    assert units.percent_margin(84.0, (83.96, 84.03)) == "±<0.1"
+    assert units.percent_margin(None, (1.0, 2.0)) == ""

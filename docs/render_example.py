@@ -1,0 +1,45 @@
+"""Renders the example session in every form, and draws the README's picture: ``python docs/render_example.py``.
+
+The renderings are what tests/unit/test_example.py holds the reports against: after a change of a report that is meant,
+run this and look at what git shows.
+"""
+
+import gzip
+from pathlib import Path
+
+from pipeline_bench.report import csv, html, markdown, terminal, trace
+from pipeline_bench.session import Session, load
+
+ROOT = Path(__file__).parent.parent
+EXAMPLE = ROOT / "reports" / "example"
+PICTURE = ROOT / "docs" / "compare.svg"
+WIDTH_COLUMNS = 112
+
+
+def renderings(session: Session) -> dict[str, str]:
+    """Every form of a session, by the name of its file; the trace is the only one that is kept compressed."""
+    return {
+        "report.html": html.render(session),
+        "report.md": markdown.render(session),
+        "report.csv": csv.render(session),
+        "trace.json.gz": trace.render(session),
+    }
+
+
+def read(path: Path) -> str:
+    """A rendering as it was kept."""
+    data = path.read_bytes()
+    return (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8")
+
+
+def main() -> None:
+    """Write them all."""
+    session = load(EXAMPLE)
+    for name, text in renderings(session).items():
+        data = text.encode("utf-8")
+        (EXAMPLE / name).write_bytes(gzip.compress(data, 9, mtime=0) if name.endswith(".gz") else data)
+    PICTURE.write_text(terminal.export_svg(session, None, WIDTH_COLUMNS), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
