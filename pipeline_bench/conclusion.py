@@ -9,15 +9,26 @@ from pipeline_bench.session import Result, Session
 
 
 def fastest(session: Session) -> Result | None:
-    """The variant with the highest throughput among those that did the work they should; None where none is known.
+    """The variant with the highest speed-up among those that did the work they should; None where none is known.
 
-    A ceiling has no input and is none to compare; what did other work than it should is not faster.
+    A ceiling has no input and is none to compare; what did other work than it should is not faster. Where the baseline
+    was not measured there are no speed-ups, and the throughput decides.
     """
-    return max(_able(session), key=lambda result: result.samples_per_second or 0.0, default=None)
+    able, baseline = _able(session), session.scenario.baseline.name
+    if all(result.speedup.value is None for result in able):
+        return max(
+            able, key=lambda result: (result.samples_per_second or 0.0, result.variant == baseline), default=None
+        )
+    return max(able, key=lambda result: 1.0 if result.variant == baseline else result.speedup.value or 0.0)
 
 
 def conclude(session: Session) -> str:
     """Who is fastest, by how much, whether that can be told from the next ones, and what limits the baseline."""
+    found = _found(session)
+    return f"As far as it was measured: {found}" if _cut_short(session) else found
+
+
+def _found(session: Session) -> str:
     best, baseline = fastest(session), session.scenario.baseline.name
     if best is None:
         return "Nothing was measured that could be compared."
@@ -25,19 +36,37 @@ def conclude(session: Session) -> str:
     if base is None:
         return f"{best.variant} was measured, but {baseline}, which the others are compared with, was not."
     limit = _limit(base)
+    if len(_able(session)) == 1:
+        return (
+            f"{limit}." if best is base else f"{best.variant} was measured, with nothing to compare it with; {limit}."
+        )
     if best is base:
-        return f"No variant is faster than {baseline}, {limit}."
+        open_ones = [r.variant for r in _able(session) if r is not base and r.speedup.difference != "slower"]
+        if not open_ones:
+            return f"No variant is faster than {baseline}; {limit}."
+        return f"No variant was found to be faster than {baseline}, though {_or(open_ones)} may be; {limit}."
+    return f"{_gain(session, best, baseline)}; {limit}."
+
+
+def _gain(session: Session, best: Result, baseline: str) -> str:
+    """By how much the best one is faster than the baseline, as far as that may be said."""
     speedup = best.speedup
+    if speedup.ci95 is None:
+        times = units.ratio(speedup.value)
+        return f"{best.variant} had {times} the throughput of {baseline} in one trial each, which proves no difference"
     if speedup.difference == "none":
         smallest = f"smallest this run could have seen: {units.precision(speedup.smallest)}"
-        return f"No difference found between {best.variant} and {baseline} ({smallest}); {baseline}, {limit}."
-    interval = "from one trial"
-    if speedup.ci95 is not None:
-        interval = f"{units.ratio(speedup.ci95[0])} to {units.ratio(speedup.ci95[1])}"
-    gain = f"{units.ratio(speedup.value)} the throughput of {baseline} ({interval}), {limit}"
+        return f"No difference found between {best.variant} and {baseline} ({smallest})"
     rivals = _rivals(session, best)
-    told = f", though not told from {' or '.join(rivals)}" if rivals else ""
-    return f"{best.variant} is fastest{told}: {gain}."
+    told = f", though not told from {_or(rivals)}" if rivals else ""
+    low, high = (units.ratio(end) for end in speedup.ci95)
+    return (
+        f"{best.variant} is fastest{told}: {units.ratio(speedup.value)} the throughput of {baseline} ({low} to {high})"
+    )
+
+
+def _cut_short(session: Session) -> bool:
+    return any(trial.status == "interrupted" for trial in session.trials)
 
 
 def _able(session: Session) -> Sequence[Result]:
@@ -50,20 +79,22 @@ def _able(session: Session) -> Sequence[Result]:
 
 
 def _rivals(session: Session, best: Result) -> list[str]:
-    """Those whose speed-up over the same baseline may be as high: the intervals overlap."""
-    if best.speedup.ci95 is None:
-        return []
-    low = best.speedup.ci95[0]
-    others = [result for result in _able(session) if result is not best and result.speedup.ci95 is not None]
-    return [result.variant for result in others if result.speedup.ci95 and result.speedup.ci95[1] >= low]
+    """Those whose speed-up over the same baseline may be as high: the intervals overlap, or there is none."""
+    low = best.speedup.ci95[0] if best.speedup.ci95 else 0.0
+    others = [result for result in _able(session) if result is not best and result.speedup.value is not None]
+    return [result.variant for result in others if result.speedup.ci95 is None or result.speedup.ci95[1] >= low]
+
+
+def _or(names: Sequence[str]) -> str:
+    return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def _limit(baseline: Result) -> str:
-    severely = "severely " if baseline.verdict.severe else ""
+    name, severely = baseline.variant, "severely " if baseline.verdict.severe else ""
     known = {
-        "inconclusive": "whose own limit stays open",
-        "unequal-work": "whose own work was not equal",
-        "not-measured": "which was not measured",
-        "mixed": "which nothing limits alone",
+        "inconclusive": f"what limits {name} stays open",
+        "unequal-work": f"the work of {name} itself was not equal",
+        "not-measured": f"{name} was not measured",
+        "mixed": f"nothing limits {name} alone",
     }
-    return known.get(baseline.verdict.kind, f"which is {severely}{baseline.verdict.kind}")
+    return known.get(baseline.verdict.kind, f"{name} is {severely}{baseline.verdict.kind}")

@@ -14,15 +14,21 @@ from pipeline_bench.session import TrialRecord, Verdict, WorkCheck
 _STANDARD_ERRORS = 6.0
 # Less than this part of a standard deviation is no other distribution, however many values say so: float32 sums round.
 _TOLERANCE = 0.01
+# Two batches of so many random float32 values are never the same by chance; of fewer, a share like this may be.
+_TELLING_VALUES = 8
+_CHANCE_SHARE = 0.05
 
 
-def check(variant: Variant, trials: Sequence[TrialRecord], baseline: Sequence[TrialRecord]) -> WorkCheck:
+def check(
+    variant: Variant, trials: Sequence[TrialRecord], baseline: Variant, baseline_trials: Sequence[TrialRecord]
+) -> WorkCheck:
     """What the trials of a variant prove of the samples that reached its model.
 
     Args:
         variant: as resolved.
         trials: its trials that ended well.
-        baseline: those of the variant that speed-ups are over, whose epochs must have held the same samples.
+        baseline: the variant that speed-ups are over; its epochs held the same samples, if its source is the same.
+        baseline_trials: its trials that ended well.
     """
     if variant.ceiling is None:
         return WorkCheck(text="a ceiling has no input")
@@ -31,7 +37,8 @@ def check(variant: Variant, trials: Sequence[TrialRecord], baseline: Sequence[Tr
     if not able:
         reason = works[0].reason if works else "its trials did not say which samples reached the model"
         return WorkCheck(text=str(reason))
-    faults = list(dict.fromkeys([*_faults(able), *_other_epochs(able, [t.work for t in baseline if t.work])]))
+    same = [trial.work for trial in baseline_trials if trial.work] if variant.source == baseline.source else []
+    faults = list(dict.fromkeys([*_faults(able), *_other_epochs(able, same)]))
     if faults:
         return WorkCheck(status="unequal", text="; ".join(faults))
     return WorkCheck(status="equal", text=_proof(able))
@@ -52,13 +59,30 @@ def _faults(works: Sequence[Work]) -> Iterator[str]:
     for name in ("lost", "repeated", "invented"):
         count = sum(getattr(found, name) for found in numbered)
         if count:
-            at_least = "at least " if name == "lost" and any(work.every > 1 for work in works) else ""
-            yield f"it {name} {at_least}{count:,} of {samples:,} samples"
+            yield f"it {name} {_at_least(works)}{count:,} of {_all_samples(works):,} samples"
     random = [work.random for work in works if work.random is not None]
-    batches = sum(found.repeated_batches for found in random)
+    batches = sum(_repeated_batches(work) for work in works)
     if batches:
         yield f"{batches:,} of {sum(work.checked_steps for work in works):,} batches were exact repetitions"
     yield from dict.fromkeys(fault for found in random for fault in _other_distribution(found))
+
+
+def _at_least(works: Sequence[Work]) -> str:
+    return "at least " if any(work.checked_steps < work.steps for work in works) else ""
+
+
+def _all_samples(works: Sequence[Work]) -> int:
+    """Those of the checked steps, and what the others should have brought."""
+    return sum(work.samples + max(0, work.steps - work.checked_steps) * work.batch_size for work in works)
+
+
+def _repeated_batches(work: Work) -> int:
+    """Batches that came again, and not by chance: a few float32 numbers can be the same as a few others."""
+    if work.random is None or not work.checked_steps:
+        return 0
+    tiny = work.random.values < _TELLING_VALUES * work.checked_steps
+    by_chance = tiny and work.random.repeated_batches < _CHANCE_SHARE * work.checked_steps
+    return 0 if by_chance else work.random.repeated_batches
 
 
 def _other_distribution(found: RandomSamples) -> Iterator[str]:
@@ -93,14 +117,14 @@ def _whole_epochs(found: NumberedSamples | None) -> Iterator[tuple[int, str]]:
 def _proof(works: Sequence[Work]) -> str:
     """What was looked at, and what it showed."""
     samples = sum(work.samples for work in works)
-    every = max(work.every for work in works)
-    looked = f"in {units.count(len(works), 'trial')}" if every == 1 else f"in 1 step of {every}, so that it costs < 1 %"
+    checked, steps = sum(work.checked_steps for work in works), sum(work.steps for work in works)
+    looked = f"in {units.count(len(works), 'trial')}"
+    if checked < steps:
+        looked = f"in {checked:,} of {steps:,} steps"
     numbered = [work.numbered for work in works if work.numbered is not None]
     if numbered:
         whole = sum(found.whole_epochs for found in numbered)
-        epochs = (
-            f", {units.count(whole, 'whole epoch')} of {numbered[0].epoch_samples:,}" if whole and every == 1 else ""
-        )
+        epochs = f", {units.count(whole, 'whole epoch')} of {numbered[0].epoch_samples:,}" if whole else ""
         return f"{samples:,} samples {looked}{epochs}: none lost, repeated or invented"
     found = works[-1].random
     if found is None:

@@ -129,8 +129,10 @@ class Work(_Event):
 
     event: Literal["work"] = "work"
     checked_steps: int = 0
+    steps: int = 0
+    """All of the trial's."""
     every: int = 1
-    """One step in so many was looked at."""
+    """After the first ones, one step in so many was looked at."""
     samples: int = 0
     """In the checked steps."""
     batch_size: int = 0

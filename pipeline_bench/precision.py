@@ -217,7 +217,8 @@ def _text(session: Session, precision: Precision, state: State) -> str:
         case "precision", _:
             head = f"precision of {units.precision(precision.goal)} reached {after}"
         case "budget", _:
-            head = f"the budget of {precision.budget_s:g} s was spent {after}"
+            goal = units.precision(precision.goal)
+            head = f"precision of {goal} not reached, the budget of {precision.budget_s:g} s was spent {after}"
         case "interrupted", _:
             head = f"interrupted {after}"
         case _, "nothing to narrow":

@@ -132,7 +132,7 @@ def _result(
         **_split(variant, runs, pairs),
         device_utilization=device_utilization,
         speedup=_speedup(scenario, variant, own, measured),
-        work=equal_work.check(variant, _records(own), _records(measured[scenario.baseline.name])),
+        work=equal_work.check(variant, _records(own), scenario.baseline, _records(measured[scenario.baseline.name])),
         loss=loss,
         accuracy=runs[-1].record.accuracy,
         missing={} if loss is not None else {"loss": "the last step's loss was not a finite number"},
@@ -355,8 +355,9 @@ def _cpu_utilization(runs: Sequence[_Measured], cores: int) -> DeviceUtilization
         if value is not None:
             percents.append(value)
             samples += int(near.sum())
-    if not percents:
-        return DeviceUtilization(source=source, reason=reason or "the trial was too short for two samples of CPU time")
+    if 2 * len(percents) < len(runs):
+        short = f"{len(runs) - len(percents)} of {len(runs)} trials were too short for two samples of CPU time"
+        return DeviceUtilization(source=source, reason=reason or short)
     return _percent(source, percents, samples)
 
 

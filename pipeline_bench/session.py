@@ -14,10 +14,11 @@ from __future__ import annotations
 import importlib
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pipeline_bench.errors import SessionError
 from pipeline_bench.events import Device, QueueState, Stack, Work
@@ -271,7 +272,7 @@ class Environment(_Record):
     python: str
     platform: str
     cpu: str
-    cores: int
+    cores: Annotated[int, Field(ge=1, le=2**20)]
     memory_bytes: int
     package: str
 
@@ -343,7 +344,8 @@ def load(path: Path | str) -> Session:
     """Read a session from its file, or from the folder that holds it.
 
     Raises:
-        SessionError: there is no such file, it is damaged, or a newer version of this program wrote it.
+        SessionError: there is no such file, it or a column in it is damaged, or a newer version of this program wrote
+            it.
     """
     file = Path(path)
     try:
@@ -351,8 +353,9 @@ def load(path: Path | str) -> Session:
             file /= SESSION_FILE
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
         raise SessionError(
-            f"{file} cannot be read: {error}.", "Give a session.json or the folder that holds it."
+            f"{file} cannot be read: {reason}.", "Give a session.json or the folder that holds it."
         ) from error
     try:
         session = Session.model_validate_json(text)
@@ -368,4 +371,32 @@ def load(path: Path | str) -> Session:
             f"{file} is no session, or a damaged one: {place or 'the file'}: {problem['msg']}.",
             "Give an undamaged session.json.",
         ) from None
+    _verify(session, file)
     return session.model_copy(update={"schema_version": SCHEMA_VERSION})
+
+
+def _verify(session: Session, file: Path) -> None:
+    """See that every packed column can be unpacked.
+
+    Raises:
+        SessionError: one cannot.
+    """
+    for trial in session.trials:
+        for name, column in _columns(trial):
+            try:
+                column.unpack()
+                if name.endswith("_ns") and not column.dtype.endswith("i8"):
+                    raise ValueError(f"times are whole nanoseconds, and not {column.dtype}")
+            except ValueError as error:
+                where = f"{trial.variant}, repeat {trial.repeat + 1}: {name}"
+                raise SessionError(f"{file} is damaged: {where}: {error}.", "Give an undamaged session.json.") from None
+
+
+def _columns(trial: TrialRecord) -> Iterator[tuple[str, Series]]:
+    named: list[tuple[str, BaseModel]] = [(f"samples of {track.metric}", track) for track in trial.samples]
+    named += [(f"depths of the queue {queue.name}", queue) for queue in trial.queue_depths]
+    named += [("steps", trial.steps)] if trial.steps is not None else []
+    for name, record in named:
+        for field in type(record).model_fields:
+            if isinstance(column := getattr(record, field), Series):
+                yield f"{name}, {field}", column

@@ -42,7 +42,8 @@ def render(session: Session) -> str:
 
 def escape(text: str, limit: int = _NAME_LIMIT) -> str:
     """The text on one line, at most `limit` characters of it, shown by Markdown as it is."""
-    return _LEADING.sub(r"\g<0>\\", _SPECIAL.sub(r"\\\1", units.one_line(text, limit)))
+    escaped = _LEADING.sub(r"\g<0>\\", _SPECIAL.sub(r"\\\1", units.one_line(text, limit)))
+    return escaped.replace("://", ":\\//").replace("www.", "www\\.")  # GitHub makes links of these by itself
 
 
 def _heading(session: Session) -> str:

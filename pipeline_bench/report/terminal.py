@@ -115,10 +115,10 @@ def _work(session: Session) -> RenderableType | None:
     lines = []
     equal = [result for result in checked if result.work.status == "equal"]
     if equal:
-        names = ", ".join(variant_name(result.variant) for result in equal)
-        shown = units.one_line(equal[0].work.text)
-        each = shown if len(equal) == 1 else f"{variant_name(equal[0].variant)} for one, {shown}"
-        lines.append(Text.assemble(("equal work: ", "bold"), (f"{names}; {each}", "dim")))
+        every = f"all {len(equal)} variants" if len(equal) == len(checked) > 1 else ""
+        names = every or "; ".join(variant_name(result.variant) for result in equal)
+        shown = f"{variant_name(equal[0].variant)}: {units.one_line(equal[0].work.text)}"
+        lines.append(Text.assemble(("equal work: ", "bold"), names, (f"; {shown}" if len(equal) > 1 else "", "dim")))
     for result in checked:
         if result.work.status == "not-checked" and result.work.text:
             text = f"{variant_name(result.variant)}; {units.one_line(result.work.text)}"

@@ -85,7 +85,7 @@ class Scenario(_Part):
 
     name: Annotated[str, Field(min_length=1)]
     question: str = ""
-    variants: tuple[Variant, ...]
+    variants: Annotated[tuple[Variant, ...], Field(min_length=1)]
     published: Published | None = None
     notes: tuple[str, ...] = ()
     """What a reader of the results should know of how the scenario came about."""

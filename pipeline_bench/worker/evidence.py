@@ -27,11 +27,14 @@ def build(source: Source, batch: Batch) -> Any:
     """The tensor that shows what a batch holds, float64 [n].
 
     Of numbered samples [2 * samples]: their numbers, then the first feature of each. Of random numbers [3]: how many
-    samples there are, the mean of all features, and the mean of their squares. None where the source has neither.
+    samples there are, the mean of all features, and the mean of their squares. None where the source has neither, or
+    the backend has dropped the numbers.
     """
     import tensorflow as tf
 
-    if batch.numbers is not None and source.identity is not None:
+    if source.identity is not None:
+        if batch.numbers is None:
+            return None
         first = tf.reshape(batch.features, [tf.shape(batch.features)[0], -1])[:, 0]
         return tf.concat([tf.cast(batch.numbers, tf.float64), tf.cast(first, tf.float64)], axis=0)
     if source.moments is None:

@@ -20,6 +20,10 @@ Shown = tuple[int, npt.NDArray[np.float64]]
 """The index of a step, from 0, and the evidence that it brought, float64 [n]."""
 
 EPOCHS_KEPT = 100
+# Epochs of a sample or two are many: later ones than this have no account of their own.
+_EPOCHS_COUNTED = 2**20
+# How many batches of random numbers are remembered at least, to know one that comes again.
+_BATCHES_REMEMBERED = 2**16
 
 # How far back a number is remembered at least; one that comes later than that counts as repeated.
 _REMEMBERED = 2**23
@@ -47,8 +51,8 @@ class Ledger(ABC):
         """Take in what checked steps showed, in their order; see `evidence.build`."""
 
     @abstractmethod
-    def close(self, every: int) -> Work:
-        """The account as it stands, where one step in `every` was looked at."""
+    def close(self, every: int, steps: int) -> Work:
+        """The account as it stands, where one step in `every` was to be looked at, of so many in all."""
 
 
 class NumberedLedger(Ledger):
@@ -65,6 +69,7 @@ class NumberedLedger(Ledger):
         self._identity = identity
         unknown = _UNKNOWN_ORDER_BATCHES * batch_size
         self._out_of_order = unknown if out_of_order_samples is None else out_of_order_samples
+        self._out_of_order += identity.shuffled_samples
         self._first = 0
         """The number that `_seen` begins with; all below are settled."""
         self._seen = np.zeros(1024, dtype=np.bool_)
@@ -85,19 +90,23 @@ class NumberedLedger(Ledger):
         claimed = np.concatenate([evidence[: evidence.size // 2] for _, evidence in shown])
         fingerprints = np.concatenate([evidence[evidence.size // 2 :] for _, evidence in shown]).astype(np.float32)
         self.samples += claimed.size
-        largest = (self._last_step + 1) * self.batch_size + _AHEAD
+        largest = (self._last_step + 1) * self.batch_size + _AHEAD + self._identity.shuffled_samples
         possible = (claimed >= 0) & (claimed < largest) & (claimed == np.floor(claimed))
         numbers = claimed[possible].astype(np.int64)
-        real = self._identity.fingerprints(numbers) == fingerprints[possible]
+        expected, shown_ones = self._identity.fingerprints(numbers), fingerprints[possible]
+        real = (expected == shown_ones) | (np.isnan(expected) & np.isnan(shown_ones))
         self._invented += claimed.size - int(real.sum())
         if real.any():
             self._enter(numbers[real])
 
-    def close(self, every: int) -> Work:
+    def close(self, every: int, steps: int) -> Work:
         """The account; what is missing is lost where threads of the input that lag behind cannot explain it."""
         if not self.checked_steps:
             return Work(batch_size=self.batch_size, reason=_NONE_CHECKED)
-        missing = self._missing(every)
+        unchecked = max(0, self._last_step + 1 - self.checked_steps) * self.batch_size
+        # The samples of the other steps are taken to be there, each once: then there are as many numbers, or more.
+        missing = max(0, self._largest + 1 - self._distinct - unchecked)
+        again = self.samples - self._invented + unchecked - (self._largest + 1)
         in_flight = min(missing, self._out_of_order)
         size = self._identity.epoch_samples
         epochs = [
@@ -107,7 +116,7 @@ class NumberedLedger(Ledger):
         ]
         numbered = NumberedSamples(
             epoch_samples=size,
-            repeated=self._repeated,
+            repeated=max(self._repeated, again),
             invented=self._invented,
             lost=missing - in_flight,
             in_flight=in_flight,
@@ -117,20 +126,12 @@ class NumberedLedger(Ledger):
         )
         return Work(
             checked_steps=self.checked_steps,
+            steps=steps,
             every=every,
             samples=self.samples,
             batch_size=self.batch_size,
             numbered=numbered,
         )
-
-    def _missing(self, every: int) -> int:
-        """How many numbers were passed over, up to the largest that came.
-
-        Where only some steps were looked at, the numbers in the steps between are taken to be there.
-        """
-        if every == 1:
-            return max(0, self._largest + 1 - self._distinct)
-        return max(0, self._largest + 1 - (self._last_step + 1) * self.batch_size)
 
     def _enter(self, numbers: Numbers) -> None:
         self._make_room(int(numbers.max()))
@@ -145,9 +146,13 @@ class NumberedLedger(Ledger):
         self._distinct += int((~known).sum())
         self._largest = max(self._largest, int(distinct[-1]))
         epoch, place = np.divmod(distinct, self._identity.epoch_samples)
+        kept = epoch < _EPOCHS_COUNTED
+        if not kept.any():
+            return
+        epoch = epoch[kept]
         self._grow_epochs(int(epoch[-1]))
-        np.add.at(self._epochs, epoch, np.stack([counts, repeated], axis=1))
-        np.add.at(self._digests, epoch, _mixed(place) * counts.astype(np.uint64))
+        np.add.at(self._epochs, epoch, np.stack([counts, repeated], axis=1)[kept])
+        np.add.at(self._digests, epoch, (_mixed(place) * counts.astype(np.uint64))[kept])
 
     def _make_room(self, largest: int) -> None:
         """Remember numbers up to the largest; forget the oldest now and then, which by then have come or are lost."""
@@ -180,6 +185,7 @@ class RandomLedger(Ledger):
         self._sum = 0.0
         self._squares = 0.0
         self._known: set[tuple[float, float]] = set()
+        self._known_before: set[tuple[float, float]] = set()
         self._repeated = 0
 
     def take(self, shown: Sequence[Shown]) -> None:
@@ -190,12 +196,17 @@ class RandomLedger(Ledger):
             self.samples += int(samples)
             self._sum += samples * mean
             self._squares += samples * square
-            self._repeated += (mean, square) in self._known
-            self._known.add((mean, square))
+            batch = (mean, square)
+            self._repeated += batch in self._known or batch in self._known_before
+            self._known.add(batch)
+            if len(self._known) >= _BATCHES_REMEMBERED:
+                self._known_before, self._known = self._known, set()
 
-    def close(self, every: int) -> Work:
+    def close(self, every: int, steps: int) -> Work:
         """The account; without a finite mean and deviation it has a reason in place of them."""
-        work = Work(checked_steps=self.checked_steps, every=every, samples=self.samples, batch_size=self.batch_size)
+        work = Work(
+            checked_steps=self.checked_steps, steps=steps, every=every, samples=self.samples, batch_size=self.batch_size
+        )
         if not self.samples:
             return work.model_copy(update={"reason": _NONE_CHECKED})
         mean = self._sum / self.samples
@@ -214,7 +225,13 @@ class RandomLedger(Ledger):
 
 
 def open_ledger(source: Source, values_per_sample: int, out_of_order_samples: int | None) -> Ledger | None:
-    """The account for a source; None where its samples have neither numbers nor known moments."""
+    """The account for a source; None where its samples have neither numbers nor known moments.
+
+    Args:
+        source: what made the batches.
+        values_per_sample: features of a sample.
+        out_of_order_samples: see `Input.out_of_order_samples`.
+    """
     if source.identity is not None:
         return NumberedLedger(source.batch_size, source.identity, out_of_order_samples)
     if source.moments is not None:

@@ -100,13 +100,17 @@ def _open_account(built: _Built, channel: Channel, recorder: Recorder) -> None:
     feeding, source = built.feeding, built.source
     if feeding.wait == "none":
         return
-    values = math.prod(int(size or 1) for size in feeding.batch.features.shape.as_list()[1:])
-    opened = ledger.open_ledger(source, values, feeding.out_of_order_samples)
-    if opened is None or feeding.evidence is None:
+    if feeding.evidence is None:
         reason = f"the source {source.name} neither numbers its samples nor says how they are distributed"
+        if source.identity is not None:
+            reason = f"the backend drops the numbers that the source {source.name} gives its samples"
         channel.send(Work(batch_size=source.batch_size, reason=reason))
         return
-    recorder.account(opened, evidence.cost_us(source, values))
+    # A size that the graph does not know counts as one: it only says how often to look.
+    values = math.prod(int(size or 1) for size in (feeding.batch.features.shape.dims or [1])[1:])
+    opened = ledger.open_ledger(source, values, feeding.out_of_order_samples)
+    if opened is not None:
+        recorder.account(opened, evidence.cost_us(source, values))
 
 
 def _build(trial: Trial, device: str | None, config: Any) -> _Built:

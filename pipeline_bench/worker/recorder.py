@@ -29,8 +29,12 @@ from pipeline_bench.worker.ledger import Ledger
 SHIP_EVERY_S = 0.25
 _BLOCK_STEPS = 4096
 _FRAMES_KEPT = 12
-# Steps before which all are looked at, and after which the shortest says how many of the others are.
+# The shortest of the steps up to here says how many of the later ones are looked at.
 _FIRST_STEPS = 10
+# The step that is not looked at among them, where later ones may not be either: the first run of what such a step
+# fetches takes tens of milliseconds, and belongs into the warm-up. By the step before it later ones may be that short.
+_FIRST_UNCHECKED = 2
+_STEADY_FACTOR = 4
 
 QueueSizes = Callable[[], Sequence[QueueState]]
 
@@ -95,9 +99,7 @@ class Recorder:
         self._loss[i] = loss
         self._steps = i + 1
         if self._ledger is not None:
-            if i == _FIRST_STEPS:
-                self._choose_every()
-            self.due = (i + 1) % self._every == 0
+            self.due = self._is_due(i + 1)
         return i + 1 < self._last_steps and end_ns - self._start_ns[0] < self._length_ns
 
     def finish(self) -> None:
@@ -105,24 +107,38 @@ class Recorder:
         self._ended.set()
         self._thread.join()
         self._ship()
-        if self._ledger is not None:
-            self._channel.send(self._settle(self._ledger))
-            self._ledger = None
+        self._settle()
 
-    def _settle(self, ledger: Ledger) -> Work:
+    def _is_due(self, step: int) -> bool:
+        """Whether that step is looked at; the one before it has just ended."""
+        if step == _FIRST_UNCHECKED:
+            return self._every_of(1, _FIRST_UNCHECKED, _STEADY_FACTOR) == 1
+        if step == _FIRST_STEPS:
+            self._every = self._every_of(1, _FIRST_STEPS)
+        return step % self._every == 0
+
+    def _every_of(self, first: int, end: int, faster: int = 1) -> int:
+        """One step in how many may be looked at, by the shortest of some; `faster`: if later ones are so many times."""
+        shortest_ns = min(self._end_ns[i] - self._start_ns[i] for i in range(first, end))
+        return evidence.every(self._cost_us, shortest_ns / faster / 1e3)
+
+    def _settle(self) -> None:
+        """Send the account as it stands."""
         self._enter_evidence()
-        return ledger.close(self._every)
-
-    def _choose_every(self) -> None:
-        """One step in how many is looked at from here on, by the shortest step so far."""
-        shortest_ns = min(self._end_ns[i] - self._start_ns[i] for i in range(_FIRST_STEPS))
-        self._every = evidence.every(self._cost_us, shortest_ns / 1e3)
+        if self._ledger is not None:
+            self._channel.send(self._ledger.close(self._every, self._steps))
+            self._ledger = None
 
     def _enter_evidence(self) -> None:
         if self._ledger is None:
             return
         taken = [self._evidence.popleft() for _ in range(len(self._evidence))]
-        self._ledger.take([(step, np.asarray(shown)) for step, shown in taken if shown is not None and len(shown)])
+        try:
+            self._ledger.take([(step, np.asarray(shown)) for step, shown in taken if shown is not None and len(shown)])
+        except Exception as error:  # a source of another package: its account fails, not its trial
+            self.due, self._ledger = False, None
+            reason = f"its samples could not be accounted for: {type(error).__name__}: {error}"
+            self._channel.send(Work(reason=reason))
 
     def _grow(self) -> None:
         for column in (self._start_ns, self._end_ns, self._wait_ns, self._loss):

@@ -10,6 +10,7 @@ from pipeline_bench import equal_work
 from pipeline_bench.conclusion import conclude, fastest
 from pipeline_bench.events import Epoch, NumberedSamples, RandomSamples, Work
 from pipeline_bench.results import summarise
+from pipeline_bench.scenario import Component
 from pipeline_bench.session import Session, TrialRecord
 from tests.unit.records import record, scenario
 from tests.unit.sessions import CPU
@@ -26,13 +27,13 @@ def numbered(steps: int = 100, every: int = 1, samples: int | None = None, **cha
         {**counts, "epoch_count": 1, "whole_epochs": 1, "epochs": (epoch,), **changes}
     )
     brought = checked * BATCH if samples is None else samples
-    return Work(checked_steps=checked, every=every, samples=brought, batch_size=BATCH, numbered=found)
+    return Work(checked_steps=checked, steps=steps, every=every, samples=brought, batch_size=BATCH, numbered=found)
 
 
 def random(**changes: Any) -> Work:
     found = {"values": 10**6, "mean": 0.0005, "std": 1.0003, "expected_mean": 0.0, "expected_std": 1.0}
     sample = RandomSamples.model_validate(found | changes)
-    return Work(checked_steps=100, every=5, samples=100 * BATCH, batch_size=BATCH, random=sample)
+    return Work(checked_steps=100, steps=500, every=5, samples=100 * BATCH, batch_size=BATCH, random=sample)
 
 
 def trial(work: Work | None, variant: str = "fifo_queue") -> TrialRecord:
@@ -41,7 +42,8 @@ def trial(work: Work | None, variant: str = "fifo_queue") -> TrialRecord:
 
 def check(*works: Work | None, baseline: Work | None = None) -> tuple[str, str]:
     base = [trial(baseline, "feed_dict")] if baseline else []
-    found = equal_work.check(SCENARIO.variant("fifo_queue"), [trial(work) for work in works], base)
+    queue, feed_dict = SCENARIO.variant("fifo_queue"), SCENARIO.variant("feed_dict")
+    found = equal_work.check(queue, [trial(work) for work in works], feed_dict, base)
     return found.status, found.text
 
 
@@ -52,15 +54,15 @@ def test_every_sample_once_is_equal_work_and_says_what_was_looked_at() -> None:
 
 
 def test_a_sampled_account_says_so() -> None:
-    assert "in 1 step of 4" in check(numbered(every=4))[1]
-    assert "in 1 step of 5" in check(random())[1]
+    assert "in 25 of 100 steps" in check(numbered(every=4))[1]
+    assert "in 100 of 500 steps" in check(random())[1]
 
 
 @pytest.mark.parametrize(
     ("work", "words"),
     [
         (numbered(lost=12), "it lost 12 of 12,800 samples"),
-        (numbered(every=4, lost=12), "it lost at least 12 of 3,200 samples"),
+        (numbered(every=4, lost=12), "it lost at least 12 of 12,800 samples"),
         (numbered(repeated=3), "it repeated 3 of 12,800 samples"),
         (numbered(invented=1), "it invented 1 of 12,800 samples"),
         (numbered(samples=6400), "its steps brought 64 samples each, not 128"),
@@ -93,7 +95,24 @@ def test_a_whole_epoch_of_other_samples_than_the_baseline_s_is_other_work() -> N
 def test_what_could_not_be_checked_has_its_reason() -> None:
     assert check(Work(reason="the source X says nothing")) == ("not-checked", "the source X says nothing")
     assert check(None)[0] == "not-checked"
-    assert equal_work.check(SCENARIO.variant("ceiling"), [trial(numbered())], []).status == "not-checked"
+    ceiling, feed_dict = SCENARIO.variant("ceiling"), SCENARIO.variant("feed_dict")
+    assert equal_work.check(ceiling, [trial(numbered())], feed_dict, []).status == "not-checked"
+
+
+def test_epochs_of_another_source_are_not_compared() -> None:
+    other = Epoch(index=0, samples=1000, repeated=0, digest="00000000000000bb")
+    queue = SCENARIO.variant("fifo_queue")
+    larger = queue.model_copy(update={"source": Component(kind="memory", options={"samples": 999})})
+    for source, status in ((queue, "unequal"), (larger, "equal")):
+        trials = [trial(numbered(epochs=(other,)))]
+        found = equal_work.check(source, trials, SCENARIO.variant("feed_dict"), [trial(numbered(), "feed_dict")])
+        assert found.status == status
+
+
+def test_a_few_small_random_batches_may_be_alike_by_chance() -> None:
+    assert check(random(values=100, repeated_batches=2))[0] == "equal"
+    assert check(random(values=100, repeated_batches=25))[0] == "unequal"
+    assert check(random(values=100 * BATCH, repeated_batches=1))[0] == "unequal"
 
 
 def session_of(work_of_queue: Work) -> Session:

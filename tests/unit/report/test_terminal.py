@@ -160,7 +160,7 @@ def test_the_steps_left_out_as_warmup_are_told() -> None:
 def test_what_the_session_says_comes_before_the_table() -> None:
     text = joined(sessions.normal(), 100)
     sentence = (
-        "→ tf_data is fastest: 1.66× the throughput of feed_dict (1.61× to 1.71×), which is severely input-bound."
+        "→ tf_data is fastest: 1.66× the throughput of feed_dict (1.61× to 1.71×); feed_dict is severely input-bound."
     )
     assert 0 < text.index(sentence) < text.index("ms/step")
 
@@ -182,7 +182,7 @@ def test_the_work_of_every_variant_is_named_with_its_proof() -> None:
     results = [r.model_copy(update={"work": proof}) for r in session.results]
     results[2] = results[2].model_copy(update={"work": open_question})
     text = joined(session.model_copy(update={"results": tuple(results)}), 160)
-    assert "equal work: feed_dict, fifo_queue; feed_dict for one, 38,400 samples in 3 trials: none lost" in text
+    assert "equal work: feed_dict; fifo_queue; feed_dict: 38,400 samples in 3 trials: none lost" in text
     assert "work not checked: tf_data; the source dice says nothing of its samples" in text
     assert "equal work" not in joined(session, 160), "of a session from before it was checked"
 
