@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -20,9 +21,23 @@ class Format(StrEnum):
     TRACE = "trace"
 
 
+_ENDINGS = {
+    ".html": Format.HTML,
+    ".htm": Format.HTML,
+    ".md": Format.MARKDOWN,
+    ".csv": Format.CSV,
+    ".json": Format.JSON,
+}
+
+
 def report(
     session: Annotated[Path, typer.Argument(help="A session.json, or the folder that holds it.")],
-    form: Annotated[Format, typer.Option("--format", "-f", help="What to render it as.")] = Format.TERMINAL,
+    form: Annotated[
+        Format | None,
+        typer.Option(
+            "--format", "-f", help="What to render it as; by default what FILE's name ends in, else terminal."
+        ),
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -32,8 +47,20 @@ def report(
 ) -> None:
     """Render a saved session again: the terminal's table, HTML, Markdown, CSV, its JSON, or a trace for Perfetto."""
     from pipeline_bench.cli.output import write
+    from pipeline_bench.errors import UsageError
 
-    write(_render(session, form, output), output)
+    chosen = form or _of_name(output)
+    if chosen is Format.HTML and output is None and sys.stdout.isatty():
+        raise UsageError("-f html: a page of 2 MB is not for a terminal.", "Give it a file: -o report.html.")
+    write(_render(session, chosen, output), output)
+
+
+def _of_name(output: Path | None) -> Format:
+    """The format that a file's name asks for."""
+    if output is None:
+        return Format.TERMINAL
+    name = output.name.removesuffix(".gz")
+    return _ENDINGS.get(Path(name).suffix, Format.TERMINAL)
 
 
 def _render(path: Path, form: Format, output: Path | None) -> str:
@@ -60,5 +87,5 @@ def _render(path: Path, form: Format, output: Path | None) -> str:
 
     console = Console(highlight=False, no_color=output is not None or None)
     with console.capture() as capture:
-        console.print(terminal.render(session, path if path.is_dir() else path.parent, console.width))
+        console.print(terminal.render(session, None, console.width))
     return capture.get()

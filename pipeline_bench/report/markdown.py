@@ -15,7 +15,7 @@ _TEXT_LIMIT = 600
 _DISTURBANCES_SHOWN = 8
 
 # What Markdown or the HTML inside it would take for its own.
-_SPECIAL = re.compile(r"([\\`*{}\[\]<>#|~&$!@]|(?<!\w)_|_(?!\w))")
+_SPECIAL = re.compile(r"([\\`*{}\[\]<>#|~&$!@]|(?<![^\W_])_|_(?![^\W_]))")
 
 # What makes a list, a rule or a heading of the line that it begins.
 _LEADING = re.compile(r"^(?=[-+=])|^\d+(?=[.)](?:\s|$))")

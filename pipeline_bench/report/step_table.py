@@ -220,7 +220,9 @@ def _captions(session: Session, width: int, rows: Sequence[_Row]) -> list[Text]:
     overs = dict.fromkeys(variant_name(r.speedup.over) for r in session.results if r.speedup.over is not None)
     captions = ["ms/step: the median; all other figures are from means"]
     captions += [f"{session.environment.accelerator_kind.upper()} util.: {_instrument(session, s)}" for s in sources]
-    captions += [f"speed-up: samples/s over those of {over}" for over in overs]
+    captions += [
+        f"speed-up: samples/s over those of {over}; called a difference where it is one at 98 %" for over in overs
+    ]
     if any(result.step_ms.ci95 is not None for result in session.results):
         captions.append("±: the wider side of the 95 % interval over trials")
     alone = dict.fromkeys(r.step_ms.reason for r in session.results if r.step_ms.median is not None)

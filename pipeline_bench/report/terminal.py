@@ -223,6 +223,8 @@ def _failures(session: Session) -> RenderableType | None:
         head = f"{variant_name(record.variant)}, repeat {record.repeat + 1}: "
         reason = units.one_line(record.reason or "no reason is known", _REASON_LIMIT)
         parts.append(Text.assemble((head, "bold"), (record.status, "bold red"), f": {reason}"))
+        if record.status == "interrupted":  # nothing went wrong
+            continue
         earlier = shown.setdefault(record.variant, record)
         if earlier is not record and earlier.reason == record.reason:
             parts.append(Padding(Text(f"like repeat {earlier.repeat + 1}", style="dim"), _INDENT))
@@ -243,7 +245,7 @@ def _evidence(record: TrialRecord) -> Iterator[str]:
         yield "stderr ended with:" if len(lines) <= _STDERR_LINES else f"stderr, its last {_STDERR_LINES} lines:"
         yield from (f"│ {line}" for line in lines[-_STDERR_LINES:])
     if record.stderr_file:
-        yield f"its stderr: {units.one_line(record.stderr_file)}"
+        yield f"its stderr, in the session's folder: {units.one_line(record.stderr_file)}"
 
 
 def _frames(stack: Stack) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -51,3 +52,32 @@ def test_a_file_that_is_no_session_is_exit_2_without_a_traceback(
 def test_an_unwritable_output_is_exit_2(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["report", str(folder), "-f", "csv", "-o", str(folder / "no" / "such.csv")]) == 2
     assert "--output" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "begins"),
+    [("a.html", "<!doctype html>"), ("a.md", "### "), ("a.csv", "variant,"), ("a.json", "{"), ("a", "")],
+)
+def test_without_a_format_the_name_of_the_file_decides(folder: Path, name: str, begins: str) -> None:
+    assert run(["report", str(folder), "-o", str(folder / name)]) == 0
+    text = (folder / name).read_text()
+    assert text.lower().startswith(begins)
+    assert ("<html" in text.lower()) == (name == "a.html")
+
+
+def test_a_page_is_not_written_to_a_terminal(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    assert run(["report", str(folder), "-f", "html"]) == 2
+    assert "-o report.html" in capsys.readouterr().err
+
+
+def test_a_damaged_column_is_an_error_that_names_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = folder / "session.json"
+    content = json.loads(file.read_text())
+    content["trials"][2]["steps"]["end_ns"]["data"] = "AAAA"
+    file.write_text(json.dumps(content))
+    for form in ("terminal", "html", "markdown", "csv", "json", "trace"):
+        assert run(["report", str(folder), "-f", form]) == 2
+        assert "tf_data, repeat 1: steps, end_ns" in capsys.readouterr().err
