@@ -63,7 +63,7 @@ def judge(
     if refusal is not None:
         return refusal
     if is_ceiling:
-        return Verdict(kind="ceiling", text=f"steps in {_ms(result)} with no input at all: the reference.")
+        return Verdict(kind="ceiling", text=f"steps in {_ms(result)} on average, with no input at all: the reference.")
     verdict = _unless_spoilt(_limit(result), result, disturbances)
     if result.accelerator_utilization.ci95 is None:
         caveat = "This rests on one trial beside its ceiling, so it has no interval."
@@ -117,7 +117,7 @@ def _input_bound(result: Result) -> Verdict:
     severe = _severe(wait)
     text = (
         f"{'severely ' if severe else ''}input-bound: waits {units.milliseconds(result.input_wait_ms.value)} "
-        f"of its {_ms(result)} step for the batch ({units.share(wait.value)}); without the wait it would step "
+        f"of its mean step of {_ms(result)} for the batch ({units.share(wait.value)}); without the wait it would step "
         f"{units.ratio(1 / max(1 - _value(wait), 1e-9))} as fast{_also_slow(result)}."
     )
     return Verdict(kind="input-bound", severe=severe, text=text)
@@ -128,7 +128,7 @@ def _host_bound(result: Result) -> Verdict:
     severe = _severe(host)
     text = (
         f"{'severely ' if severe else ''}host-bound: the batch is there, but the host takes "
-        f"{units.milliseconds(result.host_slowdown_ms.value)} of the {_ms(result)} step "
+        f"{units.milliseconds(result.host_slowdown_ms.value)} of the mean step of {_ms(result)} "
         f"({units.share(host.value)}) beside the model: copies, Python, cores that the input threads "
         f"use{_also_waits(result)}."
     )

@@ -51,7 +51,9 @@ def diff(
 
     # The largest slowdown that can be asked about is arbitrary; ten times as slow is no gate but a wish.
     slower = None if fail_if_slower is None else share(fail_if_slower, "--fail-if-slower", highest=10.0)
-    au_below = None if fail_if_au_below is None else share(fail_if_au_below, "--fail-if-au-below")
+    au_below = (
+        None if fail_if_au_below is None else share(fail_if_au_below, "--fail-if-au-below", examples=("90%", "0.9"))
+    )
     difference = between(
         load(before),
         load(after),

@@ -51,8 +51,9 @@ class Noise(_Part):
 class Ratio(_Part):
     """A time after ÷ before: 1.05 is 5 % slower; or the reason why there is none.
 
-    `difference` is what the 95 % interval allows to say, `smallest` the least relative change that these runs could
-    have told from none. Both are None where there is no interval, and `reason` says why there is none.
+    `difference` is what may be claimed, at 98 % (`stats.CLAIM_CONFIDENCE`), `smallest` the least relative change that
+    these runs could have told from none at that level. Both are None where there is no interval, and `reason` says why
+    there is none. `ci95` is the interval to show.
     """
 
     value: float | None = None
@@ -77,11 +78,14 @@ class VariantChange(_Part):
 
     `step_ms_before` and `step_ms_after` are geometric means over the trials of their mean step times, warm-up left
     out, so that their quotient is `step_time`. `beside_ceiling` is the same ratio with every trial's step time in units
-    of the ceiling trial beside it: what is left of the change when that of the machine is taken out.
+    of the ceiling trial beside it: what is left of the change when that of the machine is taken out. It has no value
+    where the two ceilings did different jobs.
     """
 
     variant: str
     is_ceiling: bool
+    ceilings_differ_in: tuple[str, ...] = ()
+    """What is not the same in the jobs of its ceilings, by the keys of a scenario file; of a ceiling, in its own."""
     step_ms_before: float | None = None
     step_ms_after: float | None = None
     step_time: Ratio = Ratio()
@@ -95,13 +99,17 @@ class VariantChange(_Part):
 
 
 class Gate(_Part):
-    """A demand on a variant, and what became of it."""
+    """A demand on a variant, and what became of it.
+
+    `only_undecided` is true where it failed for no other reason than that undecided gates were to fail.
+    """
 
     name: Literal["slower", "au-below"]
     limit: float
     """As a share: 0.05 for 5 %."""
     variant: str
     outcome: Outcome
+    only_undecided: bool = False
     text: str
 
 
@@ -120,7 +128,7 @@ class Difference(_Part):
 
     @property
     def machine(self) -> tuple[VariantChange, ...]:
-        """The ceilings: the same work in both sessions, so that their change is the machine's own."""
+        """The ceilings: where they did the same job in both sessions, their change is the machine's own."""
         return tuple(change for change in self.variants if change.is_ceiling)
 
     @property

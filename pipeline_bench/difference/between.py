@@ -33,14 +33,15 @@ def between(
         paths: where the two were read from.
 
     Raises:
-        UsageError: the sessions have no variant in common, or measured none in common.
+        UsageError: the sessions have no variant in common besides ceilings, or measured none in common.
         SessionError: a packed column of a session is damaged.
     """
     limits = limits or Limits()
     shared = [name for name in shared_variants(before, after) if _has_result(before, name) and _has_result(after, name)]
-    if not shared:
+    if all(after.scenario.variant(name).ceiling is None for name in shared):
+        besides = " besides ceilings" if shared else ""
         raise UsageError(
-            f"{paths[0]} and {paths[1]} have no variant in common: {_names(before)} and {_names(after)}.",
+            f"{paths[0]} and {paths[1]} have no variant in common{besides}: {_names(before)} and {_names(after)}.",
             "Compare two sessions of one scenario, or of scenarios whose variants have the same names.",
         )
     changes = tuple(change(before, after, name) for name in shared)

@@ -6,12 +6,15 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from pipeline_bench import units
+from pipeline_bench import plugins, units
 from pipeline_bench.difference import Condition
+from pipeline_bench.errors import UsageError
 from pipeline_bench.scenario import Variant
 from pipeline_bench.session import Environment, Session
 
 _VALUE_LIMIT = 120
+
+_CEILING_PARTS = {"source", "model", "loop", "runtime"}
 
 _ENVIRONMENT_NAMES = {
     "accelerator_kind": "kind of accelerator",
@@ -59,6 +62,35 @@ def _jobs(before: Session, after: Session) -> Iterator[Condition]:
                 found.setdefault(change, []).append(variant)
     for (key, was, now), variants in found.items():
         yield Condition(name=key, before=was, after=now, variants=tuple(variants))
+
+
+def ceilings_differ_in(before: Session, after: Session, variant: str) -> tuple[str, ...]:
+    """What tells the ceiling job of a variant before from that after; of a ceiling, its own. Empty for the same job.
+
+    A ceiling's step time is that of its source's batch, model, loop and runtime. How long the source takes to make a
+    batch is no part of it: a ceiling has no input.
+    """
+    ceilings = _ceiling(before, variant), _ceiling(after, variant)
+    one, other = (dict(_flat(ceiling.model_dump(include=_CEILING_PARTS), ())) for ceiling in ceilings)
+    differing = [key for key in dict.fromkeys((*one, *other)) if one.get(key) != other.get(key)]
+    if any(key.startswith("source.") for key in differing):
+        timing = _timing_options(ceilings[1].source.kind)
+        differing = [key for key in differing if key not in timing]
+    return tuple(differing)
+
+
+def _ceiling(session: Session, variant: str) -> Variant:
+    own = session.scenario.variant(variant)
+    return own if own.ceiling is None else session.scenario.variant(own.ceiling)
+
+
+def _timing_options(source: str) -> set[str]:
+    """The keys that only say how long a source takes for a batch; none of a source that is not installed here."""
+    try:
+        plugin: Any = plugins.find("sources", source)
+    except (KeyError, UsageError):
+        return set()
+    return {f"source.{option}" for option in plugin.timing_options}
 
 
 def shared_variants(before: Session, after: Session) -> tuple[str, ...]:

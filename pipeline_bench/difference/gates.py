@@ -1,7 +1,8 @@
 """The demands that a comparison can be held to, and what each decides.
 
 A gate has three outcomes. It *failed* where the runs show that the demand is not met, or where they have no figure to
-show that it is. It *passed* where they show that it is met. It is *undecided* where the interval allows both, which
+show that it is. It *passed* where they show that it is met. It is *undecided* where the interval allows both, where
+what disturbed the trials could explain the failure, or where one session has nothing to hold against the other. That
 fails nothing, because noise would then fail every other run; `strict` has it fail all the same.
 """
 
@@ -11,16 +12,19 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from pipeline_bench import units
-from pipeline_bench.difference import Gate, Outcome, VariantChange
+from pipeline_bench.difference import Gate, Outcome, VariantChange, doubts
 from pipeline_bench.errors import UsageError
 from pipeline_bench.session import Result, Session
+from pipeline_bench.stats import CLAIM_CONFIDENCE
 
 _NAME_LIMIT = 80
 _REASON_LIMIT = 300
 _SHARE = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(%?)\s*", re.ASCII)
 _GIVEN_LIMIT = 60
+_LEAST_LEFT = 0.01  # of a time that disturbances are said to have taken whole
 
 
 @dataclass(frozen=True)
@@ -31,29 +35,35 @@ class Limits:
     au_below: float | None = None
 
 
-def share(text: str, option: str, highest: float = 1.0) -> float:
+def share(text: str, option: str, highest: float = 1.0, examples: tuple[str, str] = ("5%", "0.05")) -> float:
     """A share that a user wrote as ``5%``, ``5 %`` or ``0.05``.
 
     Args:
         text: what was given.
         option: the option's name, for the message.
         highest: the largest that makes sense, as a share. One without a % sign is at most 1 in any case.
+        examples: the same limit in two ways, for the message.
 
     Raises:
         UsageError: it is no such share.
     """
     given = f"{option} {units.one_line(text, _GIVEN_LIMIT)!r}"
-    allowed = f"Give a percentage or a share, from 0 to {highest:.0%}: 5%, or 0.05 for the same."
+    allowed = f"Give a percentage or a share, from 0 to {highest:.0%}: {examples[0]}, or {examples[1]} for the same."
     match = _SHARE.fullmatch(text)
     if match is None:
         raise UsageError(f"{given} is no percentage and no share.", allowed)
     number = float(match[1])
-    if not match[2] and number > 1:
+    if not match[2] and 1 < number <= highest * 100:
         raise UsageError(f"{given} could be a percentage or a multiple.", f"Write {match[1]}% for a percentage.")
     value = number / 100 if match[2] else number
     if not math.isfinite(value) or value > highest:
         raise UsageError(f"{given} is too much.", allowed)
     return value
+
+
+def limit_text(limit: float) -> str:
+    """A limit as a user writes it, no digit more: ``5 %``, ``7.5 %``."""
+    return f"{limit * 100:.6g} %"
 
 
 def gates(
@@ -68,15 +78,28 @@ def gates(
         limits: what was asked for.
         strict: whether a gate that cannot be decided fails.
     """
-    found = [*_slower_gates(before, after, changes, limits.slower), *_au_gates(after, limits.au_below)]
-    if strict:
-        found = [
-            gate.model_copy(update={"outcome": "failed", "text": f"{gate.text} Undecided gates were to fail."})
-            if gate.outcome == "undecided"
-            else gate
-            for gate in found
-        ]
-    return tuple(found)
+    found = [
+        *_slower_gates(before, after, changes, limits.slower),
+        *_au_gates(after, limits.au_below),
+        *_gone_gates(before, after, limits),
+    ]
+    failed = {"outcome": "failed", "only_undecided": True}
+    return tuple(gate.model_copy(update=failed) if strict and gate.outcome == "undecided" else gate for gate in found)
+
+
+def _gone_gates(before: Session, after: Session, limits: Limits) -> Iterator[Gate]:
+    """A variant that AFTER does not have is held to what it would be held to, and nothing decides it."""
+    there = {variant.name for variant in after.scenario.variants}
+    gone = [v.name for v in before.scenario.variants if v.ceiling is not None and v.name not in there]
+    demands: tuple[tuple[Literal["slower", "au-below"], float | None], ...] = (
+        ("slower", limits.slower),
+        ("au-below", limits.au_below),
+    )
+    for name, limit in demands:
+        if limit is not None:
+            for variant in gone:
+                text = _named(variant, "only the session before has it, so there is nothing to judge")
+                yield Gate(name=name, limit=limit, variant=variant, outcome="undecided", text=text)
 
 
 def _slower_gates(
@@ -89,26 +112,30 @@ def _slower_gates(
         if change.is_ceiling:
             continue
         ceiling = machine.get(after.scenario.variant(change.variant).ceiling or "")
-        outcome, text = _without_figures(after.result(change.variant)) or _slower(before, change, limit)
+        outcome, text = (
+            _without_figures(after.result(change.variant))
+            or _other_work(before.result(change.variant))
+            or _slower(change, limit)
+        )
+        if outcome == "failed" and change.step_time.value is not None:
+            outcome, text = _explained(before, after, change, limit, text) or (outcome, text)
+        if change.ceilings_differ_in:
+            ceiling = None  # of another job: it says nothing of the machine
         if outcome == "failed" and ceiling is not None and ceiling.difference == "slower":
-            text += (
-                f"; its ceiling became slower too, {units.change(ceiling.value)}: the machine, TensorFlow or the model"
-            )
+            text += f"; its ceiling became slower too, {units.change(ceiling.value)}: the machine, or TensorFlow"
         yield Gate(
             name="slower", limit=limit, variant=change.variant, outcome=outcome, text=_named(change.variant, text)
         )
 
 
-def _slower(before: Session, change: VariantChange, limit: float) -> tuple[Outcome, str]:
-    """Failed where the point is beyond the limit and the interval excludes "no change".
+def _slower(change: VariantChange, limit: float) -> tuple[Outcome, str]:
+    """Failed where the point is beyond the limit and the change may be claimed, at 98 %.
 
-    Passed where the interval ends within the limit; without an interval, by the point.
+    Passed where the whole 95 % interval is within the limit; without an interval, by the point.
     """
-    step_time, most = change.step_time, units.change(1 + limit)
+    step_time, most = change.step_time, f"+{limit_text(limit)}"
     if step_time.value is None:
         return "undecided", f"there is no change to judge, {units.one_line(step_time.reason or '', _REASON_LIMIT)}"
-    if before.result(change.variant).work.status == "unequal":
-        return "undecided", f"before it did not train on the samples it should: {_work(before.result(change.variant))}"
     shown, beyond = units.change(step_time.value), step_time.value > 1 + limit
     if step_time.ci95 is None:
         side = "more than" if beyond else "not more than"
@@ -118,11 +145,34 @@ def _slower(before: Session, change: VariantChange, limit: float) -> tuple[Outco
         )
     low, high = step_time.ci95
     shown = f"{shown} ({units.change(low)} to {units.change(high)})"
-    if beyond and low > 1:
+    if beyond and step_time.difference == "slower":
         return "failed", f"its step time changed by {shown}, more than {most}"
     if high <= 1 + limit:
         return "passed", f"its step time changed by {shown}, not more than {most}"
-    return "undecided", f"its step time changed by {shown}, and {most} lies within the interval; {_MORE_TRIALS}"
+    why = f"and {most} lies within the interval"
+    if low > 1 + limit:
+        why = f"more than {most}, but too unsure to be claimed at {units.share(CLAIM_CONFIDENCE)}"
+    return "undecided", f"its step time changed by {shown}, {why}; {_MORE_TRIALS}"
+
+
+def _explained(
+    before: Session, after: Session, change: VariantChange, limit: float, text: str
+) -> tuple[Outcome, str] | None:
+    """Undecided where AFTER would be within the limit if disturbances had cost it nothing, and BEFORE nothing either.
+
+    A machine that is as busy in both sessions explains no change.
+    """
+    cost, worst = doubts.cost(after, change.variant)
+    cost_before, _ = doubts.cost(before, change.variant)
+    undisturbed = (change.step_time.value or 0.0) * (1 - cost) / max(1 - cost_before, _LEAST_LEFT)
+    if worst is None or undisturbed > 1 + limit:
+        return None
+    what = units.one_line(worst.text, _REASON_LIMIT).rstrip(".")
+    share_before = f" and {units.share(cost_before)} before" if cost_before else ""
+    return "undecided", (
+        f"{text}, but disturbances, which are not the variant's, took about {units.share(cost)} of its time after"
+        f"{share_before} and could explain that: in repeat {worst.repeat + 1} {what}"
+    )
 
 
 def _au_gates(after: Session, limit: float | None) -> Iterator[Gate]:
@@ -131,9 +181,18 @@ def _au_gates(after: Session, limit: float | None) -> Iterator[Gate]:
     ceilings = {variant.name for variant in after.scenario.variants if variant.ceiling is None}
     for result in after.results:
         if result.variant not in ceilings:
-            outcome, text = _without_figures(result) or _au(result, limit)
+            outcome, text = _without_figures(result) or _unreliable(result) or _au(result, limit)
             text = _named(result.variant, text)
             yield Gate(name="au-below", limit=limit, variant=result.variant, outcome=outcome, text=text)
+
+
+def _unreliable(result: Result) -> tuple[Outcome, str] | None:
+    reason = doubts.about(result)
+    if reason is None:
+        return None
+    shown = units.fraction(result.accelerator_utilization.value)
+    why = units.one_line(reason, _REASON_LIMIT)
+    return "undecided", f"its AU of {shown} cannot be relied on, its verdict is inconclusive: {why}"
 
 
 def _au(result: Result, limit: float) -> tuple[Outcome, str]:
@@ -164,6 +223,13 @@ def _without_figures(result: Result) -> tuple[Outcome, str] | None:
         return "failed", f"it was not measured after: {_reason(result)}"
     if result.work.status == "unequal":
         return "failed", f"it did not train on the samples it should: {_work(result)}"
+    return None
+
+
+def _other_work(result: Result) -> tuple[Outcome, str] | None:
+    """A variant of BEFORE that did other work has no step time to hold another against."""
+    if result.work.status == "unequal":
+        return "undecided", f"before it did not train on the samples it should: {_work(result)}"
     return None
 
 

@@ -1,4 +1,4 @@
-"""Changes between two independent groups of trials, with their 95 % intervals. Pure functions on arrays.
+"""Changes between two independent groups of trials, with their intervals. Pure functions on arrays.
 
 The trials of two sessions are not neighbours, so nothing pairs them, and a drift between the sessions does not cancel.
 """
@@ -28,14 +28,16 @@ def ratio(before: Sequence[float], after: Sequence[float]) -> float:
     return math.exp(float(np.mean(np.log(after)) - np.mean(np.log(before))))
 
 
-def ratio_interval(before: Sequence[float], after: Sequence[float]) -> Interval | None:
-    """The 95 % interval of `ratio`, taken on the logarithms; None for fewer than two trials in either session."""
-    interval = difference_interval(np.log(before).tolist(), np.log(after).tolist())
+def ratio_interval(before: Sequence[float], after: Sequence[float], confidence: float = CONFIDENCE) -> Interval | None:
+    """The interval, 95 % unless told, of `ratio`, taken on the logarithms; None for fewer than two trials in either."""
+    interval = difference_interval(np.log(before).tolist(), np.log(after).tolist(), confidence)
     return None if interval is None else (_exp(interval[0]), _exp(interval[1]))
 
 
-def difference_interval(before: Sequence[float], after: Sequence[float]) -> Interval | None:
-    """The 95 % interval of the mean of AFTER minus that of BEFORE; None for fewer than two trials in either.
+def difference_interval(
+    before: Sequence[float], after: Sequence[float], confidence: float = CONFIDENCE
+) -> Interval | None:
+    """The interval, 95 % unless told, of the mean of AFTER minus that of BEFORE; None for fewer than two in either.
 
     Welch's t (1947), which does not take the two spreads to be alike. From 8 trials in both on also a two-sample
     bootstrap, and of each end the one that reaches further: of so few values a bootstrap alone is too narrow (see
@@ -44,14 +46,14 @@ def difference_interval(before: Sequence[float], after: Sequence[float]) -> Inte
     one, other = np.asarray(before, dtype=np.float64), np.asarray(after, dtype=np.float64)
     if min(one.size, other.size) < _FEWEST_TRIALS:
         return None
-    low, high = _welch(one, other)
+    low, high = _welch(one, other, confidence)
     if min(one.size, other.size) < BOOTSTRAP_FROM_TRIALS or low == high:
         return (low, high)
-    resampled = _bootstrap(one, other)
+    resampled = _bootstrap(one, other, confidence)
     return (min(low, resampled[0]), max(high, resampled[1]))
 
 
-def _welch(one: Floats, other: Floats) -> Interval:
+def _welch(one: Floats, other: Floats, confidence: float) -> Interval:
     middle = float(other.mean() - one.mean())
     parts = [float(values.var(ddof=1)) / values.size for values in (one, other)]
     if sum(parts) == 0:  # no spread at all: there is nothing to be unsure of
@@ -59,15 +61,15 @@ def _welch(one: Floats, other: Floats) -> Interval:
     # The degrees of freedom of Welch and Satterthwaite, by shares, which cannot overflow.
     shares = [part / sum(parts) for part in parts]
     freedom = 1 / sum(share**2 / (values.size - 1) for share, values in zip(shares, (one, other), strict=True))
-    half = float(special.stdtrit(freedom, (1 + CONFIDENCE) / 2)) * math.sqrt(sum(parts))
+    half = float(special.stdtrit(freedom, (1 + confidence) / 2)) * math.sqrt(sum(parts))
     return (middle - half, middle + half)
 
 
-def _bootstrap(one: Floats, other: Floats) -> Interval:
+def _bootstrap(one: Floats, other: Floats, confidence: float) -> Interval:
     low, high = stats.bootstrap(
         (one, other),
         lambda first, second, axis=-1: np.mean(second, axis=axis) - np.mean(first, axis=axis),
-        confidence_level=CONFIDENCE,
+        confidence_level=confidence,
         n_resamples=_RESAMPLES,
         vectorized=True,
         method="percentile",

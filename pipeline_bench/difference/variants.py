@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from pipeline_bench import stats, units
 from pipeline_bench.difference import Ratio, Shift, VariantChange, intervals
+from pipeline_bench.difference.conditions import ceilings_differ_in
 from pipeline_bench.errors import SessionError
 from pipeline_bench.session import Estimate, Interval, Result, Session, TrialRecord
+from pipeline_bench.stats import CLAIM_CONFIDENCE
 
 _NS_PER_MS = 1e6
 _NAME_LIMIT = 80
@@ -77,12 +80,19 @@ def change(before: Session, after: Session, name: str) -> VariantChange:
     was, now = trials(before, name), trials(after, name)
     step_time = _ratio(was.step_ms, now.step_ms, _missing(one, other))
     is_ceiling = after.scenario.variant(name).ceiling is None
+    differ_in = ceilings_differ_in(before, after, name)
     no_ceiling = "this is the ceiling itself" if is_ceiling else "its ceiling was not measured beside it in both"
-    beside = _ratio(was.in_ceilings, now.in_ceilings, step_time.reason if step_time.value is None else no_ceiling)
+    if step_time.value is None:
+        beside = Ratio(reason=step_time.reason)
+    elif differ_in and not is_ceiling:
+        beside = Ratio(reason=f"its ceilings are of different jobs ({', '.join(differ_in)})")
+    else:
+        beside = _ratio(was.in_ceilings, now.in_ceilings, no_ceiling)
     inverse = [[1 / value for value in group] for group in (was.in_ceilings, now.in_ceilings)]
     return VariantChange(
         variant=name,
         is_ceiling=is_ceiling,
+        ceilings_differ_in=differ_in,
         step_ms_before=stats.geometric_mean(was.step_ms) if was.step_ms else None,
         step_ms_after=stats.geometric_mean(now.step_ms) if now.step_ms else None,
         step_time=step_time,
@@ -91,7 +101,7 @@ def change(before: Session, after: Session, name: str) -> VariantChange:
         input_wait_share=_shift(one.input_wait_share, other.input_wait_share, was.wait_shares, now.wait_shares),
         verdict_before=one.verdict.kind,
         verdict_after=other.verdict.kind,
-        text=_sentence(name, one, other, step_time),
+        text=_sentence(name, one, other, step_time, beside),
     )
 
 
@@ -111,15 +121,16 @@ def _ratio(before: Sequence[float], after: Sequence[float], missing: str | None)
     value, ci95 = intervals.ratio(before, after), intervals.ratio_interval(before, after)
     if ci95 is None:
         return Ratio(value=value, reason=intervals.TOO_FEW_TRIALS)
-    if holds(ci95, 1.0):
-        return Ratio(value=value, ci95=ci95, difference="none", smallest=stats.half_width(ci95))
-    difference = "slower" if value > 1 else "faster"
-    return Ratio(value=value, ci95=ci95, difference=difference, smallest=stats.half_width(ci95))
+    claim = intervals.ratio_interval(before, after, CLAIM_CONFIDENCE) or ci95
+    smallest = stats.half_width(claim)
+    if holds(claim, 1.0):
+        return Ratio(value=value, ci95=ci95, difference="none", smallest=smallest)
+    return Ratio(value=value, ci95=ci95, difference="slower" if value > 1 else "faster", smallest=smallest)
 
 
-def holds(ci95: Interval, value: float) -> bool:
+def holds(interval: Interval, value: float) -> bool:
     """Whether an interval holds a value, its ends included."""
-    return ci95[0] <= value <= ci95[1]
+    return interval[0] <= value <= interval[1]
 
 
 def _shift(one: Estimate, other: Estimate, before: Sequence[float], after: Sequence[float]) -> Shift:
@@ -131,10 +142,30 @@ def _shift(one: Estimate, other: Estimate, before: Sequence[float], after: Seque
     return Shift(before=one.value, after=other.value, change=other.value - one.value, ci95=ci95, reason=reason)
 
 
-def _sentence(name: str, one: Result, other: Result, step_time: Ratio) -> str:
+def _sentence(name: str, one: Result, other: Result, step_time: Ratio, beside: Ratio) -> str:
     verdict = f"stays {other.verdict.kind}" if one.verdict.kind == other.verdict.kind else None
     verdict = verdict or f"was {one.verdict.kind}, is {other.verdict.kind}"
-    return f"{units.one_line(name, _NAME_LIMIT)}: {says(step_time)}; {verdict}."
+    return f"{units.one_line(name, _NAME_LIMIT)}: {says(step_time)}{_beside(step_time, beside)}; {verdict}."
+
+
+def _beside(step_time: Ratio, beside: Ratio) -> str:
+    """The change beside the ceiling, where it is one that the step time does not show."""
+    claimed = only_beside(step_time, beside)
+    if claimed is None:
+        return ""
+    return f"; but beside the ceiling {claimed}: {units.change(beside.value)} ({_ends(beside)})"
+
+
+def only_beside(step_time: Ratio, beside: Ratio) -> Literal["faster", "slower"] | None:
+    """What the change beside the ceiling may claim and that of the step time does not, as on a slower machine."""
+    if beside.difference in {None, "none", step_time.difference}:
+        return None
+    return "faster" if beside.difference == "faster" else "slower"
+
+
+def _ends(ratio: Ratio) -> str:
+    low, high = ratio.ci95 or (None, None)
+    return f"{units.change(low)} to {units.change(high)}"
 
 
 def says(step_time: Ratio) -> str:
@@ -143,8 +174,9 @@ def says(step_time: Ratio) -> str:
         return f"no change to give, {step_time.reason}"
     if step_time.ci95 is None:
         return f"{units.change(step_time.value)} of step time, without an interval: {step_time.reason}"
-    between = f"{units.change(step_time.ci95[0])} to {units.change(step_time.ci95[1])}"
+    between = _ends(step_time)
     if step_time.difference == "none":
         smallest = units.precision(step_time.smallest)
-        return f"no difference found (smallest these runs could have seen: {smallest}; interval {between})"
+        level = units.share(CLAIM_CONFIDENCE)
+        return f"no difference found (smallest these runs could have seen at {level}: {smallest}; interval {between})"
     return f"{step_time.difference}: {units.change(step_time.value)} of step time ({between})"

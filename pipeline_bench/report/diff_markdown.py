@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pipeline_bench import units
-from pipeline_bench.difference import Difference, Ratio, VariantChange
+from pipeline_bench.difference import Difference, Gate, Ratio, VariantChange
 from pipeline_bench.report import diff_words as words
 from pipeline_bench.report.markdown import escape, table
 
@@ -21,11 +21,13 @@ _HEADS = (
     "after",
     "verdict",
 )
-_MARKS = {"passed": "passed", "failed": "**failed**", "undecided": "*undecided*"}
+_STARS = {"passed": "", "failed": "**", "undecided": "*"}
+_NOTES_LIMIT = 1200
 
 
 def render(difference: Difference) -> str:
     """Everything a reviewer needs; names and texts of the sessions are escaped."""
+    notes = (words.INTERVAL_NOTE, words.POINTS_NOTE, words.au_note(difference))
     blocks = [
         f"### pipeline-bench diff: {escape(words.headline(difference), words.TEXT_LIMIT)}",
         f"Before: {escape(words.side(difference.before), words.TEXT_LIMIT)}  \n"
@@ -35,7 +37,7 @@ def render(difference: Difference) -> str:
         table(_HEADS, [_row(change) for change in words.variants(difference)]),
         _list("", (*_sentences(difference), *words.machine(difference), *words.alone(difference))),
         _gates(difference),
-        f"<sub>{escape(f'{words.INTERVAL_NOTE}; {words.AU_NOTE}.', words.TEXT_LIMIT)}</sub>",
+        f"<sub>{escape('; '.join(notes), _NOTES_LIMIT)}.</sub>",
     ]
     return "\n\n".join(block for block in blocks if block) + "\n"
 
@@ -75,9 +77,13 @@ def _after(shown: str, points: str) -> str:
     return f"{shown} ({points})" if points else shown
 
 
+def _outcome(gate: Gate) -> str:
+    stars = _STARS[gate.outcome]
+    return f"{stars}{words.outcome(gate)}{stars}"
+
+
 def _gates(difference: Difference) -> str:
     lines = [
-        f"- {_MARKS[gate.outcome]}, {words.demand(gate)}: {escape(gate.text, words.TEXT_LIMIT)}"
-        for gate in difference.gates
+        f"- {_outcome(gate)}, {words.demand(gate)}: {escape(gate.text, words.TEXT_LIMIT)}" for gate in difference.gates
     ]
     return "\n".join(["Gates:", "", *lines]) if lines else ""

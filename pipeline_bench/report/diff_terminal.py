@@ -15,6 +15,7 @@ from pipeline_bench.report import diff_words as words
 from pipeline_bench.report.step_table import variant_name
 
 _WIDE = 136
+_POINTS_WIDE = 120
 _OUTCOMES: dict[Outcome, str] = {"passed": "green", "failed": "bold red", "undecided": "cyan"}
 _DIFFERENCES = {"faster": "green", "slower": "red", "none": ""}
 
@@ -25,15 +26,20 @@ def render(difference: Difference, width: int) -> RenderableType:
         _heading(difference),
         _lines("This comparison is not fair; not the same in both sessions:", words.unfair(difference), "yellow"),
         _lines("Disturbances, which are not the variants':", words.noises(difference), "yellow"),
-        Group(_wide(difference) if width >= _WIDE else _stacked(difference)),
+        _wide(difference) if width >= _WIDE else _stacked(difference, width >= _POINTS_WIDE),
         _sentences(difference),
         _lines("", (*words.machine(difference), *words.alone(difference)), ""),
-        _lines("", (f"{words.INTERVAL_NOTE}.", f"{words.AU_NOTE}."), "dim"),
+        _lines("", _notes(difference, width), "dim"),
         _gates(difference),
         Text(words.headline(difference), style="bold"),
     ]
     spaced = [part for section in sections if section is not None for part in (section, Text())]
     return Group(*spaced[:-1])
+
+
+def _notes(difference: Difference, width: int) -> list[str]:
+    points = [words.POINTS_NOTE] if width >= _POINTS_WIDE else []
+    return [f"{'; '.join([words.INTERVAL_NOTE, *points])}.", f"{words.au_note(difference)}."]
 
 
 def _heading(difference: Difference) -> RenderableType:
@@ -44,10 +50,16 @@ def _heading(difference: Difference) -> RenderableType:
 
 
 def _lines(head: str, lines: Iterable[str], style: str) -> RenderableType | None:
-    shown = [Text(f"  {line}" if head else line, style=style) for line in lines]
-    if not shown:
-        return None
-    return Group(*([Text(head, style=f"bold {style}".strip())] if head else []), *shown)
+    shown = [Text(line, style=style) for line in lines]
+    if not shown or not head:
+        return Group(*shown) if shown else None
+    # What does not fit its line goes on further in, so that it is not taken for another one.
+    grid = Table.grid(padding=0)
+    grid.add_column(width=2)
+    grid.add_column(overflow="fold")
+    for line in shown:
+        grid.add_row("", line)
+    return Group(Text(head, style=f"bold {style}".strip()), grid)
 
 
 def _wide(difference: Difference) -> Table:
@@ -68,8 +80,8 @@ def _wide(difference: Difference) -> Table:
     return table
 
 
-def _stacked(difference: Difference) -> Table:
-    """Two lines a variant: before over after."""
+def _stacked(difference: Difference, points: bool) -> Table:
+    """Two lines a variant: before over after; the changes of the shares in points, where there is room for them."""
     table = _table("variant", "ms/\nstep", "change", "beside\nceiling", "AU", "input\nwait", "verdict")
     for change in words.variants(difference):
         au, wait = change.accelerator_utilization, change.input_wait_share
@@ -79,8 +91,8 @@ def _stacked(difference: Difference) -> Table:
             Text("\n".join(step)),
             _ratio(change.step_time, "\n"),
             _ratio(change.beside_ceiling, "\n"),
-            _shift(units.fraction(au.before), units.fraction(au.after), None, "\n"),
-            _shift(units.share(wait.before), units.share(wait.after), None, "\n"),
+            _shift(units.fraction(au.before), units.fraction(au.after), au if points else None, "\n"),
+            _shift(units.share(wait.before), units.share(wait.after), wait if points else None, "\n"),
             _verdict(change, "\n"),
         )
     return table
@@ -133,5 +145,5 @@ def _gates(difference: Difference) -> RenderableType | None:
     grid.add_column(overflow="fold")
     for gate in difference.gates:
         text = f"{words.demand(gate)}: {units.one_line(gate.text, words.TEXT_LIMIT)}"
-        grid.add_row(Text(gate.outcome, style=_OUTCOMES[gate.outcome]), Text(text))
+        grid.add_row(Text(words.outcome(gate), style=_OUTCOMES[gate.outcome]), Text(text))
     return grid

@@ -3,34 +3,41 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from pipeline_bench import units
 from pipeline_bench.difference import Condition, Difference, Gate, Ratio, Shift, Side, VariantChange
-from pipeline_bench.difference.variants import says
+from pipeline_bench.difference.gates import limit_text
+from pipeline_bench.difference.variants import only_beside, says
 from pipeline_bench.report import disturbed
 
 NAME_LIMIT = 80
 TEXT_LIMIT = 600
 
-_NOISES_SHOWN = 4
+_NOISE_LINES = 6
+_COUNTED_UNDECIDED = "undecided, counted as failed"
 
-AU_NOTE = (
+INTERVAL_NOTE = (
+    "in brackets: 95 % intervals over trials, unpaired, because trials of two sessions are not neighbours; "
+    "faster and slower are claimed at 98 %; ms/step: geometric means of the trials' mean step times"
+)
+POINTS_NOTE = "changes of AU and input wait: percentage points"
+_SAME_CEILINGS_NOTE = (
     "AU and the change beside the ceiling are taken against each session's own ceiling trials, so they hold on a "
     "machine that became slower or faster; the step time does not"
 )
-INTERVAL_NOTE = (
-    "in brackets: 95 % intervals over trials, unpaired, because trials of two sessions are not neighbours; "
-    "ms/step: geometric means of the trials' mean step times; changes of AU and input wait: percentage points"
+_OTHER_CEILINGS_NOTE = (
+    "AU is taken against each session's own ceiling trials, which are of different jobs here: AU before and after have "
+    "different references, and neither it nor the step time tells a change of the input from one of the machine"
 )
 
 
 def headline(difference: Difference) -> str:
     """What came out, in one line: what the gates say where there are any, and how many variants changed."""
-    changes = [change.step_time for change in difference.variants if not change.is_ceiling]
-    kinds = Counter(_kind(ratio) for ratio in changes)
+    changes = [change for change in difference.variants if not change.is_ceiling]
+    kinds = Counter(_kind(change.step_time) for change in changes)
     order = ("slower", "faster", "no difference found", "without an interval", "not measured in both")
-    found = ", ".join(f"{kinds[kind]} {kind}" for kind in order if kinds[kind]) or "only ceilings in common"
+    found = ", ".join(f"{kinds[kind]} {kind}{_but_beside(changes, kind)}" for kind in order if kinds[kind])
     return f"{gates_line(difference)}{units.count(len(changes), 'variant')}: {found}."
 
 
@@ -42,22 +49,34 @@ def _kind(ratio: Ratio) -> str:
     return "no difference found" if ratio.difference == "none" else ratio.difference
 
 
+def _but_beside(changes: Iterable[VariantChange], kind: str) -> str:
+    """Those of a kind that changed otherwise beside the ceiling: `` (1 faster beside the ceiling)``."""
+    found = Counter(
+        only_beside(change.step_time, change.beside_ceiling) for change in changes if _kind(change.step_time) == kind
+    )
+    said = [f"{found[word]} {word}" for word in ("slower", "faster") if found[word]]
+    return f" ({', '.join(said)} beside the ceiling)" if said else ""
+
+
 def gates_line(difference: Difference) -> str:
     """How many gates failed, passed and are undecided: ``1 of 3 gates failed, 1 undecided. ``; empty without gates."""
-    outcomes = Counter(gate.outcome for gate in difference.gates)
-    if not outcomes:
+    if not difference.gates:
         return ""
-    count = units.count(len(difference.gates), "gate")
-    undecided = f", {outcomes['undecided']} undecided" if outcomes["undecided"] else ""
-    if outcomes["failed"]:
-        return f"{outcomes['failed']} of {count} failed{undecided}. "
-    return f"{outcomes['passed']} of {count} passed{undecided}. "
+    found = Counter(map(outcome, difference.gates))
+    rest = "".join(f", {found[word]} {word}" for word in ("undecided", _COUNTED_UNDECIDED) if found[word])
+    word = "failed" if difference.outcome == "failed" else "passed"
+    return f"{found[word]} of {units.count(len(difference.gates), 'gate')} {word}{rest}. "
+
+
+def outcome(gate: Gate) -> str:
+    """What became of a gate: ``failed``, or ``undecided, counted as failed``."""
+    return _COUNTED_UNDECIDED if gate.only_undecided else gate.outcome
 
 
 def demand(gate: Gate) -> str:
     """What a gate is about: ``not slower by more than 5 %``."""
     if gate.name == "slower":
-        return f"not slower by more than {units.change(1 + gate.limit).lstrip('+')}"
+        return f"not slower by more than {limit_text(gate.limit)}"
     return f"AU not below {units.fraction(gate.limit)}"
 
 
@@ -82,10 +101,12 @@ def _holds_for(condition: Condition, shared: set[str]) -> str:
 
 
 def noises(difference: Difference) -> Iterator[str]:
-    """What disturbed either session, a line each; of many, the costliest."""
-    for word in ("before", "after"):
-        found = [noise.disturbance for noise in difference.disturbances if noise.side == word]
-        for where, text in disturbed.lines(found, _NOISES_SHOWN):
+    """What disturbed either session, a line each, six at most; of many, the costliest of either."""
+    sides = [(word, [n.disturbance for n in difference.disturbances if n.side == word]) for word in ("before", "after")]
+    sides = [(word, found) for word, found in sides if found]
+    for word, found in sides:
+        # One line of each side is for how many were left out.
+        for where, text in disturbed.lines(found, _NOISE_LINES // len(sides) - 1):
             yield f"{word}: {where}: {text}"
 
 
@@ -97,10 +118,21 @@ def alone(difference: Difference) -> Iterator[str]:
 
 
 def machine(difference: Difference) -> Iterator[str]:
-    """What the ceilings say of the machine's own drift: the same work in both sessions."""
+    """What the ceilings say of the machine's own drift; nothing where they are of different jobs."""
     for change in difference.machine:
-        said = units.one_line(says(change.step_time), TEXT_LIMIT)
-        yield f"the machine itself, by {units.one_line(change.variant, NAME_LIMIT)}: {said}"
+        name = units.one_line(change.variant, NAME_LIMIT)
+        if change.ceilings_differ_in:
+            keys = units.one_line(", ".join(change.ceilings_differ_in), TEXT_LIMIT)
+            yield f"the machine itself: {name} is of different jobs before and after ({keys}), so it tells nothing"
+        else:
+            yield f"the machine itself, by {name}: {units.one_line(says(change.step_time), TEXT_LIMIT)}"
+
+
+def au_note(difference: Difference) -> str:
+    """What AU and the change beside the ceiling can be relied on for."""
+    if any(change.ceilings_differ_in for change in difference.variants):
+        return _OTHER_CEILINGS_NOTE
+    return _SAME_CEILINGS_NOTE
 
 
 def between(ratio: Ratio) -> str:

@@ -11,12 +11,13 @@ _NAME_LIMIT = 80
 _TEXT_LIMIT = 300
 
 
-def lines(disturbances: Iterable[Disturbance], most: int) -> list[tuple[str, str]]:
+def lines(disturbances: Iterable[Disturbance], most: int, rest: str = "in the session file") -> list[tuple[str, str]]:
     """The costliest first, as (which variant and repeats, what happened); those whose cost is not known come last.
 
     Args:
         disturbances: of one session.
         most: how many lines there may be; what is left out is counted in one more.
+        rest: where what is left out is found.
     """
     groups: dict[tuple[str, str], list[Disturbance]] = {}
     for each in disturbances:
@@ -25,7 +26,7 @@ def lines(disturbances: Iterable[Disturbance], most: int) -> list[tuple[str, str
     shown = [_line(group) for group in ordered[:most]]
     left_out = len(ordered) - len(shown)
     if left_out > 0:
-        shown.append(("besides", f"{units.count(left_out, 'smaller disturbance')} in the session file"))
+        shown.append(("besides", f"{units.count(left_out, 'smaller disturbance')} {rest}"))
     return shown
 
 

@@ -22,7 +22,7 @@ class _Part:
 
 def render(session: Session) -> str:
     """The conclusion, the verdicts and the figures; each step's parts are drawn as boxes of plain HTML."""
-    parts = {name(result.variant): _parts(result) for result in content.in_order(session)}
+    parts = [_parts(result) for result in content.in_order(session)]  # in the order of the table's rows
     return (
         environment()
         .get_template("notebook.html")

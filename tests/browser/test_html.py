@@ -151,6 +151,20 @@ def test_zooming_into_the_time_line_shows_the_part(browser: Browser, pages: dict
     assert before[0] < low < high < before[1]
 
 
+def test_a_button_shows_the_steps_above_the_axis(browser: Browser, pages: dict[str, Path]) -> None:
+    browser.view(1280)
+    browser.open(pages["example"], DRAWN)
+    axis = "document.getElementById('timeline')._fullLayout.yaxis3.range[1]"
+    drawn = (
+        "Math.max(...document.getElementById('timeline').data.filter((trace) => trace.yaxis === 'y3')"
+        ".flatMap((trace) => trace.y))"
+    )
+    before, highest = browser.evaluate(axis), browser.evaluate(drawn)
+    assert before < highest
+    browser.evaluate("document.querySelector('#timeline [data-attr=zoom][data-val=auto]').click()")
+    assert browser.evaluate(axis) >= highest
+
+
 def test_without_a_decompressor_every_table_is_open(browser: Browser, pages: dict[str, Path]) -> None:
     script = browser.call("Page.addScriptToEvaluateOnNewDocument", source="delete globalThis.DecompressionStream")[
         "identifier"

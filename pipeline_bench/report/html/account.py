@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from pipeline_bench import units
+from pipeline_bench.report import disturbed
 from pipeline_bench.report.html import content, tables
 from pipeline_bench.report.html.steps import Clock, Floats, Steps
 from pipeline_bench.report.html.tables import Cell, Table
@@ -17,6 +18,8 @@ from pipeline_bench.report.html.text import line, name
 from pipeline_bench.session import Session, TrialRecord
 
 _MOST_TRIALS = 400
+_MOST_DISTURBANCES, _MOST_LISTED = 8, 1000
+"""Lines that a reader meets, and rows of the list that is folded away."""
 _STDERR_LINES = 40
 _QUARTERS = 4
 
@@ -119,14 +122,39 @@ def _evidence(record: TrialRecord) -> Iterator[str]:
         yield f"its stderr: {line(record.stderr_file)}"
 
 
-def disturbances(session: Session) -> Table | None:
-    """What disturbed trials from outside; None where nothing was found."""
+@dataclass(frozen=True)
+class Disturbances:
+    """What disturbed trials from outside: the costliest in few rows, and every one."""
+
+    shown: Table
+    every: Table
+
+
+def disturbances(session: Session) -> Disturbances | None:
+    """None where nothing was found."""
+    found = session.disturbances
+    if not found:
+        return None
+    lines = disturbed.lines(found, _MOST_DISTURBANCES, rest="in the list below")
+    # Only the line that counts the rest begins with no kind.
+    parts = [(where, kind, text) for where, said in lines for kind, _, text in [said.partition(": ")]]
+    shown = tables.table(
+        "What disturbed trials, and is not of a variant: each kind's costliest",
+        ("variant and repeats", "kind", "what was seen"),
+        [(where, Cell(kind if text else "several", whole=True), text or kind) for where, kind, text in parts],
+    )
     rows = [
-        (f"{name(d.variant)}, repeat {d.repeat + 1}", d.kind, units.share(d.cost_share), line(d.text))
-        for d in session.disturbances
+        (
+            f"{name(d.variant)}, repeat {d.repeat + 1}",
+            Cell(d.kind, whole=True),
+            units.share(d.cost_share),
+            line(d.text),
+        )
+        for d in found[:_MOST_LISTED]
     ]
-    heads = ("trial", "kind", "of its measured time", "what was seen")
-    return tables.table("What disturbed trials, and is not of a variant", heads, rows) if rows else None
+    left = len(found) - len(rows)
+    caption = units.count(len(found), "disturbance") + (f", the first {len(rows)} of them" if left else "")
+    return Disturbances(shown, tables.table(caption, ("trial", "kind", "of its measured time", "what was seen"), rows))
 
 
 def work(session: Session) -> Table | None:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from pipeline_bench import units
-from pipeline_bench.report.html import colours, tables
+from pipeline_bench.report.html import colours, intervals, tables
 from pipeline_bench.report.html.figure import Figure, Json, Legend, row_labels, rows_layout
 from pipeline_bench.report.html.text import label, name
 from pipeline_bench.session import CPU_TIME, Interval, Result, Session
 
-# Beyond this many times the largest figure an interval is cut off by the plot's edge; its table has its ends.
 _WIDEST_INTERVAL = 1.6
+"""Beyond this many times the largest figure an interval does not widen the axis of step times."""
+_WIDEST_PERCENT = 150.0
+"""The same for the axis of utilization, where AU's interval over few trials may reach far beyond 100 %."""
 _AXIS_MARGIN = 1.06
 
 
@@ -24,17 +24,22 @@ def step_time(session: Session, results: Sequence[Result]) -> Figure | None:
     if not shown:
         return None
     medians = [result.step_ms.median or 0.0 for result in shown]
-    intervals = [result.step_ms.ci95 for result in shown]
+    ci95s = [result.step_ms.ci95 for result in shown]
     texts = [_with_range(units.milliseconds(result.step_ms.median), result.step_ms.ci95) for result in shown]
     names = [result.variant for result in shown]
-    plot = rows_layout(len(shown), "step time, ms", _upper(medians, intervals))
+    end = intervals.upper(medians, ci95s, _WIDEST_INTERVAL * max(medians))
+    plot = rows_layout(len(shown), "median step time, ms", end)
     plot["annotations"] = row_labels(names, texts)
-    data = [_points(medians, intervals, -0.08, colours.NEUTRAL, "circle", names, texts)]
+    data = [
+        intervals.points(medians, ci95s, -0.08, colours.NEUTRAL, "circle", names, texts),
+        *intervals.arrows(ci95s, end, -0.08, colours.NEUTRAL),
+    ]
     alt = "Median step time with its 95 % interval. " + _sentences(shown, texts)
     method = (
         "The median of the trials' median steps, after warm-up; the line is its 95 % interval over trials. A step runs "
         "from asking for the batch to having the loss."
     )
+    method += f" {intervals.CUT_REMARK}" if intervals.are_cut(ci95s, end) else ""
     rows = [
         (
             name(result.variant),
@@ -69,11 +74,14 @@ def utilization(session: Session, results: Sequence[Result]) -> Figure | None:
     device_ci = [result.device_utilization.ci95 for result in shown]
     texts = [_utilizations(result, kind) for result in shown]
     known = [value for value in (*au, *device) if value is not None]
-    plot = rows_layout(len(shown), "utilization, %", max(104.0, _upper(known, [])), dtick=25)
+    end = max(104.0, intervals.upper(known, (*au_ci, *device_ci), _WIDEST_PERCENT))
+    plot = rows_layout(len(shown), "utilization, %", end, dtick=25)
     plot["annotations"] = row_labels(names, texts)
     data = [
-        _points(au, au_ci, 0.0, colours.UTILIZATION, "circle", names, texts),
-        _points(device, device_ci, -0.2, colours.DEVICE, "diamond", names, texts),
+        intervals.points(au, au_ci, 0.0, colours.UTILIZATION, "circle", names, texts),
+        intervals.points(device, device_ci, -0.2, colours.DEVICE, "diamond", names, texts),
+        *intervals.arrows(au_ci, end, 0.0, colours.UTILIZATION),
+        *intervals.arrows(device_ci, end, -0.2, colours.DEVICE),
     ]
     legend = (
         Legend("AU, accelerator utilization", colours.UTILIZATION, "circle"),
@@ -89,7 +97,11 @@ def utilization(session: Session, results: Sequence[Result]) -> Figure | None:
         for result in results
     ]
     heads = ("variant", "AU", f"{kind} utilization and its source", "samples")
-    method = "AU is the ceiling's step time over the variant's, trial by trial beside it. " + _sources(session, results)
+    method = "AU is the ceiling's mean step time over the variant's, trial by trial beside it. "
+    if intervals.are_cut(au_ci, 100.0):
+        method += "Noise takes an interval below 0 or, as if faster than the ceiling, above 100 %. "
+    method += _sources(session, results)
+    method += f" {intervals.CUT_REMARK}" if intervals.are_cut((*au_ci, *device_ci), end) else ""
     alt = f"AU and {kind} utilization. " + _sentences(shown, texts)
     table = tables.table("Utilization", heads, rows)
     return Figure("utilization", "Utilization", alt, method, data, plot, table, legend)
@@ -114,7 +126,7 @@ def split(results: Sequence[Result]) -> Figure | None:
     upper = max(sum(max(0.0, value) for value in part) for part in parts) or 1.0
     plot = rows_layout(len(shown), "ms of a mean step", upper * _AXIS_MARGIN)
     plot |= {"barmode": "stack", "uniformtext": {"mode": "hide", "minsize": 10}}
-    plot["annotations"] = row_labels(names, [f"{total} a step" for total in totals])
+    plot["annotations"] = row_labels(names, [f"mean {total} a step" for total in totals])
     data = [_bar(index, [part[index] for part in parts], shown) for index in range(len(PARTS))]
     legend = tuple(Legend(part, colour, mark) for part, colour, mark, _ in PARTS)
     said = [", ".join(f"{PARTS[i][0]} {text}" for i, text in enumerate(_texts(result))) for result in shown]
@@ -206,46 +218,6 @@ def _bar(index: int, values: Sequence[float], shown: Sequence[Result]) -> Json:
             },
         },
     }
-
-
-def _points(
-    values: Sequence[float | None],
-    intervals: Sequence[Interval | None],
-    offset: float,
-    colour: str,
-    symbol: str,
-    names: Sequence[str],
-    texts: Sequence[str],
-) -> Json:
-    pairs = list(zip(values, intervals, strict=True))
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "x": list(values),
-        "y": [-row + offset for row in range(len(pairs))],
-        "error_x": {
-            "type": "data",
-            "symmetric": False,
-            "array": [_reach(ci and value is not None and ci[1] - value) for value, ci in pairs],
-            "arrayminus": [_reach(ci and value is not None and value - ci[0]) for value, ci in pairs],
-            "color": colour,
-            "thickness": 2,
-            "width": 5,
-        },
-        "marker": {"color": colour, "size": 11, "symbol": symbol},
-        "text": [f"{label(name)}<br>{label(text, 60)}" for name, text in zip(names, texts, strict=True)],
-        "hovertemplate": "%{text}<extra></extra>",
-    }
-
-
-def _reach(distance: Any) -> float:
-    return max(0.0, float(distance)) if distance and math.isfinite(distance) else 0.0
-
-
-def _upper(values: Sequence[float], intervals: Sequence[Interval | None]) -> float:
-    top = max(values, default=0.0)
-    ends = [interval[1] for interval in intervals if interval is not None]
-    return (min(max([top, *ends]), _WIDEST_INTERVAL * top) or 1.0) * _AXIS_MARGIN
 
 
 def _with_range(text: str, ci95: Interval | None) -> str:

@@ -160,7 +160,7 @@ def captions(session: Session) -> list[str]:
     """What the heads of the figures' table have no room to say."""
     overs = dict.fromkeys(name(r.speedup.over) for r in session.results if r.speedup.over is not None)
     return [
-        "ms/step is the median; all other figures are of means. "
+        "ms/step is the median of the trials' medians; all other figures are of means. "
         "AU, accelerator utilization: the ceiling's step time over the variant's, which is its compute part.",
         *(f"Speed-up: samples a second over those of {over}, repeat by repeat." for over in overs),
         *(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -16,11 +17,16 @@ from pipeline_bench.session import Result
 _BINS = 120
 _TAIL = 0.005
 """The share of a variant's steps at either end that does not widen the axis."""
-_QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
+_QUANTILES = (0.05, 0.25, 0.75, 0.95, 0.99)
+"""Over all steps. Of medians a page shows one a variant, that of its trials' medians, which the result holds."""
 _HEIGHT = 0.6
 """Of a histogram within its row, below the row's name."""
 _LOGARITHMIC_FROM = 12.0
 """The largest over the smallest step time at which a linear axis would press one variant into a line."""
+_MARGIN = 0.03
+"""Of the axis, at either end."""
+_FINE_DECADES = 3
+"""Over more than these, labels at 1, 2 and 5 of each would touch on a phone."""
 
 
 def distribution(results: Sequence[Result], measured: Mapping[str, Floats]) -> Figure | None:
@@ -34,23 +40,25 @@ def distribution(results: Sequence[Result], measured: Mapping[str, Floats]) -> F
     if not shown:
         return None
     all_steps = [measured[result.variant] for result in shown]
-    lower, upper = _range(all_steps)
-    logarithmic = upper / lower > _LOGARITHMIC_FROM
+    medians = [result.step_ms.median for result in shown]
+    lower, upper = _range(all_steps, medians)
+    logarithmic = _is_logarithmic(lower, upper)
     edges = np.geomspace(lower, upper, _BINS + 1) if logarithmic else np.linspace(lower, upper, _BINS + 1)
     names = [result.variant for result in shown]
-    texts = [
-        f"median {units.milliseconds(q[2])}, 95 % below {units.milliseconds(q[4])}" for q in map(_quantiles, all_steps)
-    ]
+    texts = [_said(median, steps) for median, steps in zip(medians, all_steps, strict=True)]
     plot = rows_layout(len(shown), "step time, ms", upper)
     limits = [float(np.log10(lower)), float(np.log10(upper))] if logarithmic else [lower, upper]
     plot["xaxis"] |= {"type": "log" if logarithmic else "linear", "range": limits, "zeroline": False}
+    if logarithmic:
+        ticks = _ticks(lower, upper)
+        plot["xaxis"] |= {"tickmode": "array", "tickvals": ticks, "ticktext": [f"{tick:g}" for tick in ticks]}
     plot["annotations"] = row_labels(names, texts)
     data = [_histogram(row, steps, edges, names[row], texts[row]) for row, steps in enumerate(all_steps)]
-    data += [_marks(row, steps) for row, steps in enumerate(all_steps)]
+    data += [_marks(row, steps, medians[row]) for row, steps in enumerate(all_steps)]
     method = (
         "Every measured step of every good trial, warm-up left out; each histogram has its own height. The marks are "
-        "the 5th percentile, the median and the 95th percentile. The fastest and the slowest 0.5 % do not widen the "
-        f"axis{', which is logarithmic' if logarithmic else ''}; the table has the slowest step."
+        "the 5th percentile, the median of the trials' medians and the 95th percentile. The fastest and the slowest "
+        f"0.5 % do not widen the axis{', which is logarithmic' if logarithmic else ''}; the table has the slowest step."
     )
     alt = "Distribution of step times. " + " ".join(
         f"{name(variant)}: {text}." for variant, text in zip(names, texts, strict=True)
@@ -58,13 +66,34 @@ def distribution(results: Sequence[Result], measured: Mapping[str, Floats]) -> F
     return Figure("distribution", "Step times", alt, method, data, plot, _table(shown, all_steps))
 
 
-def _range(all_steps: Sequence[Floats]) -> tuple[float, float]:
-    """The ends of the axis in ms, positive and apart."""
+def _said(median_ms: float | None, steps: Floats) -> str:
+    high = f"95 % below {units.milliseconds(_quantiles(steps)[_QUANTILES.index(0.95)])}"
+    return high if median_ms is None else f"median {units.milliseconds(median_ms)}, {high}"
+
+
+def _range(all_steps: Sequence[Floats], medians: Sequence[float | None]) -> tuple[float, float]:
+    """The ends of the axis in ms, positive and apart; every median lies between them."""
     ends = [np.quantile(steps, [_TAIL, 1 - _TAIL]) for steps in all_steps]
-    lower = max(float(min(end[0] for end in ends)), 1e-6)
-    upper = max(float(max(end[1] for end in ends)), lower)
-    margin = max((upper - lower) * 0.03, upper * 1e-3)
+    known = [median for median in medians if median is not None]
+    lower = max(min([*(float(end[0]) for end in ends), *known]), 1e-6)
+    upper = max([*(float(end[1]) for end in ends), *known, lower])
+    if _is_logarithmic(lower, upper):
+        factor = (upper / lower) ** _MARGIN
+        return lower / factor, upper * factor
+    margin = max((upper - lower) * _MARGIN, upper * 1e-3)
     return max(lower - margin, lower / 2), upper + margin
+
+
+def _is_logarithmic(lower: float, upper: float) -> bool:
+    return upper / lower > _LOGARITHMIC_FROM
+
+
+def _ticks(lower: float, upper: float) -> list[float]:
+    """1, 2 and 5 of each decade between the ends of a logarithmic axis; 1 alone where there are many decades."""
+    first, last = math.floor(math.log10(lower)), math.ceil(math.log10(upper))
+    leading = (1, 2, 5) if math.log10(upper / lower) <= _FINE_DECADES else (1,)
+    ticks = [float(f"{digit}e{decade}") for decade in range(first, last + 1) for digit in leading]
+    return [tick for tick in ticks if lower <= tick <= upper]
 
 
 def _quantiles(steps: Floats) -> list[float]:
@@ -91,19 +120,21 @@ def _histogram(row: int, steps: Floats, edges: Floats, variant: str, text: str) 
     }
 
 
-def _marks(row: int, steps: Floats) -> Json:
-    low, middle, high = (float(value) for value in np.quantile(steps, [0.05, 0.5, 0.95]))
+def _marks(row: int, steps: Floats, median_ms: float | None) -> Json:
+    low, high = (float(value) for value in np.quantile(steps, [0.05, 0.95]))
+    marks = [(low, "line-ns", 13, 2), (high, "line-ns", 13, 2)]
+    marks += [(median_ms, "diamond", 9, 0)] if median_ms is not None else []
     return {
         "type": "scatter",
         "mode": "markers",
         "hoverinfo": "skip",
-        "x": [low, middle, high],
-        "y": [-row - 0.4] * 3,
+        "x": [at for at, _, _, _ in marks],
+        "y": [-row - 0.4] * len(marks),
         "marker": {
-            "symbol": ["line-ns", "diamond", "line-ns"],
-            "size": [13, 9, 13],
+            "symbol": [symbol for _, symbol, _, _ in marks],
+            "size": [size for _, _, size, _ in marks],
             "color": colours.VERDICTS["inconclusive"],
-            "line": {"width": [2, 0, 2], "color": colours.VERDICTS["inconclusive"]},
+            "line": {"width": [width for _, _, _, width in marks], "color": colours.VERDICTS["inconclusive"]},
         },
         "cliponaxis": False,
     }
@@ -114,15 +145,17 @@ def _table(shown: Sequence[Result], all_steps: Sequence[Floats]) -> tables.Table
         (
             name(result.variant),
             str(len(steps)),
+            units.plain_milliseconds(result.step_ms.median),
             *(units.plain_milliseconds(value) for value in _quantiles(steps)),
             units.plain_milliseconds(float(steps.max())),
             _span(result.warmup_steps),
         )
         for result, steps in zip(shown, all_steps, strict=True)
     ]
-    percentiles = ("5 %", "25 %", "median", "75 %", "95 %", "99 %", "slowest")
-    heads = ("variant", "steps", *percentiles, "warm-up steps a trial")
-    return tables.table("Step times in ms, by percentile", heads, rows)
+    percentiles = ("5 %", "25 %", "75 %", "95 %", "99 %", "slowest")
+    heads = ("variant", "steps", "median", *percentiles, "warm-up steps a trial")
+    caption = "Step times in ms: the median of the trials' medians, and percentiles over all steps"
+    return tables.table(caption, heads, rows)
 
 
 def _span(numbers: Sequence[int]) -> str:

@@ -49,7 +49,7 @@ class Figure:
             "displaylogo": False,
             "displayModeBar": self.zoomable,
             # Named one by one: plotly's own choice has a button that sends the plot's data to its makers.
-            "modeBarButtons": [["zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"]],
+            "modeBarButtons": [["zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "autoScale2d", "resetScale2d"]],
             "doubleClick": "reset",
             "showTips": False,
         }

@@ -11,10 +11,18 @@ from pipeline_bench.report.html.steps import Clock
 from pipeline_bench.report.html.text import label, name
 from pipeline_bench.session import Disturbance, TrialRecord
 
-_NAMED_TRIALS, _PHASED_TRIALS = 16, 500
-"""With more trials than these a box has no room for its name, or a phase beside the training for its box."""
+PHASED_TRIALS = 24
+"""With more trials than these their phases are slivers: a trial is then one box, and the repeats are numbered."""
 _MOST_LINES = 6
-"""Of what one mark says of its trial."""
+"""Of what one mark says of its trials."""
+_WIDTH_PX, _LETTER_PX, _PAD_PX = 1040, 6.2, 6
+"""Of the plot on a wide screen, of a letter of a box's name, and of what is free around a name."""
+_MARKS = 60
+"""Places along the axis that have room for a mark of their own on a wide screen."""
+_MOST_REPEATS = 6
+"""Numbered ones: more would touch on a phone."""
+BELOW, _WITHIN = -0.6, 0.5
+"""The strip's lower end, and the middle of its boxes, which are from 0 to 1: triangles stand below them."""
 
 
 def phases(record: TrialRecord) -> list[tuple[str, int, int]]:
@@ -46,8 +54,7 @@ def boxes(records: Sequence[TrialRecord], clock: Clock, order: Mapping[str, int]
     """A box a phase: the training in its variant's colour, the rest in the phase's."""
     corners: dict[tuple[str, str], Json] = defaultdict(lambda: {"x": [], "y": []})
     for record in records:
-        # Of so many trials the other phases would be narrower than a pixel.
-        spans = phases(record) if len(records) <= _PHASED_TRIALS else []
+        spans = phases(record) if len(records) <= PHASED_TRIALS else []
         spans = spans or [("train", record.started_ns, record.ended_ns)]
         for phase, start_ns, end_ns in spans:
             is_training = phase == "train"
@@ -74,47 +81,105 @@ def boxes(records: Sequence[TrialRecord], clock: Clock, order: Mapping[str, int]
 
 
 def marks(records: Sequence[TrialRecord], disturbances: Sequence[Disturbance], clock: Clock) -> list[Json]:
-    """What each trial was, at its middle; a cross where one did not end well, a triangle where it was disturbed."""
+    """What each trial was, at its middle; a cross where one did not end well, below it a triangle if disturbed."""
     texts = [f"{label(r.variant)}, repeat {r.repeat + 1}: {label(r.status)}" for r in records]
-    middles = [float(clock.seconds((r.started_ns + r.ended_ns) / 2)) for r in records]
-    named = len(records) <= _NAMED_TRIALS
+    middles = [_middle(record, clock) for record in records]
     made: list[Json] = [
-        _points(middles, texts, "circle", 8, "rgba(0,0,0,0)")
+        _points(middles, texts, "circle", 8, "rgba(0,0,0,0)", _WITHIN)
         | {
             "marker": {"size": 8, "color": "rgba(0,0,0,0)", "line": {"width": 0}},
-            "mode": "markers+text" if named else "markers",
-            "text": [f"{label(r.variant, 11)}" for r in records] if named else texts,
+            "mode": "markers+text",
+            "text": [_fitting(record, clock) for record in records],
             "hovertext": texts,
             "textposition": "middle center",
             "textfont": {"size": 10, "color": colours.ON_COLOUR},
             "hovertemplate": "%{hovertext}<extra></extra>",
         }
     ]
-    failed = [record for record in records if record.status != "ok"]
-    if failed:
-        said = [f"{label(r.variant)}, repeat {r.repeat + 1}, {r.status}: {label(r.reason or '', 160)}" for r in failed]
-        ends = [float(clock.seconds(record.ended_ns)) for record in failed]
-        made.append(_points(ends, said, "x", 11, colours.INPUT_WAIT))
-    where = {(record.variant, record.repeat): record for record in records}
-    met: dict[int, list[str]] = defaultdict(list)
-    for each in disturbances:
-        if (each.variant, each.repeat) in where:
-            met[where[each.variant, each.repeat].started_ns].append(f"{label(each.kind)}: {label(each.text, 120)}")
-    if met:
-        # A little after the trial's start, where it does not cover the trial's name.
-        offsets = {record.started_ns: (record.ended_ns - record.started_ns) // 10 for record in records}
-        starts = [float(clock.seconds(started_ns + offsets[started_ns])) for started_ns in met]
-        said = ["<br>".join(lines[:_MOST_LINES]) for lines in met.values()]
-        made.append(_points(starts, said, "triangle-up", 12, colours.HOST_SLOWDOWN))
+    failed = [
+        (
+            float(clock.seconds(r.ended_ns)),
+            f"{label(r.variant)}, repeat {r.repeat + 1}, {label(r.status)}: {label(r.reason or '', 160)}",
+        )
+        for r in records
+        if r.status != "ok"
+    ]
+    where = {(record.variant, record.repeat): _middle(record, clock) for record in records}
+    met = [
+        (
+            where[d.variant, d.repeat],
+            f"{label(d.variant)}, repeat {d.repeat + 1}, {label(d.kind)}: {label(d.text, 120)}",
+        )
+        for d in disturbances
+        if (d.variant, d.repeat) in where
+    ]
+    for found, symbol, y, colour in (
+        (failed, "x", _WITHIN, colours.INPUT_WAIT),
+        (met, "triangle-up", BELOW / 2, colours.HOST_SLOWDOWN),
+    ):
+        gathered = _gathered(found, clock)
+        if gathered:
+            at_s, said = [at for at, _ in gathered], [text for _, text in gathered]
+            made.append(_points(at_s, said, symbol, 9, colour, y))
     return made
 
 
-def _points(x: list[float], texts: list[str], symbol: str, size: int, colour: str) -> Json:
+def _middle(record: TrialRecord, clock: Clock) -> float:
+    return float(clock.seconds((record.started_ns + record.ended_ns) / 2))
+
+
+def _fitting(record: TrialRecord, clock: Clock) -> str:
+    """The trial's name, where its box has room for it on a wide screen."""
+    text = label(record.variant, 11)
+    width_px = _WIDTH_PX * (record.ended_ns - record.started_ns) / 1e9 / clock.span_s
+    return text if width_px >= _LETTER_PX * min(len(record.variant), 11) + _PAD_PX else ""
+
+
+def _gathered(found: Sequence[tuple[float, str]], clock: Clock) -> list[tuple[float, str]]:
+    """One mark for what lies within one place of the axis, at its mean time, and as many of the texts as it can say."""
+    places: dict[int, list[tuple[float, str]]] = defaultdict(list)
+    for at_s, text in found:
+        places[int(_MARKS * at_s / clock.span_s)].append((at_s, text))
+    made = []
+    for near in places.values():
+        texts = list(dict.fromkeys(text for _, text in near))
+        more = [f"and {len(texts) - _MOST_LINES} more"] if len(texts) > _MOST_LINES else []
+        made.append((sum(at_s for at_s, _ in near) / len(near), "<br>".join([*texts[:_MOST_LINES], *more])))
+    return made
+
+
+def repeats(records: Sequence[TrialRecord], clock: Clock) -> list[Json]:
+    """The numbers of some repeats above their first trial, where the boxes are too narrow for names."""
+    if len(records) <= PHASED_TRIALS:
+        return []
+    starts: dict[int, int] = {}
+    for record in records:
+        starts[record.repeat] = min(record.started_ns, starts.get(record.repeat, record.started_ns))
+    apart = next(step for step in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000) if len(starts) <= step * _MOST_REPEATS)
+    return [
+        {
+            "text": f"repeat {repeat + 1}" if repeat == min(starts) else str(repeat + 1),
+            "x": float(clock.seconds(started_ns)),
+            "xref": "x",
+            "xanchor": "left",
+            "y": 1,
+            "yref": "paper",
+            "yshift": 8,
+            "yanchor": "middle",
+            "showarrow": False,
+            "font": {"size": 11},
+        }
+        for repeat, started_ns in sorted(starts.items())
+        if (repeat - min(starts)) % apart == 0
+    ]
+
+
+def _points(x: list[float], texts: list[str], symbol: str, size: int, colour: str, y: float) -> Json:
     return {
         "type": "scatter",
         "mode": "markers",
         "x": x,
-        "y": [0.5] * len(x),
+        "y": [y] * len(x),
         "yaxis": "y",
         "text": texts,
         "hovertemplate": "%{text}<extra></extra>",
@@ -128,7 +193,7 @@ def legend(
 ) -> tuple[Legend, ...]:
     """What the colours stand for, of those that are drawn."""
     used = sorted({record.variant for record in records}, key=lambda variant: order.get(variant, len(order)))
-    met = {phase for record in records[:_PHASED_TRIALS] for phase, _, _ in phases(record)}
+    met = {phase for record in records for phase, _, _ in phases(record)} if len(records) <= PHASED_TRIALS else set()
     shown = [Legend(name(variant), colour_of(variant, order)[0], colour_of(variant, order)[1]) for variant in used]
     shown += [Legend(phase, colour) for phase, colour in colours.PHASES.items() if phase in met]
     if has_lanes:

@@ -11,12 +11,13 @@ from pipeline_bench.session import DeviceUtilization, Estimate, Interval, Sessio
 
 @dataclass(frozen=True)
 class Cell:
-    """A figure, its interval or a remark below it, and where it is missing the reason."""
+    """A figure, its interval or a remark below it, and where it is missing the reason; `whole` is never broken."""
 
     text: str
     under: str = ""
     reason: str | None = None
     remark: str = ""
+    whole: bool = False
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
 from pipeline_bench import units
 from pipeline_bench.report.html import colours, strip
 from pipeline_bench.report.html.figure import Figure, Json, layout
+from pipeline_bench.report.html.lanes import STEP_TIME, Lane, Line, Lines, full, said_of_limit, step_limit, wait_limit
 from pipeline_bench.report.html.steps import Clock, Floats, Steps, ascending, bins, means, quantiles, read_track
 from pipeline_bench.report.html.tables import Table
 from pipeline_bench.report.html.text import label, name
@@ -27,30 +27,9 @@ _FEWEST_POINTS = 6
 _MOST_TRIALS = 4000
 """A session of an hour has fewer; of a longer one the first are drawn."""
 _SHADED_TRIALS = 80
-_LANE_PX, _STRIP_PX, _GAP_PX, _ABOVE_PX, _BELOW_PX = 118, 30, 34, 34, 44
-
-
-@dataclass
-class _Line:
-    """Points of one variant in one lane; trials are kept apart by a gap."""
-
-    x: list[float | None] = field(default_factory=list)
-    y: list[float | None] = field(default_factory=list)
-
-    def add(self, x: Floats, y: Floats) -> None:
-        self.x += [*x.tolist(), None]
-        self.y += [*y.tolist(), None]
-
-
-Lines = dict[tuple[str, str], _Line]
-"""By variant, and by what is drawn of it."""
-
-
-@dataclass(frozen=True)
-class _Lane:
-    title: str
-    lines: Lines
-    upper: float | None = None
+_LANE_PX, _STRIP_PX, _GAP_PX, _ABOVE_PX, _BELOW_PX = 118, 46, 34, 34, 44
+_UNDER_ZERO = 0.03
+"""Of a lane, so that a line at 0 does not lie on its edge."""
 
 
 def timeline(
@@ -72,17 +51,19 @@ def timeline(
     lanes = [lane for lane in _lanes(session, records, clock, steps, unreadable) if lane.lines]
     height = _STRIP_PX + len(lanes) * (_LANE_PX + _GAP_PX) + _ABOVE_PX + _BELOW_PX
     plot = _layout(lanes, height, clock)
+    plot["annotations"] += strip.repeats(records, clock)
     if len(records) <= _SHADED_TRIALS:
         plot["shapes"] = [strip.shade(record, clock) for record in records]
     data = [*strip.boxes(records, clock, order), *strip.marks(records, session.disturbances, clock)]
     for place, lane in enumerate(lanes, 2):
-        data += [_trace(lane, key, line, place, order) for key, line in lane.lines.items()]
+        data += [trace for key, line in lane.lines.items() for trace in _traces(key, line, place, order)]
+    narrow = "" if len(records) <= strip.PHASED_TRIALS else "; of so many, the top row shows only whose turn it was"
     shaded = "; the shaded part of a trial is its training" if "shapes" in plot else ""
     said = ", ".join(lane.title for lane in lanes) or "nothing but its phases"
     method = (
-        f"All trials on one clock, in the order they ran{shaded}. Each line is averaged over "
-        f"{clock.span_s / POINTS:.2g} s or more. Drag across the plot or use its buttons to zoom; double-click to see "
-        "all."
+        f"All trials on one clock, in the order they ran{narrow}{shaded}. Lines are thinned out to about a point per "
+        f"{clock.span_s / POINTS:.2g} s.{said_of_limit(lanes)} Drag across the plot or use its buttons to zoom; a "
+        "double-click leads back."
     )
     alt = (
         f"The session over {units.seconds(clock.span_s)}, {units.count(len(session.trials), 'trial')}: {said}. "
@@ -103,12 +84,12 @@ def timeline(
 
 def _lanes(
     session: Session, records: Sequence[TrialRecord], clock: Clock, steps: Mapping[int, Steps], unreadable: list[str]
-) -> list[_Lane]:
-    device: Lines = defaultdict(_Line)
-    machine: Lines = defaultdict(_Line)
-    step_ms: Lines = defaultdict(_Line)
-    wait: Lines = defaultdict(_Line)
-    depth: Lines = defaultdict(_Line)
+) -> list[Lane]:
+    device: Lines = defaultdict(Line)
+    machine: Lines = defaultdict(Line)
+    step_ms: Lines = defaultdict(Line)
+    wait: Lines = defaultdict(Line)
+    depth: Lines = defaultdict(Line)
     least = max(1, min(_FEWEST_POINTS, 2 * POINTS // len(records)))
     for index, record in enumerate(records):
         span_s = max(record.ended_ns - record.started_ns, 1) / 1e9
@@ -126,18 +107,14 @@ def _lanes(
         if index in steps:
             _add_steps(step_ms, wait, key, steps[index], points)
     return [
-        _Lane(f"{_kinds(session, records)} utilization, %", {**_full(device), **_full(machine)}, 105.0),
-        _Lane("step time, ms", _full(step_ms), _step_limit(step_ms)),
-        _Lane("input wait, % of the step", _full(wait), _wait_limit(wait)),
-        _Lane("queue depth, % of its capacity", _full(depth), 105.0),
+        Lane(f"{_kinds(session, records)} utilization, %", {**full(device), **full(machine)}, 105.0),
+        Lane(STEP_TIME, full(step_ms), step_limit(records, steps)),
+        Lane("input wait, % of the step", full(wait), wait_limit(wait)),
+        Lane("queue depth, % of its capacity", full(depth), 105.0),
     ]
 
 
-def _full(lines: Lines) -> Lines:
-    return {key: line for key, line in lines.items() if line.x}
-
-
-def _add(line: _Line, read: tuple[Floats, Floats] | None, points: int) -> None:
+def _add(line: Line, read: tuple[Floats, Floats] | None, points: int) -> None:
     """The mean of each bin, at the mean time of what is in it."""
     if read is None or not len(read[0]):
         return
@@ -159,19 +136,6 @@ def _add_steps(step_ms: Lines, wait: Lines, key: str, steps: Steps, points: int)
     if waited is not None:
         mean = means(took, starts)
         wait[key, "share"].add(middle, np.clip(100 * means(waited, starts) / np.maximum(mean, 1e-9), 0, 100))
-
-
-def _step_limit(lines: Lines) -> float | None:
-    """A height that one slow bin does not set: what is above it can be zoomed to."""
-    values = [value for line in lines.values() for value in line.y if value is not None]
-    return 1.15 * float(np.quantile(values, 0.985)) if values else None
-
-
-def _wait_limit(lines: Lines) -> float:
-    """The highest share, and at least the 10 % from which a variant is input-bound."""
-    return min(
-        105.0, 1.15 * max((value for line in lines.values() for value in line.y if value is not None), default=0.0) + 10
-    )
 
 
 def _kind(session: Session, record: TrialRecord) -> str:
@@ -203,7 +167,7 @@ def _track(record: TrialRecord, metric: str, clock: Clock) -> tuple[Floats, Floa
     return read_track(best.at_ns, best.values, clock) if best is not None else None
 
 
-def _layout(lanes: Sequence[_Lane], height: int, clock: Clock) -> Json:
+def _layout(lanes: Sequence[Lane], height: int, clock: Clock) -> Json:
     plot = layout(height, dragmode="zoom", hovermode="closest")
     plot["margin"] = {"l": 38, "r": 8, "t": _ABOVE_PX, "b": _BELOW_PX}
     plot["xaxis"] = {
@@ -217,7 +181,7 @@ def _layout(lanes: Sequence[_Lane], height: int, clock: Clock) -> Json:
     inner = height - _ABOVE_PX - _BELOW_PX
     plot["yaxis"] = {
         "domain": [1 - _STRIP_PX / inner, 1],
-        "range": [0, 1],
+        "range": [strip.BELOW, 1],
         "fixedrange": True,
         "visible": False,
     }
@@ -227,7 +191,12 @@ def _layout(lanes: Sequence[_Lane], height: int, clock: Clock) -> Json:
         top -= _GAP_PX
         domain = [max(0.0, (top - _LANE_PX) / inner), top / inner]
         upper = lane.upper or 1.0
-        plot[f"yaxis{place}"] = {"domain": domain, "range": [0, upper], "minallowed": 0, "nticks": 5}
+        plot[f"yaxis{place}"] = {
+            "domain": domain,
+            "range": [-_UNDER_ZERO * upper, upper],
+            "minallowed": -_UNDER_ZERO * upper,
+            "nticks": 5,
+        }
         plot["annotations"].append(
             {
                 "text": f"<b>{label(lane.title, 60)}</b>",
@@ -246,23 +215,24 @@ def _layout(lanes: Sequence[_Lane], height: int, clock: Clock) -> Json:
     return plot
 
 
-def _trace(lane: _Lane, key: tuple[str, str], line: _Line, place: int, order: Mapping[str, int]) -> Json:
+def _traces(key: tuple[str, str], line: Line, place: int, order: Mapping[str, int]) -> list[Json]:
+    """The line, and a marker for each of its points that has no neighbour to draw a line to."""
     variant, what = key
     colour, dash = strip.colour_of(variant, order)
     faint = what in ("machine", "95th percentile")
     said = {"device": "", "machine": ", whole machine's CPU"}.get(what, f", {label(what)}")
-    return {
+    colour = colours.NEUTRAL if what == "machine" else colour
+    common = {
         "type": "scatter",
-        "mode": "lines",
-        "x": line.x,
-        "y": line.y,
         "yaxis": f"y{place}",
-        "line": {
-            "color": colours.NEUTRAL if what == "machine" else colour,
-            "width": 1 if faint else 1.8,
-            "dash": "dot" if faint else dash,
-        },
         "opacity": 0.75 if faint else 1,
         "name": f"{label(variant)}{said}",
         "hovertemplate": "%{fullData.name}<br>%{x:.4~g} s: %{y:.3~g}<extra></extra>",
     }
+    drawn = {"color": colour, "width": 1 if faint else 1.8, "dash": "dot" if faint else dash}
+    made: list[Json] = [{**common, "mode": "lines", "x": line.x, "y": line.y, "line": drawn}]
+    alone = line.alone()
+    if alone.x:
+        marker = {"color": colour, "size": 4 if faint else 6}
+        made.append({**common, "mode": "markers", "x": alone.x, "y": alone.y, "marker": marker})
+    return made

@@ -65,6 +65,21 @@ def test_an_undecided_gate_fails_only_when_it_is_asked_to(before: str, tmp_path:
     assert run(["diff", before, noisy, "--fail-if-slower", "5%", "--fail-if-undecided"]) == 1
 
 
+def test_a_gate_with_nothing_to_compare_is_exit_2(
+    before: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = written(tmp_path / "other", pairs.session({"tf_data": STEADY}))
+    assert run(["diff", before, other, "--fail-if-slower", "5%"]) == 2
+    assert "no variant in common besides ceilings" in capsys.readouterr().err
+
+
+def test_a_limit_of_au_that_is_too_much_is_answered_with_one_of_au(
+    before: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["diff", before, before, "--fail-if-au-below", "150%"]) == 2
+    assert "90%, or 0.9 for the same" in " ".join(capsys.readouterr().err.split())
+
+
 def test_json_is_the_difference_with_every_gate(before: str, slower: str, capsys: pytest.CaptureFixture[str]) -> None:
     run(["diff", before, f"{slower}/session.json", "--fail-if-slower", "5%", "-f", "json"])
     difference = Difference.model_validate_json(capsys.readouterr().out)

@@ -42,6 +42,15 @@ def session(
     return made.model_copy(update=changes)
 
 
+def of_other_jobs(made: Session, **source: Any) -> Session:
+    """The session with other options of every variant's source, its ceiling's too."""
+    variants = tuple(
+        v.model_copy(update={"source": v.source.model_copy(update={"options": {**v.source.options, **source}})})
+        for v in made.scenario.variants
+    )
+    return made.model_copy(update={"scenario": made.scenario.model_copy(update={"variants": variants})})
+
+
 def with_result(made: Session, variant: str, **changes: Any) -> Session:
     """The session with another result of one variant."""
     results = tuple(r.model_copy(update=changes) if r.variant == variant else r for r in made.results)

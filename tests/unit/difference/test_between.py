@@ -34,8 +34,8 @@ def test_the_same_runs_show_no_difference_and_say_what_they_could_have_seen() ->
     found = change(session, session)
     assert found.step_time.difference == "none"
     assert found.step_time.value == pytest.approx(1)
-    assert found.step_time.smallest == pytest.approx(0.12, abs=0.03)
-    assert "smallest these runs could have seen" in found.text
+    assert found.step_time.smallest == pytest.approx(0.166, abs=0.01)
+    assert "smallest these runs could have seen at 98 %: 17 %" in found.text
 
 
 def test_a_slower_machine_moves_the_step_and_neither_the_au_nor_the_change_beside_the_ceiling() -> None:
@@ -49,6 +49,37 @@ def test_a_slower_machine_moves_the_step_and_neither_the_au_nor_the_change_besid
     assert found.beside_ceiling.difference == "none"
     assert found.accelerator_utilization.change == pytest.approx(0, abs=1e-3)
     assert found.input_wait_share.change == pytest.approx(0, abs=1e-3)
+
+
+def test_a_gain_that_a_slower_machine_hides_is_told() -> None:
+    before = pairs.session({"feed_dict": STEADY})
+    slow_ceiling = [ms * 1.5 for ms in pairs.CEILING_MS]
+    hidden, same = (
+        change(before, pairs.session({"feed_dict": STEADY}, top)) for top in (slow_ceiling, pairs.CEILING_MS)
+    )
+    assert hidden.step_time.difference == "none"
+    assert hidden.beside_ceiling.difference == "faster"
+    assert "; but beside the ceiling faster: -33 % (" in hidden.text
+    assert "beside the ceiling" not in same.text
+
+
+def test_ceilings_of_different_jobs_have_nothing_beside_them() -> None:
+    before = pairs.session({"feed_dict": STEADY})
+    after = pairs.of_other_jobs(pairs.session({"feed_dict": STEADY}, (1.0, 1.01, 0.99)), batch_size=32)
+    found = change(before, after)
+    assert found.ceilings_differ_in == ("source.batch_size",)
+    assert change(before, after, "ceiling").ceilings_differ_in == ("source.batch_size",)
+    assert found.beside_ceiling.value is None
+    assert "different jobs (source.batch_size)" in (found.beside_ceiling.reason or "")
+    assert "beside the ceiling" not in found.text
+
+
+def test_sessions_with_only_ceilings_in_common_cannot_be_compared() -> None:
+    before, after = pairs.session({"feed_dict": STEADY}), pairs.session({"tf_data": STEADY})
+    with pytest.raises(
+        UsageError, match=r"no variant in common besides ceilings: 'feed_dict', 'ceiling' and 'tf_data'"
+    ):
+        between(before, after)
 
 
 def test_au_and_wait_are_those_of_the_sessions_and_change_by_their_difference() -> None:

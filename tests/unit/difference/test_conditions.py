@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pipeline_bench.difference import Condition
-from pipeline_bench.difference.conditions import conditions
+from pipeline_bench.difference.conditions import ceilings_differ_in, conditions
 from pipeline_bench.scenario import Component, Runtime, Variant
 from pipeline_bench.session import Environment, Session
 from tests.unit import sessions
@@ -88,6 +88,27 @@ def test_the_same_change_of_several_variants_is_told_once() -> None:
     change = {"loop": Component(kind="other")}
     (found,) = conditions(sessions.normal(), with_variants(change, "feed_dict", "tf_data"))
     assert found.variants == ("feed_dict", "tf_data")
+
+
+@pytest.mark.parametrize(
+    ("change", "keys"),
+    [
+        ({"source": Component(kind="synthetic", options={"batch_size": 64})}, ("source.batch_size",)),
+        ({"source": Component(kind="synthetic", options={"batch_size": 128, "latency_ms": 9.0})}, ()),
+        ({"source": Component(kind="not-installed", options={"batch_size": 128})}, ("source.kind",)),
+        ({"model": Component(kind="two_layer", options={"hidden_widths": [1]})}, ("model.hidden_widths",)),
+        ({"loop": Component(kind="other")}, ("loop.kind",)),
+        ({"runtime": Runtime(intra_op_threads=3)}, ("runtime.intra_op_threads",)),
+        ({"options": {"threads": 4}}, ()),
+    ],
+)
+def test_the_jobs_of_ceilings_differ_in_all_but_the_way_to_a_batch(
+    change: dict[str, Any], keys: tuple[str, ...]
+) -> None:
+    other = with_variants(change, "ceiling")
+    assert ceilings_differ_in(sessions.normal(), other, "ceiling") == keys
+    assert ceilings_differ_in(sessions.normal(), other, "feed_dict") == keys
+    assert ceilings_differ_in(sessions.normal(), with_variants(change, "feed_dict"), "feed_dict") == ()
 
 
 def test_a_variant_of_one_session_alone_is_no_condition() -> None:

@@ -10,7 +10,7 @@ from pipeline_bench.difference import Gate, Outcome
 from pipeline_bench.difference.between import between
 from pipeline_bench.difference.gates import Limits, share
 from pipeline_bench.errors import UsageError
-from pipeline_bench.session import Session, TrialStatus, WorkCheck
+from pipeline_bench.session import Disturbance, Session, TrialStatus, Verdict, WorkCheck
 from tests.unit.difference import pairs
 
 STEADY = (4.0, 4.02, 3.98)
@@ -130,8 +130,116 @@ def test_strict_fails_what_cannot_be_decided_and_nothing_else() -> None:
     before = pairs.session({"feed_dict": STEADY})
     noisy = pairs.session({"feed_dict": (3.0, 4.0, 5.0)})
     assert slower(before, noisy, strict=True).outcome == "failed"
-    assert "Undecided" in slower(before, noisy, strict=True).text
+    assert slower(before, noisy, strict=True).only_undecided
+    assert not slower(before, pairs.session({"feed_dict": (6.0, 6.02, 5.98)}), strict=True).only_undecided
     assert slower(before, before, strict=True).outcome == "passed"
+
+
+def test_a_slowdown_that_holds_at_95_and_not_at_98_percent_is_undecided() -> None:
+    """A change is claimed at one level in the whole program."""
+    before = pairs.session({"feed_dict": (4.0, 4.3, 3.7)})
+    gates = [slower(before, pairs.session({"feed_dict": [a + 0.3, a, a - 0.3]}), 0.05) for a in (4.7, 4.9, 5.6)]
+    assert [gate.outcome for gate in gates] == ["undecided", "undecided", "failed"]
+    changes = between(before, pairs.session({"feed_dict": (5.2, 4.9, 4.6)})).variants
+    ci95 = changes[0].step_time.ci95
+    assert ci95 is not None
+    assert ci95[0] > 1, "the case no longer lies between the two levels"
+
+
+def test_a_variant_that_is_gone_is_told_and_decides_nothing() -> None:
+    before, after = pairs.session({"feed_dict": STEADY, "tf_data": STEADY}), pairs.session({"feed_dict": STEADY})
+    limits = Limits(slower=0.05, au_below=0.1)
+    for strict, outcome in ((False, "undecided"), (True, "failed")):
+        gone = [gate for gate in between(before, after, limits, strict=strict).gates if gate.variant == "tf_data"]
+        assert [(gate.name, gate.outcome) for gate in gone] == [("slower", outcome), ("au-below", outcome)]
+        assert "only the session before has it" in gone[0].text
+    assert between(before, after).gates == ()
+
+
+def disturbed(after: Session, *costs: tuple[int, float | None], variant: str = "feed_dict") -> Session:
+    """The session with one disturbance a repeat, each with its cost."""
+    found = tuple(
+        Disturbance(kind="burst", variant=variant, repeat=repeat, cost_share=cost, text=f"a burst took {cost}.")
+        for repeat, cost in costs
+    )
+    return after.model_copy(update={"disturbances": found})
+
+
+def test_a_slowdown_that_disturbances_could_explain_is_undecided() -> None:
+    """20 % slower, so a cost of 12.5 % of the time is what lies beyond a limit of 5 %; it is a mean over the trials."""
+    before, after = pairs.session({"feed_dict": STEADY}), pairs.session({"feed_dict": [1.2 * ms for ms in STEADY]})
+    enough, too_little = disturbed(after, (0, 0.42), (0, 0.1)), disturbed(after, (0, 0.3), (0, 0.02), (1, 0.03))
+    gate = slower(before, enough)
+    assert gate.outcome == "undecided"
+    assert "a burst took 0.42" in gate.text
+    assert "14 % of its time" in gate.text
+    assert slower(before, too_little).outcome == "failed"
+    assert slower(before, disturbed(after, (0, None), (1, None))).outcome == "failed"
+    assert slower(before, disturbed(after, (0, 0.9), variant="ceiling")).outcome == "failed"
+    assert slower(before, disturbed(before, (0, 0.9))).outcome == "passed"
+    as_busy = disturbed(before, (0, 0.2), (1, 0.2), (2, 0.2))
+    assert slower(as_busy, enough).outcome == "failed"
+    assert slower(disturbed(before, (0, 1.0), (1, 1.0), (2, 1.0)), enough).outcome == "failed"
+
+
+def test_an_au_of_trials_that_disagree_is_undecided_with_the_verdicts_reason() -> None:
+    trials = (4.0, 4.02, 12.0)
+    session = pairs.session({"feed_dict": trials})
+    verdict = session.result("feed_dict").verdict
+    assert verdict.kind == "inconclusive"
+    assert "disagree" in verdict.text
+    gate = au(session, 0.9)
+    assert gate.outcome == "undecided"
+    assert "its trials disagree" in gate.text
+
+
+def test_an_au_that_was_disturbed_is_undecided_where_the_verdict_is_inconclusive_for_it() -> None:
+    session = pairs.session({"feed_dict": STEADY})
+    text = "inconclusive: input wait is 12 %, but undisturbed it could lie on the other side of the line at 10 %."
+    spoilt = pairs.with_result(session, "feed_dict", verdict=Verdict(kind="inconclusive", text=text))
+    assert au(session, 0.6).outcome == "failed"
+    gate = au(spoilt, 0.6)
+    assert gate.outcome == "undecided"
+    assert "undisturbed it could lie on the other side" in gate.text
+
+
+def test_an_au_far_below_the_limit_fails_also_where_only_its_cause_is_open() -> None:
+    """The interval of the input wait holds a verdict's line, while that of the AU ends far below the limit."""
+    session = pairs.session({"feed_dict": (3.3, 3.33, 3.27)}, (2.7, 2.7, 2.7), wait_ms=0.33)
+    assert "and the line is at" in session.result("feed_dict").verdict.text
+    assert au(session, 0.95).outcome == "failed"
+
+
+def test_an_au_beyond_what_can_be_does_not_pass() -> None:
+    session = pairs.session({"feed_dict": (2.0, 2.02, 1.98)}, (2.5, 2.52, 2.48), wait_ms=0.1)
+    gate = au(session, 0.9)
+    assert gate.outcome == "undecided"
+    assert "beats its ceiling" in gate.text
+
+
+def test_a_ceiling_of_another_job_is_no_reason_for_a_slowdown() -> None:
+    before = pairs.session({"feed_dict": STEADY})
+    after = pairs.session({"feed_dict": [ms * 1.5 for ms in STEADY]}, [ms * 1.5 for ms in pairs.CEILING_MS])
+    gate = slower(before, pairs.of_other_jobs(after, batch_size=256))
+    assert gate.outcome == "failed"
+    assert "its ceiling" not in gate.text
+
+
+@pytest.mark.parametrize(("limit", "text"), [(0.05, "+5 %"), (0.075, "+7.5 %"), (2.0, "+200 %")])
+def test_a_limit_is_told_as_it_is_written(limit: float, text: str) -> None:
+    same = pairs.session({"feed_dict": STEADY})
+    assert f"not more than {text}." in slower(same, same, limit).text
+
+
+def test_a_limit_of_au_is_explained_by_one_of_au() -> None:
+    with pytest.raises(UsageError) as caught:
+        share("150%", "--fail-if-au-below", examples=("90%", "0.9"))
+    assert caught.value.hint.endswith("from 0 to 100%: 90%, or 0.9 for the same.")
+
+
+def test_a_number_that_would_be_too_much_as_a_percentage_is_too_much() -> None:
+    with pytest.raises(UsageError, match="too much"):
+        share("150", "--x")
 
 
 @pytest.mark.parametrize(

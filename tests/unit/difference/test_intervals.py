@@ -16,17 +16,18 @@ values = st.lists(st.floats(0.01, 1e6), min_size=2, max_size=6)
 
 
 @pytest.mark.parametrize("sizes", [(2, 2), (3, 3), (3, 7), (7, 2)])
-def test_few_trials_have_welchs_interval(sizes: tuple[int, int]) -> None:
+@pytest.mark.parametrize("confidence", [0.95, 0.98])
+def test_few_trials_have_welchs_interval(sizes: tuple[int, int], confidence: float) -> None:
     generator = np.random.default_rng(sum(sizes))
     before, after = (generator.normal(5, 1 + i, size) for i, size in enumerate(sizes))
-    expected = stats.ttest_ind(after, before, equal_var=False).confidence_interval(0.95)
-    assert intervals.difference_interval(before.tolist(), after.tolist()) == pytest.approx(tuple(expected))
+    expected = stats.ttest_ind(after, before, equal_var=False).confidence_interval(confidence)
+    assert intervals.difference_interval(before.tolist(), after.tolist(), confidence) == pytest.approx(tuple(expected))
 
 
 def test_a_ratio_is_taken_on_logarithms() -> None:
     before, after = [2.0, 2.2, 1.9], [3.0, 3.1, 3.3]
-    logs = ([math.log(value) for value in group] for group in (before, after))
-    low, high = intervals.difference_interval(*logs) or (0, 0)
+    logs = [[math.log(value) for value in group] for group in (before, after)]
+    low, high = intervals.difference_interval(logs[0], logs[1]) or (0, 0)
     assert intervals.ratio_interval(before, after) == pytest.approx((math.exp(low), math.exp(high)))
 
 
@@ -58,6 +59,13 @@ def test_the_figure_lies_in_its_interval(before: list[float], after: list[float]
 def test_trials_without_any_spread_leave_nothing_to_be_unsure_of(value: float, count: int) -> None:
     interval = intervals.difference_interval([value] * count, [value] * count)
     assert interval == pytest.approx((0, 0), abs=value * 1e-12)
+
+
+def test_a_higher_confidence_is_wider_from_8_trials_on_too() -> None:
+    generator = np.random.default_rng(1)
+    before, after = (generator.lognormal(0, 0.3, 12).tolist() for _ in range(2))
+    usual, sure = (intervals.ratio_interval(before, after, level) or (1, 1) for level in (0.95, 0.98))
+    assert sure[0] < usual[0] < usual[1] < sure[1]
 
 
 @pytest.mark.parametrize("count", [3, 8, 12])

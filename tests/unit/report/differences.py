@@ -80,7 +80,7 @@ def full() -> Difference:
             change("broken", Ratio(reason="it was not measured after: killed by signal 9")),
         ),
         gates=(
-            Gate(name="slower", limit=0.05, variant="feed_dict", outcome="failed", text="feed_dict: more than +5.0 %."),
+            Gate(name="slower", limit=0.05, variant="feed_dict", outcome="failed", text="feed_dict: more than +5 %."),
             Gate(name="slower", limit=0.05, variant="fifo_queue", outcome="passed", text="fifo_queue: not more."),
             Gate(name="au-below", limit=0.9, variant="tf_data", outcome="undecided", text="tf_data: 0.90 lies within."),
         ),

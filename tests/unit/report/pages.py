@@ -7,7 +7,23 @@ from collections import Counter
 from html.parser import HTMLParser
 from typing import Any
 
-from pipeline_bench.session import Disturbance, Precision, Session, Speedup, WorkCheck
+import numpy as np
+
+from pipeline_bench.events import Device
+from pipeline_bench.report import html
+from pipeline_bench.series import Series
+from pipeline_bench.session import (
+    Disturbance,
+    PhaseMark,
+    Precision,
+    QueueDepth,
+    Session,
+    Speedup,
+    Track,
+    TrialRecord,
+    TrialSteps,
+    WorkCheck,
+)
 from tests.unit import sessions
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
@@ -123,6 +139,52 @@ def hostile() -> Session:
             "precision": Precision(goal=0.02, budget_s=600, text=HOSTILE[0]),
         }
     )
+
+
+def plot(session: Session, name: str) -> dict[str, Any]:
+    """One of the plots that a session's page draws."""
+    return next(plot for plot in Page(html.render(session)).plots if plot["id"] == name)
+
+
+def recorded(index: int, variant: str, count: int, gpu: bool = False) -> TrialRecord:
+    """A trial of that many steps of about 3 ms, with phases, device samples and a queue's depths."""
+    begun = 10**12 + index * (count * 4_000_000 + 10**9)
+    took = np.random.default_rng(index).integers(2_000_000, 4_000_000, count)
+    end_ns = begun + 500_000_000 + np.cumsum(took)
+    ended = int(end_ns[-1]) + 100_000_000
+    at_ns = Series.pack(np.arange(begun, ended, 200_000_000))
+    values = Series.pack(np.arange(at_ns.count) * 0.1)
+    metric = "device_utilization_percent" if gpu else "cpu_seconds"
+    return TrialRecord(
+        index=index,
+        variant=variant,
+        repeat=index // 4,
+        status="ok",
+        started_ns=begun,
+        ended_ns=ended,
+        warmup_steps=20,
+        device=Device(kind="gpu" if gpu else "cpu", name="0"),
+        phases=tuple(
+            PhaseMark(name=name, at_ns=begun + offset * 100_000_000)
+            for offset, name in enumerate(("import", "build", "evaluate", "train"))
+        ),
+        steps=TrialSteps(
+            start_ns=Series.pack(end_ns - took),
+            end_ns=Series.pack(end_ns),
+            wait_ns=Series.pack(took // 4),
+            loss=Series.pack(np.ones(count)),
+        ),
+        samples=(Track(metric=metric, source="test", at_ns=at_ns, values=values),),
+        queue_depths=(QueueDepth(name="input", capacity=5, at_ns=Series.pack(end_ns), size=Series.pack(took % 6)),),
+    )
+
+
+def measured(trials: int, steps_each: int, **options: Any) -> Session:
+    """The normal session with that many trials of that many steps."""
+    session = sessions.normal()
+    names = [variant.name for variant in session.scenario.variants]
+    records = tuple(recorded(i, names[i % 4], steps_each, **options) for i in range(trials))
+    return session.model_copy(update={"trials": records})
 
 
 EVERY = {

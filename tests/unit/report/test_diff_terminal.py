@@ -7,8 +7,9 @@ import io
 import pytest
 from rich.console import Console
 
-from pipeline_bench.difference import Difference
+from pipeline_bench.difference import Difference, Noise
 from pipeline_bench.report import diff_terminal
+from pipeline_bench.session import Disturbance
 from tests.unit.report import differences
 
 WIDTHS = (60, 80, 100, 120, 136, 160)
@@ -37,6 +38,31 @@ def test_every_figure_is_whole_at_every_width(width: int) -> None:
     for figure in ("12.3", "13.8", "+12 %", "(+8.0 to +16)", "-10 %", "0.62", "0.58", "38 %", "host-bound"):
         assert figure in table, figure
     assert "…" not in table
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_gate_that_only_counts_as_failed_is_told_from_one_that_failed(width: int) -> None:
+    full = differences.full()
+    forced = {"outcome": "failed", "only_undecided": True}
+    gates = tuple(gate.model_copy(update=forced) for gate in full.gates[2:])
+    text = shown(full.model_copy(update={"gates": (*full.gates[:2], *gates)}), width)
+    assert "undecided, counted as failed AU" in words(text)
+    assert max(map(len, text.splitlines())) <= width
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_changes_of_the_shares_are_shown_and_explained_where_there_is_room(width: int) -> None:
+    text = shown(differences.full(), width)
+    assert ("(-4.0 ±2)" in text) == (width >= 120)
+    assert ("percentage points" in words(text)) == (width >= 120)
+
+
+def test_a_disturbance_that_takes_several_lines_keeps_its_indent() -> None:
+    long = Disturbance(kind="burst", variant="v", repeat=0, text="another process took the processor " * 6)
+    difference = differences.full().model_copy(update={"disturbances": (Noise(side="after", disturbance=long),)})
+    lines = [line for line in shown(difference, 60).splitlines() if "process" in line and "burst" not in line]
+    assert len(lines) > 2
+    assert all(line.startswith("  ") for line in lines)
 
 
 def test_what_makes_it_unfair_comes_first() -> None:

@@ -28,6 +28,8 @@ def test_what_is_left_out_is_counted() -> None:
     found = disturbed.lines([noise(f"v{i}", 0) for i in range(5)], 3)
     assert len(found) == 4
     assert found[-1] == ("besides", "2 smaller disturbances in the session file")
+    elsewhere = disturbed.lines([noise(f"v{i}", 0) for i in range(4)], 3, rest="in the list below")
+    assert elsewhere[-1] == ("besides", "1 smaller disturbance in the list below")
 
 
 def test_many_repeats_and_long_names_stay_on_a_short_line() -> None:

@@ -153,6 +153,38 @@ def test_disturbances_work_and_precision_are_told() -> None:
         assert shown in text
 
 
+def test_many_disturbances_are_few_lines_and_a_list_that_is_folded() -> None:
+    session = sessions.normal()
+    found = tuple(
+        Disturbance(
+            kind="cpu-contention", variant=name, repeat=repeat, cost_share=0.01 * repeat, text=f"seen {repeat}."
+        )
+        for repeat in range(30)
+        for name in ("feed_dict", "tf_data")
+    )
+    text = html.render(session.model_copy(update={"disturbances": found}))
+    open_part, folded = text[text.index("What a reader should know") :].split("<details>")[:2]
+    assert open_part.count("<tr>") == 1 + 2
+    assert "in repeat 30 seen 29." in open_part
+    assert folded.split("</details>")[0].count("<tr>") == 1 + len(found)
+    assert len(re.findall('<td class="whole"[^>]*><span>cpu-contention</span>', text)) == 2 + len(found)
+
+
+def test_one_page_has_one_median_a_variant_and_calls_a_mean_a_mean() -> None:
+    session = sessions.normal()
+    result = session.results[0]
+    mean = result.step_ms.model_copy(update={"mean": 13.9})
+    page = Page(html.render(changed(session, 0, step_ms=mean)))
+    plots = {plot["id"]: plot for plot in page.plots}
+    labels = [note["text"] for note in plots["distribution"]["layout"]["annotations"] if note.get("name") == "value"]
+    assert labels[0].startswith("median 12.3 ms,")  # of the trials' medians, though all its pooled steps took 1 to 3 ms
+    marks = plots["distribution"]["data"][len(session.results)]
+    assert marks["x"][marks["marker"]["symbol"].index("diamond")] == result.step_ms.median
+    labels = [note["text"] for note in plots["split"]["layout"]["annotations"] if note.get("name") == "value"]
+    assert labels[0] == "mean 13.9 ms a step"
+    assert "A verdict speaks of the mean step" in page.text
+
+
 def test_a_damaged_column_is_named_and_the_rest_is_shown() -> None:
     session = sessions.normal()
     steps = session.trials[1].steps

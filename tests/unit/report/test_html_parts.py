@@ -14,23 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline_bench import units
-from pipeline_bench.events import Device
 from pipeline_bench.report import html
 from pipeline_bench.report.html import bars, colours, content, steps, text
 from pipeline_bench.report.html.timeline import POINTS
 from pipeline_bench.series import Series
 from pipeline_bench.session import (
-    Disturbance,
     Estimate,
-    PhaseMark,
-    QueueDepth,
-    Session,
-    Track,
-    TrialRecord,
-    TrialSteps,
 )
 from tests.unit import sessions
-from tests.unit.report.pages import Page
+from tests.unit.report.pages import Page, measured, plot, recorded
 
 TIMES = st.lists(st.floats(0, 1e6, allow_nan=False), min_size=1, max_size=300).map(sorted)
 LIMIT_BYTES = 5_000_000
@@ -103,10 +95,6 @@ def test_the_backgrounds_are_those_of_the_style_sheet() -> None:
     assert colours.ON_COLOUR in style
 
 
-def plot(session: Session, name: str) -> dict[str, Any]:
-    return next(plot for plot in Page(html.render(session)).plots if plot["id"] == name)
-
-
 def test_the_bars_are_the_parts_of_the_step() -> None:
     session = sessions.normal()
     drawn = plot(session, "split")["data"]
@@ -135,70 +123,42 @@ def test_every_interval_is_drawn_from_its_low_to_its_high_end() -> None:
     assert drawn["x"][0] + drawn["error_x"]["array"][0] == pytest.approx(high, rel=1e-4)
 
 
-def recorded(index: int, variant: str, count: int, gpu: bool = False) -> TrialRecord:
-    """A trial of that many steps of about 3 ms, with phases, device samples and a queue's depths."""
-    begun = 10**12 + index * (count * 4_000_000 + 10**9)
-    took = np.random.default_rng(index).integers(2_000_000, 4_000_000, count)
-    end_ns = begun + 500_000_000 + np.cumsum(took)
-    ended = int(end_ns[-1]) + 100_000_000
-    at_ns = Series.pack(np.arange(begun, ended, 200_000_000))
-    values = Series.pack(np.arange(at_ns.count) * 0.1)
-    metric = "device_utilization_percent" if gpu else "cpu_seconds"
-    return TrialRecord(
-        index=index,
-        variant=variant,
-        repeat=index // 4,
-        status="ok",
-        started_ns=begun,
-        ended_ns=ended,
-        warmup_steps=20,
-        device=Device(kind="gpu" if gpu else "cpu", name="0"),
-        phases=tuple(
-            PhaseMark(name=name, at_ns=begun + offset * 100_000_000)
-            for offset, name in enumerate(("import", "build", "evaluate", "train"))
-        ),
-        steps=TrialSteps(
-            start_ns=Series.pack(end_ns - took),
-            end_ns=Series.pack(end_ns),
-            wait_ns=Series.pack(took // 4),
-            loss=Series.pack(np.ones(count)),
-        ),
-        samples=(Track(metric=metric, source="test", at_ns=at_ns, values=values),),
-        queue_depths=(QueueDepth(name="input", capacity=5, at_ns=Series.pack(end_ns), size=Series.pack(took % 6)),),
-    )
-
-
-def measured(trials: int, steps_each: int, **options: Any) -> Session:
+@pytest.mark.parametrize(
+    ("ends", "expected"),
+    [((1.3, 17.0), [2, 5, 10]), ((0.04, 0.9), [0.05, 0.1, 0.2, 0.5]), ((0.02, 300.0), [0.1, 1, 10, 100])],
+)
+def test_a_logarithmic_axis_is_labelled_at_1_2_and_5(ends: tuple[float, float], expected: list[float]) -> None:
     session = sessions.normal()
-    names = [variant.name for variant in session.scenario.variants]
-    records = tuple(recorded(i, names[i % 4], steps_each, **options) for i in range(trials))
-    return session.model_copy(update={"trials": records})
+    spread = np.concatenate([np.full(500, ends[0] * 1e6), np.full(500, ends[1] * 1e6)]).astype(np.int64)
+    end_ns = 10**12 + np.cumsum(spread)
+    one = recorded(0, "feed_dict", 1000)
+    assert one.steps is not None
+    columns = one.steps.model_copy(update={"start_ns": Series.pack(end_ns - spread), "end_ns": Series.pack(end_ns)})
+    trial = one.model_copy(update={"steps": columns, "warmup_steps": 0})
+    median = session.results[0].step_ms.model_copy(update={"median": ends[0] * 2})
+    results = (session.results[0].model_copy(update={"step_ms": median}), *session.results[1:])
+    axis = plot(session.model_copy(update={"trials": (trial,), "results": results}), "distribution")["layout"]["xaxis"]
+    assert axis["type"] == "log"
+    assert axis["tickvals"] == expected
+    assert axis["ticktext"] == [f"{tick:g}" for tick in expected]
 
 
-def test_the_lanes_share_one_axis_with_phases_and_queue_depths() -> None:
-    session = measured(4, 200)
-    session = session.model_copy(
-        update={"disturbances": (Disturbance(kind="burst", variant="tf_data", repeat=0, text="40 slow steps"),)}
-    )
-    drawn = plot(session, "timeline")
-    titles = " ".join(note["text"] for note in drawn["layout"]["annotations"])
-    for lane in ("CPU utilization", "step time", "input wait", "queue depth"):
-        assert lane in titles
-    texts = [trace["text"] for trace in drawn["data"] if isinstance(trace.get("text"), str)]
-    assert {"import", "build", "evaluate", "feed_dict, training"} <= set(texts)
-    assert any("40 slow steps" in str(trace["text"]) for trace in drawn["data"] if "text" in trace)
-    assert len(drawn["layout"]["shapes"]) == 4
-    wait = next(trace for trace in drawn["data"] if trace["yaxis"] == "y4")
-    assert [value for value in wait["y"] if value is not None] == pytest.approx([25] * (len(wait["y"]) - 1), rel=1e-3)
-
-
-def test_a_gpus_lane_is_what_the_gpu_said() -> None:
-    session = measured(1, 300, gpu=True)
-    drawn = plot(session, "timeline")
-    assert "GPU utilization" in drawn["layout"]["annotations"][0]["text"]
-    lane = next(trace for trace in drawn["data"] if trace["yaxis"] == "y2")
-    assert lane["y"][0] == 0
-    assert lane["y"][-2] == pytest.approx(0.1 * (len(lane["y"]) - 2))
+@pytest.mark.parametrize(("high", "is_cut"), [(0.98, False), (1.4, False), (2.5, True)])
+def test_an_interval_beyond_the_axis_of_utilization_ends_in_an_arrow_that_is_explained(
+    high: float, is_cut: bool
+) -> None:
+    session = sessions.normal()
+    wide = Estimate(value=0.9, ci95=(0.2, high))
+    result = session.results[0].model_copy(update={"accelerator_utilization": wide})
+    figure = bars.utilization(session, [result])
+    assert figure is not None
+    end = figure.layout["xaxis"]["range"][1]
+    assert (100 * high > end) == is_cut
+    assert end <= 160
+    arrows = [trace for trace in figure.data if trace.get("name") == "beyond the axis"]
+    assert [trace["x"] for trace in arrows] == ([[end]] if is_cut else [])
+    assert ("ends in an arrow" in figure.method) == is_cut
+    assert ("above 100 %" in figure.method) == (high > 1)
 
 
 def test_a_million_steps_are_a_page_of_the_usual_size() -> None:
