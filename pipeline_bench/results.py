@@ -267,6 +267,7 @@ def _of_step(share: Estimate, step_ms: float) -> Estimate:
 
 
 def _spread(pairs: Sequence[tuple[_Measured, _Measured]]) -> findings.Spread | None:
+    """How far apart the trials lie, the outermost tenth of many left out: of many, some always lie far out."""
     if not pairs:
         return None
     ranges = [np.percentile(run.step_ms, [5, 95]) / top.mean_ms for run, top in pairs]
@@ -274,9 +275,17 @@ def _spread(pairs: Sequence[tuple[_Measured, _Measured]]) -> findings.Spread | N
         "input wait": [(run.mean_wait_ms or 0.0) / run.mean_ms for run, _ in pairs],
         "accelerator utilization": [top.mean_ms / run.mean_ms for run, top in pairs],
     }
-    widest = max(shares, key=lambda name: max(shares[name]) - min(shares[name]))
-    disjoint = max(low for low, _ in ranges) > min(high for _, high in ranges)
-    return findings.Spread(bool(disjoint), widest, min(shares[widest]), max(shares[widest]))
+    ends = {name: _inner_ends(values) for name, values in shares.items()}
+    widest = max(ends, key=lambda name: ends[name][1] - ends[name][0])
+    highest_low, lowest_high = _inner_ends([low for low, _ in ranges])[1], _inner_ends([high for _, high in ranges])[0]
+    return findings.Spread(highest_low > lowest_high, widest, *ends[widest])
+
+
+def _inner_ends(values: Sequence[float]) -> tuple[float, float]:
+    """The lowest and the highest value; from 10 values on without a tenth of them at each end."""
+    inner = sorted(values)
+    left_out = len(inner) // 10
+    return float(inner[left_out]), float(inner[-1 - left_out])
 
 
 def _speedup(
