@@ -81,19 +81,22 @@ class _Measured:
         return float(steps.end_ns.unpack()[-1] - steps.start_ns.unpack()[0]) / 1e9
 
 
-def summarise(scenario: Scenario, trials: Sequence[TrialRecord], cores: int) -> tuple[Result, ...]:
+def summarise(
+    scenario: Scenario, trials: Sequence[TrialRecord], cores: int, disturbed: Sequence[Disturbance] | None = None
+) -> tuple[Result, ...]:
     """One result a variant, in the scenario's order; a variant without a good trial says why.
 
     Args:
         scenario: as resolved.
         trials: those that have ended, in any order.
         cores: the cores that this process may use, for the utilization of a CPU.
+        disturbed: what disturbed the trials, where it has been found already.
     """
     measured = {
         variant.name: {t.repeat: _Measured(t) for t in trials if t.variant == variant.name and _usable(t)}
         for variant in scenario.variants
     }
-    disturbed = disturbances.find(trials, cores)
+    disturbed = disturbances.find(trials, cores) if disturbed is None else disturbed
     return tuple(_result(scenario, variant, trials, measured, disturbed, cores) for variant in scenario.variants)
 
 
@@ -301,8 +304,8 @@ def _speedup(
         return Speedup(over=over.name, reason=f"{over.name!r} was not measured")
     scale = _batch_size(variant) / _batch_size(over)
     ratios = [scale * base[repeat].mean_ms / own[repeat].mean_ms for repeat in shared]
-    value, ci95 = stats.geometric_mean(ratios), stats.ratio_interval(ratios)
-    claim = stats.ratio_interval(ratios, stats.CLAIM_CONFIDENCE)
+    value, ci95 = stats.typical_ratio(ratios), stats.typical_ratio_interval(ratios)
+    claim = stats.typical_ratio_interval(ratios, stats.CLAIM_CONFIDENCE)
     if ci95 is None or claim is None:
         return Speedup(over=over.name, value=value, reason=_TOO_FEW_TRIALS)
     difference: Literal["faster", "slower", "none"] = "none"

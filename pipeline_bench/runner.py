@@ -79,8 +79,9 @@ class Runner:
         return session, interrupted
 
     def _with_results(self, session: Session) -> Session:
-        results = summarise(session.scenario, session.trials, session.environment.cores)
-        disturbed = disturbances.find(session.trials, session.environment.cores)
+        cores = session.environment.cores
+        disturbed = disturbances.find(session.trials, cores)
+        results = summarise(session.scenario, session.trials, cores, disturbed)
         return session.model_copy(update={"results": results, "disturbances": disturbed})
 
     def _run_trial(self, trial: Trial, cores: int) -> TrialRecord:

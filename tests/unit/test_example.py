@@ -41,9 +41,13 @@ def test_its_results_follow_from_its_trials(example: Session) -> None:
     assert disturbances.find(example.trials, example.environment.cores) == example.disturbances
 
 
-def test_it_is_the_original_job(example: Session) -> None:
-    assert {trial.steps.count for trial in example.trials if trial.steps} == {5000}
+def test_it_is_the_tutorials_job_on_many_trials(example: Session) -> None:
     assert {trial.status for trial in example.trials} == {"ok"}
+    assert {(v.source.options["batch_size"], v.source.options["features"]) for v in example.scenario.variants} == {
+        (128, 1024)
+    }
+    assert min(result.trials for result in example.results) >= 8, "the intervals are bootstrapped"
+    assert example.precision is not None
 
 
 def test_its_variants_did_equal_work(example: Session) -> None:
