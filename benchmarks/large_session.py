@@ -44,7 +44,8 @@ def record(steps: int, folder: Path) -> Path:
     """Run a comparison of so many steps in all; return its folder."""
     small = ["--set", "source.features=16", "--set", "model.hidden_widths=[16]"]
     each = ["--steps", str(-(-steps // 12)), "--repeats", "3"]  # 4 variants
-    subprocess.run([COMMAND, "compare", *small, *each, "--no-live", "--out", str(folder / "sessions")], check=True)
+    command = [COMMAND, "compare", *small, *each, "--no-live", "--out", str(folder / "sessions")]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     (session,) = (folder / "sessions").iterdir()
     return session
 
