@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, ClassVar, Literal, get_args
@@ -58,6 +58,15 @@ def find(group: Group, name: str) -> type[Plugin]:
     """
     found = _classes(group)[name]
     return found if isinstance(found, type) else _load(group, found)
+
+
+def renderer(name: str) -> Callable[[Any], str]:
+    """What renders a session in a form of ``report/``, by the form's name, for those that stand below the reports.
+
+    Importing a session loads none of them: they are slow to import, and few sessions are shown.
+    """
+    render: Callable[[Any], str] = importlib.import_module(f"pipeline_bench.report.{name}").render
+    return render
 
 
 def origin(group: Group, name: str) -> str:

@@ -11,7 +11,6 @@ History of `schema_version`; every version up to this one can be read:
 
 from __future__ import annotations
 
-import importlib
 import os
 import tempfile
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from pipeline_bench import plugins
 from pipeline_bench.errors import SessionError
 from pipeline_bench.events import Device, QueueState, Stack, Work
 from pipeline_bench.scenario import Scenario, Variant
@@ -310,10 +310,8 @@ class Session(_Record):
 
     def _repr_html_(self) -> str:
         """The session as a notebook shows it: the conclusion, the verdicts, and the figures as a table."""
-        # A notebook knows nothing but this method, and reports stand above the session. So the renderer is found by
-        # its name, like a plug-in, when a notebook asks for it; importing a session loads no report.
-        shown: str = importlib.import_module("pipeline_bench.report.notebook").render(self)
-        return shown
+        # A notebook knows nothing but this method, and reports stand above the session: it is found when it is needed.
+        return plugins.renderer("notebook")(self)
 
 
 def save(session: Session, folder: Path) -> Path:
