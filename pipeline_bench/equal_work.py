@@ -129,7 +129,7 @@ def _proof(works: Sequence[Work]) -> str:
     found = works[-1].random
     if found is None:
         return f"{samples:,} samples {looked}"
-    moments = f"mean {found.mean:.3f}, standard deviation {found.std:.3f}"
+    moments = f"mean {round(found.mean, 3) + 0.0:.3f}, standard deviation {found.std:.3f}"
     return f"{samples:,} random samples {looked}: {moments}, no batch twice"
 
 

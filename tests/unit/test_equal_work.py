@@ -145,3 +145,7 @@ def test_a_variant_that_did_less_is_marked_and_never_the_fastest() -> None:
     assert "it lost 1,920 of 38,400 samples" in cheat.result("fifo_queue").verdict.text
     assert cheat.result("feed_dict").verdict.kind != "unequal-work"
     assert "fifo_queue is fastest" not in conclude(cheat)
+
+
+def test_a_mean_of_about_nothing_has_no_sign() -> None:
+    assert "mean 0.000," in check(random(mean=-0.0001))[1]
