@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pipeline_bench import units
-from pipeline_bench.session import Result, Session
+from pipeline_bench.session import Result, Session, Speedup
 
 
 def fastest(session: Session) -> Result | None:
@@ -55,8 +55,7 @@ def _gain(session: Session, best: Result, baseline: str) -> str:
         times = units.ratio(speedup.value)
         return f"{best.variant} had {times} the throughput of {baseline} in one trial each, which proves no difference"
     if speedup.difference == "none":
-        smallest = f"smallest this run could have seen: {units.precision(speedup.smallest)}"
-        return f"No difference found between {best.variant} and {baseline} ({smallest})"
+        return f"No difference found between {best.variant} and {baseline} ({smallest(speedup)})"
     rivals = _rivals(session, best)
     told = f", though not told from {_or(rivals)}" if rivals else ""
     low, high = (units.ratio(end) for end in speedup.ci95)
@@ -67,6 +66,11 @@ def _gain(session: Session, best: Result, baseline: str) -> str:
 
 def _cut_short(session: Session) -> bool:
     return any(trial.status == "interrupted" for trial in session.trials)
+
+
+def smallest(speedup: Speedup) -> str:
+    """What a run that found no difference could have told, in the words of every report."""
+    return f"smallest this run could have seen: {units.precision(speedup.smallest)}"
 
 
 def _able(session: Session) -> Sequence[Result]:

@@ -93,15 +93,11 @@ def summarise(
         disturbed: what disturbed the trials, where it has been found already.
     """
     measured = {
-        variant.name: {t.repeat: _Measured(t) for t in trials if t.variant == variant.name and _usable(t)}
+        variant.name: {t.repeat: _Measured(t) for t in trials if t.variant == variant.name and t.measured}
         for variant in scenario.variants
     }
     disturbed = disturbances.find(trials, cores) if disturbed is None else disturbed
     return tuple(_result(scenario, variant, trials, measured, disturbed, cores) for variant in scenario.variants)
-
-
-def _usable(trial: TrialRecord) -> bool:
-    return trial.status == "ok" and trial.steps is not None and trial.steps.count > trial.warmup_steps
 
 
 def _result(

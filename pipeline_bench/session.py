@@ -126,6 +126,11 @@ class TrialRecord(_Record):
     stderr_tail: str = ""
     stderr_file: str | None = None
 
+    @property
+    def measured(self) -> bool:
+        """Whether it ended well and has steps after its warm-up, so that figures are taken of it."""
+        return self.status == "ok" and self.steps is not None and self.steps.count > self.warmup_steps
+
 
 class StepTime(_Record):
     """Milliseconds a step.

@@ -129,7 +129,7 @@ def typical_ratio_interval(ratios: Sequence[float], confidence: float = CONFIDEN
     if np.ptp(moved) == 0:
         return (math.exp(moved[0]), math.exp(moved[0]))
     low, high = _bootstrap_interval(moved, np.mean, _expanded_confidence(kept.size, confidence))
-    half = _student_reach(kept.size - 1, confidence) * float(moved.std(ddof=1)) / math.sqrt(values.size)
+    half = student_reach(kept.size - 1, confidence) * float(moved.std(ddof=1)) / math.sqrt(values.size)
     middle, scale = float(kept.mean()), values.size / kept.size
     below, above = max(moved.mean() - low, half) * scale, max(high - moved.mean(), half) * scale
     return (math.exp(middle - below), math.exp(middle + above))
@@ -184,16 +184,37 @@ def cpu_utilization_percent(
     return min(100.0, max(0.0, 100 * float(after_s - before_s) / (wall_s * cores)))
 
 
-def _student_reach(freedom: int, confidence: float) -> float:
-    """How many standard errors Student's t reaches to each side."""
+def student_reach(freedom: float, confidence: float) -> float:
+    """How many standard errors Student's t with so many degrees of freedom reaches to each side."""
     from scipy import special
 
     return float(special.stdtrit(freedom, (1 + confidence) / 2))
 
 
+def percentile_bootstrap(samples: Sequence[Floats], statistic: Callable[..., Any], confidence: float) -> Interval:
+    """The percentiles of a statistic over resamples, the same ones at every call.
+
+    Args:
+        samples: independent groups, each resampled by itself; too few values make it too narrow.
+        statistic: of the groups, along ``axis``.
+        confidence: how much of the resamples lies between the two ends.
+    """
+    from scipy import stats
+
+    low, high = stats.bootstrap(
+        tuple(samples),
+        statistic,
+        confidence_level=confidence,
+        n_resamples=_RESAMPLES,
+        method="percentile",
+        rng=np.random.default_rng(0),
+    ).confidence_interval
+    return (float(low), float(high))
+
+
 def _student_interval(values: Floats, confidence: float) -> Interval:
     mean = float(values.mean())
-    half = _student_reach(values.size - 1, confidence) * float(values.std(ddof=1)) / math.sqrt(values.size)
+    half = student_reach(values.size - 1, confidence) * float(values.std(ddof=1)) / math.sqrt(values.size)
     return (mean - half, mean + half)
 
 
@@ -213,22 +234,12 @@ def _mean_bootstrap_interval(values: Floats, confidence: float) -> Interval:
 def _bootstrap_interval(values: Floats, statistic: Callable[..., Any], confidence: float) -> Interval:
     if np.ptp(values) == 0:
         return (float(values[0]), float(values[0]))
-    from scipy import stats
-
-    low, high = stats.bootstrap(
-        (values,),
-        statistic,
-        confidence_level=confidence,
-        n_resamples=_RESAMPLES,
-        method="percentile",
-        rng=np.random.default_rng(0),
-    ).confidence_interval
-    return (float(low), float(high))
+    return percentile_bootstrap((values,), statistic, confidence)
 
 
 def _expanded_confidence(count: int, confidence: float) -> float:
     """The level whose percentiles of a bootstrap's means are the interval of the mean of `count` normal values."""
     from scipy import special
 
-    reach = math.sqrt(count / (count - 1)) * _student_reach(count - 1, confidence)
+    reach = math.sqrt(count / (count - 1)) * student_reach(count - 1, confidence)
     return 1 - 2 * float(special.ndtr(-reach))

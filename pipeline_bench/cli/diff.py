@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pipeline_bench.cli.output import Output, write
+
 if TYPE_CHECKING:
     from pipeline_bench.difference import Difference
 
@@ -36,15 +38,9 @@ def diff(
         bool, typer.Option("--fail-if-undecided", help="Exit 1 also where the trials are too few to decide a gate.")
     ] = False,
     form: Annotated[DiffFormat, typer.Option("--format", "-f", help="What to render it as.")] = DiffFormat.TERMINAL,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", metavar="FILE", help="Where to write it, gzipped where it ends in .gz; or stdout."
-        ),
-    ] = None,
+    output: Output = None,
 ) -> None:
     """Say what changed between two sessions. Exit 0: no gate failed, 1: one did, 2: they cannot be compared."""
-    from pipeline_bench.cli.output import write
     from pipeline_bench.difference.between import between
     from pipeline_bench.difference.gates import Limits, share
     from pipeline_bench.session import load

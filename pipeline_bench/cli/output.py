@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 import typer
+
+Output = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="FILE", help="Where to write it, gzipped where it ends in .gz; or stdout."),
+]
+"""The option of every command that renders something."""
 
 
 def write(text: str, output: Path | None) -> None:

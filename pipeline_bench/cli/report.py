@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from pipeline_bench.cli.output import Output, write
+
 
 class Format(StrEnum):
     """What a session can be rendered as."""
@@ -38,15 +40,9 @@ def report(
             "--format", "-f", help="What to render it as; by default what FILE's name ends in, else terminal."
         ),
     ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", metavar="FILE", help="Where to write it, gzipped where it ends in .gz; or stdout."
-        ),
-    ] = None,
+    output: Output = None,
 ) -> None:
     """Render a saved session again: the terminal's table, HTML, Markdown, CSV, its JSON, or a trace for Perfetto."""
-    from pipeline_bench.cli.output import write
     from pipeline_bench.errors import UsageError
 
     chosen = form or _of_name(output)

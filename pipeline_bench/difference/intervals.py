@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special, stats
 
-from pipeline_bench.stats import BOOTSTRAP_FROM_TRIALS, CONFIDENCE, Interval
+from pipeline_bench.stats import BOOTSTRAP_FROM_TRIALS, CONFIDENCE, Interval, percentile_bootstrap, student_reach
 
 Floats = npt.NDArray[np.float64]
 
 TOO_FEW_TRIALS = "an interval needs at least 2 trials in each session"
 
 _FEWEST_TRIALS = 2
-_RESAMPLES = 4999
 _LARGEST_LOGARITHM = 700.0
 
 
@@ -61,21 +60,15 @@ def _welch(one: Floats, other: Floats, confidence: float) -> Interval:
     # The degrees of freedom of Welch and Satterthwaite, by shares, which cannot overflow.
     shares = [part / sum(parts) for part in parts]
     freedom = 1 / sum(share**2 / (values.size - 1) for share, values in zip(shares, (one, other), strict=True))
-    half = float(special.stdtrit(freedom, (1 + confidence) / 2)) * math.sqrt(sum(parts))
+    half = student_reach(freedom, confidence) * math.sqrt(sum(parts))
     return (middle - half, middle + half)
 
 
 def _bootstrap(one: Floats, other: Floats, confidence: float) -> Interval:
-    low, high = stats.bootstrap(
-        (one, other),
-        lambda first, second, axis=-1: np.mean(second, axis=axis) - np.mean(first, axis=axis),
-        confidence_level=confidence,
-        n_resamples=_RESAMPLES,
-        vectorized=True,
-        method="percentile",
-        rng=np.random.default_rng(0),
-    ).confidence_interval
-    return (float(low), float(high))
+    def difference(first: Floats, second: Floats, axis: int = -1) -> Any:
+        return np.mean(second, axis=axis) - np.mean(first, axis=axis)
+
+    return percentile_bootstrap((one, other), difference, confidence)
 
 
 def _exp(logarithm: float) -> float:

@@ -51,9 +51,7 @@ def trials(session: Session, name: str) -> Trials:
 
 
 def _usable(record: TrialRecord, variant: str) -> bool:
-    if record.variant != variant or record.status != "ok" or record.steps is None:
-        return False
-    return record.steps.count > record.warmup_steps
+    return record.variant == variant and record.measured
 
 
 def _means(record: TrialRecord) -> tuple[float, float | None]:

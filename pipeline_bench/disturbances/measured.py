@@ -54,7 +54,7 @@ class MeasuredTrial:
     @classmethod
     def of(cls, record: TrialRecord) -> MeasuredTrial | None:
         """The trial's view; None of one that did not end well, or has no step after its warm-up."""
-        if record.status != "ok" or record.steps is None or record.steps.count <= record.warmup_steps:
+        if not record.measured or record.steps is None:
             return None
         start_ns, end_ns = record.steps.start_ns.unpack(), record.steps.end_ns.unpack()
         step_ns = np.maximum(end_ns - start_ns, 1).astype(np.float64)

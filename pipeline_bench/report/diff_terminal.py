@@ -66,17 +66,7 @@ def _wide(difference: Difference) -> Table:
     """One line a variant, both sessions side by side."""
     table = _table("variant", "ms/step", "change", "beside the ceiling", "AU", "input wait", "verdict")
     for change in words.variants(difference):
-        au, wait = change.accelerator_utilization, change.input_wait_share
-        step = (units.plain_milliseconds(change.step_ms_before), units.plain_milliseconds(change.step_ms_after))
-        table.add_row(
-            _name(change),
-            Text(" → ".join(step)),
-            _ratio(change.step_time, " "),
-            _ratio(change.beside_ceiling, " "),
-            _shift(units.fraction(au.before), units.fraction(au.after), au, " → "),
-            _shift(units.share(wait.before), units.share(wait.after), wait, " → "),
-            _verdict(change, " → "),
-        )
+        table.add_row(*_cells(change, between=" → ", gap=" ", points=True))
     return table
 
 
@@ -84,18 +74,23 @@ def _stacked(difference: Difference, points: bool) -> Table:
     """Two lines a variant: before over after; the changes of the shares in points, where there is room for them."""
     table = _table("variant", "ms/\nstep", "change", "beside\nceiling", "AU", "input\nwait", "verdict")
     for change in words.variants(difference):
-        au, wait = change.accelerator_utilization, change.input_wait_share
-        step = (units.plain_milliseconds(change.step_ms_before), units.plain_milliseconds(change.step_ms_after))
-        table.add_row(
-            _name(change),
-            Text("\n".join(step)),
-            _ratio(change.step_time, "\n"),
-            _ratio(change.beside_ceiling, "\n"),
-            _shift(units.fraction(au.before), units.fraction(au.after), au if points else None, "\n"),
-            _shift(units.share(wait.before), units.share(wait.after), wait if points else None, "\n"),
-            _verdict(change, "\n"),
-        )
+        table.add_row(*_cells(change, between="\n", gap="\n", points=points))
     return table
+
+
+def _cells(change: VariantChange, between: str, gap: str, points: bool) -> list[Text]:
+    """A variant's row: `between` stands between before and after, `gap` before an interval."""
+    au, wait = change.accelerator_utilization, change.input_wait_share
+    step = (units.plain_milliseconds(change.step_ms_before), units.plain_milliseconds(change.step_ms_after))
+    return [
+        _name(change),
+        Text(between.join(step)),
+        _ratio(change.step_time, gap),
+        _ratio(change.beside_ceiling, gap),
+        _shift(units.fraction(au.before), units.fraction(au.after), au if points else None, between),
+        _shift(units.share(wait.before), units.share(wait.after), wait if points else None, between),
+        _verdict(change, between),
+    ]
 
 
 def _table(*heads: str) -> Table:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from pipeline_bench import units
-from pipeline_bench.conclusion import conclude
+from pipeline_bench.conclusion import conclude, smallest
 from pipeline_bench.report import disturbed
 from pipeline_bench.session import Estimate, Interval, Result, Session, Speedup
 
@@ -85,8 +85,7 @@ def _speedup(speedup: Speedup) -> str:
     shown = _with_interval(units.ratio(speedup.value), speedup.ci95)
     if speedup.difference != "none":
         return shown
-    smallest = f"smallest this run could have seen: {units.precision(speedup.smallest)}"
-    return f"no difference found ({smallest}): {shown}"
+    return f"no difference found ({smallest(speedup)}): {shown}"
 
 
 def _share(estimate: Estimate) -> str:

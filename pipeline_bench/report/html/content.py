@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pipeline_bench import units
-from pipeline_bench.conclusion import conclude
+from pipeline_bench.conclusion import conclude, smallest
 from pipeline_bench.report.html import colours, tables
 from pipeline_bench.report.html.tables import Cell, Table
 from pipeline_bench.report.html.text import NAME_LIMIT, line, name
@@ -153,7 +153,7 @@ def no_difference(speedup: Speedup) -> str:
     """What an interval that holds 1 says: that nothing was found, and how much could have been missed."""
     if speedup.difference != "none":
         return ""
-    return f"no difference found (smallest this run could have seen: {units.precision(speedup.smallest)})"
+    return f"no difference found ({smallest(speedup)})"
 
 
 def captions(session: Session) -> list[str]:
