@@ -11,10 +11,11 @@ from pipeline_bench.session import Result, Session, Speedup
 def fastest(session: Session) -> Result | None:
     """The variant with the highest speed-up among those that did the work they should; None where none is known.
 
-    A ceiling has no input and is none to compare; what did other work than it should is not faster. Where the baseline
-    was not measured there are no speed-ups, and the throughput decides.
+    A ceiling has no input and is none to compare; what did other work than it should is not faster, nor is what trained
+    on another emulated device than the baseline. Where the baseline was not measured there are no speed-ups, and the
+    throughput decides.
     """
-    able, baseline = _able(session), session.scenario.baseline.name
+    able, baseline = _comparable(session), session.scenario.baseline.name
     if all(result.speedup.value is None for result in able):
         return max(
             able, key=lambda result: (result.samples_per_second or 0.0, result.variant == baseline), default=None
@@ -35,13 +36,19 @@ def _found(session: Session) -> str:
     base = next((result for result in session.results if result.variant == baseline and result.trials), None)
     if base is None:
         return f"{best.variant} was measured, but {baseline}, which the others are compared with, was not."
+    return _kept_busy(session) if _several_emulated(session, base) else _compared(session, best, base)
+
+
+def _compared(session: Session, best: Result, base: Result) -> str:
+    """What the best one gains over the baseline, and what limits that."""
+    baseline = base.variant
     limit = _limit(base)
-    if len(_able(session)) == 1:
+    if len(_comparable(session)) == 1:
         return (
             f"{limit}." if best is base else f"{best.variant} was measured, with nothing to compare it with; {limit}."
         )
     if best is base:
-        open_ones = [r.variant for r in _able(session) if r is not base and r.speedup.difference != "slower"]
+        open_ones = [r.variant for r in _comparable(session) if r is not base and r.speedup.difference != "slower"]
         if not open_ones:
             return f"No variant is faster than {baseline}; {limit}."
         return f"No variant was found to be faster than {baseline}, though {_or(open_ones)} may be; {limit}."
@@ -82,15 +89,53 @@ def _able(session: Session) -> Sequence[Result]:
     ]
 
 
+def _comparable(session: Session) -> Sequence[Result]:
+    """Those that can be held against the baseline: they trained on the same device, emulated or not."""
+    able = _able(session)
+    base = next((result for result in able if result.variant == session.scenario.baseline.name), None)
+    return [result for result in able if base is None or result.emulated == base.emulated]
+
+
+def _several_emulated(session: Session, base: Result) -> bool:
+    """Whether the baseline emulates one of several devices: who is fastest is then no question."""
+    return base.emulated is not None and len({result.emulated for result in _able(session)} - {None}) > 1
+
+
+def _kept_busy(session: Session) -> str:
+    """Of several emulated devices, which ones the host kept busy: what a scenario of them asks."""
+    able = [result for result in _able(session) if result.emulated]
+    said: dict[str, list[str]] = {"kept busy": [], "not kept busy": [], "not told": []}
+    devices = list(dict.fromkeys(str(result.emulated) for result in able))
+    for device, name in zip(devices, units.without_shared_start(devices), strict=True):
+        own = sorted((result for result in able if result.emulated == device), key=_utilization, reverse=True)
+        enough = next((result for result in own if result.verdict.kind == "compute-bound"), None)
+        unknown = any(result.verdict.kind == "inconclusive" for result in own)
+        best = enough or own[0]
+        answer = "kept busy" if enough else "not told" if unknown else "not kept busy"
+        reached = units.fraction(best.accelerator_utilization.value)
+        said[answer].append(f"{name} ({best.variant}, AU {reached})")
+    return (
+        f"Of the emulated accelerators, {'; '.join(f'{key}: {_and(names)}' for key, names in said.items() if names)}."
+    )
+
+
+def _utilization(result: Result) -> float:
+    return result.accelerator_utilization.value or 0.0
+
+
 def _rivals(session: Session, best: Result) -> list[str]:
     """Those whose speed-up over the same baseline may be as high: the intervals overlap, or there is none."""
     low = best.speedup.ci95[0] if best.speedup.ci95 else 0.0
-    others = [result for result in _able(session) if result is not best and result.speedup.value is not None]
+    others = [result for result in _comparable(session) if result is not best and result.speedup.value is not None]
     return [result.variant for result in others if result.speedup.ci95 is None or result.speedup.ci95[1] >= low]
 
 
 def _or(names: Sequence[str]) -> str:
     return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def _and(names: Sequence[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def _limit(baseline: Result) -> str:

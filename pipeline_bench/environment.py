@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from pipeline_bench import __version__
+from pipeline_bench import __version__, units
 from pipeline_bench.events import Device
 from pipeline_bench.session import Environment
 
@@ -63,6 +63,12 @@ def seen_by_tensorflow(
         devices: where the trials trained, as far as they have said so.
         asked_for_cpu: whether the scenario puts every variant on the CPU.
     """
+    emulated = list(dict.fromkeys(device.name for device in devices if device.kind == "emulated"))
+    if emulated and all(device.kind == "emulated" for device in devices):
+        names = "; ".join([emulated[0], *units.without_shared_start(emulated)[1:]])
+        update = {"accelerator_kind": "emulated", "accelerator_name": names, "accelerator_reason": None}
+        return environment.model_copy(update=update)
+    devices = [device for device in devices if device.kind != "emulated"]
     gpu = next((device for device in devices if device.kind == "gpu"), None)
     if gpu is not None:  # the driver may list several, and another one first
         return environment.model_copy(update={"accelerator_kind": "gpu", "accelerator_name": gpu.name})

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pipeline_bench.errors import ProtocolError
 from pipeline_bench.series import Series
 
-EVENTS_VERSION = 2
+EVENTS_VERSION = 3
 
 
 class _Event(BaseModel):
@@ -30,7 +30,10 @@ class Hello(_Event):
 
 
 class Phase(_Event):
-    """A part of the trial begins: ``import``, ``build``, ``evaluate``, ``train``, ``done``."""
+    """A part of the trial begins: ``import``, ``build``, ``evaluate``, ``storage``, ``train``.
+
+    A training that failed is followed by ``inspect``.
+    """
 
     event: Literal["phase"] = "phase"
     name: str
@@ -38,10 +41,10 @@ class Phase(_Event):
 
 
 class Device(_Event):
-    """The device that the model was put on, as TensorFlow names it."""
+    """The device that the model was put on, as TensorFlow names it, or the one that it emulates."""
 
     event: Literal["device"] = "device"
-    kind: Literal["cpu", "gpu"]
+    kind: Literal["cpu", "gpu", "emulated"]
     name: str
     pci_bus_id: str | None = None
 
@@ -50,7 +53,8 @@ class Steps(_Event):
     """Steps that ended since the last such event, in order; `first` is the index of the first one.
 
     `start_ns` is when a step asked for its batch, `end_ns` when it had its loss. `wait_ns` is how long the consumer
-    was blocked for the batch, None where the backend has no input to wait for.
+    was blocked for the batch, None where the backend has no input to wait for. `busy_ns` is how long an emulated
+    device was busy with the step, None where the model computes.
     """
 
     event: Literal["steps"] = "steps"
@@ -58,6 +62,7 @@ class Steps(_Event):
     start_ns: Series
     end_ns: Series
     wait_ns: Series | None
+    busy_ns: Series | None = None
     loss: Series
 
 
@@ -137,9 +142,45 @@ class Work(_Event):
     """In the checked steps."""
     batch_size: int = 0
     """What a step should bring."""
+    skipped: int = 0
+    """The records of an epoch that cannot be decoded and were left out, as far as the model's samples reached."""
+    skipped_records: tuple[str, ...] = ()
+    damaged_files: int = 0
+    """Files that were read up to some damage; nobody can tell how many records lay behind it."""
+    """The first of them, each with its file, which record of it, and why."""
     numbered: NumberedSamples | None = None
     random: RandomSamples | None = None
     reason: str | None = None
+
+
+class StorageEpoch(_Event):
+    """What was seen of a source's files in one epoch, from 0, as far as the model consumed it."""
+
+    index: int
+    size_bytes: int
+    """What the files hold of what the model consumed, in whole pages, as it is fetched."""
+    read_bytes: int | None = None
+    """What the kernel fetched from storage meanwhile, read ahead or not."""
+    resident_share: float | None = None
+    """How much of what was next to be read was in the page cache, 0 to 1."""
+
+
+class Storage(_Event):
+    """Whether a source's files were in the page cache, before the training and in each of its epochs."""
+
+    event: Literal["storage"] = "storage"
+    asked: Literal["as-is", "cold", "warm"]
+    size_bytes: int
+    """Of all files."""
+    resident_share: float | None = None
+    """How much of them was in the page cache when the training began, 0 to 1."""
+    epoch_count: int = 0
+    epochs: tuple[StorageEpoch, ...] = ()
+    """The first ones of them all."""
+    reason: str | None = None
+    """Why it is not known what was in the page cache."""
+    read_reason: str | None = None
+    """Why it is not known what was read from storage."""
 
 
 class Stack(_Event):
@@ -182,7 +223,7 @@ class Done(_Event):
     at_ns: int
 
 
-Event = Hello | Phase | Device | Steps | QueueDepths | Work | Stalled | Evaluated | Failed | Done
+Event = Hello | Phase | Device | Steps | QueueDepths | Work | Storage | Stalled | Evaluated | Failed | Done
 
 _ADAPTER: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="event")])
 

@@ -12,19 +12,20 @@ _CALIBRATE_UP_TO_US = 50_000
 _CALIBRATION_RUNS = 7
 
 
-def delay(latency_us: int) -> Any:
+def delay(latency_us: Any) -> Any:
     """An op that takes `latency_us` microseconds at each run and holds neither a core nor the GIL meanwhile.
 
     Runs of it overlap freely, in a queue's threads as in the calls of a parallel map. A `SleepDataset` of one element
     is iterated afresh at each run; the `TakeDataset` behind it keeps the end of the sequence from sleeping once more.
+
+    Args:
+        latency_us: an int, or an int64 scalar tensor that may have another value at each run.
     """
     import tensorflow as tf
 
     signature: dict[str, Any] = {"output_types": [tf.int32], "output_shapes": [[]]}
     one = tf.data.Dataset.from_tensors(0)._variant_tensor
-    sleeping = tf.raw_ops.SleepDataset(
-        input_dataset=one, sleep_microseconds=tf.constant(latency_us, tf.int64), **signature
-    )
+    sleeping = tf.raw_ops.SleepDataset(input_dataset=one, sleep_microseconds=tf.cast(latency_us, tf.int64), **signature)
     once = tf.raw_ops.TakeDataset(input_dataset=sleeping, count=tf.constant(1, tf.int64), **signature)
     return tf.raw_ops.DatasetToSingleElement(dataset=once, **signature)[0]
 

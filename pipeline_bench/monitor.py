@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Sequence
@@ -27,6 +28,7 @@ from pipeline_bench.events import (
     Stack,
     Stalled,
     Steps,
+    Storage,
     Work,
 )
 from pipeline_bench.observer import Observer, Progress
@@ -34,6 +36,7 @@ from pipeline_bench.process import Child, explain_exit, stderr_tail
 from pipeline_bench.samplers import Reading, Sampler
 from pipeline_bench.series import Series
 from pipeline_bench.session import (
+    BUSY_TIME,
     CPU_TIME,
     AccuracyPair,
     PhaseMark,
@@ -54,6 +57,9 @@ STALL_GRACE_S = 3.0
 _RECENT_STEPS = 200
 _STACKS_WITHIN_S = 0.5
 
+# As `worker.recorder` writes them: a file inside site-packages, or the last three parts of its path.
+_OTHERS_FRAME = re.compile(r"tensorflow/|(lib/)?python3\.\d+/")
+
 ClockNs = Callable[[], int]
 DeviceFound = Callable[[Device], None]
 
@@ -71,6 +77,7 @@ class TrialLog:
     device: Device | None = None
     depths: list[QueueDepths] = field(default_factory=list)
     work: Work | None = None
+    storage: Storage | None = None
     stalled: Stalled | None = None
     failed: Failed | None = None
     done: bool = False
@@ -90,16 +97,10 @@ class TrialLog:
                 self._moved_ns = max(self._moved_ns, int(event.end_ns.unpack()[-1]))
             case Evaluated():
                 self.accuracy = self.accuracy.model_copy(update={event.when: event.accuracy})
-            case Device():
-                self.device = event
             case QueueDepths():
                 self.depths.append(event)
-            case Work():
-                self.work = event
-            case Stalled():
-                self.stalled = event
-            case Failed():
-                self.failed = event
+            case Device() | Work() | Storage() | Stalled() | Failed():  # each has a field of its name
+                setattr(self, event.event, event)
             case Done():
                 self.done = True
             case _:
@@ -129,6 +130,8 @@ class TrialLog:
         recent_count = sum(s.end_ns.count for s in recent)
         waits = [s.wait_ns.unpack().sum() for s in recent if s.wait_ns is not None]
         utilization, source = latest_utilization(self.readings, self.device, cores)
+        if self.device is not None and self.device.kind == "emulated":
+            utilization, source = _busy_percent(recent), BUSY_TIME
         return Progress(
             phase=phase,
             steps=self.count,
@@ -149,10 +152,12 @@ class TrialLog:
             return Series.pack(np.concatenate([column.unpack() for column in columns]))
 
         waits = [steps.wait_ns for steps in self.steps if steps.wait_ns is not None]
+        busy = [steps.busy_ns for steps in self.steps if steps.busy_ns is not None]
         return TrialSteps(
             start_ns=join([steps.start_ns for steps in self.steps]),
             end_ns=join([steps.end_ns for steps in self.steps]),
             wait_ns=join(waits) if len(waits) == len(self.steps) else None,
+            busy_ns=join(busy) if len(busy) == len(self.steps) else None,
             loss=join([steps.loss for steps in self.steps]),
         )
 
@@ -174,10 +179,15 @@ class TrialLog:
         )
 
     def tracks(self) -> tuple[Track, ...]:
-        """The readings, one track a metric and source."""
-        keys = dict.fromkeys((reading.metric, reading.source) for reading in self.readings)
+        """The readings, one track a metric and source.
+
+        Of a trial that emulates its device without those of the GPU that may be here: it left that alone.
+        """
+        emulated = self.device is not None and self.device.kind == "emulated"
+        readings = [r for r in self.readings if not (emulated and r.metric.startswith("device_"))]
+        keys = dict.fromkeys((reading.metric, reading.source) for reading in readings)
         return tuple(
-            _track(metric, source, [r for r in self.readings if (r.metric, r.source) == (metric, source)])
+            _track(metric, source, [r for r in readings if (r.metric, r.source) == (metric, source)])
             for metric, source in keys
         )
 
@@ -194,6 +204,15 @@ def _track(metric: str, source: str, readings: Sequence[Reading]) -> Track:
         values=Series.pack(np.array([value for _, value in seen], dtype=np.float64)),
         reason=reason,
     )
+
+
+def _busy_percent(recent: Sequence[Steps]) -> float | None:
+    """How much of these steps' time the emulated device was busy; None before there are any."""
+    busy_ns = sum(int(steps.busy_ns.unpack().sum()) for steps in recent if steps.busy_ns is not None)
+    if not busy_ns:
+        return None
+    span_ns = int(recent[-1].end_ns.unpack()[-1]) - int(recent[0].start_ns.unpack()[0])
+    return min(100.0, 100 * busy_ns / max(span_ns, 1))
 
 
 def latest_utilization(
@@ -313,6 +332,7 @@ def record(log: TrialLog, status: TrialStatus, child: Child | None, stderr: Path
         samples=log.tracks(),
         queue_depths=log.queue_depths(),
         work=log.work,
+        storage=log.storage,
         queues=log.stalled.queues if log.stalled else (),
         stacks=log.stalled.stacks if log.stalled else (),
         stderr_tail=stderr_tail(stderr) if status in {"failed", "stalled"} else "",
@@ -347,6 +367,6 @@ def _queue_text(queue: QueueState) -> str:
 
 
 def innermost(stack: Stack) -> str:
-    """The innermost frame that is not TensorFlow's own, else the innermost."""
-    own = [frame for frame in stack.frames if not frame.startswith("tensorflow/")]
+    """The innermost frame that is neither TensorFlow's nor the standard library's, else the innermost."""
+    own = [frame for frame in stack.frames if not _OTHERS_FRAME.match(frame)]
     return (own or list(stack.frames) or ["an unknown place"])[-1]

@@ -16,9 +16,10 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from pipeline_bench import disturbances, equal_work, findings, stats
+from pipeline_bench import cache_state, disturbances, equal_work, findings, stats
 from pipeline_bench.scenario import Published, Scenario, Variant
 from pipeline_bench.session import (
+    BUSY_TIME,
     CPU_TIME,
     DeviceUtilization,
     Disturbance,
@@ -40,6 +41,7 @@ _NVML_WINDOW_NS = 1_000_000_000 // 6
 _CPU_EDGE_NS = 50_000_000
 
 _TOO_FEW_TRIALS = "an interval needs at least 2 trials"
+_TRAINS_NOTHING = "an emulated device trains nothing"
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,21 @@ class _Measured:
         if self.record.steps.wait_ns is None:
             return None
         return float(self.record.steps.wait_ns.unpack()[self.record.warmup_steps :].mean()) / _NS_PER_MS
+
+    @property
+    def emulated(self) -> str | None:
+        """The name of the device that its model emulated; None where it computed."""
+        device = self.record.device
+        return device.name if device is not None and device.kind == "emulated" else None
+
+    @cached_property
+    def busy_share(self) -> float | None:
+        """How much of the measured time an emulated device was busy, 0 to 1; None of a model that computed."""
+        assert self.record.steps is not None
+        if self.record.steps.busy_ns is None:
+            return None
+        busy_ns = float(self.record.steps.busy_ns.unpack()[self.record.warmup_steps :].sum())
+        return busy_ns / float(self.end_ns[-1] - self.start_ns[0])
 
     @cached_property
     def total_s(self) -> float:
@@ -118,9 +135,11 @@ def _result(
     pairs = [(own[repeat], ceilings[repeat]) for repeat in sorted(own) if repeat in ceilings]
     device_utilization = _device_utilization(runs, cores)
     loss = _finite(_last_loss(runs[-1]))
+    accuracy = runs[-1].record.accuracy
     result = Result(
         variant=variant.name,
         backend=variant.backend,
+        emulated=runs[0].emulated,
         status=status,
         reason=reason,
         trials=len(runs),
@@ -133,8 +152,8 @@ def _result(
         speedup=_speedup(scenario, variant, own, measured),
         work=equal_work.check(variant, _records(own), scenario.baseline, _records(measured[scenario.baseline.name])),
         loss=loss,
-        accuracy=runs[-1].record.accuracy,
-        missing={} if loss is not None else {"loss": "the last step's loss was not a finite number"},
+        accuracy=accuracy,
+        missing=_missing(runs[-1], loss is None, accuracy.before is None and accuracy.after is None),
         published=_published(scenario.published, variant, runs, device_utilization),
         verdict=Verdict(kind="not-measured", text=""),
     )
@@ -142,9 +161,21 @@ def _result(
     used = {(run.record.variant, run.record.repeat) for run in [*runs, *(top for _, top in pairs)]}
     relevant = [each for each in disturbed if (each.variant, each.repeat) in used]
     verdict = findings.judge(result, variant.ceiling is None, _spread(pairs), fewest, relevant)
+    if (reason := cache_state.doubt(variant, _records(own))) is not None:
+        verdict = cache_state.refusal(reason)
     if result.work.status == "unequal":
         verdict = equal_work.refusal(result.work)
     return result.model_copy(update={"verdict": verdict})
+
+
+def _missing(run: _Measured, no_loss: bool, no_accuracy: bool) -> dict[str, str]:
+    """Why there is no loss or no accuracy, where there is none."""
+    reasons = {}
+    if no_loss:
+        reasons["loss"] = _TRAINS_NOTHING if run.emulated else "the last step's loss was not a finite number"
+    if no_accuracy:
+        reasons["accuracy"] = _TRAINS_NOTHING if run.emulated else "the model has no accuracy to measure"
+    return reasons
 
 
 def _records(measured: dict[int, _Measured]) -> list[TrialRecord]:
@@ -152,8 +183,13 @@ def _records(measured: dict[int, _Measured]) -> list[TrialRecord]:
 
 
 def _batch_size(variant: Variant) -> int:
-    """The samples of a step, by the source's option of that name; a step of a source without it counts as one."""
-    return int(variant.source.options.get("batch_size", 1))
+    """The samples of a step, by the option of that name; a step of a source without it counts as one.
+
+    A source that wraps another has that one's options in a table among its own.
+    """
+    options = variant.source.options
+    tables = [options, *(value for value in options.values() if isinstance(value, dict))]
+    return int(next((table["batch_size"] for table in tables if "batch_size" in table), 1))
 
 
 def _status(variant: Variant, trials: Sequence[TrialRecord], good: int) -> tuple[ResultStatus, str | None]:
@@ -298,6 +334,10 @@ def _speedup(
     shared = [repeat for repeat in sorted(own) if repeat in base]
     if not shared:
         return Speedup(over=over.name, reason=f"{over.name!r} was not measured")
+    emulated = {own[shared[0]].emulated, base[shared[0]].emulated}
+    if len(emulated) > 1:
+        which = "one of the two is emulated" if None in emulated else "the two emulate different devices"
+        return Speedup(over=over.name, reason=f"{which}: {over.name!r} is no measure for it")
     scale = _batch_size(variant) / _batch_size(over)
     ratios = [scale * base[repeat].mean_ms / own[repeat].mean_ms for repeat in shared]
     value, ci95 = stats.typical_ratio(ratios), stats.typical_ratio_interval(ratios)
@@ -311,8 +351,16 @@ def _speedup(
 
 
 def _device_utilization(runs: Sequence[_Measured], cores: int) -> DeviceUtilization:
-    """What the device said during the measured steps: NVML for a GPU, CPU time over wall time and cores for a CPU."""
+    """What the device said during the measured steps.
+
+    NVML for a GPU, CPU time over wall time and cores for a CPU, the busy time over wall time for an emulated device.
+    """
     device = runs[0].record.device
+    if runs[0].emulated is not None:
+        shares = [run.busy_share for run in runs if run.busy_share is not None]
+        if not shares:
+            return DeviceUtilization(source=BUSY_TIME, reason="the loop did not bring the emulated device's busy time")
+        return _percent(BUSY_TIME, [100 * share for share in shares], sum(len(run.step_ms) for run in runs))
     if device is not None and device.kind == "cpu":
         return _cpu_utilization(runs, cores)
     by_source: dict[str, list[list[float]]] = {}

@@ -7,6 +7,7 @@ History of `schema_version`; every version up to this one can be read:
     2   adds, each with a default: a trial's `work` and `queue_depths`; a result's `work` and `samples_per_second_ci95`;
         a device utilization's `ci95`; a speed-up's `difference` and `smallest`; a session's `disturbances` and
         `precision`; the verdict `unequal-work`
+    3   adds, each with a default: what reads real files and what emulates a device leaves
 """
 
 from __future__ import annotations
@@ -21,14 +22,18 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pipeline_bench import plugins
 from pipeline_bench.errors import SessionError
-from pipeline_bench.events import Device, QueueState, Stack, Work
+from pipeline_bench.events import Device, QueueState, Stack, Storage, Work
 from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.series import Series
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 SESSION_FILE = "session.json"
 CPU_TIME = "CPU time"
 """The source of a CPU's device utilization: the trial's CPU time over wall time and cores."""
+BUSY_TIME = "emulated device's busy time"
+"""The source of an emulated device's utilization: how long it was busy over wall time, nothing that was sampled."""
+EMULATED_LABEL = "emul."
+"""An emulated device at the head of a column."""
 
 TrialStatus = Literal["ok", "failed", "stalled", "interrupted"]
 ResultStatus = Literal["pending", "ok", "partial", "failed", "stalled", "interrupted"]
@@ -76,6 +81,7 @@ class TrialSteps(_Record):
     start_ns: Series
     end_ns: Series
     wait_ns: Series | None
+    busy_ns: Series | None = None
     loss: Series
 
     @property
@@ -121,6 +127,8 @@ class TrialRecord(_Record):
     samples: tuple[Track, ...] = ()
     queue_depths: tuple[QueueDepth, ...] = ()
     work: Work | None = None
+    storage: Storage | None = None
+    """What was in the page cache, of a source that reads files."""
     queues: tuple[QueueState, ...] = ()
     stacks: tuple[Stack, ...] = ()
     stderr_tail: str = ""
@@ -156,7 +164,7 @@ class Estimate(_Record):
 
 
 class DeviceUtilization(_Record):
-    """What the device reports of itself, 0 to 100, over the measured steps."""
+    """What the device reports of itself, 0 to 100, over the measured steps; of an emulated one, its busy time."""
 
     source: str | None = None
     mean_percent: float | None = None
@@ -238,6 +246,8 @@ class Result(_Record):
 
     variant: str
     backend: str
+    emulated: str | None = None
+    """The device that its model emulates, by name; None where it computed."""
     status: ResultStatus
     reason: str | None = None
     trials: int = 0
@@ -268,7 +278,8 @@ class Result(_Record):
 class Environment(_Record):
     """The machine and the versions that the figures were measured with."""
 
-    accelerator_kind: Literal["gpu", "cpu"]
+    accelerator_kind: Literal["gpu", "cpu", "emulated"]
+    """``emulated`` where every variant's model emulates its device."""
     accelerator_name: str
     accelerator_reason: str | None = None
     """Why there is no GPU, or none that can be read, in one line."""
@@ -285,7 +296,7 @@ class Environment(_Record):
 class Session(_Record):
     """One run of a scenario."""
 
-    schema_version: Literal[1, 2] = 2
+    schema_version: Literal[1, 2, 3] = 3
     started_at: str
     """ISO 8601 with the zone."""
     command: str = ""
@@ -308,6 +319,14 @@ class Session(_Record):
             if result.variant == name:
                 return result
         raise KeyError(name)
+
+    @property
+    def device_label(self) -> str:
+        """The device at the head of a column: ``CPU``, ``GPU``, ``emul.``; ``mixed`` where some emulate it only."""
+        kind = self.environment.accelerator_kind
+        if kind == "emulated":
+            return EMULATED_LABEL
+        return "mixed" if any(result.emulated for result in self.results) else kind.upper()
 
     def to_json(self) -> str:
         """The file's content."""

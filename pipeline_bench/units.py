@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
+from collections.abc import Sequence
 
 NOT_MEASURED = "–"
 
@@ -173,6 +174,18 @@ def size(value_bytes: float | None) -> str:
 def count(number: int, singular: str, plural: str = "") -> str:
     """A number with its noun: ``1 trial``, ``3 trials``."""
     return f"{number} {singular if number == 1 else plural or singular + 's'}"
+
+
+def without_shared_start(names: Sequence[str]) -> list[str]:
+    """The names without the words that all of them begin with: ``a busy 1 ms``, ``a busy 4 ms`` as ``1 ms``, ``4 ms``.
+
+    A single name, and one that would have nothing left, stays whole.
+    """
+    words = [name.split(" ") for name in names]
+    shared = 0
+    while len(set(names)) > 1 and all(len(own) > shared + 1 and own[shared] == words[0][shared] for own in words):
+        shared += 1
+    return [" ".join(own[shared:]) for own in words]
 
 
 def one_line(text: str, limit: int | None = None) -> str:

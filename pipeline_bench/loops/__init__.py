@@ -14,13 +14,20 @@ from pipeline_bench.plugins import Plugin
 class StepRecorder(Protocol):
     """Takes one finished step; times in ns of ``time.monotonic_ns``. False when the trial has run its length.
 
-    Where `due`, the next step is looked at: it is to bring its input's evidence, float64 [n].
+    Where `due`, the next step is looked at: it is to bring its input's evidence, float64 [n]. `busy_ns` is how long
+    an emulated device was busy with the step.
     """
 
     due: bool
 
     def __call__(
-        self, start_ns: int, end_ns: int, wait_ns: int, loss: float, evidence: Sequence[float] | None = None
+        self,
+        start_ns: int,
+        end_ns: int,
+        wait_ns: int,
+        loss: float,
+        evidence: Sequence[float] | None = None,
+        busy_ns: int = 0,
     ) -> bool: ...
 
 

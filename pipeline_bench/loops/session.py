@@ -27,40 +27,61 @@ class SessionLoop(Loop):
 
 
 def _run_fetching(session: Any, graph: TrainingGraph, source: Input, record: StepRecorder) -> None:
-    plain: list[Any] = [graph.train, graph.loss]
+    plain: list[Any] = [graph.train, _loss_and_busy(graph)]
     checked = [*plain, source.evidence]
     more = True
     while more:
         start_ns = monotonic_ns()
         feed = source.fetch(session)
         wait_ns = monotonic_ns() - start_ns
-        _, loss, *evidence = session.run(checked if record.due else plain, feed)
-        more = record(start_ns, monotonic_ns(), wait_ns, loss, *evidence)
+        _, shown, *evidence = session.run(checked if record.due else plain, feed)
+        end_ns = monotonic_ns()
+        loss, busy_ns = _apart(graph, shown)
+        more = record(start_ns, end_ns, wait_ns, loss, evidence[0] if evidence else None, busy_ns)
 
 
 def _run_probing(session: Any, graph: TrainingGraph, source: Input, record: StepRecorder) -> None:
-    plain = [graph.train, in_one_tensor(graph.loss, source.wait_s)]
-    checked = [graph.train, in_one_tensor(graph.loss, source.wait_s, source.evidence)]
+    plain = [graph.train, in_one_tensor(graph.loss, source.wait_s, busy_s=graph.busy_s)]
+    checked = [graph.train, in_one_tensor(graph.loss, source.wait_s, source.evidence, graph.busy_s)]
+    rest = 2 if graph.busy_s is None else 3
     more = True
     while more:
         start_ns = monotonic_ns()
         _, fetched = session.run(checked if record.due else plain)
-        more = record(start_ns, monotonic_ns(), int(fetched[1] * 1e9), fetched[0], fetched[2:])
+        end_ns = monotonic_ns()
+        busy_ns = 0 if graph.busy_s is None else int(fetched[2] * 1e9)
+        more = record(start_ns, end_ns, int(fetched[1] * 1e9), fetched[0], fetched[rest:], busy_ns)
 
 
-def in_one_tensor(loss: Any, wait_s: Any, evidence: Any = None) -> Any:
-    """Loss, wait and evidence as float64 [2 + n]: a fetch of its own costs a step 10 to 20 µs, ten times the probe."""
+def in_one_tensor(loss: Any, wait_s: Any, evidence: Any = None, busy_s: Any = None) -> Any:
+    """Loss, wait, busy time if any, and evidence as float64 [2 + n].
+
+    A fetch of its own costs a step 10 to 20 µs, ten times the probe.
+    """
     import tensorflow as tf
 
     with tf.device("/cpu:0"):
-        pair = tf.stack([tf.cast(loss, tf.float64), wait_s])
-        return pair if evidence is None else tf.concat([pair, evidence], axis=0)
+        scalars = [scalar for scalar in (tf.cast(loss, tf.float64), wait_s, busy_s) if scalar is not None]
+        first = tf.stack(scalars)
+        return first if evidence is None else tf.concat([first, evidence], axis=0)
 
 
 def _run_without_input(session: Any, graph: TrainingGraph, record: StepRecorder) -> None:
-    fetches = [graph.train, graph.loss]
+    fetches = [graph.train, _loss_and_busy(graph)]
     more = True
     while more:
         start_ns = monotonic_ns()
-        _, loss = session.run(fetches)
-        more = record(start_ns, monotonic_ns(), 0, loss)
+        _, shown = session.run(fetches)
+        end_ns = monotonic_ns()
+        loss, busy_ns = _apart(graph, shown)
+        more = record(start_ns, end_ns, 0, loss, busy_ns=busy_ns)
+
+
+def _loss_and_busy(graph: TrainingGraph) -> Any:
+    """What a step without a probe shows: its loss, and the busy time of an emulated device in one tensor with it."""
+    return graph.loss if graph.busy_s is None else in_one_tensor(graph.loss, graph.busy_s)
+
+
+def _apart(graph: TrainingGraph, shown: Any) -> tuple[float, int]:
+    """Loss, and nanoseconds of busy time, from what `_loss_and_busy` gave."""
+    return (shown, 0) if graph.busy_s is None else (shown[0], int(shown[1] * 1e9))

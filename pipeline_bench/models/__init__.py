@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any
@@ -17,14 +18,45 @@ class TrainingGraph:
     train: Any
     """The op that trains one step."""
     loss: Any
-    """The loss of the step, a scalar."""
-    accuracy: Any
-    """The share of right answers on the evaluation batch, 0 to 1, a scalar."""
+    """The loss of the step, a scalar; NaN where nothing is trained."""
+    accuracy: Any = None
+    """The share of right answers on the evaluation batch, 0 to 1, a scalar; None where there is none to measure."""
+    busy_s: Any = None
+    """Seconds that an emulated device was busy with the step, a float64 scalar; None of a model that computes."""
 
 
 class Model(Plugin):
     """Trains on a batch. Its initial weights depend on the seed alone, so every backend starts from the same."""
 
+    @property
+    def emulated_device(self) -> str | None:
+        """What to call the device that it only emulates; None for a model that computes, on whatever device."""
+        return None
+
     @abstractmethod
     def build(self, batch: Batch, evaluation: Batch) -> TrainingGraph:
         """Build the model once for training and, with the same variables, once for evaluation."""
+
+
+def flat_features(batch: Batch) -> Any:
+    """Features as float32 [batch, values of a sample]."""
+    import tensorflow as tf
+
+    values = math.prod(int(size) for size in batch.features.shape[1:])
+    return tf.cast(tf.reshape(batch.features, [-1, values]), tf.float32)
+
+
+def binary_labels(batch: Batch) -> Any:
+    """Labels as float32 [batch, 1], 0 or 1: of classes, whether their number is odd."""
+    import tensorflow as tf
+
+    if not batch.labels.dtype.is_integer:
+        return batch.labels
+    return tf.cast(tf.reshape(tf.math.floormod(batch.labels, 2), [-1, 1]), tf.float32)
+
+
+def class_labels(batch: Batch, classes: int) -> Any:
+    """Labels as int64 [batch], from 0 up to `classes`; a class beyond the last one counts from 0 again."""
+    import tensorflow as tf
+
+    return tf.math.floormod(tf.cast(tf.reshape(batch.labels, [-1]), tf.int64), classes)

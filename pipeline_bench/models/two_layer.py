@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from pipeline_bench import plugins
-from pipeline_bench.models import Model, TrainingGraph
+from pipeline_bench.models import Model, TrainingGraph, binary_labels, flat_features
 from pipeline_bench.sources import Batch
 
 _WEIGHT_STDDEV = 0.1
@@ -33,15 +33,16 @@ class TwoLayer(Model):
     Options = TwoLayerOptions
 
     def build(self, batch: Batch, evaluation: Batch) -> TrainingGraph:
-        """Features [batch, features] and labels [batch, 1] in; see `TrainingGraph` for what comes out."""
+        """Features [batch, …] and labels [batch, 1] or [batch] in; see `TrainingGraph` for what comes out."""
         import tensorflow as tf
 
-        layers = self._variables(int(batch.features.shape[-1]))
-        logits = _logits(batch.features, layers)
-        loss = tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=batch.labels, logits=logits))
+        features = flat_features(batch)
+        layers = self._variables(int(features.shape[-1]))
+        logits = _logits(features, layers)
+        loss = tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=binary_labels(batch), logits=logits))
         train = tf.compat.v1.train.AdamOptimizer(self.options.learning_rate).minimize(loss)
-        answers = tf.cast(_logits(evaluation.features, layers) > 0, tf.float32)
-        accuracy = tf.reduce_mean(tf.cast(tf.equal(answers, evaluation.labels), tf.float32))
+        answers = tf.cast(_logits(flat_features(evaluation), layers) > 0, tf.float32)
+        accuracy = tf.reduce_mean(tf.cast(tf.equal(answers, binary_labels(evaluation)), tf.float32))
         return TrainingGraph(train, loss, accuracy)
 
     def _variables(self, features: int) -> list[tuple[Any, Any]]:

@@ -62,6 +62,7 @@ _COLUMNS: dict[str, Callable[[Result], Cell]] = {
     "work_text": lambda result: result.work.text,
     "verdict": lambda result: result.verdict.kind,
     "verdict_text": lambda result: result.verdict.text,
+    "emulated_device": lambda result: result.emulated,
 }
 
 

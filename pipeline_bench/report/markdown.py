@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from pipeline_bench import units
 from pipeline_bench.conclusion import conclude, smallest
-from pipeline_bench.report import disturbed
-from pipeline_bench.session import Estimate, Interval, Result, Session, Speedup
+from pipeline_bench.report import disturbed, words
+from pipeline_bench.session import BUSY_TIME, Estimate, Interval, Result, Session, Speedup
 
 _NAME_LIMIT = 80
 _TEXT_LIMIT = 600
@@ -27,11 +27,13 @@ def render(session: Session) -> str:
     """Everything a reader of a pull request needs; names and texts of the scenario are escaped."""
     blocks = [
         _heading(session),
-        table(_HEADS, [_row(session, result) for result in session.results]),
+        table(_heads(session), [_row(session, result) for result in session.results]),
         _caption(session),
         "\n".join(f"- **{escape(r.variant)}**: {escape(r.verdict.text, _TEXT_LIMIT)}" for r in session.results),
         _precision(session),
         _list("Work:", _work(session)),
+        _list("Storage:", words.storage(session)),
+        _list("Skipped by:", words.left_out(session)),
         _disturbances(session),
         *_published(session),
         *_troubles(session),
@@ -47,18 +49,18 @@ def escape(text: str, limit: int = _NAME_LIMIT) -> str:
 
 
 def _heading(session: Session) -> str:
-    environment = session.environment
-    facts = [environment.accelerator_name, units.count(environment.cores, "core")]
-    facts += [f"driver {environment.driver}"] if environment.driver else []
-    facts += [f"TensorFlow {environment.tensorflow}"] if environment.tensorflow else []
-    machine = f"{environment.accelerator_kind.upper()}: {', '.join([*facts, f'Python {environment.python}'])}"
     lines = [
         f"### pipeline-bench: {escape(session.scenario.name)}",
         f"**{escape(conclude(session), _TEXT_LIMIT)}**",
         escape(session.scenario.question, _TEXT_LIMIT),
-        escape(machine, _TEXT_LIMIT),
+        escape(words.machine(session), _TEXT_LIMIT),
     ]
     return "\n\n".join(line for line in lines if line)
+
+
+def _heads(session: Session) -> Sequence[str]:
+    emulated = session.environment.accelerator_kind == "emulated"
+    return [f"{session.device_label} util." if emulated and head == "device util." else head for head in _HEADS]
 
 
 def _row(session: Session, result: Result) -> list[str]:
@@ -103,12 +105,14 @@ def _with_interval(shown: str, ci95: Interval | None) -> str:
 
 def _caption(session: Session) -> str:
     sources = dict.fromkeys(r.device_utilization.source for r in session.results if r.device_utilization.source)
+    sources.pop(BUSY_TIME, None)
     steps = sorted({result.steps for result in session.results if result.steps})
     measured = f"{steps[0]} to {steps[-1]} measured steps a variant" if steps else "nothing was measured"
     parts = [
         "in brackets: 95 % intervals over trials",
         measured,
         *(f"device utilization: {escape(source)}" for source in sources),
+        *([escape(busy, _TEXT_LIMIT)] if (busy := words.busy_time(session)) else []),
         f"pipeline-bench {escape(session.environment.package)}, {escape(session.started_at)}",
     ]
     return f"<sub>{'; '.join(parts)}</sub>"

@@ -11,7 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from pipeline_bench import palette, units
-from pipeline_bench.session import Estimate, Result, Session
+from pipeline_bench.report import words
+from pipeline_bench.session import BUSY_TIME, Estimate, Result, Session
 
 NAME_LIMIT = 40
 """A longer name of a variant ends in an ellipsis."""
@@ -79,7 +80,7 @@ def variants_table(session: Session, width: int) -> RenderableType:
     footnotes = Footnotes()
     rows = [_Row(result, is_ceiling(session, result), footnotes) for result in session.results]
     rows.sort(key=lambda row: row.is_ceiling)
-    table = _grid(rows, _columns(width, session.environment.accelerator_kind.upper()), width)
+    table = _grid(rows, _columns(width, session.device_label), width)
     parts: list[RenderableType] = [table]
     if width < _FULL:
         parts += [Text(), _grid(rows, _learning(), width)]
@@ -134,7 +135,9 @@ def _columns(width: int, device: str) -> list[_Column]:
 
 
 def _learning() -> list[_Column]:
-    loss = _Column("final\nloss", lambda row: row.figure(units.loss(row.result.loss), None), 8)
+    loss = _Column(
+        "final\nloss", lambda row: row.figure(units.loss(row.result.loss), row.result.missing.get("loss")), 8
+    )
     return [loss, _Column("accuracy\nbefore → after", _accuracy, 14)]
 
 
@@ -178,7 +181,7 @@ def _speedup(row: _Row) -> Text:
 def _accuracy(row: _Row) -> Text:
     accuracy = row.result.accuracy
     if accuracy.before is None and accuracy.after is None:
-        return row.figure(units.NOT_MEASURED, None)
+        return row.figure(units.NOT_MEASURED, row.result.missing.get("accuracy"))
     return Text(f"{units.share(accuracy.before)} → {units.share(accuracy.after)}", justify="right")
 
 
@@ -219,6 +222,9 @@ def _captions(session: Session, width: int, rows: Sequence[_Row]) -> list[Text]:
     sources = dict.fromkeys(units.one_line(u.source) for u in utilizations if u.source and u.mean_percent is not None)
     overs = dict.fromkeys(variant_name(r.speedup.over) for r in session.results if r.speedup.over is not None)
     captions = ["ms/step: the median; all other figures are from means"]
+    if busy := words.busy_time(session):
+        sources.pop(BUSY_TIME, None)
+        captions.append(busy)
     captions += [f"{session.environment.accelerator_kind.upper()} util.: {_instrument(session, s)}" for s in sources]
     captions += [
         f"speed-up: samples/s over those of {over}; called a difference where it is one at 98 %" for over in overs

@@ -17,9 +17,9 @@ from pipeline_bench import palette, units
 from pipeline_bench.conclusion import conclude
 from pipeline_bench.errors import sentence
 from pipeline_bench.events import Stack
-from pipeline_bench.report import disturbed
+from pipeline_bench.report import disturbed, words
 from pipeline_bench.report.step_table import is_ceiling, variant_name, variants_table
-from pipeline_bench.report.words import no_difference
+from pipeline_bench.report.words import machine, no_difference, other_device
 from pipeline_bench.scenario import Published
 from pipeline_bench.session import PublishedComparison, Session, TrialRecord
 
@@ -41,6 +41,7 @@ def render(session: Session, folder: Path | None, width: int) -> RenderableType:
     sections = [_heading(session), _conclusion(session), variants_table(session, width), _verdicts(session)]
     extra = (
         _work(session),
+        _storage(session),
         _precision(session),
         _published(session, width),
         _disturbances(session),
@@ -70,19 +71,12 @@ def export_svg(session: Session, folder: Path | None, width: int = 100) -> str:
 
 
 def _heading(session: Session) -> RenderableType:
-    environment = session.environment
     title = Text(units.one_line(session.scenario.name), style="bold")
     if session.scenario.question:
         title.append(f"  {units.one_line(session.scenario.question)}", style="not bold italic")
-    facts = [f"{environment.accelerator_name}", units.count(environment.cores, "core")]
-    if environment.driver:
-        facts.append(f"driver {environment.driver}")
-    if environment.tensorflow:
-        facts.append(f"TensorFlow {environment.tensorflow}")
-    machine = f"{environment.accelerator_kind.upper()}: {', '.join([*facts, f'Python {environment.python}'])}"
-    lines = [title, Text(units.one_line(machine), style="dim")]
-    if environment.accelerator_reason:
-        lines.append(Text(units.one_line(environment.accelerator_reason), style="yellow"))
+    lines = [title, Text(units.one_line(machine(session)), style="dim")]
+    if session.environment.accelerator_reason:
+        lines.append(Text(units.one_line(session.environment.accelerator_reason), style="yellow"))
     return Group(*lines)
 
 
@@ -124,6 +118,13 @@ def _work(session: Session) -> RenderableType | None:
             text = f"{variant_name(result.variant)}; {units.one_line(result.work.text)}"
             lines.append(Text.assemble(("work not checked: ", "bold yellow"), (text, "dim")))
     return Group(*lines) if lines else None
+
+
+def _storage(session: Session) -> RenderableType | None:
+    """What was in the page cache where files were read, and which records were left out."""
+    lines = [(f"storage: {head}; ", text) for head, text in words.storage(session)]
+    lines += [(f"skipped by {head}: ", text) for head, text in words.left_out(session)]
+    return Group(*(Text.assemble((head, "bold"), units.one_line(text)) for head, text in lines)) if lines else None
 
 
 def _precision(session: Session) -> RenderableType | None:
@@ -175,8 +176,8 @@ def _published_captions(published: Published, rows: list[tuple[str, PublishedCom
 def _other_device(session: Session, rows: list[tuple[str, PublishedComparison]]) -> Iterator[str]:
     """Two utilizations that are not of one kind must not look as if they were."""
     both = [f for _, f in rows if f.device_utilization_percent and f.our_device_utilization_percent is not None]
-    if both and session.environment.accelerator_kind == "cpu":
-        yield "device util.: theirs is a GPU's, ours the CPU's, so compare their changes rather than their ratio"
+    if both and (other := other_device(session)):
+        yield f"device util.: theirs is a GPU's, ours {other}, so compare their changes rather than their ratio"
 
 
 def _gains(rows: list[tuple[str, PublishedComparison]]) -> Iterator[str]:

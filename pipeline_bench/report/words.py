@@ -2,12 +2,78 @@
 
 from __future__ import annotations
 
-from pipeline_bench import units
+from collections.abc import Sequence
+
+from pipeline_bench import cache_state, units
 from pipeline_bench.conclusion import smallest
-from pipeline_bench.session import Result
+from pipeline_bench.session import BUSY_TIME, Result, Session, TrialRecord
 
 
 def no_difference(result: Result) -> str:
     """That a speed-up is none that this run could tell, and what it could have told; on one line."""
     over = units.one_line(result.speedup.over or "the baseline", 40)
     return f"No difference from {over} found ({smallest(result.speedup)})."
+
+
+def machine(session: Session) -> str:
+    """The accelerator and the machine around it; an emulated accelerator is called that, and the host is named."""
+    around = session.environment
+    emulated = around.accelerator_kind == "emulated"
+    facts = [around.cpu if emulated else around.accelerator_name, units.count(around.cores, "core")]
+    facts += [f"driver {around.driver}"] if around.driver and not emulated else []
+    facts += [f"TensorFlow {around.tensorflow}"] if around.tensorflow else []
+    told = ", ".join([*facts, f"Python {around.python}"])
+    if emulated:
+        return f"{around.accelerator_name}; the host is this machine: {told}"
+    return f"{around.accelerator_kind.upper()}: {told}"
+
+
+def busy_time(session: Session) -> str | None:
+    """How the utilization of emulated devices was had, and of which variants it is; None where there is none."""
+    emulated = [result for result in session.results if result.device_utilization.source == BUSY_TIME]
+    if not emulated:
+        return None
+    who = "" if len(emulated) == len(session.results) else " of " + _names(emulated)
+    return f"emul. util.{who}: how long the emulated device was busy ÷ wall time; no device was measured"
+
+
+def other_device(session: Session) -> str | None:
+    """Whose our utilization is where it is of another kind than an author's, which is a GPU's; None where it is not."""
+    kinds: dict[str, str | None] = {"cpu": "the CPU's", "emulated": "an emulated device's", "gpu": None}
+    return kinds[session.environment.accelerator_kind]
+
+
+def storage(session: Session) -> list[tuple[str, str]]:
+    """What was in the page cache where files were read: a line for those variants that asked for the same."""
+    asked: dict[str, list[TrialRecord]] = {}
+    for trial in session.trials:
+        if trial.storage is not None and trial.measured:
+            asked.setdefault(trial.storage.asked, []).append(trial)
+    heads = {"as-is": "files as they were found", "cold": "cold asked", "warm": "warm asked"}
+    lines = []
+    for state, trials in asked.items():
+        names = dict.fromkeys(units.one_line(trial.variant, 40) for trial in trials)
+        who = f" of {', '.join(names)}" if len(asked) > 1 else ""
+        lines.append((f"{heads[state]}{who}", cache_state.describe(trials) or ""))
+    return lines
+
+
+def left_out(session: Session) -> list[tuple[str, str]]:
+    """The records that were skipped: the first of them by name, in a line for those variants that skipped the same."""
+    skipped: dict[tuple[str, ...], list[str]] = {}
+    for trial in session.trials:
+        if trial.work is not None and trial.work.skipped_records:
+            names = skipped.setdefault(trial.work.skipped_records, [])
+            names += [trial.variant] if trial.variant not in names else []
+    everyone = len({trial.variant for trial in session.trials if trial.work is not None})
+    return [
+        (
+            "every variant" if len(names) == everyone else ", ".join(units.one_line(name, 40) for name in names),
+            "; ".join(records),
+        )
+        for records, names in skipped.items()
+    ]
+
+
+def _names(results: Sequence[Result]) -> str:
+    return ", ".join(units.one_line(result.variant, 40) for result in results)

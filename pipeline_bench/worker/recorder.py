@@ -29,6 +29,8 @@ from pipeline_bench.worker.ledger import Ledger
 SHIP_EVERY_S = 0.25
 _BLOCK_STEPS = 4096
 _FRAMES_KEPT = 12
+# How many times in a stall timeout a long phase says that it goes on.
+_SIGNS_OF_LIFE = 4
 # The shortest of the steps up to here says how many of the later ones are looked at.
 _FIRST_STEPS = 10
 # The step that is not looked at among them, where later ones may not be either: the first run of what such a step
@@ -46,7 +48,11 @@ class Recorder:
         self._channel = channel
         self._run = run
         self.has_wait = has_wait
-        self._start_ns, self._end_ns, self._wait_ns = (array("q", bytes(8 * _BLOCK_STEPS)) for _ in range(3))
+        self.has_busy = False
+        """Whether the steps bring the busy time of an emulated device."""
+        self._start_ns, self._end_ns, self._wait_ns, self._busy_ns = (
+            array("q", bytes(8 * _BLOCK_STEPS)) for _ in range(4)
+        )
         self._loss = array("d", bytes(8 * _BLOCK_STEPS))
         self._steps = 0
         self._shipped = 0
@@ -75,6 +81,11 @@ class Recorder:
         self._alive_ns = time.monotonic_ns()
         self._channel.send(Phase(name=name, at_ns=self._alive_ns))
 
+    def still_at_it(self) -> None:
+        """Say that the phase goes on, to the watches that would take it for a stall; may be called often."""
+        if time.monotonic_ns() - self._alive_ns > self._run.stall_timeout_s * 1e9 / _SIGNS_OF_LIFE:
+            self.phase(self._phase)
+
     def account(self, ledger: Ledger, cost_us: float) -> None:
         """Enter the samples of the training steps into a ledger, of as many as their cost allows.
 
@@ -85,7 +96,13 @@ class Recorder:
         self._ledger, self._cost_us, self.due = ledger, cost_us, True
 
     def __call__(
-        self, start_ns: int, end_ns: int, wait_ns: int, loss: float, evidence: Sequence[float] | None = None
+        self,
+        start_ns: int,
+        end_ns: int,
+        wait_ns: int,
+        loss: float,
+        evidence: Sequence[float] | None = None,
+        busy_ns: int = 0,
     ) -> bool:
         """Append a step; False when it was the last one. See `loops.StepRecorder`."""
         i = self._steps
@@ -96,11 +113,17 @@ class Recorder:
         self._start_ns[i] = start_ns
         self._end_ns[i] = end_ns
         self._wait_ns[i] = wait_ns
+        self._busy_ns[i] = busy_ns
         self._loss[i] = loss
         self._steps = i + 1
         if self._ledger is not None:
             self.due = self._is_due(i + 1)
         return i + 1 < self._last_steps and end_ns - self._start_ns[0] < self._length_ns
+
+    @property
+    def steps(self) -> int:
+        """Steps that have ended."""
+        return self._steps
 
     def finish(self) -> None:
         """Ship what is left and end the thread."""
@@ -141,7 +164,7 @@ class Recorder:
             self._channel.send(Work(reason=reason))
 
     def _grow(self) -> None:
-        for column in (self._start_ns, self._end_ns, self._wait_ns, self._loss):
+        for column in (self._start_ns, self._end_ns, self._wait_ns, self._busy_ns, self._loss):
             column.frombytes(bytes(8 * len(column)))
 
     def _keep_shipping(self) -> None:
@@ -155,13 +178,20 @@ class Recorder:
         first, end = self._shipped, self._steps
         if first == end:
             return
-        start, stop, wait = (
+        start, stop, wait, busy = (
             Series.pack(np.array(column[first:end], dtype=np.int64))
-            for column in (self._start_ns, self._end_ns, self._wait_ns)
+            for column in (self._start_ns, self._end_ns, self._wait_ns, self._busy_ns)
         )
         loss = Series.pack(np.array(self._loss[first:end], dtype=np.float64))
         self._channel.send(
-            Steps(first=first, start_ns=start, end_ns=stop, wait_ns=wait if self.has_wait else None, loss=loss)
+            Steps(
+                first=first,
+                start_ns=start,
+                end_ns=stop,
+                wait_ns=wait if self.has_wait else None,
+                busy_ns=busy if self.has_busy else None,
+                loss=loss,
+            )
         )
         self._shipped = end
 

@@ -23,6 +23,20 @@ def session_config(runtime: Runtime) -> Any:
     )
 
 
+def host_only(runtime: Runtime) -> Runtime:
+    """The settings of a trial whose model emulates its device, and leaves a real one alone.
+
+    Raises:
+        PipelineBenchError: the runtime asks for a GPU.
+    """
+    if runtime.device.startswith("gpu"):
+        raise PipelineBenchError(
+            f"runtime.device is {runtime.device!r}, but an emulated device runs on no GPU.",
+            'Use runtime.device="auto" or "cpu" with the model emulated.',
+        )
+    return runtime.model_copy(update={"device": "cpu"})
+
+
 def accelerator(runtime: Runtime) -> str | None:
     """The device that the model goes on, as `tf.device` takes it (``/gpu:0``); None for the CPU.
 

@@ -11,6 +11,7 @@ import numpy as np
 from markupsafe import Markup
 
 from pipeline_bench import units
+from pipeline_bench.report import words
 from pipeline_bench.report.html import account, assets, bars, content
 from pipeline_bench.report.html.distribution import distribution
 from pipeline_bench.report.html.figure import Figure
@@ -71,6 +72,7 @@ def render(session: Session) -> str:
             unreadable=unreadable,
             work=account.work(session),
             precision=account.precision(session),
+            input=account.input_lines(session),
             environment=account.environment(session),
             configuration=account.configuration(session),
             method=_METHOD,
@@ -102,12 +104,7 @@ def environment() -> jinja2.Environment:
 
 def machine(session: Session) -> str:
     """The machine in a line."""
-    around = session.environment
-    facts = [around.accelerator_name, units.count(around.cores, "core")]
-    facts += [f"driver {around.driver}"] if around.driver else []
-    facts += [f"TensorFlow {around.tensorflow}"] if around.tensorflow else []
-    facts.append(f"Python {around.python}")
-    return line(f"{session.started_at} · {around.accelerator_kind.upper()}: {', '.join(facts)}")
+    return line(f"{session.started_at} · {words.machine(session)}")
 
 
 def _harmless(value: Any) -> Any:

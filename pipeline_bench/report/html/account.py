@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pipeline_bench import units
-from pipeline_bench.report import disturbed
+from pipeline_bench.report import disturbed, words
 from pipeline_bench.report.html import content, tables
 from pipeline_bench.report.html.steps import Clock, Floats, Steps
 from pipeline_bench.report.html.tables import Cell, Table
@@ -168,6 +168,12 @@ def work(session: Session) -> Table | None:
     return tables.table("Whether the variants did the same work", ("variant", "work", "what was found"), rows)
 
 
+def input_lines(session: Session) -> list[str]:
+    """What was in the page cache where files were read, and which records were left out."""
+    lines = [f"Storage: {head}; {text}" for head, text in words.storage(session)]
+    return [line(text) for text in (*lines, *(f"Skipped by {head}: {text}" for head, text in words.left_out(session)))]
+
+
 def precision(session: Session) -> str:
     """How narrow the intervals were to become, and what ended it; empty where no goal was set."""
     goal = session.precision
@@ -186,9 +192,10 @@ def precision(session: Session) -> str:
 def environment(session: Session) -> list[tuple[str, str]]:
     """The machine and the versions, as terms and facts."""
     machine = session.environment
-    kind = machine.accelerator_kind.upper()
+    emulated = machine.accelerator_kind == "emulated"
+    kind = "" if emulated else f"{machine.accelerator_kind.upper()}: "
     facts = [
-        ("accelerator", f"{kind}: {machine.accelerator_name}"),
+        ("accelerator", f"{kind}{machine.accelerator_name}"),
         ("no GPU because", machine.accelerator_reason or ""),
         ("driver", machine.driver or ""),
         ("CPU", f"{machine.cpu}, {units.count(machine.cores, 'core')}"),

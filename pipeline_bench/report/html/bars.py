@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pipeline_bench import units
+from pipeline_bench.report import words
 from pipeline_bench.report.html import colours, intervals, tables
 from pipeline_bench.report.html.figure import Figure, Json, Legend, row_labels, rows_layout
 from pipeline_bench.report.html.text import label, name
-from pipeline_bench.session import CPU_TIME, Interval, Result, Session
+from pipeline_bench.session import BUSY_TIME, CPU_TIME, Interval, Result, Session
 
 _WIDEST_INTERVAL = 1.6
 """Beyond this many times the largest figure an interval does not widen the axis of step times."""
@@ -66,13 +67,13 @@ def utilization(session: Session, results: Sequence[Result]) -> Figure | None:
     ]
     if not shown:
         return None
-    kind = session.environment.accelerator_kind.upper()
+    kind = session.device_label
     names = [result.variant for result in shown]
     au = [_percent(result.accelerator_utilization.value) for result in shown]
     au_ci = [_percents(result.accelerator_utilization.ci95) for result in shown]
     device = [result.device_utilization.mean_percent for result in shown]
     device_ci = [result.device_utilization.ci95 for result in shown]
-    texts = [_utilizations(result, kind) for result in shown]
+    texts = [_utilizations(result, "emul." if result.emulated else kind) for result in shown]
     known = [value for value in (*au, *device) if value is not None]
     end = max(104.0, intervals.upper(known, (*au_ci, *device_ci), _WIDEST_PERCENT))
     plot = rows_layout(len(shown), "utilization, %", end, dtick=25)
@@ -110,6 +111,8 @@ def utilization(session: Session, results: Sequence[Result]) -> Figure | None:
 def source(session: Session, result: Result) -> str | None:
     """Which instrument the device utilization is from; the CPU's is spelled out, because it is not what a GPU's is."""
     given = result.device_utilization.source
+    if given == BUSY_TIME:
+        return "busy time of the emulated device ÷ wall time"
     if given != CPU_TIME:
         return None if given is None else name(given)
     return f"the trial's CPU time ÷ (wall time × {units.count(session.environment.cores, 'core')})"
@@ -242,14 +245,18 @@ def _utilizations(result: Result, kind: str) -> str:
 
 def _sources(session: Session, results: Sequence[Result]) -> str:
     kind = session.environment.accelerator_kind.upper()
-    sources = dict.fromkeys(source(session, r) for r in results if r.device_utilization.mean_percent is not None)
+    measured = [result for result in results if result.device_utilization.mean_percent is not None]
+    sources = dict.fromkeys(source(session, r) for r in measured if r.device_utilization.source != BUSY_TIME)
     said = "; ".join(text for text in sources if text)
+    busy = words.busy_time(session)
     if not said:
-        return f"{kind} utilization was not measured."
+        return f"{busy}." if busy else f"{kind} utilization was not measured."
     more = (
         " It counts the input's work too." if kind == "CPU" else " 100 % says that a kernel was running at all times."
     )
-    return f"{kind} utilization, as the device reports it over the measured steps: {said}.{more}"
+    return f"{kind} utilization, as the device reports it over the measured steps: {said}.{more}" + (
+        f" {busy}." if busy else ""
+    )
 
 
 def _sentences(results: Sequence[Result], texts: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from pipeline_bench import units
 from pipeline_bench.conclusion import conclude, smallest
+from pipeline_bench.report import words
 from pipeline_bench.report.html import colours, tables
 from pipeline_bench.report.html.tables import Cell, Table
 from pipeline_bench.report.html.text import NAME_LIMIT, line, name
@@ -80,7 +81,6 @@ def missing(session: Session) -> list[str]:
 
 def figures(session: Session) -> Table:
     """Time and utilization side by side: the table that the page is about."""
-    kind = session.environment.accelerator_kind.upper()
     heads = (
         "variant",
         "ms/step",
@@ -89,7 +89,7 @@ def figures(session: Session) -> Table:
         "compute",
         "host slowdown",
         "AU",
-        f"{kind} util.",
+        f"{session.device_label} util.",
         "speed-up",
     )
     rows = [_figures_row(result) for result in in_order(session)]
@@ -163,6 +163,7 @@ def captions(session: Session) -> list[str]:
         "ms/step is the median of the trials' medians; all other figures are of means. "
         "AU, accelerator utilization: the ceiling's step time over the variant's, which is its compute part.",
         *(f"Speed-up: samples a second over those of {over}, repeat by repeat." for over in overs),
+        *([f"{busy}."] if (busy := words.busy_time(session)) else []),
         *(
             ["A ceiling trains on one batch over and over, so its loss and accuracy say nothing."]
             if tables.ceilings(session)
@@ -208,5 +209,5 @@ def _gains(rows: Sequence[tuple[str, PublishedComparison]]) -> Iterator[str]:
 
 def _published_remarks(session: Session, rows: Sequence[tuple[str, PublishedComparison]]) -> Iterator[str]:
     both = any(f.device_utilization_percent and f.our_device_utilization_percent is not None for _, f in rows)
-    if both and session.environment.accelerator_kind == "cpu":
-        yield "Their utilization is a GPU's, ours the CPU's: compare their changes rather than their ratio."
+    if both and (other := words.other_device(session)):
+        yield f"Their utilization is a GPU's, ours {other}: compare their changes rather than their ratio."

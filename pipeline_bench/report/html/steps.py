@@ -27,6 +27,8 @@ class Steps:
     step_ms: Floats
     wait_ms: Floats | None
     warmup: int
+    busy_ms: Floats | None = None
+    """How long an emulated device was busy with each step."""
 
     @property
     def measured_ms(self) -> Floats:
@@ -68,9 +70,10 @@ def read_steps(record: TrialRecord, clock: Clock) -> Steps | None:
         return None
     start_ns, end_ns = record.steps.start_ns.unpack(), record.steps.end_ns.unpack()
     wait = record.steps.wait_ns.unpack() / _NS_PER_MS if record.steps.wait_ns is not None else None
-    if len(start_ns) != len(end_ns) or (wait is not None and len(wait) != len(start_ns)):
+    busy = record.steps.busy_ns.unpack() / _NS_PER_MS if record.steps.busy_ns is not None else None
+    if any(column is not None and len(column) != len(start_ns) for column in (end_ns, wait, busy)):
         raise ValueError("its columns of steps differ in length")
-    return Steps(clock.seconds(start_ns), (end_ns - start_ns) / _NS_PER_MS, wait, record.warmup_steps)
+    return Steps(clock.seconds(start_ns), (end_ns - start_ns) / _NS_PER_MS, wait, record.warmup_steps, busy)
 
 
 def read_track(at_ns: Series | None, values: Series | None, clock: Clock) -> tuple[Floats, Floats] | None:

@@ -96,7 +96,7 @@ def _lanes(
         points = max(least, round(POINTS * span_s / clock.span_s))
         key = record.variant
         try:
-            _add(device[key, "device"], _device(session, record, clock), points)
+            _add(device[key, "device"], _device(session, record, clock, steps.get(index)), points)
             _add(machine[key, "machine"], _track(record, "machine_cpu_percent", clock), points)
             for queue in record.queue_depths:
                 read = read_track(queue.at_ns, queue.size, clock)
@@ -143,11 +143,19 @@ def _kind(session: Session, record: TrialRecord) -> str:
 
 
 def _kinds(session: Session, records: Sequence[TrialRecord]) -> str:
-    return " and ".join(sorted({_kind(session, record).upper() for record in records}))
+    names = {_kind(session, record).upper().replace("EMULATED", "emulated device's") for record in records}
+    return " and ".join(sorted(names))
 
 
-def _device(session: Session, record: TrialRecord, clock: Clock) -> tuple[Floats, Floats] | None:
-    """The device's own figure on a GPU; on a CPU the trial's CPU time over wall time × cores, between two samples."""
+def _device(session: Session, record: TrialRecord, clock: Clock, steps: Steps | None) -> tuple[Floats, Floats] | None:
+    """The device's own figure on a GPU; on a CPU the trial's CPU time over wall time × cores, between two samples.
+
+    Of an emulated device the share of each step that it was busy, and nothing that was sampled.
+    """
+    if _kind(session, record) == "emulated":
+        if steps is None or steps.busy_ms is None:
+            return None
+        return steps.at_s, np.clip(100 * steps.busy_ms / np.maximum(steps.step_ms, 1e-9), 0, 100)
     if _kind(session, record) == "gpu":
         return _track(record, "device_utilization_percent", clock)
     read = _track(record, "cpu_seconds", clock)
