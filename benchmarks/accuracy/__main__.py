@@ -1,0 +1,179 @@
+"""Known answers: how close the shares come to what was planted, and how many verdicts are right.
+
+``python -m benchmarks.accuracy [--cases 96] [--seed N] [--repeats 3] [--out FILE]`` draws new cases at every run, from
+a seed that it prints. What a case must come to follows from its construction (`benchmarks.accuracy.truth`): delays in
+reading, decoding, copying, Python and storage, one producer or several, steady or bursty, on an emulated device. A
+group of cases that share their device is one comparison, through the whole program. About 7 s a case; keep the machine
+quiet.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.accuracy import cases
+from benchmarks.accuracy.cases import Case
+from benchmarks.accuracy.plugin import install
+from pipeline_bench.comparison import compare
+from pipeline_bench.observer import Observer
+from pipeline_bench.scenario.resolve import resolve
+from pipeline_bench.session import Result
+
+POINTS = 0.02
+FILES = 24
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A case and what the program said of it; shares are of the step, 0 to 1."""
+
+    case: Case
+    utilization: float | None
+    wait: float | None
+    verdict: str
+    text: str
+
+    @property
+    def utilization_error(self) -> float:
+        return abs(self.utilization - self.case.truth.utilization) if self.utilization is not None else 1.0
+
+    @property
+    def wait_error(self) -> float:
+        return abs(self.wait - self.case.truth.wait) if self.wait is not None else 1.0
+
+    @property
+    def inconclusive(self) -> bool:
+        return self.verdict == "inconclusive"
+
+    @property
+    def right(self) -> bool:
+        """Whether the verdict is the planted one; at a threshold, one of the two that meet there."""
+        if not self.case.threshold:
+            return self.verdict == self.case.verdict
+        bound = "input-bound" if self.case.truth.wait > self.case.truth.host else "host-bound"
+        return self.verdict in (bound, "compute-bound", "mixed")
+
+
+def measured(device_ms: float, group: Sequence[Case], data: Path, repeats: int) -> list[Outcome]:
+    """Run a group as one comparison; every case is a variant beside the others, and the ceilings are shared."""
+    variants = []
+    for number, case in enumerate(group):
+        variant = json.loads(json.dumps(case.variant).replace("{data}", str(data)))
+        variants.append({**variant, "name": f"{number + 1}: {variant['name']}"})
+        _set_batch(variants[-1]["source"])
+    document: dict[str, Any] = {
+        "name": "accuracy",
+        "model": {"kind": "emulated", "step_ms": device_ms},
+        "run": {"repeats": repeats},
+        "variants": variants,
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        session = compare(resolve(document), Path(folder), Observer()).session
+    return [_outcome(case, session.result(variant["name"])) for case, variant in zip(group, variants, strict=True)]
+
+
+def _set_batch(source: dict[str, Any]) -> None:
+    source.get("files", source)["batch_size"] = cases.BATCH
+
+
+def _outcome(case: Case, result: Result) -> Outcome:
+    utilization, wait = result.accelerator_utilization.value, result.input_wait_share.value
+    return Outcome(case, utilization, wait, result.verdict.kind, result.reason or result.verdict.text)
+
+
+def write_files(folder: Path) -> None:
+    """Files of one batch each: what the storage's latency is paid for."""
+    rng = np.random.default_rng(0)
+    for number in range(FILES):
+        x = rng.standard_normal((cases.BATCH, 8), dtype=np.float32)
+        np.savez(folder / f"part-{number:05}.npz", x=x, y=(x.sum(axis=1) > 0).astype(np.int64))
+
+
+def table(outcomes: Sequence[Outcome], by: Callable[[Outcome], str]) -> str:
+    names = sorted({by(outcome) for outcome in outcomes})
+    rows = [
+        f"{'':<22} {'cases':>5}  {'AU error':>14}  {'within 2':>8}  {'wait error':>14}  {'verdicts':>8}  {'right':>7}"
+        f"  {'inconclusive':>12}",
+        f"{'':<22} {'':>5}  {'median, worst':>14}  {'points':>8}  {'median, worst':>14}",
+    ]
+    for name in [*names, "all"]:
+        of = [outcome for outcome in outcomes if name in ("all", by(outcome))]
+        clear = [outcome for outcome in of if not outcome.case.threshold]
+        given = [outcome for outcome in of if not outcome.inconclusive]
+        rows.append(
+            f"{name:<22} {len(of):>5}  {_errors([o.utilization_error for o in of]):>14}"
+            f"  {_share([o.utilization_error <= POINTS for o in of]):>8}"
+            f"  {_errors([o.wait_error for o in of]):>14}  {len(given):>8}  {_share([o.right for o in given]):>7}"
+            f"  {_share([o.inconclusive for o in clear]):>12}"
+        )
+    return "\n".join(rows)
+
+
+def _errors(errors: Sequence[float]) -> str:
+    """In percentage points."""
+    return f"{100 * float(np.median(errors)):.1f}, {100 * max(errors):.1f}" if errors else "–"
+
+
+def _share(hits: Sequence[bool]) -> str:
+    return f"{np.mean(hits):.0%}" if hits else "–"
+
+
+def line(device_ms: float, outcome: Outcome) -> dict[str, Any]:
+    """What there is to say of one case, for the file and to look into a wrong one."""
+    case = outcome.case
+    return {
+        "family": case.family,
+        "device_ms": device_ms,
+        "variant": case.variant,
+        "truth": {"utilization": case.truth.utilization, "wait": case.truth.wait, "verdict": case.verdict},
+        "found": {"utilization": outcome.utilization, "wait": outcome.wait, "verdict": outcome.verdict},
+        "text": outcome.text,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", type=int, default=96)
+    parser.add_argument("--seed", type=int, help="of an earlier run, to see its cases again")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--out", type=Path, help="a JSON line for every case")
+    given = parser.parse_args()
+    seed = random.SystemRandom().randrange(10**6) if given.seed is None else given.seed
+    print(f"seed {seed}", flush=True)
+    outcomes: list[Outcome] = []
+    with tempfile.TemporaryDirectory() as site, tempfile.TemporaryDirectory() as data:
+        install(Path(site))
+        write_files(Path(data))
+        for device_ms, group in cases.drawn(given.cases - 2, seed):
+            for outcome in measured(device_ms, group, Path(data), given.repeats):
+                outcomes.append(outcome)
+                case = outcome.case
+                wrong = "" if outcome.right or outcome.inconclusive else f"  WRONG, it is {case.verdict}"
+                print(
+                    f"{len(outcomes):>3} {case.family:<20} {case.variant['name']:<22} device {device_ms:>4.1f} ms"
+                    f"  AU {case.truth.utilization:.3f} → {outcome.utilization or 0:.3f}"
+                    f"  wait {case.truth.wait:.3f} → {outcome.wait or 0:.3f}  {outcome.verdict}{wrong}",
+                    file=sys.stderr,
+                    flush=True,
+                )
+                if given.out:
+                    with given.out.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps(line(device_ms, outcome)) + "\n")
+    print(table(outcomes, lambda outcome: outcome.case.backend))
+    print()
+    print(table(outcomes, lambda outcome: outcome.case.family))
+    print(f"inconclusive: of the cases that lie {cases.CLEAR:.0%} of a step or more from every line")
+
+
+if __name__ == "__main__":
+    main()

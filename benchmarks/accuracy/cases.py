@@ -1,0 +1,255 @@
+"""Random cases whose truth follows from their construction: a variant each, and what it must come to."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.accuracy import truth
+from benchmarks.accuracy.truth import Truth
+
+GENERATOR = Path(__file__).parent / "plugin" / "planted_generator.py"
+
+BATCH = 16
+QUEUE_CAPACITY = 4
+PREFETCH = 2
+
+# Every other case keeps this far from every line, as a share of the step.
+CLEAR = 0.04
+# A threshold case has its figure this close to the line.
+CLOSE = 0.01
+
+STEPS = 64
+BURSTY_STEPS = 100
+# The pattern of a bursty producer: its mean is 1.
+BURST = (0.4, 0.4, 0.4, 0.4, 3.4)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One variant, whole but for its device, which is that of its group; and its truth."""
+
+    family: str
+    backend: str
+    variant: dict[str, Any]
+    truth: Truth
+    threshold: bool = False
+
+    @property
+    def verdict(self) -> str:
+        return truth.verdict(self.truth)
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A backend with options, and what it makes of a producer, of the host's own time, and of decoding in `finish`."""
+
+    name: str
+    backend: str
+    options: dict[str, Any]
+    producers: int
+    work_out: Callable[[tuple[float, ...], float, float], Truth]
+    """From ms to produce, ms of the host, ms of the device."""
+    decodes_in_step: bool = False
+    """Whether what the source's `finish` does is done between the input and the model."""
+
+
+def _fifo(threads: int) -> Pipeline:
+    return Pipeline(
+        f"fifo_queue, {threads}",
+        "fifo_queue",
+        {"threads": threads, "capacity": QUEUE_CAPACITY},
+        threads,
+        lambda produce, host, device: truth.queue(produce, threads, QUEUE_CAPACITY, host, device),
+        decodes_in_step=True,
+    )
+
+
+def _tf_data(calls: int) -> Pipeline:
+    return Pipeline(
+        f"tf_data, {calls}",
+        "tf_data",
+        {"parallel_calls": calls, "prefetch": PREFETCH},
+        calls,
+        lambda produce, host, device: truth.prefetched(produce, calls, PREFETCH, host, device),
+    )
+
+
+FEED = Pipeline("feed_dict", "feed_dict", {}, 1, truth.synchronous)
+SERIAL = Pipeline("tf_data, no prefetch", "tf_data", {"prefetch": 0}, 1, truth.synchronous)
+GRAPH = (FEED, FEED, SERIAL, _fifo(1), _fifo(2), _fifo(4), _tf_data(1), _tf_data(2), _tf_data(4))
+"""Those that carry a source of graph ops."""
+OVERLAPPING = tuple(pipeline for pipeline in GRAPH if pipeline not in (FEED, SERIAL))
+ONE_READER = (FEED, _fifo(1), _tf_data(1))
+"""Those in which one thread reads, whatever the source."""
+
+Draw = Callable[[random.Random, float], Case | None]
+
+
+def _producer(pipeline: Pipeline, device_ms: float, share: float, bursty: bool) -> tuple[float, ...]:
+    """Ms to produce a batch, such that the input takes about `share` of the step."""
+    if pipeline in (FEED, SERIAL):
+        mean_ms = share / (1 - share) * device_ms
+    else:
+        mean_ms = pipeline.producers * device_ms / (1 - share)
+    return tuple(round(mean_ms * factor, 2) for factor in (BURST if bursty else (1.0,)))
+
+
+def waiting(rng: random.Random, device_ms: float) -> Case:
+    """Input-bound by a slow read, steady or bursty, with one producer or several."""
+    pipeline = rng.choice(GRAPH)
+    bursty = pipeline.producers <= 2 and rng.random() < 0.4
+    produce = _producer(pipeline, device_ms, rng.uniform(0.15, 0.5 if bursty else 0.7), bursty)
+    return _planted("reading, bursty" if bursty else "reading", pipeline, produce, 0, device_ms)
+
+
+def hidden(rng: random.Random, device_ms: float) -> Case:
+    """Compute-bound: the producers are faster than the device, or as good as free."""
+    pipeline = rng.choice(GRAPH)
+    if pipeline in OVERLAPPING:
+        produce = (round(rng.uniform(0.2, 0.8) * pipeline.producers * device_ms, 2),)
+    else:
+        produce = (round(rng.uniform(0.01, 0.045) * device_ms, 2),)
+    return _planted("hidden", pipeline, produce, 0, device_ms)
+
+
+def slow_host(rng: random.Random, device_ms: float) -> Case:
+    """Host-bound: Python takes its time in each step; the input is hidden, or a smaller part."""
+    pipeline = rng.choice(GRAPH)
+    share = rng.uniform(0.16, 0.6)
+    host_ms = share / (1 - share) * device_ms
+    quick = rng.uniform(0.2, 0.8) * pipeline.producers * device_ms
+    produce = (round(quick if pipeline in OVERLAPPING else rng.uniform(0.02, 0.4) * host_ms, 2),)
+    return _planted("Python in the step", pipeline, produce, round(host_ms, 2), device_ms)
+
+
+def copying(rng: random.Random, device_ms: float) -> Case:
+    """Host-bound by what lies between the input and the model, behind any backend."""
+    pipeline = rng.choice(GRAPH)
+    share = rng.uniform(0.16, 0.6)
+    copy_ms = round(share / (1 - share) * device_ms, 2)
+    read_ms = round(rng.uniform(0.05, 0.3) * (device_ms if pipeline in OVERLAPPING else copy_ms), 2)
+    source = {"kind": "planted", "read_ms": [read_ms], "copy_ms": copy_ms}
+    return _case("copying", pipeline, source, pipeline.work_out((read_ms,), copy_ms, device_ms), copied=True)
+
+
+def decoding(rng: random.Random, device_ms: float) -> Case:
+    """A slow decode where the backend finishes its batches: in the input of some, in the step behind a queue."""
+    pipeline = rng.choice((FEED, _fifo(1), _fifo(2), _tf_data(1), _tf_data(2)))
+    share = rng.uniform(0.16, 0.6)
+    read_ms = round(rng.uniform(0.05, 0.2) * device_ms, 2)
+    if pipeline.decodes_in_step:
+        decode_ms = round(share / (1 - share) * device_ms, 2)
+        found = pipeline.work_out((read_ms,), decode_ms, device_ms)
+    else:
+        produce_ms = _producer(pipeline, device_ms, share, bursty=False)[0]
+        decode_ms = round(produce_ms - read_ms, 2)
+        found = pipeline.work_out((read_ms + decode_ms,), 0, device_ms)
+    source = {"kind": "planted", "read_ms": [read_ms], "decode_ms": decode_ms}
+    return _case("decoding", pipeline, source, found)
+
+
+def python_reader(rng: random.Random, device_ms: float) -> Case:
+    """A user's generator that takes its time, carried by a feed, by a Python thread and a queue, by from_generator."""
+    pipeline = rng.choice(ONE_READER)
+    bursty = rng.random() < 0.4
+    produce = _producer(pipeline, device_ms, rng.uniform(0.15, 0.5 if bursty else 0.7), bursty)
+    found = pipeline.work_out(produce, 0, device_ms)
+    source = {
+        "kind": "generator",
+        "callable": f"{GENERATOR}:make",
+        "arguments": {"batch_size": BATCH, "read_ms": list(produce)},
+    }
+    return _case("Python generator", pipeline, source, found, bursty=bursty)
+
+
+def storage(rng: random.Random, device_ms: float) -> Case:
+    """Files of one batch each on a storage whose first byte takes its time."""
+    pipeline = rng.choice((FEED, _fifo(1), _fifo(2), _tf_data(1)))
+    produce = _producer(pipeline, device_ms, rng.uniform(0.2, 0.7), bursty=False)
+    found = pipeline.work_out(produce, 0, device_ms)
+    files = {"kind": "npz", "path": "{data}"}
+    return _case("storage", pipeline, {"kind": "slow_storage", "latency_ms": produce[0], "files": files}, found)
+
+
+def threshold(rng: random.Random, device_ms: float) -> Case:
+    """Right at the line of 10 %, by waiting or by the host."""
+    pipeline = rng.choice(GRAPH)
+    share = 0.10 + rng.uniform(-CLOSE, CLOSE)
+    if rng.random() < 0.5:
+        return _planted("threshold", pipeline, _producer(pipeline, device_ms, share, False), 0, device_ms)
+    host_ms = round(share / (1 - share) * device_ms, 2)
+    produce = (0.5 * device_ms,) if pipeline in OVERLAPPING else (0.0,)
+    return _planted("threshold", pipeline, produce, host_ms, device_ms)
+
+
+def xprof(device_ms: float) -> list[Case]:
+    """The two that XProf 2.24 calls not input-bound: a queue and a feed_dict whose producer sleeps 10 ms."""
+    return [_planted("XProf's two", pipeline, (10.0,), 0, device_ms) for pipeline in (FEED, _fifo(1))]
+
+
+def _planted(family: str, pipeline: Pipeline, produce: tuple[float, ...], host_ms: float, device_ms: float) -> Case:
+    source = {"kind": "planted", "read_ms": list(produce)}
+    found = pipeline.work_out(produce, host_ms, device_ms)
+    return _case(family, pipeline, source, found, host_ms, len(produce) > 1)
+
+
+def _case(
+    family: str,
+    pipeline: Pipeline,
+    source: dict[str, Any],
+    found: Truth,
+    host_ms: float = 0,
+    bursty: bool = False,
+    copied: bool = False,
+) -> Case:
+    inner = {"inner": pipeline.backend, "inner_options": pipeline.options}
+    variant: dict[str, Any] = {
+        "name": pipeline.name,
+        "backend": "planted_copy" if copied else pipeline.backend,
+        "options": inner if copied else pipeline.options,
+        "source": source,
+        "loop": {"kind": "planted_host", "host_ms": host_ms},
+        "run": {"steps": BURSTY_STEPS if bursty else STEPS},
+    }
+    return Case(family, pipeline.backend, variant, found, family == "threshold")
+
+
+FAMILIES: dict[str, tuple[Callable[[random.Random, float], Case], int]] = {
+    "waiting": (waiting, 28),
+    "hidden": (hidden, 16),
+    "host": (slow_host, 8),
+    "copying": (copying, 8),
+    "decoding": (decoding, 8),
+    "python": (python_reader, 10),
+    "storage": (storage, 8),
+    "threshold": (threshold, 10),
+}
+"""Name to what draws a case, and how many of a hundred are drawn of it."""
+
+
+def drawn(count: int, seed: int) -> list[tuple[float, list[Case]]]:
+    """So many random cases beside XProf's two, in groups that share a device: its ms a step, and the group's cases.
+
+    Only threshold cases lie within `CLEAR` of a line.
+    """
+    rng = random.Random(seed)
+    groups = [(2.5, xprof(2.5))]
+    for draw, share in FAMILIES.values():
+        wanted = max(2, round(count * share / sum(number for _, number in FAMILIES.values())))
+        while wanted > 0:
+            device_ms = round(rng.uniform(8, 20), 1)
+            size = min(wanted, 8)
+            groups.append((device_ms, [_clear(draw, rng, device_ms) for _ in range(size)]))
+            wanted -= size
+    return groups
+
+
+def _clear(draw: Callable[[random.Random, float], Case], rng: random.Random, device_ms: float) -> Case:
+    while True:
+        case = draw(rng, device_ms)
+        if case.threshold or truth.margin(case.truth) >= CLEAR:
+            return case

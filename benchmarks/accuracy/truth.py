@@ -1,0 +1,115 @@
+"""What a pipeline of known delays must come to: its steps, worked out one by one. Pure.
+
+Every function gives the mean step and the mean input wait, in ms, of the steps after the first ones. A producer takes
+`produce_ms[i % len]` for batch i; the consumer's step is its wait, then the host's own time, then the device's.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+# The queue or the prefetch buffer begins empty; by then it is as full, or as empty, as it will be.
+FIRST_STEPS = 40
+STEPS = 1040
+
+
+@dataclass(frozen=True)
+class Truth:
+    """A mean step and its parts, in ms; `device_ms` is the ceiling."""
+
+    step_ms: float
+    wait_ms: float
+    device_ms: float
+
+    @property
+    def wait(self) -> float:
+        """Input wait, as a share of the step."""
+        return self.wait_ms / self.step_ms
+
+    @property
+    def utilization(self) -> float:
+        """Accelerator utilization, 0 to 1."""
+        return self.device_ms / self.step_ms
+
+    @property
+    def host(self) -> float:
+        """Host slowdown, as a share of the step."""
+        return 1 - self.wait - self.utilization
+
+
+def synchronous(produce_ms: Sequence[float], host_ms: float, device_ms: float) -> Truth:
+    """feed_dict, or tf.data without prefetch: the step waits for all that its batch takes."""
+    wait_ms = sum(produce_ms) / len(produce_ms)
+    return Truth(wait_ms + host_ms + device_ms, wait_ms, device_ms)
+
+
+def queue(produce_ms: Sequence[float], threads: int, capacity: int, host_ms: float, device_ms: float) -> Truth:
+    """A queue: each thread begins a batch when it has enqueued its last one, and blocks while the queue is full."""
+    ready = [(_of(produce_ms, thread), thread) for thread in range(threads)]  # when each thread wants to enqueue
+    heapq.heapify(ready)
+    started = threads
+    taken: list[float] = []  # when each element was dequeued, which makes room for the one `capacity` later
+    waits: list[float] = []
+    asked = 0.0
+    for index in range(STEPS):
+        at, thread = heapq.heappop(ready)
+        enqueued = max(at, taken[index - capacity] if index >= capacity else 0.0)
+        heapq.heappush(ready, (enqueued + _of(produce_ms, started), thread))
+        started += 1
+        taken.append(max(asked, enqueued))
+        waits.append(taken[-1] - asked)
+        asked = taken[-1] + host_ms + device_ms
+    return _mean(waits, host_ms, device_ms)
+
+
+def prefetched(produce_ms: Sequence[float], calls: int, buffer: int, host_ms: float, device_ms: float) -> Truth:
+    """tf.data's map and prefetch: so many calls at a time, in order, each begun when a result was taken from the map.
+
+    With one call the map is not parallel: the prefetch thread itself makes a batch, whenever its buffer has room.
+    """
+    moved: list[float] = []  # when each batch went from the map into the prefetch buffer
+    taken: list[float] = []
+    waits: list[float] = []
+    asked = 0.0
+    for index in range(STEPS):
+        room = taken[index - buffer] if index >= buffer else 0.0
+        free = max(room, moved[-1] if moved else 0.0)
+        if calls == 1:
+            moved.append(free + _of(produce_ms, index))
+        else:
+            begun = moved[index - calls] if index >= calls else 0.0
+            moved.append(max(free, begun + _of(produce_ms, index)))
+        taken.append(max(asked, moved[-1]))
+        waits.append(taken[-1] - asked)
+        asked = taken[-1] + host_ms + device_ms
+    return _mean(waits, host_ms, device_ms)
+
+
+def verdict(truth: Truth) -> str:
+    """The verdict that these shares have: docs/method.md, "Verdicts", with no noise."""
+    if max(truth.wait, truth.host) >= 0.10:
+        return "input-bound" if truth.wait >= truth.host else "host-bound"
+    return "compute-bound" if truth.utilization >= 0.90 else "mixed"
+
+
+def margin(truth: Truth) -> float:
+    """How far the figure that decides the verdict lies from where it would be another one, as a share of the step.
+
+    Of an input-bound or host-bound variant: the larger part's distance from 10 %, and from the smaller part; of the
+    others: the distance of all three figures from their lines.
+    """
+    larger = max(truth.wait, truth.host)
+    if larger >= 0.10:
+        return min(larger - 0.10, abs(truth.wait - truth.host))
+    return min(0.10 - larger, abs(truth.utilization - 0.90))
+
+
+def _of(produce_ms: Sequence[float], index: int) -> float:
+    return produce_ms[index % len(produce_ms)]
+
+
+def _mean(waits: Sequence[float], host_ms: float, device_ms: float) -> Truth:
+    wait_ms = sum(waits[FIRST_STEPS:]) / (STEPS - FIRST_STEPS)
+    return Truth(wait_ms + host_ms + device_ms, wait_ms, device_ms)
