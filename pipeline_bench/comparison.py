@@ -6,14 +6,18 @@ import re
 import shlex
 import sys
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from pipeline_bench import environment, process
+from pipeline_bench import environment, made_data, plugins, process
 from pipeline_bench.errors import UsageError
 from pipeline_bench.observer import Guarded, Observer
+from pipeline_bench.records.made import MadeData, made_folder
+from pipeline_bench.records.samples import SampleSource
 from pipeline_bench.runner import TRIALS_FOLDER, Runner
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Scenario
@@ -67,6 +71,34 @@ def make_folder(out: Path, scenario: Scenario, now: Callable[[], datetime] = dat
     raise UsageError(f"--out {out} holds a hundred sessions of this second.", "Choose another --out.")
 
 
+def prepare_data(scenario: Scenario, observer: Observer) -> None:
+    """See that what the scenario's sources read is there, and make what is missing of made data.
+
+    Raises:
+        UsageError: a source cannot read what it is to read, or its data cannot be made.
+    """
+    components = {variant.source.model_dump_json(): variant.source for variant in scenario.variants}
+    found: list[Any] = [plugins.find("sources", part.kind)(part.options) for part in components.values()]
+    sources = [source for source in found if isinstance(source, SampleSource)]
+    missing = made_data.wanted(sources)
+    for source in sources:  # before the time is spent on making data
+        if getattr(made_data.innermost(source), "made_data", None) not in missing:
+            source.check()
+    for data in missing:
+        made_data.make(
+            data,
+            made_folder(data),
+            told=partial(_tell, observer, data),
+            waiting=partial(observer.preparing, "another process makes the same data: waiting for it"),
+        )
+    for source in sources:
+        source.check()
+
+
+def _tell(observer: Observer, data: MadeData, made: int) -> None:
+    observer.making(f"{data.noun} for {data.kind}", made, data.samples)
+
+
 def compare(
     scenario: Scenario,
     folder: Path,
@@ -87,8 +119,9 @@ def compare(
 
     Raises:
         SessionError: the folder cannot be written.
+        UsageError: what a source reads is not there, or cannot be made; nothing was measured.
     """
-    (folder / TRIALS_FOLDER).mkdir(exist_ok=True)
+    observer = Guarded(observer)
     with closing(NvmlSampler.open()) as gpu:
         session = Session(
             started_at=datetime.now().astimezone().isoformat(timespec="seconds"),
@@ -98,8 +131,16 @@ def compare(
             notes=scenario.notes,
             precision=precision,
         )
+        try:
+            prepare_data(scenario, observer)
+        except KeyboardInterrupt:
+            return Outcome(session, folder, interrupted=True)
+        except UsageError:
+            with suppress(OSError):
+                folder.rmdir()  # an empty folder says nothing
+            raise
+        (folder / TRIALS_FOLDER).mkdir(exist_ok=True)
         save(session, folder)
-        observer = Guarded(observer)
         observer.preparing("importing TensorFlow, once for all trials")
         try:
             chosen, reason = process.best_launcher(folder / TRIALS_FOLDER / "import.stderr", launcher)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from pipeline_bench import units
-from pipeline_bench.events import NumberedSamples, RandomSamples, Work
+from pipeline_bench.events import RandomSamples, Work
 from pipeline_bench.scenario import Variant
 from pipeline_bench.session import TrialRecord, Verdict, WorkCheck
 
@@ -38,7 +38,8 @@ def check(
         reason = works[0].reason if works else "its trials did not say which samples reached the model"
         return WorkCheck(text=str(reason))
     same = [trial.work for trial in baseline_trials if trial.work] if variant.source == baseline.source else []
-    faults = list(dict.fromkeys([*_faults(able), *_other_epochs(able, same)]))
+    others = list(_other_records_skipped(able, same)) or list(_other_epochs(able, same))
+    faults = list(dict.fromkeys([*_faults(able), *others]))
     if faults:
         return WorkCheck(status="unequal", text="; ".join(faults))
     return WorkCheck(status="equal", text=_proof(able))
@@ -99,18 +100,29 @@ def _other_distribution(found: RandomSamples) -> Iterator[str]:
 
 def _other_epochs(works: Sequence[Work], baseline: Sequence[Work]) -> Iterator[str]:
     """Whole epochs must have held the samples that the same epoch of the baseline held."""
-    expected = {index: digest for work in baseline for index, digest in _whole_epochs(work.numbered)}
+    expected = {index: digest for work in baseline for index, digest in _whole_epochs(work)}
     for work in works:
-        for index, digest in _whole_epochs(work.numbered):
+        for index, digest in _whole_epochs(work):
             if expected.get(index, digest) != digest:
                 yield f"its epoch {index + 1} held other samples than the baseline's"
                 return
 
 
-def _whole_epochs(found: NumberedSamples | None) -> Iterator[tuple[int, str]]:
-    if found is not None:
-        for epoch in found.epochs:
-            if epoch.samples == found.epoch_samples:
+def _other_records_skipped(works: Sequence[Work], baseline: Sequence[Work]) -> Iterator[str]:
+    """Of trials that came through an epoch each, how many records they left out must be the same."""
+    whole = [work for work in baseline if any(_whole_epochs(work))]
+    for work in works:
+        for other in whole:
+            if any(_whole_epochs(work)) and work.skipped != other.skipped:
+                yield f"it skipped {units.count(work.skipped, 'record')} of an epoch, the baseline {other.skipped:,}"
+                return
+
+
+def _whole_epochs(work: Work) -> Iterator[tuple[int, str]]:
+    """Index and digest of the epochs of which every sample came, but for the skipped ones."""
+    if work.numbered is not None:
+        for epoch in work.numbered.epochs:
+            if epoch.samples == work.numbered.epoch_samples - work.skipped:
                 yield epoch.index, epoch.digest
 
 
@@ -124,8 +136,14 @@ def _proof(works: Sequence[Work]) -> str:
     numbered = [work.numbered for work in works if work.numbered is not None]
     if numbered:
         whole = sum(found.whole_epochs for found in numbered)
-        epochs = f", {units.count(whole, 'whole epoch')} of {numbered[0].epoch_samples:,}" if whole else ""
-        return f"{samples:,} samples {looked}{epochs}: none lost, repeated or invented"
+        size = numbered[0].epoch_samples
+        epochs = f", {units.count(whole, 'whole epoch')} of {size:,}" if whole else ""
+        skipped = max(work.skipped for work in works)
+        records = f"{skipped:,} of {size:,} records" if whole else units.count(skipped, "record")
+        left_out = f", {records} skipped" if skipped else ""
+        if damaged := max(work.damaged_files for work in works):
+            left_out += f", {units.count(damaged, 'file')} read up to some damage"
+        return f"{samples:,} samples {looked}{epochs}: none lost, repeated or invented{left_out}"
     found = works[-1].random
     if found is None:
         return f"{samples:,} samples {looked}"

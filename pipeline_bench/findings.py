@@ -83,7 +83,8 @@ def _limit(result: Result) -> Verdict:
 
 def _too_little(result: Result, fewest_steps: int) -> Verdict | None:
     if result.trials == 0:
-        return Verdict(kind="not-measured", text=f"was not measured: {result.reason or 'no trial has ended yet'}.")
+        reason = (result.reason or "no trial has ended yet").removesuffix(".")
+        return Verdict(kind="not-measured", text=f"was not measured: {reason}.")
     if fewest_steps < NEEDED_STEPS:
         return _inconclusive(
             f"only {units.count(fewest_steps, 'step')} of a trial came after warm-up, {NEEDED_STEPS} are needed; "

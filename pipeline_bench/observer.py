@@ -33,6 +33,12 @@ class Observer:
     def preparing(self, what: str) -> None:
         """Something takes a few seconds before the first trial; `what` says what, in a few words."""
 
+    def making(self, what: str, made: int, total: int) -> None:
+        """Data that the trials read is being made; called a few times a second, with what is there and what will be.
+
+        `what` says what is made in a few words: ``images for image_folder``.
+        """
+
     def session_started(self, session: Session, plan: Sequence[Trial]) -> None:
         """The session file exists; nothing has been measured."""
 
@@ -61,6 +67,10 @@ class Guarded(Observer):
     def preparing(self, what: str) -> None:
         with self._until_lost():
             self._view.preparing(what)
+
+    def making(self, what: str, made: int, total: int) -> None:
+        with self._until_lost():
+            self._view.making(what, made, total)
 
     def session_started(self, session: Session, plan: Sequence[Trial]) -> None:
         with self._until_lost():

@@ -1,24 +1,30 @@
-"""feed_dict: fetch the batch into Python, then feed it back, as TensorFlow 1 tutorials began."""
+"""feed_dict: get the batch as NumPy arrays, then feed it to the step, as TensorFlow 1 tutorials began."""
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 from pipeline_bench.backends import Backend, Input
+from pipeline_bench.records.samples import SampleSource
 from pipeline_bench.sources import Batch, Source
 
 
 class FeedDict(Backend):
-    """Everything in one thread: the batch is made, copied out, copied in, and only then trained on."""
+    """Everything in one thread: the batch is made, copied out, copied in, and only then trained on.
+
+    A source that makes batches in the graph is fetched from with a session.run of its own; files and generators are
+    read and decoded in Python.
+    """
 
     name = "feed_dict"
-    summary = "fetch NumPy arrays with one session.run, feed them to the next; synchronous, two copies"
+    summary = "NumPy arrays, read in Python or fetched with a session.run, fed to the step; synchronous, with copies"
 
     def connect(self, source: Source, device: str | None) -> Input:
-        return _FeedDictInput(source)
+        return _ReadingInput(source) if isinstance(source, SampleSource) else _FetchingInput(source)
 
 
-class _FeedDictInput(Input):
+class _FetchingInput(Input):
     wait = "fetch"
     out_of_order_samples = 0
 
@@ -32,3 +38,18 @@ class _FeedDictInput(Input):
 
     def fetch(self, session: Any) -> dict[Any, Any]:
         return dict(zip(self._placeholders, session.run(self._made), strict=True))
+
+
+class _ReadingInput(Input):
+    wait = "fetch"
+    out_of_order_samples = 0
+
+    def __init__(self, source: SampleSource) -> None:
+        self._source = source
+        (self._samples,) = source.streams(1)
+        self._placeholders = source.placeholders()
+        super().__init__(source.finish(self._placeholders))
+
+    def fetch(self, session: Any) -> dict[Any, Any]:
+        samples = list(islice(self._samples, self._source.batch_size))
+        return dict(zip(self._placeholders, self._source.stacked(samples), strict=True))

@@ -2,85 +2,187 @@
 
 from __future__ import annotations
 
-import os
-from typing import Annotated, Any, Literal
+import math
+from collections.abc import Iterator
+from typing import Annotated, Any
 
-from pydantic import Field
+import numpy as np
+from pydantic import Field, model_validator
 
-from pipeline_bench import graph_ops, plugins
+from pipeline_bench import graph_ops
 from pipeline_bench.backends import Backend, Input
+from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.records import RecordSource, pipeline
+from pipeline_bench.records.disk_cache import CacheFolder
+from pipeline_bench.records.pipeline import Auto, PipelineOptions
+from pipeline_bench.records.samples import Sample, SampleSource
 from pipeline_bench.sources import Batch, Source
 
-Auto = Literal["auto"]
+# What means nothing for batches that are made in the graph, and what nothing for samples that come out of Python.
+_OF_RECORDS = ("interleave", "batch_before_map", "cache", "shuffle", "from_generator")
+_OF_DECODING = ("parallel_calls", "deterministic", "interleave", "batch_before_map", "cache")
 
 
-class TfDataOptions(plugins.Options):
-    """How far ahead of the model the pipeline works, and with how many calls at a time."""
+class TfDataOptions(PipelineOptions):
+    """How records become batches, and how far ahead of the model the pipeline works."""
 
+    from_generator: Annotated[
+        bool, Field(description="Python reads and decodes the records, Dataset.from_generator carries the samples")
+    ] = False
     prefetch: Annotated[
         Annotated[int, Field(ge=0)] | Auto,
         Field(description="batches ready ahead of the step; 0: none; auto: AUTOTUNE"),
     ] = "auto"
-    parallel_calls: Annotated[
-        Annotated[int, Field(ge=1)] | Auto, Field(description="batches made at a time; auto: AUTOTUNE")
-    ] = 1
     device_prefetch: Annotated[
         bool | Auto, Field(description="copy batches to the GPU ahead of the step; auto: where the model is on one")
     ] = "auto"
 
+    @model_validator(mode="after")
+    def _decodes_once(self) -> TfDataOptions:
+        undone = _changed(self, _OF_DECODING)
+        if self.from_generator and undone:
+            raise ValueError(
+                f"from_generator = true has Python read and decode, so {undone} would change nothing; "
+                "leave out the one or the other"
+            )
+        return self
+
 
 class TfData(Backend):
-    """One map over an endless dataset makes the batches; prefetch lets them be made while the model trains."""
+    """Of files: read, decode, batch, prefetch. Else one map over an endless dataset makes the batches."""
 
     name = "tf_data"
-    summary = "tf.data: a map that makes the batches, prefetch behind it, to the device where there is a GPU"
+    summary = "tf.data: maps that decode records or make batches, prefetch behind, to the device where there is a GPU"
     Options = TfDataOptions
 
     def connect(self, source: Source, device: str | None) -> Input:
         import tensorflow as tf
 
         v1 = tf.compat.v1
+        options: TfDataOptions = self.options
+        _check(source, options)
+        ends = _Ends()
         with tf.device("/cpu:0"):
-            dataset = _dataset(source, self.options)
-        to_device = device if self.options.device_prefetch else None
+            dataset = _tuned(_dataset(source, options, ends), source, options)
+        to_device = device if options.device_prefetch else None
         if to_device:
             # Must stay the last transformation, and the iterator must live where the batches go.
-            ahead = self.options.prefetch or 1
+            ahead = options.prefetch or 1
             buffer_size = tf.data.AUTOTUNE if ahead == "auto" else ahead
             dataset = dataset.apply(tf.data.experimental.prefetch_to_device(to_device, buffer_size))
         with tf.device(to_device or "/cpu:0"):
             iterator = v1.data.make_initializable_iterator(dataset)
         tensors, wait_s = graph_ops.timed(iterator.get_next)
-        others = (_most_calls(self.options.parallel_calls) - 1) * source.batch_size
-        return _IteratorInput(Batch(*tensors), wait_s, iterator.initializer, others)
+        batch = source.finish(tensors) if isinstance(source, SampleSource) else Batch(*tensors)
+        return _IteratorInput(batch, wait_s, iterator.initializer, _out_of_order_samples(source, options), ends)
+
+
+class _Ends:
+    """What a pipeline leaves outside the graph: what its generator raised, and the folder of its cache."""
+
+    def __init__(self) -> None:
+        self.raised: list[Exception] = []
+        self.cache: CacheFolder | None = None
+
+    def noting(self, samples: Iterator[Sample]) -> Iterator[Sample]:
+        """The samples; what they raise is kept, since TensorFlow hands on no more than its text."""
+        try:
+            yield from samples
+        except Exception as error:
+            self.raised.append(error)
+            raise
 
 
 class _IteratorInput(Input):
-    def __init__(self, batch: Batch, wait_s: Any, initializer: Any, out_of_order_samples: int) -> None:
+    def __init__(self, batch: Batch, wait_s: Any, initializer: Any, out_of_order_samples: int, ends: _Ends) -> None:
         super().__init__(batch, wait_s)
         self.out_of_order_samples = out_of_order_samples
         self._initializer = initializer
+        self._ends = ends
 
     def start(self, session: Any) -> None:
         session.run(self._initializer)
 
+    def stop(self, session: Any) -> None:
+        if self._ends.cache:
+            self._ends.cache.remove()
+        if self._ends.raised:
+            raise self._ends.raised[0]
 
-def _most_calls(parallel_calls: int | Auto) -> int:
-    """How many batches may be made at a time; AUTOTUNE goes up to the CPUs that the process may use."""
-    return len(os.sched_getaffinity(0)) if parallel_calls == "auto" else parallel_calls
+
+def _changed(options: PipelineOptions, names: tuple[str, ...]) -> str:
+    """Those of the names whose option is not what it is by default."""
+    fields = TfDataOptions.model_fields
+    return ", ".join(name for name in names if getattr(options, name) != fields[name].default)
 
 
-def _dataset(source: Source, options: TfDataOptions) -> Any:
+def _check(source: Source, options: TfDataOptions) -> None:
+    """Refuse options that mean nothing for the source, rather than measure something else under their name."""
+    if not isinstance(source, SampleSource):
+        if given := _changed(options, _OF_RECORDS):
+            raise PipelineBenchError(
+                f"tf_data was given {given}, which would change nothing for the source {source.name}: it makes whole "
+                "batches in the graph.",
+                "Leave that out, or use a source of files, image_folder for one.",
+            )
+    elif not isinstance(source, RecordSource):
+        if given := _changed(options, _OF_DECODING):
+            raise PipelineBenchError(
+                f"tf_data was given {given}, which would change nothing for the source {source.name}: its samples come "
+                "out of Python one after the other.",
+                "Leave that out; prefetch, device_prefetch and shuffle are what there is for it.",
+            )
+    elif options.batch_before_map and (source.skips or source.uneven):
+        why = 'with source.on_error = "skip"' if source.skips else "of samples that differ in size"
+        raise PipelineBenchError(
+            f"tf_data cannot decode whole batches {why} (options.batch_before_map = true).",
+            "Set options.batch_before_map = false, which decodes the records one by one.",
+        )
+
+
+def _out_of_order_samples(source: Source, options: TfDataOptions) -> int:
+    if isinstance(source, RecordSource) and not options.from_generator:
+        return pipeline.out_of_order_samples(source, options)
+    if isinstance(source, SampleSource):
+        return options.shuffle
+    return (pipeline.most(options.parallel_calls) - 1) * source.batch_size
+
+
+def _dataset(source: Source, options: TfDataOptions, ends: _Ends) -> Any:
+    """Endless batches: of a `SampleSource` what its `finish` takes, of another source what `Batch` does."""
     import tensorflow as tf
+
+    if isinstance(source, RecordSource) and not options.from_generator:
+        return pipeline.of_records(source, options, _cache_file(source, ends) if options.cache == "disk" else "")
+    if isinstance(source, SampleSource):
+        return pipeline.of_generator(source, lambda: ends.noting(source.streams(1)[0]), options)
 
     def make(_: Any) -> tuple[Any, ...]:
         return source.finish(source.produce(source.batch_size)).tensors
 
-    calls = {"auto": tf.data.AUTOTUNE, 1: None}.get(options.parallel_calls, options.parallel_calls)
-    dataset = tf.data.Dataset.from_tensors(0).repeat().map(make, num_parallel_calls=calls)
+    return tf.data.Dataset.from_tensors(0).repeat().map(make, num_parallel_calls=pipeline.calls(options.parallel_calls))
+
+
+def _cache_file(source: RecordSource, ends: _Ends) -> str:
+    """Where the decoded samples of an epoch go; it is removed at the end."""
+    features, label = source.sample_specs
+    sample_bytes = math.prod(source.padded_shape) * np.dtype(features.dtype).itemsize + np.dtype(label.dtype).itemsize
+    ends.cache = CacheFolder(source.records * sample_bytes)
+    return str(ends.cache.path / "samples")
+
+
+def _tuned(dataset: Any, source: Source, options: TfDataOptions) -> Any:
+    """The dataset with its prefetch, which does what the options say and nothing of its own accord."""
+    import tensorflow as tf
+
+    settings = tf.data.Options()
+    settings.deterministic = options.deterministic
+    if isinstance(source, SampleSource):
+        # TensorFlow 2.21 runs a stateless map in parallel unless told not to, and "1 call" must mean one.
+        settings.experimental_optimization.map_parallelization = False
     if options.prefetch == 0:
-        # TensorFlow 2.21 adds a prefetch of its own unless told not to, and "none" must mean none.
-        settings = tf.data.Options()
+        # Likewise it adds a prefetch of its own, and "none" must mean none.
         settings.experimental_optimization.inject_prefetch = False
-        return dataset.with_options(settings)
-    return dataset.prefetch(tf.data.AUTOTUNE if options.prefetch == "auto" else options.prefetch)
+    else:
+        dataset = dataset.prefetch(tf.data.AUTOTUNE if options.prefetch == "auto" else options.prefetch)
+    return dataset.with_options(settings)

@@ -17,6 +17,7 @@ import typer
 from pipeline_bench import __version__
 from pipeline_bench.cli.backends import backends
 from pipeline_bench.cli.compare import compare
+from pipeline_bench.cli.data import data
 from pipeline_bench.cli.diff import diff
 from pipeline_bench.cli.doctor import doctor
 from pipeline_bench.cli.report import report
@@ -35,6 +36,7 @@ app = typer.Typer(
 )
 for command in (compare, report, diff, scenarios, backends, doctor):
     app.command()(command)
+app.add_typer(data)
 
 
 def _version(wanted: bool) -> None:

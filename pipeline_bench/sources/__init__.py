@@ -34,8 +34,9 @@ class Identity:
     """How to tell the samples of a source apart, so that a trial can prove which ones reached its model.
 
     `fingerprints` gives, for an int64 array of any numbers from 0 on, the first feature of each of these samples,
-    float32: what comes with a number must be that sample. `shuffled_samples` is how many samples the source's own
-    shuffling may hold back while others pass: its buffer, or an epoch; so many that have not come are not yet lost.
+    float32, NaN where it is not known: what comes with a number must be that sample. `shuffled_samples` is how many
+    samples the source's own shuffling may hold back while others pass: its buffer, or an epoch; so many that have not
+    come are not yet lost.
     """
 
     epoch_samples: int

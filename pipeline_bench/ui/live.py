@@ -17,7 +17,7 @@ from rich.text import Text
 
 from pipeline_bench import palette, precision, units
 from pipeline_bench.observer import Observer, Progress
-from pipeline_bench.session import CPU_TIME, Session, TrialRecord
+from pipeline_bench.session import BUSY_TIME, CPU_TIME, EMULATED_LABEL, Session, TrialRecord
 from pipeline_bench.trial import Trial
 from pipeline_bench.ui.course import Course, Row
 from pipeline_bench.ui.sparkline import sparkline
@@ -31,7 +31,13 @@ _VERDICT_CELLS = len("compute-bound")
 _TRIALS_CELLS = len("10000 trials")
 _NARROW, _WIDE = 76, 110
 _NAME_CELLS = (8, 32)
-_PHASES = {"import": "starting", "build": "building", "evaluate": "evaluating", "done": "ending"}
+_PHASES = {
+    "import": "starting",
+    "build": "building",
+    "evaluate": "evaluating",
+    "inspect": "looking for the record",
+    "done": "ending",
+}
 
 
 class LiveView(Observer):
@@ -72,6 +78,11 @@ class LiveView(Observer):
     def preparing(self, what: str) -> None:
         self._preparing = f"{units.one_line(what)} …"
         self._draw()
+
+    def making(self, what: str, made: int, total: int) -> None:
+        self._preparing = f"making data, {units.one_line(what)}: {made:,} of {total:,} …"
+        if self._clock() - self._drawn_s >= REFRESH_S or made == total:
+            self._draw()
 
     def session_started(self, session: Session, plan: Sequence[Trial]) -> None:
         self._course = Course(session, plan)
@@ -147,7 +158,7 @@ def _table(rows: Sequence[Row], course: Course, width: int) -> Table:
     planned = [0 if course.open_ended else variant.run.repeats for variant in variants]
     trial_cells = max(len("trial"), *(2 * len(str(repeats)) + 1 for repeats in planned))
     bar_cells, spark_cells = (16, 24) if width >= _WIDE else (8, 10) if width >= _NARROW else (6, 8)
-    device = course.session.environment.accelerator_kind.upper()
+    device = _device(course)
     columns = [
         ("trial", trial_cells),
         ("", bar_cells),
@@ -171,6 +182,13 @@ def _table(rows: Sequence[Row], course: Course, width: int) -> Table:
     for row in rows:
         table.add_row(*_cells(row, course, bar_cells, spark_cells)[: len(columns) + 2])
     return table
+
+
+def _device(course: Course) -> str:
+    """The device at the head of its column; before a trial has ended, by what the running one says of its own."""
+    if course.finished == 0 and course.source == BUSY_TIME:
+        return EMULATED_LABEL
+    return course.session.device_label
 
 
 def _cells(row: Row, course: Course, bar_cells: int, spark_cells: int) -> list[RenderableType]:
@@ -254,6 +272,8 @@ def _instrument(course: Course) -> str:
     """How the device utilization on the screen is had."""
     if not course.source:
         return ""
+    if course.source == BUSY_TIME:
+        return f"{EMULATED_LABEL}: {BUSY_TIME} ÷ wall time"
     meaning = " ÷ (wall time × cores)" if course.source == CPU_TIME else ""
     return f"{course.session.environment.accelerator_kind.upper()}: {units.one_line(course.source)}{meaning}"
 

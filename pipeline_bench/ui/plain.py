@@ -15,6 +15,7 @@ from pipeline_bench.session import Precision, Session, TrialRecord
 from pipeline_bench.trial import Trial
 
 _NAME_LIMIT = 60
+_MAKING_LINES = 4
 
 
 class PlainView(Observer):
@@ -30,9 +31,16 @@ class PlainView(Observer):
         self._folder = folder
         self._planned: int | None = 0
         self._rounds = 0
+        self._making = ("", 0)
 
     def preparing(self, what: str) -> None:
         self._line(f"{units.one_line(what, _NAME_LIMIT)} ...")
+
+    def making(self, what: str, made: int, total: int) -> None:
+        reached = (what, _MAKING_LINES * made // total)
+        if reached != self._making:
+            self._making = reached
+            self._line(f"making data, {units.one_line(what, _NAME_LIMIT)}: {made:,} of {total:,}")
 
     def session_started(self, session: Session, plan: Sequence[Trial]) -> None:
         self._planned = len(plan) if session.precision is None else None

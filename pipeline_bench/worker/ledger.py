@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from pipeline_bench.events import Epoch, NumberedSamples, RandomSamples, Work
+from pipeline_bench.records import RecordSource
+from pipeline_bench.records.samples import SampleSource
 from pipeline_bench.sources import Identity, Moments, Source
 
 Numbers = npt.NDArray[np.int64]
@@ -20,6 +22,7 @@ Shown = tuple[int, npt.NDArray[np.float64]]
 """The index of a step, from 0, and the evidence that it brought, float64 [n]."""
 
 EPOCHS_KEPT = 100
+SKIPPED_RECORDS_KEPT = 5
 # Epochs of a sample or two are many: later ones than this have no account of their own.
 _EPOCHS_COUNTED = 2**20
 # How many batches of random numbers are remembered at least, to know one that comes again.
@@ -62,11 +65,22 @@ class NumberedLedger(Ledger):
         batch_size: the samples that a step should bring.
         identity: what the source says of its samples.
         out_of_order_samples: see `Input.out_of_order_samples`.
+        skipped: the places of records that were left out, and why; read when the account is closed, and not before.
+        damaged_files: see `RecordSource.damaged_files`.
     """
 
-    def __init__(self, batch_size: int, identity: Identity, out_of_order_samples: int | None) -> None:
+    def __init__(
+        self,
+        batch_size: int,
+        identity: Identity,
+        out_of_order_samples: int | None,
+        skipped: Mapping[int, str] | None = None,
+        damaged_files: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__(batch_size)
         self._identity = identity
+        self._skipped: Mapping[int, str] = {} if skipped is None else skipped
+        self._damaged = [f"{path}, {why}; the rest of the file" for path, why in (damaged_files or {}).items()]
         unknown = _UNKNOWN_ORDER_BATCHES * batch_size
         self._out_of_order = unknown if out_of_order_samples is None else out_of_order_samples
         self._out_of_order += identity.shuffled_samples
@@ -94,7 +108,7 @@ class NumberedLedger(Ledger):
         possible = (claimed >= 0) & (claimed < largest) & (claimed == np.floor(claimed))
         numbers = claimed[possible].astype(np.int64)
         expected, shown_ones = self._identity.fingerprints(numbers), fingerprints[possible]
-        real = (expected == shown_ones) | (np.isnan(expected) & np.isnan(shown_ones))
+        real = (expected == shown_ones) | np.isnan(expected)
         self._invented += claimed.size - int(real.sum())
         if real.any():
             self._enter(numbers[real])
@@ -104,11 +118,13 @@ class NumberedLedger(Ledger):
         if not self.checked_steps:
             return Work(batch_size=self.batch_size, reason=_NONE_CHECKED)
         unchecked = max(0, self._last_step + 1 - self.checked_steps) * self.batch_size
-        # The samples of the other steps are taken to be there, each once: then there are as many numbers, or more.
-        missing = max(0, self._largest + 1 - self._distinct - unchecked)
-        again = self.samples - self._invented + unchecked - (self._largest + 1)
-        in_flight = min(missing, self._out_of_order)
         size = self._identity.epoch_samples
+        skipped = {place: why for place, why in sorted(dict(self._skipped).items()) if place <= self._largest}
+        due = self._largest + 1 - _numbers_of(skipped, size, self._largest + 1)
+        # The samples of the other steps are taken to be there, each once: then there are as many numbers, or more.
+        missing = max(0, due - self._distinct - unchecked)
+        again = self.samples - self._invented + unchecked - due
+        in_flight = min(missing, self._out_of_order)
         epochs = [
             Epoch(index=index, samples=int(samples), repeated=int(repeated), digest=f"{int(self._digests[index]):016x}")
             for index, (samples, repeated) in enumerate(self._epochs[:EPOCHS_KEPT].tolist())
@@ -121,7 +137,7 @@ class NumberedLedger(Ledger):
             lost=missing - in_flight,
             in_flight=in_flight,
             epoch_count=int((self._epochs[:, 0] > 0).sum()),
-            whole_epochs=int(((self._epochs[:, 0] == size) & (self._epochs[:, 1] == 0)).sum()),
+            whole_epochs=int(((self._epochs[:, 0] == size - len(skipped)) & (self._epochs[:, 1] == 0)).sum()),
             epochs=tuple(epochs),
         )
         return Work(
@@ -131,6 +147,9 @@ class NumberedLedger(Ledger):
             samples=self.samples,
             batch_size=self.batch_size,
             numbered=numbered,
+            skipped=len(skipped),
+            skipped_records=(*self._damaged, *skipped.values())[:SKIPPED_RECORDS_KEPT],
+            damaged_files=len(self._damaged),
         )
 
     def _enter(self, numbers: Numbers) -> None:
@@ -233,10 +252,18 @@ def open_ledger(source: Source, values_per_sample: int, out_of_order_samples: in
         out_of_order_samples: see `Input.out_of_order_samples`.
     """
     if source.identity is not None:
-        return NumberedLedger(source.batch_size, source.identity, out_of_order_samples)
+        skipped = source.skipped if isinstance(source, SampleSource) else None
+        damaged = source.damaged_files if isinstance(source, RecordSource) else None
+        return NumberedLedger(source.batch_size, source.identity, out_of_order_samples, skipped, damaged)
     if source.moments is not None:
         return RandomLedger(source.batch_size, values_per_sample, source.moments)
     return None
+
+
+def _numbers_of(places: Collection[int], epoch_samples: int, end: int) -> int:
+    """How many of the numbers below `end` belong to these places."""
+    epochs, rest = divmod(end, epoch_samples)
+    return epochs * len(places) + sum(place < rest for place in places)
 
 
 def _mixed(places: Numbers) -> npt.NDArray[np.uint64]:

@@ -11,7 +11,7 @@ import sys
 import time
 import traceback
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pipeline_bench import plugins
 from pipeline_bench.backends import Input
@@ -20,12 +20,11 @@ from pipeline_bench.events import Device, Done, Evaluated, Failed, Hello, QueueS
 from pipeline_bench.models import TrainingGraph
 from pipeline_bench.sources import Source
 from pipeline_bench.trial import Trial
-from pipeline_bench.worker import evidence, ledger, runtime
+from pipeline_bench.worker import culprit, evidence, ledger, runtime, storage
 from pipeline_bench.worker.channel import Channel
 from pipeline_bench.worker.recorder import Recorder
 
 _QUEUE_ANSWER_MS = 1000
-_SAYS_NOTHING = ("Graph execution error", "Detected at", "File ", "Node:")
 _PR_SET_PDEATHSIG = 1
 
 
@@ -51,7 +50,7 @@ def run_trial(trial: Trial, channel: Channel) -> bool:
         if not isinstance(error, PipelineBenchError):  # those say all there is to say
             traceback.print_exc()
         recorder.finish()
-        channel.send(Failed(error=_one_line(error)))
+        channel.send(Failed(error=culprit.said(error)))
         return False
     return True
 
@@ -63,26 +62,44 @@ def _train(trial: Trial, channel: Channel, recorder: Recorder) -> None:
     variant = trial.variant
     tf.compat.v1.disable_eager_execution()
     recorder.phase("build")
-    config = runtime.session_config(variant.runtime)
-    device = runtime.accelerator(variant.runtime)
-    built = _build(trial, device, config)
+    model: Any = plugins.find("models", variant.model.kind)(variant.model.options)
+    settings = runtime.host_only(variant.runtime) if model.emulated_device else variant.runtime
+    config = runtime.session_config(settings)
+    device = runtime.accelerator(settings)
+    built = _build(trial, model, device, config)
     feeding = built.feeding
     loop: Any = plugins.find("loops", variant.loop.kind)(variant.loop.options)
     with tf.compat.v1.Session(config=config) as session:
-        channel.send(runtime.describe(device, config) if device else Device(kind="cpu", name="CPU:0"))
+        emulated = Device(kind="emulated", name=model.emulated_device) if model.emulated_device else None
+        channel.send(emulated or runtime.describe(device, config))
         session.run(built.init)
         recorder.has_wait = feeding.wait != "none"
+        recorder.has_busy = built.graph.busy_s is not None
         recorder.queue_sizes = lambda: _queue_sizes(session, feeding)
-        recorder.phase("evaluate")
-        channel.send(Evaluated(when="before", accuracy=float(session.run(built.graph.accuracy))))
+        _evaluate("before", session, built, channel, recorder)
         _open_account(built, channel, recorder)
+        keeper = _prepare_storage(built, recorder)
         recorder.phase("train")
-        feeding.start(session)
-        _drive(loop, session, built, recorder)
-        recorder.phase("evaluate")
-        channel.send(Evaluated(when="after", accuracy=float(session.run(built.graph.accuracy))))
+        if keeper is not None:
+            keeper.start()
+        with culprit.named(built.source, config, lambda: _stand(trial, built, recorder)):
+            feeding.start(session)
+            _drive(loop, session, built, recorder)
+        if keeper is not None:
+            channel.send(keeper.close())
+        _evaluate("after", session, built, channel, recorder)
+        culprit.enter_skipped(built.source, session, config)
         recorder.finish()
         channel.send(Done(at_ns=time.monotonic_ns()))
+
+
+def _evaluate(
+    when: Literal["before", "after"], session: Any, built: _Built, channel: Channel, recorder: Recorder
+) -> None:
+    """Tell the accuracy, of a model that has one."""
+    recorder.phase("evaluate")
+    if built.graph.accuracy is not None:
+        channel.send(Evaluated(when=when, accuracy=float(session.run(built.graph.accuracy))))
 
 
 def _drive(loop: Any, session: Any, built: _Built, recorder: Recorder) -> None:
@@ -93,6 +110,25 @@ def _drive(loop: Any, session: Any, built: _Built, recorder: Recorder) -> None:
         built.feeding.stop(session)
         raise
     built.feeding.stop(session)
+
+
+def _stand(trial: Trial, built: _Built, recorder: Recorder) -> culprit.Stand:
+    """Where to look for the record that the trial failed at; the watch takes that for progress."""
+    recorder.phase(culprit.PHASE)
+    out_of_order = built.feeding.out_of_order_samples
+    return culprit.stand(recorder.steps, built.source, out_of_order, trial.variant.run.stall_timeout_s)
+
+
+def _prepare_storage(built: _Built, recorder: Recorder) -> storage.StorageKeeper | None:
+    """Have the source's files made cold or warm, where there is an input that reads them."""
+    keeper = storage.open_keeper(built.source, lambda: recorder.steps) if built.feeding.wait != "none" else None
+    if keeper is not None:
+        recorder.phase(storage.PHASE)
+        try:
+            keeper.prepare(recorder.still_at_it)
+        except OSError as error:
+            raise PipelineBenchError(f"{error.filename} cannot be read: {error.strerror}.") from error
+    return keeper
 
 
 def _open_account(built: _Built, channel: Channel, recorder: Recorder) -> None:
@@ -113,14 +149,13 @@ def _open_account(built: _Built, channel: Channel, recorder: Recorder) -> None:
         recorder.account(opened, evidence.cost_us(source, values))
 
 
-def _build(trial: Trial, device: str | None, config: Any) -> _Built:
+def _build(trial: Trial, model: Any, device: str | None, config: Any) -> _Built:
     import tensorflow as tf
 
     v1 = tf.compat.v1
     variant = trial.variant
     source: Any = plugins.find("sources", variant.source.kind)(variant.source.options)
     backend: Any = plugins.find("backends", variant.backend)(variant.options)
-    model: Any = plugins.find("models", variant.model.kind)(variant.model.options)
     source.prepare(config)
     v1.set_random_seed(variant.run.seed)
     feeding = backend.connect(source, device)
@@ -145,15 +180,6 @@ def _queue_sizes(session: Any, feeding: Input) -> Sequence[QueueState]:
             size = None
         states.append(QueueState(name=queue.name, size=size, capacity=queue.capacity))
     return states
-
-
-def _one_line(error: BaseException) -> str:
-    """The exception as a reader wants it: its type and the first line of its message."""
-    if isinstance(error, PipelineBenchError):
-        return f"{error.message} {error.hint}".strip()
-    lines = [line.strip() for line in str(getattr(error, "message", None) or error).splitlines()]
-    telling = [line for line in lines if line and not line.startswith(_SAYS_NOTHING)]
-    return f"{type(error).__name__}: {telling[0] if telling else ''}".removesuffix(": ")
 
 
 def main() -> None:

@@ -92,6 +92,30 @@ def test_a_whole_epoch_of_other_samples_than_the_baseline_s_is_other_work() -> N
     assert check(numbered(epochs=(part,)), baseline=numbered())[0] == "equal"
 
 
+def skipping(records: int, digest: str = "00000000000000aa", samples: int | None = None) -> Work:
+    """The account of a trial that left out so many of 1000 records, of an epoch of `samples` samples."""
+    epoch = Epoch(index=0, samples=1000 - records if samples is None else samples, repeated=0, digest=digest)
+    return numbered(epochs=(epoch,)).model_copy(update={"skipped": records})
+
+
+def test_skipped_records_are_part_of_the_proof() -> None:
+    status, text = check(skipping(3), baseline=skipping(3))
+    assert status == "equal"
+    assert text.endswith("1 whole epoch of 1,000: none lost, repeated or invented, 3 of 1,000 records skipped")
+    of_part = numbered(whole_epochs=0, epochs=()).model_copy(update={"skipped": 1})
+    assert check(of_part)[1].endswith("invented, 1 record skipped")
+
+
+def test_a_variant_that_skipped_other_records_did_other_work() -> None:
+    assert check(skipping(3), baseline=skipping(2)) == ("unequal", "it skipped 3 records of an epoch, the baseline 2")
+    other = skipping(3, digest="00000000000000bb")
+    assert check(other, baseline=skipping(3)) == ("unequal", "its epoch 1 held other samples than the baseline's")
+
+
+def test_what_was_skipped_is_only_compared_where_both_came_through_an_epoch() -> None:
+    assert check(skipping(1, samples=500), baseline=skipping(3))[0] == "equal"
+
+
 def test_what_could_not_be_checked_has_its_reason() -> None:
     assert check(Work(reason="the source X says nothing")) == ("not-checked", "the source X says nothing")
     assert check(None)[0] == "not-checked"

@@ -28,6 +28,7 @@ EVENTS: st.SearchStrategy[events.Event] = st.one_of(
         stacks=st.lists(STACKS, max_size=2).map(tuple),
     ),
     st.builds(events.Evaluated, when=st.sampled_from(["before", "after"]), accuracy=st.floats(0, 1)),
+    st.builds(events.Work, steps=NS, skipped=NS, skipped_records=st.lists(TEXT, max_size=3).map(tuple)),
     st.builds(events.Failed, error=TEXT),
     st.builds(events.Done, at_ns=NS),
 )

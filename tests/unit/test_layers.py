@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2] / "pipeline_bench"
 FILES = sorted(ROOT.rglob("*.py"))
 IDS = [str(path.relative_to(ROOT)) for path in FILES]
 
-TENSORFLOW_PARTS = {"sources", "backends", "models", "loops", "worker", "graph_ops"}
+TENSORFLOW_PARTS = {"sources", "records", "backends", "models", "loops", "worker", "graph_ops"}
 CHILD_PARTS = {*TENSORFLOW_PARTS, "events", "series"}
 NOT_IN_THE_CHILD = {"rich", "typer", "pynvml", "psutil", "scipy"}
 
@@ -23,13 +23,13 @@ LAYERS = [
     {"comparison"},
     {"ui", "report", "runner"},
     {"monitor"},
-    {"process", "worker", "observer", "samplers"},
+    {"process", "worker", "observer", "samplers", "made_data"},
     {"results", "environment", "palette", "difference"},
-    {"findings", "equal_work", "conclusion", "precision", "disturbances"},
+    {"findings", "equal_work", "cache_state", "conclusion", "precision", "disturbances"},
     {"session"},
     {"stats"},
     {"trial", "backends", "models", "loops"},
-    {"sources", "scenario", "graph_ops"},
+    {"sources", "records", "scenario", "graph_ops"},
     {"events", "plugins"},
     {"series", "units", "errors"},
     {"pipeline_bench"},

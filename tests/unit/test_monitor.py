@@ -20,7 +20,9 @@ from pipeline_bench.events import (
     Phase,
     QueueDepths,
     QueueState,
+    Stack,
     Steps,
+    Storage,
     Work,
 )
 from pipeline_bench.monitor import TrialLog, latest_utilization, record, watch
@@ -258,3 +260,26 @@ def test_the_depth_of_each_queue_is_kept_for_the_times_it_answered(trial: Trial)
     ]
     assert left.work is not None
     assert left.work.samples == 24
+
+
+def test_what_was_seen_of_the_files_is_in_the_record(tmp_path: Path) -> None:
+    log = TrialLog(plan(scenario("feed_dict"))[0], started_ns=0)
+    assert record(log, "ok", None, tmp_path / "trials" / "1.stderr", 1).storage is None
+    found = Storage(asked="cold", size_bytes=7, resident_share=0.25)
+    log.apply(found)
+    assert record(log, "ok", None, tmp_path / "trials" / "1.stderr", 1).storage == found
+
+
+@pytest.mark.parametrize(
+    ("frames", "found"),
+    [
+        (("below/train.py:7 in make", "lib/python3.11/queue.py:171 in get"), "below/train.py:7 in make"),
+        (("a/train.py:7 in make", "tensorflow/python/x.py:1 in run"), "a/train.py:7 in make"),
+        (("a/train.py:7 in make", "python3.13/multiprocessing/queues.py:1 in get"), "a/train.py:7 in make"),
+        (("lib/python3.11/threading.py:1 in run", "lib/python3.11/queue.py:171 in get"), "queue.py:171 in get"),
+        (("main.py:1 in a", "user/python3.py:2 in b"), "user/python3.py:2 in b"),
+        ((), "an unknown place"),
+    ],
+)
+def test_a_thread_stands_at_the_line_that_its_owner_can_mend(frames: tuple[str, ...], found: str) -> None:
+    assert monitor.innermost(Stack(thread="t", frames=frames)).endswith(found)

@@ -142,3 +142,19 @@ def test_the_margin_of_a_percentage_is_in_points() -> None:
     assert units.percent_margin(84.0, (82.0, 86.4)) == "±2"
     assert units.percent_margin(84.0, (83.96, 84.03)) == "±<0.1"
     assert units.percent_margin(None, (1.0, 2.0)) == ""
+
+
+@pytest.mark.parametrize(
+    ("names", "shown"),
+    [
+        (["a busy 1 ms", "a busy 4 ms"], ["1 ms", "4 ms"]),
+        (["a busy 1 ms", "a busy 10 ms"], ["1 ms", "10 ms"]),
+        (["a busy", "a busy day"], ["busy", "busy day"]),
+        (["a", "b"], ["a", "b"]),
+        (["a b"], ["a b"]),
+        (["a b", "a b"], ["a b", "a b"]),
+        ([], []),
+    ],
+)
+def test_names_are_told_apart_by_where_they_begin_to_differ(names: list[str], shown: list[str]) -> None:
+    assert units.without_shared_start(names) == shown

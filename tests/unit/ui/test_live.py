@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.cells import cell_len
@@ -9,7 +10,7 @@ from rich.console import Console
 from pipeline_bench import units
 from pipeline_bench.observer import Progress
 from pipeline_bench.scenario import Run
-from pipeline_bench.session import Precision, Session
+from pipeline_bench.session import BUSY_TIME, Precision, Session
 from pipeline_bench.trial import Trial, plan
 from pipeline_bench.ui.live import LiveView
 from tests.unit import sessions
@@ -232,6 +233,12 @@ def test_before_the_first_trial_it_says_what_takes_so_long() -> None:
     assert screen.lines()[0].startswith("importing TensorFlow")
 
 
+def test_it_says_how_much_of_the_data_is_made() -> None:
+    screen = Screen(sessions.normal())
+    screen.view.making("images for tfrecord", 340, 1024)
+    assert screen.lines()[0].startswith("making data, images for tfrecord: 340 of 1,024")
+
+
 def test_there_is_no_verdict_before_the_ceiling_was_measured() -> None:
     screen = Screen(sessions.normal())
     screen.view.session_started(sessions.pending(), screen.trials)
@@ -300,3 +307,13 @@ def test_with_a_goal_a_variant_is_done_only_when_the_adding_has_ended() -> None:
     screen.finish(screen.trials[-1])
     assert screen.row("feed_dict").startswith("✓ feed_dict")
     assert "all trials have ended" in screen.lines()
+
+
+def test_an_emulated_device_is_called_that_from_its_first_figure_on() -> None:
+    screen = Screen(sessions.normal(), width=100)
+    screen.view.session_started(sessions.pending(), screen.trials)
+    screen.view.trial_started(screen.trials[0])
+    screen.view.progress(screen.trials[0], replace(at(150), device_utilization_source=BUSY_TIME))
+    shown = "\n".join(screen.lines())
+    assert "emul." in screen.lines()[1] + screen.lines()[2]
+    assert f"emul.: {BUSY_TIME} ÷ wall time" in shown

@@ -31,6 +31,18 @@ def test_a_session_line_by_line() -> None:
     ]
 
 
+def test_making_data_is_a_line_now_and_then() -> None:
+    stream = io.StringIO()
+    view = PlainView(stream)
+    for made in range(0, 1025, 64):
+        view.making("images for tfrecord", made, 1024)
+    view.making("lines for csv", 0, 10)
+    assert stream.getvalue().splitlines() == [
+        *(f"making data, images for tfrecord: {made} of 1,024" for made in ("0", "256", "512", "768", "1,024")),
+        "making data, lines for csv: 0 of 10",
+    ]
+
+
 def test_a_trial_without_steps_has_its_reason_and_no_step_time() -> None:
     stream = io.StringIO()
     session = sessions.troubled()

@@ -145,11 +145,52 @@ def test_what_the_source_s_own_shuffling_holds_back_is_not_lost() -> None:
     assert faults(ledger.close(1, 100)) == (0, 0, 0)
 
 
-def test_a_missing_value_is_a_value_like_another() -> None:
-    table = np.array([1.0, np.nan, 3.0], dtype=np.float32)
-    ledger = NumberedLedger(3, Identity(3, lambda numbers: table[numbers % 3]), 0)
-    ledger.take([(0, np.concatenate([np.arange(3.0), table]))])
+def test_where_the_content_is_not_known_any_is_accepted_and_elsewhere_none_but_its_own() -> None:
+    known = np.array([1.0, np.nan, 3.0], dtype=np.float32)
+    ledger = NumberedLedger(3, Identity(3, lambda numbers: known[numbers % 3]), 0)
+    ledger.take([(0, np.array([0.0, 1.0, 2.0, 1.0, 7.0, 3.0]))])
+    ledger.take([(1, np.array([3.0, 4.0, 5.0, np.nan, np.nan, 3.0]))])
+    assert faults(ledger.close(1, 1))[2] == 1
+
+
+@given(st.sets(st.integers(0, 48)), st.integers(1, 160))
+def test_records_that_were_skipped_are_not_lost(places: set[int], steps: int) -> None:
+    kept = [number for number in range(160) if number % len(TABLE) not in places][:steps]
+    skipped = {place: f"record {place}" for place in places}
+    ledger = NumberedLedger(1, IDENTITY, 0, skipped)
+    ledger.take([(i, evidence([number])) for i, number in enumerate(kept)])
+    work = ledger.close(1, len(kept))
+    assert faults(work) == (0, 0, 0)
+    reached = sorted(place for place in places if place <= kept[-1])
+    assert work.skipped == len(reached), "as far as the samples reached"
+    assert work.skipped_records == tuple(f"record {place}" for place in reached[: ledgers.SKIPPED_RECORDS_KEPT])
+    # An epoch is whole when all but the skipped ones have come.
+    due = len(TABLE) - len(places)
+    assert numbered(work).whole_epochs == len(kept) // due
+
+
+def test_a_record_that_was_lost_beside_a_skipped_one_is_lost() -> None:
+    numbers = [number for number in range(50) if number not in (7, 20)]
+    ledger = NumberedLedger(BATCH, IDENTITY, 0, {7: "record 7"})
+    ledger.take([(i, evidence(batch)) for i, batch in enumerate(batches(numbers))])
+    work = ledger.close(1, 6)
+    assert (faults(work), numbered(work).whole_epochs) == ((1, 0, 0), 0)
+
+
+def test_a_record_that_is_skipped_only_now_is_known_when_the_account_is_closed() -> None:
+    skipped: dict[int, str] = {}
+    ledger = NumberedLedger(4, IDENTITY, 0, skipped)
+    ledger.take([(0, evidence([0, 1, 3, 4]))])
+    skipped[2] = "record 2"
     assert faults(ledger.close(1, 1)) == (0, 0, 0)
+
+
+def test_with_skipped_records_unchecked_steps_are_still_taken_to_be_there() -> None:
+    kept = [number for number in range(1600) if number % 50 not in (3, 40)]
+    skipped = {3: "record 3", 40: "record 40"}
+    ledger = NumberedLedger(BATCH, IDENTITY, 0, skipped)
+    ledger.take([(i, evidence(batch)) for i, batch in enumerate(batches(kept)) if i % 7 == 0])
+    assert faults(ledger.close(7, 192)) == (0, 0, 0)
 
 
 def test_old_numbers_are_forgotten_and_still_accounted_for(monkeypatch: pytest.MonkeyPatch) -> None:

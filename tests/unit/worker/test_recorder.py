@@ -217,3 +217,30 @@ def test_the_depths_of_the_queues_are_shipped_once_there_are_steps(pipe: Pipe, m
     depths = [event for event in pipe.events() if isinstance(event, QueueDepths)]
     assert depths
     assert depths[0].queues == (QueueState(name="input", size=3, capacity=5),)
+
+
+def test_the_busy_time_of_an_emulated_device_is_shipped_and_that_of_a_real_one_is_none_and_not_zero(pipe: Pipe) -> None:
+    for has_busy in (True, False):
+        recorder = Recorder(pipe.channel, Run(steps=5))
+        recorder.has_busy = has_busy
+        recorder.start()
+        for i in range(5):
+            recorder(i * MS, (i + 1) * MS, 7, 1.0, None, 100 + i)
+        recorder.finish()
+    emulated, real = [event for event in pipe.events() if isinstance(event, Steps)]
+    assert emulated.busy_ns is not None
+    assert emulated.busy_ns.unpack().tolist() == [100, 101, 102, 103, 104]
+    assert real.busy_ns is None
+
+
+def test_a_long_phase_says_that_it_goes_on_now_and_then(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_ns = [0]
+    monkeypatch.setattr(time, "monotonic_ns", lambda: now_ns[0])
+    recorder = Recorder(pipe.channel, Run(steps=10, stall_timeout_s=60))
+    recorder.phase("storage")
+    for second in range(60):
+        now_ns[0] = second * 1000 * MS
+        recorder.still_at_it()
+    phases = [event for event in pipe.events() if isinstance(event, Phase)]
+    assert {phase.name for phase in phases} == {"storage"}
+    assert [phase.at_ns // MS // 1000 for phase in phases] == [0, 16, 32, 48]

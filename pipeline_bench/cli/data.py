@@ -1,0 +1,200 @@
+"""``pipeline-bench data``: make data sets of a chosen size, and see or remove those that `compare` made."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from pipeline_bench.records.made import MadeData
+
+INTERRUPTED = 130
+_FILE_BYTES = 128 << 20
+"""What a file of many samples holds, where nothing else is asked for."""
+_DEFAULT_SIDE = 96
+_DEFAULT_COLUMNS = 64
+_PROBED_SAMPLES = 64
+_LINES = 10
+_EXAMPLE = {"csv": "two_layer", "npz": "decode_jpeg --backends feed_dict,fifo_queue,tf_data"}
+
+data = typer.Typer(name="data", help="Make data sets, and see or remove those that were made.", no_args_is_help=True)
+
+
+@data.command()
+def make(
+    kind: Annotated[str, typer.Argument(help="tfrecord, image_folder, npz or csv.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The folder to make; new, empty, or begun by this command.")],
+    size: Annotated[str, typer.Option(metavar="2GB", help="About how large: 500MB, 2GB, 1GiB.")],
+    image_size: Annotated[
+        int | None, typer.Option(min=8, max=4096, help="Pixels of an image's side; 96 by default.")
+    ] = None,
+    columns: Annotated[
+        int | None, typer.Option(min=1, max=65536, help="Features of a line, for csv; 64 by default.")
+    ] = None,
+    files: Annotated[
+        int | None, typer.Option(min=1, max=65536, help="Files that the samples are in; by default 128 MiB each.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Another seed makes other data.")] = 0,
+) -> None:
+    """Make a data set of about that size; interrupted, the same command goes on where it stopped."""
+    from pipeline_bench import made_data, units
+    from pipeline_bench.records import made
+
+    asked = _asked(kind, size, {"--image-size": image_size, "--columns": columns, "--files": files}, seed)
+    _check_folder(out, asked)
+    if not made.is_complete(asked, out):
+        try:
+            with _progress(asked) as told:
+                made_data.make(asked, out, told, elsewhere="choose another --out")
+        except KeyboardInterrupt:
+            typer.echo("Interrupted; the same command goes on where it stopped.", err=True)
+            raise typer.Exit(INTERRUPTED) from None
+    manifest = made.read_manifest(out)
+    assert manifest is not None
+    count = f"{asked.samples:,} {asked.noun} in {asked.file_count:,} file{'s' if asked.file_count > 1 else ''}"
+    typer.echo(f"{out}: {count}, {units.size(manifest.size_bytes)}")
+    scenario = _EXAMPLE.get(kind, "decode_jpeg")
+    settings = f"--set source.kind={kind} --set source.path={shlex.quote(str(out))}"
+    if kind != "csv" and asked.side != _DEFAULT_SIDE:
+        settings += f" --set source.image_size={asked.side}"
+    typer.echo(f"Use it: pipeline-bench compare {scenario} {settings}")
+
+
+@data.command(name="list")
+def list_made() -> None:
+    """Show the data that `compare` made and keeps, with its size."""
+    from pipeline_bench import made_data, units
+    from pipeline_bench.records.made import made_root
+
+    found = made_data.kept()
+    for kept in found:
+        typer.echo(f"{units.size(kept.size_bytes):>9}  {kept.folder.name}{'' if kept.complete else '  (not complete)'}")
+    total = units.size(sum(kept.size_bytes for kept in found))
+    typer.echo(f"{units.count(len(found), 'data set')} in {made_root()}, {total}")
+
+
+@data.command()
+def remove(
+    names: Annotated[list[str] | None, typer.Argument(help="Names, as `pipeline-bench data list` shows them.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
+) -> None:
+    """Remove data that `compare` made; it is made again when it is needed."""
+    import shutil
+
+    from pipeline_bench import made_data, units
+    from pipeline_bench.errors import UsageError, did_you_mean
+
+    found = {kept.folder.name: kept for kept in made_data.kept()}
+    if bool(names) == everything:
+        raise UsageError("Give the names of what to remove, or --all.", "`pipeline-bench data list` shows them.")
+    for name in names or ():
+        if name not in found:
+            raise UsageError(f"There is no made data {name!r}.", did_you_mean(name, found))
+    for name in names or found:
+        try:
+            shutil.rmtree(found[name].folder)
+        except OSError as error:
+            raise UsageError(f"{found[name].folder} cannot be removed: {error.strerror}.") from None
+        typer.echo(f"removed {name}, {units.size(found[name].size_bytes)}")
+
+
+def _asked(kind: str, size: str, given: dict[str, int | None], seed: int) -> MadeData:
+    """What the options ask for: as many samples as come to the size, going by a few of them.
+
+    Raises:
+        UsageError: the kind or the size is none, or an option does not belong to the kind.
+    """
+    from pipeline_bench.errors import UsageError, did_you_mean, sentence
+    from pipeline_bench.records import making
+    from pipeline_bench.records.made import KINDS, MadeData
+
+    known = next((known for known in KINDS if known == kind), None)
+    if known is None:
+        raise UsageError(f"There is no kind of data {kind!r}.", sentence(f"{did_you_mean(kind, KINDS)}."))
+    foreign = {"csv": ["--image-size"], "image_folder": ["--columns", "--files"]}.get(known, ["--columns"])
+    for option in foreign:
+        if given[option] is not None:
+            raise UsageError(f"{option} means nothing for {known}.", "Leave it out.")
+    size_bytes = parse_size(size)
+    side = given["--columns"] or _DEFAULT_COLUMNS if known == "csv" else given["--image-size"] or _DEFAULT_SIDE
+    probe = MadeData(known, _PROBED_SAMPLES, 1, side, seed)
+    samples = max(1, round(size_bytes / (making.estimated_bytes(probe) / probe.samples)))
+    files = samples if known == "image_folder" else given["--files"] or max(1, round(size_bytes / _FILE_BYTES))
+    return MadeData(known, samples, min(files, samples), side, seed)
+
+
+def parse_size(text: str) -> int:
+    """Bytes of ``500MB``, ``2 GB`` or ``1GiB``.
+
+    Raises:
+        UsageError: it is no size, or less than 1 kB.
+    """
+    from pydantic import ByteSize, TypeAdapter, ValidationError
+
+    from pipeline_bench.errors import UsageError
+
+    try:
+        size_bytes = int(TypeAdapter(ByteSize).validate_python(text.strip()))
+    except (ValidationError, OverflowError):
+        size_bytes = 0
+    if size_bytes < 1000:  # noqa: PLR2004 - less than any sample
+        raise UsageError(f"--size {text!r} is no size of 1 kB or more.", "Write for example 500MB, 2GB or 1GiB.")
+    return size_bytes
+
+
+def _check_folder(out: Path, asked: MadeData) -> None:
+    """See that the folder is new or empty, or holds a part of the same data.
+
+    Raises:
+        UsageError: it is a file, or holds something else.
+    """
+    from pipeline_bench.errors import UsageError
+    from pipeline_bench.records.made import read_manifest
+
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"--out {out} is a file.", "Choose a folder, or a path that does not exist.")
+    manifest = read_manifest(out)
+    try:
+        if manifest is None and out.is_dir() and any(entry.name != ".lock" for entry in out.iterdir()):
+            raise UsageError(
+                f"--out {out} holds files that `pipeline-bench data make` did not make.",
+                "Choose an empty folder, or a path that does not exist.",
+            )
+    except OSError as error:
+        raise UsageError(f"--out {out} cannot be read: {error.strerror}.", "Choose another folder.") from None
+    if manifest is not None and manifest.data != asked:
+        raise UsageError(
+            f"--out {out} holds other made data: {manifest.data.name}, where {asked.name} is asked for.",
+            "Repeat the command that began it, or choose another folder.",
+        )
+
+
+@contextmanager
+def _progress(asked: MadeData) -> Iterator[Callable[[int], None]]:
+    """A bar on a terminal, a line now and then elsewhere."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    if console.is_terminal and not console.is_dumb_terminal:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=console, transient=True) as bar:
+            task = bar.add_task(f"making {asked.noun}", total=asked.samples)
+            yield lambda made: bar.update(task, completed=made)
+        return
+    reached = -1
+
+    def told(made: int) -> None:
+        nonlocal reached
+        if _LINES * made // asked.samples != reached:
+            reached = _LINES * made // asked.samples
+            sys.stderr.write(f"making data: {made:,} of {asked.samples:,} {asked.noun}\n")
+            sys.stderr.flush()
+
+    yield told

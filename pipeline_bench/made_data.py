@@ -1,0 +1,170 @@
+"""Has data made, in a process of its own, where it is not there yet and there is room; says what went wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from pipeline_bench import units
+from pipeline_bench.errors import PipelineBenchError, UsageError
+from pipeline_bench.records import made, making
+from pipeline_bench.records.made import MadeData
+
+# Left free, so that making data never fills a disk to its last byte.
+_RESERVE_BYTES = 64 << 20
+_ENDED_S = 5.0
+_WORDS_KEPT = 400
+
+Told = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A folder of made data in the user's cache."""
+
+    folder: Path
+    data: MadeData
+    complete: bool
+    size_bytes: int
+
+
+def wanted(sources: Iterable[Any]) -> list[MadeData]:
+    """The data that these sources read and that is not there, or not all of it; each once."""
+    found: dict[MadeData, None] = {}
+    for source in sources:
+        data = getattr(innermost(source), "made_data", None)
+        if data is not None and not made.is_complete(data, made.made_folder(data)):
+            found[data] = None
+    return list(found)
+
+
+def innermost(source: Any) -> Any:
+    """The source that reads the files, of one that wraps another."""
+    while (inner := getattr(source, "inner", None)) is not None:
+        source = inner
+    return source
+
+
+def make(
+    data: MadeData,
+    folder: Path,
+    told: Told,
+    waiting: Callable[[], None] = lambda: None,
+    elsewhere: str = f"set {made.FOLDER_VARIABLE} to a folder on another disk",
+) -> None:
+    """Make what is not there of the data, in a child process; what was made stays when this is interrupted.
+
+    Args:
+        data: what to make.
+        folder: where.
+        told: hears how many samples are there, a few times a second.
+        waiting: called when another process is making the same data.
+        elsewhere: how the user chooses another folder, for a message.
+
+    Raises:
+        UsageError: there is no room, or the folder cannot be written.
+        PipelineBenchError: the child ended without a word.
+    """
+    _check_room(data, folder, elsewhere)
+    reading, writing = os.pipe()
+    with tempfile.TemporaryFile() as log, os.fdopen(reading, "r", encoding="utf-8") as events:
+        try:
+            child = _start(data, folder, writing, log)
+        finally:
+            os.close(writing)
+        try:
+            answer = _follow(events, told, waiting)
+        finally:
+            _end(child)
+        log.seek(0)
+        words = units.one_line(log.read().decode(errors="replace")[-_WORDS_KEPT:])
+    if "failed" in answer:
+        raise UsageError(f"{folder}: the data cannot be made: {answer['failed']}.", f"Make room there, or {elsewhere}.")
+    if "done" not in answer:
+        raise PipelineBenchError(
+            f"{folder}: the process that makes the data ended with code {child.returncode}: {words}"
+        )
+
+
+def kept() -> list[Kept]:
+    """The made data in the user's cache, by name."""
+    found = []
+    root = made.made_root()
+    for folder in sorted(root.iterdir()) if root.is_dir() else ():
+        manifest = made.read_manifest(folder)
+        if manifest is not None:
+            sizes = made.present(manifest.data, folder)
+            complete = manifest.complete and len(sizes) == manifest.data.file_count
+            found.append(Kept(folder, manifest.data, complete, sum(sizes.values())))
+    return found
+
+
+def _start(data: MadeData, folder: Path, writing: int, log: IO[bytes]) -> subprocess.Popen[bytes]:
+    child = subprocess.Popen(
+        [sys.executable, "-m", "pipeline_bench.worker.make_data", str(writing)],
+        stdin=subprocess.PIPE,
+        stdout=log,
+        stderr=log,
+        pass_fds=[writing],
+        start_new_session=True,  # Ctrl-C is for the parent, which then ends the child
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    )
+    assert child.stdin is not None
+    with suppress(BrokenPipeError), child.stdin as stdin:
+        stdin.write(json.dumps({"data": made.as_json(data), "folder": str(folder.absolute())}).encode())
+    return child
+
+
+def _follow(events: IO[str], told: Told, waiting: Callable[[], None]) -> dict[str, Any]:
+    """Pass on what the child tells; its last message, or nothing where it ended without one."""
+    for line in events:
+        message: dict[str, Any] = json.loads(line)
+        if "made" in message:
+            told(int(message["made"]))
+        elif "waiting" in message:
+            waiting()
+        else:
+            return message
+    return {}
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """Wait for a child that has closed its pipe; end one that has not."""
+    with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
+        child.wait(0.0 if sys.exc_info()[0] else _ENDED_S)
+    if child.poll() is None:
+        child.send_signal(signal.SIGKILL)  # what it was writing has an unfinished name
+        child.wait()
+
+
+def _check_room(data: MadeData, folder: Path, elsewhere: str) -> None:
+    """See that the folder can be made, and that what is to come fits on its disk.
+
+    Raises:
+        UsageError: it cannot, or does not.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        free_bytes = shutil.disk_usage(folder).free
+    except OSError as error:
+        raise UsageError(
+            f"{folder}: the folder for the data cannot be made: {error.strerror}.", f"Make it writable, or {elsewhere}."
+        ) from None
+    there_bytes = sum(made.present(data, folder).values()) if made.read_manifest(folder) else 0
+    needed_bytes = making.estimated_bytes(data) - there_bytes + _RESERVE_BYTES
+    if needed_bytes > free_bytes:
+        raise UsageError(
+            f"{folder}: {data.samples:,} {data.noun} take about {units.size(needed_bytes)}, "
+            f"and {units.size(free_bytes)} are free.",
+            f"Make room there, ask for less, or {elsewhere}.",
+        )

@@ -1,0 +1,113 @@
+"""What the sources of files have in common: a folder or a file of the user's own, or data that is made."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from pipeline_bench.errors import UsageError
+from pipeline_bench.records import FileOptions, RecordSource
+from pipeline_bench.records.made import MadeData, made_folder
+
+# Whether a file may be read is asked of so many of them at most, so that a million images delay no comparison.
+_ASKED = 1000
+
+
+class MadeOptions(FileOptions):
+    """What every source has that data can be made for."""
+
+    samples: Annotated[int, Field(ge=1, le=2**26, description="of made data: samples")] = 1024
+
+
+class FolderSource(RecordSource):
+    """Records in the files of a folder and those below it, or in one file; in the order of their paths."""
+
+    file_names: ClassVar[re.Pattern[str]]
+    """Which files of a folder hold records, by their names."""
+    wanted: ClassVar[str]
+    """The same in words, for a message: ``*.csv``."""
+
+    @property
+    def made_data(self) -> MadeData | None:
+        """What is made where the option `path` is unset; None where it is set."""
+        return None if self.options.path is not None else self._to_make()
+
+    def _to_make(self) -> MadeData:
+        raise NotImplementedError
+
+    @cached_property
+    def root(self) -> Path:
+        """The folder or file in which the records lie, or will."""
+        data = self.made_data
+        return made_folder(data) if data else Path(self.options.path).expanduser()
+
+    def check(self) -> None:
+        found = list(islice(self.walk(), _ASKED))
+        if not found:
+            raise self.trouble(f"no file in it is called {self.wanted}", "Give the folder that holds the files.")
+        for path in found:
+            if not os.access(path, os.R_OK):
+                raise UsageError(
+                    f"The source {self.name} may not read {path}.", "Make it readable to this user, or give another."
+                )
+
+    def prepare(self, config: Any) -> None:
+        self.check()
+        _ = self.files  # what is wrong with a file is said before the graph is built
+
+    @cached_property
+    def paths(self) -> list[Path]:
+        """The files in which the records lie, in their order.
+
+        Raises:
+            UsageError: there is none.
+        """
+        found = sorted(self.walk())
+        if not found:
+            self.check()
+        return found
+
+    def walk(self) -> Iterator[Path]:
+        """The same in whichever order the file system gives; the file itself where `path` is one.
+
+        Raises:
+            UsageError: there is no such file or folder, or it may not be read.
+        """
+        if self.root.is_file():
+            yield self.root
+            return
+        if not self.root.is_dir():
+            raise self.trouble(
+                "there is no such file or folder", f"Give a folder with {self.wanted}, or one such file."
+            )
+        yield from self._below(self.root)
+
+    def _below(self, folder: Path) -> Iterator[Path]:
+        """Files that may hold records in a folder and below it; hidden ones are left out, linked folders are not."""
+        try:
+            entries = list(os.scandir(folder))
+        except OSError as error:
+            raise self.trouble(f"{folder} cannot be read: {error.strerror}", "Make it readable to this user.") from None
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            if entry.is_dir(follow_symlinks=False) or (entry.is_dir() and folder == self.root):
+                yield from self._below(Path(entry.path))
+            elif self.file_names.search(entry.name):
+                yield Path(entry.path)
+
+    def trouble(self, problem: str, hint: str) -> UsageError:
+        """An error about where the records should be."""
+        if self.options.path is None:
+            return UsageError(
+                f"The data made for the source {self.name}, {self.root}: {problem}.",
+                "Remove the folder, and `pipeline-bench compare` makes it again.",
+            )
+        return UsageError(f"path {self.options.path} of the source {self.name}: {problem}.", hint)

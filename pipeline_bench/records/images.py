@@ -1,0 +1,124 @@
+"""Images as samples, decoded in Python (Pillow) and by TensorFlow to the same bits.
+
+Held against each other over sizes, subsamplings, grey, palette, 16 bit and CMYK, see tests/tensorflow/test_sources.py:
+both use libjpeg-turbo, and with ``INTEGER_ACCURATE`` the same inverse transform. Their resizings differ where a pixel
+lies between two, and so do their conversions to grey; both are written out here.
+"""
+
+from __future__ import annotations
+
+import io
+from functools import cache
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from pipeline_bench.records import ArraySpec
+from pipeline_bench.records.folder import MadeOptions
+
+_FORMATS = ("JPEG", "PNG")
+_SCALE = np.float32(1 / 255)
+# ITU-R 601-2 luma in 16 bit fixed point, which is also what Pillow computes.
+_RED, _GREEN, _BLUE, _HALF, _BITS = 19595, 38470, 7471, 1 << 15, 16
+
+
+class ImageOptions(MadeOptions):
+    """What becomes of an image on its way to the model."""
+
+    image_size: Annotated[int, Field(ge=1, le=4096, description="pixels of a side of the square the model takes")] = 96
+    channels: Annotated[Literal[1, 3], Field(description="3: red, green, blue; 1: grey")] = 3
+    fit: Annotated[
+        Literal["resize", "pad"],
+        Field(
+            description="resize: to the square, by the nearest pixel; pad: samples keep their own size, and a batch is "
+            "padded with 0; what is larger than the square is cut"
+        ),
+    ] = "resize"
+    made_size: Annotated[
+        int | None,
+        Field(ge=8, le=4096, description="of made data: pixels of a side; unset: image_size"),
+    ] = None
+
+
+def made_side(options: Any) -> int:
+    """The pixels of a side of the images that are made for these options."""
+    return max(8, int(options.made_size or options.image_size))
+
+
+def feature_spec(options: Any) -> ArraySpec:
+    """Features of a decoded image: float32 [image_size, image_size, channels], 0 to 1; of any size with ``pad``."""
+    size = None if options.fit == "pad" else options.image_size
+    return ArraySpec("float32", (size, size, options.channels))
+
+
+def decode(raw: bytes, options: Any) -> npt.NDArray[np.float32]:
+    """The features of an image, decoded by Pillow.
+
+    Raises:
+        ValueError: it cannot be decoded; the message says why.
+    """
+    pixels = _pixels(raw, options.channels)
+    size = options.image_size
+    if options.fit == "pad":
+        pixels = pixels[:size, :size]
+    elif pixels.shape[:2] != (size, size):
+        pixels = pixels.take(_nearest(pixels.shape[0], size), axis=0).take(_nearest(pixels.shape[1], size), axis=1)
+    return pixels.astype(np.float32) * _SCALE
+
+
+def decode_op(raw: Any, options: Any) -> Any:
+    """The features of an image, decoded by TensorFlow's ops; `raw` is a string tensor []."""
+    import tensorflow as tf
+
+    # In spite of its name it decodes PNG as well.
+    pixels = tf.io.decode_jpeg(raw, channels=3, dct_method="INTEGER_ACCURATE")
+    size = options.image_size
+    if options.fit == "pad":
+        pixels = pixels[:size, :size]
+    else:
+        shape = tf.shape(pixels)
+        for axis in (0, 1):
+            pixels = tf.gather(pixels, _nearest_op(shape[axis], size), axis=axis)
+    if options.channels == 1:
+        weighted = tf.cast(pixels, tf.int32) * tf.constant([_RED, _GREEN, _BLUE])
+        pixels = tf.bitwise.right_shift(tf.reduce_sum(weighted, axis=2, keepdims=True) + _HALF, _BITS)
+    return tf.ensure_shape(tf.cast(pixels, tf.float32) * _SCALE, feature_spec(options).shape)
+
+
+def _pixels(raw: bytes, channels: int) -> npt.NDArray[np.uint8]:
+    """The image as uint8 [height, width, channels]; an alpha channel is dropped, as TensorFlow drops it."""
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with Image.open(io.BytesIO(raw), formats=_FORMATS) as opened:
+            image: Image.Image = opened
+            if image.mode == "CMYK":
+                image = Image.fromarray(_from_cmyk(np.asarray(image)))
+            elif image.mode.startswith("I"):  # 16 bits of grey, of which the upper ones count
+                image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+            image = image.convert("RGB")
+            pixels = np.asarray(image.convert("L") if channels == 1 else image)
+    except UnidentifiedImageError:  # its own message names an address in memory
+        raise ValueError("it is no JPEG or PNG") from None
+    except Exception as error:  # foreign bytes in a library of many parsers: any of its exceptions means the same
+        raise ValueError(str(error) or type(error).__name__) from error
+    return pixels.reshape(*pixels.shape[:2], channels)
+
+
+def _from_cmyk(inks: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    left = 255 - inks.astype(np.int32)
+    return np.asarray(left[..., :3] * left[..., 3:] // 255, dtype=np.uint8)
+
+
+@cache
+def _nearest(size_in: int, size_out: int) -> npt.NDArray[np.intp]:
+    """For each pixel of a resized side the one of the original side under its centre."""
+    return (2 * np.arange(size_out) + 1) * size_in // (2 * size_out)
+
+
+def _nearest_op(size_in: Any, size_out: int) -> Any:
+    import tensorflow as tf
+
+    return (2 * tf.range(size_out) + 1) * size_in // (2 * size_out)

@@ -1,0 +1,183 @@
+"""The system's page cache, as a process without privileges sees and steers it on Linux: files in it, and out of it.
+
+Parts of files, because a data set may be one large file. Nothing here is cached by the process itself: what a program
+reads with plain calls (and so TensorFlow) goes through the page cache, unless the file system has none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import mmap
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from pipeline_bench.records import RecordFile
+
+PAGE_BYTES = mmap.PAGESIZE
+_READ_BYTES = 1 << 20
+_MAP_FAILED = ctypes.c_void_p(-1).value
+_PROT_READ = 0x1
+_MAP_SHARED = 0x1
+
+
+class Part(NamedTuple):
+    """The bytes of a file from `start` up to `end`."""
+
+    path: str
+    start: int
+    end: int
+
+
+class Layout:
+    """The files of an epoch, laid end to end in the order in which they are read."""
+
+    def __init__(self, files: Sequence[RecordFile]) -> None:
+        self._files = files
+        self.size_bytes = sum(file.size_bytes for file in files)
+        self._paged_bytes = sum(-(-file.size_bytes // PAGE_BYTES) * PAGE_BYTES for file in files)
+        self.records = files[-1].first + files[-1].records
+
+    def parts(self, first: float, end: float) -> Iterator[Part]:
+        """What the records from `first` up to `end` lie in; places from 0 up to the records of an epoch.
+
+        A file's bytes count as spread evenly over its records.
+        """
+        for index in range(self._index(first), len(self._files)):
+            file = self._files[index]
+            if file.first >= end:
+                return
+            inside = (max(first, file.first) - file.first, min(end, file.first + file.records) - file.first)
+            start, stop = (round(file.size_bytes * share / file.records) for share in inside)
+            if stop > start:
+                yield Part(file.path, start, stop)
+
+    def at(self, place: float, most_bytes: int) -> Part:
+        """The bytes from a record on to the end of its file, or so many."""
+        file = self._files[self._index(place)]
+        start = int(file.size_bytes * (place - file.first) / file.records)
+        return Part(file.path, start, min(file.size_bytes, start + most_bytes))
+
+    def bytes_of(self, records: float) -> float:
+        """What is fetched from storage for so many records, on average: whole pages."""
+        return self._paged_bytes * records / self.records
+
+    def _index(self, place: float) -> int:
+        low, high = 0, len(self._files) - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if self._files[middle].first <= place else (low, middle - 1)
+        return low
+
+
+def evict(part: Part, sync: bool = False) -> None:
+    """Ask the kernel to drop a part of a file; it keeps what is not written yet, what is mapped, and shared edges.
+
+    Args:
+        part: which.
+        sync: write first what the file has that is not on storage.
+
+    Raises:
+        OSError: the file cannot be opened, or there is no such call here.
+    """
+    with _opened(part.path) as descriptor:
+        if sync:
+            os.fsync(descriptor)
+        os.posix_fadvise(descriptor, part.start, part.end - part.start, os.POSIX_FADV_DONTNEED)
+
+
+def read(part: Part) -> Iterator[int]:
+    """Read a part of a file, so that it is in the page cache; gives the bytes of each piece that was read.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with _opened(part.path) as descriptor:
+        at = part.start
+        while at < part.end and (got := len(os.pread(descriptor, min(_READ_BYTES, part.end - at), at))):
+            at += got
+            yield got
+
+
+def why_unknown(path: str) -> str | None:
+    """Why the kernel does not say which pages of a file are resident; None where it does.
+
+    Since Linux 5.2 mincore calls every page of a file resident that the process may not write and does not own.
+    """
+    if sys.platform != "linux":
+        return f"{sys.platform} has no call for it that this program knows"
+    try:
+        owner = Path(path).stat().st_uid
+    except OSError as error:
+        return f"{path} cannot be looked at: {error.strerror}"
+    if owner != os.geteuid() and not os.access(path, os.W_OK):
+        return f"the kernel tells it only to who may write the files, and {path} is another user's"
+    return None
+
+
+def resident_pages(part: Part) -> tuple[int, int]:
+    """How many pages of a part of a file are in the page cache, and how many it has.
+
+    Raises:
+        OSError: the file cannot be opened or mapped.
+    """
+    start = part.start // PAGE_BYTES * PAGE_BYTES
+    length = part.end - start
+    if length <= 0:
+        return 0, 0
+    libc = _libc()
+    with _opened(part.path) as descriptor:
+        address = libc.mmap(None, length, _PROT_READ, _MAP_SHARED, descriptor, start)
+    if address in (None, _MAP_FAILED):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), part.path)
+    pages = -(-length // PAGE_BYTES)
+    states = (ctypes.c_ubyte * pages)()
+    try:
+        if libc.mincore(address, length, states):
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), part.path)
+    finally:
+        libc.munmap(address, length)
+    return sum(state & 1 for state in bytes(states)), pages
+
+
+def storage_bytes_read() -> int:
+    """Bytes that this process has caused to be fetched from storage so far, by the kernel's account.
+
+    Raises:
+        OSError: the kernel does not tell.
+    """
+    for line in Path("/proc/self/io").read_text(encoding="ascii").splitlines():
+        name, _, value = line.partition(":")
+        if name == "read_bytes":
+            return int(value)
+    raise OSError("/proc/self/io has no read_bytes")
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [
+        ctypes.c_void_p,
+        ctypes.c_size_t,
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.c_long,
+    ]
+    libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
+    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    return libc

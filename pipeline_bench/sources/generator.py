@@ -1,0 +1,284 @@
+"""generator: samples from a user's own Python generator, as most people's first input pipeline is written."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import islice
+from typing import Annotated, Any
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field, field_validator
+
+from pipeline_bench.records import callables
+from pipeline_bench.records.callables import CallableName
+from pipeline_bench.records.samples import ArraySpec, RecordError, Sample, SampleOptions, SampleSource
+from pipeline_bench.sources import Identity
+
+_BUILT_IN = "pipeline_bench.records.augmented:augmented_images"
+# A stream has no epochs that could be told from outside: all of it counts as one.
+_ENDLESS_EPOCH = 2**40
+# The first feature of so many samples is kept, 64 MiB of them.
+_MOST_FINGERPRINTS = 2**24
+# How many exceptions of a generator that goes on after them are written out in full.
+_TRACEBACKS_SHOWN = 3
+# After so many bad samples without a good one, skipping them is no way on.
+_MOST_IN_A_ROW = 1000
+_END = object()
+
+Converted = tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]
+
+
+class GeneratorOptions(SampleOptions):
+    """Which callable gives the samples, and how they are batched."""
+
+    callable: Annotated[
+        str | None,
+        Field(
+            description="path/to/file.py:function or package.module:function, which gives (features, label) or a dict "
+            "of both for each sample; called again when it ends; unset: images that are augmented with NumPy"
+        ),
+    ] = None
+    arguments: Annotated[dict[str, Any], Field(default_factory=dict, description="keyword arguments of the callable")]
+    length: Annotated[
+        int | None,
+        Field(ge=1, le=2**24, description="samples differ in the first axis, up to this; unset: all have one shape"),
+    ] = None
+    seed: Annotated[
+        int, Field(ge=0, lt=2**32, description="of Python's and NumPy's global random numbers, set before the first")
+    ] = 0
+
+    @field_validator("callable")
+    @classmethod
+    def _names_a_callable(cls, value: str | None) -> str | None:
+        if value is not None:
+            CallableName.parse(value)
+        return value
+
+
+class Generator(SampleSource):
+    """One call's samples after another's without end, numbered through; several threads share it behind a lock."""
+
+    name = "generator"
+    summary = "a Python generator of your own, path/to/file.py:function; by default one that augments images in NumPy"
+    Options = GeneratorOptions
+
+    def __init__(self, options: Any = None) -> None:
+        super().__init__(options)
+        self._callable = CallableName.parse(self.options.callable or _BUILT_IN)
+        self._fingerprints = _Fingerprints()
+
+    @property
+    def identity(self) -> Identity:
+        return Identity(_ENDLESS_EPOCH, self._fingerprints.of)
+
+    @property
+    def sample_specs(self) -> tuple[ArraySpec, ArraySpec]:
+        shape: tuple[int | None, ...] = self._first_batch[0].features.shape
+        if self.options.length is not None:
+            shape = (None, *shape[1:])
+        return ArraySpec("float32", shape), ArraySpec("int64")
+
+    @property
+    def padded_shape(self) -> tuple[int, ...]:
+        shape = self._first_batch[0].features.shape
+        return shape if self.options.length is None else (self.options.length, *shape[1:])
+
+    def check(self) -> None:
+        self._callable.check(self.options.arguments)
+
+    def prepare(self, config: Any) -> None:
+        """Take a batch from a call of its own: what the samples look like, and what the evaluation is made on."""
+        assert self._first_batch
+
+    def streams(self, threads: int) -> list[Iterator[Sample]]:
+        shared = _Shared(self._noted())
+        return [shared] * threads
+
+    def reserved(self, purpose: str) -> Sequence[Sample]:
+        """The first samples of a call of its own, which the training's call gives as well."""
+        return self._first_batch
+
+    @cached_property
+    def _function(self) -> Any:
+        return self._callable.load()
+
+    @cached_property
+    def _first_batch(self) -> Sequence[Sample]:
+        return list(islice(self._samples({}, None), self.batch_size))
+
+    def _noted(self) -> Iterator[Sample]:
+        for sample in self._samples(self.skipped, self._first_batch[0].features.shape):
+            self._fingerprints.note(sample)
+            yield sample
+
+    def _samples(self, skipped: dict[int, str], shape: tuple[int, ...] | None) -> Iterator[Sample]:
+        """The samples of one call after another.
+
+        Args:
+            skipped: takes the numbers of what is left out, and why.
+            shape: of the first sample's features; None: this is where it is found.
+        """
+        random.seed(self.options.seed)
+        np.random.seed(self.options.seed)  # the numbers that the user's code draws
+        number = 0
+        while True:
+            good = bad_in_a_row = 0
+            for value, failure in self._pass(number, skipped):
+                sample, fault = (None, failure) if failure else self._sample(number, value, shape)
+                if sample is not None:
+                    shape = sample.features.shape if shape is None else shape
+                    good, bad_in_a_row = good + 1, 0
+                    yield sample
+                else:
+                    skipped[number] = fault
+                    bad_in_a_row += 1
+                number += 1
+                if bad_in_a_row == _MOST_IN_A_ROW:
+                    raise RecordError(f"{bad_in_a_row:,} samples in a row were left out; the last one: {fault}")
+            if not good:
+                raise RecordError(f"The generator {self._callable} ended without giving a sample.{_why(skipped)}")
+
+    def _pass(self, number: int, skipped: dict[int, str]) -> Iterator[tuple[Any, str]]:
+        """What one call gives; at its end why it failed, where that is skipped."""
+        function, given = self._function, None
+        while True:
+            try:
+                given = iter(function(**self.options.arguments)) if given is None else given
+                value = next(given, _END)
+            except (Exception, SystemExit) as error:  # a sys.exit() in it would end a thread without a word
+                if len(skipped) < _TRACEBACKS_SHOWN:
+                    callables.show(error)
+                failure = self._raised(error, number)
+                if not self.skips:
+                    raise failure from error
+                yield None, failure.message
+                return
+            if value is _END:
+                return
+            yield value, ""
+            number += 1
+
+    def _raised(self, error: BaseException, number: int) -> RecordError:
+        after = f"after {number:,} sample{'' if number == 1 else 's'}" if number else "before its first sample"
+        where = callables.where_in(error, self._function)
+        return RecordError(f"The generator {self._callable} raised {callables.said(error)} {after}{where}.")
+
+    def _sample(self, number: int, value: Any, shape: tuple[int, ...] | None) -> tuple[Sample | None, str]:
+        """A value as a sample; without one, why it is none, where that is skipped.
+
+        Raises:
+            RecordError: it is none, and that is not skipped.
+        """
+        try:
+            features, label = _converted(*_parts(value))
+            self._fits(features, shape)
+        except ValueError as error:
+            message = f"Sample {number + 1:,} of the generator {self._callable} {error}."
+            if not self.skips:
+                raise RecordError(message) from None
+            return None, message
+        return Sample(number, features, label), ""
+
+    def _fits(self, features: npt.NDArray[np.float32], first: tuple[int, ...] | None) -> None:
+        shape, length = features.shape, self.options.length
+        if length is None:
+            if first is not None and shape != first:
+                raise ValueError(f"has features of shape {shape}, the first one {first}; uneven ones need `length`")
+            if not features.size:
+                raise ValueError(f"has no features: they are of shape {shape}")
+        elif not shape or (first is not None and shape[1:] != first[1:]):
+            raise ValueError(f"has features of shape {shape}, the first one {first}; only the first axis may differ")
+        elif shape[0] > length:
+            raise ValueError(f"has features of shape {shape}, and `length` allows {length} in the first axis")
+
+
+class _Shared(Iterator[Sample]):
+    """One iterator for several threads: each sample goes to one of them, an exception to all."""
+
+    def __init__(self, samples: Iterator[Sample]) -> None:
+        self._samples = samples
+        self._lock = threading.Lock()
+        self._failure: Exception | None = None
+
+    def __next__(self) -> Sample:
+        with self._lock:
+            if self._failure is not None:
+                raise self._failure
+            try:
+                return next(self._samples)
+            except Exception as error:
+                self._failure = error
+                raise
+
+
+class _Fingerprints:
+    """The first feature of every sample that was given, by its number; grows as they come."""
+
+    def __init__(self) -> None:
+        self._known = np.full(1024, np.inf, dtype=np.float32)
+
+    def note(self, sample: Sample) -> None:
+        """Remember a sample; called by one thread at a time."""
+        if sample.number >= _MOST_FINGERPRINTS:
+            return
+        if sample.number >= len(self._known):
+            grown = np.full(2 * len(self._known), np.inf, dtype=np.float32)
+            grown[: len(self._known)] = self._known
+            self._known = grown
+        self._known[sample.number] = sample.features.flat[0] if sample.features.size else 0.0
+
+    def of(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+        """First features, float32; infinite of samples that were never given, NaN of those beyond what is kept."""
+        known = self._known  # another thread may put a larger one in its place
+        found = np.full(numbers.shape, np.inf, dtype=np.float32)
+        inside = numbers < len(known)
+        found[inside] = known[numbers[inside]]
+        found[numbers >= _MOST_FINGERPRINTS] = np.nan
+        return found
+
+
+def _parts(value: Any) -> tuple[Any, Any]:
+    """Features and label of what a generator gave.
+
+    Raises:
+        ValueError: it is neither a pair nor a dict of both; this and what follows go on after "Sample 41 of … ".
+    """
+    if isinstance(value, dict):
+        if not {"features", "label"} <= value.keys():
+            given = ", ".join(sorted(map(repr, value)))
+            raise ValueError(f"is a dict of {given or 'nothing'}; it needs 'features' and 'label'")
+        return value["features"], value["label"]
+    if isinstance(value, tuple | list) and len(value) == 2:  # noqa: PLR2004 - a pair
+        return value[0], value[1]
+    what = f"{type(value).__name__} of {len(value)}" if isinstance(value, tuple | list) else type(value).__name__
+    raise ValueError(f"is a {what}; it must be (features, label), or a dict of both")
+
+
+def _converted(features: Any, label: Any) -> Converted:
+    """Features as float32, a copy: many generators fill one array again and again; the label as int64 []."""
+    values, classes = _numbers(features, "features"), _numbers(label, "a label")
+    if classes.size != 1:
+        raise ValueError(f"has a label of shape {classes.shape}; a label is one whole number, the sample's class")
+    whole = classes.reshape(()).astype(np.int64)
+    if whole != classes.reshape(()):
+        raise ValueError(f"has the label {classes.reshape(()).item()!r}; a label is a whole number, the sample's class")
+    return values.astype(np.float32), whole
+
+
+def _numbers(value: Any, what: str) -> npt.NDArray[Any]:
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"has {what} that are no array: {error}") from None
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"has {what} of dtype {array.dtype}, which is no type of real numbers")
+    return array
+
+
+def _why(skipped: dict[int, str]) -> str:
+    last = next(reversed(skipped.values()), "")
+    return f" {last}" if last else ""

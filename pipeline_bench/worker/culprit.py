@@ -1,0 +1,168 @@
+"""Which record a trial failed at: TensorFlow's errors say what is wrong with one, but neither its file nor its place.
+
+Outside the measured time the records are read and decoded once more, one by one, from where training stood.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline_bench import units
+from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.records import RecordError, RecordSource, skipping
+from pipeline_bench.sources import Source
+from pipeline_bench.worker.ledger import SKIPPED_RECORDS_KEPT
+
+PHASE = "inspect"
+_MOST_S = 20.0
+# Of the stall timeout: the watch of the trial must not take the search for a hang.
+_TIMEOUT_SHARE = 0.5
+
+_SAYS_NOTHING = ("Graph execution error", "Detected at", "File ", "Node:")
+_IN_TENSORFLOW = re.compile(r"\{\{.*?\}\}\s*|\s*\[\[\{\{.*?\}\}\]\]|\s*\[Op:\w+\]")
+_OF_PYTHON = re.compile(r"\bRecordError: (.+)")
+
+TryOne = Callable[[int], str | None]
+"""Reads and decodes the record at a place: what is wrong with it, as a sentence that names it, or None."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """What was found: a sentence on the record that cannot be read or decoded, if any, and how many were tried."""
+
+    found: str | None
+    tried: int
+
+
+@dataclass(frozen=True)
+class Stand:
+    """Where a failed trial stood: the first place to look at, and how long the search may take, in seconds."""
+
+    first: int
+    limit_s: float
+
+
+def stand(steps: int, source: Source, out_of_order_samples: int | None, stall_timeout_s: float) -> Stand:
+    """Where to begin after so many steps: with what was trained on last, as far as later samples may overtake it."""
+    back = out_of_order_samples if out_of_order_samples is not None else source.batch_size
+    return Stand(max(0, steps * source.batch_size - back), min(_MOST_S, _TIMEOUT_SHARE * stall_timeout_s))
+
+
+@contextmanager
+def named(source: Source, config: Any, where: Callable[[], Stand]) -> Iterator[None]:
+    """Put file and record in front of an error of TensorFlow's, where it is one of a record.
+
+    Args:
+        source: whose records were trained on.
+        config: the ConfigProto of the trial's session.
+        where: asked when there is an error.
+
+    Raises:
+        RecordError: the record at fault was found.
+        PipelineBenchError: it was not; the error as it was, and how many records were tried.
+    """
+    import tensorflow as tf
+
+    try:
+        yield
+    except tf.errors.ResourceExhaustedError:
+        raise
+    except tf.errors.OpError as error:
+        if of_python := _OF_PYTHON.search(error.message or ""):
+            raise RecordError(of_python[1].strip()) from error
+        if not isinstance(source, RecordSource):
+            raise
+        at = where()
+        with _trying(source, config) as try_one:
+            result = search(_places(at.first, source.records), try_one, at.limit_s)
+        if result.found is not None:
+            raise RecordError(result.found) from error
+        traceback.print_exc()  # the message of the trial is then all that is known of it
+        raise PipelineBenchError(_not_found(said(error), result.tried, source.records)) from error
+
+
+def search(
+    places: Iterable[int], try_one: TryOne, limit_s: float, clock: Callable[[], float] = time.monotonic
+) -> Search:
+    """Try one place after another, at most for `limit_s` seconds, until something is wrong with one."""
+    end_s = clock() + limit_s
+    tried = 0
+    for place in places:
+        if tried and clock() >= end_s:
+            break
+        found = try_one(place)
+        tried += 1
+        if found is not None:
+            return Search(found, tried)
+    return Search(None, tried)
+
+
+def enter_skipped(source: Source, session: Any, config: Any) -> None:
+    """Enter the records that the graph left out into `SampleSource.skipped`, the first ones with what is wrong."""
+    if not isinstance(source, RecordSource) or not source.skips:
+        return
+    places = [place for place in skipping.noted(session) if place not in source.skipped]
+    if not places:
+        return
+    with _trying(source, config) as try_one:
+        for i, place in enumerate(places):
+            found = try_one(place) if i < SKIPPED_RECORDS_KEPT else None
+            source.skipped[place] = found or f"{source.name_of(place)} cannot be decoded."
+
+
+def said(error: BaseException) -> str:
+    """The exception as a reader wants it: its type and the first line of its message that says anything."""
+    if isinstance(error, PipelineBenchError):
+        return f"{error.message} {error.hint}".strip()
+    telling = _telling(error)
+    return f"{type(error).__name__}: {telling}".removesuffix(": ")
+
+
+def _telling(error: BaseException) -> str:
+    lines = [line.strip() for line in str(getattr(error, "message", None) or error).splitlines()]
+    return next((line for line in lines if line and not line.startswith(_SAYS_NOTHING)), "")
+
+
+def _places(first: int, records: int) -> Iterator[int]:
+    """Every place once, from that one on."""
+    return ((first + offset) % records for offset in range(records))
+
+
+def _not_found(text: str, tried: int, records: int) -> str:
+    tries = f"all {records:,}" if tried == records else f"{tried:,} of {records:,}"
+    return f"{text} ({tries} records of the source were read and decoded once more: nothing is wrong with them)"
+
+
+@contextmanager
+def _trying(source: RecordSource, config: Any) -> Iterator[TryOne]:
+    """A way to try single records, read in Python and decoded by TensorFlow, in a graph of its own."""
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    with tf.Graph().as_default(), tf.device("/cpu:0"):
+        at = v1.placeholder(tf.int64, [])
+        raw = tuple(v1.placeholder(spec.dtype, spec.shape) for spec in source.raw_specs)
+        decoded = skipping.shaped(source, source.decode_op(at, raw))
+        prepared = v1.tables_initializer()
+        with v1.Session(config=config) as session:
+            session.run(prepared)
+
+            def try_one(place: int) -> str | None:
+                try:
+                    session.run(
+                        [part.op for part in decoded], {at: place, **dict(zip(raw, source.load(place), strict=True))}
+                    )
+                except RecordError as error:
+                    return error.message
+                except tf.errors.OpError as error:
+                    reason = units.one_line(_IN_TENSORFLOW.sub("", _telling(error)).strip().rstrip("."))
+                    return f"{source.name_of(place)} cannot be decoded: {reason}."
+                return None
+
+            yield try_one

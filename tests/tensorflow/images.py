@@ -1,0 +1,73 @@
+"""A small folder of images, and trials over it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline_bench.scenario.resolve import resolve
+from pipeline_bench.session import Session
+from pipeline_bench.sources.image_folder import ImageFolder
+from tests.tensorflow.conftest import RunScenario
+
+RECORDS = 52
+_CLASSES = ("ash", "birch", "cedar")
+
+
+def make(folder: Path, size: int | None = None) -> Path:
+    """PNG images of 8 to 24 pixels, all of `size` where that is given, in a folder for each of three classes."""
+    from PIL import Image
+
+    generator = np.random.default_rng(7)
+    for index in range(RECORDS):
+        height, width = (size, size) if size else generator.integers(8, 25, 2)
+        pixels = generator.integers(0, 256, (height, width, 3), dtype=np.uint8)
+        path = folder / _CLASSES[index % len(_CLASSES)] / f"{index:02}.png"
+        path.parent.mkdir(exist_ok=True)
+        Image.fromarray(pixels).save(path)
+    return folder
+
+
+def spoil(folder: Path) -> Path:
+    """Leave half of an image in the middle of the epoch, and say which."""
+    path = sorted(folder.rglob("*.png"))[RECORDS // 2]
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    return path
+
+
+def source(folder: Path, **options: Any) -> ImageFolder:
+    """The source over the images, in this process."""
+    return ImageFolder({"path": str(folder), "image_size": 8, **options})
+
+
+def train(run_scenario: RunScenario, folder: Path, *variants: dict[str, Any], steps: int = 25, **more: Any) -> Session:
+    """Trials over the images; what is more is options of the source."""
+    source = {"kind": "image_folder", "path": str(folder), "image_size": 8, "batch_size": 8}
+    return run(run_scenario, source | more, *variants, steps=steps)
+
+
+def run(run_scenario: RunScenario, source: dict[str, Any], *variants: dict[str, Any], steps: int) -> Session:
+    """Trials of one repeat over a source, with a stall timeout after which a hang is a failure."""
+    return run_scenario(
+        resolve(
+            {
+                "name": "images",
+                "source": source,
+                "model": {"hidden_widths": [16]},
+                "run": {"steps": steps, "repeats": 1, "stall_timeout_s": 20},
+                "variants": list(variants),
+            }
+        )
+    )
+
+
+def losses(session: Session) -> dict[str, Any]:
+    """The losses of every variant's trial, by its name; the ceiling's are of another batch."""
+    found = {}
+    for record in session.trials:
+        assert record.status == "ok", (record.variant, record.reason)
+        assert record.steps is not None
+        found[record.variant] = record.steps.loss.unpack()
+    return {name: loss for name, loss in found.items() if not name.startswith("ceiling")}

@@ -1,0 +1,209 @@
+"""Real trials over files that are damaged, gone or of no kind: each ends with one message, or leaves them out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline_bench import environment
+from pipeline_bench.errors import PipelineBenchError, UsageError
+from pipeline_bench.observer import Observer, Progress
+from pipeline_bench.process import Launcher
+from pipeline_bench.records import RecordError, making
+from pipeline_bench.records.made import MadeData
+from pipeline_bench.runner import Runner
+from pipeline_bench.samplers.nvml import NvmlSampler
+from pipeline_bench.scenario import Scenario
+from pipeline_bench.session import Session, TrialRecord
+from pipeline_bench.sources.image_folder import ImageFolder
+from pipeline_bench.trial import Trial
+from pipeline_bench.worker import culprit
+from tests.tensorflow import images
+from tests.tensorflow.conftest import RunScenario
+
+RECORDS = 24
+BATCH = 6
+
+BACKENDS: list[dict[str, Any]] = [
+    {"name": "feed_dict", "backend": "feed_dict"},
+    {"name": "queue", "backend": "fifo_queue", "options": {"threads": 2}},
+    {"name": "samples", "backend": "fifo_queue", "options": {"threads": 2, "element": "sample"}},
+    {"name": "readers", "backend": "reader_queue", "options": {"threads": 2}},
+    {"name": "readers, shuffled", "backend": "reader_queue", "options": {"shuffle": 12}},
+    {"name": "tf_data", "backend": "tf_data", "options": {"parallel_calls": 2}},
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """JPEG images of one colour each, the same however they are decoded, in two classes of 12."""
+    from PIL import Image
+
+    for index in range(RECORDS):
+        path = tmp_path / "ab"[index % 2] / f"{index:02}.jpg"
+        path.parent.mkdir(exist_ok=True)
+        Image.new("RGB", (16, 16), (index * 10,) * 3).save(path)
+    return tmp_path
+
+
+def truncate(folder: Path) -> Path:
+    """A photograph of which half has arrived."""
+    from PIL import Image
+
+    path = folder / "a" / "14.jpg"
+    pixels = np.random.default_rng(3).integers(0, 256, (64, 64, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(path)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    return path
+
+
+def garble(folder: Path) -> Path:
+    """A file that is no image at all."""
+    path = folder / "b" / "17.jpg"
+    path.write_bytes(b"<html>404</html>" * 20)
+    return path
+
+
+def train(
+    run_scenario: RunScenario, folder: Path, *variants: dict[str, Any], steps: int = 12, **source: Any
+) -> Session:
+    return images.train(run_scenario, folder, *variants, steps=steps, batch_size=BATCH, **source)
+
+
+def inputs(session: Session) -> Iterator[TrialRecord]:
+    """The trials that have an input, which is all but the ceiling's."""
+    return (record for record in session.trials if not record.variant.startswith("ceiling"))
+
+
+@pytest.mark.parametrize("spoil", [truncate, garble])
+def test_a_damaged_file_ends_the_trial_and_is_named(run_scenario: RunScenario, folder: Path, spoil: Any) -> None:
+    bad = spoil(folder)
+    for record in inputs(train(run_scenario, folder, *BACKENDS)):
+        assert record.status == "failed", record.variant
+        assert (record.reason or "").startswith(f"{bad} cannot be decoded: "), (record.variant, record.reason)
+        assert "Traceback" not in (record.reason or "")
+
+
+def test_damaged_files_are_left_out_and_counted(run_scenario: RunScenario, folder: Path) -> None:
+    bad = [truncate(folder), garble(folder)]
+    session = train(run_scenario, folder, *BACKENDS, on_error="skip")
+    for record in inputs(session):
+        assert record.status == "ok", (record.variant, record.reason)
+        assert record.work is not None
+        assert record.work.skipped == 2, record.variant
+        named = sorted(record.work.skipped_records)
+        for path, text in zip(bad, named, strict=True):
+            assert text.startswith(f"{path} cannot be decoded: "), (record.variant, text)
+        result = session.result(record.variant)
+        assert result.work.status == "equal", (record.variant, result.work.text)
+        assert "skipped" in result.work.text, (record.variant, result.work.text)
+
+
+def test_where_every_file_is_damaged_there_is_nothing_to_skip_to(run_scenario: RunScenario, folder: Path) -> None:
+    for path in folder.rglob("*.jpg"):
+        path.write_bytes(b"no image")
+    for record in inputs(train(run_scenario, folder, *BACKENDS[-2:], steps=2, on_error="skip")):
+        assert record.status == "failed"
+        assert f"None of the {RECORDS} records" in (record.reason or "")
+
+
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+def test_a_link_to_nowhere_is_named(run_scenario: RunScenario, folder: Path, on_error: str) -> None:
+    path = folder / "a" / "14.jpg"
+    path.unlink()
+    path.symlink_to(folder / "nowhere")
+    for record in inputs(train(run_scenario, folder, *BACKENDS[-2:], on_error=on_error)):
+        assert record.status == "failed", record.variant
+        assert str(path) in (record.reason or ""), (record.variant, record.reason)
+
+
+def test_a_folder_with_the_name_of_an_image_is_no_record(run_scenario: RunScenario, folder: Path) -> None:
+    (folder / "a" / "14.jpg").unlink()
+    (folder / "a" / "14.jpg").mkdir()
+    for record in inputs(train(run_scenario, folder, *BACKENDS[-2:])):
+        assert record.work is not None
+        assert record.work.numbered is not None, record.reason
+        assert (record.work.numbered.epoch_samples, record.work.numbered.lost) == (RECORDS - 1, 0)
+
+
+def test_a_folder_without_images_is_refused_before_any_trial(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=str(tmp_path)):
+        ImageFolder(ImageFolder.Options(path=str(tmp_path))).check()
+
+
+def test_an_error_that_is_no_record_s_says_how_many_were_tried(folder: Path) -> None:
+    import tensorflow as tf
+
+    source, at = images.source(folder), culprit.Stand(first=5, limit_s=20)
+    with (
+        pytest.raises(PipelineBenchError, match=f"InvalidArgumentError: planted .all {RECORDS} records of the source"),
+        culprit.named(source, None, lambda: at),
+    ):
+        raise tf.errors.InvalidArgumentError(None, None, "planted")
+
+
+def test_an_error_that_python_raised_within_tensorflow_keeps_its_words(folder: Path) -> None:
+    import tensorflow as tf
+
+    text = "{{function_node x}} pipeline_bench.records.samples.RecordError: a.jpg cannot be decoded: no.\nTraceback: …"
+    with pytest.raises(RecordError) as caught, culprit.named(images.source(folder), None, pytest.fail):
+        raise tf.errors.UnknownError(None, None, text)
+    assert caught.value.message == "a.jpg cannot be decoded: no."
+
+
+def test_memory_that_ran_out_is_not_taken_for_a_record_s_fault(folder: Path) -> None:
+    import tensorflow as tf
+
+    truncate(folder)
+    with pytest.raises(tf.errors.ResourceExhaustedError), culprit.named(images.source(folder), None, pytest.fail):
+        raise tf.errors.ResourceExhaustedError(None, None, "planted")
+
+
+def test_of_a_file_of_many_records_the_record_is_named(run_scenario: RunScenario, tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    making.make(MadeData("tfrecord", RECORDS, 2, 16), tmp_path)
+    path = sorted(tmp_path.glob("*.tfrecord"))[1]
+    records = [bytes(record.numpy()) for record in tf.data.TFRecordDataset(str(path))]
+    records[7] = records[7].replace(b"JFIF", b"JUNK").replace(b"\xff\xd8", b"\x00\x00")
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for record in records:
+            writer.write(record)
+    source = {"kind": "tfrecord", "path": str(tmp_path), "batch_size": BATCH, "image_size": 8}
+    for trial in inputs(images.run(run_scenario, source, *BACKENDS[-2:], steps=12)):
+        assert (trial.reason or "").startswith(f"{path}, record 8 cannot be decoded: "), (trial.variant, trial.reason)
+
+
+class Remover(Observer):
+    """Takes a file away as soon as a trial has made a step."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def progress(self, trial: Trial, progress: Progress) -> None:
+        if progress.steps:
+            self.path.unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("entry", [BACKENDS[0], *BACKENDS[3:]], ids=lambda entry: str(entry["name"]))
+def test_a_file_that_goes_while_it_is_trained_on_ends_the_trial(
+    fork_server: Launcher, folder: Path, tmp_path_factory: pytest.TempPathFactory, entry: dict[str, Any]
+) -> None:
+    path = folder / "a" / "14.jpg"
+
+    def run(scenario: Scenario) -> Session:
+        session = Session(
+            started_at="2026-01-01T00:00:00+00:00",
+            scenario=scenario,
+            environment=environment.describe(environment.Accelerator()),
+        )
+        runner = Runner(tmp_path_factory.mktemp("session"), fork_server, NvmlSampler.open(), Remover(path))
+        return runner.run(session)[0]
+
+    record = train(run, folder, entry, steps=4000).trials[0]
+    assert record.status == "failed"
+    assert (record.reason or "").startswith(f"{path} cannot be read: "), record.reason

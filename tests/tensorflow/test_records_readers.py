@@ -1,0 +1,106 @@
+"""TensorFlow 1's readers: however many threads read, each sample comes once an epoch, and models train on the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline_bench import plugins
+from pipeline_bench.backends import Backend
+from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.records import RecordSource, making
+from pipeline_bench.records.made import MadeData
+from tests.tensorflow import images, inputs
+from tests.tensorflow.conftest import RunScenario
+
+RECORDS = 40
+FILES = 7
+BATCH = 8
+WAYS: list[dict[str, Any]] = [{}, {"threads": 3}, {"threads": 9}, {"shuffle": 20}, {"shuffle": 16, "threads": 3}]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """TFRecord files of several records each."""
+    root = tmp_path_factory.mktemp("records")
+    making.make(MadeData("tfrecord", RECORDS, FILES, 16, uneven=True), root)
+    return root
+
+
+def tfrecord(folder: Path, **options: Any) -> RecordSource:
+    given = {"path": str(folder), "batch_size": BATCH, "image_size": 8, **options}
+    source: Any = plugins.find("sources", "tfrecord")(given)
+    source.prepare(None)
+    return source  # type: ignore[no-any-return]
+
+
+def readers(**options: Any) -> Backend:
+    found: Any = plugins.find("backends", "reader_queue")(options)
+    return found  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_every_sample_comes_once_an_epoch_and_as_early_as_the_input_says(folder: Path, way: dict[str, Any]) -> None:
+    carried = inputs.carry(readers(**way), tfrecord(folder), 4 * RECORDS // BATCH)
+    numbers = np.concatenate([numbers for numbers, _, _ in carried.batches])
+    assert len(set(numbers.tolist())) == 4 * RECORDS, "a sample came twice"
+    assert carried.out_of_order_samples is not None
+    for seen in range(BATCH, 4 * RECORDS + 1, BATCH):
+        assert numbers[:seen].max() + 1 - seen <= carried.out_of_order_samples
+    if not way:
+        assert numbers.tolist() == list(range(4 * RECORDS))
+    if "shuffle" in way:
+        assert not np.array_equal(numbers, np.sort(numbers))
+
+
+@pytest.mark.parametrize("fit", ["resize", "pad"])
+def test_what_comes_with_a_number_is_that_sample(folder: Path, fit: str) -> None:
+    source = tfrecord(folder, fit=fit)
+    for numbers, features, labels in inputs.carry(readers(threads=2), source, 10).batches:
+        for number, found, label in zip(numbers, features, labels, strict=True):
+            place = int(number) % RECORDS
+            expected, of_class = source.decode(place, source.load(place))
+            shown = found[tuple(slice(min(size, 8)) for size in expected.shape)]
+            np.testing.assert_array_equal(shown, expected[: shown.shape[0], : shown.shape[1]])
+            assert label == of_class
+
+
+def test_models_train_on_the_same_samples_as_with_feed_dict(run_scenario: RunScenario, folder: Path) -> None:
+    source = {"kind": "tfrecord", "path": str(folder), "batch_size": BATCH, "image_size": 8}
+    entries = [{"name": str(way), "backend": "reader_queue", "options": way} for way in WAYS]
+    session = images.run(run_scenario, source, {"name": "feed_dict", "backend": "feed_dict"}, *entries, steps=25)
+    for result in session.results:
+        if result.backend != "ceiling":
+            assert result.work.status == "equal", (result.variant, result.work.text)
+    losses = images.losses(session)
+    np.testing.assert_allclose(losses[str(WAYS[0])], losses["feed_dict"], rtol=1e-3)
+    queues = [{state.name for state in record.queue_depths} for record in session.trials if record.queue_depths]
+    assert all(names == {"file_names", "samples"} for names in queues)
+
+
+def test_a_record_that_is_skipped_leaves_the_others_their_numbers(folder: Path, tmp_path: Path) -> None:
+    whole = images.make(tmp_path)
+    bad = images.spoil(whole)
+    source = images.source(whole, on_error="skip", batch_size=images.RECORDS - 1)
+    place = [file.path for file in source.files].index(str(bad))
+    (first, second) = (numbers.tolist() for numbers, _, _ in inputs.carry(readers(), source, 2).batches)
+    assert first == [number for number in range(images.RECORDS) if number != place]
+    assert second == [number + images.RECORDS for number in first]
+
+
+def test_what_would_hang_or_cannot_be_read_is_refused(folder: Path, tmp_path: Path) -> None:
+    memory: Any = plugins.find("sources", "memory")({"batch_size": BATCH})
+    with pytest.raises(PipelineBenchError, match="no TensorFlow 1 reader for the source memory"):
+        readers().connect(memory, None)
+    with pytest.raises(PipelineBenchError, match="less than a batch") as caught:
+        inputs.carry(readers(capacity=10, shuffle=5), tfrecord(folder), 1)
+    assert "Set capacity to 13 at least" in caught.value.hint
+    with pytest.raises(PipelineBenchError, match="differ in size"):
+        inputs.carry(readers(shuffle=5), tfrecord(folder, fit="pad"), 1)
+    file = tmp_path / "part.tfrecord"
+    file.write_bytes(sorted(folder.glob("*.tfrecord"))[0].read_bytes()[:-9])
+    with pytest.raises(PipelineBenchError, match=f"{file}, record .* does not get beyond it"):
+        inputs.carry(readers(), tfrecord(tmp_path, on_error="skip"), 1)

@@ -1,0 +1,164 @@
+"""Sources of files before anything is read: which files they take, in which order, and what they say where none is."""
+
+from __future__ import annotations
+
+import os
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline_bench import comparison, plugins
+from pipeline_bench.errors import UsageError
+from pipeline_bench.observer import Observer
+from pipeline_bench.records import RecordError
+from pipeline_bench.records.folder import FolderSource
+from pipeline_bench.records.made import FOLDER_VARIABLE
+from pipeline_bench.scenario.resolve import resolve
+from pipeline_bench.sources.image_folder import ImageFolder
+
+NAMES = {"image_folder": "a.jpg", "tfrecord": "a.tfrecord", "npz": "a.npz", "csv": "a.csv"}
+KINDS = sorted(NAMES)
+
+
+def source_of(kind: str, **options: Any) -> FolderSource:
+    source: Any = plugins.find("sources", kind)(options)
+    return source  # type: ignore[no-any-return]
+
+
+def lay(root: Path, *names: str) -> Path:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(b"x")
+    return root
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_not_there_is_said_with_what_is_allowed(tmp_path: Path, kind: str) -> None:
+    with pytest.raises(
+        UsageError, match=f"path .*gone of the source {kind}: there is no such file or folder"
+    ) as raised:
+        source_of(kind, path=str(tmp_path / "gone")).check()
+    assert NAMES[kind].replace("a.", "*.") in raised.value.hint
+    lay(tmp_path, "notes.txt", f".hidden/{NAMES[kind]}", f".{NAMES[kind]}", f"{NAMES[kind]}.part")
+    with pytest.raises(UsageError, match="no file in it is called"):
+        source_of(kind, path=str(tmp_path)).check()
+    source_of(kind, path=str(lay(tmp_path, NAMES[kind]))).check()
+    source_of(kind, path=str(tmp_path / "notes.txt")).check()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_that_may_not_be_read_is_named(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lay(tmp_path, NAMES[kind])
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # the tests may run as root, who may read all
+    with pytest.raises(UsageError, match=rf"may not read .*{NAMES[kind]}"):
+        source_of(kind, path=str(tmp_path)).check()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_made_data_that_is_gone_says_how_to_have_it_made_again(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
+    with pytest.raises(UsageError, match=f"made for the source {kind}") as raised:
+        source_of(kind).check()
+    assert "makes it again" in raised.value.hint
+
+
+def test_names_of_shards_are_known(tmp_path: Path) -> None:
+    names = [
+        "a.tfrecord",
+        "b.tfrec",
+        "c.tfrecords",
+        "d.tfrecord-00000-of-00002",
+        "train-00001-of-01024",
+        "sub/e.tfrecord",
+    ]
+    lay(tmp_path, *names, "f.txt", "g.tfrecord.gz", "index-1-of-2")
+    found = [str(path.relative_to(tmp_path)) for path in source_of("tfrecord", path=str(tmp_path)).paths]
+    assert found == sorted(names)
+
+
+def test_folders_of_classes_may_be_links_and_loops_are_not_followed(tmp_path: Path) -> None:
+    lay(tmp_path / "elsewhere", "1.jpg", "2.png")
+    root = lay(tmp_path / "root", "dogs/deep/3.JPEG")
+    (root / "cats").symlink_to(tmp_path / "elsewhere")
+    (root / "dogs" / "again").symlink_to(root / "dogs")
+    found = [str(path.relative_to(root)) for path in source_of("image_folder", path=str(root)).paths]
+    assert found == ["cats/1.jpg", "cats/2.png", "dogs/deep/3.JPEG"]
+
+
+def labels(source: ImageFolder) -> list[int]:
+    return [int(label) for label in source._listed.labels]
+
+
+def test_classes_alternate_and_are_spread_over_the_epoch(tmp_path: Path) -> None:
+    lay(tmp_path, *(f"{name}/{i:02}.jpg" for name, count in (("b", 10), ("a", 10), ("c", 5)) for i in range(count)))
+    source = ImageFolder({"path": str(tmp_path)})
+    assert source.records == 25
+    assert [file.first for file in source.files] == list(range(25))
+    found = labels(source)
+    assert found[:2] == [0, 1]
+    assert {tuple(np.bincount(found[start : start + 5], minlength=3)) for start in range(0, 25, 5)} == {(2, 2, 1)}
+    for name in "abc":
+        names = [file.path for file in source.files if f"/{name}/" in file.path]
+        assert all(one < other for one, other in pairwise(names))
+
+
+def test_a_flat_folder_is_one_class(tmp_path: Path) -> None:
+    source = ImageFolder({"path": str(lay(tmp_path, "2.jpg", "1.png"))})
+    assert labels(source) == [0, 0]
+    assert [Path(file.path).name for file in source.files] == ["1.png", "2.jpg"]
+
+
+def test_one_image_is_a_data_set_of_one(tmp_path: Path) -> None:
+    source = ImageFolder({"path": str(lay(tmp_path, "cats/1.jpg") / "cats" / "1.jpg")})
+    assert (source.records, labels(source)) == (1, [0])
+
+
+def save(path: Path, **arrays: Any) -> None:
+    np.savez(path, **arrays)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "options", "problem"),
+    [
+        ({"a": np.zeros(3), "b": np.zeros(3)}, {}, "none of the arrays x, features, .*its arrays: a, b"),
+        ({"x": np.zeros(3), "b": np.zeros(3)}, {"labels": "c"}, "no array 'c'; its arrays: b, x"),
+        ({"x": np.zeros(3), "y": np.zeros(4, dtype=int)}, {}, "3 samples in 'x' and 4 in 'y'"),
+        ({"x": np.zeros(3), "y": np.zeros((3, 10))}, {}, r"shape \(3, 10\), not one number a sample"),
+        ({"x": np.array(["a", "b"]), "y": np.zeros(2)}, {}, "no list of numbers"),
+        ({"x": np.float32(1), "y": np.zeros(1)}, {}, "no list of numbers"),
+    ],
+)
+def test_arrays_that_cannot_be_samples_are_refused(
+    tmp_path: Path, arrays: dict[str, Any], options: dict[str, Any], problem: str
+) -> None:
+    save(tmp_path / "a.npz", **arrays)
+    with pytest.raises(RecordError, match=problem):
+        source_of("npz", path=str(tmp_path), **options).prepare(None)
+
+
+def test_all_files_must_have_the_arrays_of_the_first_one(tmp_path: Path) -> None:
+    save(tmp_path / "a.npz", x=np.zeros((2, 3)), y=np.zeros(2))
+    save(tmp_path / "b.npz", x=np.zeros((2, 4)), y=np.zeros(2))
+    with pytest.raises(RecordError, match=r"b\.npz: the array 'x' is float64 \(2, 4\)"):
+        source_of("npz", path=str(tmp_path)).prepare(None)
+
+
+def test_what_is_no_npz_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match=r"a\.npz cannot be read as an \.npz file"):
+        source_of("npz", path=str(lay(tmp_path, "a.npz"))).prepare(None)
+
+
+def test_a_comparison_of_what_is_not_there_leaves_nothing_behind(tmp_path: Path) -> None:
+    folder = tmp_path / "session"
+    folder.mkdir()
+    wanted = resolve(
+        {"name": "x", "source": {"kind": "csv", "path": str(tmp_path / "gone")}, "variants": [{"backend": "feed_dict"}]}
+    )
+    with pytest.raises(UsageError, match="there is no such file or folder"):
+        comparison.compare(wanted, folder, Observer(), command="test")
+    assert not folder.exists()

@@ -1,0 +1,122 @@
+"""Having data made in a process of its own: progress, interruption, no room, and who else makes the same."""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+import threading
+from collections import namedtuple
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline_bench import made_data
+from pipeline_bench.errors import UsageError
+from pipeline_bench.records import making
+from pipeline_bench.records.made import FOLDER_VARIABLE, MadeData, is_complete, made_folder, present
+from pipeline_bench.sources.csv import Csv
+from pipeline_bench.sources.synthetic import Synthetic
+from pipeline_bench.worker.make_data import Request, run
+
+DATA = MadeData("image_folder", 600, 600, 16)
+SMALL = MadeData("csv", 30, 2, 4)
+
+
+def test_a_child_makes_it_and_tells_how_far_it_is(tmp_path: Path) -> None:
+    told: list[int] = []
+    made_data.make(SMALL, tmp_path / "new" / "folder", told.append)
+    assert is_complete(SMALL, tmp_path / "new" / "folder")
+    assert told[-1] == 30
+    assert told == sorted(told)
+
+
+def test_what_an_interrupt_leaves_is_gone_on_with(tmp_path: Path) -> None:
+    def interrupt(made: int) -> None:
+        if made:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        made_data.make(DATA, tmp_path, interrupt)
+    there = present(DATA, tmp_path)
+    assert there
+    told: list[int] = []
+    made_data.make(DATA, tmp_path, told.append)
+    assert told[0] >= len(there)
+    assert is_complete(DATA, tmp_path)
+
+
+def test_a_folder_that_cannot_be_made_is_a_usage_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="cannot be made: Not a directory") as raised:
+        made_data.make(SMALL, tmp_path / "file" / "data", lambda _: None)
+    assert FOLDER_VARIABLE in raised.value.hint
+
+
+def test_what_does_not_fit_is_not_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 10**9, 50 << 20))
+    with pytest.raises(UsageError, match=r"600 images take about .* MiB, and 50\.0 MiB are free"):
+        made_data.make(DATA, tmp_path, lambda _: None)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_disk_that_fills_up_is_one_message(tmp_path: Path) -> None:
+    """A folder where a file should be written stands for a disk that refuses."""
+    (tmp_path / (SMALL.path(1) + ".part")).mkdir()
+    with pytest.raises(UsageError, match="the data cannot be made: Is a directory"):
+        made_data.make(SMALL, tmp_path, lambda _: None)
+
+
+def test_two_processes_do_not_make_the_same_data_at_once(tmp_path: Path) -> None:
+    said: list[dict[str, Any]] = []
+    waiting = threading.Event()
+
+    def say(**message: Any) -> None:
+        said.append(message)
+        if "waiting" in message:
+            waiting.set()
+
+    with (tmp_path / ".lock").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        second = threading.Thread(target=run, args=(Request(data=SMALL, folder=tmp_path), say))
+        second.start()
+        assert waiting.wait(20)
+        assert not is_complete(SMALL, tmp_path)
+        making.make(SMALL, tmp_path)
+    second.join(20)
+    assert said == [{"waiting": True}, {"done": True}], "it found what the other one had made"
+
+
+def test_progress_is_told_now_and_then_and_at_the_end(tmp_path: Path) -> None:
+    said: list[dict[str, Any]] = []
+    run(Request(data=DATA, folder=tmp_path), lambda **message: said.append(message), clock=lambda: 0.0)
+    assert said == [{"made": 0}, {"made": 600}, {"done": True}]
+
+
+def test_only_sources_without_a_path_of_their_own_want_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
+    made_one = Csv({"samples": 30, "files": 2, "made_columns": 4})
+
+    class Around:
+        inner = made_one
+
+    sources = [made_one, Around(), Csv({"path": "/somewhere"}), Synthetic()]
+    assert made_data.wanted(sources) == [SMALL]
+    making.make(SMALL, made_folder(SMALL))
+    assert made_data.wanted(sources) == []
+
+
+def test_what_is_kept_is_listed_with_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
+    assert made_data.kept() == []
+    making.make(SMALL, made_folder(SMALL))
+    other = MadeData("csv", 40, 2, 4)
+    making.make(other, made_folder(other))
+    (made_folder(other) / other.path(0)).unlink()
+    (tmp_path / "not ours").mkdir()
+    kept = {found.folder.name: found for found in made_data.kept()}
+    assert set(kept) == {SMALL.name, other.name}
+    assert kept[SMALL.name].complete
+    assert kept[SMALL.name].size_bytes == sum(present(SMALL, made_folder(SMALL)).values())
+    assert not kept[other.name].complete

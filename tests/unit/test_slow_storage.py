@@ -1,0 +1,133 @@
+"""The options of slow storage, which hold another source's, and what it leaves to that source."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline_bench.errors import ScenarioError
+from pipeline_bench.results import _batch_size
+from pipeline_bench.scenario import Scenario
+from pipeline_bench.scenario.resolve import resolve
+from pipeline_bench.sources.image_folder import ImageFolder
+from pipeline_bench.sources.slow_storage import SlowStorage
+
+
+def scenario(*backends: str, **source: Any) -> Scenario:
+    return resolve(
+        {
+            "name": "test",
+            "source": {"kind": "slow_storage", **source},
+            "variants": [{"name": name, "backend": name} for name in backends or ("feed_dict",)],
+        }
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    from PIL import Image
+
+    for index in range(8):
+        path = tmp_path / f"c{index % 2}" / f"{index}.png"
+        path.parent.mkdir(exist_ok=True)
+        Image.fromarray(np.full((9, 9, 3), 20 * index, dtype=np.uint8)).save(path)
+    return tmp_path
+
+
+def source(folder: Path, **options: Any) -> SlowStorage:
+    return SlowStorage(
+        {"files": {"kind": "image_folder", "path": str(folder), "batch_size": 4, "image_size": 8}, **options}
+    )
+
+
+def test_every_default_of_the_files_is_filled_in() -> None:
+    options = scenario(files={"kind": "image_folder", "batch_size": 8}).variants[0].source.options
+    expected = ImageFolder({"batch_size": 8}).options.model_dump(mode="json")
+    assert options["files"] == {"kind": "image_folder", **expected}
+
+
+def test_the_samples_of_a_step_are_those_of_the_files() -> None:
+    assert _batch_size(scenario(files={"kind": "image_folder", "batch_size": 8}).variants[0]) == 8
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({"kind": "image_foldr"}, "did you mean 'image_folder'"),
+        ({"kind": "memory"}, "files.kind: 'memory'"),
+        ({"kind": "slow_storage"}, "files.kind: 'slow_storage'"),
+        ({}, "files.kind: None"),
+        ({"kind": "image_folder", "batch_sise": 3}, "did you mean 'batch_size'"),
+        ({"kind": "image_folder", "batch_size": 0}, "files.batch_size: Input should be greater than or equal to 1"),
+        ({"kind": "image_folder", "batch_size": "3"}, "files.batch_size: Input should be a valid integer"),
+    ],
+)
+def test_wrong_options_of_the_files_are_named_by_their_key(files: dict[str, Any], words: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        scenario(files=files)
+    assert "source.files" in caught.value.message
+    assert words in caught.value.message
+
+
+def test_variants_of_other_latency_share_a_ceiling() -> None:
+    document = {
+        "name": "test",
+        "source": {"kind": "slow_storage", "files": {"kind": "image_folder"}},
+        "variants": [
+            {"name": str(latency), "backend": "feed_dict", "source": {"latency_ms": latency}} for latency in (0, 5)
+        ],
+    }
+    assert len({variant.ceiling for variant in resolve(document).variants if variant.ceiling}) == 1
+
+
+def test_the_samples_are_the_other_sources_and_come_in_its_order(folder: Path) -> None:
+    slow = source(folder)
+    plain = slow.inner
+    assert slow.batch_size == 4
+    assert slow.records == plain.records == 8
+    for stream, other in zip(slow.streams(1), plain.streams(1), strict=True):
+        for _ in range(20):
+            found, expected = next(stream), next(other)
+            assert found.number == expected.number
+            np.testing.assert_array_equal(found.features, expected.features)
+
+
+def test_what_is_skipped_is_counted_for_both(folder: Path) -> None:
+    (folder / "c0" / "2.png").write_bytes(b"no image")
+    slow = SlowStorage({"files": {"kind": "image_folder", "path": str(folder), "image_size": 8, "on_error": "skip"}})
+    stream = slow.streams(1)[0]
+    for _ in range(7):
+        next(stream)
+    assert slow.skips
+    assert len(slow.skipped) == 1
+    assert slow.inner.skipped is slow.skipped
+
+
+def test_reading_waits_and_what_is_read_beforehand_does_not(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slept_s: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept_s.append)
+    slow = source(folder, latency_ms=50, bandwidth_mb_s=1)
+    slow.check()
+    assert len(slow.reserved("evaluation")) == 4
+    assert np.isfinite(slow.identity.fingerprints(np.arange(8))).all()
+    assert not slept_s
+    stream = slow.streams(1)[0]
+    for _ in range(slow.records):
+        next(stream)
+    expected_s = [0.05 + file.size_bytes / 1e6 for file in slow.files]
+    assert slept_s == pytest.approx(expected_s)
+    slow.load(5)
+    assert slept_s[8:] == pytest.approx(expected_s[5:6])
+
+
+def test_a_sleep_is_shortened_by_what_sleeps_take_too_long_here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slept_s: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept_s.append)
+    slow = source(folder, latency_ms=5)
+    slow._python_overshoot_us = 200.0
+    slow.load(0)
+    assert slept_s == pytest.approx([0.0048])
