@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-# Above this the overshoot of a sleep is below 1 % of it, and measuring it would only delay the trial.
-_CALIBRATE_UP_TO_US = 50_000
-_CALIBRATION_RUNS = 7
+# What share of a wait's error the next one is corrected by, once the first ones have shown about how much it is. It is
+# small, so that the waits follow the machine and not each other's noise.
+_GAIN = 0.1
+# An error counts as no more than this. A wait that came out far too long was interrupted, which says
+# nothing of the next one.
+_LARGEST_ERROR_US = 1000.0
 
 
 def delay(latency_us: Any) -> Any:
@@ -30,37 +31,35 @@ def delay(latency_us: Any) -> Any:
     return tf.raw_ops.DatasetToSingleElement(dataset=once, **signature)[0]
 
 
-def delay_overshoot_us(latency_us: int, config: Any) -> int:
-    """How many microseconds too long `delay(latency_us)` takes on this machine, seen from who waits for it.
+def steady_delay(latency_us: Any, name: str) -> Any:
+    """A `delay` that takes `latency_us` in the mean; gives how long it took, in s, float64 [].
 
-    Waking an idle core costs a few hundred microseconds on a virtual machine, 5 % of a 10 ms wait. The median of a few
-    runs, less what a run without a delay takes.
+    A sleep overshoots by as much as the machine takes to wake, a tenth of a millisecond or more, and less when it is
+    busy. Each run measures itself and shortens the next one accordingly, so that a wait is as long on a loaded machine
+    as on an idle one. What is found once, before the trial, does not hold in it.
 
     Args:
-        latency_us: the delay.
-        config: the trial's ConfigProto. TensorFlow sizes its thread pools by the first session of a process, and this
-            is the first: with another configuration the trial's threads would be ignored.
+        latency_us: a number, or a scalar tensor that may have another value at each run.
+        name: of the variable that keeps the overshoot; delays of one name share it.
     """
-    if not 0 < latency_us <= _CALIBRATE_UP_TO_US:
-        return 0
     import tensorflow as tf
 
     v1 = tf.compat.v1
-    with tf.Graph().as_default(), tf.device("/cpu:0"):
-        waiting, idle = delay(latency_us).op, tf.no_op()
-        with v1.Session(config=config) as session:
-            waited_us, idle_us = (_median_run_us(session, op) for op in (waiting, idle))
-    return min(max(round(waited_us - idle_us) - latency_us, 0), latency_us - 1)
-
-
-def _median_run_us(session: Any, op: Any) -> float:
-    session.run(op)  # the first run sets the kernel up
-    runs_ns = []
-    for _ in range(_CALIBRATION_RUNS):
-        start_ns = time.monotonic_ns()
-        session.run(op)
-        runs_ns.append(time.monotonic_ns() - start_ns)
-    return statistics.median(runs_ns) / 1e3
+    with tf.init_scope(), tf.device("/cpu:0"), v1.variable_scope(v1.get_variable_scope(), reuse=v1.AUTO_REUSE):
+        # By how many microseconds a wait is too long, and how many waits there were.
+        start = v1.zeros_initializer()
+        overshoot = v1.get_variable(name, [2], tf.float64, start, trainable=False, use_resource=True)
+    with tf.device("/cpu:0"):
+        wanted_us = tf.cast(latency_us, tf.float64)
+        now_us, waits = tf.unstack(overshoot.read_value())
+        wait_us = tf.cast(tf.round(tf.maximum(wanted_us - now_us, 1.0)), tf.int64)
+        _, took_s = timed(lambda: [delay(wait_us)])
+        # The first wait sets its ops up, which says nothing of the others. Then a running mean: 1, 1/2, 1/3, ...
+        gain = tf.where(waits > 0, tf.maximum(1 / tf.maximum(waits, 1.0), _GAIN), 0.0)
+        error_us = tf.clip_by_value(took_s * 1e6 - wanted_us, -_LARGEST_ERROR_US, _LARGEST_ERROR_US)
+        next_us = tf.clip_by_value(now_us + gain * error_us, 0.0, _LARGEST_ERROR_US)
+        with tf.control_dependencies([overshoot.assign([next_us, waits + 1], read_value=False)]):
+            return tf.identity(took_s)
 
 
 def call_counter(name: str) -> Any:

@@ -1,10 +1,10 @@
 """Known answers: how close the shares come to what was planted, and how many verdicts are right.
 
-``python -m benchmarks.accuracy [--cases 96] [--seed N] [--repeats 3] [--out FILE]`` draws new cases at every run, from
+``python -m benchmarks.accuracy [--cases 88] [--seed N] [--repeats 3] [--out FILE]`` draws new cases at every run, from
 a seed that it prints. What a case must come to follows from its construction (`benchmarks.accuracy.truth`): delays in
-reading, decoding, copying, Python and storage, one producer or several, steady or bursty, on an emulated device. A
-group of cases that share their device is one comparison, through the whole program. About 7 s a case; keep the machine
-quiet.
+reading, decoding, copying, Python and storage, one producer or several, steady or bursty, on an emulated device, whose
+bare step (`benchmarks.accuracy.bare`) is timed before and after without the program. A group of cases that share their
+device is one comparison, through the whole program. About 10 s a case; keep the machine quiet.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.accuracy import cases
+from benchmarks.accuracy import bare, cases
 from benchmarks.accuracy.cases import Case
 from benchmarks.accuracy.plugin import install
 from pipeline_bench.comparison import compare
@@ -77,9 +77,14 @@ def measured(device_ms: float, group: Sequence[Case], data: Path, repeats: int) 
         "run": {"repeats": repeats},
         "variants": variants,
     }
+    before_ms = bare.ceiling_ms(device_ms)
     with tempfile.TemporaryDirectory() as folder:
         session = compare(resolve(document), Path(folder), Observer()).session
-    return [_outcome(case, session.result(variant["name"])) for case, variant in zip(group, variants, strict=True)]
+    ceiling_ms = (before_ms + bare.ceiling_ms(device_ms)) / 2
+    return [
+        _outcome(case.with_ceiling(ceiling_ms), session.result(variant["name"]))
+        for case, variant in zip(group, variants, strict=True)
+    ]
 
 
 def _set_batch(source: dict[str, Any]) -> None:
@@ -143,7 +148,7 @@ def line(device_ms: float, outcome: Outcome) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", type=int, default=96)
+    parser.add_argument("--cases", type=int, default=88)
     parser.add_argument("--seed", type=int, help="of an earlier run, to see its cases again")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--out", type=Path, help="a JSON line for every case")

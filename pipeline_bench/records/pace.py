@@ -1,8 +1,9 @@
-"""When the records of a file arrive from slow storage: what its reader waits before each of them. Pure arithmetic."""
+"""When the records of a file arrive from slow storage: what its reader waits before each of them, and how."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,11 @@ from pipeline_bench.records import RecordFile
 
 # Sleeps are at least so long: a shorter one overshoots by as much as it lasts.
 _SHORTEST_US = 2000.0
+
+# What share of an error the next sleep is corrected by, and the largest error that says something of it; as in
+# `graph_ops.steady_delay`.
+_GAIN = 0.1
+_LARGEST_ERROR_US = 1000.0
 
 
 @dataclass(frozen=True)
@@ -88,3 +94,26 @@ class Pace:
         waited = tf.cast(tf.minimum(chunk, records - index), tf.float64) * record_us
         waited += tf.where(tf.equal(index, 0), latency_us, tf.zeros_like(latency_us))
         return tf.where(tf.equal(tf.math.floormod(index, chunk), 0), waited, tf.zeros_like(waited))
+
+
+class SteadySleep:
+    """Sleeps in Python as long as it is told in the mean: what sleeps take too long here, the next ones take less."""
+
+    def __init__(
+        self, clock_ns: Callable[[], int] = time.monotonic_ns, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._clock_ns = clock_ns
+        self._sleep = sleep
+        self._overshoot_us = 0.0
+        self._gain = 1.0
+
+    def __call__(self, wanted_us: float) -> None:
+        """Sleep; threads may share it, for each of their errors is as good as another's."""
+        if wanted_us <= 0:
+            return
+        start_ns = self._clock_ns()
+        self._sleep(max(0.0, wanted_us - self._overshoot_us) / 1e6)
+        error_us = (self._clock_ns() - start_ns) / 1e3 - wanted_us
+        error_us = min(max(error_us, -_LARGEST_ERROR_US), _LARGEST_ERROR_US)
+        self._overshoot_us = min(max(self._overshoot_us + self._gain * error_us, 0.0), _LARGEST_ERROR_US)
+        self._gain = max(self._gain / (1 + self._gain), _GAIN)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import statistics
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any, cast
@@ -15,13 +13,11 @@ from pydantic import Field, ValidationError, field_validator
 from pipeline_bench import graph_ops, plugins
 from pipeline_bench.errors import did_you_mean
 from pipeline_bench.records import ArraySpec, PageCache, Raw, RecordFile, RecordSource
-from pipeline_bench.records.pace import Pace
+from pipeline_bench.records.pace import Pace, SteadySleep
 from pipeline_bench.records.samples import Sample
 from pipeline_bench.sources import Batch, Identity
 
 _DAY_MS = 86_400_000
-_CALIBRATE_US = 2000
-_CALIBRATION_RUNS = 7
 
 
 class SlowStorageOptions(plugins.Options):
@@ -71,9 +67,6 @@ class SlowStorage(RecordSource):
     Options = SlowStorageOptions
     timing_options = frozenset({"latency_ms", "bandwidth_mb_s", "jitter", "seed"})
 
-    _graph_overshoot_us = 0.0
-    _python_overshoot_us = 0.0
-
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
         super().__init__(options)
         own = dict(self.options.files)
@@ -82,12 +75,10 @@ class SlowStorage(RecordSource):
         """The source of the files; it has no latency."""
         self.skipped = self.inner.skipped
         self.damaged_files = self.inner.damaged_files
+        self._sleep = SteadySleep()
 
     def prepare(self, config: Any) -> None:
         self.inner.prepare(config)
-        if self._waits:
-            self._graph_overshoot_us = graph_ops.delay_overshoot_us(_CALIBRATE_US, config)
-            self._python_overshoot_us = _sleep_overshoot_us()
 
     # What waits.
 
@@ -127,18 +118,17 @@ class SlowStorage(RecordSource):
         after = [] if (inner := self.inner.after_read(place, raw)) is None else [inner]
         return tf.group(self._wait_op(place), *after) if self._waits else inner
 
-    def _sleep(self, wait_us: float) -> None:
-        if wait_us > 0:
-            time.sleep(max(0.0, wait_us - self._python_overshoot_us) / 1e6)
-
     def _wait_op(self, place: Any) -> Any:
-        """An op that waits as long as the record at that place takes, int64 []."""
+        """An op that waits as long as the record at that place takes."""
         import tensorflow as tf
 
         with tf.device("/cpu:0"):
             wait_us = self._pace.wait_us_op(place)
-            shortened_us = tf.maximum(tf.cast(wait_us - self._graph_overshoot_us, tf.int64), 1)
-            return tf.cond(wait_us > 0, lambda: graph_ops.delay(shortened_us), lambda: tf.constant(0))
+            return tf.cond(
+                wait_us > 0,
+                lambda: graph_ops.steady_delay(wait_us, "slow_storage_overshoot"),
+                lambda: tf.constant(0.0, tf.float64),
+            )
 
     # What is the other source's.
 
@@ -219,13 +209,3 @@ def _told(error: ValidationError, kind: type[plugins.Plugin]) -> str:
     if first["type"] == "extra_forbidden":
         return f"{key}: unknown key: {did_you_mean(str(first['loc'][-1]), kind.Options.model_fields)}"
     return f"{key}: {first['msg'].removeprefix('Value error, ')} (given: {first['input']!r})"
-
-
-def _sleep_overshoot_us() -> float:
-    """How many microseconds too long a sleep of Python takes on this machine; the median of a few."""
-    overshoots_us = []
-    for _ in range(_CALIBRATION_RUNS):
-        start_ns = time.monotonic_ns()
-        time.sleep(_CALIBRATE_US / 1e6)
-        overshoots_us.append((time.monotonic_ns() - start_ns) / 1e3 - _CALIBRATE_US)
-    return max(0.0, statistics.median(overshoots_us))

@@ -33,8 +33,6 @@ class Synthetic(Source):
     Options = SyntheticOptions
     timing_options = frozenset({"latency_ms"})
 
-    _overshoot_us = 0
-
     @property
     def batch_size(self) -> int:
         return int(self.options.batch_size)
@@ -42,9 +40,6 @@ class Synthetic(Source):
     @property
     def moments(self) -> Moments:
         return Moments(mean=0.0, std=1.0)
-
-    def prepare(self, config: Any) -> None:
-        self._overshoot_us = graph_ops.delay_overshoot_us(round(self.options.latency_ms * 1000), config)
 
     def produce(self, samples: int) -> tuple[Any, ...]:
         """Features [samples, features], after the latency; of samples made singly, every batch_size-th one waits."""
@@ -63,12 +58,16 @@ class Synthetic(Source):
         """
         import tensorflow as tf
 
-        latency_us = max(1, round(self.options.latency_ms * 1000) - self._overshoot_us)
+        latency_us = self.options.latency_ms * 1000
+
+        def wait() -> Any:
+            return graph_ops.steady_delay(latency_us, "synthetic_overshoot")
+
         if samples >= self.batch_size:
-            return graph_ops.delay(latency_us)
+            return wait()
         before = graph_ops.call_counter("synthetic_calls") * samples
         first = tf.math.floormod(before, self.batch_size) < samples
-        return tf.cond(first, lambda: graph_ops.delay(latency_us), lambda: tf.constant(0))
+        return tf.cond(first, wait, lambda: tf.constant(0.0, tf.float64))
 
     def finish(self, carried: Sequence[Any]) -> Batch:
         import tensorflow as tf

@@ -67,11 +67,6 @@ def test_consumers_run_after_the_second_stamp(tf: Any) -> None:
     assert "timestamp" in " ".join(dependency.name.lower() for dependency in value.op.control_inputs)
 
 
-@pytest.mark.parametrize("latency_us", [0, 60_000])
-def test_no_overshoot_is_measured_where_it_would_not_matter(tf: Any, latency_us: int) -> None:
-    assert graph_ops.delay_overshoot_us(latency_us, tf.compat.v1.ConfigProto()) == 0
-
-
 def test_batches_are_prefetched_onto_the_device_that_is_asked_for(tf: Any) -> None:
     """A second logical CPU stands in for the GPU: the plumbing is the same, the copy to a GPU's memory is not."""
     v1 = tf.compat.v1

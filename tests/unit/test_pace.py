@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline_bench.records import RecordFile
-from pipeline_bench.records.pace import Pace
+from pipeline_bench.records.pace import Pace, SteadySleep
 
 
 def laid_out(*sizes: tuple[int, int]) -> list[RecordFile]:
@@ -64,3 +64,36 @@ def test_jitter_is_a_files_own_and_within_its_share() -> None:
     assert first.min() >= 70
     assert first.max() <= 130
     assert first.max() - first.min() > 40
+
+
+def test_sleeps_that_take_too_long_shorten_the_next_ones() -> None:
+    now_us, asked_us, overshoot_us = [0.0], list[float](), 300.0
+
+    def sleep(seconds: float) -> None:
+        asked_us.append(seconds * 1e6)
+        now_us[0] += seconds * 1e6 + overshoot_us
+
+    steady = SteadySleep(lambda: round(now_us[0] * 1000), sleep)
+    for _ in range(20):
+        steady(5000)
+    assert asked_us[0] == 5000
+    assert asked_us[1:] == pytest.approx([4700] * 19, abs=1)
+    assert now_us[0] == pytest.approx(20 * 5000 + overshoot_us, abs=5)
+
+
+def test_one_sleep_that_was_interrupted_moves_the_next_ones_little() -> None:
+    now_us, asked_us, too_long_us = [0.0], list[float](), [0.0] * 10 + [80_000.0] + [0.0] * 5
+
+    def sleep(seconds: float) -> None:
+        now_us[0] += seconds * 1e6 + too_long_us[len(asked_us)]
+        asked_us.append(seconds * 1e6)
+
+    steady = SteadySleep(lambda: round(now_us[0] * 1000), sleep)
+    for _ in too_long_us:
+        steady(5000)
+    assert min(asked_us) > 4800
+
+
+def test_no_wait_is_no_sleep() -> None:
+    steady = SteadySleep(sleep=lambda _: pytest.fail("it slept"))
+    steady(0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 
 from pipeline_bench.errors import ScenarioError
+from pipeline_bench.records.pace import SteadySleep
 from pipeline_bench.results import _batch_size
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
@@ -107,10 +107,10 @@ def test_what_is_skipped_is_counted_for_both(folder: Path) -> None:
     assert slow.inner.skipped is slow.skipped
 
 
-def test_reading_waits_and_what_is_read_beforehand_does_not(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_waits_and_what_is_read_beforehand_does_not(folder: Path) -> None:
     slept_s: list[float] = []
-    monkeypatch.setattr(time, "sleep", slept_s.append)
     slow = source(folder, latency_ms=50, bandwidth_mb_s=1)
+    slow._sleep = SteadySleep(clock_ns=lambda: 0, sleep=slept_s.append)
     slow.check()
     assert len(slow.reserved("evaluation")) == 4
     assert np.isfinite(slow.identity.fingerprints(np.arange(8))).all()
@@ -122,12 +122,3 @@ def test_reading_waits_and_what_is_read_beforehand_does_not(folder: Path, monkey
     assert slept_s == pytest.approx(expected_s)
     slow.load(5)
     assert slept_s[8:] == pytest.approx(expected_s[5:6])
-
-
-def test_a_sleep_is_shortened_by_what_sleeps_take_too_long_here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    slept_s: list[float] = []
-    monkeypatch.setattr(time, "sleep", slept_s.append)
-    slow = source(folder, latency_ms=5)
-    slow._python_overshoot_us = 200.0
-    slow.load(0)
-    assert slept_s == pytest.approx([0.0048])

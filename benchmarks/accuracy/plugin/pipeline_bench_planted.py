@@ -42,10 +42,6 @@ class Planted(Source):
     Options = PlantedOptions
     timing_options = frozenset({"read_ms", "decode_ms", "copy_ms"})
 
-    _read_us: Sequence[int] = (0,)
-    _decode_us = 0
-    copy_us = 0
-
     @property
     def batch_size(self) -> int:
         return int(self.options.batch_size)
@@ -54,10 +50,10 @@ class Planted(Source):
     def identity(self) -> Identity:
         return Identity(EPOCH_SAMPLES, lambda numbers: (numbers % EPOCH_SAMPLES).astype(np.float32))
 
-    def prepare(self, config: Any) -> None:
-        self._read_us = [_shortened_us(ms, config) for ms in self.options.read_ms]
-        self._decode_us = _shortened_us(self.options.decode_ms, config)
-        self.copy_us = _shortened_us(self.options.copy_ms, config)
+    @property
+    def copy_us(self) -> float:
+        """What `PlantedCopy` waits."""
+        return float(1000 * self.options.copy_ms)
 
     def produce(self, samples: int) -> tuple[Any, ...]:
         import tensorflow as tf
@@ -65,15 +61,16 @@ class Planted(Source):
         with tf.device("/cpu:0"):
             calls = graph_ops.call_counter("planted_calls")
             numbers = calls * samples + tf.range(samples, dtype=tf.int64)
-            if not any(self._read_us):
+            read_us = [1000 * read_ms for read_ms in self.options.read_ms]
+            if not any(read_us):
                 return (numbers,)
-            pattern = tf.constant(self._read_us, tf.int64)
-            with tf.control_dependencies([graph_ops.delay(tf.gather(pattern, calls % len(self._read_us)))]):
+            now_us = tf.gather(tf.constant(read_us, tf.float64), calls % len(read_us))
+            with tf.control_dependencies([graph_ops.steady_delay(now_us, "planted_read")]):
                 return (tf.identity(numbers),)
 
     def finish(self, carried: Sequence[Any]) -> Batch:
         (numbers,) = carried
-        return self._batch(_held([numbers], self._decode_us)[0])
+        return self._batch(_held([numbers], 1000 * self.options.decode_ms, "planted_decode")[0])
 
     def sample_batch(self, purpose: str) -> Batch:
         import tensorflow as tf
@@ -88,22 +85,16 @@ class Planted(Source):
         return Batch(features, tf.cast(features[:, :1] > EPOCH_SAMPLES / 2, tf.float32), numbers)
 
 
-def _held(tensors: Sequence[Any], latency_us: int) -> list[Any]:
+def _held(tensors: Sequence[Any], latency_us: float, name: str) -> list[Any]:
     """The tensors, that long after they are there."""
     import tensorflow as tf
 
     if not latency_us:
         return list(tensors)
     with tf.device("/cpu:0"), tf.control_dependencies(tensors):
-        wait = graph_ops.delay(latency_us)
+        wait = graph_ops.steady_delay(latency_us, name)
     with tf.control_dependencies([wait]):
         return [tf.identity(tensor) for tensor in tensors]
-
-
-def _shortened_us(wanted_ms: float, config: Any) -> int:
-    """The delay to ask for, so that it takes as long as is wanted; 0 for none."""
-    wanted_us = round(wanted_ms * 1000)
-    return max(1, wanted_us - graph_ops.delay_overshoot_us(wanted_us, config)) if wanted_us else 0
 
 
 class PlantedCopyOptions(Options):
@@ -124,7 +115,7 @@ class PlantedCopy(Backend):
         backend: Any = plugins.find("backends", self.options.inner)(self.options.inner_options)
         inner: Input = backend.connect(source, device)
         assert isinstance(source, Planted)
-        inner.batch = Batch(*_held(inner.batch.tensors, source.copy_us))
+        inner.batch = Batch(*_held(inner.batch.tensors, source.copy_us, "planted_copy"))
         return inner
 
 
