@@ -1,6 +1,6 @@
 """Known answers: how close the shares come to what was planted, and how many verdicts are right.
 
-``python -m benchmarks.accuracy [--cases 88] [--seed N] [--repeats 3] [--out FILE]`` draws new cases at every run, from
+``python -m benchmarks.accuracy [--cases 96] [--seed N] [--repeats 3] [--out FILE]`` draws new cases at every run, from
 a seed that it prints. What a case must come to follows from its construction (`benchmarks.accuracy.truth`): delays in
 reading, decoding, copying, Python and storage, one producer or several, steady or bursty, on an emulated device, whose
 bare step (`benchmarks.accuracy.bare`) is timed before and after without the program. A group of cases that share their
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from benchmarks.accuracy import bare, cases
 from benchmarks.accuracy.cases import Case
@@ -31,6 +32,7 @@ from pipeline_bench.session import Result
 
 POINTS = 0.02
 FILES = 24
+IMAGES = 64
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,6 @@ def measured(device_ms: float, group: Sequence[Case], data: Path, repeats: int) 
     for number, case in enumerate(group):
         variant = json.loads(json.dumps(case.variant).replace("{data}", str(data)))
         variants.append({**variant, "name": f"{number + 1}: {variant['name']}"})
-        _set_batch(variants[-1]["source"])
     document: dict[str, Any] = {
         "name": "accuracy",
         "model": {"kind": "emulated", "step_ms": device_ms},
@@ -87,21 +88,23 @@ def measured(device_ms: float, group: Sequence[Case], data: Path, repeats: int) 
     ]
 
 
-def _set_batch(source: dict[str, Any]) -> None:
-    source.get("files", source)["batch_size"] = cases.BATCH
-
-
 def _outcome(case: Case, result: Result) -> Outcome:
     utilization, wait = result.accelerator_utilization.value, result.input_wait_share.value
     return Outcome(case, utilization, wait, result.verdict.kind, result.reason or result.verdict.text)
 
 
 def write_files(folder: Path) -> None:
-    """Files of one batch each: what the storage's latency is paid for."""
+    """Files of one batch each, and images, one a file: what the storage's latency is paid for."""
     rng = np.random.default_rng(0)
+    arrays = folder / "arrays"
+    arrays.mkdir()
+    for number in range(IMAGES):
+        image = folder / "images" / f"class{number % 2}" / f"{number:05}.png"
+        image.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (8, 8, 3), dtype=np.uint8)).save(image)
     for number in range(FILES):
         x = rng.standard_normal((cases.BATCH, 8), dtype=np.float32)
-        np.savez(folder / f"part-{number:05}.npz", x=x, y=(x.sum(axis=1) > 0).astype(np.int64))
+        np.savez(arrays / f"part-{number:05}.npz", x=x, y=(x.sum(axis=1) > 0).astype(np.int64))
 
 
 def table(outcomes: Sequence[Outcome], by: Callable[[Outcome], str]) -> str:
@@ -148,7 +151,7 @@ def line(device_ms: float, outcome: Outcome) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", type=int, default=88)
+    parser.add_argument("--cases", type=int, default=96)
     parser.add_argument("--seed", type=int, help="of an earlier run, to see its cases again")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--out", type=Path, help="a JSON line for every case")

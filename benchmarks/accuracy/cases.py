@@ -14,6 +14,8 @@ from benchmarks.accuracy.truth import Truth
 GENERATOR = Path(__file__).parent / "plugin" / "planted_generator.py"
 
 BATCH = 16
+# Of images, each of which waits by itself: two waits a batch.
+IMAGE_BATCH = 2
 QUEUE_CAPACITY = 4
 PREFETCH = 2
 
@@ -88,6 +90,27 @@ def _tf_data(calls: int) -> Pipeline:
     )
 
 
+def _readers(threads: int) -> Pipeline:
+    """TensorFlow 1 readers; their queue holds samples, of which a batch is two."""
+    return Pipeline(
+        f"reader_queue, {threads}",
+        "reader_queue",
+        {"threads": threads, "capacity": QUEUE_CAPACITY * IMAGE_BATCH},
+        threads,
+        lambda produce, host, device: truth.queue(produce, threads, QUEUE_CAPACITY, host, device),
+    )
+
+
+def _workers(workers: int) -> Pipeline:
+    return Pipeline(
+        f"py_dataset, {workers}",
+        "py_dataset",
+        {"workers": workers, "max_queue_size": QUEUE_CAPACITY},
+        workers,
+        lambda produce, host, device: truth.queue(produce, workers, QUEUE_CAPACITY, host, device),
+    )
+
+
 FEED = Pipeline("feed_dict", "feed_dict", {}, 1, truth.synchronous)
 SERIAL = Pipeline("tf_data, no prefetch", "tf_data", {"prefetch": 0}, 1, truth.synchronous)
 GRAPH = (FEED, FEED, SERIAL, _fifo(1), _fifo(2), _fifo(4), _tf_data(1), _tf_data(2), _tf_data(4))
@@ -95,6 +118,8 @@ GRAPH = (FEED, FEED, SERIAL, _fifo(1), _fifo(2), _fifo(4), _tf_data(1), _tf_data
 OVERLAPPING = tuple(pipeline for pipeline in GRAPH if pipeline not in (FEED, SERIAL))
 ONE_READER = (FEED, _fifo(1), _tf_data(1))
 """Those in which one thread reads, whatever the source."""
+OF_IMAGES = (FEED, _fifo(2), _tf_data(1), *2 * (_readers(1), _readers(2), _workers(1), _workers(2)))
+"""Those that carry records which wait one by one."""
 
 
 def _producer(pipeline: Pipeline, device_ms: float, share: float, bursty: bool) -> tuple[float, ...]:
@@ -166,6 +191,7 @@ def python_reader(rng: random.Random, device_ms: float) -> Case:
     produce = _producer(pipeline, device_ms, rng.uniform(0.15, 0.5 if bursty else 0.7), bursty)
     source = {
         "kind": "generator",
+        "batch_size": BATCH,
         "callable": f"{GENERATOR}:make",
         "arguments": {"batch_size": BATCH, "read_ms": list(produce)},
     }
@@ -176,9 +202,18 @@ def storage(rng: random.Random, device_ms: float) -> Case:
     """Files of one batch each on a storage whose first byte takes its time."""
     pipeline = rng.choice((FEED, _fifo(1), _fifo(2), _tf_data(1)))
     produce = _producer(pipeline, device_ms, rng.uniform(0.2, 0.7), bursty=False)
-    files = {"kind": "npz", "path": "{data}"}
+    files = {"kind": "npz", "path": "{data}/arrays", "batch_size": BATCH}
     source = {"kind": "slow_storage", "latency_ms": produce[0], "files": files}
     return _case("storage", pipeline, source, produce, 0, device_ms)
+
+
+def images(rng: random.Random, device_ms: float) -> Case:
+    """Images in files of their own, each of which arrives late: for Python, TensorFlow 1's readers, tf.data, Keras."""
+    pipeline = rng.choice(OF_IMAGES)
+    produce = _producer(pipeline, device_ms, rng.uniform(0.2, 0.7), bursty=False)
+    files = {"kind": "image_folder", "path": "{data}/images", "image_size": 8, "batch_size": IMAGE_BATCH}
+    source = {"kind": "slow_storage", "latency_ms": round(produce[0] / IMAGE_BATCH, 3), "files": files}
+    return _case("images", pipeline, source, produce, 0, device_ms)
 
 
 def threshold(rng: random.Random, device_ms: float) -> Case:
@@ -244,6 +279,7 @@ FAMILIES: tuple[tuple[Callable[[random.Random, float], Case], int, tuple[int, in
     (decoding, 8, SHORT_MS),
     (python_reader, 10, SHORT_MS),
     (storage, 8, SHORT_MS),
+    (images, 16, SHORT_MS),
     (threshold, 10, LONG_MS),
 )
 """What draws a case, how many of a hundred are drawn of it, and the range of the device's ms a step."""
