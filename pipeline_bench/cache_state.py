@@ -78,6 +78,9 @@ def _traffic_text(found: Sequence[Storage]) -> str:
 
 
 def _cold_doubt(found: Storage, cached: bool) -> str | None:
+    # No reading ahead explains this, and traffic does not excuse it: of a small data set the first steps' code is more.
+    if found.resident_share is not None and found.resident_share > OTHER_STATE_SHARE:
+        return f"{units.share(found.resident_share)} of the files was in the page cache when training began"
     judged = [("in epoch 1", found.epochs[:1], _traffic(found.epochs[:1]))]
     judged += [("from epoch 2 on", found.epochs[1:], _traffic(_levelled(found.epochs)))] if not cached else []
     for name, epochs, traffic in judged:

@@ -20,7 +20,7 @@ from pipeline_bench.records.made import MadeData, made_folder
 from pipeline_bench.records.samples import SampleSource
 from pipeline_bench.runner import TRIALS_FOLDER, Runner
 from pipeline_bench.samplers.nvml import NvmlSampler
-from pipeline_bench.scenario import Scenario
+from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.session import Precision, Session, save
 from pipeline_bench.trial import plan
 
@@ -80,6 +80,8 @@ def prepare_data(scenario: Scenario, observer: Observer) -> None:
     components = {variant.source.model_dump_json(): variant.source for variant in scenario.variants}
     found: list[Any] = [plugins.find("sources", part.kind)(part.options) for part in components.values()]
     sources = [source for source in found if isinstance(source, SampleSource)]
+    for variant in scenario.variants:
+        _see_that_it_carries(variant)
     missing = made_data.wanted(sources)
     for source in sources:  # before the time is spent on making data
         if getattr(made_data.innermost(source), "made_data", None) not in missing:
@@ -93,6 +95,23 @@ def prepare_data(scenario: Scenario, observer: Observer) -> None:
         )
     for source in sources:
         source.check()
+
+
+def _see_that_it_carries(variant: Variant) -> None:
+    """Refuse a variant whose backend cannot carry its source.
+
+    Raises:
+        UsageError: naming the variant.
+    """
+    source: Any = plugins.find("sources", variant.source.kind)(variant.source.options)
+    backend: Any = plugins.find("backends", variant.backend)(variant.options)
+    try:
+        backend.check(source)
+    except UsageError as error:
+        raise UsageError(
+            f"The variant {variant.name!r} cannot run: {error.message}",
+            f"{error.hint} --backends NAME,NAME leaves out the others.",
+        ) from None
 
 
 def _tell(observer: Observer, data: MadeData, made: int) -> None:

@@ -51,7 +51,7 @@ def _compared(session: Session, best: Result, base: Result) -> str:
         open_ones = [r.variant for r in _comparable(session) if r is not base and r.speedup.difference != "slower"]
         if not open_ones:
             return f"No variant is faster than {baseline}; {limit}."
-        return f"No variant was found to be faster than {baseline}, though {_or(open_ones)} may be; {limit}."
+        return f"No variant was found to be faster than {baseline}, though {_joined(open_ones, 'or')} may be; {limit}."
     return f"{_gain(session, best, baseline)}; {limit}."
 
 
@@ -64,7 +64,7 @@ def _gain(session: Session, best: Result, baseline: str) -> str:
     if speedup.difference == "none":
         return f"No difference found between {best.variant} and {baseline} ({smallest(speedup)})"
     rivals = _rivals(session, best)
-    told = f", though not told from {_or(rivals)}" if rivals else ""
+    told = f", though not told from {_joined(rivals, 'or')}" if rivals else ""
     low, high = (units.ratio(end) for end in speedup.ci95)
     return (
         f"{best.variant} is fastest{told}: {units.ratio(speedup.value)} the throughput of {baseline} ({low} to {high})"
@@ -114,9 +114,8 @@ def _kept_busy(session: Session) -> str:
         answer = "kept busy" if enough else "not told" if unknown else "not kept busy"
         reached = units.fraction(best.accelerator_utilization.value)
         said[answer].append(f"{name} ({best.variant}, AU {reached})")
-    return (
-        f"Of the emulated accelerators, {'; '.join(f'{key}: {_and(names)}' for key, names in said.items() if names)}."
-    )
+    told = [f"{answer}: {_joined(names, 'and')}" for answer, names in said.items() if names]
+    return f"Of the emulated accelerators, {'; '.join(told)}."
 
 
 def _utilization(result: Result) -> float:
@@ -130,12 +129,9 @@ def _rivals(session: Session, best: Result) -> list[str]:
     return [result.variant for result in others if result.speedup.ci95 is None or result.speedup.ci95[1] >= low]
 
 
-def _or(names: Sequence[str]) -> str:
-    return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-
-
-def _and(names: Sequence[str]) -> str:
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+def _joined(names: Sequence[str], word: str) -> str:
+    """``a, b or c``."""
+    return f" {word} ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def _limit(baseline: Result) -> str:

@@ -145,9 +145,9 @@ class Work(_Event):
     skipped: int = 0
     """The records of an epoch that cannot be decoded and were left out, as far as the model's samples reached."""
     skipped_records: tuple[str, ...] = ()
+    """The first of them, after the damaged files, each with its file, which record of it, and why."""
     damaged_files: int = 0
     """Files that were read up to some damage; nobody can tell how many records lay behind it."""
-    """The first of them, each with its file, which record of it, and why."""
     numbered: NumberedSamples | None = None
     random: RandomSamples | None = None
     reason: str | None = None

@@ -44,11 +44,8 @@ def steady_delay(latency_us: Any, name: str) -> Any:
     """
     import tensorflow as tf
 
-    v1 = tf.compat.v1
-    with tf.init_scope(), tf.device("/cpu:0"), v1.variable_scope(v1.get_variable_scope(), reuse=v1.AUTO_REUSE):
-        # By how many microseconds a wait is too long, and how many waits there were.
-        start = v1.zeros_initializer()
-        overshoot = v1.get_variable(name, [2], tf.float64, start, trainable=False, use_resource=True)
+    # By how many microseconds a wait is too long, and how many waits there were.
+    overshoot = shared_variable(name, [2], tf.float64)
     with tf.device("/cpu:0"):
         wanted_us = tf.cast(latency_us, tf.float64)
         now_us, waits = tf.unstack(overshoot.read_value())
@@ -69,11 +66,18 @@ def call_counter(name: str) -> Any:
     """
     import tensorflow as tf
 
-    v1 = tf.compat.v1
-    with tf.init_scope(), tf.device("/cpu:0"), v1.variable_scope(v1.get_variable_scope(), reuse=v1.AUTO_REUSE):
-        calls = v1.get_variable(name, [], tf.int64, v1.zeros_initializer(), trainable=False, use_resource=True)
+    calls = shared_variable(name, [], tf.int64)
     with tf.device("/cpu:0"):
         return tf.raw_ops.ResourceCountUpTo(resource=calls.handle, limit=2**62, T=tf.int64)
+
+
+def shared_variable(name: str, shape: Sequence[int], dtype: Any) -> Any:
+    """A variable of zeros on the CPU; the same one for all that ask by its name, in the graph and in its functions."""
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    with tf.init_scope(), tf.device("/cpu:0"), v1.variable_scope(v1.get_variable_scope(), reuse=v1.AUTO_REUSE):
+        return v1.get_variable(name, shape, dtype, v1.zeros_initializer(), trainable=False, use_resource=True)
 
 
 def timed(fetch: Callable[[], Sequence[Any]]) -> tuple[list[Any], Any]:

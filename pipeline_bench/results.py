@@ -9,18 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from pipeline_bench import cache_state, disturbances, equal_work, findings, stats
+from pipeline_bench import cache_state, device_utilization, disturbances, equal_work, findings, stats
+from pipeline_bench.measured import Measured
 from pipeline_bench.scenario import Published, Scenario, Variant
 from pipeline_bench.session import (
-    BUSY_TIME,
-    CPU_TIME,
     DeviceUtilization,
     Disturbance,
     Estimate,
@@ -33,69 +29,8 @@ from pipeline_bench.session import (
     Verdict,
 )
 
-_NS_PER_MS = 1e6
-
-# The shortest window that the driver averages over (nvml.h, nvmlUtilization_t: 1/6 s to 1 s).
-_NVML_WINDOW_NS = 1_000_000_000 // 6
-# How far outside the measured steps a sample of CPU time may lie that an edge is interpolated from.
-_CPU_EDGE_NS = 50_000_000
-
 _TOO_FEW_TRIALS = "an interval needs at least 2 trials"
 _TRAINS_NOTHING = "an emulated device trains nothing"
-
-
-@dataclass(frozen=True)
-class _Measured:
-    """The measured steps of one trial, warm-up left out."""
-
-    record: TrialRecord
-
-    @cached_property
-    def start_ns(self) -> npt.NDArray[np.int64]:
-        assert self.record.steps is not None
-        return self.record.steps.start_ns.unpack()[self.record.warmup_steps :]
-
-    @cached_property
-    def end_ns(self) -> npt.NDArray[np.int64]:
-        assert self.record.steps is not None
-        return self.record.steps.end_ns.unpack()[self.record.warmup_steps :]
-
-    @cached_property
-    def step_ms(self) -> npt.NDArray[np.float64]:
-        return (self.end_ns - self.start_ns) / _NS_PER_MS
-
-    @cached_property
-    def mean_ms(self) -> float:
-        return float(self.step_ms.mean())
-
-    @cached_property
-    def mean_wait_ms(self) -> float | None:
-        assert self.record.steps is not None
-        if self.record.steps.wait_ns is None:
-            return None
-        return float(self.record.steps.wait_ns.unpack()[self.record.warmup_steps :].mean()) / _NS_PER_MS
-
-    @property
-    def emulated(self) -> str | None:
-        """The name of the device that its model emulated; None where it computed."""
-        device = self.record.device
-        return device.name if device is not None and device.kind == "emulated" else None
-
-    @cached_property
-    def busy_share(self) -> float | None:
-        """How much of the measured time an emulated device was busy, 0 to 1; None of a model that computed."""
-        assert self.record.steps is not None
-        if self.record.steps.busy_ns is None:
-            return None
-        busy_ns = float(self.record.steps.busy_ns.unpack()[self.record.warmup_steps :].sum())
-        return busy_ns / float(self.end_ns[-1] - self.start_ns[0])
-
-    @cached_property
-    def total_s(self) -> float:
-        """From the first step's start to the last one's end, warm-up included."""
-        assert self.record.steps is not None
-        steps = self.record.steps
-        return float(steps.end_ns.unpack()[-1] - steps.start_ns.unpack()[0]) / 1e9
 
 
 def summarise(
@@ -110,7 +45,7 @@ def summarise(
         disturbed: what disturbed the trials, where it has been found already.
     """
     measured = {
-        variant.name: {t.repeat: _Measured(t) for t in trials if t.variant == variant.name and t.measured}
+        variant.name: {t.repeat: Measured(t) for t in trials if t.variant == variant.name and t.measured}
         for variant in scenario.variants
     }
     disturbed = disturbances.find(trials, cores) if disturbed is None else disturbed
@@ -121,7 +56,7 @@ def _result(
     scenario: Scenario,
     variant: Variant,
     trials: Sequence[TrialRecord],
-    measured: dict[str, dict[int, _Measured]],
+    measured: dict[str, dict[int, Measured]],
     disturbed: Sequence[Disturbance],
     cores: int,
 ) -> Result:
@@ -133,7 +68,7 @@ def _result(
     runs = [own[repeat] for repeat in sorted(own)]
     ceilings = measured.get(variant.ceiling, {}) if variant.ceiling else {}
     pairs = [(own[repeat], ceilings[repeat]) for repeat in sorted(own) if repeat in ceilings]
-    device_utilization = _device_utilization(runs, cores)
+    used = device_utilization.of(runs, cores)
     loss = _finite(_last_loss(runs[-1]))
     accuracy = runs[-1].record.accuracy
     result = Result(
@@ -148,18 +83,18 @@ def _result(
         step_ms=_step_time(runs),
         **_rate(variant, runs),
         **_split(variant, runs, pairs),
-        device_utilization=device_utilization,
+        device_utilization=used,
         speedup=_speedup(scenario, variant, own, measured),
         work=equal_work.check(variant, _records(own), scenario.baseline, _records(measured[scenario.baseline.name])),
         loss=loss,
         accuracy=accuracy,
         missing=_missing(runs[-1], loss is None, accuracy.before is None and accuracy.after is None),
-        published=_published(scenario.published, variant, runs, device_utilization),
+        published=_published(scenario.published, variant, runs, used),
         verdict=Verdict(kind="not-measured", text=""),
     )
     fewest = min(len(run.step_ms) for run in [*runs, *(top for _, top in pairs)])
-    used = {(run.record.variant, run.record.repeat) for run in [*runs, *(top for _, top in pairs)]}
-    relevant = [each for each in disturbed if (each.variant, each.repeat) in used]
+    beside = {(run.record.variant, run.record.repeat) for run in [*runs, *(top for _, top in pairs)]}
+    relevant = [each for each in disturbed if (each.variant, each.repeat) in beside]
     verdict = findings.judge(result, variant.ceiling is None, _spread(pairs), fewest, relevant)
     if (reason := cache_state.doubt(variant, _records(own))) is not None:
         verdict = cache_state.refusal(reason)
@@ -168,7 +103,7 @@ def _result(
     return result.model_copy(update={"verdict": verdict})
 
 
-def _missing(run: _Measured, no_loss: bool, no_accuracy: bool) -> dict[str, str]:
+def _missing(run: Measured, no_loss: bool, no_accuracy: bool) -> dict[str, str]:
     """Why there is no loss or no accuracy, where there is none."""
     reasons = {}
     if no_loss:
@@ -178,7 +113,7 @@ def _missing(run: _Measured, no_loss: bool, no_accuracy: bool) -> dict[str, str]
     return reasons
 
 
-def _records(measured: dict[int, _Measured]) -> list[TrialRecord]:
+def _records(measured: dict[int, Measured]) -> list[TrialRecord]:
     return [measured[repeat].record for repeat in sorted(measured)]
 
 
@@ -226,7 +161,7 @@ def _unmeasured(variant: Variant, status: ResultStatus, reason: str | None) -> R
     )
 
 
-def _step_time(runs: Sequence[_Measured]) -> StepTime:
+def _step_time(runs: Sequence[Measured]) -> StepTime:
     medians = [float(np.median(run.step_ms)) for run in runs]
     p05, p95 = (float(value) for value in np.percentile(np.concatenate([run.step_ms for run in runs]), [5, 95]))
     ci95 = stats.median_interval(medians)
@@ -241,7 +176,7 @@ def _step_time(runs: Sequence[_Measured]) -> StepTime:
     )
 
 
-def _rate(variant: Variant, runs: Sequence[_Measured]) -> dict[str, Any]:
+def _rate(variant: Variant, runs: Sequence[Measured]) -> dict[str, Any]:
     """Samples a second, by the mean step time, whose interval it has."""
     means = [run.mean_ms for run in runs]
     samples_ms = _batch_size(variant) * 1e3
@@ -250,7 +185,7 @@ def _rate(variant: Variant, runs: Sequence[_Measured]) -> dict[str, Any]:
 
 
 def _split(
-    variant: Variant, runs: Sequence[_Measured], pairs: Sequence[tuple[_Measured, _Measured]]
+    variant: Variant, runs: Sequence[Measured], pairs: Sequence[tuple[Measured, Measured]]
 ) -> dict[str, Estimate]:
     """Input wait, ceiling and host slowdown, each in ms and as a share of the step."""
     if variant.ceiling is None:
@@ -301,7 +236,7 @@ def _of_step(share: Estimate, step_ms: float) -> Estimate:
     return Estimate(value=share.value * step_ms, ci95=ci95, reason=share.reason)
 
 
-def _spread(pairs: Sequence[tuple[_Measured, _Measured]]) -> findings.Spread | None:
+def _spread(pairs: Sequence[tuple[Measured, Measured]]) -> findings.Spread | None:
     """How far apart the trials lie, the outermost tenth of many left out: of many, some always lie far out."""
     if not pairs:
         return None
@@ -324,7 +259,7 @@ def _inner_ends(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _speedup(
-    scenario: Scenario, variant: Variant, own: dict[int, _Measured], measured: dict[str, dict[int, _Measured]]
+    scenario: Scenario, variant: Variant, own: dict[int, Measured], measured: dict[str, dict[int, Measured]]
 ) -> Speedup:
     """The throughput over that of the baseline in the same repeat."""
     over = scenario.baseline
@@ -350,74 +285,7 @@ def _speedup(
     return Speedup(over=over.name, value=value, ci95=ci95, difference=difference, smallest=stats.half_width(claim))
 
 
-def _device_utilization(runs: Sequence[_Measured], cores: int) -> DeviceUtilization:
-    """What the device said during the measured steps.
-
-    NVML for a GPU, CPU time over wall time and cores for a CPU, the busy time over wall time for an emulated device.
-    """
-    device = runs[0].record.device
-    if runs[0].emulated is not None:
-        shares = [run.busy_share for run in runs if run.busy_share is not None]
-        if not shares:
-            return DeviceUtilization(source=BUSY_TIME, reason="the loop did not bring the emulated device's busy time")
-        return _percent(BUSY_TIME, [100 * share for share in shares], sum(len(run.step_ms) for run in runs))
-    if device is not None and device.kind == "cpu":
-        return _cpu_utilization(runs, cores)
-    by_source: dict[str, list[list[float]]] = {}
-    reason = None
-    for run in runs:
-        for track in run.record.samples:
-            if track.metric != "device_utilization_percent":
-                continue
-            reason = track.reason or reason
-            if track.at_ns is not None and track.values is not None:
-                at_ns = track.at_ns.unpack()
-                # A sample speaks of the time before its stamp, so that the first ones would still see the warm-up.
-                inside = (at_ns - _NVML_WINDOW_NS >= run.start_ns[0]) & (at_ns <= run.end_ns[-1])
-                by_source.setdefault(track.source, []).append(track.values.unpack()[inside].tolist())
-    source = max(by_source, key=lambda name: sum(map(len, by_source[name])), default=None)
-    trials = [values for values in by_source[source] if values] if source else []
-    if not trials:
-        short = "no sample of the device lies wholly within the measured steps; run more steps"
-        return DeviceUtilization(source=source, reason=reason or short)
-    return _percent(str(source), [float(np.mean(values)) for values in trials], sum(map(len, trials)))
-
-
-def _percent(source: str, of_trials: Sequence[float], samples: int) -> DeviceUtilization:
-    """The mean over the trials, with its interval, which ends where a percentage has to."""
-    ci95 = stats.mean_interval(of_trials)
-    return DeviceUtilization(
-        source=source,
-        mean_percent=float(np.mean(of_trials)),
-        ci95=ci95 and (max(0.0, ci95[0]), min(100.0, ci95[1])),
-        samples=samples,
-    )
-
-
-def _cpu_utilization(runs: Sequence[_Measured], cores: int) -> DeviceUtilization:
-    source = CPU_TIME
-    percents: list[float] = []
-    samples = 0
-    reason = None
-    for run in runs:
-        track = next((track for track in run.record.samples if track.metric == "cpu_seconds"), None)
-        if track is None or track.at_ns is None or track.values is None:
-            reason = track.reason if track else "the host sampler took no sample"
-            continue
-        first_ns, last_ns = int(run.start_ns[0]), int(run.end_ns[-1])
-        at_ns = track.at_ns.unpack()
-        near = (at_ns >= first_ns - _CPU_EDGE_NS) & (at_ns <= last_ns + _CPU_EDGE_NS)
-        value = stats.cpu_utilization_percent(at_ns[near], track.values.unpack()[near], first_ns, last_ns, cores)
-        if value is not None:
-            percents.append(value)
-            samples += int(near.sum())
-    if 2 * len(percents) < len(runs):
-        short = f"{len(runs) - len(percents)} of {len(runs)} trials were too short for two samples of CPU time"
-        return DeviceUtilization(source=source, reason=reason or short)
-    return _percent(source, percents, samples)
-
-
-def _last_loss(run: _Measured) -> float:
+def _last_loss(run: Measured) -> float:
     assert run.record.steps is not None
     return float(run.record.steps.loss.unpack()[-1])
 
@@ -427,7 +295,7 @@ def _finite(value: float) -> float | None:
 
 
 def _published(
-    published: Published | None, variant: Variant, runs: Sequence[_Measured], utilization: DeviceUtilization
+    published: Published | None, variant: Variant, runs: Sequence[Measured], utilization: DeviceUtilization
 ) -> PublishedComparison | None:
     figure = next((f for f in published.figures if f.variant == variant.name), None) if published else None
     if published is None or figure is None:

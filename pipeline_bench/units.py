@@ -111,11 +111,16 @@ def percent_margin(value_percent: float | None, interval: tuple[float, float] | 
 
 
 def precision(value: float | None) -> str:
-    """How well a ratio is known, relative, two significant digits and never less than it is: ``3.4 %``, ``0.26 %``."""
+    """How well a ratio is known, relative, two significant digits and never less than it is: ``3.4 %``, ``0.26 %``.
+
+    What is not even known to a tenth or a tenfold is ``>1000 %``: its digits are those of noise.
+    """
     if value is None or not math.isfinite(value):
         return NOT_MEASURED
     if value <= 0:
         return "0 %"
+    if value > 10:
+        return ">1000 %"
     digit = 10.0 ** (math.floor(math.log10(value * 100)) - 1)
     steps = value * 100 / digit
     # What is a whole number of digits but for the rounding of floats is not raised to the next one.

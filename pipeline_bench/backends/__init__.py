@@ -63,6 +63,13 @@ class Input:
 class Backend(Plugin):
     """Connects a source to a model."""
 
+    def check(self, source: Source) -> None:
+        """Refuse a source that it cannot carry; the parent asks before the first trial, without TensorFlow.
+
+        Raises:
+            UsageError: it cannot, or its options mean nothing for this source.
+        """
+
     @abstractmethod
     def connect(self, source: Source, device: str | None) -> Input:
         """Build the input into the default graph.

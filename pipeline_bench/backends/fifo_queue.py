@@ -131,7 +131,7 @@ class _ReadQueue(_QueueInput):
             tensor.set_shape(placeholder.shape)
         super().__init__(source.finish(carried), wait_s, capacity)
         in_hand = source.batch_size if self._whole else 1
-        self.out_of_order_samples = (options.threads - 1) * (source.held_back + in_hand)
+        self.out_of_order_samples = (len(self._streams) - 1) * (source.held_back + in_hand)
 
     def _started(self, session: Any) -> Sequence[Any]:
         threads = [

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from pipeline_bench import graph_ops, plugins
 from pipeline_bench.backends import Backend, Input
-from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.errors import PipelineBenchError, UsageError
 from pipeline_bench.records import RecordSource, Sample
 from pipeline_bench.sources import Source
 
@@ -34,18 +34,22 @@ class PyDataset(Backend):
     summary = "keras.utils.PyDataset, as model.fit reads one: batches by number, worker threads, tf.data behind them"
     Options = PyDatasetOptions
 
-    def connect(self, source: Source, device: str | None) -> Input:
+    def check(self, source: Source) -> None:
         if not isinstance(source, RecordSource):
-            raise PipelineBenchError(
+            raise UsageError(
                 f"py_dataset asks for batches by their number, and the source {source.name} gives its samples in turn "
                 "only.",
                 "Use a source of files, or one of feed_dict, fifo_queue, tf_data.",
             )
         if source.skips:
-            raise PipelineBenchError(
+            raise UsageError(
                 "py_dataset cannot leave a record out: a batch that is found by its number would come out short.",
                 'Use source.on_error = "raise", or one of feed_dict, fifo_queue, tf_data.',
             )
+
+    def connect(self, source: Source, device: str | None) -> Input:
+        self.check(source)
+        assert isinstance(source, RecordSource)
         return _AdaptedInput(source, self.options)
 
 

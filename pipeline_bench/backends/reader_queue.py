@@ -9,7 +9,7 @@ from pydantic import Field
 
 from pipeline_bench import graph_ops, plugins
 from pipeline_bench.backends import Backend, Input, Queue
-from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.errors import PipelineBenchError, UsageError
 from pipeline_bench.records import RecordSource
 from pipeline_bench.sources import Source
 
@@ -43,17 +43,21 @@ class ReaderQueue(Backend):
     summary = "file names in a queue, TensorFlow 1 readers in threads, samples in a queue; batches are dequeued"
     Options = ReaderQueueOptions
 
-    def connect(self, source: Source, device: str | None) -> Input:
-        if not isinstance(source, RecordSource) or len(source.raw_specs) != 1 or source.reader() is None:
-            raise PipelineBenchError(
+    def check(self, source: Source) -> None:
+        if not isinstance(source, RecordSource) or not source.has_reader:
+            raise UsageError(
                 f"The backend reader_queue has no TensorFlow 1 reader for the source {source.name}.",
-                "Use feed_dict, fifo_queue or tf_data, which take every source.",
+                "Use feed_dict, fifo_queue or tf_data.",
             )
         if source.uneven and self.options.shuffle:
-            raise PipelineBenchError(
+            raise UsageError(
                 f"The samples of {source.name} differ in size, and TensorFlow's RandomShuffleQueue cannot hold such.",
                 "Set shuffle = 0: the PaddingFIFOQueue can.",
             )
+
+    def connect(self, source: Source, device: str | None) -> Input:
+        self.check(source)
+        assert isinstance(source, RecordSource)
         _see_that_readers_get_through(source)
         return _ReaderInput(source, self.options)
 
@@ -63,6 +67,8 @@ class _ReaderInput(Input):
         import tensorflow as tf
 
         v1 = tf.compat.v1
+        # Another one would read a file of the next epoch while this epoch's are still being read.
+        threads = min(options.threads, len(source.files))
         self._capacity = options.capacity or _BATCHES_QUEUED * source.batch_size + options.shuffle
         _see_that_a_batch_fits(source.batch_size, self._capacity, options.shuffle)
         with tf.device("/cpu:0"):
@@ -72,7 +78,7 @@ class _ReaderInput(Input):
             paths = tf.constant([file.path for file in source.files])
             self._runners = [
                 v1.train.QueueRunner(self._names, [self._names.enqueue_many([paths])]),
-                v1.train.QueueRunner(self._queue, [self._enqueue(source) for _ in range(options.threads)]),
+                v1.train.QueueRunner(self._queue, [self._enqueue(source) for _ in range(threads)]),
             ]
             self._sizes = self._names.size(), self._queue.size()
             self._close = [queue.close(cancel_pending_enqueues=True) for queue in (self._names, self._queue)]
@@ -81,7 +87,7 @@ class _ReaderInput(Input):
         # Files are given out in order, so that only what the other threads have left of theirs can be passed; of a
         # queue that is drawn from, a sample may also be the last one.
         passed = self._capacity if options.shuffle else 0
-        self.out_of_order_samples = (options.threads - 1) * max(1, source.held_back) + passed
+        self.out_of_order_samples = (threads - 1) * max(1, source.held_back) + passed
         self._coordinator = v1.train.Coordinator()
         self._threads: list[Any] = []
 
@@ -175,11 +181,7 @@ def _epoch(records: int, place: Any) -> Any:
     """
     import tensorflow as tf
 
-    v1 = tf.compat.v1
-    with v1.variable_scope(v1.get_variable_scope(), reuse=v1.AUTO_REUSE):
-        visits = v1.get_variable(
-            _VISITS, [records], tf.int64, v1.zeros_initializer(), trainable=False, use_resource=True
-        )
+    visits = graph_ops.shared_variable(_VISITS, [records], tf.int64)
     one = tf.constant(1, tf.int64)
     counted = tf.raw_ops.ResourceScatterAdd(resource=visits.handle, indices=place, updates=one)
     with tf.control_dependencies([counted]):

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from pipeline_bench import graph_ops
 from pipeline_bench.backends import Backend, Input
-from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.errors import UsageError
 from pipeline_bench.records import RecordSource, pipeline
 from pipeline_bench.records.disk_cache import CacheFolder
 from pipeline_bench.records.pipeline import Auto, PipelineOptions
@@ -55,12 +55,15 @@ class TfData(Backend):
     summary = "tf.data: maps that decode records or make batches, prefetch behind, to the device where there is a GPU"
     Options = TfDataOptions
 
+    def check(self, source: Source) -> None:
+        _check(source, self.options)
+
     def connect(self, source: Source, device: str | None) -> Input:
         import tensorflow as tf
 
         v1 = tf.compat.v1
         options: TfDataOptions = self.options
-        _check(source, options)
+        self.check(source)
         ends = _Ends()
         with tf.device("/cpu:0"):
             dataset = _tuned(_dataset(source, options, ends), source, options)
@@ -120,21 +123,21 @@ def _check(source: Source, options: TfDataOptions) -> None:
     """Refuse options that mean nothing for the source, rather than measure something else under their name."""
     if not isinstance(source, SampleSource):
         if given := _changed(options, _OF_RECORDS):
-            raise PipelineBenchError(
+            raise UsageError(
                 f"tf_data was given {given}, which would change nothing for the source {source.name}: it makes whole "
                 "batches in the graph.",
                 "Leave that out, or use a source of files, image_folder for one.",
             )
     elif not isinstance(source, RecordSource):
         if given := _changed(options, _OF_DECODING):
-            raise PipelineBenchError(
+            raise UsageError(
                 f"tf_data was given {given}, which would change nothing for the source {source.name}: its samples come "
                 "out of Python one after the other.",
                 "Leave that out; prefetch, device_prefetch and shuffle are what there is for it.",
             )
     elif options.batch_before_map and (source.skips or source.uneven):
         why = 'with source.on_error = "skip"' if source.skips else "of samples that differ in size"
-        raise PipelineBenchError(
+        raise UsageError(
             f"tf_data cannot decode whole batches {why} (options.batch_before_map = true).",
             "Set options.batch_before_map = false, which decodes the records one by one.",
         )

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 _FILE_BYTES = 128 << 20
-"""What a file of many samples holds, where nothing else is asked for."""
+"""What a file of many samples holds at most, where nothing else is asked for."""
+_FEWEST_FILES = 8
+"""Several readers need several files."""
 _DEFAULT_SIDE = 96
 _DEFAULT_COLUMNS = 64
 _PROBED_SAMPLES = 64
@@ -38,7 +40,10 @@ def make(
         int | None, typer.Option(min=1, max=65536, help="Features of a line, for csv; 64 by default.")
     ] = None,
     files: Annotated[
-        int | None, typer.Option(min=1, max=65536, help="Files that the samples are in; by default 128 MiB each.")
+        int | None,
+        typer.Option(
+            min=1, max=65536, help="Files that the samples are in; by default 8, or as many as hold 128 MiB each."
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Another seed makes other data.")] = 0,
 ) -> None:
@@ -51,7 +56,7 @@ def make(
     if not made.is_complete(asked, out):
         try:
             with _progress(asked) as told:
-                made_data.make(asked, out, told, elsewhere="choose another --out")
+                made_data.make(asked, out, told, _tell_waiting, elsewhere="choose another --out")
         except KeyboardInterrupt:
             typer.echo("Interrupted; the same command goes on where it stopped.", err=True)
             raise typer.Exit(INTERRUPTED) from None
@@ -125,7 +130,9 @@ def _asked(kind: str, size: str, given: dict[str, int | None], seed: int) -> Mad
     side = given["--columns"] or _DEFAULT_COLUMNS if known == "csv" else given["--image-size"] or _DEFAULT_SIDE
     probe = MadeData(known, _PROBED_SAMPLES, 1, side, seed)
     samples = max(1, round(size_bytes / (making.estimated_bytes(probe) / probe.samples)))
-    files = samples if known == "image_folder" else given["--files"] or max(1, round(size_bytes / _FILE_BYTES))
+    files = (
+        samples if known == "image_folder" else given["--files"] or max(_FEWEST_FILES, round(size_bytes / _FILE_BYTES))
+    )
     return MadeData(known, samples, min(files, samples), side, seed)
 
 
@@ -173,6 +180,11 @@ def _check_folder(out: Path, asked: MadeData) -> None:
             f"--out {out} holds other made data: {manifest.data.name}, where {asked.name} is asked for.",
             "Repeat the command that began it, or choose another folder.",
         )
+
+
+def _tell_waiting() -> None:
+    sys.stderr.write("another process makes data in the same folder: waiting for it\n")
+    sys.stderr.flush()
 
 
 @contextmanager

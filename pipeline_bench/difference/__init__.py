@@ -97,6 +97,11 @@ class VariantChange(_Part):
     text: str
     """All of it in one plain sentence."""
 
+    @property
+    def measured_in_both(self) -> bool:
+        """Whether both sessions have its step time; where it is of other devices, there is no ratio all the same."""
+        return self.step_ms_before is not None and self.step_ms_after is not None
+
 
 class Gate(_Part):
     """A demand on a variant, and what became of it.

@@ -45,7 +45,7 @@ def between(
             "Compare two sessions of one scenario, or of scenarios whose variants have the same names.",
         )
     changes = tuple(change(before, after, name) for name in shared)
-    if all(found.step_time.value is None for found in changes):
+    if not any(found.measured_in_both for found in changes):
         raise UsageError(
             f"{paths[0]} and {paths[1]} have nothing in common that was measured: {changes[0].step_time.reason}.",
             "Compare sessions that ended well; `pipeline-bench report` shows what each has.",

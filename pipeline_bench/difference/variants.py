@@ -77,6 +77,8 @@ def change(before: Session, after: Session, name: str) -> VariantChange:
     one, other = before.result(name), after.result(name)
     was, now = trials(before, name), trials(after, name)
     step_time = _ratio(was.step_ms, now.step_ms, _missing(one, other))
+    if step_time.value is not None and (devices := _other_devices(one, other)) is not None:
+        step_time = Ratio(reason=devices)
     is_ceiling = after.scenario.variant(name).ceiling is None
     differ_in = ceilings_differ_in(before, after, name)
     no_ceiling = "this is the ceiling itself" if is_ceiling else "its ceiling was not measured beside it in both"
@@ -111,6 +113,14 @@ def _missing(before: Result, after: Result) -> str:
         if result.step_ms.median is None
     ]
     return "; ".join(parts) or "no trial of it has a step after its warm-up"
+
+
+def _other_devices(before: Result, after: Result) -> str | None:
+    """Why two step times are of other devices, where one is emulated; as in one session, they are not divided then."""
+    if before.emulated == after.emulated:
+        return None
+    was, now = (result.emulated or "a device that computed" for result in (before, after))
+    return f"it trained on {was} before and on {now} after"
 
 
 def _ratio(before: Sequence[float], after: Sequence[float], missing: str | None) -> Ratio:

@@ -25,11 +25,12 @@ THROTTLED_SHARE = 0.02
 def find(repeats: Sequence[MeasuredTrial], cores: int) -> Iterator[Disturbance]:
     """The disturbances of one variant's repeats.
 
-    Other processes and a hypervisor are no variant's own, so that they count where every repeat has them, too.
+    Other processes and a hypervisor are no variant's own, so that they count where every repeat has them, too. What
+    they take while an emulated device is busy is lost to nobody.
     """
     for trial in repeats:
-        yield from _contention(trial)
-        yield from _steal(trial)
+        for found in (*_contention(trial), *_steal(trial)):
+            yield found.model_copy(update={"cost_share": min(found.cost_share or 0.0, trial.host_share)})
     yield from _throttling(repeats, cores)
 
 

@@ -75,6 +75,19 @@ class MeasuredTrial:
         """The durations of the steps after the warm-up."""
         return self.step_ns[self.record.warmup_steps :]
 
+    @property
+    def host_share(self) -> float:
+        """The share of its measured time that the host has a part in, 0 to 1: all, but for an emulated device's.
+
+        That device is busy for as long as it usually is, whatever becomes of the host; where it took longer, the host
+        was late to notice.
+        """
+        steps = self.record.steps
+        if steps is None or steps.busy_ns is None:
+            return 1.0
+        busy_ns = steps.busy_ns.unpack()[self.record.warmup_steps :]
+        return max(0.0, 1 - float(np.median(busy_ns)) * busy_ns.size / max(1, self.last_ns - self.first_ns))
+
     def sampled(self, metric: str) -> Sampled | None:
         """The samples of a metric that speak of the measured steps; None where there is none."""
         columns = self._columns(metric)

@@ -161,10 +161,19 @@ class RecordSource(SampleSource):
         decoded = tf.map_fn(lambda one: self.decode_op(one[0], one[1:]), (places, *raw), fn_output_signature=signature)
         return decoded[0], decoded[1]
 
+    def fault_in(self, message: str) -> str | None:
+        """The record that an error of TensorFlow's is about, as a sentence that names it, where its text tells."""
+        return None
+
     # With a reader of TensorFlow 1.
 
     damaged_files: Mapping[str, str] = MappingProxyType({})
     """Files of which only the first records are used, and what is wrong with the next one; see `files`."""
+
+    @property
+    def has_reader(self) -> bool:
+        """Whether there is such a reader: whether the source says which one."""
+        return type(self).reader is not RecordSource.reader
 
     def reader(self) -> Any:
         """A new ``tf.compat.v1`` reader whose values are the records, where there is one; else None."""
@@ -191,7 +200,8 @@ class RecordSource(SampleSource):
 
     def streams(self, threads: int) -> list[Iterator[Sample]]:
         order = _Order(self.files)
-        return [self._stream(order) for _ in range(threads)]
+        # A thread without a file of its own would read one of the next epoch's, while this one's is still being read.
+        return [self._stream(order) for _ in range(min(threads, len(self.files)))]
 
     def reserved(self, purpose: str) -> Sequence[Sample]:
         """The first samples of an epoch for the evaluation, the last ones for the ceiling."""

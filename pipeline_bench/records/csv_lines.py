@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,6 +14,8 @@ _READ_BYTES = 1 << 24
 _FIRST_LINE_LIMIT = 1 << 20
 # TensorFlow's threads take what is smaller for 0, as it is slow to compute with.
 _SMALLEST = np.finfo(np.float32).tiny
+# What TensorFlow takes for a number and Python's `float` does not.
+_HEXADECIMAL = re.compile(r"\s*[+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)(?:[pP][+-]?[0-9]+)?\s*")
 
 
 @dataclass(frozen=True)
@@ -112,8 +115,8 @@ def _number(field: str, column: int) -> float:
     if "_" in field or not field.isascii():
         raise ValueError(f"column {column + 1} is {field!r}, no number")
     try:
-        return float(field)
-    except ValueError:
+        return float.fromhex(field) if _HEXADECIMAL.fullmatch(field) else float(field)
+    except (ValueError, OverflowError):
         raise ValueError(f"column {column + 1} is {field!r}, no number") from None
 
 

@@ -80,6 +80,8 @@ class FolderSource(RecordSource):
         Raises:
             UsageError: there is no such file or folder, or it may not be read.
         """
+        if self.options.path == "":
+            raise self.trouble("it is empty", "Name the folder, or leave the option out for data that is made.")
         if self.root.is_file():
             yield self.root
             return

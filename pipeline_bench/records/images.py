@@ -8,6 +8,7 @@ lies between two, and so do their conversions to grey; both are written out here
 from __future__ import annotations
 
 import io
+import zlib
 from functools import cache
 from typing import Annotated, Any, Literal
 
@@ -19,6 +20,7 @@ from pipeline_bench.records import ArraySpec
 from pipeline_bench.records.folder import MadeOptions
 
 _FORMATS = ("JPEG", "PNG")
+_PNG_MAGIC, _PNG_END = b"\x89PNG\r\n\x1a\n", b"IEND"
 _SCALE = np.float32(1 / 255)
 # ITU-R 601-2 luma in 16 bit fixed point, which is also what Pillow computes.
 _RED, _GREEN, _BLUE, _HALF, _BITS = 19595, 38470, 7471, 1 << 15, 16
@@ -72,8 +74,10 @@ def decode_op(raw: Any, options: Any) -> Any:
     """The features of an image, decoded by TensorFlow's ops; `raw` is a string tensor []."""
     import tensorflow as tf
 
-    # In spite of its name it decodes PNG as well.
-    pixels = tf.io.decode_jpeg(raw, channels=3, dct_method="INTEGER_ACCURATE")
+    # In spite of its name it decodes PNG as well, and GIF.
+    no_gif = tf.debugging.Assert(tf.not_equal(tf.strings.substr(raw, 0, 3), "GIF"), ["it is no JPEG or PNG"])
+    with tf.control_dependencies([no_gif]):
+        pixels = tf.io.decode_jpeg(raw, channels=3, dct_method="INTEGER_ACCURATE")
     size = options.image_size
     if options.fit == "pad":
         pixels = pixels[:size, :size]
@@ -92,6 +96,7 @@ def _pixels(raw: bytes, channels: int) -> npt.NDArray[np.uint8]:
     from PIL import Image, UnidentifiedImageError
 
     try:
+        _see_that_png_is_whole(raw)
         with Image.open(io.BytesIO(raw), formats=_FORMATS) as opened:
             image: Image.Image = opened
             if image.mode == "CMYK":
@@ -105,6 +110,25 @@ def _pixels(raw: bytes, channels: int) -> npt.NDArray[np.uint8]:
     except Exception as error:  # foreign bytes in a library of many parsers: any of its exceptions means the same
         raise ValueError(str(error) or type(error).__name__) from error
     return pixels.reshape(*pixels.shape[:2], channels)
+
+
+def _see_that_png_is_whole(raw: bytes) -> None:
+    """Refuse a PNG whose end is missing or changed: libpng does, and Pillow stops at the last pixel.
+
+    Raises:
+        ValueError: a chunk that must be there is cut, or does not match its checksum.
+    """
+    if not raw.startswith(_PNG_MAGIC):
+        return
+    view, start, kind = memoryview(raw), len(_PNG_MAGIC), b""
+    while kind != _PNG_END:
+        kind, end = raw[start + 4 : start + 8], start + 12 + int.from_bytes(raw[start : start + 4])
+        if end > len(raw):
+            raise ValueError("the PNG ends too early")
+        critical = kind[:1].isupper()
+        if critical and zlib.crc32(view[start + 4 : end - 4]) != int.from_bytes(raw[end - 4 : end]):
+            raise ValueError("a part of the PNG does not match its checksum")
+        start = end
 
 
 def _from_cmyk(inks: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:

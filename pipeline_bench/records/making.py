@@ -160,7 +160,7 @@ def _tfrecord(data: MadeData, path: Path, places: list[int], pool: ThreadPoolExe
                     writer.write(record)
                 yield len(chunk)
     except tf.errors.OpError as error:  # what of the system's errors TensorFlow raises, and does not number
-        raise OSError(f"{path} cannot be written: {error.message}") from error
+        raise OSError(f"{path} cannot be written: {error.message.rpartition('; ')[2]}") from error
 
 
 def _npz(data: MadeData, path: Path, places: list[int], pool: ThreadPoolExecutor) -> Iterator[int]:

@@ -12,6 +12,8 @@ import numpy.typing as npt
 from pipeline_bench.records import RecordError
 
 _NUMBERS = "biuf"
+_MOST_BITS = 64
+_LARGEST_LABEL = 2.0**63
 _ENDING = ".npy"
 
 
@@ -58,20 +60,42 @@ def choose(path: str, heads: dict[str, ArrayHead], wanted: str | None, usual: tu
     if name not in heads:
         asked = f"no array {name!r}" if name else f"none of the arrays {', '.join(usual)}"
         raise RecordError(f"{path} has {asked}; its arrays: {', '.join(sorted(heads)) or 'none'}.", hint)
+    if heads[name].dtype.itemsize > _MOST_BITS // 8 and heads[name].dtype.kind in _NUMBERS:
+        raise RecordError(
+            f"{path}: the array {name!r} is {heads[name].dtype}: numbers have {_MOST_BITS} bits at most.",
+            "Store it as float64 or float32.",
+        )
     if heads[name].dtype.kind not in _NUMBERS or not heads[name].shape:
         raise RecordError(f"{path}: the array {name!r} is no list of numbers, but {heads[name].dtype}.", hint)
     return name
 
 
 def read_arrays(path: str, names: tuple[str, ...]) -> tuple[npt.NDArray[Any], ...]:
-    """These arrays of a file, whole.
+    """These arrays of a file, whole, in the byte order of this machine: TensorFlow takes all bytes to be in that.
 
     Raises:
         RecordError: they cannot be read.
     """
     try:
         with np.load(path) as packed:
-            return tuple(packed[name] for name in names)
+            arrays = (packed[name] for name in names)
+            return tuple(array.astype(array.dtype.newbyteorder("="), copy=False) for array in arrays)
     except (OSError, zipfile.BadZipFile, ValueError, KeyError, EOFError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise RecordError(f"{path} cannot be read: {reason}.") from error
+
+
+def see_that_all_are_whole(path: str, name: str, labels: npt.NDArray[Any]) -> None:
+    """See that labels are classes, where their type allows for others.
+
+    Raises:
+        RecordError: one is no whole number; the message says which.
+    """
+    if labels.dtype.kind != "f":
+        return
+    wrong = np.flatnonzero(~(np.isfinite(labels) & (labels == np.floor(labels)) & (np.abs(labels) < _LARGEST_LABEL)))
+    if wrong.size:
+        value = labels.reshape(-1)[wrong[0]]
+        raise RecordError(
+            f"{path}, record {wrong[0] + 1}: the label in {name!r} is {value}, no whole number of a class."
+        )

@@ -85,7 +85,7 @@ class SampleSource(Source):
 
     @abstractmethod
     def streams(self, threads: int) -> list[Iterator[Sample]]:
-        """The samples, epoch after epoch without end, read and decoded in Python, for so many threads.
+        """The samples, epoch after epoch without end, read and decoded in Python, for so many threads or fewer.
 
         Every sample comes once an epoch, from one of them; a single stream has them in their order.
 

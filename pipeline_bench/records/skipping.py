@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from pipeline_bench import graph_ops
+
 if TYPE_CHECKING:
     from pipeline_bench.records import Raw, RecordSource
 
@@ -61,9 +63,7 @@ def _note(records: int, place: Any, ok: Any) -> Any:
     """An op that notes the place of a record that is not ok, in a variable of the graph's, bool [records]."""
     import tensorflow as tf
 
-    v1 = tf.compat.v1
-    with tf.init_scope(), tf.device("/cpu:0"), v1.variable_scope(v1.get_variable_scope(), reuse=v1.AUTO_REUSE):
-        notes = v1.get_variable(_NOTES, [records], tf.bool, v1.zeros_initializer(), trainable=False, use_resource=True)
+    notes = graph_ops.shared_variable(_NOTES, [records], tf.bool)
     count = tf.cast(tf.logical_not(ok), tf.int32)
     places = tf.fill([count], place)
     return tf.raw_ops.ResourceScatterUpdate(resource=notes.handle, indices=places, updates=tf.fill([count], True))

@@ -15,6 +15,7 @@ NAME_LIMIT = 80
 TEXT_LIMIT = 600
 
 _NOISE_LINES = 6
+_OTHER_DEVICE = "on another device"
 _COUNTED_UNDECIDED = "undecided, counted as failed"
 
 INTERVAL_NOTE = (
@@ -35,15 +36,16 @@ _OTHER_CEILINGS_NOTE = (
 def headline(difference: Difference) -> str:
     """What came out, in one line: what the gates say where there are any, and how many variants changed."""
     changes = [change for change in difference.variants if not change.is_ceiling]
-    kinds = Counter(_kind(change.step_time) for change in changes)
-    order = ("slower", "faster", "no difference found", "without an interval", "not measured in both")
+    kinds = Counter(map(_kind, changes))
+    order = ("slower", "faster", "no difference found", "without an interval", _OTHER_DEVICE, "not measured in both")
     found = ", ".join(f"{kinds[kind]} {kind}{_but_beside(changes, kind)}" for kind in order if kinds[kind])
     return f"{gates_line(difference)}{units.count(len(changes), 'variant')}: {found}."
 
 
-def _kind(ratio: Ratio) -> str:
+def _kind(change: VariantChange) -> str:
+    ratio = change.step_time
     if ratio.value is None:
-        return "not measured in both"
+        return _OTHER_DEVICE if change.measured_in_both else "not measured in both"
     if ratio.difference is None:
         return "without an interval"
     return "no difference found" if ratio.difference == "none" else ratio.difference
@@ -51,9 +53,7 @@ def _kind(ratio: Ratio) -> str:
 
 def _but_beside(changes: Iterable[VariantChange], kind: str) -> str:
     """Those of a kind that changed otherwise beside the ceiling: `` (1 faster beside the ceiling)``."""
-    found = Counter(
-        only_beside(change.step_time, change.beside_ceiling) for change in changes if _kind(change.step_time) == kind
-    )
+    found = Counter(only_beside(change.step_time, change.beside_ceiling) for change in changes if _kind(change) == kind)
     said = [f"{found[word]} {word}" for word in ("slower", "faster") if found[word]]
     return f" ({', '.join(said)} beside the ceiling)" if said else ""
 

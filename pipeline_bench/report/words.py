@@ -59,20 +59,21 @@ def storage(session: Session) -> list[tuple[str, str]]:
 
 
 def left_out(session: Session) -> list[tuple[str, str]]:
-    """The records that were skipped: the first of them by name, in a line for those variants that skipped the same."""
-    skipped: dict[tuple[str, ...], list[str]] = {}
+    """The records that were skipped, how many and the first by name; a line for variants that skipped the same."""
+    skipped: dict[tuple[int, tuple[str, ...]], list[str]] = {}
     for trial in session.trials:
         if trial.work is not None and trial.work.skipped_records:
-            names = skipped.setdefault(trial.work.skipped_records, [])
+            names = skipped.setdefault((trial.work.skipped, trial.work.skipped_records), [])
             names += [trial.variant] if trial.variant not in names else []
     everyone = len({trial.variant for trial in session.trials if trial.work is not None})
-    return [
-        (
-            "every variant" if len(names) == everyone else ", ".join(units.one_line(name, 40) for name in names),
-            "; ".join(records),
+    lines = []
+    for (count, records), names in skipped.items():
+        who = "every variant" if len(names) == everyone else ", ".join(units.one_line(name, 40) for name in names)
+        first = "; ".join(record.rstrip(".") for record in records)
+        lines.append(
+            (who, f"{units.count(count, 'record')}, the first of them: {first}" if count > len(records) else first)
         )
-        for records, names in skipped.items()
-    ]
+    return lines
 
 
 def _names(results: Sequence[Result]) -> str:

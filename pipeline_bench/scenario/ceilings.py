@@ -18,14 +18,15 @@ def with_ceilings(variants: Sequence[Variant]) -> list[Variant]:
     resolved = []
     taken = {variant.name for variant in variants}
     settings = {_ceiling_key(variant): _settings(variant) for variant in variants}
-    differing = [key for key in next(iter(settings.values())) if len({s.get(key) for s in settings.values()}) > 1]
+    names = dict.fromkeys(name for values in settings.values() for name in sorted(values, key=_kinds_first))
+    differing = [name for name in names if len({values.get(name) for values in settings.values()}) > 1]
     for variant in variants:
         if variant.backend == CEILING:
             resolved.append(variant)
             continue
         key = _ceiling_key(variant)
         if key not in ceilings:
-            told_apart = [f"{name.rpartition('.')[2]} {settings[key].get(name, 'unset')}" for name in differing]
+            told_apart = [_told(name, settings[key][name]) for name in differing if name in settings[key]]
             name = _free_name(", ".join([CEILING, *told_apart]), taken)
             taken.add(name)
             users = [other for other in variants if _ceiling_key(other) == key]
@@ -33,6 +34,16 @@ def with_ceilings(variants: Sequence[Variant]) -> list[Variant]:
             ceilings[key] = name
         resolved.append(variant.model_copy(update={"ceiling": ceilings[key]}))
     return resolved + added
+
+
+def _kinds_first(name: str) -> bool:
+    return not name.endswith(".kind")
+
+
+def _told(name: str, value: str) -> str:
+    """``batch_size 32``; a kind by itself."""
+    option = name.rpartition(".")[2]
+    return value if option == "kind" else f"{option} {value}"
 
 
 def _settings(variant: Variant) -> dict[str, str]:

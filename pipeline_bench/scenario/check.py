@@ -14,9 +14,8 @@ from pydantic.fields import FieldInfo
 from pipeline_bench import plugins
 from pipeline_bench.errors import ScenarioError, did_you_mean, sentence
 from pipeline_bench.scenario import Component, Run, Runtime, Scenario, Variant
-from pipeline_bench.scenario.overrides import RIVALS
+from pipeline_bench.scenario.overrides import COMPONENTS, RIVALS
 
-COMPONENTS: dict[str, plugins.Group] = {"source": "sources", "model": "models", "loop": "loops"}
 DEFAULT_KINDS = {"source": "synthetic", "model": "two_layer", "loop": "session"}
 
 _Model = TypeVar("_Model", bound=BaseModel)

@@ -35,10 +35,10 @@ def load(
     document = read(path)
     where = str(path) if path not in shipped().values() else f"scenario {path.stem!r}"
     as_written = copy.deepcopy(document)
-    for override in overrides:
-        cli_values.apply(document, override, default_document()["variants"])
+    notes = cli_values.apply_all(document, overrides, default_document()["variants"])
     cli_values.force_run(document, run or {})
     scenario = resolve(document, where=where, default_name=path.stem, backends=backends)
+    scenario = scenario.model_copy(update={"notes": (*scenario.notes, *notes)})
     return _with_figures_of_the_same_job(scenario, as_written, where) if overrides else scenario
 
 

@@ -6,28 +6,74 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pipeline_bench import plugins
 from pipeline_bench.errors import ScenarioError, did_you_mean, sentence
+
+COMPONENTS: dict[str, plugins.Group] = {"source": "sources", "model": "models", "loop": "loops"}
+
+# The parts of a key like ``source.batch_size``.
+_COMPONENT_KEY = 2
 
 RIVALS = {"steps": "time_s", "time_s": "steps"}
 """The two ways to say how long a trial is; one replaces the other."""
 
 
-def apply(document: dict[str, Any], override: str, default_variants: Sequence[dict[str, Any]]) -> None:
-    """Set one ``KEY=VALUE`` in the document; the variants of a file that has none are the default's.
+def apply_all(
+    document: dict[str, Any], overrides: Sequence[str], default_variants: Sequence[dict[str, Any]]
+) -> list[str]:
+    """Set each ``KEY=VALUE`` in the document; the variants of a file that has none are the default's.
+
+    Another kind of source, model or loop is set first, and keeps those of the file's options that it has as well.
+
+    Returns:
+        What a reader should know of it: the options that another kind has no use for.
 
     Raises:
-        ScenarioError: the key or the variant that it names cannot be found.
+        ScenarioError: the key or the variant that one names cannot be found, or every variant has a value of its own.
     """
-    key, equals, text = override.partition("=")
-    path = _split_key(key.strip(), override)
-    if not equals or not path or "\n" in text:
+    notes = []
+    split = [(_split_key(override), override) for override in overrides]
+    for path, override in sorted(split, key=lambda each: each[0][-1] != "kind"):
+        if path[0] == "variants" and "variants" not in document:
+            document["variants"] = list(default_variants)
+        value = _toml_value(override.partition("=")[2].strip())
+        if path[-1] == "kind" and len(path) == _COMPONENT_KEY:
+            notes += _other_kind(document, path[0], value)
+        _see_that_it_matters(document, path, override)
+        _set(document, path, value, override)
+    return notes
+
+
+def _other_kind(document: dict[str, Any], part: str, kind: Any) -> list[str]:
+    """Drop the options of a component that its new kind does not have; say which."""
+    table = document.get(part)
+    group = COMPONENTS.get(part)
+    if group is None or not isinstance(table, dict) or not isinstance(kind, str) or kind not in plugins.names(group):
+        return []
+    known = plugins.find(group, kind).Options.model_fields
+    dropped = [key for key in table if key != "kind" and key not in known]
+    for key in dropped:
+        del table[key]
+    return [f"{part}.kind = {kind} has no option {', '.join(dropped)}, which the scenario sets"] if dropped else []
+
+
+def _see_that_it_matters(document: dict[str, Any], path: Sequence[str], override: str) -> None:
+    """Refuse a value for all variants where each of them has one of its own.
+
+    Raises:
+        ScenarioError: so it is.
+    """
+    variants = document.get("variants")
+    if len(path) != _COMPONENT_KEY or not isinstance(variants, list) or not variants:
+        return
+    part, key = path
+    own = [entry.get(part) for entry in variants if isinstance(entry, dict)]
+    if len(own) == len(variants) and all(isinstance(table, dict) and key in table for table in own):
+        first = _variant_name(variants[0])
         raise ScenarioError(
-            f"--set {override!r} is no KEY=VALUE.",
-            "Write for example --set source.batch_size=32 or --set run.repeats=5.",
+            f"--set {override!r}: every variant sets its own {part}.{key}, so this would change nothing.",
+            f"Set it for one of them: --set 'variants.\"{first}\".{part}.{key}=...'",
         )
-    if path[0] == "variants" and "variants" not in document:
-        document["variants"] = list(default_variants)
-    _set(document, path, _toml_value(text.strip()), override)
 
 
 def force_run(document: dict[str, Any], run: Mapping[str, Any]) -> None:
@@ -46,8 +92,10 @@ def force_run(document: dict[str, Any], run: Mapping[str, Any]) -> None:
             shared[key] = value
 
 
-def _split_key(key: str, override: str) -> list[str]:
-    """Split a dotted key as TOML does, so that a quoted part may hold dots: ``variants."a.b".backend``."""
+def _split_key(override: str) -> list[str]:
+    """Split the dotted key of ``KEY=VALUE`` as TOML does; a quoted part may hold dots: ``variants."a.b".backend``."""
+    key, equals, text = override.partition("=")
+    key = key.strip()
     try:
         table = tomllib.loads(f"{key} = 0")
     except (ValueError, RecursionError):
@@ -60,6 +108,11 @@ def _split_key(key: str, override: str) -> list[str]:
     while isinstance(node, dict) and node:
         part, node = next(iter(node.items()))
         parts.append(part)
+    if not equals or not parts or "\n" in text:
+        raise ScenarioError(
+            f"--set {override!r} is no KEY=VALUE.",
+            "Write for example --set source.batch_size=32 or --set run.repeats=5.",
+        )
     return parts
 
 

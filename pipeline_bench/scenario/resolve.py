@@ -13,7 +13,8 @@ from pipeline_bench import plugins
 from pipeline_bench.errors import ScenarioError, did_you_mean, sentence
 from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.scenario.ceilings import with_ceilings
-from pipeline_bench.scenario.check import COMPONENTS, DEFAULT_KINDS, Checker
+from pipeline_bench.scenario.check import DEFAULT_KINDS, Checker
+from pipeline_bench.scenario.overrides import COMPONENTS
 from pipeline_bench.scenario.shipped import default_document
 
 

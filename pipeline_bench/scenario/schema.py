@@ -6,7 +6,8 @@ from typing import Any
 
 from pipeline_bench import plugins
 from pipeline_bench.scenario import Published, Run, Runtime
-from pipeline_bench.scenario.check import COMPONENTS, DEFAULT_KINDS
+from pipeline_bench.scenario.check import DEFAULT_KINDS
+from pipeline_bench.scenario.overrides import COMPONENTS
 
 
 def json_schema() -> dict[str, Any]:

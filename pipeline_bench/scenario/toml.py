@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pipeline_bench.scenario import Component, Scenario, Variant
-from pipeline_bench.scenario.check import COMPONENTS
+from pipeline_bench.scenario.overrides import COMPONENTS
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _PARTS = (*COMPONENTS, "runtime", "run")

@@ -149,7 +149,7 @@ class Generator(SampleSource):
             try:
                 given = iter(function(**self.options.arguments)) if given is None else given
                 value = next(given, _END)
-            except (Exception, SystemExit) as error:  # a sys.exit() in it would end a thread without a word
+            except BaseException as error:  # a sys.exit() in it, for one, would end a thread without a word
                 if len(skipped) < _TRACEBACKS_SHOWN:
                     callables.show(error)
                 failure = self._raised(error, number)
@@ -255,7 +255,9 @@ def _parts(value: Any) -> tuple[Any, Any]:
     if isinstance(value, tuple | list) and len(value) == 2:  # noqa: PLR2004 - a pair
         return value[0], value[1]
     what = f"{type(value).__name__} of {len(value)}" if isinstance(value, tuple | list) else type(value).__name__
-    raise ValueError(f"is a {what}; it must be (features, label), or a dict of both")
+    raise ValueError(
+        f"is of type {what}; it must be (features, label), or a dict of both: does it yield, one sample each?"
+    )
 
 
 def _converted(features: Any, label: Any) -> Converted:

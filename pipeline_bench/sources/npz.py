@@ -36,11 +36,6 @@ class NpzOptions(MadeOptions):
     image_size: Annotated[int, Field(ge=8, le=4096, description="of made data: pixels of a side")] = 96
     files: Annotated[int, Field(ge=1, le=2**16, description="of made data: files that the samples are in")] = 4
 
-    @property
-    def made_size(self) -> int:
-        """Pixels of a side of the made images."""
-        return self.image_size
-
 
 class _Arrays(NamedTuple):
     files: list[RecordFile]
@@ -121,6 +116,7 @@ class Npz(FolderSource):
         arrays = npz_files.read_arrays(file.path, self._arrays.names)
         if any(len(array) != file.records for array in arrays):
             raise RecordError(f"{file.path} was changed while it was read.")
+        npz_files.see_that_all_are_whole(file.path, self._arrays.names[1], arrays[1])
         return arrays
 
     def decode(self, place: int, raw: Raw) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
@@ -186,6 +182,8 @@ def _check_alike(
         raise RecordError(
             f"{path} has {features.shape[0]} samples in {names[0]!r} and {labels.shape[0]} in {names[1]!r}."
         )
+    if 0 in features.shape[1:]:
+        raise RecordError(f"{path}: the samples {names[0]!r} have the shape {features.shape}, which holds no features.")
     if labels.shape[1:] not in ((), (1,)):
         raise RecordError(
             f"{path}: the labels {names[1]!r} have the shape {labels.shape}, not one number a sample.",

@@ -149,6 +149,10 @@ class SlowStorage(RecordSource):
         return self.inner.files
 
     @property
+    def has_reader(self) -> bool:
+        return self.inner.has_reader
+
+    @property
     def raw_specs(self) -> tuple[ArraySpec, ...]:
         return self.inner.raw_specs
 
@@ -182,6 +186,9 @@ class SlowStorage(RecordSource):
 
     def name_of(self, place: int) -> str:
         return self.inner.name_of(place)
+
+    def fault_in(self, message: str) -> str | None:
+        return self.inner.fault_in(message)
 
     def reader(self) -> Any:
         return self.inner.reader()

@@ -18,9 +18,18 @@ from pipeline_bench.records import ArraySpec, Raw, RecordError, RecordFile, imag
 from pipeline_bench.records.folder import FolderSource
 from pipeline_bench.records.made import MadeData
 from pipeline_bench.records.making import IMAGE_KEY, LABEL_KEY
-from pipeline_bench.records.tfrecord_index import FOOTER_BYTES, HEADER, TfrecordIndex, header_problem, read_index
+from pipeline_bench.records.tfrecord_index import (
+    FOOTER_BYTES,
+    HEADER,
+    WRONG_CHECKSUM,
+    TfrecordIndex,
+    footer_problem,
+    header_problem,
+    read_index,
+)
 
 _READ_BYTES = 1 << 20
+_OFFSET_IN_ERROR = re.compile(r"(?:corrupted|truncated) record at (\d+)")
 
 
 class TfrecordOptions(images.ImageOptions):
@@ -53,7 +62,6 @@ class Tfrecord(FolderSource):
     def __init__(self, options: Any = None) -> None:
         super().__init__(options)
         self.damaged_files: dict[str, str] = {}
-        """Files of which only the first records are used, and what is wrong with the next one."""
         self._config: Any = None
 
     def prepare(self, config: Any) -> None:
@@ -95,8 +103,7 @@ class Tfrecord(FolderSource):
         if self.skips:
             readable = _readable(path, self._config)
             if readable < len(index.offsets):
-                problem = "its bytes do not match their checksum"
-                index = TfrecordIndex(index.offsets[:readable], index.lengths[:readable], problem)
+                index = TfrecordIndex(index.offsets[:readable], index.lengths[:readable], WRONG_CHECKSUM)
         if index.problem:
             self.damaged_files[path] = f"record {len(index.offsets) + 1}: {index.problem}"
         return index
@@ -154,15 +161,16 @@ class Tfrecord(FolderSource):
 
         try:
             feature = tf.train.Example.FromString(record).features.feature
-        except Exception as error:  # protobuf's own, in a package that differs between its implementations
+            keys = sorted(feature)
+            image, label = feature.get(self.options.image_key), feature.get(self.options.label_key)
+            images_there = list(image.bytes_list.value) if image else []
+            labels_there = list(label.int64_list.value) if label else []
+        except Exception as error:  # protobuf's own, in a package that differs between its implementations; or of a key
             raise RecordError(f"{self.name_of(place)} is no tf.train.Example: {error}.") from error
-        image, label = feature.get(self.options.image_key), feature.get(self.options.label_key)
-        images_there = list(image.bytes_list.value) if image else []
-        labels_there = list(label.int64_list.value) if label else []
         if len(images_there) != 1 or len(labels_there) != 1:
             raise RecordError(
                 f"{self.name_of(place)} has not one image under {self.options.image_key!r} and one class, an integer, "
-                f"under {self.options.label_key!r}; its keys: {', '.join(sorted(feature)) or 'none'}.",
+                f"under {self.options.label_key!r}; its keys: {', '.join(keys) or 'none'}.",
                 "Set image_key and label_key to those of the encoded image and the class.",
             )
         return images_there[0], labels_there[0]
@@ -189,6 +197,19 @@ class Tfrecord(FolderSource):
         }
         example = tf.io.parse_single_example(raw[0], keys)
         return images.decode_op(example[options.image_key], options), example[options.label_key]
+
+    def fault_in(self, message: str) -> str | None:
+        """TensorFlow says at which byte of a file a damaged record or its content begins, but not of which file."""
+        if (found := _OFFSET_IN_ERROR.search(message)) is None:
+            return None
+        begins = [int(found[1]), int(found[1]) - HEADER.size]
+        for file in self.files:
+            index = self._indexed.indices[file.path]
+            for record in np.flatnonzero(np.isin(index.offsets, begins)).tolist():
+                problem = footer_problem(file.path, int(index.offsets[record]), int(index.lengths[record]))
+                if problem:
+                    return f"{file.path}, record {record + 1}: {problem}."
+        return None
 
     def reader(self) -> Any:
         import tensorflow as tf

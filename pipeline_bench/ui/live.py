@@ -36,7 +36,6 @@ _PHASES = {
     "build": "building",
     "evaluate": "evaluating",
     "inspect": "looking for the record",
-    "done": "ending",
 }
 
 

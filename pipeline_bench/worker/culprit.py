@@ -24,8 +24,10 @@ _MOST_S = 20.0
 # Of the stall timeout: the watch of the trial must not take the search for a hang.
 _TIMEOUT_SHARE = 0.5
 
-_SAYS_NOTHING = ("Graph execution error", "Detected at", "File ", "Node:")
+_SAYS_NOTHING = ("Graph execution error", "Detected at", "File ", "Node:", "in user code:")
 _IN_TENSORFLOW = re.compile(r"\{\{.*?\}\}\s*|\s*\[\[\{\{.*?\}\}\]\]|\s*\[Op:\w+\]")
+# Of "Could not parse example input, value: '…'", which quotes the whole record.
+_FOREIGN_BYTES = re.compile(r", value: '.*", re.DOTALL)
 _OF_PYTHON = re.compile(r"\bRecordError: (.+)")
 
 TryOne = Callable[[int], str | None]
@@ -73,12 +75,15 @@ def named(source: Source, config: Any, where: Callable[[], Stand]) -> Iterator[N
         yield
     except tf.errors.ResourceExhaustedError:
         raise
-    except tf.errors.OpError as error:
-        if of_python := _OF_PYTHON.search(error.message or ""):
+    except (tf.errors.OpError, UnicodeDecodeError) as error:
+        message = _message(error)
+        if of_python := _OF_PYTHON.search(message):
             raise RecordError(of_python[1].strip()) from error
         if not isinstance(source, RecordSource):
             raise
         at = where()
+        if told := _told(source, message):
+            raise RecordError(told) from error
         with _trying(source, config) as try_one:
             result = search(_places(at.first, source.records), try_one, at.limit_s)
         if result.found is not None:
@@ -125,8 +130,22 @@ def said(error: BaseException) -> str:
 
 
 def _telling(error: BaseException) -> str:
-    lines = [line.strip() for line in str(getattr(error, "message", None) or error).splitlines()]
+    lines = [line.strip() for line in _message(error).splitlines()]
     return next((line for line in lines if line and not line.startswith(_SAYS_NOTHING)), "")
+
+
+def _told(source: RecordSource, message: str) -> str | None:
+    try:
+        return source.fault_in(message)
+    except OSError as error:
+        return f"{error.filename} cannot be read: {error.strerror}."
+
+
+def _message(error: BaseException) -> str:
+    """What an error says; where that holds foreign bytes, TensorFlow's own error is lost in turning them into text."""
+    if isinstance(error, UnicodeDecodeError):
+        return _FOREIGN_BYTES.sub("", error.object.decode(errors="replace"))
+    return str(getattr(error, "message", None) or error)
 
 
 def _places(first: int, records: int) -> Iterator[int]:
@@ -160,7 +179,7 @@ def _trying(source: RecordSource, config: Any) -> Iterator[TryOne]:
                     )
                 except RecordError as error:
                     return error.message
-                except tf.errors.OpError as error:
+                except (tf.errors.OpError, UnicodeDecodeError) as error:
                     reason = units.one_line(_IN_TENSORFLOW.sub("", _telling(error)).strip().rstrip("."))
                     return f"{source.name_of(place)} cannot be decoded: {reason}."
                 return None

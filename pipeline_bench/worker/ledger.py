@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
@@ -32,6 +33,8 @@ _BATCHES_REMEMBERED = 2**16
 _REMEMBERED = 2**23
 # A source may run ahead of its model by this many samples; a larger number than that is none it can have given.
 _AHEAD = 2**24
+# Of so many checked steps at most it is remembered which ones they were.
+_STEPS_REMEMBERED = 2**16
 
 _UNKNOWN_ORDER_BATCHES = 16
 _NONE_CHECKED = "no step showed the samples that it trained on"
@@ -92,6 +95,8 @@ class NumberedLedger(Ledger):
         self._repeated = 0
         self._invented = 0
         self._last_step = -1
+        self._overtaken_steps = self._out_of_order // batch_size
+        self._last_steps = deque([-1], maxlen=min(self._overtaken_steps, _STEPS_REMEMBERED) + 1)
         self._epochs = np.zeros((1, 2), dtype=np.int64)  # samples, repeated
         self._digests = np.zeros(1, dtype=np.uint64)
 
@@ -101,6 +106,7 @@ class NumberedLedger(Ledger):
             return
         self.checked_steps += len(shown)
         self._last_step = shown[-1][0]
+        self._last_steps.extend(step for step, _ in shown)
         claimed = np.concatenate([evidence[: evidence.size // 2] for _, evidence in shown])
         fingerprints = np.concatenate([evidence[evidence.size // 2 :] for _, evidence in shown]).astype(np.float32)
         self.samples += claimed.size
@@ -123,7 +129,7 @@ class NumberedLedger(Ledger):
         due = self._largest + 1 - _numbers_of(skipped, size, self._largest + 1)
         # The samples of the other steps are taken to be there, each once: then there are as many numbers, or more.
         missing = max(0, due - self._distinct - unchecked)
-        again = self.samples - self._invented + unchecked - due
+        again = self.samples - self._invented + unchecked - self._beyond() - due
         in_flight = min(missing, self._out_of_order)
         epochs = [
             Epoch(index=index, samples=int(samples), repeated=int(repeated), digest=f"{int(self._digests[index]):016x}")
@@ -151,6 +157,16 @@ class NumberedLedger(Ledger):
             skipped_records=(*self._damaged, *skipped.values())[:SKIPPED_RECORDS_KEPT],
             damaged_files=len(self._damaged),
         )
+
+    def _beyond(self) -> int:
+        """How many samples of unchecked steps may have had a larger number than any that was seen.
+
+        What reached the model after the first of these was overtaken by it: no more than `out_of_order_samples`, which
+        fill so many of the last checked steps.
+        """
+        checked = min(self._overtaken_steps, self.checked_steps)
+        before = self._last_steps[-1 - checked] if checked < len(self._last_steps) else -1
+        return (self._last_step - before - checked) * self.batch_size
 
     def _enter(self, numbers: Numbers) -> None:
         self._make_room(int(numbers.max()))

@@ -20,7 +20,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from pipeline_bench.records import making
-from pipeline_bench.records.made import MadeData, is_complete
+from pipeline_bench.records.made import MadeData, is_complete, read_manifest
 from pipeline_bench.worker.main import die_with_parent
 
 _TELL_EVERY_S = 0.1
@@ -49,6 +49,11 @@ def run(request: Request, say: Callable[..., None], clock: Callable[[], float] =
     try:
         request.folder.mkdir(parents=True, exist_ok=True)
         with _only_one(request.folder, lambda: say(waiting=True)):
+            # What another process may have made there since the parent looked.
+            manifest = read_manifest(request.folder)
+            if manifest is not None and manifest.data != request.data:
+                say(failed=f"it holds other made data, {manifest.data.name}")
+                return
             if not is_complete(request.data, request.folder):
                 making.make(request.data, request.folder, told)
     except OSError as error:

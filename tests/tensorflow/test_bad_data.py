@@ -15,6 +15,7 @@ from pipeline_bench.observer import Observer, Progress
 from pipeline_bench.process import Launcher
 from pipeline_bench.records import RecordError, making
 from pipeline_bench.records.made import MadeData
+from pipeline_bench.records.tfrecord_index import HEADER, read_index
 from pipeline_bench.runner import Runner
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Scenario
@@ -176,6 +177,33 @@ def test_of_a_file_of_many_records_the_record_is_named(run_scenario: RunScenario
     source = {"kind": "tfrecord", "path": str(tmp_path), "batch_size": BATCH, "image_size": 8}
     for trial in inputs(images.run(run_scenario, source, *BACKENDS[-2:], steps=12)):
         assert (trial.reason or "").startswith(f"{path}, record 8 cannot be decoded: "), (trial.variant, trial.reason)
+
+
+def test_a_record_with_a_wrong_checksum_is_named(run_scenario: RunScenario, tmp_path: Path) -> None:
+    making.make(MadeData("tfrecord", RECORDS, 2, 16), tmp_path)
+    path = sorted(tmp_path.glob("*.tfrecord"))[1]
+    index = read_index(str(path))
+    content = bytearray(path.read_bytes())
+    content[int(index.offsets[7]) + HEADER.size + 1] ^= 1
+    path.write_bytes(content)
+    source = {"kind": "tfrecord", "path": str(tmp_path), "batch_size": BATCH, "image_size": 8}
+    for trial in inputs(images.run(run_scenario, source, *BACKENDS[-2:], steps=12)):
+        assert trial.reason == f"{path}, record 8: its bytes do not match their checksum.", trial.variant
+
+
+def test_a_record_of_foreign_bytes_is_named(run_scenario: RunScenario, tmp_path: Path) -> None:
+    """TensorFlow quotes it in its error, which then is no text."""
+    import tensorflow as tf
+
+    making.make(MadeData("tfrecord", RECORDS, 1, 16), tmp_path)
+    (path,) = tmp_path.glob("*.tfrecord")
+    records = [bytes(record) for record in tf.compat.v1.io.tf_record_iterator(str(path))]
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for record in (*records[:15], b"\xaa\xff" * 20, *records[16:]):
+            writer.write(record)
+    source = {"kind": "tfrecord", "path": str(tmp_path), "batch_size": BATCH, "image_size": 8}
+    for trial in inputs(images.run(run_scenario, source, *BACKENDS[-3:], steps=12)):
+        assert trial.reason == f"{path}, record 16 cannot be decoded: Could not parse example input.", trial.variant
 
 
 class Remover(Observer):

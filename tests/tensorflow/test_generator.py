@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline_bench.records import RecordError
 from pipeline_bench.results import summarise
 from pipeline_bench.scenario.resolve import resolve
 from pipeline_bench.session import Session, TrialRecord
+from pipeline_bench.sources.generator import Generator
 from tests.tensorflow.conftest import RunScenario
 
 BACKENDS: list[dict[str, Any]] = [
@@ -68,8 +70,17 @@ def test_a_generator_that_raises_ends_the_trial_with_its_line(
     record = next(record for record in session.trials if record.variant == entry["name"])
     assert record.status == "failed"
     assert "train.py:make raised ValueError: planted after 50 samples (train.py:7)" in str(record.reason)
-    assert "hello from the generator" in (tmp_path / str(record.stderr_file)).read_text()
-    assert "raise ValueError('planted')" in record.stderr_tail
+    stderr = (tmp_path / str(record.stderr_file)).read_text()
+    assert "hello from the generator" in stderr
+    assert "raise ValueError('planted')" in stderr, "its end may be the traceback that TensorFlow logs"
+
+
+@pytest.mark.parametrize("raised", ["KeyboardInterrupt()", "asyncio.CancelledError()", "GeneratorExit()"])
+def test_what_is_no_exception_of_a_program_is_one_of_the_generator(tmp_path: Path, raised: str) -> None:
+    body = f"import asyncio\nfor i in range(50):\n    yield [i], 0\nraise {raised}"
+    (stream,) = Generator({"callable": written(tmp_path, body)}).streams(1)
+    with pytest.raises(RecordError, match=f"raised {raised[:-2].removeprefix('asyncio.')} after 50 samples"):
+        list(stream)
 
 
 def test_a_generator_that_hangs_is_found_at_its_own_line(run_scenario: RunScenario, tmp_path: Path) -> None:

@@ -56,6 +56,11 @@ OUT_OF_ORDER = variants(
 )
 
 
+TRAINED = {"parallel", "by_batch", "samples_on_disk", "interleaved", "generator"}
+TRAINED |= {"shuffled_on_disk", "shuffled_generator", "as_it_comes_by_batch"}
+"""Those that real trials are made of, one a piece of code; what each of all carries is looked at without a trial."""
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return images.make(tmp_path_factory.mktemp("images"))
@@ -68,7 +73,8 @@ def assert_equal_work(session: Session) -> None:
 
 
 def test_every_pipeline_that_keeps_the_order_trains_like_feed_dict(run_scenario: RunScenario, folder: Path) -> None:
-    session = images.train(run_scenario, folder, {"name": "feed_dict", "backend": "feed_dict"}, *IN_ORDER)
+    tried = [entry for entry in IN_ORDER if entry["name"] in TRAINED]
+    session = images.train(run_scenario, folder, {"name": "feed_dict", "backend": "feed_dict"}, *tried)
     assert_equal_work(session)
     losses = images.losses(session)
     for name, found in losses.items():
@@ -76,7 +82,8 @@ def test_every_pipeline_that_keeps_the_order_trains_like_feed_dict(run_scenario:
 
 
 def test_every_pipeline_that_does_not_gives_each_sample_once_an_epoch(run_scenario: RunScenario, folder: Path) -> None:
-    session = images.train(run_scenario, folder, IN_ORDER[0], *OUT_OF_ORDER)
+    tried = [entry for entry in OUT_OF_ORDER if entry["name"] in TRAINED]
+    session = images.train(run_scenario, folder, IN_ORDER[0], *tried)
     assert_equal_work(session)
     losses = images.losses(session)
     for name, found in losses.items():

@@ -154,11 +154,25 @@ def test_images_of_every_kind_and_size_are_decoded_alike(tf: Any, options: dict[
             )
 
 
-@pytest.mark.parametrize("damage", [b"", b"no image at all", None], ids=["empty", "text", "cut"])
-def test_what_python_cannot_decode_tensorflow_cannot_either(tf: Any, damage: bytes | None) -> None:
+def _encoded(form: str) -> bytes:
+    return next(_saved(Image.fromarray(np.full((32, 32, 3), 7, dtype=np.uint8)), form))[1]
+
+
+BROKEN = {
+    "empty": b"",
+    "text": b"no image at all",
+    "jpeg, cut": _encoded("JPEG")[:-40],
+    "png, last byte cut": _encoded("PNG")[:-1],
+    "png, end cut": _encoded("PNG")[:-12],
+    "png, changed in its last checksum": _encoded("PNG")[:-1] + b"x",
+    "png, changed in its pixels' checksum": _encoded("PNG")[:-13] + b"x" + _encoded("PNG")[-12:],
+    "gif": _encoded("GIF"),
+}
+
+
+@pytest.mark.parametrize("encoded", BROKEN.values(), ids=BROKEN)
+def test_what_python_cannot_decode_tensorflow_cannot_either(tf: Any, encoded: bytes) -> None:
     given = images.ImageOptions(image_size=8)
-    _, whole = next(_saved(Image.fromarray(np.full((32, 32, 3), 7, dtype=np.uint8)), "JPEG"))
-    encoded = whole[: len(whole) - 40] if damage is None else damage
     with pytest.raises(ValueError, match=r"\w"):
         images.decode(encoded, given)
     with tf.compat.v1.Session() as session, pytest.raises(tf.errors.InvalidArgumentError):
@@ -179,6 +193,8 @@ def test_numbers_in_text_are_the_same_in_python_and_in_tensorflow(tf: Any, tmp_p
         " 1.5 ",
         '"2"',
         ".5",
+        "0x1F",
+        "-0x1.8p-2",
     ]
     (tmp_path / "a.csv").write_text("".join(f"{text},{i}\r\n" for i, text in enumerate(texts)))
     source = source_of("csv", tmp_path)
@@ -226,6 +242,25 @@ def test_a_record_with_a_wrong_checksum_ends_its_file_in_both(tf: Any, made: Pat
     source = source_of("tfrecord", tmp_path, on_error="skip")
     assert source.records == 1
     assert len(drained(tf, dataset(tf, source))) == 1
+
+
+def test_an_example_whose_keys_are_no_text_is_named(tf: Any, tmp_path: Path) -> None:
+    with tf.io.TFRecordWriter(str(tmp_path / "a.tfrecord")) as writer:
+        feature = {"image/encoded": tf.train.Feature(bytes_list=tf.train.BytesList(value=[b"image"]))}
+        example = tf.train.Example(features=tf.train.Features(feature=feature))
+        writer.write(example.SerializeToString().replace(b"image/", b"image\xaa"))
+    source = source_of("tfrecord", tmp_path)
+    with pytest.raises(RecordError, match=r"a\.tfrecord is no tf\.train\.Example"):
+        source.decode(0, source.load(0))
+
+
+def test_numbers_of_the_other_byte_order_are_the_same_numbers(tf: Any, tmp_path: Path) -> None:
+    features = np.linspace(0, 1, 6, dtype=np.float32).reshape(3, 2)
+    np.savez(tmp_path / "a.npz", x=features.astype(">f4"), y=np.arange(3).astype(">i8"))
+    source = source_of("npz", tmp_path)
+    in_graph = drained(tf, dataset(tf, source).map(source.decode_op))
+    np.testing.assert_array_equal([sample[0] for sample in in_graph], features)
+    assert [int(sample[1]) for sample in in_graph] == [0, 1, 2]
 
 
 def test_an_example_without_the_keys_says_which_it_has(tf: Any, made: Path) -> None:

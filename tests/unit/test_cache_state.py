@@ -79,7 +79,9 @@ def test_files_that_were_as_asked_are_not_doubted(found: Storage) -> None:
             storage("cold", 0.0, (0.0, 100), (0.97, 0), (0.97, 0), (0.97, 0), (0.97, 0)),
             "page_cache = cold was asked, but 97 % of the files was in the page cache from epoch 2 on",
         ),
-        (storage("cold", 1.0, (1.0, 0)), "100 % of the files was in the page cache in epoch 1"),
+        (storage("cold", 1.0, (1.0, 0)), "100 % of the files was in the page cache when training began"),
+        (storage("cold", 1.0, (1.0, 4), size_mb=1), "100 % of the files was in the page cache when training began"),
+        (storage("cold", 0.0, (1.0, 0)), "100 % of the files was in the page cache in epoch 1"),
         (storage("cold", 0.0, (0.0, 900), (0.9, 0)), "90 % of the files was in the page cache from epoch 2 on"),
         (storage("cold", 0.0, (0.3, None), read_reason="planted"), "30 % of the files was in the page cache"),
         (
@@ -103,13 +105,13 @@ def test_of_a_pipeline_that_caches_only_the_first_epoch_counts() -> None:
     found = storage("cold", 0.0, (0.0, 100), (0.9, 0))
     assert doubt(found) is not None
     assert doubt(found, CACHED) is None
-    assert doubt(storage("cold", 1.0, (1.0, 0), (1.0, 0)), CACHED) is not None
+    assert doubt(storage("cold", 0.0, (1.0, 0), (1.0, 0)), CACHED) is not None
 
 
 def test_one_repeat_of_several_is_enough_and_is_named() -> None:
     good, bad = storage("cold", 0.0, (0.0, 100)), storage("cold", 1.0, (1.0, 0))
     assert cache_state.doubt(PLAIN, [trial(good), trial(None, 1), trial(good, 2)]) is None
-    assert str(cache_state.doubt(PLAIN, [trial(good), trial(bad, 1)])).endswith("in epoch 1 in repeat 2")
+    assert str(cache_state.doubt(PLAIN, [trial(good), trial(bad, 1)])).endswith("when training began in repeat 2")
 
 
 def results(found: Storage) -> Any:

@@ -12,15 +12,18 @@ from rich.console import Console
 
 from pipeline_bench import environment, monitor
 from pipeline_bench.conclusion import conclude, fastest
+from pipeline_bench.difference.between import between
+from pipeline_bench.difference.gates import Limits
 from pipeline_bench.environment import Accelerator, seen_by_tensorflow
 from pipeline_bench.events import Device, Steps
-from pipeline_bench.report import csv, html, markdown, notebook, terminal
+from pipeline_bench.report import csv, diff_words, html, markdown, notebook, terminal
+from pipeline_bench.report.html import bars
 from pipeline_bench.results import summarise
 from pipeline_bench.samplers import Reading
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
 from pipeline_bench.series import Series
-from pipeline_bench.session import BUSY_TIME, Result, Session, Track, TrialRecord
+from pipeline_bench.session import BUSY_TIME, CPU_TIME, DeviceUtilization, Result, Session, Track, TrialRecord
 from pipeline_bench.trial import Trial, plan
 from tests.unit import records, sessions
 
@@ -175,6 +178,22 @@ def test_a_device_whose_verdict_is_open_is_not_told(planned: Session) -> None:
     assert said == "Of the emulated accelerators, not told: 1 ms a step (b, AU 0.44) and 4 ms a step (c, AU 0.98)."
 
 
+def test_sessions_on_other_devices_are_not_divided_by_each_other_and_decide_no_gate(classic: Session) -> None:
+    real = session(classic.scenario, [records.record(t.variant, t.repeat, 1.0, 0.1) for t in classic.trials])
+    entries = [{"name": name, "backend": "feed_dict"} for name in ("a", "b")]
+    changed = resolve({"name": "classic", "model": {"kind": "emulated", "step_ms": 5.0}, "variants": entries})
+    slower = session(changed, trials(changed, a=(8.0, 2.8, 5), b=(6.0, 0.9, 5)))
+    for after, device in ((real, "a device that computed"), (slower, NAME.format("5"))):
+        found = between(classic, after, Limits(slower=0.05))
+        assert {change.step_time.value for change in found.variants} == {None}
+        first = found.variants[0]
+        assert f"it trained on {NAME.format('1')} before and on {device} after" in first.text
+        assert {gate.outcome for gate in found.gates} == {"undecided"}
+        assert diff_words.headline(found).endswith("2 variants: 2 on another device.")
+        assert first.accelerator_utilization.change is not None
+    assert between(classic, classic).variants[0].step_time.value == pytest.approx(1)
+
+
 def test_the_environment_names_every_emulated_device() -> None:
     devices = [Device(kind="emulated", name=NAME.format(ms)) for ms in ("1", "4", "1")]
     found = seen_by_tensorflow(environment.describe(Accelerator(name="NVIDIA H200")), devices)
@@ -216,6 +235,16 @@ def test_every_report_says_how_the_utilization_was_had(classic: Session, render:
 def test_of_real_and_emulated_ones_each_utilization_has_its_source(render: Any) -> None:
     assert mixed().device_label == "mixed"
     assert "emul. util. of b, ceiling, " in render(mixed())
+
+
+def test_beside_emulated_ones_a_real_device_is_labelled_as_itself() -> None:
+    found = mixed()
+    seen = DeviceUtilization(source=CPU_TIME, mean_percent=51.0)
+    results = [found.results[0].model_copy(update={"device_utilization": seen}), *found.results[1:]]
+    figure = bars.utilization(found, results)
+    assert figure is not None
+    assert "CPU 51 %" in figure.alt
+    assert "mixed 51 %" not in figure.alt
 
 
 def test_the_spreadsheet_names_the_device(classic: Session) -> None:

@@ -42,6 +42,8 @@ def test_what_is_not_there_is_said_with_what_is_allowed(tmp_path: Path, kind: st
     ) as raised:
         source_of(kind, path=str(tmp_path / "gone")).check()
     assert NAMES[kind].replace("a.", "*.") in raised.value.hint
+    with pytest.raises(UsageError, match="it is empty"):
+        source_of(kind, path="").check()
     lay(tmp_path, "notes.txt", f".hidden/{NAMES[kind]}", f".{NAMES[kind]}", f"{NAMES[kind]}.part")
     with pytest.raises(UsageError, match="no file in it is called"):
         source_of(kind, path=str(tmp_path)).check()
@@ -131,6 +133,8 @@ def save(path: Path, **arrays: Any) -> None:
         ({"x": np.zeros(3), "y": np.zeros((3, 10))}, {}, r"shape \(3, 10\), not one number a sample"),
         ({"x": np.array(["a", "b"]), "y": np.zeros(2)}, {}, "no list of numbers"),
         ({"x": np.float32(1), "y": np.zeros(1)}, {}, "no list of numbers"),
+        ({"x": np.zeros((3, 0)), "y": np.zeros(3)}, {}, r"shape \(3, 0\), which holds no features"),
+        ({"x": np.zeros(3, dtype=np.longdouble), "y": np.zeros(3)}, {}, "64 bits at most"),
     ],
 )
 def test_arrays_that_cannot_be_samples_are_refused(
@@ -139,6 +143,14 @@ def test_arrays_that_cannot_be_samples_are_refused(
     save(tmp_path / "a.npz", **arrays)
     with pytest.raises(RecordError, match=problem):
         source_of("npz", path=str(tmp_path), **options).prepare(None)
+
+
+@pytest.mark.parametrize("label", [0.5, np.nan, np.inf, 1e30])
+def test_a_label_that_is_no_class_is_named(tmp_path: Path, label: float) -> None:
+    save(tmp_path / "a.npz", x=np.zeros(3), y=np.array([0.0, 1.0, label]))
+    source = source_of("npz", path=str(tmp_path))
+    with pytest.raises(RecordError, match=r"a\.npz, record 3: the label in 'y' is .*, no whole number"):
+        list(source.read(source.files[0]))
 
 
 def test_all_files_must_have_the_arrays_of_the_first_one(tmp_path: Path) -> None:

@@ -85,8 +85,8 @@ def test_samples_come_in_many_forms(write: Write, given: str) -> None:
         ("[[1, 2], [3]], 1", "has features that are no array"),
         ("np.zeros((2, 2)), 1.5", "has the label 1.5; a label is a whole number"),
         ("np.zeros((2, 2)), np.eye(3)[0]", r"has a label of shape \(3,\)"),
-        ("np.zeros((2, 2))", "is a ndarray; it must be"),
-        ("1, 2, 3", "is a tuple of 3; it must be"),
+        ("np.zeros((2, 2))", "is of type ndarray; it must be"),
+        ("1, 2, 3", "is of type tuple of 3; it must be"),
         ("{'image': 1}", "is a dict of 'image'; it needs 'features' and 'label'"),
     ],
 )

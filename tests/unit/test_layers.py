@@ -26,6 +26,7 @@ LAYERS = [
     {"process", "worker", "observer", "samplers", "made_data"},
     {"results", "environment", "palette", "difference"},
     {"findings", "equal_work", "cache_state", "conclusion", "precision", "disturbances"},
+    {"device_utilization", "measured"},
     {"session"},
     {"stats"},
     {"trial", "backends", "models", "loops"},

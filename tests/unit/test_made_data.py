@@ -88,6 +88,15 @@ def test_two_processes_do_not_make_the_same_data_at_once(tmp_path: Path) -> None
     assert said == [{"waiting": True}, {"done": True}], "it found what the other one had made"
 
 
+def test_what_another_process_has_begun_there_meanwhile_is_not_mixed_with(tmp_path: Path) -> None:
+    other = MadeData("csv", 8, 2, 3, seed=1)
+    making.make(other, tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.glob("*.csv")}
+    with pytest.raises(UsageError, match=f"it holds other made data, {other.name}"):
+        made_data.make(MadeData("csv", 8, 2, 3, seed=2), tmp_path, lambda _: None)
+    assert {path.name: path.read_bytes() for path in tmp_path.glob("*.csv")} == before
+
+
 def test_progress_is_told_now_and_then_and_at_the_end(tmp_path: Path) -> None:
     said: list[dict[str, Any]] = []
     run(Request(data=DATA, folder=tmp_path), lambda **message: said.append(message), clock=lambda: 0.0)

@@ -100,6 +100,15 @@ def test_a_backend_of_another_package_is_found_checked_and_resolved() -> None:
 
 
 @pytest.mark.usefixtures("recycled")
+def test_a_source_of_files_of_another_package_can_be_used_as_it_is_and_as_slow_storage() -> None:
+    files = {"kind": "vectors", "path": "some/folder"}
+    for source in (files, {"kind": "slow_storage", "files": files}):
+        scenario = resolve({"name": "x", "source": source, "variants": [{"backend": "feed_dict"}]})
+        options = scenario.variants[0].source.options
+        assert options.get("files", options)["features"] == 8
+
+
+@pytest.mark.usefixtures("recycled")
 def test_it_is_listed_with_its_package(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["backends", "--json"]) == 0
     row = next(row for row in json.loads(capsys.readouterr().out) if row["name"] == "recycled")

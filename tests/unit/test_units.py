@@ -118,6 +118,8 @@ def test_change(after_over_before: float | None, text: str) -> None:
         (0.1789, "18 %"),
         (0.0026, "0.26 %"),
         (1.234, "130 %"),
+        (10.0, "1000 %"),
+        (1.9e8, ">1000 %"),
     ],
 )
 def test_how_well_a_ratio_is_known_is_never_said_to_be_better_than_it_is(value: float | None, text: str) -> None:

@@ -10,7 +10,7 @@ from pipeline_bench.report import words
 from pipeline_bench.report.html import colours, intervals, tables
 from pipeline_bench.report.html.figure import Figure, Json, Legend, row_labels, rows_layout
 from pipeline_bench.report.html.text import label, name
-from pipeline_bench.session import BUSY_TIME, CPU_TIME, Interval, Result, Session
+from pipeline_bench.session import BUSY_TIME, CPU_TIME, EMULATED_LABEL, Interval, Result, Session
 
 _WIDEST_INTERVAL = 1.6
 """Beyond this many times the largest figure an interval does not widen the axis of step times."""
@@ -73,7 +73,9 @@ def utilization(session: Session, results: Sequence[Result]) -> Figure | None:
     au_ci = [_percents(result.accelerator_utilization.ci95) for result in shown]
     device = [result.device_utilization.mean_percent for result in shown]
     device_ci = [result.device_utilization.ci95 for result in shown]
-    texts = [_utilizations(result, "emul." if result.emulated else kind) for result in shown]
+    # Its own device's, where the head says "mixed".
+    computed = session.environment.accelerator_kind.upper()
+    texts = [_utilizations(result, EMULATED_LABEL if result.emulated else computed) for result in shown]
     known = [value for value in (*au, *device) if value is not None]
     end = max(104.0, intervals.upper(known, (*au_ci, *device_ci), _WIDEST_PERCENT))
     plot = rows_layout(len(shown), "utilization, %", end, dtick=25)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from pipeline_bench.disturbances import find
+from pipeline_bench.series import Series
 from pipeline_bench.session import Disturbance, Track
 from tests.unit.disturbances.planted import absent, steady, track, trial
 
@@ -32,6 +34,18 @@ def test_others_that_fill_the_machine_are_found_in_every_repeat_that_has_them() 
     assert [(each.kind, each.repeat) for each in disturbed] == [("cpu-contention", 0), ("cpu-contention", 2)]
     assert [each.cost_share for each in disturbed] == pytest.approx([0.2, 0.3])
     assert "20 % of the machine's CPU" in disturbed[0].text
+
+
+@pytest.mark.parametrize(("busy_ms", "cost"), [(4.5, 0.1), (0.5, 0.3)])
+def test_what_others_took_while_an_emulated_device_was_busy_cost_nothing(busy_ms: float, cost: float) -> None:
+    """A tenth of the step is the host's; a wait that ends late, as one in fifty does, is its as well."""
+    record = trial(0, steady(0, spread=0.001), *cpu(30, 100))
+    assert record.steps is not None
+    busy_ns = np.full(record.steps.count, int(busy_ms * 1e6), dtype=np.int64)
+    busy_ns[::50] *= 3
+    steps = record.steps.model_copy(update={"busy_ns": Series.pack(busy_ns)})
+    (contention,) = find([record.model_copy(update={"steps": steps})], cores=2)
+    assert contention.cost_share == pytest.approx(cost, abs=0.005)
 
 
 def test_others_beside_idle_cores_cost_nothing() -> None:

@@ -414,3 +414,25 @@ def test_a_second_line_in_an_override_is_not_dropped_in_silence() -> None:
 
 def test_a_backend_that_was_left_out_is_not_called_another_job() -> None:
     assert load("two_layer", ["run.seed=3"], ["feed_dict"]).notes == ()
+
+
+@pytest.mark.parametrize("override", ["model.step_ms=5", "model.step_ms=abc"])
+def test_an_override_that_every_variant_has_a_value_against_is_refused(override: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        load("plan_accelerator", [override])
+    assert "every variant sets its own model.step_ms" in caught.value.message
+    assert 'variants."fast".model.step_ms' in caught.value.hint
+
+
+def test_another_kind_of_source_keeps_the_options_that_it_has_and_says_which_it_drops() -> None:
+    scenario = load("decode_jpeg", ["source.image_size=32", "source.kind=npz", "source.batch_size=8"])
+    assert {variant.source.kind for variant in scenario.variants} == {"npz"}
+    assert {variant.source.options["batch_size"] for variant in scenario.variants} == {8}
+    assert {variant.source.options["image_size"] for variant in scenario.variants} == {32}
+    changed = load("decode_jpeg", ["source.kind=generator"])
+    assert changed.notes == ("source.kind = generator has no option samples, image_size, which the scenario sets",)
+
+
+def test_an_option_given_beside_another_kind_is_held_against_that_kind() -> None:
+    with pytest.raises(ScenarioError, match=r"source\.image_size: unknown key"):
+        load("decode_jpeg", ["source.image_size=32", "source.kind=generator"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from random import Random
 
 import numpy as np
 import numpy.typing as npt
@@ -58,82 +59,23 @@ def test_samples_in_order_are_each_there_once() -> None:
     assert [epoch.samples for epoch in numbered(work).epochs] == [50, 50, 20]
 
 
-@given(st.randoms(use_true_random=False), st.integers(1, 7))
-def test_the_order_within_what_the_input_may_mix_changes_nothing(random: object, at_a_time: int) -> None:
-    numbers = list(range(100))
-    random.shuffle(numbers)  # type: ignore[attr-defined]
-    mixed, ordered = account(batches(numbers), at_a_time=at_a_time), account(batches(range(100)))
-    assert faults(mixed) == (0, 0, 0)
-    digests = [epoch.digest for epoch in numbered(ordered).epochs]
-    assert [epoch.digest for epoch in numbered(mixed).epochs] == digests
-    assert digests[0] == digests[1], "the same samples in each epoch"
-
-
-@given(st.sets(st.integers(0, 150), max_size=30))
-def test_every_sample_that_was_passed_over_is_lost(lost: set[int]) -> None:
-    kept = [number for number in range(160) if number not in lost]
-    assert faults(account(batches(kept[: len(kept) // BATCH * BATCH]))) == (
-        sum(number < max(kept[: len(kept) // BATCH * BATCH]) for number in lost),
-        0,
-        0,
-    )
-
-
-@given(st.lists(st.integers(0, 150), min_size=1, max_size=30))
-def test_every_further_time_that_a_sample_comes_is_a_repetition(again: list[int]) -> None:
-    work = account([*batches(range(152)), np.array(again)])
-    assert faults(work) == (0, len(again), 0)
-    assert sum(epoch.repeated for epoch in numbered(work).epochs) == len(again)
-
-
-def test_a_repetition_within_one_batch_is_noticed() -> None:
-    assert faults(account([np.array([0, 1, 1, 1])])) == (0, 2, 0)
-
-
-def test_a_digest_tells_one_sample_that_took_the_place_of_another() -> None:
-    whole, other = account([np.arange(50)]), account([np.array([*range(49), 0])])
-    assert numbered(whole).epochs[0].samples == numbered(other).epochs[0].samples
-    assert numbered(whole).epochs[0].digest != numbered(other).epochs[0].digest
-
-
-def test_what_another_thread_of_the_input_may_hold_is_in_flight_and_not_lost() -> None:
-    late = [*range(16), *range(24, 72)]
-    assert numbered(account(batches(late), out_of_order=BATCH)).in_flight == BATCH
-    assert faults(account(batches(late), out_of_order=BATCH)) == (0, 0, 0)
-    assert faults(account(batches(late), out_of_order=0)) == (BATCH, 0, 0)
-    assert faults(account(batches(late), out_of_order=None)) == (0, 0, 0)
-
-
-def test_a_sample_with_another_one_s_content_is_invented() -> None:
-    ledger = NumberedLedger(BATCH, IDENTITY, 0)
-    shown = evidence(range(8))
-    shown[8 + 3] += 1
-    ledger.take([(0, shown)])
-    assert faults(ledger.close(1, 9))[2] == 1
-
-
-@pytest.mark.parametrize("number", [-1.0, 0.5, float("nan"), float("inf"), 2.0**52])
-def test_a_number_that_no_source_gives_is_invented(number: float) -> None:
-    ledger = NumberedLedger(1, IDENTITY, 0)
-    ledger.take([(0, np.array([number, 0.0]))])
-    assert faults(ledger.close(1, 9)) == (0, 0, 1)
-
-
-def test_of_some_steps_it_says_how_many_samples_were_lost_between_them() -> None:
-    halved = [numbers for i, numbers in enumerate(batches(range(1600))) if i % 2 == 0]
-    assert faults(account(batches(range(800)), every=7)) == (0, 0, 0)
-    assert faults(account(halved, every=7))[0] >= 90 * BATCH
-
-
-def test_a_loop_that_shows_only_some_of_its_steps_is_not_accused() -> None:
-    ledger = NumberedLedger(BATCH, IDENTITY, 0)
-    ledger.take([(i, evidence(batch)) for i, batch in enumerate(batches(range(800))) if i % 2])
-    assert faults(ledger.close(1, 100)) == (0, 0, 0)
+@pytest.mark.parametrize("threads", [2, 3])
+def test_what_overtakes_in_steps_that_are_not_checked_is_not_repeated(threads: int) -> None:
+    """Of so few steps the last one that is checked is often not the one with the largest number."""
+    for seed in range(200):
+        random = Random(seed)
+        waiting = batches(range(20 * BATCH))
+        arriving = [waiting.pop(random.randrange(threads)) for _ in range(10)]
+        shown = [(i, evidence(batch)) for i, batch in enumerate(arriving) if not i or random.random() < 0.5]
+        ledger = NumberedLedger(BATCH, IDENTITY, (threads - 1) * BATCH)
+        ledger.take(shown)
+        assert faults(ledger.close(1, 10)) == (0, 0, 0), seed
 
 
 def test_batches_that_come_again_between_the_checked_steps_are_repeated() -> None:
     echoed = [batch for batch in batches(range(400)) for _ in range(4)]
     assert faults(account(echoed, every=7))[1] >= 2 * 400
+    assert faults(account(echoed, out_of_order=2 * BATCH, every=7))[1] >= 2 * 400
     assert faults(account(echoed))[1] == 3 * 400
 
 
