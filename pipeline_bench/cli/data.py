@@ -58,7 +58,7 @@ def make(
             with _progress(asked) as told:
                 made_data.make(asked, out, told, _tell_waiting, elsewhere="choose another --out")
         except KeyboardInterrupt:
-            typer.echo("Interrupted; the same command goes on where it stopped.", err=True)
+            typer.echo("Interrupted; the same command keeps the files that are whole and makes the others.", err=True)
             raise typer.Exit(INTERRUPTED) from None
     manifest = made.read_manifest(out)
     assert manifest is not None

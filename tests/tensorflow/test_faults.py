@@ -178,7 +178,7 @@ def test_when_the_fork_server_is_killed_the_session_goes_on_without_it(tmp_path:
 
 
 def test_a_failed_trial_makes_the_program_exit_with_1(tmp_path: Path) -> None:
-    options = ["--backends", "faulty", "--repeats", "1"]
+    options = ["--backends", "faulty", "--repeats", "1", "--time", "2"]
     program = start(tmp_path, *options)
     output, _ = program.communicate(timeout=200)
     assert program.returncode == 1
