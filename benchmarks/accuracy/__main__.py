@@ -1,6 +1,6 @@
 """Known answers: how close the shares come to what was planted, and how many verdicts are right.
 
-``python -m benchmarks.accuracy [--cases 96] [--seed N] [--repeats 3] [--out FILE]`` draws new cases at every run, from
+``python -m benchmarks.accuracy [--cases 84] [--seed N] [--repeats 3] [--out FILE]`` draws new cases at every run, from
 a seed that it prints. What a case must come to follows from its construction (`benchmarks.accuracy.truth`): delays in
 reading, decoding, copying, Python and storage, one producer or several, steady or bursty, on an emulated device, whose
 bare step (`benchmarks.accuracy.bare`) is timed before and after without the program. A group of cases that share their
@@ -151,7 +151,7 @@ def line(device_ms: float, outcome: Outcome) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", type=int, default=96)
+    parser.add_argument("--cases", type=int, default=84)
     parser.add_argument("--seed", type=int, help="of an earlier run, to see its cases again")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--out", type=Path, help="a JSON line for every case")
