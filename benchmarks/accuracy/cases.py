@@ -269,8 +269,8 @@ def _case(
     return Case(family, pipeline.backend, variant, given_ceiling(device_ms), given_ceiling, family == "threshold")
 
 
-# Fetching a batch costs the host some 0.5 ms that no delay plants, reading files and generators in Python 1 to 2 ms. Both
-# are a smaller part of longer steps, which the cases need whose planted parts are small, or that read.
+# Fetching a batch costs the host some 0.5 ms that no delay plants, reading files and generators in Python 1 to 2 ms.
+# Both are a smaller part of longer steps; cases whose planted parts are small, or that read, need those.
 SHORT_MS, LONG_MS, LONGEST_MS = (10, 20), (24, 32), (40, 50)
 
 FAMILIES: tuple[tuple[Callable[[random.Random, float], Case], int, tuple[int, int]], ...] = (
