@@ -40,6 +40,7 @@ def types(session: nox.Session) -> None:
         "psutil",
         "pydantic",
         "jinja2",
+        "pillow",
     )
     session.install("scipy", *TESTS)
     session.run("mypy")
