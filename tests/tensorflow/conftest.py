@@ -36,8 +36,18 @@ def faults_path(tmp_path_factory: pytest.TempPathFactory) -> str:
     return os.pathsep.join([str(folder) for folder in folders] + [path for path in sys.path if path])
 
 
+@pytest.fixture(scope="session", autouse=True)
+def made_data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Made data goes into a folder of its own: what lies in the user's cache neither helps nor hinders."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PIPELINE_BENCH_DATA", str(tmp_path_factory.mktemp("data")))
+        yield
+
+
 @pytest.fixture(scope="session")
-def fork_server(tmp_path_factory: pytest.TempPathFactory, faults_path: str) -> Iterator[Launcher]:
+def fork_server(
+    tmp_path_factory: pytest.TempPathFactory, faults_path: str, made_data_folder: None
+) -> Iterator[Launcher]:
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = faults_path
     server = ForkServerLauncher(tmp_path_factory.mktemp("server") / "import.stderr")

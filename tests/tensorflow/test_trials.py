@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline_bench.comparison import prepare_data
+from pipeline_bench.observer import Observer
 from pipeline_bench.results import summarise
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.file import load
@@ -165,7 +167,9 @@ def test_single_samples_make_whole_batches(run_scenario: RunScenario) -> None:
 
 @pytest.mark.parametrize("name", sorted(shipped()))
 def test_every_shipped_scenario_runs(run_scenario: RunScenario, name: str) -> None:
-    session = run_scenario(load(name, run={"steps": 12, "repeats": 1}))
+    scenario = load(name, run={"steps": 12, "repeats": 1})
+    prepare_data(scenario, Observer())
+    session = run_scenario(scenario)
     assert {record.status for record in session.trials} == {"ok"}
 
 
