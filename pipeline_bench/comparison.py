@@ -78,10 +78,10 @@ def prepare_data(scenario: Scenario, observer: Observer) -> None:
         UsageError: a source cannot read what it is to read, or its data cannot be made.
     """
     components = {variant.source.model_dump_json(): variant.source for variant in scenario.variants}
-    found: list[Any] = [plugins.find("sources", part.kind)(part.options) for part in components.values()]
-    sources = [source for source in found if isinstance(source, SampleSource)]
+    found: dict[str, Any] = {key: plugins.find("sources", part.kind)(part.options) for key, part in components.items()}
     for variant in scenario.variants:
-        _see_that_it_carries(variant)
+        _see_that_it_carries(variant, found[variant.source.model_dump_json()])
+    sources = [source for source in found.values() if isinstance(source, SampleSource)]
     missing = made_data.wanted(sources)
     for source in sources:  # before the time is spent on making data
         if getattr(made_data.innermost(source), "made_data", None) not in missing:
@@ -97,13 +97,12 @@ def prepare_data(scenario: Scenario, observer: Observer) -> None:
         source.check()
 
 
-def _see_that_it_carries(variant: Variant) -> None:
+def _see_that_it_carries(variant: Variant, source: Any) -> None:
     """Refuse a variant whose backend cannot carry its source.
 
     Raises:
         UsageError: naming the variant.
     """
-    source: Any = plugins.find("sources", variant.source.kind)(variant.source.options)
     backend: Any = plugins.find("backends", variant.backend)(variant.options)
     try:
         backend.check(source)

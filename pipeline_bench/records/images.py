@@ -17,7 +17,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from pipeline_bench.records import ArraySpec
-from pipeline_bench.records.folder import MadeOptions
+from pipeline_bench.records.folder import FolderSource, MadeOptions
 
 _FORMATS = ("JPEG", "PNG")
 _PNG_MAGIC, _PNG_END = b"\x89PNG\r\n\x1a\n", b"IEND"
@@ -42,6 +42,22 @@ class ImageOptions(MadeOptions):
         int | None,
         Field(ge=8, le=4096, description="of made data: pixels of a side; unset: image_size"),
     ] = None
+
+
+class ImageSource(FolderSource):
+    """Encoded images, one a record, and the class of each; of the options of `ImageOptions`."""
+
+    @property
+    def raw_specs(self) -> tuple[ArraySpec, ...]:
+        return (ArraySpec("string"),)
+
+    @property
+    def sample_specs(self) -> tuple[ArraySpec, ArraySpec]:
+        return feature_spec(self.options), ArraySpec("int64")
+
+    @property
+    def padded_shape(self) -> tuple[int, ...]:
+        return self.options.image_size, self.options.image_size, self.options.channels
 
 
 def made_side(options: Any) -> int:

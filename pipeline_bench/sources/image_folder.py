@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline_bench.records import ArraySpec, Raw, RecordError, RecordFile, images
-from pipeline_bench.records.folder import FolderSource
+from pipeline_bench.records import Raw, RecordError, RecordFile, images
 from pipeline_bench.records.made import MadeData
 
 
@@ -22,7 +21,7 @@ class _Listed(NamedTuple):
     labels: npt.NDArray[np.int64]
 
 
-class ImageFolder(FolderSource):
+class ImageFolder(images.ImageSource):
     """The folders directly below are the classes, by name; without such folders all is class 0.
 
     Files are dealt out so that the classes alternate: each is spread evenly over the epoch, in the order of its names.
@@ -60,18 +59,6 @@ class ImageFolder(FolderSource):
         """The name of the folder directly below the root; empty for a file that lies in the root itself."""
         parts = path.relative_to(self.root).parts
         return parts[0] if len(parts) > 1 else ""
-
-    @property
-    def raw_specs(self) -> tuple[ArraySpec, ...]:
-        return (ArraySpec("string"),)
-
-    @property
-    def sample_specs(self) -> tuple[ArraySpec, ArraySpec]:
-        return images.feature_spec(self.options), ArraySpec("int64")
-
-    @property
-    def padded_shape(self) -> tuple[int, ...]:
-        return self.options.image_size, self.options.image_size, self.options.channels
 
     def load(self, place: int) -> Raw:
         try:

@@ -14,8 +14,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from pipeline_bench import units
-from pipeline_bench.records import ArraySpec, Raw, RecordError, RecordFile, images
-from pipeline_bench.records.folder import FolderSource
+from pipeline_bench.records import Raw, RecordError, RecordFile, images
 from pipeline_bench.records.made import MadeData
 from pipeline_bench.records.making import IMAGE_KEY, LABEL_KEY
 from pipeline_bench.records.tfrecord_index import (
@@ -47,7 +46,7 @@ class _Indexed(NamedTuple):
     indices: dict[str, TfrecordIndex]
 
 
-class Tfrecord(FolderSource):
+class Tfrecord(images.ImageSource):
     """Records in the order of the files' names. Their places are known from an index of the lengths, made beforehand.
 
     Of a damaged file the records before the damage are used where `on_error` is ``skip``: no reader gets beyond it.
@@ -107,18 +106,6 @@ class Tfrecord(FolderSource):
         if index.problem:
             self.damaged_files[path] = f"record {len(index.offsets) + 1}: {index.problem}"
         return index
-
-    @property
-    def raw_specs(self) -> tuple[ArraySpec, ...]:
-        return (ArraySpec("string"),)
-
-    @property
-    def sample_specs(self) -> tuple[ArraySpec, ArraySpec]:
-        return images.feature_spec(self.options), ArraySpec("int64")
-
-    @property
-    def padded_shape(self) -> tuple[int, ...]:
-        return self.options.image_size, self.options.image_size, self.options.channels
 
     def load(self, place: int) -> Raw:
         file = self.file_of(place)
