@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline_bench import disturbances, environment, monitor, precision
+from pipeline_bench import disturbances, environment, follower, precision
 from pipeline_bench import session as sessions
 from pipeline_bench.errors import PipelineBenchError, SessionError
 from pipeline_bench.events import Device, Failed
@@ -18,6 +18,7 @@ from pipeline_bench.samplers.host import HostSampler
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.session import Session, TrialRecord, TrialStatus
 from pipeline_bench.trial import Trial, plan
+from pipeline_bench.trial_log import TrialLog
 
 TRIALS_FOLDER = "trials"
 
@@ -31,7 +32,7 @@ class Runner:
         launcher: Launcher,
         gpu: NvmlSampler,
         observer: Observer,
-        clock_ns: monitor.ClockNs = time.monotonic_ns,
+        clock_ns: follower.ClockNs = time.monotonic_ns,
     ) -> None:
         self._folder = folder
         self._launcher = launcher
@@ -86,14 +87,14 @@ class Runner:
 
     def _run_trial(self, trial: Trial, cores: int) -> TrialRecord:
         stderr = self._stderr_folder / f"{trial.index + 1:03}-{_slug(trial.variant.name)}-r{trial.repeat + 1}.stderr"
-        log = monitor.TrialLog(trial, self._clock_ns())
+        log = TrialLog(trial, self._clock_ns())
         child: Child | None = None
         status: TrialStatus
         try:
             child = self._start(trial, stderr)
             samplers: Sequence[HostSampler | NvmlSampler] = (HostSampler(child.pid), self._gpu)
             self._gpu.begin()
-            status = monitor.watch(log, child, samplers, self._observer, cores, self._select_gpu, self._clock_ns)
+            status = follower.watch(log, child, samplers, self._observer, cores, self._select_gpu, self._clock_ns)
         except KeyboardInterrupt:
             status = "interrupted"
         except (PipelineBenchError, OSError) as error:
@@ -102,7 +103,7 @@ class Runner:
         finally:
             if child is not None:
                 child.close()
-        return monitor.record(log, status, child, stderr, self._clock_ns())
+        return follower.record(log, status, child, stderr, self._clock_ns())
 
     def _start(self, trial: Trial, stderr: Path) -> Child:
         """Start the trial's process; with a fresh interpreter, from now on, when the fork server does not answer."""

@@ -1,4 +1,4 @@
-"""The runner, the monitor and real processes that follow a script; no TensorFlow."""
+"""The runner, the follower and real processes that follow a script; no TensorFlow."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipeline_bench import environment, monitor
+from pipeline_bench import environment, follower
 from pipeline_bench.errors import SessionError
 from pipeline_bench.observer import Observer, Progress
 from pipeline_bench.process import FreshLauncher
@@ -34,7 +34,7 @@ def package_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(monitor, "STALL_GRACE_S", 0.2)
+    monkeypatch.setattr(follower, "STALL_GRACE_S", 0.2)
 
 
 def scripted(*scripts: str, stall_timeout_s: float = 30) -> Scenario:

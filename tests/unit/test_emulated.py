@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from pipeline_bench import environment, monitor
+from pipeline_bench import environment
 from pipeline_bench.conclusion import conclude, fastest
 from pipeline_bench.difference.between import between
 from pipeline_bench.difference.gates import Limits
@@ -25,6 +25,7 @@ from pipeline_bench.scenario.resolve import resolve
 from pipeline_bench.series import Series
 from pipeline_bench.session import BUSY_TIME, CPU_TIME, DeviceUtilization, Result, Session, Track, TrialRecord
 from pipeline_bench.trial import Trial, plan
+from pipeline_bench.trial_log import TrialLog
 from tests.unit import records, sessions
 
 MS = 1_000_000
@@ -260,7 +261,7 @@ def test_a_real_device_has_no_emulated_name() -> None:
 
 def test_the_live_figure_and_the_record_are_of_its_busy_time(classic: Session) -> None:
     trial: Trial = plan(classic.scenario)[0]
-    log = monitor.TrialLog(trial, 0)
+    log = TrialLog(trial, 0)
     log.apply(Device(kind="emulated", name=NAME.format("1")))
     start_ns = np.arange(10, dtype=np.int64) * 4 * MS
     log.apply(

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline_bench import monitor
+from pipeline_bench import follower
 from pipeline_bench.errors import ProtocolError
 from pipeline_bench.events import (
     Device,
@@ -25,12 +25,13 @@ from pipeline_bench.events import (
     Storage,
     Work,
 )
-from pipeline_bench.monitor import TrialLog, latest_utilization, record, watch
+from pipeline_bench.follower import record, watch
 from pipeline_bench.observer import Observer, Progress
 from pipeline_bench.process import Child
 from pipeline_bench.samplers import Reading, Sampler
 from pipeline_bench.series import Series
 from pipeline_bench.trial import Trial, plan
+from pipeline_bench.trial_log import TrialLog, latest_utilization
 from tests.unit.records import scenario
 
 NS_PER_S = 1_000_000_000
@@ -142,13 +143,13 @@ def test_a_broken_protocol_is_a_failed_trial(trial: Trial) -> None:
 
 
 def test_silence_for_longer_than_the_stall_timeout_is_a_stall(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(monitor, "_ask_for_stacks", lambda child: None)
+    monkeypatch.setattr(follower, "_ask_for_stacks", lambda child: None)
     clock = Clock()
     child = MadeUpChild.hanging(clock, [(0.1, Phase(name="train", at_ns=0)), (50.0, steps(0, [50.0]))])
     log = TrialLog(trial, 0)
     assert follow(log, child, clock) == "stalled"
     # The step at 50 s counts: the stall timeout of 60 s and its grace run from there.
-    assert clock.now_ns / NS_PER_S == pytest.approx(50 + 60 + monitor.STALL_GRACE_S, abs=2 * monitor.SAMPLE_EVERY_S)
+    assert clock.now_ns / NS_PER_S == pytest.approx(50 + 60 + follower.STALL_GRACE_S, abs=2 * follower.SAMPLE_EVERY_S)
 
 
 def test_a_slow_but_moving_trial_is_no_stall(trial: Trial) -> None:
@@ -177,8 +178,8 @@ def test_samples_are_taken_at_a_steady_pace_whatever_the_child_says(trial: Trial
     follow(log, MadeUpChild(clock, [*busy, (2.0, Done(at_ns=1))]), clock)
     stamps = [reading.at_ns / NS_PER_S for reading in log.readings]
     gaps = [later - earlier for earlier, later in itertools.pairwise(stamps)]
-    assert min(gaps) >= monitor.SAMPLE_EVERY_S * 0.99
-    assert len(stamps) >= 2 / monitor.SAMPLE_EVERY_S * 0.8
+    assert min(gaps) >= follower.SAMPLE_EVERY_S * 0.99
+    assert len(stamps) >= 2 / follower.SAMPLE_EVERY_S * 0.8
 
 
 def test_progress_tells_step_time_and_wait_of_the_latest_steps(trial: Trial) -> None:
@@ -282,4 +283,4 @@ def test_what_was_seen_of_the_files_is_in_the_record(tmp_path: Path) -> None:
     ],
 )
 def test_a_thread_stands_at_the_line_that_its_owner_can_mend(frames: tuple[str, ...], found: str) -> None:
-    assert monitor.innermost(Stack(thread="t", frames=frames)).endswith(found)
+    assert follower.innermost(Stack(thread="t", frames=frames)).endswith(found)

@@ -1,0 +1,188 @@
+"""Watches one trial from the parent: its events, its samples, and whether it still moves."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from pipeline_bench import stats, units
+from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.events import (
+    Device,
+    Failed,
+    Phase,
+    QueueState,
+    Stack,
+)
+from pipeline_bench.observer import Observer
+from pipeline_bench.process import Child, explain_exit, stderr_tail
+from pipeline_bench.samplers import Sampler
+from pipeline_bench.session import (
+    TrialRecord,
+    TrialStatus,
+)
+from pipeline_bench.trial_log import TrialLog
+
+SAMPLE_EVERY_S = 0.2
+EXIT_WITHIN_S = 5.0
+
+# The child's own watch speaks first, and needs up to a second for a queue that does not answer.
+STALL_GRACE_S = 3.0
+
+_STACKS_WITHIN_S = 0.5
+
+# As `worker.recorder` writes them: a file inside site-packages, or the last three parts of its path.
+_OTHERS_FRAME = re.compile(r"tensorflow/|(lib/)?python3\.\d+/")
+
+ClockNs = Callable[[], int]
+DeviceFound = Callable[[Device], None]
+
+
+def watch(
+    log: TrialLog,
+    child: Child,
+    samplers: Sequence[Sampler],
+    observer: Observer,
+    cores: int,
+    on_device: DeviceFound = lambda _: None,
+    clock_ns: ClockNs = time.monotonic_ns,
+) -> TrialStatus:
+    """Follow a trial to its end and leave its process gone; what it said and what was sampled is then in `log`.
+
+    Raises:
+        KeyboardInterrupt: the user interrupted; the process is gone and `log` holds what came before.
+    """
+    try:
+        _follow(log, child, samplers, observer, cores, on_device, clock_ns)
+        if not log.over and not child.ended and child.wait(0) is None:
+            _ask_for_stacks(child)
+            return "stalled"
+        if log.stalled is not None:
+            return "stalled"
+        code = child.wait(EXIT_WITHIN_S)
+        if log.done:
+            return "ok"
+        if log.failed is None:
+            log.failed = Failed(error=f"its process {explain_exit(code)}")
+        return "failed"
+    except PipelineBenchError as error:
+        log.failed = Failed(error=error.message)
+        return "failed"
+    finally:
+        child.close()
+
+
+def _follow(
+    log: TrialLog,
+    child: Child,
+    samplers: Sequence[Sampler],
+    observer: Observer,
+    cores: int,
+    on_device: DeviceFound,
+    clock_ns: ClockNs,
+) -> None:
+    patience_s = log.trial.variant.run.stall_timeout_s + STALL_GRACE_S
+    next_ns = clock_ns()
+    while not (child.ended or log.over):
+        events = child.read((next_ns - clock_ns()) / 1e9)
+        for event in events:
+            log.apply(event)
+            log.heard_ns = clock_ns()
+            if isinstance(event, Device):
+                on_device(event)
+        now_ns = clock_ns()
+        # At a phase's edge as well: CPU time is interpolated between samples, and must not reach across it.
+        if now_ns >= next_ns or any(isinstance(event, Phase) for event in events):
+            for sampler in samplers:
+                log.readings += sampler.poll()
+        if now_ns >= next_ns:
+            observer.progress(log.trial, log.progress(now_ns, cores))
+            next_ns = clock_ns() + round(SAMPLE_EVERY_S * 1e9)
+            if not events and child.wait(0) is not None:
+                _drain(log, child)
+                return  # it has ended, and a process that it started holds its pipe open
+        if log.silent_s(now_ns) > patience_s:
+            return
+
+
+def _drain(log: TrialLog, child: Child) -> None:
+    """Take in what a child that has ended still said."""
+    while events := child.read(0):
+        for event in events:
+            log.apply(event)
+
+
+def _ask_for_stacks(child: Child) -> None:
+    """Have the child's faulthandler write every thread's stack to its stderr: it works with the GIL held, too."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(child.pid, signal.SIGUSR1)
+        time.sleep(_STACKS_WITHIN_S)
+
+
+def record(log: TrialLog, status: TrialStatus, child: Child | None, stderr: Path, ended_ns: int) -> TrialRecord:
+    """What the trial left, for the session."""
+    steps = log.joined_steps()
+    durations = steps.end_ns.unpack() - steps.start_ns.unpack() if steps else np.zeros(0)
+    return TrialRecord(
+        index=log.trial.index,
+        variant=log.trial.variant.name,
+        repeat=log.trial.repeat,
+        status=status,
+        reason=_reason(log, status),
+        launcher=child.launcher if child else "fresh",
+        started_ns=log.started_ns,
+        ended_ns=ended_ns,
+        first_step_s=(int(steps.end_ns.unpack()[0]) - log.started_ns) / 1e9 if steps else None,
+        warmup_steps=stats.warmup_steps(durations),
+        steps=steps,
+        accuracy=log.accuracy,
+        device=log.device,
+        phases=tuple(log.phases),
+        samples=log.tracks(),
+        queue_depths=log.queue_depths(),
+        work=log.work,
+        storage=log.storage,
+        queues=log.stalled.queues if log.stalled else (),
+        stacks=log.stalled.stacks if log.stalled else (),
+        stderr_tail=stderr_tail(stderr) if status in {"failed", "stalled"} else "",
+        stderr_file=f"{stderr.parent.name}/{stderr.name}",
+    )
+
+
+def _reason(log: TrialLog, status: TrialStatus) -> str | None:
+    if status == "failed":
+        return log.failed.error if log.failed else "failed"
+    if status == "interrupted":
+        return f"by the user, after {units.count(log.count, 'step')}"
+    return _stall_reason(log) if status == "stalled" else None
+
+
+def _stall_reason(log: TrialLog) -> str:
+    """Which backend made no step, how full its queues were, and where its threads stood."""
+    variant = log.trial.variant
+    phase = log.phases[-1].name if log.phases else "start"
+    doing = f"after step {log.count}" if phase == "train" else f"in its phase {phase!r}"
+    parts = [f"the backend {variant.backend} made no step for {variant.run.stall_timeout_s:g} s {doing}"]
+    if log.stalled is None:
+        return f"{parts[0]}; its Python threads did not answer, their stacks are in its stderr"
+    parts += [_queue_text(queue) for queue in log.stalled.queues]
+    parts += [f"{stack.thread} stood at {innermost(stack)}" for stack in log.stalled.stacks]
+    return "; ".join(parts)
+
+
+def _queue_text(queue: QueueState) -> str:
+    held = f"held {queue.size} of {queue.capacity} elements" if queue.size is not None else "did not answer"
+    return f"its queue {queue.name} {held}"
+
+
+def innermost(stack: Stack) -> str:
+    """The innermost frame that is neither TensorFlow's nor the standard library's, else the innermost."""
+    own = [frame for frame in stack.frames if not _OTHERS_FRAME.match(frame)]
+    return (own or list(stack.frames) or ["an unknown place"])[-1]
