@@ -42,6 +42,14 @@ class ProtocolError(PipelineBenchError):
     """A child sent something that is not an event of the version spoken here."""
 
 
+class UserCodeError(PipelineBenchError):
+    """The user's own function did not do what it should; `traceback` is theirs, from their first frame down."""
+
+    def __init__(self, message: str, hint: str = "", traceback: str = "") -> None:
+        super().__init__(message, hint)
+        self.traceback = traceback
+
+
 def did_you_mean(given: str, allowed: Iterable[str]) -> str:
     """Say what is allowed in place of `given`, the nearest name first: ``did you mean 'a'? (allowed: a, b)``."""
     names = sorted(allowed)

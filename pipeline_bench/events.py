@@ -12,8 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from pipeline_bench.errors import ProtocolError
 from pipeline_bench.series import Series
+from pipeline_bench.user_pipeline import Fingerprint, Inspection
 
-EVENTS_VERSION = 3
+EVENTS_VERSION = 4
 
 
 class _Event(BaseModel):
@@ -209,11 +210,27 @@ class Evaluated(_Event):
     accuracy: float
 
 
+class Inspected(_Event):
+    """What is known of a user's pipeline by now; each one replaces the one before."""
+
+    event: Literal["inspected"] = "inspected"
+    inspection: Inspection
+
+
+class Fingerprinted(_Event):
+    """Which samples a user's pipeline gives."""
+
+    event: Literal["fingerprinted"] = "fingerprinted"
+    fingerprint: Fingerprint
+
+
 class Failed(_Event):
     """The trial raised; the traceback is on stderr."""
 
     event: Literal["failed"] = "failed"
     error: str
+    traceback: str = ""
+    """Of an exception in the user's own code: its traceback from the user's first frame down."""
 
 
 class Done(_Event):
@@ -223,7 +240,21 @@ class Done(_Event):
     at_ns: int
 
 
-Event = Hello | Phase | Device | Steps | QueueDepths | Work | Storage | Stalled | Evaluated | Failed | Done
+Event = (
+    Hello
+    | Phase
+    | Device
+    | Steps
+    | QueueDepths
+    | Work
+    | Storage
+    | Stalled
+    | Evaluated
+    | Inspected
+    | Fingerprinted
+    | Failed
+    | Done
+)
 
 _ADAPTER: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="event")])
 

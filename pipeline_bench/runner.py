@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 from pipeline_bench import disturbances, environment, follower, precision
 from pipeline_bench import session as sessions
@@ -23,6 +24,28 @@ from pipeline_bench.trial_log import TrialLog
 TRIALS_FOLDER = "trials"
 
 
+class Planner(Protocol):
+    """Decides which trial comes next, and what the trials so far come to. Pure: everything follows from the session."""
+
+    def next(self, session: Session) -> tuple[Session, Trial | None]:
+        """The trial that comes next, None when all is done; a variant that is new is then in the session's scenario."""
+
+    def updated(self, session: Session, interrupted: bool) -> Session:
+        """The session with what can now be said, its results being up to date."""
+
+
+class ByPrecision:
+    """The scenario's plan, and further rounds where the session has a goal of precision."""
+
+    def next(self, session: Session) -> tuple[Session, Trial | None]:
+        """See `Planner`."""
+        return session, precision.next_trial(session)
+
+    def updated(self, session: Session, interrupted: bool) -> Session:
+        """See `Planner`."""
+        return precision.updated(session, interrupted)
+
+
 class Runner:
     """Turns a new session into a finished one."""
 
@@ -33,6 +56,7 @@ class Runner:
         gpu: NvmlSampler,
         observer: Observer,
         clock_ns: follower.ClockNs = time.monotonic_ns,
+        planner: Planner | None = None,
     ) -> None:
         self._folder = folder
         self._launcher = launcher
@@ -40,9 +64,10 @@ class Runner:
         self._observer = observer
         self._clock_ns = clock_ns
         self._stderr_folder = folder / TRIALS_FOLDER
+        self._planner: Planner = planner or ByPrecision()
 
     def run(self, session: Session) -> tuple[Session, bool]:
-        """Run every trial of the session's scenario, and further rounds where the session has a goal of precision.
+        """Run every trial that the planner asks for: by default those of the session's scenario and its goal.
 
         When the session can no longer be saved, on a full disk perhaps, it ends there, with a note; what was measured
         is in the session that is returned.
@@ -58,7 +83,10 @@ class Runner:
         asked_for_cpu = all(variant.runtime.device == "cpu" for variant in session.scenario.variants)
         interrupted = False
         try:
-            while not interrupted and (trial := precision.next_trial(session)) is not None:
+            while not interrupted:
+                session, trial = self._planner.next(session)
+                if trial is None:
+                    break
                 self._observer.trial_started(trial)
                 record = self._run_trial(trial, session.environment.cores)
                 records = (*session.trials, record)
@@ -66,12 +94,12 @@ class Runner:
                 machine = environment.seen_by_tensorflow(described, devices, asked_for_cpu)
                 interrupted = record.status == "interrupted"
                 session = self._with_results(session.model_copy(update={"trials": records, "environment": machine}))
-                session = precision.updated(session, interrupted)
+                session = self._planner.updated(session, interrupted)
                 sessions.save(session, self._folder)
                 self._observer.trial_finished(trial, record, session)
         except KeyboardInterrupt:  # between two trials; within one it becomes the trial's record
             interrupted = True
-            session = precision.updated(session, interrupted)
+            session = self._planner.updated(session, interrupted)
             sessions.save(session, self._folder)
         except SessionError as error:
             self._observer.note(error.message)

@@ -8,6 +8,8 @@ History of `schema_version`; every version up to this one can be read:
         a device utilization's `ci95`; a speed-up's `difference` and `smallest`; a session's `disturbances` and
         `precision`; the verdict `unequal-work`
     3   adds, each with a default: what reads real files and what emulates a device leaves
+    4   adds, each with a default: the `diagnosis` of a user's own pipeline; a trial's `inspection`, `fingerprint` and
+        `traceback`; `watched` for a session that was kept by a job itself
 """
 
 from __future__ import annotations
@@ -21,12 +23,14 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pipeline_bench import plugins
+from pipeline_bench.diagnosed import Diagnosis
 from pipeline_bench.errors import SessionError
 from pipeline_bench.events import Device, QueueState, Stack, Storage, Work
 from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.series import Series
+from pipeline_bench.user_pipeline import Fingerprint, Inspection
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 SESSION_FILE = "session.json"
 CPU_TIME = "CPU time"
 """The source of a CPU's device utilization: the trial's CPU time over wall time and cores."""
@@ -129,8 +133,14 @@ class TrialRecord(_Record):
     work: Work | None = None
     storage: Storage | None = None
     """What was in the page cache, of a source that reads files."""
+    inspection: Inspection | None = None
+    """Of a user's own pipeline, in the trial that looked at it."""
+    fingerprint: Fingerprint | None = None
+    """Which samples a user's own pipeline gave, in the trial that was asked for it."""
     queues: tuple[QueueState, ...] = ()
     stacks: tuple[Stack, ...] = ()
+    traceback: str = ""
+    """Of an exception in the user's own code, from their first frame down."""
     stderr_tail: str = ""
     stderr_file: str | None = None
 
@@ -296,7 +306,7 @@ class Environment(_Record):
 class Session(_Record):
     """One run of a scenario."""
 
-    schema_version: Literal[1, 2, 3] = 3
+    schema_version: Literal[1, 2, 3, 4] = 4
     started_at: str
     """ISO 8601 with the zone."""
     command: str = ""
@@ -307,6 +317,10 @@ class Session(_Record):
     results: tuple[Result, ...] = ()
     disturbances: tuple[Disturbance, ...] = ()
     precision: Precision | None = None
+    diagnosis: Diagnosis | None = None
+    """Of a session that diagnosed a user's own pipeline."""
+    watched: bool = False
+    """Whether a training job kept this session of itself: one trial, no ceiling beside it."""
 
     def result(self, variant: str | Variant) -> Result:
         """The result of a variant.

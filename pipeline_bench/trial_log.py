@@ -14,6 +14,8 @@ from pipeline_bench.events import (
     Evaluated,
     Event,
     Failed,
+    Fingerprinted,
+    Inspected,
     Phase,
     QueueDepths,
     QueueState,
@@ -35,6 +37,7 @@ from pipeline_bench.session import (
     TrialSteps,
 )
 from pipeline_bench.trial import Trial
+from pipeline_bench.user_pipeline import Fingerprint, Inspection
 
 _RECENT_STEPS = 200
 
@@ -53,6 +56,8 @@ class TrialLog:
     depths: list[QueueDepths] = field(default_factory=list)
     work: Work | None = None
     storage: Storage | None = None
+    inspection: Inspection | None = None
+    fingerprint: Fingerprint | None = None
     stalled: Stalled | None = None
     failed: Failed | None = None
     done: bool = False
@@ -76,6 +81,10 @@ class TrialLog:
                 self.depths.append(event)
             case Device() | Work() | Storage() | Stalled() | Failed():  # each has a field of its name
                 setattr(self, event.event, event)
+            case Inspected():
+                self.inspection = event.inspection
+            case Fingerprinted():
+                self.fingerprint = event.fingerprint
             case Done():
                 self.done = True
             case _:

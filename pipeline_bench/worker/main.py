@@ -13,14 +13,14 @@ import traceback
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
-from pipeline_bench import plugins
+from pipeline_bench import plugins, user_pipeline
 from pipeline_bench.backends import Input
-from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.errors import PipelineBenchError, UserCodeError
 from pipeline_bench.events import Device, Done, Evaluated, Failed, Hello, QueueState, Work
 from pipeline_bench.models import TrainingGraph
 from pipeline_bench.sources import Source
 from pipeline_bench.trial import Trial
-from pipeline_bench.worker import culprit, evidence, ledger, runtime, storage
+from pipeline_bench.worker import culprit, evidence, ledger, pipeline_trial, runtime, storage
 from pipeline_bench.worker.channel import Channel
 from pipeline_bench.worker.recorder import Recorder
 
@@ -45,12 +45,16 @@ def run_trial(trial: Trial, channel: Channel) -> bool:
     recorder = Recorder(channel, trial.variant.run)
     recorder.start()
     try:
-        _train(trial, channel, recorder)
+        if trial.variant.source.kind == user_pipeline.KIND:
+            pipeline_trial.run(trial, channel, recorder)
+        else:
+            _train(trial, channel, recorder)
     except BaseException as error:
         if not isinstance(error, PipelineBenchError):  # those say all there is to say
             traceback.print_exc()
         recorder.finish()
-        channel.send(Failed(error=culprit.said(error)))
+        users = error.traceback if isinstance(error, UserCodeError) else ""
+        channel.send(Failed(error=culprit.said(error), traceback=users))
         return False
     return True
 

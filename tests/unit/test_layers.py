@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2] / "pipeline_bench"
 FILES = sorted(ROOT.rglob("*.py"))
 IDS = [str(path.relative_to(ROOT)) for path in FILES]
 
-TENSORFLOW_PARTS = {"sources", "records", "backends", "models", "loops", "worker", "graph_ops"}
+TENSORFLOW_PARTS = {"sources", "records", "backends", "models", "loops", "worker", "graph_ops", "user_pipeline"}
 CHILD_PARTS = {*TENSORFLOW_PARTS, "events", "series"}
 NOT_IN_THE_CHILD = {"rich", "typer", "pynvml", "psutil", "scipy"}
 
@@ -20,12 +20,13 @@ NOT_IN_THE_CHILD = {"rich", "typer", "pynvml", "psutil", "scipy"}
 LAYERS = [
     {"__main__"},
     {"cli"},
-    {"comparison"},
+    {"comparison", "examination"},
     {"ui", "report", "runner"},
     {"follower"},
     {"trial_log"},
     {"process", "worker", "observer", "samplers", "made_data"},
     {"results", "environment", "palette", "difference"},
+    {"diagnosis"},
     {"findings", "equal_work", "cache_state", "conclusion", "precision", "disturbances"},
     {"device_utilization", "measured"},
     {"session"},
@@ -33,6 +34,8 @@ LAYERS = [
     {"trial", "backends", "models", "loops"},
     {"sources", "records", "scenario", "graph_ops"},
     {"events", "plugins"},
+    {"diagnosed"},
+    {"user_pipeline"},
     {"series", "units", "errors"},
     {"pipeline_bench"},
 ]

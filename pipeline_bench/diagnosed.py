@@ -1,0 +1,133 @@
+"""What a diagnosis says of a user's pipeline: the part of a session's file that a comparison does not have.
+
+`pipeline_bench.diagnosis` decides it, the reports render it. The figures of each attempt are those of the session's
+result of the same variant.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from pipeline_bench.user_pipeline import Edit, Inspection, Target
+
+AS_WRITTEN = "as written"
+"""The variant of the pipeline as the user wrote it: the one that the others are compared with."""
+CEILING = "ceiling"
+"""The variant of the user's model on one batch that stays on the device."""
+
+Cause = Literal["python", "cpu", "reading", "waiting", "filling", "handing-over"]
+Outcome = Literal["proposed", "faster", "no-gain", "slower", "refused", "failed", "not-tried", "pending"]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Bottleneck(_Part):
+    """The stage that limits the pipeline, and by how much."""
+
+    stage: int | None = None
+    """None where no stage can be named, with the reason in `text`."""
+    share: float | None = None
+    """How much of the time between two elements it accounts for, 0 to 1."""
+    cause: Cause | None = None
+    """``python``: it runs Python, one call at a time. ``cpu``: computing. ``reading``: files. ``waiting``: neither
+    computes nor reads: latency. ``filling``: it fills a buffer. ``handing-over``: many small elements."""
+    text: str = ""
+    """What it does to the pipeline, in one plain sentence."""
+
+
+class Fix(_Part):
+    """A change to a pipeline that may make it faster: what to try."""
+
+    kind: str
+    """The file in `diagnosis/fixes` that it comes from: ``parallel_map``."""
+    variant: str
+    """The name of the variant that tries it, short and unique: ``parallel map(decode)``."""
+    title: str
+    """What it does, in the imperative: ``Run decode on several cores``."""
+    edits: tuple[Edit, ...]
+    stages: tuple[int, ...] = ()
+    """The stages that it touches."""
+    reorders: bool = False
+    """Whether samples may come in another order, or a function must be safe to run on several threads at once."""
+    because: str = ""
+    """Why it is worth a try, or its price, in one sentence: ``takes about 2.1 GB of memory``."""
+    combines: tuple[str, ...] = ()
+    """The variants of the fixes that it consists of, of a combination."""
+
+
+class Equality(_Part):
+    """Whether a fix left the samples as they were."""
+
+    status: Literal["identical", "reordered", "random", "unequal", "not-told"] = "not-told"
+    """``identical``: the same batches in the same order. ``reordered``: the same samples in another order. ``random``:
+    the same as far as can be told of samples with random content. ``unequal``: other samples: the fix is refused."""
+    text: str = ""
+
+
+class CodeChange(_Part):
+    """The code to write for a fix."""
+
+    diff: str | None = None
+    """A unified diff against the user's file; None where it cannot be told."""
+    text: str = ""
+    """What to write, in words and code, where there is no diff, or what to add to it."""
+
+
+class Attempt(_Part):
+    """A fix and what became of it. Its gain is the speed-up of the session's result of that variant."""
+
+    fix: Fix
+    outcome: Outcome = "pending"
+    reason: str = ""
+    """Why it was refused, failed or was not tried, in one sentence."""
+    equality: Equality | None = None
+    code: CodeChange | None = None
+
+
+class Limit(_Part):
+    """How fast the pipeline could be if only one thing limited it."""
+
+    name: str
+    """``the model``, ``all cores busy``, ``the disk``."""
+    ms: float | None = None
+    """Milliseconds an element of the sink; None where it was not measured, with the reason in `text`."""
+    text: str = ""
+
+
+class Diagnosis(_Part):
+    """What was found out about a user's pipeline."""
+
+    target: Target
+    model: Target | None = None
+    allow_reordering: bool = False
+    budget_s: Annotated[float, Field(gt=0)]
+    inspection: Inspection | None = None
+    """None until the pipeline was looked at; see `failure` where that did not succeed."""
+    bottleneck: Bottleneck | None = None
+    attempts: tuple[Attempt, ...] = ()
+    """Best first once the search has ended."""
+    proposal: str | None = None
+    """The variant of the attempt that is proposed; None where nothing was found to help."""
+    limits: tuple[Limit, ...] = ()
+    reached_ms: float | None = None
+    """Milliseconds an element of the pipeline as written, on average."""
+    text: str = ""
+    """The conclusion, in one or two plain sentences."""
+    failure: str | None = None
+    """Why there is no diagnosis, where there is none; the user's own traceback is in `traceback`."""
+    traceback: str = ""
+
+    def attempt(self, variant: str) -> Attempt:
+        """The attempt of that variant.
+
+        Raises:
+            KeyError: there is none.
+        """
+        for attempt in self.attempts:
+            if attempt.fix.variant == variant:
+                return attempt
+        raise KeyError(variant)

@@ -1,0 +1,343 @@
+"""A user's own tf.data pipeline: what a child is asked to do with it, and what it says of it.
+
+The child runs the user's function with tf.data's methods recorded (`recording`), so that the pipeline is known as the
+tree of calls that made it, each with its place in the user's source. A pipeline is changed by running the calls again
+with edits (`rewriting`): the user's files are never touched, and nothing of a TensorFlow graph is edited. The nouns
+here are plain data, shared by the parent, which decides what to try, and the child, which tries it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from pipeline_bench.series import Series
+
+KIND = "your_pipeline"
+"""The kind of the source component of a variant whose input is the user's own pipeline."""
+AUTOTUNE = -1
+"""`tf.data.AUTOTUNE`, in the arguments of a stage and of an edit."""
+INFINITE = -1
+"""`tf.data.INFINITE_CARDINALITY`: the pipeline never ends."""
+
+Value = int | float | bool | str | None
+"""An argument that can be told as data; AUTOTUNE is -1."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Target(_Part):
+    """Where a function of the user's is: in a file, in an importable module, or pickled by value.
+
+    Exactly one of `file`, `module` and `pickled` is given.
+    """
+
+    file: str | None = None
+    module: str | None = None
+    name: str
+    """The function's name; dots reach into classes and objects."""
+    pickled: str | None = None
+    """A callable of a notebook, by cloudpickle, in base64."""
+    argument: int | None = None
+    """Passed to the function as its only argument, where given (``--batch-arg``)."""
+
+    @property
+    def text(self) -> str:
+        """The target as a user writes it: ``train.py:make_dataset``."""
+        return f"{self.file or self.module}:{self.name}" if self.pickled is None else self.name
+
+
+class Place(_Part):
+    """Where a call stands in the user's source. Lines count from 1, columns from 0 in bytes of UTF-8, as in `ast`.
+
+    The columns are None where the interpreter does not tell.
+    """
+
+    file: str
+    line: int
+    end_line: int | None = None
+    column: int | None = None
+    end_column: int | None = None
+    function: str | None = None
+    """The function that the call stands in; None at module level."""
+    text: str = ""
+    """The source line, stripped."""
+
+
+class UserFunction(_Part):
+    """A function that the user gave to a stage."""
+
+    name: str
+    """Its qualified name without the enclosing function: ``decode``, ``<lambda>``, ``partial of decode``."""
+    file: str | None = None
+    line: int | None = None
+    python: bool = False
+    """Whether it leaves the graph for Python (`tf.py_function`, `tf.numpy_function`); of a generator always."""
+    stateful: bool = False
+    """Whether it holds stateful ops, random ones for example: tf.data then does not parallelise it by itself."""
+    random: bool = False
+    """Whether it draws random numbers."""
+
+
+class Stage(_Part):
+    """One call that made the pipeline: `Dataset.map`, `TFRecordDataset`, ….
+
+    `id` counts the calls in the order in which they were made; the same user's function gives the same ids in every
+    process. The sink is the stage whose dataset the function returned.
+    """
+
+    id: int
+    method: str
+    """The method or the class as public TensorFlow names it: ``map``, ``from_tensor_slices``, ``TFRecordDataset``.
+
+    ``opaque`` for a dataset that came from elsewhere and cannot be made again.
+    """
+    inputs: tuple[int, ...] = ()
+    arguments: dict[str, Value] = {}
+    """The arguments as given, by parameter name, as far as they are data; a long text is cut."""
+    function: UserFunction | None = None
+    place: Place | None = None
+    element: str = ""
+    """The elements in words: ``(float32[32, 224, 224, 3], int64[32])``."""
+    inner: tuple[Stage, ...] = ()
+    """What the function itself builds for each element (`interleave`, `flat_map`); told, not measured one by one."""
+
+    @property
+    def label(self) -> str:
+        """The stage as a reader names it: ``map(decode)``."""
+        return f"{self.method}({self.function.name})" if self.function else self.method
+
+
+class StageCost(_Part):
+    """What a stage costs for one element of the sink (a batch), measured alone: fed from memory, nothing after it.
+
+    `elapsed_ns` is wall time with the stage's own parallelism as written, `cpu_ns` the CPU time over all threads; both
+    without what the feeding cost. None where it was not measured, with the `reason`.
+    """
+
+    stage: int
+    elapsed_ns: float | None = None
+    cpu_ns: float | None = None
+    elements: float | None = None
+    """How many elements it gives for one of the sink's."""
+    element_bytes: float | None = None
+    first_ns: float | None = None
+    """How long its first element took: a shuffle fills its buffer first."""
+    reason: str | None = None
+
+
+class Tuned(_Part):
+    """What AUTOTUNE set over time for a stage of the pipeline as written."""
+
+    stage: int | None
+    """None where TensorFlow's node could not be matched to a stage: one that it inserted itself, for example."""
+    node: str
+    """As TensorFlow names it: ``ParallelMapV2``."""
+    parameter: str
+    """``parallelism``, ``buffer_size``, …; ``buffered_elements`` is not set by AUTOTUNE, but how full the buffer is."""
+    at_ns: Series
+    values: Series
+
+
+class Inspection(_Part):
+    """What a child found out about a pipeline, and how far it got."""
+
+    stages: tuple[Stage, ...] = ()
+    sink: int = 0
+    element: str = ""
+    batch_size: int | None = None
+    """The leading size of the sink's elements, where they share one; None where they are no batches."""
+    cardinality: int | None = None
+    """Elements of the sink; `INFINITE`, or None where TensorFlow does not know."""
+    element_bytes: float | None = None
+    """Mean size of the sink's elements, as far as they were looked at."""
+    first_ns: float | None = None
+    """From asking the whole pipeline for its first element to having it."""
+    make_ns: float | None = None
+    """How long the user's function took."""
+    costs: tuple[StageCost, ...] = ()
+    tuned: tuple[Tuned, ...] = ()
+    read_bytes: float | None = None
+    """Bytes that the process read from files for one element of the sink, from the page cache or not."""
+    disk_bytes_per_s: float | None = None
+    """What the disk under the pipeline's files gives, measured by reading some of them past the page cache."""
+    disk_reason: str | None = None
+    files: tuple[str, ...] = ()
+    """The first of the files that the pipeline read."""
+    default_parallelised: bool = True
+    """Whether tf.data's default optimizations are on in the pipeline's options."""
+    notes: tuple[str, ...] = ()
+    """What a reader should know, a sentence each: ``The dataset's own cache file was not used; …``."""
+
+    def stage(self, number: int) -> Stage:
+        """The stage of that id.
+
+        Raises:
+            KeyError: there is none.
+        """
+        for stage in self.stages:
+            if stage.id == number:
+                return stage
+        raise KeyError(number)
+
+    def cost(self, number: int) -> StageCost | None:
+        """What the stage costs, where it was looked at."""
+        return next((cost for cost in self.costs if cost.stage == number), None)
+
+
+class SetArgument(_Part):
+    """Give a call another value for one argument, or one that it did not have."""
+
+    edit: Literal["set-argument"] = "set-argument"
+    stage: int
+    argument: str
+    value: Value
+
+
+class InsertAfter(_Part):
+    """Put a call behind a stage: ``prefetch(AUTOTUNE)``, ``cache()``."""
+
+    edit: Literal["insert-after"] = "insert-after"
+    stage: int
+    method: Literal["prefetch", "cache", "repeat", "shuffle"]
+    arguments: dict[str, Value] = {}
+
+
+class Remove(_Part):
+    """Leave a call out; what came after it gets what came before it."""
+
+    edit: Literal["remove"] = "remove"
+    stage: int
+
+
+class MoveBefore(_Part):
+    """Move a stage with one input upstream, to right before another stage of the same chain.
+
+    ``MoveBefore(stage=batch, other=map)`` batches before the map.
+    """
+
+    edit: Literal["move-before"] = "move-before"
+    stage: int
+    other: int
+
+
+class Fuse(_Part):
+    """Make one map of consecutive ones, upstream first; the call stands where the last one stood."""
+
+    edit: Literal["fuse"] = "fuse"
+    stages: tuple[int, ...]
+
+
+class BatchInGenerator(_Part):
+    """Have a `from_generator` gather whole batches in Python, and leave the `batch` behind it out.
+
+    Only where nothing stands between the two.
+    """
+
+    edit: Literal["batch-in-generator"] = "batch-in-generator"
+    generator: int
+    batch: int
+
+
+class SetOptions(_Part):
+    """Add ``with_options`` behind the sink, by dotted names: ``{"threading.private_threadpool_size": 8}``."""
+
+    edit: Literal["set-options"] = "set-options"
+    options: dict[str, Value]
+
+
+class PrefetchToDevice(_Part):
+    """Add ``prefetch_to_device`` behind the sink, for the accelerator of the trial."""
+
+    edit: Literal["prefetch-to-device"] = "prefetch-to-device"
+    buffer_size: int = AUTOTUNE
+
+
+class OffloadToService(_Part):
+    """Have the whole pipeline run by tf.data service workers in processes of their own on this machine."""
+
+    edit: Literal["offload-to-service"] = "offload-to-service"
+    workers: Annotated[int, Field(ge=1, le=64)] = 1
+
+
+Edit = Annotated[
+    SetArgument
+    | InsertAfter
+    | Remove
+    | MoveBefore
+    | Fuse
+    | BatchInGenerator
+    | SetOptions
+    | PrefetchToDevice
+    | OffloadToService,
+    Field(discriminator="edit"),
+]
+"""Edits apply one after another; stages keep their ids, so an edit may name a stage that an earlier one moved."""
+
+Activity = Literal["inspect", "drain", "train", "ceiling"]
+
+
+class Task(_Part):
+    """What a child is to do with a user's pipeline. It is the options of a variant's source, see `KIND`.
+
+    inspect: tell the stages, then measure each alone. drain: take elements as fast as they come, with no model.
+    train: the user's model steps on them. ceiling: the model steps on one batch that stays on the device.
+    A "step" of a drained pipeline is one element of the sink, all of it input wait.
+    """
+
+    target: Target
+    model: Target | None = None
+    activity: Activity
+    batch_size: Annotated[int, Field(ge=1)] = 1
+    """The samples of one element of the sink, as the inspection found, for the rates; 1 where they are no batches."""
+    edits: tuple[Edit, ...] = ()
+    warmup_s: float = 0.5
+    """Steps that begin within it are not shipped; a cache that an edit inserted is filled before it begins."""
+    fingerprint: bool = False
+    """After the steps, tell which samples arrive, on a small part of the input; see `Fingerprint`."""
+    limit_s: float = 20.0
+    """The most time for inspecting, for filling a cache, or for a fingerprint; what was found by then is told."""
+
+
+class Component(_Part):
+    """Which samples arrived in one component (tensor) of the elements, by hash."""
+
+    name: str
+    """Its path in the element: ``0``, ``image``, ``1.label``."""
+    dtype: str
+    shape: str
+    """Without the batch's own size: ``[224, 224, 3]``; ``?`` marks a size that varies."""
+    ordered: str
+    """A digest of the samples in their order, 16 hexadecimal digits."""
+    unordered: str
+    """A digest of the samples in any order: the sum of their hashes modulo 2**64."""
+    sample_hashes: tuple[int, ...] = ()
+    """The first ones of them, as unsigned 64-bit numbers, to tell how many are shared where the digests differ."""
+    mean: float | None = None
+    std: float | None = None
+    """Over all finite values, of a numeric component."""
+    random: bool = False
+    """Whether its values differ from one seed to another, so that no digest can be compared."""
+
+
+class Fingerprint(_Part):
+    """Which samples a pipeline gives on a small part of its input, with fixed seeds; the same part for every edit.
+
+    The part: of each source the first elements or files, of what an interleave opens the first elements, an endless
+    repeat as two passes.
+    """
+
+    complete: bool
+    """Whether the small pipeline came to its end; else the time or the number of samples was used up."""
+    elements: int
+    samples: int
+    batch_sizes: tuple[int, ...] = ()
+    """The leading sizes of the elements that occurred, sorted, where they are batches."""
+    remainder_dropped: int = 0
+    """The largest batch whose incomplete rest is dropped; so many samples may differ at the end. 0 where none is."""
+    components: tuple[Component, ...] = ()
+    reason: str | None = None
+    """Why there is no fingerprint, where there is none."""
