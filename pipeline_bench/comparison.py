@@ -18,7 +18,7 @@ from pipeline_bench.errors import UsageError
 from pipeline_bench.observer import Guarded, Observer
 from pipeline_bench.records.made import MadeData, made_folder
 from pipeline_bench.records.samples import SampleSource
-from pipeline_bench.runner import TRIALS_FOLDER, Runner
+from pipeline_bench.runner import TRIALS_FOLDER, Planner, Runner
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.session import Precision, Session, save
@@ -35,8 +35,13 @@ class Outcome:
 
     @property
     def all_ok(self) -> bool:
-        """Whether every trial that was planned went through; with a goal of precision, every one until it ended."""
+        """Whether every trial that was planned went through; with a goal of precision, every one until it ended.
+
+        Of a diagnosis whether there is one: a fix that fails is a finding.
+        """
         trials, precision = self.session.trials, self.session.precision
+        if self.session.diagnosis is not None:
+            return not self.interrupted and self.session.diagnosis.failure is None
         if precision is not None:
             whole = precision.ended_by in ("precision", "budget")
         else:
@@ -141,14 +146,7 @@ def compare(
     """
     observer = Guarded(observer)
     with closing(NvmlSampler.open()) as gpu:
-        session = Session(
-            started_at=datetime.now().astimezone().isoformat(timespec="seconds"),
-            command=command or shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
-            scenario=scenario,
-            environment=environment.describe(gpu.accelerator),
-            notes=scenario.notes,
-            precision=precision,
-        )
+        session = new_session(scenario, gpu, command).model_copy(update={"precision": precision})
         try:
             prepare_data(scenario, observer)
         except KeyboardInterrupt:
@@ -157,16 +155,51 @@ def compare(
             with suppress(OSError):
                 folder.rmdir()  # an empty folder says nothing
             raise
-        (folder / TRIALS_FOLDER).mkdir(exist_ok=True)
-        save(session, folder)
-        observer.preparing("importing TensorFlow, once for all trials")
-        try:
-            chosen, reason = process.best_launcher(folder / TRIALS_FOLDER / "import.stderr", launcher)
-        except KeyboardInterrupt:
-            return Outcome(session, folder, interrupted=True)
-        with closing(chosen):
-            if reason:
-                observer.note(reason)
-                session = session.model_copy(update={"notes": (*session.notes, reason)})
-            session, interrupted = Runner(folder, chosen, gpu, observer).run(session)
+        return run(session, folder, observer, gpu, launcher)
+
+
+def run(
+    session: Session,
+    folder: Path,
+    observer: Observer,
+    gpu: NvmlSampler,
+    launcher: process.LauncherName,
+    planner: Planner | None = None,
+) -> Outcome:
+    """Run a session's trials into its folder.
+
+    Args:
+        session: nothing of it was measured yet.
+        folder: exists.
+        observer: hears of every trial.
+        gpu: the accelerator's sampler, open.
+        launcher: what starts the trials where this platform allows it.
+        planner: decides which trials; by default the scenario's plan.
+
+    Raises:
+        SessionError: the folder cannot be written.
+    """
+    (folder / TRIALS_FOLDER).mkdir(exist_ok=True)
+    save(session, folder)
+    observer.preparing("importing TensorFlow, once for all trials")
+    try:
+        chosen, reason = process.best_launcher(folder / TRIALS_FOLDER / "import.stderr", launcher)
+    except KeyboardInterrupt:
+        return Outcome(session, folder, interrupted=True)
+    with closing(chosen):
+        if reason:
+            observer.note(reason)
+            session = session.model_copy(update={"notes": (*session.notes, reason)})
+        session, interrupted = Runner(folder, chosen, gpu, observer, planner=planner).run(session)
     return Outcome(session, folder, interrupted)
+
+
+def new_session(scenario: Scenario, gpu: NvmlSampler, command: str = "") -> Session:
+    """A session of which nothing was measured yet, with the machine and the command line described."""
+    return Session(
+        started_at=datetime.now().astimezone().isoformat(timespec="seconds"),
+        command=command or shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        scenario=scenario,
+        environment=environment.describe(gpu.accelerator),
+        notes=scenario.notes,
+    )

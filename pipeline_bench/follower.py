@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline_bench import stats, units
+from pipeline_bench import stats, units, user_pipeline
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.events import (
     Device,
@@ -172,7 +172,9 @@ def _stall_reason(log: TrialLog) -> str:
     variant = log.trial.variant
     phase = log.phases[-1].name if log.phases else "start"
     doing = f"after step {log.count}" if phase == "train" else f"in its phase {phase!r}"
-    parts = [f"the backend {variant.backend} made no step for {variant.run.stall_timeout_s:g} s {doing}"]
+    own = variant.source.kind == user_pipeline.KIND
+    who = "your pipeline gave no element" if own else f"the backend {variant.backend} made no step"
+    parts = [f"{who} for {variant.run.stall_timeout_s:g} s {doing}"]
     if log.stalled is None:
         return f"{parts[0]}; its Python threads did not answer, their stacks are in its stderr"
     parts += [_queue_text(queue) for queue in log.stalled.queues]

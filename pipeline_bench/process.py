@@ -112,7 +112,7 @@ class FreshLauncher(Launcher):
     def start(self, trial: Trial, stderr: Path) -> Child:
         read, write = os.pipe()
         try:
-            with stderr.open("wb") as log:
+            with stderr.open("ab") as log:  # appending, so that `trim` leaves no hole
                 process = subprocess.Popen(
                     [*self._command, str(write)],
                     stdin=subprocess.PIPE,
@@ -185,7 +185,7 @@ class ForkServerLauncher(Launcher):
     def start(self, trial: Trial, stderr: Path) -> Child:
         read, write = os.pipe()
         try:
-            with stderr.open("wb") as log:
+            with stderr.open("ab") as log:
                 socket.send_fds(self._control, [trial.model_dump_json().encode()], [write, log.fileno()])
             return _ForkedChild(self._started_pid(trial.index), read, self)
         except BaseException:
@@ -273,6 +273,19 @@ def stderr_tail(path: Path, lines: int = 20, limit_bytes: int = 16384) -> str:
     except OSError:
         return ""
     return "\n".join(text.splitlines()[-lines:])
+
+
+def trim(path: Path, limit_bytes: int = 1 << 26) -> None:
+    """Shorten a file that a process appends to without end to its last 64 KiB, once it is larger than `limit_bytes`."""
+    with contextlib.suppress(OSError):
+        if path.stat().st_size <= limit_bytes:
+            return
+        with path.open("r+b") as file:
+            file.seek(-(1 << 16), os.SEEK_END)
+            tail = file.read()
+            file.truncate(0)
+        with path.open("ab") as file:
+            file.write(b"(what was written before is not kept)\n" + tail)
 
 
 def _environment() -> dict[str, str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -13,8 +12,9 @@ from pipeline_bench import session as sessions
 from pipeline_bench.errors import PipelineBenchError, SessionError
 from pipeline_bench.events import Device, Failed
 from pipeline_bench.observer import Observer
-from pipeline_bench.process import Child, FreshLauncher, Launcher
+from pipeline_bench.process import Child, FreshLauncher, Launcher, trim
 from pipeline_bench.results import summarise
+from pipeline_bench.samplers import Reading, Sampler
 from pipeline_bench.samplers.host import HostSampler
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.session import Session, TrialRecord, TrialStatus
@@ -120,7 +120,7 @@ class Runner:
         status: TrialStatus
         try:
             child = self._start(trial, stderr)
-            samplers: Sequence[HostSampler | NvmlSampler] = (HostSampler(child.pid), self._gpu)
+            samplers = (HostSampler(child.pid), self._gpu, _LogKeeper(stderr))
             self._gpu.begin()
             status = follower.watch(log, child, samplers, self._observer, cores, self._select_gpu, self._clock_ns)
         except KeyboardInterrupt:
@@ -148,6 +148,17 @@ class Runner:
     def _select_gpu(self, device: Device) -> None:
         if device.kind == "gpu":
             self._gpu.select(device.pci_bus_id)
+
+
+class _LogKeeper(Sampler):
+    """Keeps what a trial writes to stderr from filling the disk; polled like a sampler, and reads nothing."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def poll(self) -> list[Reading]:
+        trim(self._path)
+        return []
 
 
 def _slug(name: str) -> str:

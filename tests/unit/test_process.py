@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_bench.process import FreshLauncher, best_launcher, explain_exit, stderr_tail
+from pipeline_bench.process import FreshLauncher, best_launcher, explain_exit, stderr_tail, trim
 from pipeline_bench.trial import plan
 from tests.unit.records import scenario
 
@@ -32,6 +32,24 @@ def test_the_tail_of_a_long_file_is_its_end(tmp_path: Path) -> None:
     path = tmp_path / "stderr"
     path.write_text("".join(f"line {i}\n" for i in range(100_000)))
     assert stderr_tail(path, lines=2) == "line 99998\nline 99999"
+
+
+def test_a_flooded_file_keeps_its_end_while_it_is_written_on(tmp_path: Path) -> None:
+    path = tmp_path / "stderr"
+    with path.open("ab", buffering=0) as writer:  # as a trial's process holds it
+        writer.write(b"x" * 200_000 + b"the last words\n")
+        trim(path, limit_bytes=100_000)
+        writer.write(b"said after it\n")
+    assert path.stat().st_size < 100_000
+    assert stderr_tail(path, lines=2).endswith("the last words\nsaid after it")
+
+
+def test_a_file_below_the_limit_is_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "stderr"
+    path.write_bytes(b"a few words\n")
+    trim(path, limit_bytes=100)
+    trim(tmp_path / "missing", limit_bytes=100)
+    assert path.read_bytes() == b"a few words\n"
 
 
 def test_the_tail_survives_bytes_that_are_no_text_and_a_missing_file(tmp_path: Path) -> None:

@@ -1,0 +1,89 @@
+"""One diagnosis from a user's function to a saved session: the folder, the search for fixes, the code to write."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+from pipeline_bench import process
+from pipeline_bench.comparison import Outcome, new_session, run
+from pipeline_bench.diagnosed import Diagnosis
+from pipeline_bench.diagnosis import code_change, search
+from pipeline_bench.errors import SessionError
+from pipeline_bench.observer import Guarded, Observer
+from pipeline_bench.samplers.nvml import NvmlSampler
+from pipeline_bench.session import Session, save
+from pipeline_bench.user_pipeline import Target
+
+DEFAULT_BUDGET_S = 120.0
+"""Seconds that a diagnosis takes at most, unless it is told otherwise."""
+
+
+def examine(
+    dataset: Target,
+    model: Target | None,
+    folder: Path,
+    observer: Observer,
+    *,
+    budget_s: float = DEFAULT_BUDGET_S,
+    allow_reordering: bool = False,
+    stall_timeout_s: float | None = None,
+    command: str = "",
+    launcher: process.LauncherName = "forkserver",
+) -> Outcome:
+    """Diagnose a user's pipeline into a folder that exists, telling `observer` how it goes.
+
+    Args:
+        dataset: the function that makes the pipeline.
+        model: the function that makes the model, or None to look at the pipeline alone.
+        folder: where the session and what its trials write to stderr are kept.
+        observer: hears of every trial; called in this thread.
+        budget_s: the most seconds to measure for.
+        allow_reordering: try fixes that may change the order of the samples or run a function on several threads.
+        stall_timeout_s: a trial without progress for so long is ended; by default what the budget leaves room for.
+        command: the command line, for the record; by default this process's own.
+        launcher: ``fresh`` starts an interpreter for each trial where the fork server is not wanted.
+
+    Raises:
+        SessionError: the folder cannot be written.
+    """
+    observer = Guarded(observer)
+    asked = Diagnosis(target=dataset, model=model, allow_reordering=allow_reordering, budget_s=budget_s)
+    planner = search.Search(stall_timeout_s)
+    with closing(NvmlSampler.open()) as gpu:
+        session = new_session(search.first_scenario(asked, stall_timeout_s), gpu, command)
+        session = session.model_copy(update={"diagnosis": asked})
+        outcome = run(session, folder, observer, gpu, launcher, planner)
+    return Outcome(_with_code(outcome.session, folder, observer), folder, outcome.interrupted)
+
+
+def _with_code(session: Session, folder: Path, observer: Observer) -> Session:
+    """The session with the code to write for every fix that helps."""
+    diagnosis = session.diagnosis
+    if diagnosis is None or diagnosis.inspection is None:
+        return session
+    texts = _source_texts(diagnosis)
+    attempts = tuple(
+        attempt.model_copy(update={"code": code_change.change(texts, diagnosis.inspection, attempt.fix)})
+        if attempt.outcome in ("proposed", "faster")
+        else attempt
+        for attempt in diagnosis.attempts
+    )
+    session = session.model_copy(update={"diagnosis": diagnosis.model_copy(update={"attempts": attempts})})
+    try:
+        save(session, folder)
+    except SessionError as error:
+        observer.note(error.message)
+    return session
+
+
+def _source_texts(diagnosis: Diagnosis) -> dict[str, str]:
+    """What the files hold that the pipeline's stages stand in; one that cannot be read has no code to change."""
+    assert diagnosis.inspection is not None
+    texts = {}
+    for file in {stage.place.file for stage in diagnosis.inspection.stages if stage.place is not None}:
+        try:
+            texts[file] = Path(file).read_bytes().decode("utf-8")  # as it is: line ends belong to the diff
+        except (OSError, UnicodeDecodeError):
+            continue
+    return texts
