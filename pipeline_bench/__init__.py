@@ -5,9 +5,18 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pipeline_bench.job.monitor import monitor
+    from pipeline_bench.library import compare, diagnose
     from pipeline_bench.session import load
 
-__all__ = ["__version__", "load"]
+__all__ = ["__version__", "compare", "diagnose", "load", "monitor"]
+
+_MODULES = {
+    "compare": "pipeline_bench.library",
+    "diagnose": "pipeline_bench.library",
+    "load": "pipeline_bench.session",
+    "monitor": "pipeline_bench.job.monitor",
+}
 
 try:
     __version__ = version("pipeline-bench")
@@ -16,7 +25,12 @@ except PackageNotFoundError:  # pragma: no cover - running from a source tree th
 
 
 def __getattr__(name: str) -> Any:
-    """`load` when it is first asked for: whoever imports the package for its version pays for nothing else."""
-    if name == "load":
-        return importlib.import_module("pipeline_bench.session").load
+    """What the package offers, when it is first asked for: whoever imports it for its version pays for nothing else."""
+    if name in _MODULES:
+        return getattr(importlib.import_module(_MODULES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """What the package offers."""
+    return sorted(__all__)

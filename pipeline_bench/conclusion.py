@@ -30,6 +30,8 @@ def conclude(session: Session) -> str:
 
 
 def _found(session: Session) -> str:
+    if session.watched and session.results:
+        return f"{_limit(session.results[0])}."
     best, baseline = fastest(session), session.scenario.baseline.name
     if best is None:
         return "Nothing was measured that could be compared."

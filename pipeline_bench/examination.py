@@ -5,10 +5,12 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
+import psutil
+
 from pipeline_bench import process
 from pipeline_bench.comparison import Outcome, new_session, run
 from pipeline_bench.diagnosed import Diagnosis
-from pipeline_bench.diagnosis import code_change, search
+from pipeline_bench.diagnosis import code_change, search, variants
 from pipeline_bench.errors import SessionError
 from pipeline_bench.observer import Guarded, Observer
 from pipeline_bench.samplers.nvml import NvmlSampler
@@ -49,9 +51,9 @@ def examine(
     """
     observer = Guarded(observer)
     asked = Diagnosis(target=dataset, model=model, allow_reordering=allow_reordering, budget_s=budget_s)
-    planner = search.Search(stall_timeout_s)
+    planner = search.Search(float(psutil.virtual_memory().available))
     with closing(NvmlSampler.open()) as gpu:
-        session = new_session(search.first_scenario(asked, stall_timeout_s), gpu, command)
+        session = new_session(variants.scenario(dataset, model, budget_s, stall_timeout_s), gpu, command)
         session = session.model_copy(update={"diagnosis": asked})
         outcome = run(session, folder, observer, gpu, launcher, planner)
     return Outcome(_with_code(outcome.session, folder, observer), folder, outcome.interrupted)

@@ -71,6 +71,38 @@ def judge(
     return verdict
 
 
+def judge_watched(
+    step_ms: float | None, wait_ms: float | None, wait_share: float | None, steps: int, reason: str | None = None
+) -> Verdict:
+    """The verdict on a job that was watched from within, which has no ceiling beside it: input-bound, or not told.
+
+    Args:
+        step_ms: milliseconds a step on average.
+        wait_ms: milliseconds that a step waited for its batch on average.
+        wait_share: the same as a share of the step, 0 to 1; None where it was not measured.
+        steps: how many steps that is over.
+        reason: why the wait was not measured.
+    """
+    if wait_share is None:
+        why = (reason or "no step has ended").removesuffix(".")
+        return Verdict(kind="not-measured", text=f"its input wait was not measured: {why}.")
+    if steps < NEEDED_STEPS:
+        return _inconclusive(f"only {units.count(steps, 'step')} ended, {NEEDED_STEPS} are needed")
+    waits = f"waits {units.milliseconds(wait_ms)} of its mean step of {units.milliseconds(step_ms)} for the batch"
+    if wait_share < BOUND_SHARE:
+        return _inconclusive(
+            f"not input-bound: {waits} ({units.share(wait_share)}); whether the host or the model takes the rest "
+            "cannot be told without a ceiling, which `pipeline-bench diagnose` measures with --model"
+        )
+    severe = wait_share >= SEVERE_SHARE
+    faster = units.ratio(1 / max(1 - wait_share, 1e-9))
+    text = (
+        f"{'severely ' if severe else ''}input-bound: {waits} ({units.share(wait_share)}); without the wait it would "
+        f"step at most {faster} as fast; `pipeline-bench diagnose` finds the stage and tries what helps."
+    )
+    return Verdict(kind="input-bound", severe=severe, text=text)
+
+
 def _limit(result: Result) -> Verdict:
     wait, host = result.input_wait_share, result.host_slowdown_share
     waits_more = _value(wait) >= _value(host)

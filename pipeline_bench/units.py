@@ -204,6 +204,18 @@ def one_line(text: str, limit: int | None = None) -> str:
     return shown if limit is None or len(shown) <= limit else shown[: limit - 1].rstrip() + "…"
 
 
+def code_line(text: str, limit: int | None = None) -> str:
+    """A line of foreign code as it stands, its blanks kept, with nothing in it that steers a terminal.
+
+    Args:
+        text: one line; what follows a line end is left out.
+        limit: the most characters to keep; a longer line ends in an ellipsis.
+    """
+    line = _ESCAPES.sub("", (text.splitlines() or [""])[0]).expandtabs(4)
+    shown = "".join(char if char == " " else _harmless(char) for char in line).rstrip()
+    return shown if limit is None or len(shown) <= limit else shown[: limit - 1] + "…"
+
+
 def _harmless(char: str) -> str:
     if char.isspace():
         return " "

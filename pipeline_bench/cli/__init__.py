@@ -18,6 +18,7 @@ from pipeline_bench import __version__
 from pipeline_bench.cli.backends import backends
 from pipeline_bench.cli.compare import compare
 from pipeline_bench.cli.data import data
+from pipeline_bench.cli.diagnose import diagnose
 from pipeline_bench.cli.diff import diff
 from pipeline_bench.cli.doctor import doctor
 from pipeline_bench.cli.report import report
@@ -34,7 +35,7 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (compare, report, diff, scenarios, backends, doctor):
+for command in (compare, diagnose, report, diff, scenarios, backends, doctor):
     app.command()(command)
 app.add_typer(data)
 

@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
-import signal
-import sys
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pipeline_bench.cli.running import STDOUT, check_export, positive, run_and_show
+
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from pipeline_bench.observer import Observer
     from pipeline_bench.scenario import Scenario
-    from pipeline_bench.session import Precision, Session
-
-STDOUT = "-"
-TRIAL_FAILED = 1
-INTERRUPTED = 130
-
-
-def _positive(value: float | None) -> float | None:
-    if value is not None and not 0 < value < float("inf"):
-        raise typer.BadParameter(f"{value} is no positive number of seconds.")
-    return value
+    from pipeline_bench.session import Precision
 
 
 def compare(
@@ -40,7 +24,7 @@ def compare(
     steps: Annotated[int | None, typer.Option(min=1, help="Training steps per trial.")] = None,
     time: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", callback=_positive, help="Seconds of training per trial, in place of --steps."),
+        typer.Option(metavar="SECONDS", callback=positive, help="Seconds of training per trial, in place of --steps."),
     ] = None,
     repeats: Annotated[int | None, typer.Option(min=1, help="Trials per variant, interleaved.")] = None,
     precision: Annotated[
@@ -52,7 +36,7 @@ def compare(
     ] = None,
     budget: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", callback=_positive, help="The most time --precision may take; 600 by default."),
+        typer.Option(metavar="SECONDS", callback=positive, help="The most time --precision may take; 600 by default."),
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -74,7 +58,7 @@ def compare(
     stall_timeout: Annotated[
         float | None,
         typer.Option(
-            metavar="SECONDS", callback=_positive, help="How long a step may take before its trial counts as stalled."
+            metavar="SECONDS", callback=positive, help="How long a step may take before its trial counts as stalled."
         ),
     ] = None,
 ) -> None:
@@ -92,93 +76,20 @@ def _run(scenario: Scenario, out: Path, json_to: str | None, live: bool, goal: P
     from pipeline_bench.comparison import compare as run_comparison
     from pipeline_bench.comparison import make_folder
     from pipeline_bench.precision import check
-    from pipeline_bench.report import html, markdown
-    from pipeline_bench.report.terminal import render
 
     if goal is not None:
         check(scenario)
-    _check_export(json_to)
+    check_export(json_to)
     # With the session on stdout, everything that is for a reader goes to stderr.
     console = Console(stderr=json_to == STDOUT, highlight=False)
     folder = make_folder(out, scenario)
-    with _interruptible(), _view(console, folder, live) as view:
-        outcome = run_comparison(scenario, folder, view, precision=goal)
-    if outcome.interrupted and not outcome.session.trials:
-        shutil.rmtree(folder)
-        console.print("Interrupted before the first trial; nothing was measured.")
-        return INTERRUPTED
-    for name, render_file in (("report.md", markdown.render), ("report.html", html.render)):
-        with suppress(OSError):  # a rendering can be made again; see `pipeline-bench report`
-            (folder / name).write_text(render_file(outcome.session), encoding="utf-8")
-    _export(outcome.session, json_to)
-    with suppress(OSError):  # the terminal may be gone; the session is saved
-        console.print(render(outcome.session, folder, console.width))
-    if outcome.interrupted:
-        return INTERRUPTED
-    return 0 if outcome.all_ok else TRIAL_FAILED
-
-
-def _view(console: Console, folder: Path, live: bool) -> AbstractContextManager[Observer]:
-    """The live screen on a terminal, plain lines elsewhere."""
-    from pipeline_bench.ui.live import LiveView
-    from pipeline_bench.ui.plain import PlainView
-
-    if live and console.is_terminal and not console.is_dumb_terminal:
-        return LiveView(console)
-    return nullcontext(PlainView(sys.stderr if console.stderr else sys.stdout, folder))
-
-
-def _check_export(json_to: str | None) -> None:
-    """See that the file for the session can be written before anything is measured, without touching what it holds."""
-    from pipeline_bench.errors import UsageError
-
-    if json_to is None or json_to == STDOUT:
-        return
-    path = Path(json_to)
-    existed = path.exists()
-    try:
-        path.open("a", encoding="utf-8").close()
-        if not existed:
-            path.unlink()
-    except OSError as error:
-        raise UsageError(
-            f"--json {json_to}: the file cannot be written: {error.strerror}.", "Choose another file, or - for stdout."
-        ) from None
-
-
-def _export(session: Session, json_to: str | None) -> None:
-    from pipeline_bench.errors import SessionError
-
-    if json_to is None:
-        return
-    try:
-        if json_to == STDOUT:
-            sys.stdout.write(session.to_json())
-            sys.stdout.flush()
-        else:
-            Path(json_to).write_text(session.to_json(), encoding="utf-8")
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise SessionError(
-            f"--json {json_to} cannot be written: {error.strerror}.", "The session itself is saved in its folder."
-        ) from None
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Let SIGTERM and a closed terminal end a session as Ctrl-C does: with what was measured saved."""
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    signals = (signal.SIGTERM, signal.SIGHUP)
-    before = [signal.signal(number, interrupt) for number in signals]
-    try:
-        yield
-    finally:
-        for number, handler in zip(signals, before, strict=True):
-            signal.signal(number, handler)
+    return run_and_show(
+        lambda observer: run_comparison(scenario, folder, observer, precision=goal),
+        folder,
+        console,
+        json_to,
+        live=live,
+    )
 
 
 def _goal(precision: str | None, budget_s: float | None) -> Precision | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from pipeline_bench import units
 from pipeline_bench.conclusion import conclude, smallest
-from pipeline_bench.report import disturbed, words
+from pipeline_bench.report import diagnosis_markdown, diagnosis_words, disturbed, words
 from pipeline_bench.session import BUSY_TIME, Estimate, Interval, Result, Session, Speedup
 
 _NAME_LIMIT = 80
@@ -25,6 +25,11 @@ _HEADS = ("variant", "ms/step", "samples/s", "input wait", "compute", "host slow
 
 def render(session: Session) -> str:
     """Everything a reader of a pull request needs; names and texts of the scenario are escaped."""
+    if session.diagnosis is not None:
+        found = diagnosis_markdown.blocks(session, session.diagnosis, escape, table)
+        told = [_heading(session), *found, _disturbances(session), *_troubles(session)]
+        told += [f"Note: {escape(note, _TEXT_LIMIT)}" for note in session.notes] + [_origin(session)]
+        return "\n\n".join(block for block in told if block) + "\n"
     blocks = [
         _heading(session),
         table(_heads(session), [_row(session, result) for result in session.results]),
@@ -51,11 +56,19 @@ def escape(text: str, limit: int = _NAME_LIMIT) -> str:
 def _heading(session: Session) -> str:
     lines = [
         f"### pipeline-bench: {escape(session.scenario.name)}",
-        f"**{escape(conclude(session), _TEXT_LIMIT)}**",
+        f"**{escape(_conclusion(session), _TEXT_LIMIT)}**",
         escape(session.scenario.question, _TEXT_LIMIT),
         escape(words.machine(session), _TEXT_LIMIT),
     ]
     return "\n\n".join(line for line in lines if line)
+
+
+def _conclusion(session: Session) -> str:
+    return conclude(session) if session.diagnosis is None else diagnosis_words.headline(session, session.diagnosis)
+
+
+def _origin(session: Session) -> str:
+    return f"<sub>pipeline-bench {escape(session.environment.package)}, {escape(session.started_at)}</sub>"
 
 
 def _heads(session: Session) -> Sequence[str]:

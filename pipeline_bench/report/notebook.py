@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pipeline_bench import units
-from pipeline_bench.report.html import bars, content, environment, machine
+from pipeline_bench.report.html import bars, content, diagnosis, environment, machine
 from pipeline_bench.report.html.text import name
 from pipeline_bench.session import Result, Session
 
@@ -22,6 +22,19 @@ class _Part:
 
 def render(session: Session) -> str:
     """The conclusion, the verdicts and the figures; each step's parts are drawn as boxes of plain HTML."""
+    if (found := diagnosis.view(session)) is not None:
+        return (
+            environment()
+            .get_template("diagnosis_notebook.html")
+            .render(
+                title=name(session.scenario.name),
+                machine=machine(session),
+                conclusion=content.conclusion(session),
+                diagnosis=found,
+                own=units.plain_milliseconds,
+                of_all=units.share,
+            )
+        )
     parts = [_parts(result) for result in content.in_order(session)]  # in the order of the table's rows
     return (
         environment()

@@ -17,7 +17,7 @@ from pipeline_bench import palette, units
 from pipeline_bench.conclusion import conclude
 from pipeline_bench.errors import sentence
 from pipeline_bench.events import Stack
-from pipeline_bench.report import disturbed, words
+from pipeline_bench.report import diagnosis_terminal, disturbed, words
 from pipeline_bench.report.step_table import is_ceiling, variant_name, variants_table
 from pipeline_bench.report.words import machine, no_difference, other_device
 from pipeline_bench.scenario import Published
@@ -26,6 +26,7 @@ from pipeline_bench.session import PublishedComparison, Session, TrialRecord
 _DISTURBANCES = 8
 _STDERR_LINES = 12
 _STACK_FRAMES = 6
+_TRACEBACK_LINES = 20
 _REASON_LIMIT = 300
 _INDENT = (0, 0, 0, 2)
 
@@ -38,9 +39,13 @@ def render(session: Session, folder: Path | None, width: int) -> RenderableType:
         folder: where it was saved; None where it was not.
         width: the columns there are; below 60 the table is cut.
     """
-    sections = [_heading(session), _conclusion(session), variants_table(session, width), _verdicts(session)]
+    found = session.diagnosis
+    if found is not None:
+        sections = [_heading(session), *diagnosis_terminal.sections(session, found, width)]
+    else:
+        sections = [_heading(session), _conclusion(session), variants_table(session, width), _verdicts(session)]
     extra = (
-        _work(session),
+        _work(session) if found is None else None,
         _storage(session),
         _precision(session),
         _published(session, width),
@@ -67,7 +72,8 @@ def export_svg(session: Session, folder: Path | None, width: int = 100) -> str:
         _environ={},
     )
     console.print(render(session, folder, width))
-    return console.export_svg(title="pipeline-bench compare", unique_id="pipeline-bench")
+    command = "compare" if session.diagnosis is None else "diagnose"
+    return console.export_svg(title=f"pipeline-bench {command}", unique_id="pipeline-bench")
 
 
 def _heading(session: Session) -> RenderableType:
@@ -221,6 +227,9 @@ def _failures(session: Session) -> RenderableType | None:
     for record in session.trials:
         if record.status == "ok":
             continue
+        told = session.diagnosis is not None and record.traceback and record.traceback == session.diagnosis.traceback
+        if told:  # with the conclusion
+            continue
         head = f"{variant_name(record.variant)}, repeat {record.repeat + 1}: "
         reason = units.one_line(record.reason or "no reason is known", _REASON_LIMIT)
         parts.append(Text.assemble((head, "bold"), (record.status, "bold red"), f": {reason}"))
@@ -241,8 +250,9 @@ def _evidence(record: TrialRecord) -> Iterator[str]:
         yield f"queue {units.one_line(queue.name)} {size}"
     for stack in record.stacks:
         yield from _frames(stack)
+    yield from (f"│ {units.code_line(line)}" for line in record.traceback.splitlines()[-_TRACEBACK_LINES:])
     lines = [line for line in map(units.one_line, record.stderr_tail.splitlines()) if line]
-    if lines and not record.stacks:  # the stacks say it better than TensorFlow's usual chatter
+    if lines and not record.stacks and not record.traceback:  # the stacks say it better than TensorFlow's usual chatter
         yield "stderr ended with:" if len(lines) <= _STDERR_LINES else f"stderr, its last {_STDERR_LINES} lines:"
         yield from (f"│ {line}" for line in lines[-_STDERR_LINES:])
     if record.stderr_file:

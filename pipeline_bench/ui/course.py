@@ -69,8 +69,8 @@ class Course:
     def __init__(self, session: Session, plan: Sequence[Trial]) -> None:
         self.session = session
         self.plan = tuple(plan)
-        self.open_ended = session.precision is not None
-        """Whether rounds of repeats are added until a precision is reached or its budget is spent."""
+        self.open_ended = session.precision is not None or session.diagnosis is not None
+        """Whether trials are added until a goal is reached or a budget is spent; a diagnosis adds variants, too."""
         self.rows = {
             variant.name: Row(variant, repeats=None if self.open_ended else variant.run.repeats)
             for variant in session.scenario.variants
@@ -84,7 +84,7 @@ class Course:
     def start(self, trial: Trial) -> None:
         """A trial starts."""
         self.trial, self.last = trial, None
-        row = self.rows[trial.variant.name]
+        row = self.row(trial)
         row.running, row.fraction = True, 0.0
         row.history.clear()
 
@@ -92,13 +92,13 @@ class Course:
         """The running trial has come further."""
         self.last = progress
         self.source = progress.device_utilization_source or self.source
-        self.rows[trial.variant.name].hear(progress)
+        self.row(trial).hear(progress)
 
     def finish(self, trial: Trial, record: TrialRecord, session: Session) -> None:
         """A trial has ended."""
         self.session, self.trial, self.last = session, None, None
         self.finished += 1
-        row = self.rows[trial.variant.name]
+        row = self.row(trial)
         row.running, row.fraction, row.finished = False, 0.0, row.finished + 1
         row.ill = row.ill or record.status != "ok"
         if record.status == "ok":
@@ -112,6 +112,10 @@ class Course:
         if session.precision is not None and session.precision.ended_by is not None:
             for other in self.rows.values():
                 other.repeats = other.finished
+
+    def row(self, trial: Trial) -> Row:
+        """The row of a trial's variant; a diagnosis runs variants that its session did not begin with."""
+        return self.rows.setdefault(trial.variant.name, Row(trial.variant))
 
     @property
     def ended(self) -> bool:

@@ -19,6 +19,7 @@ from pipeline_bench import palette, precision, units
 from pipeline_bench.observer import Observer, Progress
 from pipeline_bench.session import BUSY_TIME, CPU_TIME, EMULATED_LABEL, Session, TrialRecord
 from pipeline_bench.trial import Trial
+from pipeline_bench.ui import diagnosing
 from pipeline_bench.ui.course import Course, Row
 from pipeline_bench.ui.sparkline import sparkline
 
@@ -114,6 +115,8 @@ class LiveView(Observer):
         if course is None:
             return _cut(Text(self._preparing, style="dim"), self._console.width)
         width, height = self._console.width, self._console.height
+        if course.session.diagnosis is not None:
+            return diagnosing.screen(course, self._clock() - self._started_s, width, height, self._note)
         goal = [_cut(_precision(course.session), width)] if course.open_ended else []
         rows, left_out = _window(course, height - _FIXED_LINES - len(goal))
         more = [Text(f"… {left_out} more", style="dim")] if left_out else []

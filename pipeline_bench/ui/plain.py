@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TextIO
 
 import numpy as np
 
 from pipeline_bench import precision, units
+from pipeline_bench.diagnosed import Diagnosis
 from pipeline_bench.observer import Observer
 from pipeline_bench.session import Precision, Session, TrialRecord
 from pipeline_bench.trial import Trial
+from pipeline_bench.ui import diagnosing
 
 _NAME_LIMIT = 60
 _MAKING_LINES = 4
@@ -24,14 +27,18 @@ class PlainView(Observer):
     Args:
         stream: where to write; flushed after every line, so that a reader of the pipe sees it at once.
         folder: where the session is saved, if that is to be shown at the start.
+        clock: seconds, for how much of a diagnosis' budget is left.
     """
 
-    def __init__(self, stream: TextIO, folder: Path | None = None) -> None:
+    def __init__(self, stream: TextIO, folder: Path | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
         self._folder = folder
         self._planned: int | None = 0
         self._rounds = 0
         self._making = ("", 0)
+        self._clock = clock
+        self._started_s = clock()
+        self._found = ""
 
     def preparing(self, what: str) -> None:
         self._line(f"{units.one_line(what, _NAME_LIMIT)} ...")
@@ -43,10 +50,13 @@ class PlainView(Observer):
             self._line(f"making data, {units.one_line(what, _NAME_LIMIT)}: {made:,} of {total:,}")
 
     def session_started(self, session: Session, plan: Sequence[Trial]) -> None:
-        self._planned = len(plan) if session.precision is None else None
+        self._planned = len(plan) if session.precision is None and session.diagnosis is None else None
+        self._started_s = self._clock()
         variants = units.count(len(session.scenario.variants), "variant")
         name = units.one_line(session.scenario.name, _NAME_LIMIT)
-        if session.precision is None:
+        if session.diagnosis is not None:
+            self._line(f"{name}: for {session.diagnosis.budget_s:g} s at most")
+        elif session.precision is None:
             self._line(f"{name}: {units.count(len(plan), 'trial')} of {variants}")
         else:
             goal = f"±{units.precision(session.precision.goal)}"
@@ -57,6 +67,9 @@ class PlainView(Observer):
             self._line(f"saved in {self._folder}")
 
     def trial_finished(self, trial: Trial, record: TrialRecord, session: Session) -> None:
+        if session.diagnosis is not None:
+            self._diagnosed(trial, record, session, session.diagnosis)
+            return
         name = units.one_line(trial.variant.name, _NAME_LIMIT)
         place, repeat = f"[{trial.index + 1}]", f"repeat {trial.repeat + 1}"
         if self._planned is not None:
@@ -66,6 +79,16 @@ class PlainView(Observer):
         if session.precision is not None and session.precision.repeats > self._rounds:
             self._rounds = session.precision.repeats
             self._line(_standing(session, session.precision))
+
+    def _diagnosed(self, trial: Trial, record: TrialRecord, session: Session, diagnosis: Diagnosis) -> None:
+        """A finished trial of a diagnosis: what it tried, the gain so far, and how much of the budget is left."""
+        left_s = diagnosing.left_s(session, self._clock() - self._started_s)
+        left = "" if left_s is None else f"; {units.clock(left_s)} left"
+        self._line(f"[{trial.index + 1}] {diagnosing.named(trial)}: {', '.join(_tried(trial, record, session))}{left}")
+        found = diagnosis.bottleneck.text if diagnosis.bottleneck is not None else ""
+        if found and found != self._found:
+            self._found = found
+            self._line(f"found: {found}")
 
     def note(self, text: str) -> None:
         self._line(f"note: {text}")
@@ -87,6 +110,21 @@ def _standing(session: Session, goal: Precision) -> str:
     left_s = max(0.0, goal.budget_s - precision.elapsed_s(session))
     after = f"after {units.count(goal.repeats, 'repeat')}"
     return f"{after}: goal ±{units.precision(goal.goal)}, {known}; {units.clock(left_s)} of the budget left"
+
+
+def _tried(trial: Trial, record: TrialRecord, session: Session) -> list[str]:
+    """How a trial of a diagnosis ended, with the gain of its variant over all of its trials."""
+    if record.status != "ok":
+        return [record.status if record.reason is None else f"{record.status}: {record.reason.rstrip('.')}"]
+    median_ms = _median_step_ms(record)
+    parts = ["ok"] if median_ms is None else [units.milliseconds(median_ms)]
+    result = next((result for result in session.results if result.variant == trial.variant.name), None)
+    if result is not None and result.speedup.value is not None:
+        ends = result.speedup.ci95
+        interval = f" ({units.ratio(ends[0])} to {units.ratio(ends[1])})" if ends is not None else ""
+        said = diagnosing.outcome(session, result)
+        parts.append(f"{units.ratio(result.speedup.value)}{interval}{f', {said}' if said else ''} so far")
+    return parts
 
 
 def _outcome(record: TrialRecord) -> list[str]:

@@ -242,6 +242,15 @@ class BatchInGenerator(_Part):
     batch: int
 
 
+class Interleave(_Part):
+    """Make an `interleave` of a `flat_map` with the same function: several inner datasets at the same time."""
+
+    edit: Literal["interleave"] = "interleave"
+    stage: int
+    cycle_length: int
+    num_parallel_calls: int = AUTOTUNE
+
+
 class SetOptions(_Part):
     """Add ``with_options`` behind the sink, by dotted names: ``{"threading.private_threadpool_size": 8}``."""
 
@@ -270,6 +279,7 @@ Edit = Annotated[
     | MoveBefore
     | Fuse
     | BatchInGenerator
+    | Interleave
     | SetOptions
     | PrefetchToDevice
     | OffloadToService,

@@ -11,8 +11,13 @@ from pipeline_bench.report import html
 from pipeline_bench.report.html import colours
 from pipeline_bench.session import load
 from tests.browser.devtools import BINARIES, Browser, Json, binary
-from tests.unit.report.pages import EVERY
+from tests.unit import diagnoses
+from tests.unit.report import pages as sessions
 
+EVERY = {
+    **sessions.EVERY,
+    **{f"diagnosis {name}": diagnoses.EVERY[name] for name in ("drained", "branched", "thirty", "hostile")},
+}
 EXAMPLE = Path(__file__).parents[2] / "reports" / "example"
 DRAWN = "document.documentElement.classList.contains('drawn')"
 TABLES = "!document.documentElement.classList.contains('plots')"

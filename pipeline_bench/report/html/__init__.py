@@ -12,7 +12,8 @@ from markupsafe import Markup
 
 from pipeline_bench import units
 from pipeline_bench.report import words
-from pipeline_bench.report.html import account, assets, bars, content
+from pipeline_bench.report.html import account, assets, bars, content, diagnosis
+from pipeline_bench.report.html.autotune import autotune
 from pipeline_bench.report.html.distribution import distribution
 from pipeline_bench.report.html.figure import Figure
 from pipeline_bench.report.html.steps import Clock, Floats, Steps, read_steps
@@ -40,11 +41,12 @@ class Plots:
     split: Figure | None
     distribution: Figure | None
     timeline: Figure | None
+    autotune: Figure | None = None
 
     @property
     def drawn(self) -> list[Figure]:
         """Those that there are."""
-        figures = (self.step_time, self.utilization, self.split, self.distribution, self.timeline)
+        figures = (self.autotune, self.step_time, self.utilization, self.split, self.distribution, self.timeline)
         return [figure for figure in figures if figure is not None]
 
 
@@ -60,6 +62,9 @@ def render(session: Session) -> str:
             question=line(session.scenario.question),
             machine=machine(session),
             conclusion=content.conclusion(session),
+            diagnosis=diagnosis.view(session),
+            own=units.plain_milliseconds,
+            of_all=units.share,
             verdicts=content.verdicts(session),
             missing=content.missing(session),
             figures=content.figures(session),
@@ -125,6 +130,7 @@ def _plots(session: Session, unreadable: list[str]) -> Plots:
         split=bars.split(results),
         distribution=distribution(results, _measured(session, steps)),
         timeline=timeline(session, clock, steps, unreadable, account.trials(session, clock, steps)),
+        autotune=autotune(session.diagnosis),
     )
 
 

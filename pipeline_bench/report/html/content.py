@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from pipeline_bench import units
 from pipeline_bench.conclusion import conclude, smallest
-from pipeline_bench.report import words
+from pipeline_bench.report import diagnosis_words, words
 from pipeline_bench.report.html import colours, tables
 from pipeline_bench.report.html.tables import Cell, Table
 from pipeline_bench.report.html.text import NAME_LIMIT, line, name
@@ -58,6 +58,8 @@ def _without_its_word(result: Result) -> str:
 
 def conclusion(session: Session) -> str:
     """The sentence that the page opens with; a name that would fill it is cut as everywhere."""
+    if session.diagnosis is not None:
+        return line(diagnosis_words.headline(session, session.diagnosis))
     text = conclude(session)
     for variant in session.scenario.variants:
         if len(variant.name) > NAME_LIMIT:
@@ -67,6 +69,9 @@ def conclusion(session: Session) -> str:
 
 def missing(session: Session) -> list[str]:
     """What a whole session would have and this one lacks, each with its reason."""
+    if session.diagnosis is not None:  # what it did not come to is said of each fix
+        stopped = any(trial.status == "interrupted" for trial in session.trials)
+        return ["It was interrupted; fixes that were not tried are listed as such."] if stopped else []
     planned = sum(variant.run.repeats for variant in session.scenario.variants)
     ended = len(session.trials)
     lines = []

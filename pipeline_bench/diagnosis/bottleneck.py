@@ -1,0 +1,140 @@
+"""Which stage limits a pipeline, why, and by how much: from what each costs alone."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+
+from pipeline_bench import units
+from pipeline_bench.diagnosed import Bottleneck, Cause
+from pipeline_bench.diagnosis import chain, segments
+from pipeline_bench.diagnosis.segments import NS_PER_MS, Segments
+from pipeline_bench.user_pipeline import Inspection, Stage, StageCost
+
+NOT_THE_LIMIT = 0.97
+"""From this share of the step on that the model takes by itself, no input makes it 3 % faster: the model limits."""
+_ELSEWHERE = 0.3
+"""Less than this of the time explained by the stages measured alone is said to the reader."""
+_WAITS = 0.5
+"""Less CPU time than this part of the elapsed time: it mostly waits."""
+_MANY_ELEMENTS = 16
+_TINY_NS = 20_000.0
+"""So little an element is about what handing it from stage to stage costs: 1 to 10 µs (docs/method.md)."""
+_FILLING = 0.25
+"""A first element that takes this part of a whole pass is told."""
+_NAME_CHARACTERS = 60
+
+
+def find(
+    inspection: Inspection, cores: int, as_written_ms: float | None, ceiling_ms: float | None = None
+) -> Bottleneck:
+    """Name the stage that limits the pipeline.
+
+    Args:
+        inspection: the stages and their costs.
+        cores: that the pipeline may use.
+        as_written_ms: milliseconds an element of the sink as the pipeline is written, or a step with a model; None
+            where it was not measured: the stages' own costs then say how long it should take.
+        ceiling_ms: milliseconds a step of the model without any input; None without a model.
+    """
+    parts = segments.of(inspection, cores)
+    number = limiting(parts)
+    if number is None:
+        return Bottleneck(text=f"No stage can be named: {_unmeasured(inspection)}.")
+    stage, cost = inspection.stage(number), inspection.cost(number)
+    assert cost is not None
+    if ceiling_ms is not None and as_written_ms is not None and ceiling_ms >= NOT_THE_LIMIT * as_written_ms:
+        left = units.milliseconds(max(0.0, as_written_ms - ceiling_ms))
+        text = (
+            f"The input is not the limit: of a step of {units.milliseconds(as_written_ms)} the model takes all but "
+            f"{left} by itself. The costliest stage is {named(stage)}."
+        )
+        return Bottleneck(text=text)
+    period_ns = parts.period_ns if as_written_ms is None else as_written_ms * NS_PER_MS
+    share = min(1.0, parts.cost_ns([number]) / period_ns)
+    cause = _cause(inspection, stage, cost)
+    return Bottleneck(
+        stage=number, share=share, cause=cause, text=_text(inspection, parts, stage, share, cause, as_written_ms)
+    )
+
+
+def limiting(parts: Segments) -> int | None:
+    """The stage that takes the most of the period; None where none was measured."""
+    if parts.cores_limit:
+        return max(parts.cpu_ns, key=lambda number: parts.cpu_ns[number])
+    measured = [number for number in parts.longest if parts.elapsed_ns.get(number, 0.0) > 0]
+    return max(measured, key=lambda number: parts.elapsed_ns[number], default=None)
+
+
+def named(stage: Stage) -> str:
+    """The stage with its place as a sentence names it: ``map(decode), train.py:31``."""
+    name = units.one_line(stage.label, _NAME_CHARACTERS)
+    if stage.place is None:
+        return name
+    return f"{name}, {units.one_line(PurePath(stage.place.file).name, _NAME_CHARACTERS)}:{stage.place.line}"
+
+
+def waits(cost: StageCost) -> bool:
+    """Whether the stage mostly waits: little of its time is CPU time."""
+    return cost.cpu_ns is not None and cost.elapsed_ns is not None and cost.cpu_ns < _WAITS * cost.elapsed_ns
+
+
+def _cause(inspection: Inspection, stage: Stage, cost: StageCost) -> Cause:
+    parallel = segments.hands_over(stage, inspection.default_parallelised)
+    if waits(cost) and not (parallel and stage.method == "prefetch"):
+        return "reading" if chain.reads_files(stage) else "waiting"
+    if stage.method == "from_generator" or (stage.function is not None and stage.function.python):
+        return "python"
+    if chain.reads_files(stage):
+        return "reading"
+    tiny = cost.elapsed_ns is not None and cost.elements and cost.elapsed_ns / cost.elements < _TINY_NS
+    if tiny and (cost.elements or 0) >= _MANY_ELEMENTS:
+        return "handing-over"
+    return "filling" if stage.method == "shuffle" else "cpu"
+
+
+def _text(
+    inspection: Inspection, parts: Segments, stage: Stage, share: float, cause: Cause, as_written_ms: float | None
+) -> str:
+    element = "batches" if inspection.batch_size is not None else "elements"
+    head = f"{named(stage)}, takes {units.share(share)} of the time between two {element}"
+    text = f"{head}: {_why(inspection, parts, stage, cause)}."
+    if as_written_ms is not None and parts.period_ns < _ELSEWHERE * as_written_ms * NS_PER_MS:
+        explained = units.share(parts.period_ns / (as_written_ms * NS_PER_MS))
+        text += f" The stages measured alone explain only {explained} of the time: the rest is spent between them."
+    return text + _first_fill(inspection, as_written_ms)
+
+
+def _why(inspection: Inspection, parts: Segments, stage: Stage, cause: Cause) -> str:
+    calls = stage.arguments.get("num_parallel_calls")
+    parallel = segments.hands_over(stage, inspection.default_parallelised) and calls != 1
+    one_by_one = "on several threads" if parallel else "one call at a time"
+    cost = inspection.cost(stage.id)
+    elements = f"{cost.elements:,.0f}" if cost is not None and cost.elements else "many"
+    computes = "it computes, and all cores are busy" if parts.cores_limit else f"it computes, {one_by_one}"
+    return {
+        "python": f"it runs Python, {one_by_one}",
+        "waiting": f"it neither computes nor reads files but waits, {one_by_one}",
+        "reading": f"it reads files, {'several at a time' if parallel else 'one after another'}",
+        "filling": "it moves the elements through its buffer",
+        "handing-over": f"it hands {elements} small elements over, one by one",
+        "cpu": computes,
+    }[cause]
+
+
+def _first_fill(inspection: Inspection, as_written_ms: float | None) -> str:
+    """What is to be said of the first element, where a buffer that is filled first takes a good part of a pass."""
+    shuffles = [stage for stage in inspection.stages if stage.method == "shuffle"]
+    count, first_ns = inspection.cardinality, inspection.first_ns
+    if not shuffles or first_ns is None or as_written_ms is None or count is None or count <= 0:
+        return ""
+    if first_ns < _FILLING * count * as_written_ms * NS_PER_MS:
+        return ""
+    first = units.milliseconds(first_ns / NS_PER_MS)
+    return f" Its first element takes {first}: {named(shuffles[-1])}, fills its buffer before it gives any."
+
+
+def _unmeasured(inspection: Inspection) -> str:
+    reasons = [cost.reason for cost in inspection.costs if cost.reason]
+    if not inspection.costs:
+        return "no stage could be measured alone"
+    return units.one_line(reasons[0].rstrip(".")) if reasons else "no stage took any time that could be measured"

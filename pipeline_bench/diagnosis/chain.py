@@ -1,0 +1,100 @@
+"""A pipeline's stages as a chain: who comes before and after whom, which candidates are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pipeline_bench.user_pipeline import INFINITE, Inspection, Stage
+
+READERS = frozenset(
+    {"TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset", "CsvDataset", "SqlDataset", "load"}
+)
+"""The methods and classes that read files."""
+
+
+def consumers(inspection: Inspection, stage: Stage) -> list[Stage]:
+    """The stages that take their elements from this one."""
+    return [other for other in inspection.stages if stage.id in other.inputs]
+
+
+def after(inspection: Inspection, stage: Stage) -> Stage | None:
+    """The one stage behind this one; None behind the sink, and where several take from it."""
+    found = consumers(inspection, stage)
+    return found[0] if len(found) == 1 and stage.id != inspection.sink else None
+
+
+def before(inspection: Inspection, stage: Stage) -> Stage | None:
+    """The one stage in front of this one; None of a source, and of a stage with several inputs."""
+    return _known(inspection, stage.inputs[0]) if len(stage.inputs) == 1 else None
+
+
+def maps_before(inspection: Inspection, stage: Stage) -> list[Stage]:
+    """The unbroken run of maps right in front of a stage, upstream first."""
+    run: list[Stage] = []
+    found = before(inspection, stage)
+    while found is not None and found.method == "map" and len(consumers(inspection, found)) == 1:
+        run.insert(0, found)
+        found = before(inspection, found)
+    return run
+
+
+def maps_after(inspection: Inspection, stage: Stage) -> list[Stage]:
+    """The unbroken run of maps right behind a stage, upstream first."""
+    run: list[Stage] = []
+    found = after(inspection, stage)
+    while found is not None and found.method == "map":
+        run.append(found)
+        found = after(inspection, found)
+    return run
+
+
+def upstream(inspection: Inspection, stage: Stage) -> tuple[int, ...]:
+    """The ids of a stage and of all that it depends on."""
+    found: list[int] = []
+    waiting = [stage.id]
+    while waiting:
+        number = waiting.pop()
+        known = _known(inspection, number)
+        if known is not None and number not in found:
+            found.append(number)
+            waiting += known.inputs
+    return tuple(sorted(found))
+
+
+def trunk(inspection: Inspection) -> list[Stage]:
+    """From the sink up to the first stage with several inputs, or none: what all elements pass, sink first."""
+    found = _known(inspection, inspection.sink)
+    run: list[Stage] = []
+    while found is not None and found not in run:
+        run.append(found)
+        found = before(inspection, found)
+    return run
+
+
+def endless(inspection: Inspection, stage: Stage) -> bool:
+    """Whether the stage's elements never end by what is known of the stages: a repeat without a count, a counter."""
+    stages = (_known(inspection, number) for number in upstream(inspection, stage))
+    return any(each is not None and _never_ends(each) for each in stages)
+
+
+def reads_files(stage: Stage) -> bool:
+    """Whether the stage reads files itself, or what it opens for each element does."""
+    return stage.method in READERS or any(reads_files(inner) for inner in stage.inner)
+
+
+def pairs(inspection: Inspection, first: str, second: str) -> Iterator[tuple[Stage, Stage]]:
+    """Each stage of the one method with one of the other right behind it."""
+    for stage in inspection.stages:
+        behind = after(inspection, stage)
+        if stage.method == first and behind is not None and behind.method == second:
+            yield stage, behind
+
+
+def _never_ends(stage: Stage) -> bool:
+    if stage.method == "repeat":
+        return stage.arguments.get("count") in (None, INFINITE)
+    return stage.method in ("counter", "random")
+
+
+def _known(inspection: Inspection, number: int) -> Stage | None:
+    return next((stage for stage in inspection.stages if stage.id == number), None)

@@ -1,0 +1,156 @@
+"""What a diagnosis comes to: the outcome of each attempt, what is proposed, and one sentence or two."""
+
+from __future__ import annotations
+
+from pipeline_bench import units
+from pipeline_bench.diagnosed import AS_WRITTEN, CEILING, Attempt, Diagnosis, Outcome
+from pipeline_bench.diagnosis import limits, standing
+from pipeline_bench.diagnosis.bottleneck import NOT_THE_LIMIT
+from pipeline_bench.diagnosis.standing import Standing
+from pipeline_bench.session import Result, Session
+
+SIMPLER = 1.03
+"""A combination must be this much faster than the best single fix in it: less is not worth more code."""
+_BEST_FIRST: tuple[Outcome, ...] = (
+    "proposed",
+    "faster",
+    "pending",
+    "no-gain",
+    "slower",
+    "refused",
+    "failed",
+    "not-tried",
+)
+
+
+def concluded(session: Session, diagnosis: Diagnosis, ended: str | None) -> Diagnosis:
+    """The diagnosis with everything that its trials say so far.
+
+    Args:
+        session: with its results brought up to date.
+        diagnosis: with those attempts ruled out that are.
+        ended: why no more trials come, for the attempts that never ran; None while the search goes on.
+    """
+    found = standing.of(session, diagnosis)
+    chosen = proposal(found) if ended is not None else None
+    parts = {each.name: best_part(each, found) for each in found}
+    attempts = [_settled(each, chosen, ended, headroom(session), parts[each.name]) for each in found]
+    gains = {each.name: standing.by_gain(each) for each in found}
+    if ended is not None:
+        attempts.sort(key=lambda each: (_BEST_FIRST.index(each.outcome), gains[each.fix.variant]))
+    after = diagnosis.model_copy(
+        update={
+            "attempts": tuple(attempts),
+            "proposal": chosen.name if chosen is not None else None,
+            "limits": limits.of(session, diagnosis),
+            "reached_ms": _reached_ms(session),
+        }
+    )
+    return after.model_copy(update={"text": _text(session, after, chosen, ended)})
+
+
+def proposal(found: list[Standing]) -> Standing | None:
+    """The attempt to propose: the fastest that is faster beyond chance; a part of it where the rest adds nothing."""
+    fit = sorted((each for each in found if each.proposable), key=standing.by_gain)
+    if not fit:
+        return None
+    best = fit[0]
+    simpler = [each for each in fit if _parts(each) < _parts(best) and _gain(each) * SIMPLER >= _gain(best)]
+    return min(simpler, key=lambda each: (len(_parts(each)), standing.by_gain(each)), default=best)
+
+
+def headroom(session: Session) -> float | None:
+    """How many times as fast the training step would be without input; None where that is not known, or no model."""
+    results = {result.variant: result for result in session.results}
+    if AS_WRITTEN not in results or CEILING not in results:
+        return None
+    written, ceiling = results[AS_WRITTEN].step_ms.mean, results[CEILING].step_ms.mean
+    return None if written is None or not ceiling else written / ceiling
+
+
+def nothing_to_gain(session: Session) -> bool:
+    """Whether the model takes all but 3 % of its step by itself, so that no input makes it faster."""
+    room = headroom(session)
+    return room is not None and room * NOT_THE_LIMIT <= 1
+
+
+def best_part(each: Standing, found: list[Standing]) -> Standing | None:
+    """The fix with the highest gain among those of which a combination takes only a part; None of a single one."""
+    if not each.attempt.fix.combines:
+        return None
+    parts = [other for other in found if other.possible and _parts(other) < _parts(each)]
+    return min(parts, key=standing.by_gain, default=None)
+
+
+def beaten(each: Standing, part: Standing | None) -> bool:
+    """Whether a combination gains hardly more than the best part of it."""
+    return part is not None and each.gain is not None and each.gain < SIMPLER * _gain(part)
+
+
+def _parts(each: Standing) -> frozenset[str]:
+    return frozenset(each.attempt.fix.combines or (each.name,))
+
+
+def _gain(each: Standing) -> float:
+    return each.gain or 0.0
+
+
+def _settled(
+    each: Standing, chosen: Standing | None, ended: str | None, room: float | None, part: Standing | None
+) -> Attempt:
+    if not each.possible:
+        return each.attempt
+    if part is not None and beaten(each, part) and ended is not None and (chosen is None or chosen.name != each.name):
+        reason = f"It came to {units.ratio(each.gain)}, hardly more than {part.name} without the rest."
+        return each.attempt.model_copy(update={"outcome": "no-gain", "reason": units.one_line(reason)})
+    outcome, reason = _outcome(each, chosen, ended, room)
+    return each.attempt.model_copy(update={"outcome": outcome, "reason": reason})
+
+
+def _outcome(each: Standing, chosen: Standing | None, ended: str | None, room: float | None) -> tuple[Outcome, str]:
+    if each.proposable:
+        return ("proposed" if chosen is not None and each.name == chosen.name else "faster"), ""
+    if each.slower:
+        return "slower", ""
+    if each.contends or each.gain is None:
+        if ended is None:
+            return "pending", ""
+        if each.gain is None:
+            limited = room is not None and room * NOT_THE_LIMIT <= 1
+            return "not-tried", "The input is not what limits the training step." if limited else ended
+    then = ", which chance may be" if each.contends else " and was not tried again"
+    return "no-gain", f"It came to {units.ratio(each.gain)} in {units.count(each.trials, 'trial')}{then}."
+
+
+def _reached_ms(session: Session) -> float | None:
+    return next((result.step_ms.mean for result in session.results if result.variant == AS_WRITTEN), None)
+
+
+def _text(session: Session, diagnosis: Diagnosis, chosen: Standing | None, ended: str | None) -> str:
+    if diagnosis.failure is not None:
+        return diagnosis.failure
+    bottleneck = diagnosis.bottleneck.text if diagnosis.bottleneck is not None else ""
+    if ended is None:
+        return bottleneck
+    if nothing_to_gain(session):
+        return f"{bottleneck} No fix of the input makes the training step faster.".strip()
+    if chosen is None:
+        tried = sum(each.outcome not in ("not-tried", "pending") for each in diagnosis.attempts)
+        none = f"None of {units.count(tried, 'fix', 'fixes')} that were tried made it faster beyond chance."
+        return f"{bottleneck} {none if tried else 'No fix was tried.'}{_left(diagnosis)}".strip()
+    return f"{bottleneck} {_proposed(session.result(chosen.name), diagnosis, chosen)}".strip()
+
+
+def _proposed(result: Result, diagnosis: Diagnosis, chosen: Standing) -> str:
+    what = "the pipeline" if diagnosis.model is None else "the training step"
+    interval = result.speedup.ci95
+    ends = f" ({units.ratio(interval[0])} to {units.ratio(interval[1])})" if interval is not None else ""
+    return f"Proposed: {chosen.attempt.fix.title}. It makes {what} {units.ratio(result.speedup.value)} as fast{ends}."
+
+
+def _left(diagnosis: Diagnosis) -> str:
+    """That fixes were left out for their order, where nothing else helped."""
+    held = [each for each in diagnosis.attempts if each.outcome == "not-tried" and each.fix.reorders]
+    if not held or diagnosis.allow_reordering:
+        return ""
+    return f" With --allow-reordering {units.count(len(held), 'more fix', 'more fixes')} can be tried."

@@ -1,0 +1,196 @@
+"""Whether a fix left the samples as they were, from the fingerprints of the pipeline with it and as written."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+
+from pipeline_bench import units
+from pipeline_bench.diagnosed import Equality
+from pipeline_bench.user_pipeline import Component, Fingerprint
+
+_STANDARD_ERRORS = 6.0
+"""A mean this many standard errors from the other is no chance. Values within a sample hang together: the errors are
+those of the number of samples."""
+_TOLERANCE = 0.02
+"""Less than this part of a standard deviation is no other distribution: sums of float32 round."""
+_STD_FACTOR = 1.5
+"""Standard deviations of random values within this factor of each other are told apart by many samples only."""
+_NAME_CHARACTERS = 40
+
+_REORDERED = "the same samples in another order"
+
+
+def compare(baseline: Fingerprint | None, other: Fingerprint | None, reorders_allowed: bool) -> Equality:
+    """Whether two pipelines give the same samples on the same part of the input.
+
+    Args:
+        baseline: of the pipeline as written; None where its trial did not tell.
+        other: of the pipeline with the fix.
+        reorders_allowed: whether the user accepts another order; only words the answer, see `refusal`.
+    """
+    if baseline is None or other is None:
+        return Equality(text="the trial ended before it told which samples arrive")
+    for which, each in (("as written", baseline), ("with the fix", other)):
+        if each.reason is not None or not each.components:
+            return Equality(text=f"{which}: {units.one_line(each.reason or 'no sample was looked at').rstrip('.')}")
+    if (fault := _other_form(baseline, other)) is not None:
+        return Equality(status="unequal", text=fault)
+    pairs = list(zip(baseline.components, other.components, strict=True))
+    if not (baseline.complete and other.complete):
+        return _as_far_as_known(pairs)
+    return _whole(baseline, other, pairs, reorders_allowed)
+
+
+def refusal(equality: Equality, allow_reordering: bool) -> str | None:
+    """Why a fix is refused, in one sentence, whatever it gains; None where its samples are as they should be."""
+    if equality.status == "unequal":
+        return f"It changes which samples arrive: {equality.text}."
+    if equality.status == "reordered" and not allow_reordering:
+        return f"It gives {equality.text}; --allow-reordering accepts that."
+    return None
+
+
+def _other_form(baseline: Fingerprint, other: Fingerprint) -> str | None:
+    """What differs in the form of the elements, which no order and no chance explains."""
+    names, others = (", ".join(component.name for component in each.components) for each in (baseline, other))
+    if names != others:
+        return units.one_line(f"the elements have the components {others}, not {names}", 200)
+    return _other_types(baseline, other) or _other_batches(baseline, other)
+
+
+def _other_types(baseline: Fingerprint, other: Fingerprint) -> str | None:
+    for one, two in zip(baseline.components, other.components, strict=True):
+        if one.dtype != two.dtype:
+            return f"{_named(one)} is {two.dtype}, not {one.dtype}"
+        if one.shape != two.shape and "?" not in one.shape + two.shape:
+            return f"{_named(one)} has the shape {two.shape}, not {one.shape}"
+    return None
+
+
+def _other_batches(baseline: Fingerprint, other: Fingerprint) -> str | None:
+    own, theirs = baseline.batch_sizes, other.batch_sizes
+    if baseline.complete and other.complete:
+        same = own == theirs
+    else:  # the last, incomplete batch may not have been reached
+        same = bool(own) == bool(theirs) and (not own or max(own) == max(theirs))
+    if same:
+        return None
+    return f"the batches have {_sizes(theirs)}, not {_sizes(own)}"
+
+
+def _sizes(sizes: tuple[int, ...]) -> str:
+    if not sizes:
+        return "no common size"
+    shown = [str(size) for size in sizes[:4]]
+    return f"{' or '.join(shown)}{' or others' if len(sizes) > len(shown) else ''} samples"
+
+
+def _whole(
+    baseline: Fingerprint, other: Fingerprint, pairs: list[tuple[Component, Component]], reorders_allowed: bool
+) -> Equality:
+    """Both small pipelines came to their ends: their digests are of everything."""
+    exact = [(one, two) for one, two in pairs if not _drawn(one, two)]
+    if any(one.ordered != two.ordered and one.unordered != two.unordered for one, two in exact):
+        return _differing(baseline, other, exact)
+    # What is drawn anew each time has no digest; how many samples there were is the same for all components.
+    if baseline.samples != other.samples:
+        return Equality(status="unequal", text=f"{other.samples:,} samples arrive, not {baseline.samples:,}")
+    if (fault := next(_other_distributions(pairs, baseline.samples), None)) is not None:
+        return Equality(status="unequal", text=fault)
+    return _same(exact, len(exact) < len(pairs), baseline.samples, reorders_allowed)
+
+
+def _same(
+    exact: list[tuple[Component, Component]], some_random: bool, samples: int, reorders_allowed: bool
+) -> Equality:
+    """The same samples: in which order."""
+    looked = units.count(samples, "sample")
+    if any(one.ordered != two.ordered for one, two in exact):
+        if not _still_together(exact):
+            return Equality(status="unequal", text="the components of a sample no longer belong together")
+        note = "" if reorders_allowed else ", which --allow-reordering accepts"
+        return Equality(status="reordered", text=f"{_REORDERED} ({looked} compared{note})")
+    if some_random:
+        return Equality(status="random", text=f"the same but for what is random ({looked} compared)")
+    return Equality(status="identical", text=f"the same samples in the same order ({looked} compared)")
+
+
+def _still_together(exact: list[tuple[Component, Component]]) -> bool:
+    """Whether a sample still has all its components, an image its label, as far as samples are listed."""
+    left, right = (Counter(zip(*(pair[side].sample_hashes for pair in exact), strict=False)) for side in (0, 1))
+    # A cut list holds other samples when their order is another: then nothing follows.
+    whole = all(Counter(one.sample_hashes) == Counter(two.sample_hashes) for one, two in exact)
+    return left == right or not whole
+
+
+def _drawn(one: Component, two: Component) -> bool:
+    """Whether the values are random on both sides, so that only their distribution can be compared."""
+    return one.random and two.random and one.unordered != two.unordered
+
+
+def _differing(baseline: Fingerprint, other: Fingerprint, exact: list[tuple[Component, Component]]) -> Equality:
+    """Some component holds other samples: by what a dropped rest explains, or not."""
+    dropped = max(baseline.remainder_dropped, other.remainder_dropped)
+    explained = 0
+    for one, two in exact:
+        if one.unordered == two.unordered:
+            continue
+        if one.random != two.random:
+            which = "random" if two.random else "no longer random"
+            return Equality(status="unequal", text=f"{_named(one)} is {which} with the fix")
+        listed = len(one.sample_hashes) >= baseline.samples and len(two.sample_hashes) >= other.samples
+        count = _others(one, two)
+        if listed and count <= dropped:
+            explained = max(explained, count)
+            continue
+        compared = min(len(one.sample_hashes), len(two.sample_hashes))
+        if listed:
+            all_of_them = units.count(max(baseline.samples, other.samples), "sample")
+            text = f"{count:,} of {all_of_them} of {_named(one)} are others"
+            return Equality(status="unequal", text=text)
+        if dropped:  # which samples fell to the end of the shuffle is not told by the first ones
+            return Equality(text=f"of {_named(one)} only the first {compared:,} samples are known one by one")
+        return Equality(status="unequal", text=f"the samples of {_named(one)} are others")
+    rest = units.count(explained, "sample")
+    text = f"{_REORDERED}, but for {rest} of the incomplete last batch that is dropped"
+    return Equality(status="reordered", text=text)
+
+
+def _others(one: Component, two: Component) -> int:
+    """How many samples of either side the other side does not have."""
+    left, right = Counter(one.sample_hashes), Counter(two.sample_hashes)
+    return max((left - right).total(), (right - left).total())
+
+
+def _as_far_as_known(pairs: list[tuple[Component, Component]]) -> Equality:
+    """One of the small pipelines was cut off: the first samples are compared one by one."""
+    exact = [(one, two) for one, two in pairs if not (one.random or two.random)]
+    compared = [min(len(one.sample_hashes), len(two.sample_hashes)) for one, two in exact]
+    if not exact or not min(compared):
+        return Equality(text="the time was used up before samples could be compared")
+    if all(one.sample_hashes[:n] == two.sample_hashes[:n] for (one, two), n in zip(exact, compared, strict=True)):
+        looked = f"the first {units.count(min(compared), 'sample')} compared"
+        if len(exact) < len(pairs):
+            return Equality(status="random", text=f"the same but for what is random ({looked})")
+        return Equality(status="identical", text=f"the same samples in the same order ({looked})")
+    return Equality(text="the first samples differ, and the time was used up before all could be compared")
+
+
+def _other_distributions(pairs: list[tuple[Component, Component]], samples: int) -> Iterator[str]:
+    """Where the moments of random values differ by more than chance; σ/√n is the standard error of a mean."""
+    for one, two in pairs:
+        if not _drawn(one, two) or one.mean is None or two.mean is None or one.std is None or two.std is None:
+            continue
+        spread = max(one.std, two.std)
+        reach = spread * max(_TOLERANCE, _STANDARD_ERRORS * math.sqrt(2 / max(1, samples)))
+        if abs(one.mean - two.mean) > reach:
+            yield f"the values of {_named(one)} have the mean {two.mean:.3g}, not {one.mean:.3g}"
+        allowed = _STD_FACTOR + _STANDARD_ERRORS / math.sqrt(max(1, samples))
+        if spread > allowed * min(one.std, two.std) + _TOLERANCE * abs(one.mean):
+            yield f"the values of {_named(one)} have the standard deviation {two.std:.3g}, not {one.std:.3g}"
+
+
+def _named(component: Component) -> str:
+    return f"component {units.one_line(component.name, _NAME_CHARACTERS)}"

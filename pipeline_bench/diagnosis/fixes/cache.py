@@ -1,0 +1,116 @@
+"""Keep what was computed once: in memory, on disk where it does not fit; always before the first random stage."""
+
+from __future__ import annotations
+
+from pipeline_bench import units
+from pipeline_bench.diagnosed import Fix
+from pipeline_bench.diagnosis import chain
+from pipeline_bench.diagnosis.fixes import Context, FixKind, short
+from pipeline_bench.user_pipeline import Edit, InsertAfter, Inspection, MoveBefore, Stage, Value
+
+_ENDS_THE_FIXED_PART = frozenset(
+    {"shuffle", "repeat", "cache", "prefetch", "snapshot", "with_options", "sample_from_datasets", "rejection_resample"}
+)
+
+
+class Cache(FixKind):
+    """A cache behind the last stage that gives the same in each epoch."""
+
+    name = "cache"
+    promise = 0.9
+
+    def candidates(self, inspection: Inspection, context: Context) -> list[Fix]:
+        if any(stage.method in ("cache", "snapshot") for stage in inspection.stages):
+            return []
+        run = list(reversed(chain.trunk(inspection)))
+        fixed = _fixed_part(inspection, run)
+        found = []
+        if fixed:
+            found.append(self._behind(inspection, context, fixed[-1], ()))
+        following = run[len(fixed)] if len(fixed) < len(run) else None
+        if fixed and following is not None and following.method == "shuffle":
+            # A shuffle moves the same samples in the same order whether they are decoded or not.
+            moved = []
+            for stage in chain.maps_after(inspection, following):
+                if _random(stage):
+                    break
+                moved.append(stage)
+            if moved:
+                edits = tuple(MoveBefore(stage=stage.id, other=following.id) for stage in moved)
+                found.append(self._behind(inspection, context, moved[-1], edits, skipped=following.id))
+        return found
+
+    def _behind(
+        self,
+        inspection: Inspection,
+        context: Context,
+        stage: Stage,
+        edits: tuple[Edit, ...],
+        skipped: int | None = None,
+    ) -> Fix:
+        size_bytes = _size_bytes(inspection, stage)
+        free_bytes = context.free_memory_bytes
+        on_disk = size_bytes is not None and free_bytes is not None and size_bytes > free_bytes
+        arguments: dict[str, Value] = {"filename": "disk"} if on_disk else {}
+        where = "on disk" if on_disk else "in memory"
+        ids = chain.upstream(inspection, stage)
+        saved = [each for each in ids if each != skipped and _measured(inspection, each)]
+        order = " before the shuffle" if edits else ""
+        return self.fix(
+            inspection,
+            f"cache {where} after {stage.label}",
+            f"Keep what {short(stage)} gives {where}{order}, so that only the first epoch computes it",
+            *edits,
+            InsertAfter(stage=stage.id, method="cache", arguments=arguments),
+            stages=saved,
+            because=_price(inspection, ids, size_bytes, where),
+        )
+
+
+def _fixed_part(inspection: Inspection, run: list[Stage]) -> list[Stage]:
+    """The stages from the source on that give the same in each epoch, and end."""
+    fixed: list[Stage] = []
+    for stage in run:
+        if stage.method in _ENDS_THE_FIXED_PART or _random(stage) or chain.endless(inspection, stage):
+            break
+        fixed.append(stage)
+    if fixed and any(_any_random(inspection, number) for number in chain.upstream(inspection, fixed[0])):
+        return []
+    return fixed
+
+
+def _any_random(inspection: Inspection, number: int) -> bool:
+    stage = inspection.stage(number)
+    return _random(stage) or stage.method in ("shuffle", "sample_from_datasets", "rejection_resample", "random")
+
+
+def _random(stage: Stage) -> bool:
+    return (stage.function is not None and stage.function.random) or any(_random(inner) for inner in stage.inner)
+
+
+def _measured(inspection: Inspection, number: int) -> bool:
+    cost = inspection.cost(number)
+    return cost is not None and cost.elapsed_ns is not None
+
+
+def _size_bytes(inspection: Inspection, stage: Stage) -> float | None:
+    cost, count = inspection.cost(stage.id), inspection.cardinality
+    if cost is None or cost.element_bytes is None or cost.elements is None or count is None or count < 0:
+        return None
+    return cost.element_bytes * cost.elements * count
+
+
+def _price(inspection: Inspection, upstream: tuple[int, ...], size_bytes: float | None, where: str) -> str:
+    size = "an unknown size" if size_bytes is None else f"about {units.size(size_bytes)}"
+    text = (
+        f"takes {size} {where}"
+        if size_bytes is None
+        else f"takes {size} {'of memory' if where != 'on disk' else where}"
+    )
+    stages = [inspection.stage(number) for number in upstream]
+    python = [stage for stage in stages if stage.function is not None and stage.function.python]
+    if python:
+        text += f"; right only if {short(python[-1])} gives the same in each epoch"
+    if any(stage.method == "list_files" and stage.arguments.get("shuffle") is not False for stage in stages):
+        text += "; the files then keep the order of the first epoch"
+    return text

@@ -1,0 +1,23 @@
+"""Copy batches to the GPU while it still computes on the one before."""
+
+from __future__ import annotations
+
+from pipeline_bench.diagnosed import Fix
+from pipeline_bench.diagnosis.fixes import Context, FixKind
+from pipeline_bench.user_pipeline import Inspection, PrefetchToDevice
+
+
+class DevicePrefetch(FixKind):
+    """`prefetch_to_device` at the end of the pipeline."""
+
+    name = "device_prefetch"
+    promise = 0.7
+
+    def candidates(self, inspection: Inspection, context: Context) -> list[Fix]:
+        title = "Copy batches to the GPU ahead of the model"
+        return [self.fix(inspection, "prefetch to the GPU", title, PrefetchToDevice())]
+
+    def hindrance(self, fix: Fix, inspection: Inspection, context: Context) -> str | None:
+        if not context.gpu:
+            return "there is no GPU to copy to"
+        return None if context.model else "without a --model nothing computes on the GPU"

@@ -1,0 +1,60 @@
+"""Run a map's calls beside each other. A stateless map is run so by default, which is then no fix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pipeline_bench.diagnosed import Fix
+from pipeline_bench.diagnosis import bottleneck, segments
+from pipeline_bench.diagnosis.fixes import Context, FixKind, short
+from pipeline_bench.user_pipeline import AUTOTUNE, Inspection, SetArgument, Stage
+
+_WAITING_CALLS_A_CORE = (2, 8)
+"""Calls that wait need no core each; AUTOTUNE never goes beyond one call a core."""
+
+
+class ParallelMap(FixKind):
+    """Several calls of a map's function at the same time."""
+
+    name = "parallel_map"
+    promise = 1.0
+
+    def candidates(self, inspection: Inspection, context: Context) -> list[Fix]:
+        found = []
+        for stage in inspection.stages:
+            if stage.method != "map" or _parallel_by_default(stage, inspection):
+                continue
+            for calls in _degrees(stage, inspection, context.cores):
+                found.append(self._fix(inspection, stage, calls))
+        return found
+
+    def _fix(self, inspection: Inspection, stage: Stage, calls: int) -> Fix:
+        edits = [SetArgument(stage=stage.id, argument="num_parallel_calls", value=calls)]
+        if calls == AUTOTUNE:
+            variant, title = (
+                f"parallel {stage.label}",
+                f"Run {short(stage)} on several cores, as many as AUTOTUNE finds",
+            )
+        else:
+            # The calls would else share a pool of one thread a core, where waiting ones keep the others out.
+            edits.append(SetArgument(stage=stage.id, argument="use_unbounded_threadpool", value=True))
+            variant, title = f"{calls} parallel {stage.label}", f"Run {calls} calls of {short(stage)} at the same time"
+        alone = stage.arguments.get("num_parallel_calls") in (None, 1)
+        reorders = alone and segments.may_differ(stage)
+        because = "its function must be safe to call from several threads" if reorders else ""
+        return self.fix(inspection, variant, title, *edits, stages=[stage.id], reorders=reorders, because=because)
+
+
+def _parallel_by_default(stage: Stage, inspection: Inspection) -> bool:
+    given = stage.arguments.get("num_parallel_calls")
+    return given is None and inspection.default_parallelised and not segments.may_differ(stage)
+
+
+def _degrees(stage: Stage, inspection: Inspection, cores: int) -> Iterator[int]:
+    given = stage.arguments.get("num_parallel_calls")
+    present = given if isinstance(given, int) else 1
+    if given is None or 0 < present < cores:
+        yield AUTOTUNE
+    cost = inspection.cost(stage.id)
+    if cost is not None and bottleneck.waits(cost):
+        yield from (each * cores for each in reversed(_WAITING_CALLS_A_CORE) if each * cores > present)

@@ -1,0 +1,58 @@
+"""How fast a pipeline could be if only one thing limited it: the model, the cores, the disk."""
+
+from __future__ import annotations
+
+from pipeline_bench import units
+from pipeline_bench.diagnosed import CEILING, Diagnosis, Limit
+from pipeline_bench.diagnosis import segments
+from pipeline_bench.diagnosis.segments import NS_PER_MS
+from pipeline_bench.session import Session
+from pipeline_bench.user_pipeline import Inspection
+
+
+def of(session: Session, diagnosis: Diagnosis) -> tuple[Limit, ...]:
+    """The limits, each with why it is not known where it is not; none before the pipeline was looked at."""
+    if diagnosis.inspection is None:
+        return ()
+    cores = session.environment.cores
+    return (
+        _model(session, diagnosis),
+        _cores(diagnosis.inspection, cores),
+        _disk(diagnosis.inspection),
+    )
+
+
+def _model(session: Session, diagnosis: Diagnosis) -> Limit:
+    if diagnosis.model is None:
+        return Limit(name="the model", text="no --model was given")
+    found = next((result for result in session.results if result.variant == CEILING), None)
+    if found is None or found.step_ms.mean is None:
+        reason = found.reason if found is not None and found.reason else "its trial has not run"
+        return Limit(name="the model", text=f"not measured: {units.one_line(reason)}")
+    return Limit(name="the model", ms=found.step_ms.mean, text="on one batch that stays on the device")
+
+
+def _cores(inspection: Inspection, cores: int) -> Limit:
+    name = "all cores busy"
+    parts = segments.of(inspection, cores)
+    if not parts.cpu_ns or parts.cores_ns <= 0:
+        return Limit(name=name, text="the stages' CPU time was not measured")
+    unmeasured = len(inspection.stages) - len(parts.cpu_ns)
+    left_out = f"; {units.count(unmeasured, 'stage')} not measured" if unmeasured else ""
+    computed = units.milliseconds(parts.cores_ns * parts.cores / NS_PER_MS)
+    text = f"{computed} of CPU time as the stages are written, over {units.count(parts.cores, 'core')}{left_out}"
+    return Limit(name=name, ms=parts.cores_ns / NS_PER_MS, text=text)
+
+
+def _disk(inspection: Inspection) -> Limit:
+    name = "the disk"
+    if inspection.read_bytes is None:
+        return Limit(name=name, text="how much the pipeline reads was not measured")
+    if inspection.read_bytes <= 0:
+        return Limit(name=name, text="the pipeline reads no files")
+    if not inspection.disk_bytes_per_s:
+        reason = inspection.disk_reason or "its bandwidth was not measured"
+        return Limit(name=name, text=units.one_line(reason).rstrip("."))
+    read, rate = units.size(inspection.read_bytes), units.size(inspection.disk_bytes_per_s)
+    ms = 1e3 * inspection.read_bytes / inspection.disk_bytes_per_s
+    return Limit(name=name, ms=ms, text=f"{read} an element at {rate}/s, as measured here past the page cache")

@@ -1,0 +1,170 @@
+"""How the attempts stand while a diagnosis runs: how often each was measured, what it gained, whether it may go on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pipeline_bench import units
+from pipeline_bench.diagnosed import AS_WRITTEN, Attempt, Diagnosis, Fix
+from pipeline_bench.diagnosis import chain, equality
+from pipeline_bench.session import Session, TrialRecord
+from pipeline_bench.user_pipeline import Fingerprint, InsertAfter, Inspection, MoveBefore
+
+GAINED = 1.03
+"""Less than this is not followed up: trials of the same pipeline differ by as much (docs/method.md)."""
+CONFIRMED_TRIALS = 3
+"""A proposal has at least this many paired trials: of fewer, no interval of a use can be had."""
+FINGERPRINT_TRIALS = 2
+"""So many trials are asked which samples arrive, where the first did not say."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What the trials of an attempt came to so far."""
+
+    attempt: Attempt
+    trials: int
+    """Measured ones that have one of the pipeline as written in their round."""
+    gain: float | None
+    """The speed-up over the pipeline as written, 1 for none."""
+    faster: bool
+    """Whether the interval of the speed-up lies above 1."""
+    slower: bool
+    asked: int
+    """Trials that ended, measured or not."""
+
+    @property
+    def name(self) -> str:
+        """The attempt's variant."""
+        return self.attempt.fix.variant
+
+    @property
+    def possible(self) -> bool:
+        """Whether it has not been ruled out."""
+        return self.attempt.outcome not in ("refused", "failed", "not-tried")
+
+    @property
+    def contends(self) -> bool:
+        """Whether it gained something in what was measured of it."""
+        return self.possible and self.gain is not None and self.gain >= GAINED
+
+    @property
+    def proposable(self) -> bool:
+        """Whether it may be proposed: faster beyond chance, in enough trials, and with samples as they should be."""
+        told = self.attempt.equality is not None
+        return self.contends and self.faster and told and self.trials >= CONFIRMED_TRIALS
+
+
+def of(session: Session, diagnosis: Diagnosis) -> list[Standing]:
+    """How every attempt stands, in the diagnosis' order."""
+    results = {result.variant: result for result in session.results}
+    measured = {trial.repeat for trial in session.trials if trial.variant == AS_WRITTEN and trial.measured}
+    found = []
+    for attempt in diagnosis.attempts:
+        own = [trial for trial in session.trials if trial.variant == attempt.fix.variant]
+        result = results.get(attempt.fix.variant)
+        speedup = result.speedup if result is not None else None
+        found.append(
+            Standing(
+                attempt=attempt,
+                trials=sum(trial.measured and trial.repeat in measured for trial in own),
+                gain=speedup.value if speedup is not None else None,
+                faster=speedup is not None and speedup.difference == "faster",
+                slower=speedup is not None and speedup.difference == "slower",
+                asked=sum(trial.status != "interrupted" for trial in own),
+            )
+        )
+    return found
+
+
+def ruled(session: Session, diagnosis: Diagnosis) -> Diagnosis:
+    """The diagnosis with the attempts that failed, and those that are refused for their samples, told as such."""
+    written = fingerprint(session, AS_WRITTEN)
+    attempts = []
+    for attempt in diagnosis.attempts:
+        own = [trial for trial in session.trials if trial.variant == attempt.fix.variant]
+        if not own or attempt.outcome in ("refused", "failed", "not-tried"):
+            attempts.append(attempt)
+        else:
+            attempts.append(_ruled(attempt, own, written, fingerprint(session, attempt.fix.variant), diagnosis))
+    return diagnosis.model_copy(update={"attempts": tuple(attempts)})
+
+
+def fingerprint(session: Session, variant: str) -> Fingerprint | None:
+    """What the variant's trials told of its samples: the first that came to its end, else the last."""
+    told = [trial.fingerprint for trial in session.trials if trial.variant == variant and trial.fingerprint]
+    return next((found for found in told if found.reason is None), told[-1] if told else None)
+
+
+def wants_fingerprint(session: Session, variant: str) -> bool:
+    """Whether the next trial of the variant should tell which samples arrive."""
+    found = fingerprint(session, variant)
+    asked = sum(trial.variant == variant for trial in session.trials)
+    return (found is None or found.reason is not None) and asked < FINGERPRINT_TRIALS
+
+
+def _ruled(
+    attempt: Attempt, own: list[TrialRecord], written: Fingerprint | None, found: Fingerprint | None, asked: Diagnosis
+) -> Attempt:
+    bad = next(_bad(own), None)
+    if bad is not None:
+        return attempt.model_copy(update={"outcome": "failed", "reason": bad})
+    told = equality.compare(written, found, asked.allow_reordering)
+    if told.status == "not-told" and found is None and len(own) < FINGERPRINT_TRIALS:
+        return attempt  # its next trial is asked again
+    updates: dict[str, object] = {"equality": told}
+    reason = equality.refusal(told, asked.allow_reordering) or _frozen(attempt.fix, asked.inspection, written)
+    if reason is None and told.status == "not-told" and not asked.allow_reordering:
+        reason = f"Whether its samples are the same cannot be told: {told.text}; --allow-reordering accepts that."
+    if reason is not None:
+        updates |= {"outcome": "refused", "reason": reason}
+    return attempt.model_copy(update=updates)
+
+
+def _frozen(fix: Fix, inspection: Inspection | None, written: Fingerprint | None) -> str | None:
+    """Why a fix is refused that makes one random draw of many: of Python's draws, which no fingerprint tells apart.
+
+    What the graph draws is known, and no candidate touches it (`UserFunction.random`). Where samples are random and no
+    op of the graph explains it, Python does it: a cache would keep one draw for ever, a batch share one.
+    """
+    if inspection is None or written is None or not any(each.random for each in written.components):
+        return None
+    if any(stage.function is not None and stage.function.random for stage in inspection.stages):
+        return None
+    kept: set[int] = set()
+    for edit in fix.edits:
+        if isinstance(edit, InsertAfter) and edit.method == "cache":
+            kept |= {edit.stage, *chain.upstream(inspection, inspection.stage(edit.stage))}
+        if isinstance(edit, MoveBefore) and inspection.stage(edit.stage).method == "batch":
+            kept |= {stage.id for stage in chain.maps_before(inspection, inspection.stage(edit.stage))}
+    for number in sorted(kept):
+        stage = inspection.stage(number)
+        if stage.method == "from_generator" or (stage.function is not None and stage.function.python):
+            name = units.one_line(stage.label, 60)
+            return f"The samples are random, and {name} may be what draws them: it must run as often as it does now."
+    return None
+
+
+def _bad(own: list[TrialRecord]) -> Iterator[str]:
+    """Why the attempt failed, where one of its trials did.
+
+    A single stall beside trials that went through proves nothing against it: TensorFlow 2.21 now and then waits for
+    its AUTOTUNE thread for seconds when an iterator is deleted, whatever the pipeline.
+    """
+    stalls = sum(trial.status == "stalled" for trial in own)
+    tolerated = stalls == 1 and any(trial.measured for trial in own)
+    for trial in own:
+        if trial.status == "stalled" and tolerated:
+            continue
+        if trial.status in ("failed", "stalled"):
+            reason = units.one_line(trial.reason or "", 300).rstrip(".")
+            yield f"{'It stalled' if trial.status == 'stalled' else 'It failed'}{': ' if reason else ''}{reason}."
+        elif trial.status == "ok" and not trial.measured:
+            yield "No step was measured after its warm-up."
+
+
+def by_gain(found: Standing) -> float:
+    """Sorts the one that gained most first; those that were not measured last."""
+    return math.inf if found.gain is None else -found.gain

@@ -1,0 +1,144 @@
+"""The variants of a diagnosis: what each trial is asked to do, and for how long."""
+
+from __future__ import annotations
+
+from pipeline_bench.diagnosed import AS_WRITTEN, CEILING, Diagnosis, Fix
+from pipeline_bench.diagnosis.segments import NS_PER_MS
+from pipeline_bench.scenario import Component, Run, Runtime, Scenario, Variant
+from pipeline_bench.session import Session
+from pipeline_bench.trial import Trial
+from pipeline_bench.user_pipeline import KIND, Activity, Edit, Inspection, Target, Task
+
+INSPECTION = "inspection"
+"""The variant of the trial that looks at the pipeline; it is none of the scenario's, since it has no figures."""
+
+_INSPECTION_PART = 6
+"""The inspection may take this part of the budget."""
+_LIMIT_PART = 8
+"""Filling a cache, or a fingerprint, may take this part of the budget."""
+_LIMIT_S = (3.0, 30.0)
+_ELEMENTS = 30
+"""As many elements give a mean that a trial's own noise does not move by much."""
+_TIME_S = (1.2, 6.0)
+_TIME_PART = 30
+"""And no trial measures longer than this part of the budget, but for the shortest time."""
+_WARMUP_S = 0.7
+"""AUTOTUNE doubles its interval from 10 ms on; by then it has looked at the pipeline several times."""
+_SHORTEST_STALL_S = 10.0
+
+
+def scenario(target: Target, model: Target | None, budget_s: float, stall_timeout_s: float | None = None) -> Scenario:
+    """What a diagnosis begins with: the pipeline as written and, with a model, its ceiling."""
+    run = Run(time_s=_TIME_S[0], repeats=1, stall_timeout_s=stall_timeout_s or max(_SHORTEST_STALL_S, budget_s / 2))
+    diagnosis = Diagnosis(target=target, model=model, budget_s=budget_s)
+    names = (AS_WRITTEN,) if model is None else (AS_WRITTEN, CEILING)
+    return Scenario(
+        name=f"diagnosis of {target.text}",
+        question="Which stage limits the pipeline, and what makes it faster?",
+        variants=tuple(_variant(name, diagnosis, run, Runtime()) for name in names),
+    )
+
+
+def with_measured(session: Session, diagnosis: Diagnosis) -> Session:
+    """The session with its first variants as the inspection says: the samples of an element, the length of a trial."""
+    first = session.scenario.variants[0]
+    names = (AS_WRITTEN,) if diagnosis.model is None else (AS_WRITTEN, CEILING)
+    run = first.run.model_copy(update={"time_s": _time_s(diagnosis), "steps": None, "repeats": 1})
+    base = tuple(_variant(name, diagnosis, run, first.runtime) for name in names)
+    others = tuple(variant for variant in session.scenario.variants if variant.name not in names)
+    return _with_variants(session, (*base, *others))
+
+
+def with_fix(session: Session, diagnosis: Diagnosis, fix: Fix) -> Session:
+    """The session with a variant for the fix; as it is where there is one."""
+    if any(variant.name == fix.variant for variant in session.scenario.variants):
+        return session
+    base = session.scenario.variant(AS_WRITTEN)
+    stall_s = min(base.run.stall_timeout_s, max(_SHORTEST_STALL_S, diagnosis.budget_s / _INSPECTION_PART))
+    run = base.run.model_copy(update={"stall_timeout_s": stall_s})
+    added = _variant(fix.variant, diagnosis, run, base.runtime, fix.edits)
+    return _with_variants(session, (*session.scenario.variants, added))
+
+
+def inspection_trial(session: Session, diagnosis: Diagnosis) -> Trial:
+    """The trial that looks at the pipeline."""
+    first = session.scenario.variants[0]
+    run = first.run.model_copy(update={"time_s": diagnosis.budget_s, "steps": None, "repeats": 1})
+    task = Task(
+        target=diagnosis.target,
+        model=None,
+        activity="inspect",
+        limit_s=_within(diagnosis.budget_s / _INSPECTION_PART, _LIMIT_S),
+    )
+    return Trial(index=len(session.trials), repeat=0, variant=_of_task(INSPECTION, task, run, first.runtime))
+
+
+def trial(session: Session, name: str, number: int, fingerprint: bool) -> Trial:
+    """A trial of one of the session's variants in a round.
+
+    Args:
+        session: whose scenario holds the variant.
+        name: the variant's.
+        number: the round, from 0.
+        fingerprint: whether it is also to tell which samples arrive.
+    """
+    variant = session.scenario.variant(name)
+    if fingerprint:
+        options = {**variant.source.options, "fingerprint": True}
+        source = variant.source.model_copy(update={"options": options})
+        variant = variant.model_copy(update={"source": source})
+    return Trial(index=len(session.trials), repeat=number, variant=variant)
+
+
+def expected_s(diagnosis: Diagnosis) -> float:
+    """About how long a trial takes, before any has: starting, warming up, measuring, telling the samples."""
+    return 3.0 + _WARMUP_S + _time_s(diagnosis)
+
+
+def _variant(name: str, diagnosis: Diagnosis, run: Run, runtime: Runtime, edits: tuple[Edit, ...] = ()) -> Variant:
+    activity: Activity = "drain" if diagnosis.model is None else "train"
+    inspection = diagnosis.inspection
+    task = Task(
+        target=diagnosis.target,
+        model=diagnosis.model,
+        activity="ceiling" if name == CEILING else activity,
+        batch_size=max(1, inspection.batch_size or 1) if inspection is not None else 1,
+        edits=edits,
+        warmup_s=_WARMUP_S,
+        limit_s=_within(diagnosis.budget_s / _LIMIT_PART, _LIMIT_S),
+    )
+    return _of_task(name, task, run, runtime)
+
+
+def _of_task(name: str, task: Task, run: Run, runtime: Runtime) -> Variant:
+    return Variant(
+        name=name,
+        backend="tf_data",
+        source=Component(kind=KIND, options=task.model_dump(mode="json")),
+        model=Component(kind="none" if task.model is None else "your_model"),
+        loop=Component(kind="drain" if task.model is None else "train"),
+        runtime=runtime,
+        run=run,
+        ceiling=None if name == CEILING else CEILING,
+    )
+
+
+def _time_s(diagnosis: Diagnosis) -> float:
+    longest = max(_TIME_S[0], min(_TIME_S[1], diagnosis.budget_s / _TIME_PART))
+    element_ms = _element_ms(diagnosis.inspection)
+    return _TIME_S[0] if element_ms is None else round(_within(_ELEMENTS * element_ms / 1e3, (_TIME_S[0], longest)), 2)
+
+
+def _element_ms(inspection: Inspection | None) -> float | None:
+    """About how long an element takes: the stages one after another, which is more than where they overlap."""
+    costs = [] if inspection is None else [cost.elapsed_ns for cost in inspection.costs if cost.elapsed_ns is not None]
+    return sum(costs) / NS_PER_MS if costs else None
+
+
+def _within(value: float, ends: tuple[float, float]) -> float:
+    return min(ends[1], max(ends[0], value))
+
+
+def _with_variants(session: Session, variants: tuple[Variant, ...]) -> Session:
+    scenario = session.scenario.model_copy(update={"variants": variants})
+    return session.model_copy(update={"scenario": scenario})

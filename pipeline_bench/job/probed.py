@@ -1,0 +1,270 @@
+"""A dataset and an iterator that tell how long whoever takes a batch from them is blocked.
+
+In eager mode `next()` is timed in Python. In a graph the ops that take a batch stand between two time stamps
+(`ring.stamped`). The classes are TensorFlow's own with one thing added, so that functions, AutoGraph and Keras take
+them as what they are; their type specs carry the probe into the functions that are traced with them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import monotonic_ns
+from typing import Any, ClassVar, Protocol
+
+# Whoever imports this module watches a job of TensorFlow's, in whose process TensorFlow is already.
+import tensorflow as tf
+from tensorflow.python.data.ops import dataset_autograph, dataset_ops, iterator_ops, map_op, optional_ops
+from tensorflow.python.framework import ops
+
+from pipeline_bench.job.ring import ENDED, LEFT, Ring, stamped
+
+
+class Told(Protocol):
+    """Hears of what is measured in eager mode."""
+
+    def asked(self, at_ns: int, wait_ns: int) -> None:
+        """A batch was asked for, and there `wait_ns` later."""
+
+    def ended(self, at_ns: int) -> None:
+        """A batch was asked for, and there was none."""
+
+    def left(self) -> None:
+        """A pass begins."""
+
+
+class Probe:
+    """Where iterators that are watched together tell their waits.
+
+    Attributes:
+        number: by which type specs name it: they hold plain values only.
+    """
+
+    _all: ClassVar[weakref.WeakValueDictionary[int, Probe]] = weakref.WeakValueDictionary()
+    _numbers = itertools.count()
+
+    def __init__(self, told: Told, ring: Ring, a_row_a_call: bool) -> None:
+        """Make one.
+
+        Args:
+            told: hears of eager batches.
+            ring: takes the waits of a graph's.
+            a_row_a_call: whether all that one call of a traced function takes is one row: a step of Keras may take
+                several batches. Otherwise each batch is.
+        """
+        self.told = told
+        self.ring = ring
+        self.number = next(self._numbers)
+        self._a_row_a_call = a_row_a_call
+        self._begun: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._all[self.number] = self
+
+    @classmethod
+    def of(cls, number: int) -> Probe | None:
+        """The probe of that number; None when it is gone, and its functions have outlived it."""
+        return cls._all.get(number)
+
+    def write(self, at_s: Any, wait_s: Any) -> None:
+        """Build the ops that keep a wait."""
+        graph = _function_of(tf.compat.v1.get_default_graph())
+        if self._a_row_a_call and graph in self._begun:
+            self.ring.add(tf.maximum(wait_s, 0))
+            return
+        self._begun.add(graph)
+        self.ring.write(at_s, tf.maximum(wait_s, 0) if self._a_row_a_call else wait_s)
+
+
+def _function_of(graph: Any) -> Any:
+    """The graph of the function that a branch or a loop's body stands in."""
+    while type(graph).__name__ in ("CondBranchFuncGraph", "WhileCondFuncGraph", "WhileBodyFuncGraph"):
+        graph = graph.outer_graph
+    return graph
+
+
+class ProbedIteratorSpec(iterator_ops.IteratorSpec):  # type: ignore[misc]
+    """The type of a `ProbedIterator`; another probe is another type, for which functions are traced anew."""
+
+    __slots__ = ["_number"]
+
+    def __init__(self, element_spec: Any, number: int) -> None:
+        super().__init__(element_spec)
+        self._number = number
+
+    @property
+    def value_type(self) -> Any:
+        return ProbedIterator
+
+    def _serialize(self) -> tuple[Any, int]:
+        return self._element_spec, self._number
+
+    def _from_components(self, components: Any) -> Any:
+        return ProbedIterator(components=components, element_spec=self._element_spec, number=self._number)
+
+
+class ProbedIterator(iterator_ops.OwnedIterator):  # type: ignore[misc]
+    """TensorFlow's iterator of eager mode and of functions, timed."""
+
+    def __init__(self, dataset: Any = None, components: Any = None, element_spec: Any = None, number: int = -1) -> None:
+        self._number = number
+        self._probe = Probe.of(number)
+        super().__init__(dataset, components, element_spec)
+
+    @property
+    def _type_spec(self) -> Any:
+        return ProbedIteratorSpec(self.element_spec, self._number)
+
+    def _next_internal(self) -> Any:
+        probe = self._probe
+        if probe is None:
+            return super()._next_internal()
+        if not tf.executing_eagerly():
+            element, at_s, wait_s = stamped(super()._next_internal)
+            probe.write(at_s, wait_s)
+            return element
+        start_ns = monotonic_ns()
+        try:
+            element = super()._next_internal()
+        except tf.errors.OutOfRangeError:
+            probe.told.ended(start_ns)
+            raise
+        probe.told.asked(start_ns, monotonic_ns() - start_ns)
+        return element
+
+    def get_next_as_optional(self) -> Any:
+        """See `tf.data.Iterator`."""
+        probe = self._probe
+        if probe is None:
+            return super().get_next_as_optional()
+        if not tf.executing_eagerly():
+            optional, at_s, wait_s = stamped(lambda: super(ProbedIterator, self).get_next_as_optional()._variant_tensor)
+            found = optional_ops._OptionalImpl(optional, self.element_spec)
+            ended = tf.constant(ENDED, tf.float64)
+            probe.write(at_s, tf.where(found.has_value(), wait_s, ended))
+            return found
+        start_ns = monotonic_ns()
+        found = super().get_next_as_optional()
+        wait_ns = monotonic_ns() - start_ns
+        if bool(found.has_value()):
+            probe.told.asked(start_ns, wait_ns)
+        else:
+            probe.told.ended(start_ns)
+        return found
+
+
+class ProbedDatasetSpec(dataset_ops.DatasetSpec):  # type: ignore[misc]
+    """The type of a `ProbedDataset`, as an argument of a function."""
+
+    __slots__ = ["_number"]
+
+    def __init__(self, element_spec: Any, dataset_shape: Any = (), number: int = -1) -> None:
+        super().__init__(element_spec, dataset_shape)
+        self._number = number
+
+    @property
+    def value_type(self) -> Any:
+        return ProbedDataset
+
+    def __eq__(self, other: object) -> bool:
+        # The base class compares what the elements are; a function that was traced without a probe, or with another
+        # one, must not be taken for one of this dataset's.
+        return isinstance(other, ProbedDatasetSpec) and self._number == other._number and bool(super().__eq__(other))
+
+    def __hash__(self) -> int:
+        return hash((super().__hash__(), self._number))
+
+    def is_subtype_of(self, other: Any) -> bool:
+        return isinstance(other, ProbedDatasetSpec) and self._number == other._number and super().is_subtype_of(other)
+
+    def most_specific_common_supertype(self, others: Any) -> Any:
+        return self if all(self == other for other in others) else None
+
+    def _serialize(self) -> tuple[Any, Any, int]:
+        return self._element_spec, self._dataset_shape, self._number
+
+    def _from_components(self, components: Any) -> Any:
+        return ProbedDataset(dataset_ops._VariantDataset(components, self._element_spec), self._number)
+
+
+class ProbedDataset(dataset_ops.UnaryUnchangedStructureDataset):  # type: ignore[misc]
+    """A dataset that is the given one to everything that is built upon it, and timed where a loop takes from it."""
+
+    def __init__(self, dataset: Any, number: int) -> None:
+        self._number = number
+        super().__init__(dataset, dataset._variant_tensor)
+
+    @property
+    def _type_spec(self) -> Any:
+        return ProbedDatasetSpec(self.element_spec, (), self._number)
+
+    def __iter__(self) -> Any:
+        if not tf.executing_eagerly() and not ops.inside_function():
+            return super().__iter__()  # which says why this cannot be
+        probe = Probe.of(self._number)
+        if probe is not None and tf.executing_eagerly():
+            probe.told.left()
+            if probe.ring.traced:
+                probe.ring.mark(LEFT)
+        return ProbedIterator(self._input_dataset, number=self._number)
+
+    def timed(self) -> Any:
+        """The dataset with a stage before and one behind it that stamp each element, for a loop inside a graph.
+
+        Both run in the thread that asks. tf.data adds its own prefetch at the end of what a loop takes from, which is
+        behind the loop's body (a scan) and not here: nothing is added that the loop has not without this.
+        """
+        probe = Probe.of(self._number)
+        if probe is None:
+            return self._input_dataset
+
+        def kept(before_s: Any, element: Any) -> Any:
+            tensors = [each for each in tf.nest.flatten(element, expand_composites=True) if tf.is_tensor(each)]
+            with tf.control_dependencies([before_s, *tensors]):
+                after_s = tf.timestamp()
+            probe.ring.write(before_s, after_s - before_s)
+            return element
+
+        # Without a thread of a pool for each of their few ops, the functions take half the time.
+        stamps = map_op._MapDataset(
+            tf.data.Dataset.from_tensors(0).repeat(), lambda _: tf.timestamp(), use_inter_op_parallelism=False
+        )
+        both = tf.data.Dataset.zip((stamps, self._input_dataset))
+        return map_op._MapDataset(both, kept, use_inter_op_parallelism=False)
+
+
+_patch_lock = threading.Lock()
+_patches = 0
+_plain_scan: Any = None
+
+
+@contextmanager
+def autograph_loops_timed() -> Iterator[None]:
+    """Let `for` over a `ProbedDataset` inside a function go over its timed form, in functions traced meanwhile.
+
+    AutoGraph turns such a loop into a scan over the dataset; only that scan takes the timed form, so that nothing else
+    that is built upon the dataset is timed from a thread that runs ahead.
+    """
+    global _patches, _plain_scan  # noqa: PLW0603 - the module that is patched is global as well
+    with _patch_lock:
+        if not _patches:
+            _plain_scan = dataset_autograph._general_purpose_scan
+            dataset_autograph._general_purpose_scan = _timed_scan
+        _patches += 1
+    try:
+        yield
+    finally:
+        with _patch_lock:
+            _patches -= 1
+            if not _patches:
+                dataset_autograph._general_purpose_scan = _plain_scan
+
+
+def _timed_scan(dataset: Any, state: Any, body: Any) -> Any:
+    if isinstance(dataset, ProbedDataset):
+        probe = Probe.of(dataset._number)
+        if probe is not None:
+            probe.ring.mark(LEFT)
+        dataset = dataset.timed()
+    return _plain_scan(dataset, state, body)

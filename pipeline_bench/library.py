@@ -1,0 +1,160 @@
+"""The commands as functions, for a notebook or a script; `pipeline_bench` itself offers them by name.
+
+They give the `Session` that the command would have written, and raise what the command would have said
+(`errors.UsageError` and its kin). They install no signal handlers and need no main thread: Ctrl-C ends them as the
+notebook or the script handles it, with the trial's processes ended.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pipeline_bench.comparison import compare as run_comparison
+from pipeline_bench.comparison import make_folder
+from pipeline_bench.errors import UsageError
+from pipeline_bench.observer import Observer
+from pipeline_bench.scenario import Scenario
+from pipeline_bench.scenario.file import load as load_scenario
+from pipeline_bench.session import Session
+from pipeline_bench.ui.plain import PlainView
+from pipeline_bench.user_pipeline import Target, target
+
+DEFAULT_BUDGET_S = 120.0
+
+
+def compare(
+    scenario_or_path: str | Path = "two_layer",
+    *,
+    settings: Sequence[str] | Mapping[str, Any] = (),
+    backends: Sequence[str] | None = None,
+    steps: int | None = None,
+    time_s: float | None = None,
+    repeats: int | None = None,
+    out: Path | str | None = None,
+    quiet: bool = True,
+) -> Session:
+    """Train one model under every variant of a scenario, as ``pipeline-bench compare`` does.
+
+    Args:
+        scenario_or_path: a shipped scenario's name, or the path of a TOML file.
+        settings: what ``--set`` takes, ``["source.batch_size=32"]`` or ``{"source.batch_size": 32}``.
+        backends: only the variants of these; a missing one is added.
+        steps: training steps a trial.
+        time_s: seconds of training a trial, in place of `steps`.
+        repeats: trials a variant, interleaved.
+        out: where the session's folder is made; None keeps no file.
+        quiet: write no line about the progress to stderr.
+
+    Returns:
+        The session, with the results of every variant.
+
+    Raises:
+        UsageError: the scenario, a setting or the folder is not as it must be; nothing was measured.
+        KeyboardInterrupt: it was interrupted; with `out`, the trials until then are in the folder.
+    """
+    if steps is not None and time_s is not None:
+        raise UsageError("steps and time_s were both given.", "A trial ends after one or the other: give only one.")
+    if isinstance(settings, str) or isinstance(backends, str):
+        raise UsageError(
+            "settings and backends take several values, and were given one string.",
+            "Write settings=['source.batch_size=32'], backends=['feed_dict', 'tf_data'].",
+        )
+    written = (
+        [f"{key}={_toml(value)}" for key, value in settings.items()] if isinstance(settings, Mapping) else settings
+    )
+    given = {"steps": steps, "time_s": time_s, "repeats": repeats}
+    run = {key: value for key, value in given.items() if value is not None}
+    scenario = load_scenario(str(scenario_or_path), list(written), list(backends or ()), run=run)
+    with _folder(out, scenario) as folder:
+        outcome = run_comparison(scenario, folder, _observer(quiet, folder), command="pipeline_bench.compare")
+    if outcome.interrupted:
+        raise KeyboardInterrupt
+    return outcome.session
+
+
+def diagnose(
+    make_dataset: str | Callable[..., Any],
+    *,
+    model: str | Callable[..., Any] | None = None,
+    argument: int | None = None,
+    budget_s: float = DEFAULT_BUDGET_S,
+    allow_reordering: bool = False,
+    out: Path | str | None = None,
+    quiet: bool = True,
+) -> Session:
+    """Find the stage of a pipeline that starves the model, and measure fixes, as ``pipeline-bench diagnose`` does.
+
+    Args:
+        make_dataset: the function that makes the `tf.data.Dataset`, or where it is: ``"train.py:make_dataset"``. A
+            function of a notebook is sent to the child processes by value.
+        model: the function that makes the compiled Keras model; None looks at the pipeline alone.
+        argument: what `make_dataset` is called with, where it takes one.
+        budget_s: the most seconds to measure for.
+        allow_reordering: try fixes that may change the order of the samples or run a function on several threads.
+        out: where the session's folder is made; None keeps no file.
+        quiet: write no line about the progress to stderr.
+
+    Returns:
+        The session; its `diagnosis` has the stages, the bottleneck, the attempts and the conclusion. Where the user's
+        own code failed, `diagnosis.failure` and `diagnosis.traceback` say so.
+
+    Raises:
+        UsageError: a target is none, or the folder cannot be made; nothing was measured.
+        KeyboardInterrupt: it was interrupted; with `out`, the trials until then are in the folder.
+    """
+    if not 0 < budget_s < float("inf"):
+        raise UsageError(f"budget_s is {budget_s}, no positive number of seconds.", "The default of 120 tries most.")
+    from pipeline_bench import examination  # noqa: PLC0415 - compare() needs none of this
+    from pipeline_bench.diagnosis import variants  # noqa: PLC0415
+
+    dataset = _target(make_dataset, argument, "dataset")
+    trained = None if model is None else _target(model, None, "model")
+    with _folder(out, variants.scenario(dataset, trained, budget_s, None)) as folder:
+        outcome = examination.examine(
+            dataset,
+            trained,
+            folder,
+            _observer(quiet, folder),
+            budget_s=budget_s,
+            allow_reordering=allow_reordering,
+            command="pipeline_bench.diagnose",
+        )
+    if outcome.interrupted:
+        raise KeyboardInterrupt
+    return outcome.session
+
+
+def _target(given: str | Callable[..., Any], argument: int | None, what: str) -> Target:
+    if isinstance(given, str):
+        return target.parse(given, argument, what)
+    if not callable(given):
+        raise UsageError(
+            f"The {what} was given as a {type(given).__name__}.",
+            f"Give the function that makes the {what}, or where it is: 'train.py:make_{what}'.",
+        )
+    return target.from_callable(given, argument)
+
+
+def _toml(value: Any) -> str:
+    """A Python value as ``--set`` reads it: JSON's lists, numbers, booleans and quoted texts are TOML's too."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+@contextmanager
+def _folder(out: Path | str | None, scenario: Scenario) -> Iterator[Path]:
+    """The session's own folder under `out`; without `out` a temporary one, removed at the end."""
+    if out is not None:
+        yield make_folder(Path(out), scenario)
+        return
+    with tempfile.TemporaryDirectory(prefix="pipeline-bench-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+def _observer(quiet: bool, folder: Path) -> Observer:
+    return Observer() if quiet else PlainView(sys.stderr, folder)

@@ -1,0 +1,227 @@
+"""What every report says of a diagnosis, in the same words: where it stands, what was tried, how far it can go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pipeline_bench import units
+from pipeline_bench.conclusion import smallest
+from pipeline_bench.diagnosed import AS_WRITTEN, Attempt, Diagnosis, Outcome
+from pipeline_bench.errors import sentence
+from pipeline_bench.session import Result, Session, Speedup
+
+MARK = "◀ bottleneck"
+_RANK: dict[Outcome, int] = {
+    "proposed": 0,
+    "faster": 1,
+    "no-gain": 2,
+    "slower": 3,
+    "refused": 4,
+    "failed": 5,
+    "not-tried": 6,
+    "pending": 7,
+}
+_SAID: dict[Outcome, str] = {
+    "proposed": "proposed",
+    "faster": "faster",
+    "no-gain": "no gain",
+    "slower": "slower",
+    "refused": "refused",
+    "failed": "failed",
+    "not-tried": "not tried",
+    "pending": "not done",
+}
+_EQUALITY = {
+    "identical": "the same samples in the same order",
+    "reordered": "the same samples in another order",
+    "random": "the same samples as far as random content can tell",
+    "unequal": "other samples",
+    "not-told": "whether the samples are the same is not known",
+}
+_TEXT_LIMIT = 400
+_WORTH = 1.1
+"""A gain that a reader would want to know of even where it is not proven."""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One attempt as a report lists it."""
+
+    attempt: Attempt
+    variant: str
+    title: str
+    outcome: str
+    gain: str
+    """``3.12×``; a dash where it was not measured."""
+    interval: str
+    """``3.04× to 3.20×``; empty where there is none."""
+    remark: str
+    """Whether the samples stayed the same, or why it came to nothing."""
+
+    @property
+    def helps(self) -> bool:
+        """Whether it makes the pipeline faster and may be used."""
+        return self.attempt.outcome in ("proposed", "faster")
+
+
+@dataclass(frozen=True)
+class LimitLine:
+    """One limit beside what was reached."""
+
+    name: str
+    ms: float | None
+    text: str
+    reached: bool = False
+    """Whether it was measured of the pipeline, and is no limit."""
+
+
+def as_written(session: Session) -> Result | None:
+    """The result of the pipeline as the user wrote it."""
+    return next((result for result in session.results if result.variant == AS_WRITTEN), None)
+
+
+def standing(session: Session, diagnosis: Diagnosis) -> list[str]:
+    """Where the pipeline stands, a sentence or list of figures a line; empty where nothing was measured."""
+    result = as_written(session)
+    reached_ms = diagnosis.reached_ms or (result.step_ms.mean if result is not None else None)
+    if reached_ms is None or reached_ms <= 0:
+        return []
+    what = element_noun(diagnosis)
+    lines = [f"{'A training step' if diagnosis.model else sentence(_a(what))} takes {units.milliseconds(reached_ms)}"]
+    lines[0] += f": {units.rate(1e3 / reached_ms)} {what}{'es' if what == 'batch' else 's'}/s"
+    if what == "batch" and (samples := _samples_per_second(diagnosis, result, reached_ms)) is not None:
+        lines[0] += f", {units.rate(samples)} samples/s"
+    lines[0] += "."
+    if diagnosis.model is None:
+        return [*lines, f"An accelerator whose step is shorter than {units.milliseconds(reached_ms)} would starve."]
+    return [*lines, *(_trained(result) if result is not None else [])]
+
+
+def element_noun(diagnosis: Diagnosis) -> str:
+    """What the pipeline yields: a ``batch``, or an ``element`` where it is not batched."""
+    return "batch" if diagnosis.inspection is not None and diagnosis.inspection.batch_size else "element"
+
+
+def _a(noun: str) -> str:
+    return f"{'an' if noun.startswith('e') else 'a'} {noun}"
+
+
+def _samples_per_second(diagnosis: Diagnosis, result: Result | None, reached_ms: float) -> float | None:
+    if result is not None and result.samples_per_second is not None:
+        return result.samples_per_second
+    size = diagnosis.inspection.batch_size if diagnosis.inspection is not None else None
+    return size * 1e3 / reached_ms if size else None
+
+
+def _trained(result: Result) -> list[str]:
+    figures = [
+        f"input wait {units.share(result.input_wait_share.value)}",
+        f"host slowdown {units.share(result.host_slowdown_share.value)}",
+        f"ceiling {units.milliseconds(result.ceiling_ms.value)}",
+        f"AU {units.fraction(result.accelerator_utilization.value)}",
+    ]
+    text = f"{sentence(', '.join(figures))}."
+    return [text, sentence(units.one_line(result.verdict.text, _TEXT_LIMIT))]
+
+
+def tried(session: Session, diagnosis: Diagnosis) -> list[Tried]:
+    """Every attempt: those that help first, the best of them first, then those that do not, each with its reason."""
+    results = {result.variant: result for result in session.results}
+    made = [_tried(attempt, results.get(attempt.fix.variant)) for attempt in diagnosis.attempts]
+    return sorted(made, key=lambda each: (_RANK[each.attempt.outcome], -_gain(results, each)))
+
+
+def _gain(results: dict[str, Result], each: Tried) -> float:
+    result = results.get(each.attempt.fix.variant)
+    return (result.speedup.value or 0.0) if result is not None else 0.0
+
+
+def _tried(attempt: Attempt, result: Result | None) -> Tried:
+    speedup = result.speedup if result is not None else None
+    measured = speedup is not None and speedup.value is not None
+    low_high = ""
+    if speedup is not None and speedup.ci95 is not None:
+        low_high = " to ".join(units.ratio(end) for end in speedup.ci95)
+    gain = units.ratio(speedup.value) if speedup is not None else units.NOT_MEASURED
+    remarks = [attempt.reason, *_equality(attempt)]
+    if attempt.outcome == "no-gain" and result is not None and measured and result.speedup.smallest is not None:
+        remarks.append(smallest(result.speedup))
+    remarks += [attempt.fix.because] if attempt.outcome in ("proposed", "faster", "not-tried", "pending") else []
+    if attempt.fix.reorders and attempt.outcome in ("proposed", "faster"):
+        remarks.append("may change the order, or run a function on several threads at once")
+    remark = "; ".join(units.one_line(text, _TEXT_LIMIT).rstrip(".") for text in remarks if text)
+    return Tried(
+        attempt,
+        units.one_line(attempt.fix.variant, 80),
+        units.one_line(attempt.fix.title, 160),
+        _said(attempt, speedup),
+        gain,
+        low_high,
+        sentence(remark),
+    )
+
+
+def _said(attempt: Attempt, speedup: Speedup | None) -> str:
+    """The outcome in words; what may well have gained, and was measured too little to tell, is not without gain."""
+    open_still = speedup is not None and (speedup.ci95 is None or speedup.ci95[1] > _WORTH)
+    if attempt.outcome == "no-gain" and speedup is not None and open_still and (speedup.value or 0.0) > _WORTH:
+        return "not proven"
+    return _SAID[attempt.outcome]
+
+
+def _equality(attempt: Attempt) -> list[str]:
+    if attempt.equality is None or attempt.outcome not in ("proposed", "faster"):
+        return []
+    return [attempt.equality.text or _EQUALITY[attempt.equality.status]]
+
+
+def limits(session: Session, diagnosis: Diagnosis) -> list[LimitLine]:
+    """The limits, the nearest first, with what was reached as it is written and with the fix among them."""
+    result = as_written(session)
+    reached_ms = diagnosis.reached_ms or (result.step_ms.mean if result is not None else None)
+    lines = [LimitLine("as it is written", reached_ms, "reached", True)] if reached_ms else []
+    proposed = next((r for r in session.results if r.variant == diagnosis.proposal), None)
+    if proposed is not None and proposed.step_ms.mean is not None:
+        name = units.one_line(proposed.variant, 60)
+        lines.append(LimitLine(f"with {name}", proposed.step_ms.mean, "reached, the fix that is proposed", True))
+    for limit in diagnosis.limits:
+        text = units.one_line(limit.text, _TEXT_LIMIT)
+        lines.append(LimitLine(units.one_line(limit.name, 60), limit.ms, text))
+    return sorted(lines, key=lambda each: -each.ms if each.ms is not None else float("inf"))
+
+
+def code(tries: Sequence[Tried], diagnosis: Diagnosis) -> Tried | None:
+    """The attempt whose code is shown: the one that is proposed, else the best that helps and has any."""
+    able = [each for each in tries if each.helps and each.attempt.code is not None]
+    return next((each for each in able if each.attempt.fix.variant == diagnosis.proposal), able[0] if able else None)
+
+
+def bottleneck(session: Session, diagnosis: Diagnosis) -> str:
+    """What limits the pipeline, in a sentence with its share; empty where the headline says it already."""
+    found = diagnosis.bottleneck
+    if found is None or not found.text or found.text in diagnosis.text:
+        return ""
+    share = units.share(found.share)
+    said = units.one_line(found.text, _TEXT_LIMIT)
+    return said if found.share is None or share in said else f"{said} ({share} of the time)"
+
+
+def diff_lines(diff: str) -> list[str]:
+    """A diff's lines, harmless, their blanks kept."""
+    return [units.code_line(line, 400) for line in diff.splitlines()]
+
+
+def traceback_lines(text: str, most: int = 40) -> list[str]:
+    """The last lines of the user's own traceback, harmless."""
+    return [units.code_line(line, 400) for line in text.splitlines()][-most:]
+
+
+def headline(session: Session, diagnosis: Diagnosis) -> str:
+    """The sentence that every report begins with."""
+    if diagnosis.text:
+        return units.one_line(diagnosis.text, 1200)
+    if diagnosis.failure:
+        return sentence(units.one_line(diagnosis.failure, 1200))
+    stopped = any(trial.status == "interrupted" for trial in session.trials)
+    return "Interrupted before anything was found out." if stopped else "Nothing was found out yet."

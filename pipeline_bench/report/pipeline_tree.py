@@ -1,0 +1,182 @@
+"""A user's pipeline as rows from source to sink, each with guides to its inputs: what every report draws its tree from.
+
+A chain runs straight down, so that thirty stages stay readable; each further input is a branch that is indented and
+joins where the inputs meet:
+
+    ┬ list_files
+    ├ map(decode)
+    │ ┬ TextLineDataset
+    │ ├ map(parse)
+    ├─┴ zip
+    └ batch
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import PurePath
+
+import numpy as np
+
+from pipeline_bench import units
+from pipeline_bench.diagnosed import Diagnosis
+from pipeline_bench.user_pipeline import AUTOTUNE, Inspection, Place, Stage, StageCost, Tuned
+
+NAME_LIMIT = 60
+_NS_PER_MS = 1e6
+_PARALLEL = ("num_parallel_calls", "num_parallel_reads")
+_READS_IN_PARALLEL = {"TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset"}
+_ONE_AT_A_TIME = {"map", "interleave", "batch", "padded_batch", "ragged_batch", *_READS_IN_PARALLEL}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One stage of the tree, its figures as text; an empty text is nothing to say, a dash is not measured."""
+
+    guide: str
+    label: str
+    place: str
+    stage: int
+    depth: int
+    """How many branches it is indented by."""
+    joins: int = 0
+    """How many further inputs meet in it."""
+    own_ms: float | None = None
+    cpu_ms: float | None = None
+    share: float | None = None
+    """Of the own costs of all stages that were measured, 0 to 1."""
+    reason: str = ""
+    """Why it has no cost."""
+    parallelism: str = ""
+    """As written, and as AUTOTUNE set it: ``auto (1→4)``."""
+    buffer: str = ""
+    element: str = ""
+    is_bottleneck: bool = False
+    is_inner: bool = False
+
+
+def rows(diagnosis: Diagnosis) -> list[Row]:
+    """The tree from source to sink; empty before the pipeline was looked at."""
+    inspection = diagnosis.inspection
+    if inspection is None or not inspection.stages:
+        return []
+    made = list(_branch(_Tree(inspection), inspection.sink, 0))
+    last = max(index for index, row in enumerate(made) if not row.is_inner)
+    ends = {"┬": "─", "├": "└"}
+    made[last] = replace(made[last], guide=ends.get(made[last].guide[:1], "") + made[last].guide[1:])
+    blank = [replace(row, guide=" " + row.guide[1:]) for row in made[last + 1 :]]
+    stage = diagnosis.bottleneck.stage if diagnosis.bottleneck is not None else None
+    return [replace(row, is_bottleneck=row.stage == stage and not row.is_inner) for row in (*made[: last + 1], *blank)]
+
+
+class _Tree:
+    def __init__(self, inspection: Inspection) -> None:
+        self.inspection = inspection
+        self.stages = {stage.id: stage for stage in inspection.stages}
+        self.seen: set[int] = set()
+        costs = [cost.elapsed_ns for cost in inspection.costs if cost.elapsed_ns is not None]
+        self.total_ns = sum(costs)
+
+
+def _branch(tree: _Tree, number: int, depth: int) -> Iterator[Row]:
+    """The chain that ends in a stage; not recursive along a chain, which may be long."""
+    chain = [number]
+    while (stage := tree.stages.get(chain[-1])) is not None and stage.inputs and stage.id not in tree.seen:
+        tree.seen.add(stage.id)
+        chain.append(stage.inputs[0])
+    prefix = "│ " * depth
+    for place, each in enumerate(reversed(chain)):
+        own = tree.stages.get(each)
+        if own is None:
+            continue
+        others = own.inputs[1:] if place else ()
+        for further, other in enumerate(others, 1):
+            yield from _branch(tree, other, depth + further)
+        again = place == 0 and bool(own.inputs)
+        guide = prefix + ("┬" if place == 0 else "├") + "─┴" * len(others)
+        yield _row(tree, own, guide, depth, len(others), again)
+        tree.seen.add(each)
+        for inner in () if again else own.inner:
+            yield from _inner(inner, prefix + "│   ", depth)
+
+
+def _inner(stage: Stage, guide: str, depth: int) -> Iterator[Row]:
+    label = f"· {units.one_line(stage.label, NAME_LIMIT)}"
+    yield Row(guide, label, where(stage.place), stage.id, depth, is_inner=True)
+    for inner in stage.inner:
+        yield from _inner(inner, guide + "  ", depth)
+
+
+def _row(tree: _Tree, stage: Stage, guide: str, depth: int, joins: int, again: bool) -> Row:
+    label = units.one_line(stage.label, NAME_LIMIT)
+    if again:
+        return Row(guide, f"{label}, as above", where(stage.place), stage.id, depth, is_inner=True)
+    inspection, cost = tree.inspection, tree.inspection.cost(stage.id) or StageCost(stage=stage.id)
+    share = cost.elapsed_ns / tree.total_ns if cost.elapsed_ns is not None and tree.total_ns > 0 else None
+    return Row(
+        guide,
+        label,
+        where(stage.place),
+        stage.id,
+        depth,
+        joins,
+        own_ms=None if cost.elapsed_ns is None else cost.elapsed_ns / _NS_PER_MS,
+        cpu_ms=None if cost.cpu_ns is None else cost.cpu_ns / _NS_PER_MS,
+        share=share,
+        reason=units.one_line(cost.reason or "it was not looked at") if cost.elapsed_ns is None else "",
+        parallelism=_parallelism(inspection, stage),
+        buffer=_buffer(inspection, stage),
+        element=_element(cost),
+    )
+
+
+def where(place: Place | None) -> str:
+    """``train.py:14``; empty where it is not known."""
+    return "" if place is None else f"{units.one_line(PurePath(place.file).name, 40)}:{place.line}"
+
+
+def series(inspection: Inspection, stage: int, parameter: str) -> tuple[Tuned, np.ndarray] | None:
+    """What AUTOTUNE set over time for one parameter of a stage; None where it is not known."""
+    for tuned in inspection.tuned:
+        if tuned.stage == stage and tuned.parameter == parameter:
+            try:
+                values = np.asarray(tuned.values.unpack(), dtype=float)
+            except ValueError:
+                continue
+            if values.size:
+                return tuned, values
+    return None
+
+
+def _parallelism(inspection: Inspection, stage: Stage) -> str:
+    given = next((stage.arguments[name] for name in _PARALLEL if name in stage.arguments), None)
+    said = "auto" if given == AUTOTUNE else str(given) if given is not None else ""
+    if not said and stage.method in _ONE_AT_A_TIME:
+        said = "1"
+    found = series(inspection, stage.id, "parallelism")
+    if found is None:
+        return said
+    first, last = f"{found[1][0]:g}", f"{found[1][-1]:g}"
+    course = first if first == last else f"{first}→{last}"
+    if course in (said, ""):
+        return said
+    return f"{said} ({course})" if said else course
+
+
+def _buffer(inspection: Inspection, stage: Stage) -> str:
+    """How full its buffer was on average, of how much it holds."""
+    full = series(inspection, stage.id, "buffered_elements")
+    size = series(inspection, stage.id, "buffer_size")
+    given = stage.arguments.get("buffer_size") if stage.method in ("prefetch", "shuffle") else None
+    holds = f"{size[1][-1]:g}" if size is not None else "auto" if given == AUTOTUNE else str(given or "")
+    if full is None:
+        return f"– of {holds}" if holds else ""
+    return f"{full[1].mean():.2g} of {holds or '?'}"
+
+
+def _element(cost: StageCost) -> str:
+    if cost.element_bytes is None:
+        return ""
+    many = "" if cost.elements is None or cost.elements == 1 else f"{cost.elements:.3g} × "
+    return f"{many}{units.size(cost.element_bytes)}"

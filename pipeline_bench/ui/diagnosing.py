@@ -1,0 +1,153 @@
+"""The live screen of a diagnosis: what is being tried, what was gained so far, and how much of the budget is left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from pipeline_bench import units
+from pipeline_bench.diagnosed import AS_WRITTEN, CEILING, Diagnosis
+from pipeline_bench.session import Result, Session
+from pipeline_bench.trial import Trial
+from pipeline_bench.ui.course import Course, fraction
+
+_FIXED_LINES = 8
+"""Title, bottleneck, a blank line, heads, bar, what is tried, the latest note; and the line the cursor rests on."""
+_MOST_ROWS = 12
+_FIGURES = (("ms", 8), ("gain", 7), ("95 % interval", 16), ("", 9))
+_NARROW = 64
+_PHASES = {
+    "import": "starting",
+    "build": "making the pipeline",
+    "inspect": "measuring each stage alone",
+    "fill": "filling the cache",
+    "fingerprint": "telling which samples arrive",
+}
+_STYLES = {"faster": "green", "slower": "yellow", "refused": "red", "failed": "red"}
+
+
+def screen(course: Course, elapsed_s: float, width: int, height: int, note: str) -> RenderableType:
+    """The screen as it stands: always of the same number of lines and with columns of the same width.
+
+    Args:
+        course: of a session with a diagnosis.
+        elapsed_s: since the session was started.
+        width: columns of the terminal.
+        height: its lines.
+        note: the latest note; empty where there is none.
+    """
+    diagnosis = course.session.diagnosis
+    assert diagnosis is not None
+    rows = max(1, min(_MOST_ROWS, height - _FIXED_LINES))
+    return Group(
+        _cut(Text(units.one_line(course.session.scenario.name), style="bold"), width),
+        _cut(Text(_found(diagnosis)), width),
+        Text(),
+        _gains(course, diagnosis, rows, width),
+        _budget(course, elapsed_s, diagnosis.budget_s, width),
+        _cut(Text(now(course)), width),
+        _cut(Text(note, style="dim"), width),
+    )
+
+
+def left_s(session: Session, elapsed_s: float) -> float | None:
+    """Seconds of the budget that are left; None of a session that is no diagnosis."""
+    return None if session.diagnosis is None else max(0.0, session.diagnosis.budget_s - elapsed_s)
+
+
+def named(trial: Trial) -> str:
+    """What a trial does, in words."""
+    name = trial.variant.name
+    known = {
+        "inspection": "looking at the pipeline",
+        AS_WRITTEN: "the pipeline as it is written",
+        CEILING: "the model alone, its ceiling",
+    }
+    return known.get(name, f"trying {units.one_line(name, 60)}")
+
+
+def now(course: Course) -> str:
+    """What the running trial does, and how far it is."""
+    if course.trial is None:
+        return "deciding what to try next" if course.finished else "preparing"
+    said = named(course.trial)
+    last = course.last
+    if last is None:
+        return f"{said}: starting"
+    if last.phase != "train":
+        return f"{said}: {_PHASES.get(last.phase, units.one_line(last.phase))}"
+    speed = f", {units.milliseconds(last.step_ms)} each" if last.step_ms is not None else ""
+    return f"{said}: {units.share(fraction(course.trial.variant, last))}{speed}"
+
+
+def best(session: Session) -> list[Result]:
+    """What was tried so far, the highest gain first; the pipeline as written, which the gains are over, leads."""
+    tried = [result for result in session.results if result.trials and result.variant != CEILING]
+    return sorted(tried, key=lambda result: (result.variant != AS_WRITTEN, -(result.speedup.value or 0.0)))
+
+
+def outcome(session: Session, result: Result) -> str:
+    """What can be said of a fix already: ``faster``, ``refused``; empty where that is open."""
+    diagnosis = session.diagnosis
+    told = {a.fix.variant: a.outcome for a in diagnosis.attempts} if diagnosis is not None else {}
+    said: str = told.get(result.variant, "pending")
+    if said in ("pending", "not-tried"):
+        said = {"faster": "faster", "slower": "slower"}.get(result.speedup.difference or "", "")
+    return said.replace("no-gain", "no gain")
+
+
+def _found(diagnosis: Diagnosis) -> str:
+    if diagnosis.bottleneck is not None and diagnosis.bottleneck.text:
+        return f"→ {units.one_line(diagnosis.bottleneck.text)}"
+    return "→ the stage that limits it is being looked for"
+
+
+def _gains(course: Course, diagnosis: Diagnosis, rows: int, width: int) -> Table:
+    columns = _FIGURES if width >= _NARROW else _FIGURES[:2]
+    room = max(8, width - sum(cells + 1 for _, cells in columns) - 1)
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
+    table.add_column("so far", width=room, no_wrap=True, overflow="ellipsis")
+    for head, cells in columns:
+        justify = "right" if head in ("ms", "gain") else "left"
+        table.add_column(head, width=cells, justify=justify, no_wrap=True, overflow="crop")  # type: ignore[arg-type]
+    shown = best(course.session)[:rows]
+    for result in shown:
+        said = outcome(course.session, result)
+        figures = _cells(result, said)[: len(columns)]
+        table.add_row(Text(units.one_line(result.variant, 80)), *figures)
+    for _ in range(rows - len(shown)):
+        table.add_row("")
+    return table
+
+
+def _cells(result: Result, said: str) -> Sequence[Text]:
+    gain, interval = result.speedup.value, result.speedup.ci95
+    ends = " to ".join(units.ratio(end) for end in interval) if interval is not None else ""
+    is_base = result.variant == AS_WRITTEN
+    return [
+        Text(units.plain_milliseconds(result.step_ms.mean)),
+        Text("" if is_base else units.ratio(gain), style=_STYLES.get(said, "")),
+        Text("" if is_base else ends),
+        Text("" if is_base else said, style=_STYLES.get(said, "dim")),
+    ]
+
+
+def _budget(course: Course, elapsed_s: float, budget_s: float, width: int) -> Table:
+    left = units.clock(max(0.0, budget_s - elapsed_s))
+    figures = Text(f"{units.count(course.finished, 'trial'):>10} {left:>7} of {units.clock(budget_s)} left")
+    bar_cells = max(4, min(40, width - figures.cell_len - 2))
+    table = Table.grid(padding=(0, 1, 0, 0))
+    table.add_column(width=bar_cells)
+    table.add_column(no_wrap=True, overflow="crop")
+    table.add_row(ProgressBar(total=budget_s, completed=min(elapsed_s, budget_s), width=bar_cells), figures)
+    return table
+
+
+def _cut(text: Text, width: int) -> Text:
+    text.truncate(width, overflow="ellipsis")
+    text.no_wrap = True
+    return text

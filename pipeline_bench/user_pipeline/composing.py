@@ -1,0 +1,124 @@
+"""Functions made of the user's functions: maps one after another, and a generator that gathers batches."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pipeline_bench.errors import PipelineBenchError
+
+
+def composed(functions: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
+    """One function for `map` that does what maps of these functions one after another do.
+
+    As tf.data does between two maps: a tuple is spread over the next one's parameters, a list becomes a tuple, and
+    numbers and arrays become tensors.
+    """
+    first, following = functions[0], tuple(functions[1:])
+
+    def fused(*args: Any) -> Any:
+        value = first(*args)
+        for function in following:
+            value = _as_element(value)
+            value = function(*value) if type(value) is tuple else function(value)
+        return value
+
+    return fused
+
+
+def _as_element(value: Any) -> Any:
+    return tuple(_tensors(part) for part in value) if type(value) is list else _tensors(value)
+
+
+def _tensors(value: Any) -> Any:
+    import tensorflow as tf
+
+    if isinstance(value, Mapping):
+        return {key: _tensors(part) for key, part in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(_tensors(part) for part in value))
+    if isinstance(value, tuple):
+        return tuple(_tensors(part) for part in value)
+    if isinstance(value, bool | int | float | str | bytes | list | np.ndarray | np.generic | tf.Variable):
+        return tf.convert_to_tensor(value)
+    return value
+
+
+def first_elements(generator: Callable[..., Any], count: int) -> Callable[..., Iterator[Any]]:
+    """A generator of the first elements of another."""
+
+    def limited(*args: Any) -> Iterator[Any]:
+        return itertools.islice(iter(generator(*args)), count)
+
+    return limited
+
+
+def gathered(
+    generator: Callable[..., Any], signature: Any, size: int, drop_remainder: bool
+) -> Callable[..., Iterator[Any]]:
+    """A generator of batches of another's elements, stacked for each component."""
+
+    def batches(*args: Any) -> Iterator[Any]:
+        elements = iter(generator(*args))
+        while len(batch := list(itertools.islice(elements, size))) == size or (batch and not drop_remainder):
+            yield _stacked(signature, batch)
+
+    return batches
+
+
+def _stacked(signature: Any, elements: list[Any]) -> Any:
+    if isinstance(signature, Mapping):
+        return {key: _stacked(part, [element[key] for element in elements]) for key, part in signature.items()}
+    if isinstance(signature, tuple):
+        parts = [_stacked(part, [element[at] for element in elements]) for at, part in enumerate(signature)]
+        return type(signature)(*parts) if hasattr(signature, "_fields") else tuple(parts)
+    return np.stack([np.asarray(element, dtype=signature.dtype.as_numpy_dtype) for element in elements])
+
+
+def signature_of(given: Mapping[str, Any]) -> Any:
+    """The specs of a `from_generator`'s elements, of its older arguments for types and shapes as well.
+
+    Raises:
+        PipelineBenchError: it has ragged or sparse components, which cannot be stacked.
+    """
+    import tensorflow as tf
+
+    signature = given.get("output_signature")
+    if signature is None:
+        signature = _of_types(given.get("output_types"), given.get("output_shapes"))
+    for spec in tf.nest.flatten(signature):
+        if not isinstance(spec, tf.TensorSpec):
+            raise PipelineBenchError(f"a generator of {type(spec).__name__.removesuffix('Spec')}s cannot be batched")
+    return signature
+
+
+def _of_types(types: Any, shapes: Any) -> Any:
+    import tensorflow as tf
+
+    if isinstance(types, Mapping):
+        return {key: _of_types(part, None if shapes is None else shapes[key]) for key, part in types.items()}
+    if isinstance(types, tuple):
+        return tuple(_of_types(part, None if shapes is None else shapes[at]) for at, part in enumerate(types))
+    return tf.TensorSpec(shapes, tf.as_dtype(types))
+
+
+def batched_signature(signature: Any, size: int | None) -> Any:
+    """The specs with a leading dimension."""
+    import tensorflow as tf
+
+    def batched(spec: Any) -> Any:
+        shape = None if spec.shape.rank is None else [size, *spec.shape]
+        return tf.TensorSpec(shape, spec.dtype)
+
+    return tf.nest.map_structure(batched, signature)
+
+
+def static(value: Any) -> int | None:
+    """A whole number that was given as a number, an array or a tensor; None where its value is not known yet."""
+    try:
+        return int(value.numpy() if hasattr(value, "numpy") else value)
+    except (TypeError, ValueError, NotImplementedError, AttributeError):
+        return None

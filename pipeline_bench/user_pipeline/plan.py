@@ -1,0 +1,205 @@
+"""The calls that make a pipeline as a graph that edits change, before anything is made again."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.user_pipeline import Value, arguments
+from pipeline_bench.user_pipeline.public_api import Entry, entries
+from pipeline_bench.user_pipeline.recording import Call, Recipe
+
+
+@dataclass(frozen=True)
+class Ref:
+    """Stands for the dataset of a node, among the arguments of another."""
+
+    id: int
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """A call to make, its datasets replaced by references."""
+
+    id: int
+    entry: Entry | None
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    recorded: Call | None = None
+    """The call that it was made from; None of one that an edit inserted."""
+    changed: bool = False
+    """Whether the recorded dataset cannot stand for it any more, even where its inputs are unchanged."""
+    inner: dict[int, dict[str, Value]] = field(default_factory=dict)
+    """Arguments to set in the calls that the user's function makes within, by the id of the inner stage."""
+    take: int | None = None
+    """Only so many of its elements are wanted, for a small pipeline."""
+    files: int | None = None
+    """Of a stage that reads or lists files: how many are wanted."""
+    per_file: int | None = None
+    """Of a stage that reads files: how many elements of each are wanted."""
+    passes: int | None = None
+    """Of a repeat: the most passes that are wanted."""
+
+    @property
+    def method(self) -> str:
+        """The public name of what is called."""
+        return self.entry.method if self.entry else "opaque"
+
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        """The nodes whose datasets it takes, in the order of the arguments."""
+        found: list[int] = []
+        _references((self.args, self.kwargs), found)
+        return tuple(found)
+
+    @property
+    def label(self) -> str:
+        """How a message names it."""
+        return self.method if self.recorded is None else self.recorded.label
+
+    def given(self) -> dict[str, Any]:
+        """Its arguments by parameter name."""
+        return arguments.bound(self.entry, self.args, self.kwargs) if self.entry else {}
+
+    def setting(self, **values: Any) -> Node:
+        """The node with arguments set by name.
+
+        Raises:
+            PipelineBenchError: it has no such argument.
+        """
+        if self.entry is None:
+            raise PipelineBenchError("a dataset that was not made by a tf.data call cannot be changed")
+        bound = self.entry.signature.bind_partial(*self.args, **self.kwargs)
+        for name, value in values.items():
+            parameter = self.entry.signature.parameters.get(name)
+            if parameter is None or parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+                raise PipelineBenchError(f"{self.method} has no argument {name!r}")
+            bound.arguments[name] = value
+        return replace(self, args=bound.args, kwargs=bound.kwargs, changed=True)
+
+    def without(self, name: str) -> Node:
+        """The node without an argument, which then has its default."""
+        assert self.entry is not None
+        bound = self.entry.signature.bind_partial(*self.args, **self.kwargs)
+        bound.arguments.pop(name, None)
+        return replace(self, args=bound.args, kwargs=bound.kwargs, changed=True)
+
+    def reading(self, old: int, new: int) -> Node:
+        """The node with one input in the place of another."""
+        change: Callable[[Ref], Ref] = lambda ref: Ref(new) if ref.id == old else ref  # noqa: E731
+        args, kwargs = mapped((self.args, self.kwargs), change)
+        return replace(self, args=args, kwargs=kwargs, changed=True)
+
+    def function_parameter(self) -> str:
+        """The name of the argument that holds the user's function."""
+        name = arguments.function_name(self.given())
+        if name is None:
+            raise PipelineBenchError(f"{self.label} has no function")
+        return name
+
+
+def mapped(value: Any, change: Callable[[Ref], Any]) -> Any:
+    """Arguments with each reference in them replaced."""
+    if isinstance(value, Ref):
+        return change(value)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(mapped(part, change) for part in value))
+    if type(value) in (tuple, list):
+        return type(value)(mapped(part, change) for part in value)
+    if type(value) is dict:
+        return {key: mapped(part, change) for key, part in value.items()}
+    return value
+
+
+def _references(value: Any, found: list[int]) -> None:
+    mapped(value, lambda ref: found.append(ref.id))
+
+
+class Plan:
+    """What is to be called to make a pipeline, and what comes behind its sink at the end."""
+
+    def __init__(self, recipe: Recipe, sink: int | None = None) -> None:
+        self.nodes = {call.id: _node(call) for call in recipe.calls.values()}
+        self.sink = recipe.sink if sink is None else sink
+        self.options: dict[str, Value] = {}
+        self.device_buffer: int | None = None
+        self.service_workers: int | None = None
+        self.passes: int | None = None
+        """The most passes of a repeat that has none of its own, for a small pipeline."""
+        self._stands_for: dict[int, int] = {}
+        self._behind: dict[int, int] = {}
+
+    def node(self, number: int) -> Node:
+        """The node of a stage, or the one that it became part of.
+
+        Raises:
+            PipelineBenchError: there is no such stage, or an earlier edit took it away.
+        """
+        while number in self._stands_for:
+            number = self._stands_for[number]
+        if number not in self.nodes:
+            raise PipelineBenchError(f"there is no stage {number} in this pipeline any more")
+        return self.nodes[number]
+
+    def put(self, node: Node) -> None:
+        """Put a changed node in the place of the one with its id."""
+        self.nodes[node.id] = node
+
+    def consumers(self, number: int) -> list[Node]:
+        """The nodes that take the dataset of this one."""
+        return [node for node in self.nodes.values() if number in node.inputs]
+
+    def single_input(self, node: Node) -> int:
+        """The only input of a node.
+
+        Raises:
+            PipelineBenchError: it has none or several.
+        """
+        if len(node.inputs) != 1:
+            raise PipelineBenchError(f"{node.label} has {len(node.inputs)} inputs, where one is needed")
+        return node.inputs[0]
+
+    def redirect(self, old: int, new: int) -> None:
+        """Have all that took one node's dataset, and the sink, take another's."""
+        for node in self.consumers(old):
+            if node.id != new:
+                self.put(node.reading(old, new))
+        if self.sink == old:
+            self.sink = new
+
+    def insert_after(self, number: int, method: str, given: dict[str, Value]) -> None:
+        """Put a call behind a node, and behind those that were inserted there before."""
+        before = self.node(number).id
+        while before in self._behind:
+            before = self._behind[before]
+        new = min((*self.nodes, 0)) - 1
+        node = Node(new, entries()[method], (Ref(before),), changed=True).setting(**given)
+        self.redirect(before, new)
+        self.nodes[new] = node
+        self._behind[before] = new
+
+    def take_out(self, number: int) -> Node:
+        """Leave a node out: what took its dataset takes its input's."""
+        node = self.node(number)
+        self.redirect(node.id, self.single_input(node))
+        del self.nodes[node.id]
+        if node.id in self._behind:  # what was inserted behind it now stands behind its input
+            self._behind[node.inputs[0]] = self._behind.pop(node.id)
+        return node
+
+    def become(self, numbers: tuple[int, ...], node: Node) -> None:
+        """Put one node in the place of several of a chain, whose ids name it from now on; it has the last one's id."""
+        for number in numbers:
+            if number != node.id:
+                del self.nodes[number]
+                self._stands_for[number] = node.id
+        self.put(node)
+
+
+def _node(call: Call) -> Node:
+    numbers = iter(call.inputs)
+    args, kwargs = arguments.replaced((call.args, call.kwargs), lambda _: Ref(next(numbers)))
+    return Node(call.id, call.entry, args, kwargs, call, changed=call.needs_own_files())

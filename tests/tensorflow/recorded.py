@@ -1,0 +1,63 @@
+"""Loads the scripts of tests/pipelines as a child would, in this process, and records them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pipeline_bench.user_pipeline import Target, target
+from pipeline_bench.user_pipeline.recording import Recipe, Recording
+
+PIPELINES = Path(__file__).parents[1] / "pipelines"
+TRAIN = PIPELINES / "train.py"
+FAILING = PIPELINES / "failing.py"
+
+
+@contextmanager
+def importing() -> Iterator[None]:
+    """Undo what importing a user's script does to this process."""
+    path, argv, modules = list(sys.path), list(sys.argv), set(sys.modules)
+    try:
+        yield
+    finally:
+        sys.path[:], sys.argv[:] = path, argv
+        for name in set(sys.modules) - modules:
+            if str(PIPELINES) in str(getattr(sys.modules[name], "__file__", "")):
+                del sys.modules[name]
+
+
+def call(name: str, argument: int | None = None, file: Path = TRAIN) -> Any:
+    """What the function of that script returns."""
+    with importing():
+        return target.call(Target(file=str(file), name=name, argument=argument), "dataset")
+
+
+def recipe(name: str, argument: int | None = None) -> Recipe:
+    """The recipe of a function of train.py."""
+    with Recording() as recording:
+        value = call(name, argument)
+    return recording.recipe(value)
+
+
+def recipe_of(function: Callable[[], Any]) -> Recipe:
+    """The recipe of a function of a test."""
+    with Recording() as recording:
+        value = function()
+    return recording.recipe(value)
+
+
+def values(dataset: Any) -> list[Any]:
+    """The elements as Python values, to compare."""
+    return [plain(element) for element in dataset.as_numpy_iterator()]
+
+
+def plain(value: Any) -> Any:
+    """Arrays as lists, in any structure."""
+    if isinstance(value, dict):
+        return {key: plain(part) for key, part in value.items()}
+    if isinstance(value, tuple):
+        return tuple(plain(part) for part in value)
+    return value.tolist() if hasattr(value, "tolist") else value

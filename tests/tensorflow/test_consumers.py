@@ -1,0 +1,165 @@
+"""What takes the elements: every element once, the model's own loss, the user's own errors."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf  # noqa: TID253
+
+from pipeline_bench.errors import UserCodeError
+from pipeline_bench.user_pipeline import consumers, taking
+
+
+class Steps:
+    """Keeps so many steps."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.start_ns: list[int] = []
+        self.end_ns: list[int] = []
+        self.wait_ns: list[int] = []
+        self.loss: list[float] = []
+
+    def __call__(self, start_ns: int, end_ns: int, wait_ns: int, loss: float) -> bool:
+        self.start_ns.append(start_ns)
+        self.end_ns.append(end_ns)
+        self.wait_ns.append(wait_ns)
+        self.loss.append(loss)
+        return len(self.loss) < self.most
+
+
+def counting(seen: list[int], length: int) -> Any:
+    def numbers() -> Any:
+        for number in range(length):
+            seen.append(number)
+            yield number
+
+    return tf.data.Dataset.from_generator(numbers, output_signature=tf.TensorSpec((), tf.int32))
+
+
+def test_a_drain_takes_as_many_elements_as_it_tells() -> None:
+    seen: list[int] = []
+    steps = Steps(400)
+    consumers.drain(counting(seen, 100), steps)
+    assert len(steps.loss) == 400
+    assert 400 <= len(seen) <= 400 + 250, "windows and buffers hold some, and some were the warm-up's"
+    assert all(math.isnan(loss) for loss in steps.loss)
+    assert steps.wait_ns == [end - start for start, end in zip(steps.start_ns, steps.end_ns, strict=True)]
+
+
+@pytest.mark.parametrize("length", [700, 10**6])
+def test_a_fast_drain_has_steps_that_follow_one_another(length: int) -> None:
+    steps = Steps(5000)
+    consumers.drain(tf.data.Dataset.range(length), steps, warmup_s=0.01)
+    assert len(steps.loss) == 5000
+    assert all(before <= after for before, after in zip(steps.end_ns, steps.start_ns[1:], strict=False))
+
+
+def test_a_short_pass_is_counted_by_its_own_elements() -> None:
+    passes = tf.Variable(0, dtype=tf.int64)
+
+    def noted(value: Any) -> Any:
+        return passes.assign_add(1) * 0 + value
+
+    steps = Steps(200)
+    consumers.drain(tf.data.Dataset.range(40).map(noted), steps)
+    assert int(passes.numpy()) >= 200, "no element is counted that was not taken"
+
+
+def test_a_dataset_without_elements_is_told() -> None:
+    with pytest.raises(UserCodeError, match="gives no element"):
+        consumers.drain(tf.data.Dataset.range(0), Steps(1))
+    with pytest.raises(UserCodeError, match="gives no element"):
+        consumers.train(tf.data.Dataset.range(0), lambda batch: 0.0, Steps(1))
+
+
+def test_what_a_generator_raises_is_in_its_own_words() -> None:
+    def broken() -> Any:
+        yield 1
+        raise KeyError("label 7 of the training set")
+
+    dataset = tf.data.Dataset.from_generator(broken, output_signature=tf.TensorSpec((), tf.int32))
+    with pytest.raises(UserCodeError, match="label 7 of the training set") as raised:
+        consumers.drain(dataset, Steps(100))
+    assert "in broken" in raised.value.traceback
+    assert "site-packages" not in raised.value.traceback
+
+
+def compiled(**options: Any) -> Any:
+    model = keras.Sequential([keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")])
+    model.compile(optimizer=keras.optimizers.SGD(0.1), loss="mse", **options)
+    return model
+
+
+def pairs() -> Any:
+    return tf.data.Dataset.from_tensors((np.ones((4, 1), np.float32), np.ones((4, 1), np.float32))).repeat()
+
+
+@pytest.mark.parametrize("options", [{}, {"run_eagerly": True}])
+def test_a_keras_model_trains(options: dict[str, Any]) -> None:
+    model, steps = compiled(**options), Steps(30)
+    consumers.train(pairs(), consumers.step_of(model), steps)
+    assert float(model.weights[0].numpy().item()) == pytest.approx(1.0, abs=0.01)
+    assert steps.loss[-1] < steps.loss[0]
+    assert all(
+        0 <= wait <= end - start for wait, start, end in zip(steps.wait_ns, steps.start_ns, steps.end_ns, strict=True)
+    )
+
+
+def test_sample_weights_are_the_third_of_a_tuple() -> None:
+    weightless = pairs().map(lambda x, y: (x, y, tf.zeros(4)))
+    model = compiled()
+    consumers.train(weightless, consumers.step_of(model), Steps(3))
+    assert float(model.weights[0].numpy().item()) == 0.0
+
+
+def test_the_ceiling_steps_on_one_batch_of_the_dataset() -> None:
+    seen: list[int] = []
+    batches: list[int] = []
+    consumers.ceiling(counting(seen, 50), consumers.step_of(lambda batch: batches.append(int(batch))), Steps(20))
+    assert set(batches) == {0}
+    assert len(batches) >= 20
+
+
+def test_the_input_wait_is_that_of_the_input_alone() -> None:
+    def model(batch: Any) -> Any:
+        time.sleep(0.02)
+        return tf.reduce_sum(batch[0])
+
+    steps = Steps(5)
+    consumers.train(pairs(), consumers.step_of(model), steps)
+    assert all(
+        end - start - wait >= 20e6 for start, end, wait in zip(steps.start_ns, steps.end_ns, steps.wait_ns, strict=True)
+    )
+    assert steps.loss == [4.0] * 5
+
+
+def test_a_model_that_was_not_compiled_is_told_what_to_do() -> None:
+    with pytest.raises(UserCodeError, match="not compiled") as raised:
+        consumers.step_of(keras.Sequential([keras.layers.Dense(1)]))
+    assert "compile" in raised.value.hint
+
+
+def test_what_is_no_model_is_told() -> None:
+    with pytest.raises(UserCodeError, match="returned int, which is no model"):
+        consumers.step_of(5)
+
+
+def test_a_wrong_shape_shows_the_users_own_frame() -> None:
+    def step_on_images(batch: Any) -> Any:
+        return tf.matmul(batch[0], tf.ones((7, 7)))
+
+    with pytest.raises(UserCodeError, match="failed on a batch") as raised:
+        consumers.train(pairs(), consumers.step_of(step_on_images), Steps(1))
+    assert "step_on_images" in raised.value.traceback
+
+
+def test_an_element_that_never_comes_is_given_up() -> None:
+    never = taking.Taker(tf.data.Dataset.range(5).repeat().filter(lambda value: value < 0))
+    with taking.within(0.1) as deadline, pytest.raises(taking.OutOfTimeError):
+        never.take(deadline)

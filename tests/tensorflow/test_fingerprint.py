@@ -1,0 +1,121 @@
+"""Fingerprints: what must not change a digest, and what must."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import tensorflow as tf  # noqa: TID253
+
+from pipeline_bench.errors import UserCodeError
+from pipeline_bench.user_pipeline import Fingerprint, Stage, fingerprint
+
+Make = Callable[[int], Any]
+PADDED = (Stage(id=1, method="padded_batch", inputs=(0,), arguments={"batch_size": 4, "drop_remainder": True}),)
+
+
+def of(make: Make, *stages: Stage) -> Fingerprint:
+    return fingerprint.of(make, stages, limit_s=10)
+
+
+def features(value: Any) -> Any:
+    return {"x": tf.cast(value, tf.float32) * tf.ones(3), "name": tf.strings.as_string(value)}
+
+
+def numbers(count: int = 12) -> Any:
+    return tf.data.Dataset.range(count)
+
+
+def in_batches(dataset: Any, size: int) -> Make:
+    return lambda _: dataset.batch(size)
+
+
+def digests(found: Fingerprint, ordered: bool = True) -> list[str]:
+    return [component.ordered if ordered else component.unordered for component in found.components]
+
+
+def test_the_same_samples_in_other_batches_are_the_same() -> None:
+    one, other = (of(in_batches(numbers().map(features), size)) for size in (4, 5))
+    assert digests(one) == digests(other)
+    assert (one.samples, one.elements, one.batch_sizes) == (12, 3, (4,))
+    assert other.batch_sizes == (2, 5)
+    assert one.complete
+
+
+def test_another_order_shows_in_the_ordered_digest_only() -> None:
+    one = of(lambda _: numbers().map(features).batch(4))
+    other = of(lambda _: numbers().shuffle(12, seed=3).map(features).batch(4))
+    assert digests(one, ordered=False) == digests(other, ordered=False)
+    assert digests(one) != digests(other)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        lambda value: {**features(value), "x": tf.cast(value, tf.float32) * tf.ones(3) + 1e-3},
+        lambda value: {**features(value), "x": tf.ones(3) * 5.0},
+    ],
+)
+def test_other_values_are_other_samples(changed: Callable[[Any], Any]) -> None:
+    one, other = of(lambda _: numbers().map(features)), of(lambda _: numbers().map(changed))
+    by_name = {component.name: component for component in one.components}
+    for component in other.components:
+        assert (component.unordered == by_name[component.name].unordered) == (component.name == "name")
+
+
+def test_a_sample_that_is_missing_shows() -> None:
+    one, other = of(lambda _: numbers(12).batch(4)), of(lambda _: numbers(11).batch(4))
+    assert digests(one, ordered=False) != digests(other, ordered=False)
+
+
+def test_a_random_component_is_found_and_the_others_are_not() -> None:
+    def make(seed: int) -> Any:
+        tf.random.set_seed(seed)
+        return numbers().map(lambda value: (value, tf.random.uniform(()))).batch(4)
+
+    assert [component.random for component in of(make).components] == [False, True]
+
+
+def test_ragged_rows_are_the_same_whether_they_happen_to_be_even_or_not() -> None:
+    rows = numbers().map(lambda value: tf.range(value % 3))
+    one, other = of(lambda _: rows.ragged_batch(1)), of(lambda _: rows.ragged_batch(6))
+    assert digests(one) == digests(other)
+    assert len(set(one.components[0].sample_hashes)) == 3
+
+
+def test_sparse_rows() -> None:
+    rows = tf.sparse.from_dense([[0.0, 1.0], [2.0, 0.0], [0.0, 0.0], [0.0, 1.0]])
+    one, other = (of(in_batches(tf.data.Dataset.from_tensor_slices(rows), size)) for size in (2, 4))
+    assert digests(one) == digests(other)
+    assert len(set(one.components[0].sample_hashes)) == 3
+
+
+def test_padding_is_not_part_of_a_sample() -> None:
+    rows = numbers().map(lambda value: tf.range(value % 4 + 1))
+    one, other = (of(lambda _: rows.padded_batch(2), *PADDED), of(lambda _: rows.padded_batch(4), *PADDED))
+    assert digests(one) == digests(other)
+    assert one.remainder_dropped == 4
+
+
+def test_an_endless_pipeline_is_cut_off_and_says_so() -> None:
+    found = of(lambda _: numbers().repeat().batch(1000))
+    assert not found.complete
+    assert found.samples >= fingerprint.MOST_SAMPLES
+    assert not found.components[0].random
+
+
+def test_strings_and_moments() -> None:
+    component = of(lambda _: numbers(4).batch(2)).components[0]
+    assert [component.mean, component.std] == pytest.approx([1.5, 1.118], abs=1e-3)
+    assert (component.dtype, component.shape, component.name) == ("int64", "[]", "")
+    texts = of(lambda _: numbers(4).map(tf.strings.as_string)).components[0]
+    assert (texts.dtype, texts.mean) == ("string", None)
+
+
+def test_what_the_pipeline_raises_is_the_users() -> None:
+    def broken(value: Any) -> Any:
+        raise ValueError("no such label")
+
+    with pytest.raises(UserCodeError, match="no such label"):
+        of(lambda _: numbers().map(lambda value: tf.py_function(broken, [value], tf.int64)))

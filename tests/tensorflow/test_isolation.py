@@ -1,0 +1,181 @@
+"""The costs of stages by themselves, against stages whose costs are known."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import tensorflow as tf  # noqa: TID253
+
+from pipeline_bench.user_pipeline import Stage, StageCost, isolation, ratios
+
+Call = Callable[..., Any]
+
+
+class Chain:
+    """A pipeline of calls, as a recording would know it."""
+
+    def __init__(self) -> None:
+        self.stages: list[Stage] = []
+        self.calls: list[Call] = []
+
+    def add(self, method: str, call: Call, *inputs: int, **arguments: int) -> Chain:
+        number = len(self.stages)
+        before = inputs or ((number - 1,) if number else ())
+        self.stages.append(Stage(id=number, method=method, inputs=before, arguments=dict(arguments)))
+        self.calls.append(call)
+        return self
+
+    def source(self, method: str, call: Call) -> Chain:
+        self.stages.append(Stage(id=len(self.stages), method=method))
+        self.calls.append(call)
+        return self
+
+    def measured(self, limit_s: float = 10.0) -> tuple[StageCost, ...]:
+        pieces = isolation.Pieces(tuple(self.stages), self.stages[-1].id, self._on, self._upstream, tf.data.Options())
+        return list(isolation.Isolation(pieces, limit_s).run())[-1]
+
+    def _on(self, number: int, inputs: Sequence[Any]) -> Any:
+        return self.calls[number](*inputs)
+
+    def _upstream(self, number: int) -> Any:
+        return self._on(number, [self._upstream(before) for before in self.stages[number].inputs])
+
+
+def slow(value: Any) -> Any:
+    time.sleep(0.004)
+    return value
+
+
+def in_python(value: Any) -> Any:
+    return tf.py_function(slow, [value], value.dtype)
+
+
+def numbers() -> Any:
+    return tf.data.Dataset.range(1000)
+
+
+def batched(dataset: Any) -> Any:
+    return dataset.batch(8)
+
+
+def of_odd(value: Any) -> Any:
+    return value % 4 == 1
+
+
+def none(value: Any) -> Any:
+    return value < 0
+
+
+def raising(value: Any) -> Any:
+    tf.debugging.assert_less(value, tf.constant(-1, tf.int64), message="too large for this")
+    return value
+
+
+def costliest(costs: Sequence[StageCost]) -> int:
+    return max(costs, key=lambda cost: cost.elapsed_ns or 0.0).stage
+
+
+def test_the_slow_stage_costs_the_most_for_one_element_of_the_sink() -> None:
+    chain = Chain().source("range", numbers).add("map", lambda data: data.map(in_python))
+    costs = chain.add("shuffle", lambda data: data.shuffle(100)).add("batch", batched, batch_size=8).measured()
+    assert costliest(costs) == 1
+    assert costs[1].elements == 8
+    assert costs[1].elapsed_ns is not None
+    assert costs[1].elapsed_ns > 8 * 4e6
+    assert costs[3].elapsed_ns is not None
+    assert costs[3].elapsed_ns < 4e6, "the batch does not wait for the slow map"
+
+
+def test_a_sleep_is_elapsed_and_not_cpu_time() -> None:
+    cost = Chain().source("range", numbers).add("map", lambda data: data.map(in_python)).measured(4)[1]
+    assert cost.elapsed_ns is not None
+    assert cost.cpu_ns is not None
+    assert cost.cpu_ns < cost.elapsed_ns / 2
+
+
+def test_a_filter_needs_more_elements_than_it_gives() -> None:
+    costs = Chain().source("range", numbers).add("filter", lambda data: data.filter(of_odd)).measured(4)
+    assert costs[0].elements == pytest.approx(4, rel=0.02)
+
+
+def test_a_filter_that_lets_nothing_through_is_told_in_time() -> None:
+    chain = Chain().source("range", numbers).add("filter", lambda data: data.filter(none))
+    start_s = time.monotonic()
+    costs = chain.add("batch", batched, batch_size=8).measured(6)
+    assert time.monotonic() - start_s < 20
+    assert costs[1].elapsed_ns is None
+    assert "none of the" in (costs[1].reason or "")
+    assert "no element to feed it with" in (costs[2].reason or "")
+
+
+def test_what_a_stage_raises_is_its_reason_and_no_failure() -> None:
+    costs = Chain().source("range", numbers).add("map", lambda data: data.map(raising)).measured(4)
+    assert "too large for this" in (costs[1].reason or "")
+    assert costs[0].elapsed_ns is not None
+
+
+def test_before_a_cache_nothing_is_spent_once_it_is_full() -> None:
+    chain = Chain().source("range", numbers).add("map", lambda data: data.map(in_python))
+    costs = chain.add("cache", lambda data: data.cache()).add("batch", batched, batch_size=8).measured(5)
+    assert costs[1].elapsed_ns == 0
+    assert "cache" in (costs[1].reason or "")
+    assert costliest(costs) != 1
+
+
+def test_elements_of_any_kind_are_fed_from_memory() -> None:
+    def kinds() -> Any:
+        ragged = tf.ragged.constant([[1, 2], [3], []])
+        sparse = tf.sparse.from_dense([[1, 0], [0, 1], [1, 1]])
+        return tf.data.Dataset.from_tensor_slices({"r": ragged, "s": sparse, "t": ["a", "b", "c"]})
+
+    chain = Chain().source("from_tensor_slices", kinds).add("map", lambda data: data.map(lambda element: element))
+    costs = chain.add("ragged_batch", lambda data: data.ragged_batch(2), batch_size=2).measured(5)
+    assert [cost.reason for cost in costs] == [None] * 3
+    assert all(cost.elapsed_ns is not None for cost in costs)
+
+
+def test_several_inputs() -> None:
+    chain = Chain().source("range", numbers).source("range", numbers)
+    chain.add("zip", lambda one, other: tf.data.Dataset.zip((one, other)), 0, 1)
+    chain.add("map", lambda data: data.map(lambda one, other: one + other))
+    assert [cost.elements for cost in chain.measured(5)] == [1, 1, 1, 1]
+
+
+def test_windows_of_datasets_feed_the_next_stage() -> None:
+    chain = Chain().source("range", numbers).add("window", lambda data: data.window(5), size=5)
+    costs = chain.add("flat_map", lambda data: data.flat_map(lambda window: window.batch(5))).measured(5)
+    assert costs[2].reason is None
+    assert costs[0].elements == pytest.approx(5)
+
+
+def test_stages_for_which_there_is_no_time_say_so() -> None:
+    chain = Chain().source("range", numbers)
+    for _ in range(30):
+        chain.add("map", lambda data: data.map(lambda value: value + 1))
+    costs = chain.measured(0.5)
+    assert len(costs) == 31
+    assert "no time" in (costs[-1].reason or "")
+    assert costs[-1].elapsed_ns is None
+
+
+def test_how_many_elements_arguments_tell() -> None:
+    assert ratios.told(Stage(id=1, method="batch", inputs=(0,), arguments={"batch_size": 32})) == 32
+    assert ratios.told(Stage(id=1, method="window", inputs=(0,), arguments={"size": 5, "shift": 1})) == 1
+    assert ratios.told(Stage(id=1, method="filter", inputs=(0,))) is None
+    assert ratios.told(Stage(id=1, method="batch", inputs=(0,), arguments={"batch_size": True})) is None
+
+
+def test_elements_multiply_along_the_chain_and_add_up_where_it_joins() -> None:
+    stages = [
+        Stage(id=0, method="range"),
+        Stage(id=1, method="map", inputs=(0,)),
+        Stage(id=2, method="sample_from_datasets", inputs=(0, 1)),
+        Stage(id=3, method="batch", inputs=(2,)),
+    ]
+    given = ratios.per_sink_element(stages, 3, {0: 0.0, 1: 1.0, 2: 1.0, 3: 8.0})
+    assert given == {3: 1.0, 2: 8.0, 1: 4.0, 0: 8.0}
+    unknown = ratios.per_sink_element(stages, 3, {0: 0.0, 1: None, 2: 1.0, 3: 8.0})
+    assert 0 not in unknown

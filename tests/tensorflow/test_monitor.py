@@ -1,0 +1,243 @@
+"""`pipeline_bench.monitor` around real loops: each way to loop, a slow producer and a slow consumer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pipeline_bench
+from pipeline_bench.errors import UsageError
+
+tf = pytest.importorskip("tensorflow")
+
+BATCHES = 40
+Loop = Callable[[Any, float], int]
+
+
+def produced(delay_s: float, batches: int = BATCHES) -> Any:
+    """A dataset of 0, 1 … whose every element takes so long to make."""
+
+    def numbers() -> Iterator[int]:
+        for number in range(batches):
+            time.sleep(delay_s)
+            yield number
+
+    return tf.data.Dataset.from_generator(numbers, output_signature=tf.TensorSpec([], tf.int64))
+
+
+def consumed(delay_s: float) -> Any:
+    def nap() -> int:
+        time.sleep(delay_s)
+        return 0
+
+    return tf.ensure_shape(tf.py_function(nap, [], tf.int64), [])
+
+
+def eagerly(batches: Any, delay_s: float) -> int:
+    total = 0
+    for number in batches:
+        time.sleep(delay_s)
+        total += int(number)
+    return total
+
+
+def as_an_argument(batches: Any, delay_s: float) -> int:
+    @tf.function  # type: ignore[untyped-decorator]
+    def loop(given: Any) -> Any:
+        total = tf.constant(0, tf.int64)
+        for number in given:
+            total += number + consumed(delay_s)
+        return total
+
+    return int(loop(batches))
+
+
+def by_closure(batches: Any, delay_s: float) -> int:
+    @tf.function  # type: ignore[untyped-decorator]
+    def loop() -> Any:
+        total = tf.constant(0, tf.int64)
+        for number in batches:
+            total += number + consumed(delay_s)
+        return total
+
+    return int(loop())
+
+
+def by_an_iterator(batches: Any, delay_s: float) -> int:
+    @tf.function  # type: ignore[untyped-decorator]
+    def loop(given: Any) -> Any:
+        total = tf.constant(0, tf.int64)
+        for number in given:
+            total += number + consumed(delay_s)
+        return total
+
+    return int(loop(iter(batches)))
+
+
+def step_by_step(batches: Any, delay_s: float) -> int:
+    @tf.function  # type: ignore[untyped-decorator]
+    def step(given: Any) -> Any:
+        return next(given) + consumed(delay_s)
+
+    iterator, total = iter(batches), 0
+    try:
+        while True:
+            total += int(step(iterator))
+    except tf.errors.OutOfRangeError:
+        return total
+
+
+LOOPS = [eagerly, as_an_argument, by_closure, by_an_iterator, step_by_step]
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_slow_producer_is_waited_for(loop: Loop) -> None:
+    watch = pipeline_bench.monitor(produced(0.01), out=None, quiet=True)
+    with watch as batches:
+        total = loop(batches, 0.0)
+    figures = watch.summary
+    assert total == sum(range(BATCHES))
+    assert BATCHES - 3 <= figures.steps <= BATCHES
+    assert figures.input_wait_share is not None
+    assert figures.input_wait_share > 0.6
+    assert figures.verdict.kind == "input-bound"
+    assert figures.verdict.severe
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_slow_consumer_does_not_wait(loop: Loop) -> None:
+    ready = tf.data.Dataset.range(BATCHES).prefetch(4)
+    watch = pipeline_bench.monitor(ready, out=None, quiet=True)
+    with watch as batches:
+        assert loop(batches, 0.01) == sum(range(BATCHES))
+    share = watch.summary.input_wait_share
+    assert share is not None
+    assert share < 0.1
+
+
+def test_a_function_that_was_traced_before_is_measured_as_well() -> None:
+    @tf.function  # type: ignore[untyped-decorator]
+    def counted(given: Any) -> Any:
+        total = tf.constant(0, tf.int64)
+        for number in given:
+            total += number
+        return total
+
+    counted(produced(0.0))
+    for _ in range(2):  # and by another monitor after that
+        watch = pipeline_bench.monitor(produced(0.002), out=None, quiet=True)
+        with watch as batches:
+            assert int(counted(batches)) == sum(range(BATCHES))
+        assert watch.summary.steps >= BATCHES - 3
+    assert int(counted(produced(0.0))) == sum(range(BATCHES))
+
+
+def test_several_epochs_leave_the_pauses_between_them_out() -> None:
+    watch = pipeline_bench.monitor(tf.data.Dataset.range(20).prefetch(2), out=None, quiet=True)
+    with watch as batches:
+        for _ in range(3):
+            for _ in batches:
+                pass
+            time.sleep(0.2)
+    assert watch.summary.steps == 59  # 60 but the first
+    assert watch.summary.step_ms is not None
+    assert watch.summary.step_ms * 59 < 200
+
+
+def test_elements_of_any_structure_pass_through() -> None:
+    ragged = tf.ragged.constant([[1, 2], [3]])
+    data = tf.data.Dataset.from_tensors({"a": (tf.constant(["x"]), ragged), "b": tf.sparse.from_dense([0, 7])})
+
+    @tf.function  # type: ignore[untyped-decorator]
+    def loop(given: Any) -> Any:
+        total = tf.constant(0)
+        for element in given.repeat(0).concatenate(given):
+            total += tf.reduce_sum(element["a"][1]) + tf.sparse.reduce_sum(element["b"])
+        for element in given:
+            total += tf.reduce_sum(element["a"][1]) + tf.sparse.reduce_sum(element["b"])
+        return total
+
+    with pipeline_bench.monitor(data, out=None, quiet=True) as batches:
+        assert batches.element_spec == data.element_spec
+        assert int(loop(batches)) == 26
+        (element,) = list(batches)
+        assert element["a"][0].numpy().tolist() == [b"x"]
+
+
+def test_what_runs_ahead_of_the_loop_is_not_taken_for_the_loop() -> None:
+    watch = pipeline_bench.monitor(produced(0.001), out=None, quiet=True)
+    with watch as batches:
+        for _ in batches.map(lambda number: number + 1).prefetch(2):
+            pass
+    assert watch.summary.input_wait_share is None
+    assert "built upon it" in str(watch.summary.reason)
+    assert watch.session is not None
+    assert watch.session.results[0].input_wait_share.value is None
+
+
+def test_a_distributed_dataset_says_that_it_is_not_measured() -> None:
+    strategy = tf.distribute.MirroredStrategy(["/cpu:0"])
+    watch = pipeline_bench.monitor(tf.data.Dataset.range(8).batch(2), out=None, quiet=True)
+    with watch as batches:
+        assert len(list(strategy.experimental_distribute_dataset(batches))) == 4
+    assert "distributed" in str(watch.summary.reason)
+
+
+def test_an_exception_passes_and_the_session_is_written(tmp_path: Path) -> None:
+    watch = pipeline_bench.monitor(produced(0.001), out=tmp_path, quiet=True, name="mine")
+
+    def failing() -> None:
+        with watch as batches:
+            for number in batches:
+                _ = 1 // (30 - int(number))
+
+    with pytest.raises(ZeroDivisionError):
+        failing()
+    assert watch.folder is not None
+    session = pipeline_bench.load(watch.folder)
+    assert session.watched
+    assert session.scenario.name == "mine"
+    assert any("ZeroDivisionError" in note for note in session.notes)
+    assert session.trials[0].steps is not None
+    assert session.trials[0].steps.count == 30
+
+
+def test_the_line_at_the_end_and_the_summary_meanwhile(capsys: pytest.CaptureFixture[str]) -> None:
+    watch = pipeline_bench.monitor(produced(0.001), out=None, name="my job")
+    with watch as batches:
+        for number in batches:
+            if int(number) == 20:
+                assert watch.summary.steps == 19
+    out = capsys.readouterr().out
+    assert out.startswith(f"my job: {BATCHES - 1} steps of ")
+    assert "AU at most" in out
+    assert out.count("\n") == 1
+
+
+def test_autograph_is_as_it_was_afterwards() -> None:
+    from tensorflow.python.data.ops import dataset_autograph
+
+    before = dataset_autograph._general_purpose_scan
+    with pipeline_bench.monitor(produced(0.0), out=None, quiet=True):
+        assert dataset_autograph._general_purpose_scan is not before
+        with pipeline_bench.monitor(produced(0.0), out=None, quiet=True):
+            pass
+        assert dataset_autograph._general_purpose_scan is not before
+    assert dataset_autograph._general_purpose_scan is before
+
+
+def test_what_is_no_dataset_is_refused_with_what_to_give() -> None:
+    with pytest.raises(UsageError, match="given a list") as refused:
+        pipeline_bench.monitor([1, 2])
+    assert "tf.data.Dataset" in refused.value.hint
+
+
+def test_the_dataset_outlives_its_monitor() -> None:
+    with pipeline_bench.monitor(produced(0.0), out=None, quiet=True) as batches:
+        pass
+    assert len(list(batches)) == BATCHES
+    assert by_closure(batches, 0.0) == sum(range(BATCHES))

@@ -1,0 +1,190 @@
+"""Whole trials of a user's pipeline: what a child tells its parent of it."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from pipeline_bench.events import Device, Done, Event, Failed, Fingerprinted, Inspected, Phase, Steps
+from pipeline_bench.process import Launcher
+from pipeline_bench.scenario import Component, Run, Variant
+from pipeline_bench.trial import Trial
+from pipeline_bench.user_pipeline import KIND, Activity, InsertAfter, Inspection, SetArgument, Target, Task
+
+SCRIPT = """
+import time
+import keras
+import tensorflow as tf
+
+
+def wait(number):
+    time.sleep(0.002)
+    return number
+
+
+def decode(number):
+    number = tf.py_function(wait, [number], tf.int64)
+    number.set_shape(())
+    return tf.cast(number, tf.float32) * tf.ones((8,)), number
+
+
+def make_dataset():
+    return tf.data.Dataset.range(100).map(decode).shuffle(20).batch(10).prefetch(2)
+
+
+def empty():
+    return tf.data.Dataset.range(0).batch(2)
+
+
+def broken(number):
+    raise ValueError(f"sample {number} has no label")
+
+
+def make_broken():
+    return tf.data.Dataset.range(9).map(lambda number: tf.py_function(broken, [number], tf.int64))
+
+
+def endless():
+    return tf.data.Dataset.range(10).repeat().map(decode).batch(2)
+
+
+def make_model():
+    model = keras.Sequential([keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    return model
+
+
+def uncompiled():
+    return keras.Sequential([keras.layers.Dense(1)])
+"""
+LIMIT_S = 90.0
+
+_Kind = TypeVar("_Kind")
+RunTask = Callable[..., list[Event]]
+
+
+@pytest.fixture
+def run_task(fork_server: Launcher, tmp_path: Path) -> RunTask:
+    """Run a task on functions of the script above; every event of the child."""
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT, encoding="utf-8")
+
+    def run(name: str, activity: Activity, model: str | None = None, **options: Any) -> list[Event]:
+        task = Task(
+            target=Target(file=str(script), name=name),
+            model=Target(file=str(script), name=model) if model else None,
+            activity=activity,
+            warmup_s=0.1,
+            **options,
+        )
+        variant = Variant(
+            name="as written",
+            backend="tf_data",
+            source=Component(kind=KIND, options=task.model_dump()),
+            model=Component(kind="none"),
+            loop=Component(kind="none"),
+            run=Run(steps=25, stall_timeout_s=60),
+        )
+        child = fork_server.start(Trial(index=0, repeat=0, variant=variant), tmp_path / "stderr")
+        events: list[Event] = []
+        end_s = time.monotonic() + LIMIT_S
+        try:
+            while not child.ended and time.monotonic() < end_s:
+                events += child.read(0.2)
+        finally:
+            child.close()
+        return events
+
+    return run
+
+
+def of(kind: type[_Kind], events: list[Event]) -> list[_Kind]:
+    return [event for event in events if isinstance(event, kind)]
+
+
+def steps(events: list[Event]) -> int:
+    return sum(event.start_ns.count for event in of(Steps, events))
+
+
+def phases(events: list[Event]) -> list[str]:
+    return list(dict.fromkeys(event.name for event in of(Phase, events)))
+
+
+def test_an_inspection_names_the_slow_stage(run_task: RunTask) -> None:
+    events = run_task("make_dataset", "inspect", limit_s=10)
+    assert isinstance(events[-1], Done), events[-1]
+    found = of(Inspected, events)
+    assert len(found) >= 2 + 5, "after the description, the whole run and each stage"
+    told = found[-1].inspection
+    assert [stage.method for stage in told.stages] == ["range", "map", "shuffle", "batch", "prefetch"]
+    slowest = max(told.costs, key=lambda cost: cost.elapsed_ns or 0.0)
+    assert told.stage(slowest.stage).label == "map(decode)"
+    assert slowest.elements == 10
+    assert _shape(told) == (10, 10, 400.0)
+    assert told.first_ns is not None
+    assert {"buffer_size"} <= {tuned.parameter for tuned in told.tuned if tuned.stage == told.sink}
+
+
+def _shape(told: Inspection) -> tuple[int | None, int | None, float | None]:
+    return told.batch_size, told.cardinality, told.element_bytes
+
+
+def test_a_drain_and_its_fingerprint_are_the_same_with_an_edit(run_task: RunTask) -> None:
+    plain = run_task("make_dataset", "drain", fingerprint=True)
+    edit = SetArgument(stage=1, argument="num_parallel_calls", value=4)
+    edited = run_task("make_dataset", "drain", fingerprint=True, edits=(edit,))
+    (one,), (other,) = of(Fingerprinted, plain), of(Fingerprinted, edited)
+    assert one.fingerprint.reason is None
+    assert one.fingerprint == other.fingerprint
+    assert (steps(plain), steps(edited)) == (25, 25)
+    assert phases(plain) == ["import", "build", "train", "fingerprint"]
+
+
+def test_training_and_its_ceiling(run_task: RunTask) -> None:
+    trained = run_task("make_dataset", "train", model="make_model")
+    assert steps(trained) == 25
+    assert of(Device, trained)
+    assert all(event.wait_ns is not None for event in of(Steps, trained))
+    ceiling = run_task("make_dataset", "ceiling", model="make_model")
+    assert steps(ceiling) == 25
+    assert all(event.wait_ns is None for event in of(Steps, ceiling))
+
+
+def test_a_cache_is_filled_before_the_steps(run_task: RunTask) -> None:
+    cached = run_task("make_dataset", "drain", edits=(InsertAfter(stage=1, method="cache"),))
+    assert steps(cached) == 25
+    assert phases(cached) == ["import", "build", "fill", "train"]
+    assert not of(Inspected, cached)
+
+
+def test_a_cache_that_never_fills_keeps_its_first_elements_and_says_so(run_task: RunTask) -> None:
+    endless = run_task("endless", "drain", limit_s=2, edits=(InsertAfter(stage=2, method="cache"),))
+    assert steps(endless) == 25
+    (noted,) = of(Inspected, endless)
+    assert "first" in noted.inspection.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "message"),
+    [
+        ("empty", None, "gives no element"),
+        ("make_broken", None, "has no label"),
+        ("make_dataset", "uncompiled", "not compiled"),
+    ],
+)
+def test_a_fault_of_the_users_is_told_in_one_message(
+    run_task: RunTask, name: str, model: str | None, message: str
+) -> None:
+    (failed,) = of(Failed, run_task(name, "train" if model else "drain", model=model))
+    assert message in failed.error
+
+
+def test_a_trial_leaves_no_scratch_folder(run_task: RunTask) -> None:
+    before = set(Path(tempfile.gettempdir()).glob("pipeline-bench-scratch-*"))
+    run_task("make_dataset", "drain", edits=(InsertAfter(stage=1, method="cache", arguments={"filename": "disk"}),))
+    assert not set(Path(tempfile.gettempdir()).glob("pipeline-bench-scratch-*")) - before

@@ -1,0 +1,289 @@
+"""What is recorded of pipelines: stages, inputs, arguments, functions, places; and of what is no pipeline."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline_bench.errors import UserCodeError
+from pipeline_bench.user_pipeline import AUTOTUNE, Stage, elements, public_api
+from pipeline_bench.user_pipeline.recording import Recipe, Recording
+from tests.tensorflow import recorded
+
+
+def labels(recipe: Recipe) -> list[str]:
+    return [stage.label for stage in recipe.stages]
+
+
+def named(recipe: Recipe, label: str) -> Stage:
+    return next(stage for stage in recipe.stages if stage.label == label)
+
+
+def test_a_chain_is_told_call_by_call() -> None:
+    recipe = recorded.recipe("make_dataset")
+    assert labels(recipe) == [
+        "range",
+        "shuffle",
+        "map(partial of decode)",
+        "map(jitter)",
+        "map(through_python)",
+        "map(named)",
+        "map(Shift)",
+        "map(Shift.back)",
+        "apply(assert_cardinality)",
+        "batch",
+        "repeat",
+        "prefetch",
+    ]
+    numbers = [stage.id for stage in recipe.stages]
+    assert numbers == sorted(numbers)
+    assert [stage.inputs for stage in recipe.stages] == [(), *((number,) for number in numbers[:-1])]
+    assert recipe.sink == numbers[-1]
+    assert recipe.stages[1].arguments == {"buffer_size": 5, "seed": 3}
+    assert recipe.stages[2].arguments == {"num_parallel_calls": AUTOTUNE}
+    assert recipe.stages[11].element == "{image: float32[...], label: int64[8]}"
+
+
+def test_functions_are_told_by_what_they_were_traced_to() -> None:
+    recipe = recorded.recipe("make_dataset")
+
+    def kind(label: str) -> tuple[bool, bool, bool]:
+        function = named(recipe, label).function
+        assert function is not None
+        return function.python, function.stateful, function.random
+
+    assert kind("map(partial of decode)") == (False, False, False)
+    assert kind("map(jitter)") == (False, True, True)
+    assert kind("map(through_python)") == (True, True, False)
+    function = named(recipe, "map(Shift)").function
+    assert function is not None
+    assert Path(str(function.file)) == recorded.TRAIN
+    assert "def __call__" in recorded.TRAIN.read_text().splitlines()[int(function.line or 0) - 1]
+
+
+def test_a_place_ends_where_the_call_ends() -> None:
+    for stage in recorded.recipe("make_dataset").stages:
+        place = stage.place
+        assert place is not None
+        assert place.end_line is not None
+        assert Path(place.file) == recorded.TRAIN
+        line = recorded.TRAIN.read_bytes().splitlines()[place.end_line - 1]
+        assert line[: place.end_column].endswith(b")")
+        assert f".{stage.method}(".encode() in line
+    batch = named(recorded.recipe("make_dataset"), "batch").place
+    assert batch is not None
+    assert batch.text == ".batch(8, drop_remainder=True)"
+    assert batch.function == "make_dataset"
+
+
+def test_several_inputs() -> None:
+    recipe = recorded.recipe("make_sources")
+    assert labels(recipe) == [
+        "from_tensor_slices",
+        "from_tensors",
+        "repeat",
+        "concatenate",
+        "sample_from_datasets",
+        "counter",
+        "zip",
+    ]
+    slices, _, repeat, concatenate, sample, counter, _ = (stage.id for stage in recipe.stages)
+    assert named(recipe, "concatenate").inputs == (slices, repeat)
+    assert named(recipe, "sample_from_datasets").inputs == (concatenate, repeat)
+    assert named(recipe, "zip").inputs == (sample, counter)
+    assert recipe.stages[0].arguments == {"tensors": "[1, 1, 1]"}
+
+
+def test_what_an_interleave_opens_is_inner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.txt").write_text("head\nabc\n")
+    recipe = recipe_of_folder(tmp_path, monkeypatch)
+    assert labels(recipe) == ["list_files", "interleave(opened)"]
+    inner = recipe.stages[1].inner
+    assert [stage.method for stage in inner] == ["TextLineDataset", "skip", "map"]
+    assert inner[1].inputs == (inner[0].id,)
+    assert inner[1].arguments == {"count": 1}
+    place = inner[1].place
+    assert place is not None
+    assert (Path(place.file), place.function) == (recorded.TRAIN, "opened")
+    assert place.text == "lines = tf.data.TextLineDataset(name).skip(1)"
+
+
+def recipe_of_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Recipe:
+    with Recording() as recording, recorded.importing():
+        monkeypatch.syspath_prepend(str(recorded.PIPELINES))
+        value = importlib.import_module("train").make_interleave(str(folder))
+    return recording.recipe(value)
+
+
+@pytest.mark.parametrize("partial", [False, True], ids=["class", "partial"])
+def test_a_class_given_as_the_function_is_inner_too(partial: bool, tmp_path: Path) -> None:
+    import functools
+
+    import tensorflow as tf
+
+    (tmp_path / "a.txt").write_text("line\n")
+    reader = tf.data.TextLineDataset
+    function = functools.partial(reader, buffer_size=10) if partial else reader
+    recipe = recorded.recipe_of(lambda: tf.data.Dataset.list_files(str(tmp_path / "*"), False).interleave(function))
+    assert recipe.stages[1].label == f"interleave({'partial of ' if partial else ''}TextLineDataset)"
+    assert [stage.method for stage in recipe.stages[1].inner] == ["TextLineDataset"]
+
+
+def test_a_method_that_was_kept_records_no_more() -> None:
+    import tensorflow as tf
+
+    with Recording() as recording:
+        kept = tf.data.Dataset.from_tensor_slices
+        value = tf.data.Dataset.from_tensors([1, 2]).flat_map(kept)
+    recipe = recording.recipe(value)
+    assert [stage.method for stage in recipe.stages[1].inner] == ["from_tensor_slices"]
+    assert recorded.values(kept([3])) == [3]
+    assert recording.recipe(value).stages == recipe.stages
+
+
+def test_options_are_told_as_far_as_they_are_set() -> None:
+    stage = recorded.recipe("make_options").stages[-1]
+    assert stage.arguments == {"deterministic": False, "threading.private_threadpool_size": 4}
+
+
+def test_ids_are_the_same_every_time_and_a_long_chain_is_whole() -> None:
+    first, second = recorded.recipe("make_long"), recorded.recipe("make_long")
+    assert first.stages == second.stages
+    assert len(first.stages) == 31
+
+
+def test_what_the_pipeline_does_not_depend_on_is_left_out() -> None:
+    import tensorflow as tf
+
+    def function() -> Any:
+        vocabulary = tf.data.Dataset.range(3).batch(2)
+        list(vocabulary)
+        return tf.data.Dataset.range(5)
+
+    recipe = recorded.recipe_of(function)
+    assert [(stage.id, stage.method) for stage in recipe.stages] == [(2, "range")]
+
+
+def test_a_dataset_from_elsewhere_is_opaque() -> None:
+    import tensorflow as tf
+
+    before = tf.data.Dataset.range(4)
+    recipe = recorded.recipe_of(lambda: before.batch(2))
+    assert labels(recipe) == ["opaque", "batch"]
+    assert recipe.dataset(0) is before
+
+
+def test_generators_and_odd_elements() -> None:
+    import tensorflow as tf
+
+    def rows() -> Any:
+        yield tf.ragged.constant([[1], [2, 3]]), tf.sparse.from_dense([[0, 1]]), "text"
+
+    signature = (
+        tf.RaggedTensorSpec([2, None], tf.int32),
+        tf.SparseTensorSpec([1, 2], tf.int32),
+        tf.TensorSpec(None, tf.string),
+    )
+    recipe = recorded.recipe_of(lambda: tf.data.Dataset.from_generator(rows, output_signature=signature))
+    assert labels(recipe) == ["from_generator(rows)"]
+    assert recipe.stages[0].element == "(ragged int32[2, ?], sparse int32[1, 2], string[...])"
+    function = recipe.stages[0].function
+    assert function is not None
+    assert function.python
+    element = next(iter(recipe.dataset(0)))
+    assert [path for path, _ in elements.flatten(element)] == ["0", "1", "2"]
+    assert elements.nbytes(element) == (3 * 4 + 3 * 8) + (2 * 8 + 4 + 2 * 8) + len("text")
+
+
+def test_windows_are_datasets_of_datasets() -> None:
+    import tensorflow as tf
+
+    recipe = recorded.recipe_of(
+        lambda: tf.data.Dataset.range(6).window(2).flat_map(lambda window: window.batch(2))
+    )  # fmt: skip
+    assert recipe.stages[1].element == "dataset of int64[]"
+    assert [stage.method for stage in recipe.stages[2].inner] == ["batch"]
+
+
+def test_a_library_that_calls_public_methods_shows_as_its_stages(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    (tmp_path / "a.csv").write_text("x,y\n1,2\n3,4\n")
+    recipe = recorded.recipe_of(
+        lambda: tf.data.experimental.make_csv_dataset(str(tmp_path / "*.csv"), 2, label_name="y", num_epochs=1)
+    )
+    assert labels(recipe) == [
+        "from_tensor_slices",
+        "shuffle",
+        "apply(make_csv_dataset_v2)",
+        "shuffle",
+        "batch",
+        "map(map_fn)",
+        "prefetch",
+    ]
+    for stage in recipe.stages:
+        assert stage.place is not None
+        assert Path(stage.place.file) == Path(__file__)
+
+
+def test_what_cannot_be_told_in_full_is_told_short() -> None:
+    import numpy as np
+    import tensorflow as tf
+
+    names = [os.fspath(Path("data") / f"{n}.tfrecord") for n in range(12)]
+    recipe = recorded.recipe_of(lambda: tf.data.TFRecordDataset(names, num_parallel_reads=np.int64(3)))
+    assert recipe.stages[0].arguments == {"filenames": "12 files", "num_parallel_reads": 3}
+    pairs = (np.zeros([5, 2, 3], np.float32), {"y": np.zeros([5], np.int64)})
+    recipe = recorded.recipe_of(lambda: tf.data.Dataset.from_tensor_slices(pairs).take(tf.constant(4, tf.int64)))
+    assert recipe.stages[0].arguments == {"tensors": "(float32[5, 2, 3], {y: int64[5]})"}
+    assert recipe.stages[1].arguments == {"count": 4}
+
+
+@pytest.mark.parametrize(
+    ("name", "batch"), [("make_distributed", 4), ("make_distributed_by_function", 2)], ids=["dataset", "function"]
+)
+def test_a_distributed_dataset_leads_back_to_its_own(name: str, batch: int) -> None:
+    recipe = recorded.recipe(name)
+    assert labels(recipe) == ["range", "batch"]
+    assert recipe.stages[-1].arguments == {"batch_size": batch}
+    assert "distributed by a tf.distribute strategy" in recipe.notes[0]
+
+
+def test_of_several_datasets_the_first_is_taken() -> None:
+    recipe = recorded.recipe("make_pair")
+    assert labels(recipe) == ["range", "batch"]
+    assert recipe.notes == (
+        "The function returned a tuple of 2; the first dataset in it, at position 1, was diagnosed.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("make_nothing", "None"), ("make_iterator", "an OwnedIterator"), ("make_array", "a ndarray")],
+)
+def test_what_is_no_dataset_is_refused(name: str, words: str) -> None:
+    with pytest.raises(UserCodeError, match=f"the function returned {words}; it must return a tf.data.Dataset"):
+        recorded.recipe(name)
+
+
+def test_the_public_functions_are_themselves_again_afterwards() -> None:
+    import tensorflow as tf
+
+    before = (tf.data.Dataset.map, tf.data.Dataset.range, tf.data.TFRecordDataset.__init__)
+    with Recording():
+        assert tf.data.Dataset.map is not before[0]
+    with pytest.raises(ZeroDivisionError), Recording():
+        _ = 1 / 0
+    assert (tf.data.Dataset.map, tf.data.Dataset.range, tf.data.TFRecordDataset.__init__) == before
+
+
+def test_the_methods_that_make_datasets_are_found_in_the_class() -> None:
+    found = public_api.entries()
+    assert {"map", "batch", "interleave", "padded_batch", "apply", "zip", "from_generator", "load"} <= set(found)
+    assert not {"reduce", "cardinality", "options", "save", "as_numpy_iterator"} & set(found)
+    assert found["range"].kind == "static"
+    assert found["TFRecordDataset"].kind == "class"

@@ -1,0 +1,312 @@
+"""Pipelines made again: each edit gives what the user would have written by hand; their own files stay untouched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.user_pipeline import (
+    AUTOTUNE,
+    BatchInGenerator,
+    Edit,
+    Fuse,
+    InsertAfter,
+    Interleave,
+    MoveBefore,
+    PrefetchToDevice,
+    Remove,
+    SetArgument,
+    SetOptions,
+    rewriting,
+)
+from pipeline_bench.user_pipeline.recording import OWN_FILE_NOTE, Recipe
+from tests.tensorflow import recorded
+from tests.tensorflow.recorded import recipe_of, values
+
+
+def id_of(recipe: Recipe, label: str) -> int:
+    return next(stage.id for stage in recipe.stages if stage.label == label)
+
+
+def chain() -> Any:
+    import tensorflow as tf
+
+    def double(x: Any) -> Any:
+        return x * 2
+
+    def pair(x: Any) -> Any:
+        return x, x + 1
+
+    return tf.data.Dataset.range(10).map(double).map(pair).filter(lambda a, b: a > 2).batch(4)
+
+
+def by_hand(make: Callable[[Any], Any]) -> list[Any]:
+    import tensorflow as tf
+
+    return values(make(tf.data.Dataset.range(10)))
+
+
+def test_without_edits_the_users_own_objects_are_used(tmp_path: Path) -> None:
+    made = chain()
+    recipe = recipe_of(lambda: made.prefetch(1))
+    assert rewriting.rebuild(recipe, (), tmp_path) is recipe.dataset(recipe.sink)
+    again = rewriting.rebuild(recipe, [SetArgument(stage=1, argument="buffer_size", value=3)], tmp_path)
+    assert again._input_dataset is made
+
+
+CHAIN_EDITS: dict[str, tuple[list[Edit], Callable[[Any], Any]]] = {
+    "set an argument that was given": (
+        [SetArgument(stage=4, argument="batch_size", value=3)],
+        lambda d: d.map(lambda x: (x * 2, x * 2 + 1)).filter(lambda a, b: a > 2).batch(3),
+    ),
+    "set one that was not": (
+        [SetArgument(stage=4, argument="drop_remainder", value=True)],
+        lambda d: d.map(lambda x: (x * 2, x * 2 + 1)).filter(lambda a, b: a > 2).batch(4, drop_remainder=True),
+    ),
+    "insert": (
+        [InsertAfter(stage=2, method="repeat", arguments={"count": 2})],
+        lambda d: d.map(lambda x: (x * 2, x * 2 + 1)).repeat(2).filter(lambda a, b: a > 2).batch(4),
+    ),
+    "remove": ([Remove(stage=3)], lambda d: d.map(lambda x: (x * 2, x * 2 + 1)).batch(4)),
+    "remove the sink": ([Remove(stage=4)], lambda d: d.map(lambda x: (x * 2, x * 2 + 1)).filter(lambda a, b: a > 2)),
+    "batch before map": (
+        [Remove(stage=3), MoveBefore(stage=4, other=1)],
+        lambda d: d.batch(4).map(lambda x: (x * 2, x * 2 + 1)),
+    ),
+    "batch before two maps, one after another": (
+        [Remove(stage=3), MoveBefore(stage=4, other=2), MoveBefore(stage=4, other=1)],
+        lambda d: d.batch(4).map(lambda x: (x * 2, x * 2 + 1)),
+    ),
+    "fuse, then parallel under the name of the first": (
+        [Fuse(stages=(1, 2)), SetArgument(stage=1, argument="num_parallel_calls", value=AUTOTUNE)],
+        lambda d: d.map(lambda x: (x * 2, x * 2 + 1)).filter(lambda a, b: a > 2).batch(4),
+    ),
+}
+
+
+@pytest.mark.parametrize(("edits", "hand"), CHAIN_EDITS.values(), ids=CHAIN_EDITS)
+def test_an_edit_gives_what_one_would_write_by_hand(
+    edits: list[Edit], hand: Callable[[Any], Any], tmp_path: Path
+) -> None:
+    assert values(rewriting.rebuild(recipe_of(chain), edits, tmp_path)) == by_hand(hand)
+
+
+def test_a_fused_map_is_one_op_with_the_arguments_of_both(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    def listed(x: Any) -> Any:
+        return [x, 3]  # a list becomes a tuple, and a number a tensor
+
+    def branched(x: Any, y: Any) -> Any:
+        if x > 2:  # AutoGraph converts a function that is called by another
+            x = x * 10
+        return {"x": x, "y": tf.rank(y)}
+
+    recipe = recipe_of(lambda: tf.data.Dataset.range(5).map(listed, num_parallel_calls=2).map(branched))
+    fused = rewriting.rebuild(recipe, [Fuse(stages=(1, 2))], tmp_path)
+    assert type(fused).__name__ == "_ParallelMapDataset"
+    assert fused._input_dataset is recipe.dataset(0)
+    assert values(fused) == values(recipe.dataset(2))
+
+
+def test_inserted_calls_stand_in_the_order_of_the_edits(tmp_path: Path) -> None:
+    edits: list[Edit] = [
+        InsertAfter(stage=4, method="cache"),
+        InsertAfter(stage=4, method="prefetch", arguments={"buffer_size": AUTOTUNE}),
+    ]
+    made = rewriting.rebuilt(recipe_of(chain), edits, tmp_path)
+    assert type(made.dataset).__name__ == "_PrefetchDataset"
+    assert made.dataset._input_dataset is made.caches[0]
+    assert values(made.dataset) == values(chain())
+
+
+def test_a_cache_on_disk_lies_under_the_scratch_folder_and_can_be_kept_small(tmp_path: Path) -> None:
+    edits: list[Edit] = [InsertAfter(stage=2, method="cache", arguments={"filename": "disk"})]
+    made = rewriting.rebuilt(recipe_of(chain), edits, tmp_path, cached_elements=3)
+    assert values(made.dataset.take(2)) == by_hand(
+        lambda d: d.map(lambda x: (x * 2, x * 2 + 1)).take(3).repeat(9).filter(lambda a, b: a > 2).batch(4).take(2)
+    )
+    assert values(made.caches[0]) == [(0, 1), (2, 3), (4, 5)]
+    assert list(tmp_path.glob("cache-*/data*"))
+
+
+def test_the_users_own_cache_files_are_never_touched(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    theirs, scratch = tmp_path / "theirs", tmp_path / "scratch"
+    theirs.mkdir()
+
+    def within(x: Any) -> Any:
+        return tf.data.Dataset.from_tensors(x).cache(str(theirs / "inner"))
+
+    recipe = recipe_of(
+        lambda: (
+            tf.data.Dataset.range(4)
+            .cache(str(theirs / "cache"))
+            .map(lambda x: x + 1)
+            .flat_map(within)
+            .snapshot(str(theirs / "snapshot"))
+            .batch(2)
+        )
+    )
+    assert recipe.notes == (OWN_FILE_NOTE,)
+    for made in (rewriting.rebuild(recipe, (), scratch), rewriting.small(recipe, (), scratch, seed=1)):
+        assert values(made) == [[1, 2], [3, 4]]
+    first, batch = recipe.stages[0].id, recipe.sink
+    values(rewriting.upstream(recipe, batch, scratch))
+    values(rewriting.on(recipe, recipe.stages[1].id, [recipe.dataset(first)], scratch))
+    assert not list(theirs.iterdir())
+    assert list(scratch.glob("cache-*/data*"))
+
+
+SIGNATURES: dict[str, tuple[Any, Callable[[Any], dict[str, Any]]]] = {
+    "a signature": (
+        lambda: iter([(n, {"t": f"é{n}", "v": [n, n]}) for n in range(5)]),
+        lambda tf: {
+            "output_signature": (
+                tf.TensorSpec([], tf.int32),
+                {"t": tf.TensorSpec([], tf.string), "v": tf.TensorSpec([2], tf.float32)},
+            )
+        },
+    ),
+    "types and shapes": (
+        lambda: [(n, [n] * 3) for n in range(5)],
+        lambda tf: {"output_types": (tf.int64, tf.float32), "output_shapes": ([], [None])},
+    ),
+    "types alone": (lambda: range(5), lambda tf: {"output_types": tf.int64}),
+}
+
+
+@pytest.mark.parametrize("drop", [False, True], ids=["rest", "no rest"])
+@pytest.mark.parametrize(("generator", "given"), SIGNATURES.values(), ids=SIGNATURES)
+def test_a_generator_gathers_batches(
+    generator: Any, given: Callable[[Any], dict[str, Any]], drop: bool, tmp_path: Path
+) -> None:
+    import tensorflow as tf
+
+    recipe = recipe_of(
+        lambda: tf.data.Dataset.from_generator(generator, **given(tf)).batch(2, drop_remainder=drop).prefetch(1)
+    )
+    first, batch, _ = (stage.id for stage in recipe.stages)
+    edits: list[Edit] = [BatchInGenerator(generator=first, batch=batch)]
+    changed = rewriting.rebuild(recipe, edits, tmp_path)
+    assert values(changed) == values(recipe.dataset(recipe.sink))
+    assert changed.element_spec == recipe.dataset(recipe.sink).element_spec
+    small = [values(rewriting.small(recipe, each, tmp_path, seed=1)) for each in ((), edits)]
+    assert small[0] == small[1]
+
+
+def test_a_flat_map_becomes_an_interleave(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    def twice(x: Any) -> Any:
+        return tf.data.Dataset.from_tensors(x).repeat(2)
+
+    recipe = recipe_of(lambda: tf.data.Dataset.range(3).flat_map(twice))
+    edit = Interleave(stage=recipe.sink, cycle_length=3)
+    assert values(rewriting.rebuild(recipe, [edit], tmp_path)) == [0, 1, 2, 0, 1, 2]
+
+
+def test_an_argument_of_a_call_within_a_function_can_be_set(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    def nested(x: Any) -> Any:
+        return tf.data.Dataset.range(4).flat_map(lambda y: tf.data.Dataset.from_tensors(x + y).repeat(1)).take(3)
+
+    recipe = recipe_of(lambda: tf.data.Dataset.range(2).flat_map(nested))
+    inner = {each.method: each for each in recipe.stages[1].inner}
+    deepest = next(each for each in inner["flat_map"].inner if each.method == "repeat")
+    edits: list[Edit] = [
+        SetArgument(stage=inner["take"].id, argument="count", value=4),
+        SetArgument(stage=deepest.id, argument="count", value=2),
+    ]
+    assert values(rewriting.rebuild(recipe, edits, tmp_path)) == [0, 0, 1, 1, 1, 1, 2, 2]
+
+
+def test_options_come_at_the_end(tmp_path: Path) -> None:
+    options = {"deterministic": False, "threading.private_threadpool_size": 3}
+    edits: list[Edit] = [
+        SetOptions(options=options),
+        InsertAfter(stage=4, method="prefetch", arguments={"buffer_size": 1}),
+    ]
+    changed = rewriting.rebuild(recipe_of(chain), edits, tmp_path)
+    assert changed.options().deterministic is False
+    assert changed.options().threading.private_threadpool_size == 3
+    assert type(changed._input_dataset).__name__ == "_PrefetchDataset"
+
+
+def test_inputs_in_tuples_lists_and_dicts_are_replaced(tmp_path: Path) -> None:
+    recipe = recorded.recipe("make_sources")
+    repeat = id_of(recipe, "repeat")
+    changed = rewriting.rebuild(recipe, [SetArgument(stage=repeat, argument="count", value=1)], tmp_path)
+    taken = [value for value, _ in values(changed)]
+    assert (taken.count(1), taken.count(2)) == (3, 2)
+
+
+def test_apply_runs_the_users_function_again(tmp_path: Path) -> None:
+    recipe = recorded.recipe("make_dataset")
+    take_out = Remove(stage=id_of(recipe, "shuffle"))
+    changed = rewriting.rebuild(recipe, [take_out], tmp_path)
+    assert next(iter(changed))["label"].numpy().tolist() == list(range(8))
+
+
+def test_one_stage_on_other_inputs(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    recipe = recipe_of(chain)
+    other = tf.data.Dataset.from_tensors(tf.constant(21, tf.int64)).repeat(2)
+    assert values(rewriting.on(recipe, 1, [other], tmp_path)) == [42, 42]
+    assert values(rewriting.on(recipe, 0, [], tmp_path)) == list(range(10))
+    with pytest.raises(PipelineBenchError, match="has 1 inputs, not 2"):
+        rewriting.on(recipe, 1, [other, other], tmp_path)
+
+
+REFUSED: dict[str, tuple[list[Edit], str]] = {
+    "no such stage": ([Remove(stage=99)], "no stage 99"),
+    "no such argument": ([SetArgument(stage=1, argument="colour", value=1)], "map has no argument 'colour'"),
+    "a source": ([Remove(stage=0)], "range has 0 inputs"),
+    "not upstream": ([MoveBefore(stage=1, other=3)], "range has 0 inputs"),
+    "no maps": ([Fuse(stages=(2, 3))], "only maps"),
+    "not in a row": (
+        [InsertAfter(stage=1, method="cache"), Fuse(stages=(1, 2))],
+        r"map\(pair\) does not stand right behind",
+    ),
+    "a function that takes no batch": (
+        [MoveBefore(stage=4, other=3)],
+        r"filter\(<lambda>\) cannot be made with this change: ",
+    ),
+    "no such option": ([SetOptions(options={"threading.colour": 1})], "no option threading.colour"),
+    "no flat_map": ([Interleave(stage=1, cycle_length=2)], "is no flat_map"),
+}
+
+
+@pytest.mark.parametrize(("edits", "words"), REFUSED.values(), ids=REFUSED)
+def test_an_edit_that_does_not_fit_is_refused_in_words(edits: list[Edit], words: str, tmp_path: Path) -> None:
+    with pytest.raises(PipelineBenchError, match=words):
+        rewriting.rebuild(recipe_of(chain), edits, tmp_path)
+
+
+def test_prefetching_to_a_device_needs_one(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    if tf.config.list_physical_devices("GPU"):
+        pytest.skip("there is a GPU")
+    with pytest.raises(PipelineBenchError, match="there is no GPU"):
+        rewriting.rebuild(recipe_of(chain), [PrefetchToDevice()], tmp_path)
+
+
+def test_a_ragged_generator_gathers_no_batches(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    ragged = tf.RaggedTensorSpec([2, None], tf.int32)
+    recipe = recipe_of(
+        lambda: tf.data.Dataset.from_generator(
+            lambda: [tf.ragged.constant([[1], [2, 3]])], output_signature=ragged
+        ).batch(1)
+    )
+    with pytest.raises(PipelineBenchError, match="RaggedTensors cannot be batched"):
+        rewriting.rebuild(recipe, [BatchInGenerator(generator=0, batch=1)], tmp_path)

@@ -1,0 +1,129 @@
+"""A small part of a pipeline's input: enough for some batches, and the same samples whatever the edits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline_bench.user_pipeline import Edit, Interleave, MoveBefore, SetArgument, rewriting
+from tests.tensorflow.recorded import recipe_of, values
+
+
+def small(recipe: Any, folder: Path, *edits: Edit, seed: int = 1) -> list[Any]:
+    return values(rewriting.small(recipe, edits, folder, seed))
+
+
+def flat(batches: list[Any]) -> list[Any]:
+    return sorted(value for batch in batches for value in batch)
+
+
+def test_of_a_source_enough_for_two_batches_is_taken(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    source = tf.data.Dataset.range
+    assert len(small(recipe_of(lambda: source(10**6)), tmp_path)) == 64
+    assert len(small(recipe_of(lambda: source(10**6).batch(100, drop_remainder=True)), tmp_path)) == 2
+    skipped = recipe_of(lambda: source(10**6).skip(500).shard(3, 2).batch(50).batch(2))
+    assert [len(part) for part in flat(small(skipped, tmp_path))[:2]] == [50, 50]
+
+
+def test_an_endless_pipeline_ends(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    recipe = recipe_of(lambda: tf.data.Dataset.zip((tf.data.Dataset.range(3).repeat(), tf.data.Dataset.counter())))
+    assert small(recipe, tmp_path) == [(n % 3, n) for n in range(64)]
+    assert len(small(recipe_of(lambda: tf.data.Dataset.range(40).repeat()), tmp_path)) == 80
+
+
+def test_a_generator_is_asked_for_no_more_than_it_needs(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    given: list[int] = []
+
+    def endless() -> Any:
+        for number in range(10**9):
+            given.append(number)
+            yield number
+
+    recipe = recipe_of(lambda: tf.data.Dataset.from_generator(endless, output_types=tf.int64).batch(50))
+    assert flat(small(recipe, tmp_path)) == list(range(100))
+    assert max(given) == 99
+
+
+def test_a_shuffle_is_the_same_for_each_seed_and_random_ops_are_not(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    recipe = recipe_of(
+        lambda: tf.data.Dataset.range(20).shuffle(20).repeat(2).map(lambda x: (x, tf.random.uniform([])))
+    )
+    first, again, other = (small(recipe, tmp_path, seed=seed) for seed in (1, 1, 2))
+    assert first == again
+    assert [x for x, _ in first] == [x for x, _ in other]
+    assert [r for _, r in first] != [r for _, r in other]
+    assert [x for x, _ in first[:20]] != list(range(20))
+    assert [x for x, _ in first[:20]] != [x for x, _ in first[20:]]  # reshuffled in each pass
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[str]:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    for file in range(6):
+        (folder / f"{file}.txt").write_text("".join(f"{file}-{line}\n" for line in range(40)))
+    return [str(folder / f"{file}.txt") for file in range(6)]
+
+
+def test_files_read_in_parallel_give_the_same_samples(files: list[str], tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    recipe = recipe_of(lambda: tf.data.TextLineDataset(files).batch(10))
+    written = small(recipe, tmp_path)
+    parallel = small(recipe, tmp_path, SetArgument(stage=0, argument="num_parallel_reads", value=3))
+    assert written != parallel
+    assert flat(written) == flat(parallel)
+    assert len(flat(written)) == 64
+    assert {line[:1] for line in flat(written)} == {b"0", b"1", b"2", b"3"}
+
+
+def test_one_file_gives_as_much_as_several(files: list[str], tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    recipe = recipe_of(lambda: tf.data.TextLineDataset(files[0]).batch(20, drop_remainder=True))
+    assert [len(batch) for batch in small(recipe, tmp_path)] == [20, 20]
+
+
+def test_files_opened_by_a_function_give_the_same_samples(files: list[str], tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    def opened(name: Any) -> Any:
+        return tf.data.TextLineDataset(name).shuffle(40).repeat()
+
+    recipe = recipe_of(
+        lambda: tf.data.Dataset.list_files(str(Path(files[0]).parent / "*.txt")).flat_map(opened).batch(30)
+    )
+    flat_map = recipe.stages[1].id
+    for seed in (1, 2):
+        written = small(recipe, tmp_path, seed=seed)
+        changed = small(recipe, tmp_path, Interleave(stage=flat_map, cycle_length=4), seed=seed)
+        assert flat(written) == flat(changed)
+        assert flat(written) == flat(small(recipe, tmp_path, seed=3))
+    assert len(flat(written)) == 64
+
+
+def test_a_shuffle_in_front_of_the_maps_gives_the_same_order(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    recipe = recipe_of(lambda: tf.data.Dataset.range(30).map(lambda x: x * 2).shuffle(8).batch(5))
+    moved = small(recipe, tmp_path, MoveBefore(stage=2, other=1))
+    assert moved == small(recipe, tmp_path)
+
+
+def test_what_was_asserted_of_the_whole_is_not_of_the_part(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    recipe = recipe_of(
+        lambda: tf.data.Dataset.range(1000).apply(tf.data.experimental.assert_cardinality(1000)).map(lambda x: x)
+    )
+    assert small(recipe, tmp_path) == list(range(64))

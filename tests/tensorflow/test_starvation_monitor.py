@@ -1,0 +1,269 @@
+"""`pipeline_bench.keras.StarvationMonitor` in real calls of `fit`: every kind of input, a training left as it was."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pipeline_bench
+
+tf = pytest.importorskip("tensorflow")
+keras = pytest.importorskip("keras")
+
+from pipeline_bench.keras import StarvationMonitor  # noqa: E402
+
+STEPS, BATCH = 40, 4
+DELAY_S = 0.01
+
+# What Keras and TensorFlow have to say of the data that these tests give them.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*shuffle=True.*:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.*ran out of data.*:UserWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+
+def network(**compiled: Any) -> Any:
+    keras.utils.set_random_seed(3)
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dropout(0.5), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(1e-3), "mse", **compiled)
+    return model
+
+
+def batch(number: int) -> tuple[Any, Any]:
+    return np.full((BATCH, 4), number % 5, np.float32), np.full((BATCH, 1), number % 3, np.float32)
+
+
+def slowly(delay_s: float = DELAY_S, steps: int = STEPS) -> Any:
+    def batches() -> Iterator[Any]:
+        for number in range(steps):
+            time.sleep(delay_s)
+            yield batch(number)
+
+    spec = tf.TensorSpec([None, 4]), tf.TensorSpec([None, 1])
+    return tf.data.Dataset.from_generator(batches, output_signature=spec)
+
+
+def forever() -> Iterator[Any]:
+    while True:
+        time.sleep(DELAY_S)
+        yield batch(1)
+
+
+class Sequence(keras.utils.PyDataset):  # type: ignore[name-defined,misc]
+    def __len__(self) -> int:
+        return STEPS
+
+    def __getitem__(self, number: int) -> Any:
+        time.sleep(DELAY_S)
+        return batch(number)
+
+
+class Tapped(keras.Sequential):  # type: ignore[name-defined,misc]
+    """A model with a step of its own, as people write them."""
+
+    def train_step(self, data: Any) -> Any:
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(x=x, y=y, y_pred=self(x, training=True))
+        gradients = tape.gradient(loss, self.trainable_variables)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+        return {"loss": loss}
+
+
+def fitted(model: Any, data: Any, **arguments: Any) -> StarvationMonitor:
+    callback = StarvationMonitor(out=None, quiet=True)
+    model.fit(data, verbose=0, callbacks=[callback], **arguments)
+    return callback
+
+
+def wait_share(callback: StarvationMonitor) -> float | None:
+    assert callback.session is not None
+    return callback.session.results[0].input_wait_share.value
+
+
+@pytest.mark.parametrize(
+    "compiled", [{}, {"steps_per_execution": 3}, {"run_eagerly": True}, {"jit_compile": True}], ids=str
+)
+def test_a_slow_dataset_is_waited_for_however_the_step_runs(compiled: dict[str, Any]) -> None:
+    # An eager step takes so long itself that tf.data hides a short delay behind it.
+    delay_s = 0.03 if compiled.get("run_eagerly") else DELAY_S
+    callback = fitted(network(**compiled), slowly(delay_s))
+    share = wait_share(callback)
+    assert share is not None
+    assert share > 0.3
+    assert callback.session is not None
+    assert callback.session.results[0].verdict.kind == "input-bound"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        lambda: {"data": Sequence()},
+        lambda: {"data": forever(), "steps_per_epoch": STEPS},
+        lambda: {"data": slowly(), "class_weight": {0: 1.0, 1: 2.0, 2: 1.0}},
+    ],
+    ids=["PyDataset", "generator", "class weights"],
+)
+def test_every_kind_of_input_is_measured(arguments: Any) -> None:
+    share = wait_share(fitted(network(), **arguments()))
+    assert share is not None
+    assert share > 0.3
+
+
+def test_arrays_with_validation_are_measured_without_the_validation() -> None:
+    x, y = np.ones((STEPS * BATCH, 4), np.float32), np.ones((STEPS * BATCH, 1), np.float32)
+
+    class Slow(keras.callbacks.Callback):  # type: ignore[name-defined,misc]
+        def on_test_batch_begin(self, batch: int, logs: Any = None) -> None:
+            time.sleep(0.1)
+
+    callback = StarvationMonitor(out=None, quiet=True)
+    network().fit(
+        x, y, batch_size=BATCH, epochs=3, validation_data=(x[:8], y[:8]), verbose=0, callbacks=[Slow(), callback]
+    )
+    assert callback.session is not None
+    result = callback.session.results[0]
+    assert result.input_wait_share.value is not None
+    assert result.step_ms.p95 is not None
+    assert result.step_ms.p95 < 100
+
+
+def test_a_models_own_train_step_is_measured() -> None:
+    model = Tapped([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    share = wait_share(fitted(model, slowly()))
+    assert share is not None
+    assert share > 0.3
+
+
+def test_a_slow_step_does_not_wait() -> None:
+    class Slow(keras.callbacks.Callback):  # type: ignore[name-defined,misc]
+        def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+            time.sleep(0.01)
+
+    callback = StarvationMonitor(out=None, quiet=True)
+    ready = tf.data.Dataset.from_tensors(batch(1)).repeat(STEPS).prefetch(2)
+    network().fit(ready, verbose=0, callbacks=[Slow(), callback])
+    share = wait_share(callback)
+    assert share is not None
+    assert share < 0.1
+    assert callback.session is not None
+    assert "not input-bound" in callback.session.results[0].verdict.text
+
+
+@pytest.mark.parametrize("compiled", [{}, {"steps_per_execution": 3}, {"run_eagerly": True}], ids=str)
+def test_the_losses_are_the_same_bit_by_bit(compiled: dict[str, Any]) -> None:
+    def losses(callbacks: list[Any]) -> list[float]:
+        data = slowly(0.0, 10)
+        history = network(**compiled).fit(data, epochs=3, verbose=0, callbacks=callbacks)
+        return list(history.history["loss"])
+
+    assert losses([]) == losses([StarvationMonitor(out=None, quiet=True)])
+
+
+def test_a_second_fit_goes_on_as_without_the_monitor() -> None:
+    def losses(callbacks: list[Any]) -> list[float]:
+        model, found = network(), []
+        for given in (callbacks, [], callbacks):
+            found += model.fit(slowly(0.0, 10), verbose=0, callbacks=given).history["loss"]
+        return found
+
+    assert losses([]) == losses([StarvationMonitor(out=None, quiet=True)])
+
+
+def test_the_training_function_is_back_at_the_end() -> None:
+    model = network()
+    model.fit(slowly(0.0, 4), verbose=0)
+    before = model.train_function
+    fitted(model, slowly(0.0, 4))
+    assert model.train_function is before
+
+
+def test_one_monitor_measures_one_fit_after_the_other() -> None:
+    model, callback = network(), StarvationMonitor(out=None, quiet=True)
+    for steps in (20, 30):
+        model.fit(slowly(0.001, steps), verbose=0, callbacks=[callback])
+        assert callback.session is not None
+        assert callback.session.trials[0].steps is not None
+        assert callback.session.trials[0].steps.count == steps
+        assert wait_share(callback) is not None
+
+
+def test_a_distributed_training_says_that_its_wait_is_not_measured() -> None:
+    with tf.distribute.MirroredStrategy(["/cpu:0"]).scope():
+        model = network()
+    callback = fitted(model, slowly(0.001))
+    assert wait_share(callback) is None
+    assert callback.session is not None
+    assert "MirroredStrategy" in str(callback.session.results[0].input_wait_share.reason)
+    assert callback.session.results[0].step_ms.mean is not None
+
+
+def test_an_epoch_has_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    callback = StarvationMonitor(out=None)
+    network().fit(slowly(), epochs=2, verbose=0, callbacks=[callback])
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith(f"epoch 1: {STEPS - 1} steps of ")
+    assert second.startswith(f"epoch 2: {STEPS} steps of ")
+    assert "severely input-bound" in second
+
+
+def test_tensorboard_has_the_figures_of_each_epoch(tmp_path: Path) -> None:
+    callback = StarvationMonitor(writer=tmp_path, out=None, quiet=True)
+    network().fit(slowly(), epochs=2, verbose=0, callbacks=[callback])
+    (file,) = tmp_path.glob("events.*")
+    found: dict[str, list[int]] = {}
+    for record in tf.data.TFRecordDataset(str(file)):
+        event = tf.compat.v1.Event.FromString(record.numpy())
+        for value in event.summary.value:
+            found.setdefault(value.tag, []).append(event.step)
+    for name in ("step_ms", "input_wait_ms", "input_wait_share", "utilization_at_most"):
+        assert found[f"pipeline_bench/{name}"] == [0, 1]
+
+
+def test_a_step_that_raises_passes_and_the_session_is_written(tmp_path: Path) -> None:
+    def failing() -> Iterator[Any]:
+        yield from (batch(number) for number in range(30))
+        raise ValueError("a bad record")
+
+    spec = tf.TensorSpec([None, 4]), tf.TensorSpec([None, 1])
+    data = tf.data.Dataset.from_generator(failing, output_signature=spec)
+    model, callback = network(), StarvationMonitor(out=tmp_path, quiet=True)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="a bad record"):
+        model.fit(data, verbose=0, callbacks=[callback])
+    (folder,) = tmp_path.iterdir()
+    session = pipeline_bench.load(folder)
+    assert session.watched
+    assert any("InvalidArgumentError" in note for note in session.notes)
+    assert session.trials[0].steps is not None
+    assert session.trials[0].steps.count == 30
+    assert getattr(model.train_function, "__self__", None) is None
+
+
+def test_another_callback_that_raises_leaves_a_session_once_the_monitor_goes(tmp_path: Path) -> None:
+    class Raising(keras.callbacks.Callback):  # type: ignore[name-defined,misc]
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            raise RuntimeError("no space for the checkpoint")
+
+    model = network()
+
+    def train() -> None:
+        callback = StarvationMonitor(out=tmp_path, quiet=True)
+        with pytest.raises(RuntimeError, match="checkpoint"):
+            model.fit(slowly(0.0), verbose=0, callbacks=[callback, Raising()])
+
+    train()
+    gc.collect()
+    (folder,) = tmp_path.iterdir()
+    session = pipeline_bench.load(folder)
+    assert session.trials[0].steps is not None
+    assert session.trials[0].steps.count == STEPS
+    assert any("outside of its steps" in note for note in session.notes)
+    assert model.predict(np.ones((1, 4)), verbose=0).shape == (1, 1)

@@ -1,0 +1,117 @@
+"""The command `diagnose`: what its options refuse before anything is measured, and what its exit codes say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline_bench import examination
+from pipeline_bench.cli import run
+from pipeline_bench.comparison import Outcome
+from pipeline_bench.session import Session
+from tests.unit import diagnoses
+
+SCRIPT = "def make_dataset():\n    raise RuntimeError('never called in the parent')\n\ndef make_model():\n    pass\n"
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(SCRIPT)
+    return tmp_path
+
+
+@pytest.fixture
+def found(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """In place of measuring: what to answer, and what was asked."""
+    told: dict[str, Any] = {"session": diagnoses.session(), "interrupted": False}
+
+    def examine(dataset: Any, model: Any, folder: Path, observer: Any, **options: Any) -> Outcome:
+        told.update(dataset=dataset, model=model, options=options, folder=folder)
+        return Outcome(told["session"], folder, told["interrupted"])
+
+    monkeypatch.setattr(examination, "examine", examine)
+    return told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "FILE:FUNCTION"),
+        (["train.py"], "train.py:make_dataset"),
+        (["trian.py:make_dataset"], "train.py"),
+        (["train.py:make_datset"], "did you mean 'make_dataset'"),
+        (["train.py:make_dataset", "--model", "train.py:make_modle"], "did you mean 'make_model'"),
+        (["train.py:make_dataset", "--budget", "5"], "from 20 to 86400 seconds"),
+        (["train.py:make_dataset", "--budget", "1e9"], "from 20 to 86400 seconds"),
+        (["train.py:make_dataset", "--budget", "nan"], "--budget"),
+        (["train.py:make_dataset", "--budget", "-1"], "--budget"),
+        (["train.py:make_dataset", "--batch-arg", "0"], "--batch-arg"),
+        (["train.py:make_dataset", "--batch-arg", "many"], "--batch-arg"),
+        (["train.py:make_dataset", "--stall-timeout", "0"], "--stall-timeout"),
+        (["train.py:make_dataset", "--json", "no/such/folder.json"], "--json"),
+        (["train.py:make_dataset", "--out", "train.py"], "--out"),
+        (["train.py:make_dataset", "surplus"], "surplus"),
+        (["train.py:make_dataset", "--nonsense"], "--nonsense"),
+    ],
+)
+def test_bad_input_is_exit_2_with_the_culprit_and_no_traceback(
+    arguments: list[str], said: str, script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["diagnose", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert said.casefold() in captured.err.casefold()
+    assert "Traceback" not in captured.err
+    assert captured.out == ""
+    assert [path.name for path in script.iterdir()] == ["train.py"]
+
+
+@pytest.mark.parametrize(
+    ("session", "interrupted", "code"),
+    [
+        (diagnoses.session(), False, 0),
+        (diagnoses.nothing_to_gain(), False, 0),
+        (diagnoses.failed(), False, 1),
+        (diagnoses.session(), True, 130),
+    ],
+    ids=["helped", "nothing to gain", "their function raised", "interrupted"],
+)
+def test_the_exit_code_says_whether_there_is_a_diagnosis(
+    session: Session, interrupted: bool, code: int, script: Path, found: dict[str, Any]
+) -> None:
+    found.update(session=session, interrupted=interrupted)
+    assert run(["diagnose", "train.py:make_dataset"]) == code
+
+
+def test_the_options_arrive_and_the_report_is_printed_and_written(
+    script: Path, found: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--model", "train.py:make_model", "--batch-arg", "64", "--budget", "30", "--allow-reordering"]
+    assert run(["diagnose", "train.py:make_dataset", *options, "--stall-timeout", "9"]) == 0
+    assert found["dataset"].argument == 64
+    assert found["model"].name == "make_model"
+    assert found["model"].argument is None
+    assert found["options"] == {"budget_s": 30.0, "allow_reordering": True, "stall_timeout_s": 9.0}
+    assert "map(decode) starves the pipeline" in capsys.readouterr().out
+    assert {path.name for path in found["folder"].iterdir()} >= {"report.md", "report.html"}
+
+
+def test_with_the_session_on_stdout_the_report_is_on_stderr(
+    script: Path, found: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["diagnose", "train.py:make_dataset", "--json", "-"]) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["diagnosis"]["proposal"] == "parallel map(decode) + prefetch"
+    assert "map(decode) starves the pipeline" in captured.err
+
+
+def test_interrupted_before_the_first_trial_nothing_stays(
+    script: Path, found: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    found.update(session=diagnoses.begun(), interrupted=True)
+    assert run(["diagnose", "train.py:make_dataset"]) == 130
+    assert "nothing was measured" in capsys.readouterr().out
+    assert not found["folder"].exists()

@@ -1,0 +1,222 @@
+"""A machine on which a pipeline's true period is known: the search runs against it, with noise and a fake clock."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pipeline_bench.diagnosed import Diagnosis
+from pipeline_bench.diagnosis import variants
+from pipeline_bench.diagnosis.search import Search
+from pipeline_bench.results import summarise
+from pipeline_bench.series import Series
+from pipeline_bench.session import Session, TrialRecord, TrialSteps
+from pipeline_bench.trial import Trial
+from pipeline_bench.user_pipeline import (
+    Component,
+    Edit,
+    Fingerprint,
+    Inspection,
+    Place,
+    Stage,
+    StageCost,
+    Target,
+    Task,
+    UserFunction,
+    Value,
+)
+from tests.unit.sessions import CPU
+
+TARGET = Target(file="train.py", name="make_dataset")
+MODEL = Target(file="train.py", name="make_model")
+MS = 1e6
+STEPS = 60
+
+
+def function(name: str, *, python: bool = False, stateful: bool = False, random: bool = False) -> UserFunction:
+    return UserFunction(
+        name=name, file="train.py", line=3, python=python, stateful=stateful or python or random, random=random
+    )
+
+
+def stage(
+    number: int,
+    method: str,
+    *inputs: int,
+    of: UserFunction | None = None,
+    inner: tuple[Stage, ...] = (),
+    **arguments: Value,
+) -> Stage:
+    place = Place(file="/home/user/train.py", line=10 + number)
+    return Stage(id=number, method=method, inputs=inputs, arguments=arguments, function=of, place=place, inner=inner)
+
+
+def cost(
+    number: int,
+    elapsed_ms: float | None,
+    cpu_ms: float | None = None,
+    *,
+    elements: float = 1.0,
+    element_bytes: float = 1000.0,
+    reason: str | None = None,
+) -> StageCost:
+    cpu_ms = elapsed_ms if cpu_ms is None else cpu_ms
+    return StageCost(
+        stage=number,
+        elapsed_ns=None if elapsed_ms is None else elapsed_ms * MS,
+        cpu_ns=None if cpu_ms is None else cpu_ms * MS,
+        elements=elements,
+        element_bytes=element_bytes,
+        reason=reason,
+    )
+
+
+def inspection(
+    stages: tuple[Stage, ...],
+    costs: tuple[StageCost, ...],
+    *,
+    batch_size: int | None = 32,
+    cardinality: int | None = 100,
+    default_parallelised: bool = True,
+) -> Inspection:
+    return Inspection(
+        stages=stages,
+        sink=stages[-1].id,
+        batch_size=batch_size,
+        cardinality=cardinality,
+        costs=costs,
+        default_parallelised=default_parallelised,
+    )
+
+
+def python_decode(decode_ms: float = 20.0, num_parallel_calls: int | None = None) -> Inspection:
+    """Files, a Python map that computes one call at a time, a batch."""
+    given: dict[str, Value] = {} if num_parallel_calls is None else {"num_parallel_calls": num_parallel_calls}
+    stages = (
+        stage(0, "list_files", shuffle=False),
+        stage(1, "map", 0, of=function("decode", python=True)).model_copy(update={"arguments": given}),
+        stage(2, "batch", 1, batch_size=32),
+    )
+    return inspection(stages, (cost(0, 0.1, elements=32), cost(1, decode_ms, elements=32), cost(2, 0.5)))
+
+
+def component(hashes: tuple[int, ...] = tuple(range(64)), *, name: str = "0", is_random: bool = False) -> Component:
+    return Component(
+        name=name,
+        dtype="float32",
+        shape="[8]",
+        ordered=f"{hash(hashes) & (2**64 - 1):016x}",
+        unordered=f"{sum(hashes) & (2**64 - 1):016x}",
+        sample_hashes=hashes,
+        mean=0.5,
+        std=0.25,
+        random=is_random,
+    )
+
+
+def fingerprint(*components: Component, complete: bool = True, **updates: object) -> Fingerprint:
+    some = components or (component(),)
+    samples = len(some[0].sample_hashes)
+    made = Fingerprint(complete=complete, elements=samples // 8, samples=samples, batch_sizes=(8,), components=some)
+    return made.model_copy(update=updates)
+
+
+PeriodMs = Callable[[tuple[Edit, ...]], float]
+Told = Callable[[tuple[Edit, ...]], Fingerprint | None]
+
+
+@dataclass
+class Machine:
+    """Runs trials: `period_ms` is the truth of each pipeline by its edits; a trial's own noise is `noise`, relative."""
+
+    looked_at: Inspection
+    period_ms: PeriodMs
+    ceiling_ms: float | None = None
+    noise: float = 0.0
+    seed: int = 0
+    overhead_s: float = 2.0
+    told: Told = lambda edits: fingerprint()
+    fails: Callable[[Trial], str | None] = lambda trial: None
+    now_s: float = 5.0
+    ran: list[Trial] = field(default_factory=list)
+
+    def run(self, trial: Trial) -> TrialRecord:
+        self.ran.append(trial)
+        started_ns = int(self.now_s * 1e9)
+        task = Task.model_validate(trial.variant.source.options)
+        common = {"index": trial.index, "variant": trial.variant.name, "repeat": trial.repeat, "started_ns": started_ns}
+        if (reason := self.fails(trial)) is not None:
+            self.now_s += self.overhead_s
+            return TrialRecord.model_validate(
+                {**common, "status": "failed", "reason": reason, "ended_ns": int(self.now_s * 1e9)}
+            )
+        if task.activity == "inspect":
+            self.now_s += task.limit_s / 2
+            return TrialRecord.model_validate(
+                {**common, "status": "ok", "inspection": self.looked_at, "ended_ns": int(self.now_s * 1e9)}
+            )
+        assert trial.variant.run.time_s is not None
+        self.now_s += self.overhead_s + task.warmup_s + trial.variant.run.time_s
+        return TrialRecord.model_validate(
+            {
+                **common,
+                "status": "ok",
+                "ended_ns": int(self.now_s * 1e9),
+                "steps": self._steps(task, started_ns),
+                "warmup_steps": 1,
+                "fingerprint": self.told(task.edits) if task.fingerprint else None,
+            }
+        )
+
+    def _steps(self, task: Task, started_ns: int) -> TrialSteps:
+        noise = random.Random(f"{self.seed} {len(self.ran)}").gauss(0, self.noise)
+        own_ms = self.period_ms(task.edits) if task.activity != "ceiling" else 0.0
+        wait_ms = max(own_ms - (self.ceiling_ms or 0.0), 0.0) if self.ceiling_ms else own_ms
+        step_ms = max(own_ms, self.ceiling_ms or 0.0) * float(np.exp(noise))
+        edges = started_ns + (np.arange(STEPS + 1) * step_ms * MS).astype(np.int64)
+        return TrialSteps(
+            start_ns=Series.pack(edges[:-1]),
+            end_ns=Series.pack(edges[1:]),
+            wait_ns=Series.pack(np.full(STEPS, int(min(wait_ms, step_ms) * MS))),
+            loss=Series.pack(np.zeros(STEPS)),
+        )
+
+
+def session(machine: Machine, *, budget_s: float = 120.0, allow_reordering: bool = False) -> Session:
+    model = MODEL if machine.ceiling_ms is not None else None
+    return Session(
+        started_at="2026-01-01T00:00:00+00:00",
+        scenario=variants.scenario(TARGET, model, budget_s),
+        environment=CPU,
+        diagnosis=Diagnosis(target=TARGET, model=model, budget_s=budget_s, allow_reordering=allow_reordering),
+    )
+
+
+def diagnose(
+    machine: Machine,
+    *,
+    budget_s: float = 120.0,
+    allow_reordering: bool = False,
+    most: int = 300,
+    free_memory_bytes: float | None = None,
+) -> Session:
+    """The search to its end, as the runner runs it."""
+    search = Search(free_memory_bytes)
+    state = session(machine, budget_s=budget_s, allow_reordering=allow_reordering)
+    for _ in itertools.repeat(None, most):
+        state, trial = search.next(state)
+        if trial is None:
+            return state
+        state = after(search, state, machine.run(trial))
+    raise AssertionError(f"the search does not end within {most} trials")
+
+
+def after(search: Search, state: Session, record: TrialRecord, interrupted: bool = False) -> Session:
+    """What the runner makes of a trial's record."""
+    trials = (*state.trials, record)
+    results = summarise(state.scenario, trials, state.environment.cores)
+    return search.updated(state.model_copy(update={"trials": trials, "results": results}), interrupted)

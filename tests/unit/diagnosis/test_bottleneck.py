@@ -1,0 +1,138 @@
+"""The stage that limits a pipeline, from what each costs alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline_bench.diagnosis import bottleneck, segments
+from pipeline_bench.user_pipeline import Inspection
+from tests.unit.diagnosis.simulated import cost, function, inspection, python_decode, stage
+
+
+def test_a_python_map_is_named_with_its_place_its_share_and_its_cause() -> None:
+    found = bottleneck.find(python_decode(20.0), cores=2, as_written_ms=25.0)
+    assert found.stage == 1
+    assert found.cause == "python"
+    assert found.share == pytest.approx(0.8)
+    assert found.text == (
+        "map(decode), train.py:11, takes 80 % of the time between two batches: it runs Python, one call at a time."
+    )
+
+
+def two_maps(calls: int | None, first_ms: float, second_ms: float, first_cpu_ms: float | None = None) -> Inspection:
+    """Two stateful maps; the first hands over through a buffer where it has parallel calls."""
+    given = {} if calls is None else {"num_parallel_calls": calls}
+    first = stage(1, "map", 0, of=function("first", stateful=True)).model_copy(update={"arguments": given})
+    stages = (
+        stage(0, "range"),
+        first,
+        stage(2, "map", 1, of=function("second", stateful=True)),
+        stage(3, "batch", 2),
+    )
+    costs = (cost(0, 0.0, 0.0), cost(1, first_ms, first_cpu_ms), cost(2, second_ms), cost(3, 1.0))
+    return inspection(stages, costs)
+
+
+def test_stages_of_one_thread_add_up_and_those_behind_a_buffer_do_not() -> None:
+    assert segments.of(two_maps(None, 6.0, 5.0), 16).period_ns == pytest.approx(12e6)
+    beside = segments.of(two_maps(4, 6.0, 5.0), 16)
+    assert beside.period_ns == pytest.approx(6e6)
+    assert set(beside.groups) == {(3, 2), (1,), (0,)}
+
+
+def test_the_dearest_stage_of_the_longest_segment_is_named_and_not_a_dearer_one_beside_it() -> None:
+    """map(first) alone takes longest of all stages, but the sum of those behind it is what the pipeline waits for."""
+    stages = (
+        stage(0, "range"),
+        stage(1, "map", 0, of=function("first"), num_parallel_calls=-1),
+        stage(2, "map", 1, of=function("second", python=True)),
+        stage(3, "map", 2, of=function("third", python=True)),
+    )
+    looked = inspection(stages, (cost(0, 0.0), cost(1, 6.0, 6.0), cost(2, 4.0), cost(3, 5.0)))
+    assert bottleneck.find(looked, cores=8, as_written_ms=9.0).stage == 3
+
+
+def test_the_stage_with_the_most_cpu_time_is_named_when_all_cores_are_busy() -> None:
+    looked = two_maps(2, 10.0, 9.0, first_cpu_ms=20.0)
+    found = bottleneck.find(looked, cores=2, as_written_ms=15.0)
+    assert found.stage == 1
+    assert "all cores are busy" in found.text
+
+
+def test_a_prefetch_in_the_middle_cuts_a_segment_and_one_without_a_buffer_does_not() -> None:
+    def with_buffer(size: int) -> Inspection:
+        stages = (
+            stage(0, "from_generator", of=function("rows", python=True)),
+            stage(1, "prefetch", 0, buffer_size=size),
+            stage(2, "map", 1, of=function("decode", python=True)),
+        )
+        return inspection(stages, (cost(0, 4.0), cost(1, 0.0), cost(2, 5.0)))
+
+    assert segments.of(with_buffer(-1), 8).period_ns == pytest.approx(5e6)
+    assert segments.of(with_buffer(0), 8).period_ns == pytest.approx(9e6)
+
+
+def test_a_stateless_map_counts_as_parallel_only_while_tf_data_makes_it_so() -> None:
+    stages = (stage(0, "range"), stage(1, "map", 0, of=function("f")), stage(2, "batch", 1))
+    costs = (cost(0, 1.0), cost(1, 2.0), cost(2, 3.0))
+    assert segments.of(inspection(stages, costs), 16).period_ns == pytest.approx(3e6)
+    assert segments.of(inspection(stages, costs, default_parallelised=False), 16).period_ns == pytest.approx(6e6)
+
+
+@pytest.mark.parametrize(
+    ("elapsed_ms", "cpu_ms", "python", "cause"),
+    [(20.0, 1.0, True, "waiting"), (20.0, 19.0, True, "python"), (20.0, 19.0, False, "cpu")],
+)
+def test_the_cause_follows_from_what_the_time_is_spent_on(
+    elapsed_ms: float, cpu_ms: float, python: bool, cause: str
+) -> None:
+    stages = (stage(0, "range"), stage(1, "map", 0, of=function("f", python=python, stateful=True)))
+    looked = inspection(stages, (cost(0, 0.0), cost(1, elapsed_ms, cpu_ms)))
+    assert bottleneck.find(looked, cores=2, as_written_ms=20.0).cause == cause
+
+
+def test_a_reader_reads_and_many_small_elements_are_handed_over() -> None:
+    reading = inspection((stage(0, "TFRecordDataset"), stage(1, "batch", 0)), (cost(0, 9.0, 8.0), cost(1, 1.0)))
+    assert bottleneck.find(reading, 2, 10.0).cause == "reading"
+    tiny = inspection((stage(0, "range"), stage(1, "unbatch", 0)), (cost(0, 0.1), cost(1, 5.0, elements=1000)))
+    found = bottleneck.find(tiny, 2, 5.0)
+    assert found.cause == "handing-over"
+    assert "1,000 small elements" in found.text
+
+
+def test_a_model_that_computes_all_the_time_is_not_starved_by_any_stage() -> None:
+    found = bottleneck.find(python_decode(5.0), cores=2, as_written_ms=30.0, ceiling_ms=29.5)
+    assert found.stage is None
+    assert found.share is None
+    assert found.text.startswith("The input is not the limit")
+
+
+def test_without_any_cost_no_stage_is_named_and_the_reason_is() -> None:
+    looked = inspection((stage(0, "range"),), (cost(0, None, reason="it gave no element within 3 s."),))
+    found = bottleneck.find(looked, cores=2, as_written_ms=10.0)
+    assert found.stage is None
+    assert found.text == "No stage can be named: it gave no element within 3 s."
+
+
+def test_what_the_stages_do_not_explain_is_said() -> None:
+    text = bottleneck.find(python_decode(1.0), cores=2, as_written_ms=100.0).text
+    assert "explain only" in text
+
+
+def test_a_zip_of_two_inputs_is_one_segment() -> None:
+    stages = (
+        stage(0, "from_generator", of=function("images", python=True)),
+        stage(1, "from_generator", of=function("labels", python=True)),
+        stage(2, "zip", 0, 1),
+    )
+    looked = inspection(stages, (cost(0, 4.0), cost(1, 3.0), cost(2, 0.1)))
+    assert segments.of(looked, 8).period_ns == pytest.approx(7.1e6)
+
+
+def test_the_users_names_cannot_steer_a_terminal() -> None:
+    looked = python_decode()
+    hostile = looked.stage(1).model_copy(update={"function": function("\x1b[31mdecode\n", python=True)})
+    looked = looked.model_copy(update={"stages": (looked.stages[0], hostile, looked.stages[2])})
+    text = bottleneck.find(looked, 2, 20.0).text
+    assert "\x1b" not in text
+    assert "\n" not in text

@@ -1,0 +1,534 @@
+"""The code to write for a fix: the changed source, run again, must make the calls that the edits mean."""
+
+from __future__ import annotations
+
+import ast
+from textwrap import dedent
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline_bench.diagnosed import CodeChange, Fix
+from pipeline_bench.diagnosis.code_change import change
+from pipeline_bench.user_pipeline import (
+    BatchInGenerator,
+    Edit,
+    Fuse,
+    InsertAfter,
+    Interleave,
+    MoveBefore,
+    OffloadToService,
+    PrefetchToDevice,
+    Remove,
+    SetArgument,
+    SetOptions,
+)
+from tests.unit.diagnosis.recorded import FILE, Dataset, Recorder, patched
+
+FUNCTIONS = "def f(*x): return ('f', x)\ndef g(*x): return ('g', x)\n"
+
+
+def changed(source: str, *edits: Edit) -> tuple[CodeChange, str]:
+    """The change, and the source with its diff applied."""
+    recorder = Recorder()
+    inspection = recorder.inspection(recorder.run(source))
+    code = change({FILE: source}, inspection, Fix(kind="k", variant="v", title="t", edits=edits))
+    return code, patched(source, code.diff) if code.diff else source
+
+
+def calls(source: str) -> list[Any]:
+    return Recorder().run(source).calls
+
+
+def number(source: str, method: str) -> int:
+    """The stage of a method that occurs once."""
+    recorder = Recorder()
+    recorder.run(source)
+    (found,) = [stage.id for stage in recorder.stages if stage.method == method]
+    return found
+
+
+def written(body: str) -> str:
+    return FUNCTIONS + dedent(body)
+
+
+MAP, BATCH = ("map", "f"), ("batch", 2)
+SOURCE = ("range", 9)
+WAYS = {
+    "one line": """
+        def make_dataset():
+            return tf.data.Dataset.range(9).map(f).batch(2)
+        """,
+    "parenthesised": """
+        def make_dataset():
+            return (
+                tf.data.Dataset.range(9)
+                .map(f)
+                .batch(2)
+            )
+        """,
+    "comments between": """
+        def make_dataset():
+            return (
+                tf.data.Dataset.range(9)  # a.b(c) numbers
+                # decode (them)
+                .map(f)  # slow
+                # and batch
+                .batch(2)  # small
+            )  # done
+        """,
+    "backslashes": """
+        def make_dataset():
+            return tf.data.Dataset.range(9) \\
+                .map(f) \\
+                .batch(2)
+        """,
+    "reassigned": """
+        def make_dataset():
+            ds = tf.data.Dataset.range(9)
+            ds = ds.map(f)  # decode
+            ds = ds.batch(2)
+            return ds
+        """,
+    "reassigned with others between": """
+        def make_dataset():
+            ds = tf.data.Dataset.range(9)
+
+            ds = ds.map(f)
+            size = 2
+            print_ = "x"
+            ds = ds.batch(2)
+            return ds
+        """,
+    "returned last": """
+        def make_dataset():
+            dataset = tf.data.Dataset.range(9)
+            dataset = dataset.map(f)
+            return dataset.batch(2)
+        """,
+    "arguments over lines": """
+        def make_dataset():
+            ds = tf.data.Dataset.range(
+                9,
+            ).map(
+                f,
+            ).batch(
+                2
+            )
+            return ds
+        """,
+    "black": """
+        def make_dataset():
+            return (
+                tf.data.Dataset.range(9).map(f).batch(2)
+            )
+        """,
+    "on a function's result": """
+        def source():
+            return tf.data.Dataset.range(9)
+        def make_dataset():
+            return source().map(f).batch(2)
+        """,
+    "decorated": """
+        def plain(made):
+            return made
+        @plain
+        def make_dataset():
+            ds = tf.data.Dataset.range(9).map(f); return ds.batch(2)
+        """,
+    "tabs": "\n"
+    "def make_dataset():\n\tds = tf.data.Dataset.range(9)\n\tds = ds.map(f)\n\tds = ds.batch(2)\n\treturn ds\n",
+    "non-ASCII before": """
+        def make_dataset():
+            größe = "Straße 名前 🎉"; ds = tf.data.Dataset.range(9); ds = {"é": ds}["é"].map(f).batch(2)
+            return ds
+        """,
+    "f-string": """
+        def make_dataset():
+            name = f"{'x'}.map(f).batch(2)"
+            return tf.data.Dataset.range(9).map(f).batch(2)
+        """,
+    "keywords": """
+        def make_dataset():
+            return tf.data.Dataset.range(9).map(f).batch(2)
+        """,
+    "brackets around": """
+        def make_dataset():
+            return ((tf.data.Dataset.range(9)).map(f)).batch(2)
+        """,
+    "walrus and lambda": """
+        make_dataset = lambda: (ds := tf.data.Dataset.range(9)).map(f).batch(2)
+        """,
+    "aug in a with and an if": """
+        import contextlib
+        def make_dataset():
+            with contextlib.suppress(ValueError):
+                if True:
+                    ds = tf.data.Dataset.range(9)
+                    ds = ds.map(f)
+                    ds = ds.batch(2)
+            return ds
+        """,
+}
+
+
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest) -> str:
+    return written(WAYS[request.param])
+
+
+def test_a_keyword_is_added(way: str) -> None:
+    code, new = changed(way, SetArgument(stage=number(way, "map"), argument="num_parallel_calls", value=-1))
+    assert calls(new) == [SOURCE, (*MAP, ("num_parallel_calls", -1)), BATCH]
+    assert code.diff is not None
+    assert "tf.data.AUTOTUNE" in code.diff
+    assert code.text == ""
+
+
+def test_a_call_is_added_at_the_end_and_in_the_middle(way: str) -> None:
+    _, new = changed(way, InsertAfter(stage=number(way, "batch"), method="prefetch", arguments={"buffer_size": -1}))
+    assert calls(new) == [SOURCE, MAP, BATCH, ("prefetch", -1)]
+    _, new = changed(way, InsertAfter(stage=number(way, "map"), method="cache"))
+    assert calls(new) == [SOURCE, MAP, ("cache",), BATCH]
+    _, new = changed(way, InsertAfter(stage=number(way, "range"), method="shuffle", arguments={"buffer_size": 9}))
+    assert calls(new) == [SOURCE, ("shuffle", 9), MAP, BATCH]
+
+
+def test_a_call_moves_upstream(way: str) -> None:
+    _, new = changed(way, MoveBefore(stage=number(way, "batch"), other=number(way, "map")))
+    assert calls(new) == [SOURCE, BATCH, MAP]
+
+
+def test_a_call_is_left_out_or_the_words_say_so(way: str) -> None:
+    code, new = changed(way, Remove(stage=number(way, "map")))
+    assert calls(new) == [SOURCE, BATCH] or "Leave `map` (train.py:" in code.text
+
+
+def test_several_edits_add_up(way: str) -> None:
+    of_map, of_batch = number(way, "map"), number(way, "batch")
+    code, new = changed(
+        way,
+        MoveBefore(stage=of_batch, other=of_map),
+        SetArgument(stage=of_map, argument="num_parallel_calls", value=4),
+        SetArgument(stage=of_map, argument="deterministic", value=False),
+        InsertAfter(stage=of_map, method="prefetch", arguments={"buffer_size": -1}),
+        SetOptions(options={"threading.private_threadpool_size": 2}),
+    )
+    expected = [
+        SOURCE,
+        BATCH,
+        (*MAP, ("num_parallel_calls", 4), ("deterministic", False)),
+        ("prefetch", -1),
+    ]
+    if code.text:
+        assert "no line for it of its own" in code.text
+        assert "lambda" in way or ";" in way
+    else:
+        expected.append(("with_options", "namespace(threading=namespace(private_threadpool_size=2))"))
+    assert calls(new) == expected
+
+
+def test_windows_line_ends_stay(way: str) -> None:
+    windows = way.replace("\n", "\r\n")
+    _, new = changed(
+        windows,
+        SetArgument(stage=number(way, "map"), argument="num_parallel_calls", value=-1),
+        InsertAfter(stage=number(way, "batch"), method="prefetch", arguments={"buffer_size": 3}),
+    )
+    assert calls(new) == [SOURCE, (*MAP, ("num_parallel_calls", -1)), BATCH, ("prefetch", 3)]
+    assert new.count("\n") == new.count("\r\n")
+
+
+def test_a_file_without_a_last_line_end_and_one_with_a_mark() -> None:
+    source = written("make_dataset = lambda: tf.data.Dataset.range(9).map(f).batch(2)").rstrip()
+    _, new = changed(source, InsertAfter(stage=2, method="cache"))
+    assert new == source + ".cache()"
+    marked = "\ufeff" + "make_dataset = lambda: tf.data.Dataset.range(9).batch(2)\n"
+    recorder = Recorder()
+    inspection = recorder.inspection(recorder.run(marked.removeprefix("\ufeff")))
+    fix = Fix(kind="k", variant="v", title="t", edits=(InsertAfter(stage=1, method="cache"),))
+    diff = change({FILE: marked}, inspection, fix).diff
+    assert diff is not None
+    assert patched(marked, diff) == marked.rstrip() + ".cache()\n"
+
+
+def test_an_argument_that_was_given_is_replaced_where_it_stands() -> None:
+    source = written("""
+        def make_dataset():
+            ds = tf.data.TFRecordDataset(["a"], None, 10, num_parallel_reads=1).map(f, 1, deterministic=True)
+            return ds.batch(2, num_parallel_calls=3,)
+        """)
+    _, new = changed(
+        source,
+        SetArgument(stage=0, argument="buffer_size", value=8388608),
+        SetArgument(stage=0, argument="num_parallel_reads", value=-1),
+        SetArgument(stage=1, argument="num_parallel_calls", value=-1),
+        SetArgument(stage=1, argument="deterministic", value=False),
+        SetArgument(stage=2, argument="num_parallel_calls", value=None),
+        SetArgument(stage=2, argument="drop_remainder", value=True),
+    )
+    assert 'TFRecordDataset(["a"], None, 8388608, num_parallel_reads=tf.data.AUTOTUNE)' in new
+    assert ".map(f, tf.data.AUTOTUNE, deterministic=False)" in new
+    assert ".batch(2, num_parallel_calls=None, drop_remainder=True,)" in new
+
+
+@pytest.mark.parametrize(
+    ("line", "written_as"),
+    [
+        ("import tensorflow as tf", "tf.data.AUTOTUNE"),
+        ("import tensorflow", "tensorflow.data.AUTOTUNE"),
+        ("import tensorflow as the_flow", "the_flow.data.AUTOTUNE"),
+        ("from tensorflow import data", "data.AUTOTUNE"),
+        ("from tensorflow import data as tfd", "tfd.AUTOTUNE"),
+        ("import tensorflow.compat.v2 as tf2", "tf2.data.AUTOTUNE"),
+    ],
+)
+def test_the_files_own_name_of_tensorflow_is_used(line: str, written_as: str) -> None:
+    source = written(f"""
+        def unused():
+            {line}
+        if False:
+            {line}
+        def make_dataset():
+            return Dataset.range(9).map(f)
+        """)
+    code, _ = changed(source, SetArgument(stage=1, argument="num_parallel_calls", value=-1))
+    assert f"num_parallel_calls={written_as})" in str(code.diff)
+
+
+def test_fused_maps_compute_what_they_did_apart() -> None:
+    source = written("""
+        def make_dataset():
+            return (
+                tf.data.Dataset.range(9)
+                .map(f)
+                # twice
+                .map(lambda *x: ("twice", x), num_parallel_calls=2)
+                .batch(2)
+            )
+        """)
+    code, new = changed(source, Fuse(stages=(1, 2)))
+    assert calls(new) == [SOURCE, ("map", "<lambda>", ("num_parallel_calls", 2)), BATCH]
+    assert code.diff is not None
+    assert 'lambda *x: (lambda *x: ("twice", x))(*f(*x))' in new
+    assert "# twice" in new
+
+
+def test_a_fused_map_keeps_the_parallelism_of_an_earlier_one() -> None:
+    source = written("""
+        def make_dataset():
+            return tf.data.Dataset.range(9).map(f, num_parallel_calls=7).map(g).batch(2)
+        """)
+    _, new = changed(source, Fuse(stages=(1, 2)))
+    assert calls(new) == [SOURCE, ("map", "<lambda>", ("num_parallel_calls", 7)), BATCH]
+    _, new = changed(source, SetArgument(stage=2, argument="deterministic", value=False), Fuse(stages=(1, 2)))
+    assert set(calls(new)[1]) == {"map", "<lambda>", ("num_parallel_calls", 7), ("deterministic", False)}
+
+
+def test_a_source_that_python_warns_of_is_no_trouble() -> None:
+    source = written("def make_dataset():\n    '\\d'\n    return tf.data.Dataset.range(9).batch(2)\n")
+    with pytest.warns(Warning, match="invalid escape"):
+        inspection = (recorder := Recorder()).inspection(recorder.run(source))
+    fix = Fix(kind="k", variant="v", title="t", edits=(InsertAfter(stage=1, method="cache"),))
+    assert ".cache()" in str(change({FILE: source}, inspection, fix).diff)
+
+
+def test_a_cache_on_disk_is_told_to_need_a_path_of_its_own() -> None:
+    source = written("def make_dataset():\n    return tf.data.Dataset.range(9).batch(2)\n")
+    code, new = changed(source, InsertAfter(stage=1, method="cache", arguments={"filename": "disk"}))
+    assert calls(new)[-1] == ("cache", "disk")
+    assert "a path of its own" in code.text
+
+
+def test_several_options_are_set_on_one_object() -> None:
+    source = written("def make_dataset():\n    return tf.data.Dataset.range(9).batch(2)\n")
+    first, second = SetOptions(options={"deterministic": False}), SetOptions(options={"autotune": True})
+    _, new = changed(source, first, second)
+    assert new.count("with_options") == 1
+    assert "deterministic=False, autotune=True" in str(calls(new)[-1])
+
+
+def test_a_branch_in_another_calls_arguments() -> None:
+    source = written("""
+        def make_dataset():
+            left = tf.data.Dataset.range(9).map(f)
+            return tf.data.Dataset.zip((
+                left,
+                tf.data.Dataset.range(5).map(g),
+            )).batch(2)
+        """)
+    _, new = changed(
+        source,
+        SetArgument(stage=1, argument="num_parallel_calls", value=2),
+        SetArgument(stage=3, argument="num_parallel_calls", value=3),
+        InsertAfter(stage=3, method="cache"),
+        InsertAfter(stage=4, method="prefetch", arguments={"buffer_size": 1}),
+        InsertAfter(stage=5, method="prefetch", arguments={"buffer_size": -1}),
+    )
+    left = [SOURCE, (*MAP, ("num_parallel_calls", 2))]
+    right = [("range", 5), ("map", "g", ("num_parallel_calls", 3)), ("cache",)]
+    assert calls(new) == [left, right, ("zip",), ("prefetch", 1), BATCH, ("prefetch", -1)]
+
+
+def test_consecutive_statements_change_places_with_their_comments() -> None:
+    source = written("""
+        def make_dataset():
+            ds = tf.data.Dataset.range(9)
+            ds = ds.map(f)  # decode
+            ds = ds.batch(2)  # pairs
+            return ds
+        """)
+    _, new = changed(source, MoveBefore(stage=2, other=1))
+    assert new == source.replace("map(f)  # decode", "XX").replace("batch(2)  # pairs", "map(f)  # decode").replace(
+        "XX", "batch(2)  # pairs"
+    )
+
+
+def test_a_comment_never_swallows_what_stands_behind_a_call() -> None:
+    source = written("""
+        def make_dataset():
+            ds = tf.data.Dataset.range(9)
+            ds = ds.map(f); size = 2
+            ds = ds.batch(2)  # pairs
+            return ds if size else None
+        """)
+    code, new = changed(source, MoveBefore(stage=2, other=1))
+    assert calls(new) in ([SOURCE, MAP, BATCH], [SOURCE, BATCH, MAP])
+    assert "size = 2\n" in new
+    assert (code.diff is None) == ("a comment would hide" in code.text)
+
+
+def test_a_comment_of_its_own_line_follows_its_call() -> None:
+    source = written("""
+        def make_dataset():
+            ds = tf.data.Dataset.range(9)
+            ds = ds.map(f)
+            return (
+                ds
+                # in pairs
+                .batch(2)
+            )
+        """)
+    _, new = changed(source, MoveBefore(stage=2, other=1))
+    assert calls(new) == [SOURCE, BATCH, MAP]
+    assert "ds = ds.batch(2)  # in pairs\n" in new
+
+
+def test_a_call_does_not_move_above_what_it_needs() -> None:
+    source = written("""
+        def make_dataset():
+            ds = tf.data.Dataset.range(9)
+            ds = ds.map(f)
+            size = 2
+            ds = ds.batch(size)
+            return ds
+        """)
+    code, new = changed(source, MoveBefore(stage=2, other=1))
+    assert new == source
+    assert code.diff is None
+    assert "`batch` (train.py:8) to right before `map` (train.py:6)" in code.text
+    assert "it needs size" in code.text
+
+
+def test_what_one_call_made_several_times_is_told_in_words() -> None:
+    source = written("""
+        def make_dataset():
+            ds = tf.data.Dataset.range(9)
+            for each in (f, g):
+                ds = ds.map(each)
+            return ds.batch(2)
+        """)
+    code, new = changed(
+        source,
+        SetArgument(stage=1, argument="num_parallel_calls", value=-1),
+        InsertAfter(stage=3, method="prefetch", arguments={"buffer_size": -1}),
+    )
+    assert calls(new)[-1] == ("prefetch", -1), "the other edit is told as a diff"
+    assert "one call of map makes several stages" in code.text
+    assert "`num_parallel_calls=tf.data.AUTOTUNE`" in code.text
+
+
+def test_a_call_in_a_library_is_told_in_words() -> None:
+    source = written("def make_dataset():\n    return tf.data.Dataset.range(9).map(f)\n")
+    recorder = Recorder()
+    inspection = recorder.inspection(recorder.run(source))
+    fix = Fix(kind="k", variant="v", title="t", edits=(InsertAfter(stage=1, method="cache"),))
+    for texts in ({}, {FILE: "def broken(:"}, {FILE: "x = 1\n" * 9}):
+        code = change(texts, inspection, fix)
+        assert code.diff is None
+        assert "Write `.cache()` behind `map`" in code.text
+
+
+def test_a_flat_map_becomes_an_interleave() -> None:
+    source = written("def make_dataset():\n    return tf.data.Dataset.range(9).flat_map(f).batch(2)\n")
+    _, new = changed(source, Interleave(stage=1, cycle_length=4))
+    assert ".interleave(f, cycle_length=4, num_parallel_calls=tf.data.AUTOTUNE).batch(2)" in new
+
+
+def test_what_is_more_than_a_call_is_told_in_words() -> None:
+    source = written("def make_dataset():\n    return tf.data.Dataset.range(9).map(f).batch(2)\n")
+    code, new = changed(source, BatchInGenerator(generator=0, batch=2), OffloadToService(workers=2))
+    assert new == source
+    assert "gather whole batches" in code.text
+    assert "leave `batch` (train.py:4) out" in code.text
+    assert "2 tf.data service workers" in code.text
+
+
+def test_handing_over_to_the_device_stays_last() -> None:
+    source = written("def make_dataset():\n    return tf.data.Dataset.range(9).map(f).batch(2)\n")
+    _, new = changed(source, PrefetchToDevice(), InsertAfter(stage=2, method="prefetch", arguments={"buffer_size": -1}))
+    assert calls(new)[-2:] == [("prefetch", -1), ("apply", ("to", "/GPU:0"))]
+
+
+def test_the_options_are_set_before_the_sinks_statement() -> None:
+    source = written("""
+        def make_dataset():
+            options = 3
+            ds = tf.data.Dataset.range(9).map(f)
+            return ds.batch(2)
+        """)
+    _, new = changed(source, SetOptions(options={"deterministic": False, "threading.max_intra_op_parallelism": 1}))
+    assert new.endswith(
+        "    data_options = tf.data.Options()\n"
+        "    data_options.deterministic = False\n"
+        "    data_options.threading.max_intra_op_parallelism = 1\n"
+        "    return ds.batch(2).with_options(data_options)\n"
+    )
+
+
+PIECES = st.lists(
+    st.sampled_from(["", " ", "\n", "\n    ", "  # a) comment.x\n  ", "\n\n  # (two\n  # lines\n  "]),
+    min_size=4,
+    max_size=4,
+)
+
+
+@given(PIECES, PIECES, st.sampled_from(["f", "f,", "(f)", "\n        f,\n    ", "f  # it)\n", "map_func=f"]))
+def test_any_layout_gives_the_same_calls_or_words(before: list[str], inside: list[str], function: str) -> None:
+    source = FUNCTIONS + (
+        "def make_dataset():\n  return (tf.data.Dataset.range(9)"
+        f"{before[0]}.map({inside[0]}{function}){before[1]}.batch({inside[1]}2{inside[2]}){before[2]})\n"
+    )
+    edits: tuple[Edit, ...] = (
+        SetArgument(stage=1, argument="num_parallel_calls", value=-1),
+        MoveBefore(stage=2, other=1),
+        InsertAfter(stage=1, method="prefetch", arguments={"buffer_size": -1}),
+    )
+    code, new = changed(source, *edits)
+    given_as = ("map_func", "f") if "map_func" in function else "f"
+    moved = [SOURCE, BATCH, ("map", given_as, ("num_parallel_calls", -1)), ("prefetch", -1)]
+    if code.diff is None:
+        assert "no diff" in code.text
+    elif code.text:
+        assert len(calls(new)) >= 3
+    else:
+        assert calls(new) == moved
+        assert new.count("#") == source.count("#"), "no comment is lost"
+    ast.parse(new)
+
+
+def test_the_stand_in_tells_different_pipelines_apart() -> None:
+    made: Dataset = Recorder().run(written(WAYS["one line"]))
+    assert made.calls == [SOURCE, MAP, BATCH]

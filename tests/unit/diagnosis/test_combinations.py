@@ -1,0 +1,57 @@
+"""Which fixes can be made together, and how their edits are put in order."""
+
+from __future__ import annotations
+
+from pipeline_bench.diagnosed import Fix
+from pipeline_bench.diagnosis import combinations
+from pipeline_bench.user_pipeline import Edit, Fuse, InsertAfter, MoveBefore, Remove, SetArgument, SetOptions
+
+
+def fix(name: str, *edits: Edit, stages: tuple[int, ...] = (), kind: str = "") -> Fix:
+    return Fix(kind=kind or name, variant=name, title=name.capitalize(), edits=edits, stages=stages)
+
+
+PARALLEL = fix("parallel", SetArgument(stage=1, argument="num_parallel_calls", value=-1), stages=(1,))
+MORE = fix("more", SetArgument(stage=1, argument="num_parallel_calls", value=16), stages=(1,))
+BATCHED = fix("batched", MoveBefore(stage=2, other=1), stages=(1,))
+FUSED = fix("fused", Fuse(stages=(0, 1)), stages=(0, 1))
+CACHED = fix("cached", InsertAfter(stage=1, method="cache"), stages=(0, 1))
+CACHED_LATER = fix("cached later", InsertAfter(stage=2, method="cache"), stages=(0, 1, 2))
+POOL = fix("pool", SetOptions(options={"threading.private_threadpool_size": 4}))
+SMALL_POOL = fix("small pool", SetOptions(options={"threading.private_threadpool_size": 2}))
+GONE = fix("gone", Remove(stage=1), stages=(1,))
+
+
+def test_two_fixes_that_want_the_same_thing_otherwise_do_not_fit() -> None:
+    assert not combinations.compatible(PARALLEL, MORE)
+    assert not combinations.compatible(CACHED, CACHED_LATER)
+    assert not combinations.compatible(POOL, SMALL_POOL)
+    assert not combinations.compatible(PARALLEL, GONE)
+    assert not combinations.compatible(FUSED, PARALLEL)
+    assert not combinations.compatible(PARALLEL, PARALLEL)
+
+
+def test_fixes_that_touch_different_things_fit_either_way_round() -> None:
+    for one, other in ((PARALLEL, BATCHED), (PARALLEL, CACHED), (BATCHED, POOL), (FUSED, POOL)):
+        assert combinations.compatible(one, other)
+        assert combinations.compatible(other, one)
+
+
+def test_edits_are_made_in_an_order_in_which_they_fit() -> None:
+    found = combinations.combine([POOL, CACHED, BATCHED, PARALLEL], set())
+    assert [edit.edit for edit in found.edits] == ["set-argument", "move-before", "insert-after", "set-options"]
+    assert found.combines == ("pool", "cached", "batched", "parallel")
+    assert found.stages == (0, 1)
+
+
+def test_a_combination_has_a_short_name_of_its_own() -> None:
+    long = PARALLEL.model_copy(update={"variant": "x" * 60})
+    first = combinations.combine([long, POOL, CACHED], set())
+    assert first.variant == f"{'x' * 60} + 2 more"
+    assert combinations.combine([long, POOL, BATCHED], {first.variant}).variant == f"{first.variant} #2"
+
+
+def test_a_combination_reorders_when_a_part_does() -> None:
+    reorders = PARALLEL.model_copy(update={"reorders": True})
+    assert combinations.combine([reorders, POOL], set()).reorders
+    assert not combinations.combine([PARALLEL, POOL], set()).reorders

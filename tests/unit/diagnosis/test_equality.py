@@ -1,0 +1,118 @@
+"""Whether two fingerprints are of the same samples."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline_bench.diagnosis import equality
+from tests.unit.diagnosis.simulated import component, fingerprint
+
+HASHES = tuple(range(100, 164))
+
+
+def test_the_same_digests_are_identical() -> None:
+    found = equality.compare(fingerprint(component(HASHES)), fingerprint(component(HASHES)), False)
+    assert (found.status, found.text) == ("identical", "the same samples in the same order (64 samples compared)")
+    assert equality.refusal(found, False) is None
+
+
+@given(st.permutations(HASHES))
+def test_another_order_is_reordered_and_refused_unless_allowed(other: list[int]) -> None:
+    found = equality.compare(fingerprint(component(HASHES)), fingerprint(component(tuple(other))), False)
+    assert found.status == ("identical" if tuple(other) == HASHES else "reordered")
+    assert (equality.refusal(found, False) is None) == (tuple(other) == HASHES)
+    assert equality.refusal(found, True) is None
+
+
+@given(st.integers(1, 64))
+def test_other_samples_are_refused_whatever_is_allowed(count: int) -> None:
+    other = (*range(10_000, 10_000 + count), *HASHES[count:])
+    found = equality.compare(fingerprint(component(HASHES)), fingerprint(component(other)), True)
+    assert found.status == "unequal"
+    assert found.text == f"{count} of 64 samples of component 0 are others"
+    assert equality.refusal(found, True) is not None
+
+
+def test_an_image_with_the_label_of_another_is_refused() -> None:
+    labels = tuple(range(500, 564))
+    written = fingerprint(component(HASHES, name="image"), component(labels, name="label"))
+    apart = fingerprint(component(HASHES[::-1], name="image"), component(labels, name="label"))
+    together = fingerprint(component(HASHES[::-1], name="image"), component(labels[::-1], name="label"))
+    assert equality.compare(written, apart, True).status == "unequal"
+    assert equality.compare(written, together, True).status == "reordered"
+
+
+def test_what_a_dropped_remainder_leaves_out_is_told_and_more_is_refused() -> None:
+    def other(count: int) -> str:
+        replaced = (*HASHES[count:], *range(900, 900 + count))
+        found = fingerprint(component(replaced), remainder_dropped=4)
+        return equality.compare(fingerprint(component(HASHES), remainder_dropped=4), found, True).status
+
+    assert other(4) == "reordered"
+    assert other(5) == "unequal"
+
+
+def test_missing_samples_are_refused() -> None:
+    found = equality.compare(fingerprint(component(HASHES)), fingerprint(component(HASHES[:60])), True)
+    assert found.status == "unequal"
+
+
+@pytest.mark.parametrize(
+    ("update", "told"),
+    [({"dtype": "uint8"}, "uint8, not float32"), ({"shape": "[4]"}, "[4], not [8]"), ({"name": "x"}, "components x")],
+)
+def test_another_form_is_refused(update: dict[str, str], told: str) -> None:
+    other = fingerprint(component(HASHES).model_copy(update=update))
+    found = equality.compare(fingerprint(component(HASHES)), other, True)
+    assert found.status == "unequal"
+    assert told in found.text
+
+
+def test_other_batch_sizes_are_refused() -> None:
+    other = fingerprint(component(HASHES), batch_sizes=(16,))
+    found = equality.compare(fingerprint(component(HASHES)), other, True)
+    assert (found.status, found.text) == ("unequal", "the batches have 16 samples, not 8 samples")
+
+
+def test_random_values_are_compared_by_their_distribution() -> None:
+    def drawn(first: int, mean: float = 0.5, std: float = 0.25) -> object:
+        made = component(tuple(range(first, first + 64)), is_random=True)
+        return made.model_copy(update={"mean": mean, "std": std})
+
+    def compared(*other: object) -> str:
+        return equality.compare(
+            fingerprint(drawn(0), component(HASHES, name="1")),  # type: ignore[arg-type]
+            fingerprint(*other),  # type: ignore[arg-type]
+            False,
+        ).status
+
+    label = component(HASHES, name="1")
+    assert compared(drawn(1000, 0.52), label) == "random"
+    assert compared(drawn(1000, 1.5), label) == "unequal"
+    assert compared(drawn(1000, 0.5, 0.01), label) == "unequal"
+    assert compared(drawn(1000), component(HASHES[::-1], name="1")) == "reordered"
+
+
+def test_what_was_random_must_stay_so() -> None:
+    written = fingerprint(component(HASHES, is_random=True))
+    frozen = fingerprint(component(tuple(range(64))))
+    found = equality.compare(written, frozen, True)
+    assert (found.status, found.text) == ("unequal", "component 0 is no longer random with the fix")
+
+
+def test_a_fingerprint_that_was_cut_off_is_compared_as_far_as_it_goes() -> None:
+    written = fingerprint(component(HASHES))
+    shorter = fingerprint(component(HASHES[:40]), complete=False)
+    assert equality.compare(written, shorter, False).status == "identical"
+    assert "first 40 samples" in equality.compare(written, shorter, False).text
+    other = fingerprint(component(HASHES[1:41]), complete=False)
+    assert equality.compare(written, other, False).status == "not-told"
+
+
+def test_without_a_fingerprint_nothing_is_told_and_the_reason_is() -> None:
+    assert equality.compare(None, fingerprint(), False).status == "not-told"
+    reason = fingerprint(component(HASHES), reason="the time was used up.")
+    found = equality.compare(fingerprint(), reason, False)
+    assert (found.status, found.text) == ("not-told", "with the fix: the time was used up")

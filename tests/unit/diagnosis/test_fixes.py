@@ -1,0 +1,245 @@
+"""The candidates: which edits fit a pipeline, and which of them are worth a try."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from pipeline_bench.diagnosed import Attempt, Fix
+from pipeline_bench.diagnosis import bottleneck, fixes
+from pipeline_bench.diagnosis.fixes import Context
+from pipeline_bench.user_pipeline import (
+    AUTOTUNE,
+    BatchInGenerator,
+    Fuse,
+    InsertAfter,
+    Inspection,
+    Interleave,
+    MoveBefore,
+    Remove,
+    SetArgument,
+    SetOptions,
+    Stage,
+)
+from tests.unit.diagnosis.simulated import cost, function, inspection, python_decode, stage
+
+
+def tried(looked: Inspection, **context: object) -> list[Attempt]:
+    settings: dict[str, object] = {"cores": 2, "as_written_ms": 20.0, "free_memory_bytes": 1e9, **context}
+    found = bottleneck.find(looked, 2, 20.0)
+    return list(fixes.attempts(looked, Context(bottleneck=found, **settings)))  # type: ignore[arg-type]
+
+
+def of_kind(found: Sequence[Attempt], kind: str) -> list[Fix]:
+    return [attempt.fix for attempt in found if attempt.fix.kind == kind]
+
+
+def reason(found: Sequence[Attempt], kind: str) -> str:
+    return next(attempt.reason for attempt in found if attempt.fix.kind == kind)
+
+
+def chain_of(*stages: Stage, costs_ms: Sequence[float] = (), **updates: object) -> Inspection:
+    times = costs_ms or [10.0] * len(stages)
+    made = inspection(stages, tuple(cost(each.id, ms) for each, ms in zip(stages, times, strict=True)))
+    return made.model_copy(update=updates)
+
+
+def test_every_file_of_the_folder_is_one_kind_under_the_files_name() -> None:
+    folder = Path(fixes.__file__).parent
+    files = sorted(path.stem for path in folder.glob("*.py") if path.stem != "__init__")
+    assert [kind.name for kind in fixes.kinds()] == files
+
+
+def test_a_python_map_in_parallel_reorders_and_is_only_tried_where_that_is_allowed() -> None:
+    refused = tried(python_decode())
+    fix = of_kind(refused, "parallel_map")[0]
+    assert fix.edits == (SetArgument(stage=1, argument="num_parallel_calls", value=AUTOTUNE),)
+    assert fix.reorders
+    assert "--allow-reordering tries it" in reason(refused, "parallel_map")
+    allowed = tried(python_decode(), allow_reordering=True)
+    assert allowed[0].fix.kind == "parallel_map", "the most promising comes first"
+    assert allowed[0].outcome == "pending"
+
+
+def test_a_stateless_map_is_parallel_by_default_and_no_fix() -> None:
+    stages = (stage(0, "range"), stage(1, "map", 0, of=function("scale")), stage(2, "batch", 1))
+    assert of_kind(tried(chain_of(*stages)), "parallel_map") == []
+    off = of_kind(tried(chain_of(*stages, default_parallelised=False)), "parallel_map")
+    assert [fix.reorders for fix in off] == [False]
+
+
+def test_one_call_at_a_time_by_the_users_own_argument_is_raised() -> None:
+    one = stage(1, "map", 0, of=function("scale"), num_parallel_calls=1)
+    assert of_kind(tried(chain_of(stage(0, "range"), one)), "parallel_map")
+    many = stage(1, "map", 0, of=function("scale"), num_parallel_calls=AUTOTUNE)
+    assert of_kind(tried(chain_of(stage(0, "range"), many)), "parallel_map") == []
+
+
+def test_a_map_that_waits_is_given_more_calls_than_cores() -> None:
+    stages = (stage(0, "range"), stage(1, "map", 0, of=function("fetch", python=True)))
+    looked = inspection(stages, (cost(0, 0.1), cost(1, 20.0, 0.5)))
+    calls = [edit.value for fix in of_kind(tried(looked), "parallel_map") for edit in fix.edits[:1]]  # type: ignore[union-attr]
+    assert calls == [AUTOTUNE, 16, 4]
+
+
+def test_a_flat_map_over_files_becomes_an_interleave_and_one_over_windows_does_not() -> None:
+    files = stage(1, "flat_map", 0, of=function("open"), inner=(stage(9, "TFRecordDataset"),))
+    fix = of_kind(tried(chain_of(stage(0, "list_files"), files)), "parallel_interleave")[0]
+    assert isinstance(fix.edits[0], Interleave)
+    assert fix.reorders
+    windows = stage(1, "flat_map", 0, of=function("rows"), inner=(stage(9, "batch"),))
+    assert of_kind(tried(chain_of(stage(0, "range"), windows)), "parallel_interleave") == []
+
+
+def test_an_interleave_keeps_its_order_unless_its_cycle_grows() -> None:
+    found = of_kind(
+        tried(chain_of(stage(0, "range"), stage(1, "interleave", 0, of=function("open")))), "parallel_interleave"
+    )
+    assert [fix.reorders for fix in found] == [False, True]
+
+
+def test_a_batch_is_moved_before_the_last_map_and_before_all_of_them_but_never_before_a_random_one() -> None:
+    stages = (
+        stage(0, "range"),
+        stage(1, "map", 0, of=function("augment", random=True)),
+        stage(2, "map", 1, of=function("parse")),
+        stage(3, "map", 2, of=function("scale")),
+        stage(4, "batch", 3),
+    )
+    edits = {fix.edits[0] for fix in of_kind(tried(chain_of(*stages)), "batch_before_map")}
+    assert edits == {MoveBefore(stage=4, other=2), MoveBefore(stage=4, other=3)}
+
+
+def augmented() -> tuple[Stage, ...]:
+    return (
+        stage(0, "list_files", shuffle=False),
+        stage(1, "map", 0, of=function("decode")),
+        stage(2, "shuffle", 1, buffer_size=100),
+        stage(3, "map", 2, of=function("flip", random=True)),
+        stage(4, "batch", 3),
+    )
+
+
+def test_a_cache_stands_before_the_first_random_stage_with_its_size() -> None:
+    looked = chain_of(*augmented()).model_copy(
+        update={"costs": tuple(cost(n, 5.0, elements=32, element_bytes=2**20) for n in range(5))}
+    )
+    fix = of_kind(tried(looked, free_memory_bytes=2**33), "cache")[0]
+    assert fix.edits == (InsertAfter(stage=1, method="cache"),)
+    assert fix.because == "takes about 3.12 GiB of memory"
+    short = of_kind(tried(looked, free_memory_bytes=2**30), "cache")[0]
+    assert short.edits == (InsertAfter(stage=1, method="cache", arguments={"filename": "disk"}),)
+
+
+def test_decoding_behind_a_shuffle_is_cached_in_front_of_it() -> None:
+    stages = (
+        stage(0, "list_files", shuffle=False),
+        stage(1, "shuffle", 0, buffer_size=100),
+        stage(2, "map", 1, of=function("decode")),
+        stage(3, "map", 2, of=function("flip", random=True)),
+    )
+    found = of_kind(tried(chain_of(*stages)), "cache")
+    assert (MoveBefore(stage=2, other=1), InsertAfter(stage=2, method="cache")) in [fix.edits for fix in found]
+
+
+def test_nothing_endless_and_nothing_random_is_cached() -> None:
+    endless = (stage(0, "range"), stage(1, "repeat", 0), stage(2, "map", 1, of=function("decode", stateful=True)))
+    assert all(
+        isinstance(edit, InsertAfter) and edit.stage == 0
+        for fix in of_kind(tried(chain_of(*endless)), "cache")
+        for edit in fix.edits
+    )
+    drawn = (stage(0, "random"), stage(1, "map", 0, of=function("f", random=True)))
+    assert of_kind(tried(chain_of(*drawn)), "cache") == []
+
+
+def test_what_cannot_gain_is_not_tried_and_says_so() -> None:
+    found = tried(python_decode(20.0))
+    batch = next(attempt for attempt in found if attempt.fix.kind == "parallel_batch")
+    assert batch.outcome == "not-tried"
+    assert batch.reason == "batch takes 2 % of the time: there is next to nothing to gain."
+
+
+def test_the_gpu_needs_a_gpu_and_a_model_and_the_service_no_python() -> None:
+    assert "no GPU" in reason(tried(python_decode()), "device_prefetch")
+    assert "without a --model" in reason(tried(python_decode(), gpu=True), "device_prefetch")
+    assert reason(tried(python_decode(), gpu=True, model=True), "device_prefetch") == ""
+    assert "Python of decode" in reason(tried(python_decode()), "service")
+
+
+def test_a_generator_is_asked_for_whole_batches_only_right_before_the_batch() -> None:
+    rows = stage(0, "from_generator", of=function("rows", python=True))
+    direct = chain_of(rows, stage(1, "batch", 0))
+    assert of_kind(tried(direct), "out_of_python")[0].edits == (BatchInGenerator(generator=0, batch=1),)
+    between = chain_of(rows, stage(1, "map", 0, of=function("f")), stage(2, "batch", 1))
+    assert of_kind(tried(between), "out_of_python") == []
+
+
+def test_consecutive_maps_alike_are_fused_as_the_longest_run() -> None:
+    stages = (
+        stage(0, "range"),
+        *(stage(n, "map", n - 1, of=function(f"f{n}")) for n in (1, 2, 3)),
+        stage(4, "map", 3, of=function("f4"), num_parallel_calls=2),
+    )
+    assert [fix.edits for fix in of_kind(tried(chain_of(*stages)), "fuse")] == [(Fuse(stages=(1, 2, 3)),)]
+
+
+def test_a_batch_that_is_taken_apart_again_is_left_out() -> None:
+    stages = (stage(0, "range"), stage(1, "unbatch", 0), stage(2, "batch", 1))
+    edits = [fix.edits for fix in of_kind(tried(chain_of(*stages)), "superfluous")]
+    assert (Remove(stage=1), Remove(stage=2)) in edits
+
+
+def test_options_of_the_users_are_set_back_to_the_defaults() -> None:
+    stages = (stage(0, "range"), stage(1, "map", 0, of=function("f")), stage(2, "with_options", 1))
+    found = of_kind(tried(chain_of(*stages, default_parallelised=False)), "options")
+    assert isinstance(found[0].edits[0], SetOptions)
+    assert of_kind(tried(chain_of(*stages[:2])), "options") == []
+
+
+def test_a_buffer_cuts_the_longest_segment_where_it_hides_the_most() -> None:
+    stages = (
+        stage(0, "from_generator", of=function("rows", python=True)),
+        stage(1, "map", 0, of=function("parse", python=True)),
+        stage(2, "map", 1, of=function("scale", python=True)),
+    )
+    looked = chain_of(*stages, costs_ms=(9.0, 5.0, 3.0))
+    middle = [fix for fix in of_kind(tried(looked), "prefetch") if fix.stages]
+    assert middle[0].edits == (InsertAfter(stage=0, method="prefetch", arguments={"buffer_size": AUTOTUNE}),)
+    assert set(middle[0].stages) == {1, 2}
+
+
+def test_a_prefetch_at_the_end_is_not_put_behind_another() -> None:
+    stages = (stage(0, "range"), stage(1, "prefetch", 0), stage(2, "with_options", 1))
+    assert not any(fix.variant == "prefetch at the end" for fix in of_kind(tried(chain_of(*stages)), "prefetch"))
+
+
+@pytest.mark.parametrize("count", [1, 7])
+def test_the_names_of_variants_differ_even_for_one_function_called_on_one_line(count: int) -> None:
+    place = stage(1, "map").place
+    stages = [stage(0, "range")]
+    for number in range(1, count + 1):
+        made = stage(number, "map", number - 1, of=function("decode", python=True))
+        stages.append(made.model_copy(update={"place": place}))
+    names = [attempt.fix.variant for attempt in tried(chain_of(*stages))]
+    assert len(names) == len(set(names))
+
+
+def test_large_reads_are_for_readers_with_small_ones() -> None:
+    small = chain_of(stage(0, "TFRecordDataset", buffer_size=1024), stage(1, "batch", 0))
+    assert of_kind(tried(small), "read_size")
+    large = chain_of(stage(0, "TFRecordDataset", buffer_size=64 * 2**20), stage(1, "batch", 0))
+    assert of_kind(tried(large), "read_size") == []
+
+
+def test_the_shuffle_goes_before_maps_and_before_a_repeat() -> None:
+    stages = (
+        stage(0, "list_files"),
+        stage(1, "map", 0, of=function("decode")),
+        stage(2, "repeat", 1),
+        stage(3, "shuffle", 2, buffer_size=10),
+    )
+    found = of_kind(tried(chain_of(*stages)), "order")
+    assert [(fix.edits, fix.reorders) for fix in found] == [((MoveBefore(stage=3, other=2),), True)]

@@ -1,0 +1,338 @@
+"""The search against a machine whose truth is known: it finds what helps, proposes nothing slower, keeps its budget."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pipeline_bench.diagnosed import AS_WRITTEN, CEILING, Diagnosis
+from pipeline_bench.diagnosis import variants
+from pipeline_bench.diagnosis.search import Search
+from pipeline_bench.session import Disturbance, Session, TrialRecord
+from pipeline_bench.trial import Trial
+from pipeline_bench.user_pipeline import Edit, Fingerprint, InsertAfter, MoveBefore, SetArgument, SetOptions, Task
+from tests.unit.diagnosis.simulated import (
+    Machine,
+    after,
+    component,
+    diagnose,
+    fingerprint,
+    python_decode,
+    session,
+)
+
+BASE_MS = 20.6
+PARALLEL, BATCHED, CACHED, PREFETCHED = (
+    "parallel map(decode)",
+    "batch before map(decode)",
+    "cache in memory after batch",
+    "prefetch at the end",
+)
+
+
+def kind_of(edit: Edit) -> str:
+    if isinstance(edit, InsertAfter):
+        return CACHED if edit.method == "cache" else PREFETCHED
+    if isinstance(edit, SetArgument) and edit.stage == 1:
+        return PARALLEL
+    return BATCHED if isinstance(edit, MoveBefore) else "other"
+
+
+def machine(factors: dict[str, float], *, period_ms: float = BASE_MS, **settings: object) -> Machine:
+    """The pipeline of `python_decode`; an edit of a kind makes it so many times as fast as told."""
+
+    def true_ms(edits: tuple[Edit, ...]) -> float:
+        time_ms = period_ms
+        for edit in edits:
+            time_ms /= factors.get(kind_of(edit), 1.0)
+        return time_ms
+
+    return Machine(python_decode(), true_ms, **settings)  # type: ignore[arg-type]
+
+
+def said(found: Session) -> Diagnosis:
+    assert found.diagnosis is not None
+    return found.diagnosis
+
+
+def outcome(found: Session, variant: str) -> str:
+    return said(found).attempt(variant).outcome
+
+
+def trials_of(ran: Machine, variant: str) -> list[Trial]:
+    return [trial for trial in ran.ran if trial.variant.name == variant]
+
+
+def test_the_planted_fix_is_found_confirmed_and_proposed() -> None:
+    ran = machine({BATCHED: 2.0}, noise=0.02)
+    found = diagnose(ran)
+    assert said(found).proposal == BATCHED
+    assert outcome(found, BATCHED) == "proposed"
+    assert said(found).attempts[0].fix.variant == BATCHED
+    assert len(trials_of(ran, BATCHED)) >= 3
+    assert outcome(found, CACHED) == "no-gain"
+    assert len(trials_of(ran, CACHED)) <= 2, "what gains nothing is dropped early"
+    assert "2.0" in said(found).text
+
+
+def test_two_faults_are_mended_by_a_combination() -> None:
+    found = diagnose(machine({BATCHED: 1.6, PARALLEL: 1.8}, noise=0.02), allow_reordering=True, budget_s=200)
+    proposal = said(found).attempt(said(found).proposal or "")
+    assert set(proposal.fix.combines) == {BATCHED, PARALLEL}
+    assert found.result(proposal.fix.variant).speedup.value == pytest.approx(2.88, rel=0.1)
+
+
+def test_a_combination_that_adds_nothing_to_its_part_is_not_proposed() -> None:
+    def true_ms(edits: tuple[Edit, ...]) -> float:
+        kinds = {kind_of(edit) for edit in edits}
+        return 5.0 if CACHED in kinds else 10.0 if BATCHED in kinds else BASE_MS
+
+    found = diagnose(Machine(python_decode(), true_ms, noise=0.02))
+    assert said(found).proposal == CACHED
+
+
+def test_nothing_is_proposed_where_nothing_helps() -> None:
+    found = diagnose(machine({}, noise=0.03))
+    assert said(found).proposal is None
+    assert {each.outcome for each in said(found).attempts} <= {"no-gain", "slower", "not-tried"}
+    assert "made it faster beyond chance" in said(found).text
+
+
+def test_rounds_begin_with_the_pipeline_as_written_and_hold_few_attempts() -> None:
+    ran = machine({BATCHED: 1.5, CACHED: 1.3}, noise=0.02, ceiling_ms=2.0)
+    diagnose(ran)
+    assert ran.ran[0].variant.name == variants.INSPECTION
+    rounds: dict[int, list[str]] = {}
+    for trial in ran.ran[1:]:
+        rounds.setdefault(trial.repeat, []).append(trial.variant.name)
+    assert list(rounds) == sorted(rounds)
+    for names in rounds.values():
+        assert names[:2] == [AS_WRITTEN, CEILING]
+        assert len(names) == len(set(names)) <= 6
+    assert [trial.index for trial in ran.ran] == list(range(len(ran.ran)))
+
+
+def test_each_variant_tells_its_samples_in_its_first_trial_only() -> None:
+    ran = machine({BATCHED: 2.0})
+    diagnose(ran)
+    for name in (AS_WRITTEN, BATCHED):
+        asked = [Task.model_validate(trial.variant.source.options).fingerprint for trial in trials_of(ran, name)]
+        assert asked == [True] + [False] * (len(asked) - 1)
+
+
+def test_the_variants_know_the_samples_of_an_element_and_are_in_the_scenario() -> None:
+    ran = machine({BATCHED: 2.0})
+    found = diagnose(ran)
+    for trial in ran.ran[1:]:
+        assert Task.model_validate(trial.variant.source.options).batch_size == 32
+        assert found.scenario.variant(trial.variant.name).ceiling == CEILING
+    assert found.scenario.baseline.name == AS_WRITTEN
+    assert variants.INSPECTION not in [variant.name for variant in found.scenario.variants]
+
+
+def test_a_fix_that_changes_the_samples_is_refused_however_fast_and_never_tried_again() -> None:
+    def told(edits: tuple[Edit, ...]) -> Fingerprint:
+        return fingerprint(component(tuple(range(9000, 9064)))) if BATCHED in map(kind_of, edits) else fingerprint()
+
+    ran = machine({BATCHED: 10.0, CACHED: 1.5}, told=told)
+    found = diagnose(ran, allow_reordering=True)
+    assert outcome(found, BATCHED) == "refused"
+    assert "64 of 64 samples" in said(found).attempt(BATCHED).reason
+    assert len(trials_of(ran, BATCHED)) == 1
+    assert said(found).proposal == CACHED
+    assert not any(BATCHED in each.fix.combines for each in said(found).attempts)
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_a_fix_that_reorders_is_proposed_only_where_that_is_allowed(allowed: bool) -> None:
+    def told(edits: tuple[Edit, ...]) -> Fingerprint:
+        hashes = tuple(range(64))
+        return fingerprint(component(hashes[::-1] if BATCHED in map(kind_of, edits) else hashes))
+
+    found = diagnose(machine({BATCHED: 3.0}, told=told), allow_reordering=allowed)
+    assert outcome(found, BATCHED) == ("proposed" if allowed else "refused")
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_samples_that_cannot_be_told_are_proposed_only_where_another_order_is_allowed(allowed: bool) -> None:
+    found = diagnose(machine({BATCHED: 3.0}, told=lambda edits: None), allow_reordering=allowed)
+    assert outcome(found, BATCHED) == ("proposed" if allowed else "refused")
+
+
+def test_what_python_draws_is_not_kept_by_a_cache() -> None:
+    drawn = iter(range(0, 10**9, 1000))
+
+    def told(edits: tuple[Edit, ...]) -> Fingerprint:
+        first = next(drawn)
+        return fingerprint(component(tuple(range(first, first + 64)), is_random=True))
+
+    found = diagnose(machine({CACHED: 9.0, BATCHED: 3.0}, told=told), allow_reordering=True)
+    assert outcome(found, CACHED) == outcome(found, BATCHED) == "refused"
+    assert "map(decode) may be what draws them" in said(found).attempt(CACHED).reason
+
+
+def test_a_fix_whose_trial_fails_is_told_as_such_and_the_others_go_on() -> None:
+    def fails(trial: Trial) -> str | None:
+        return "decode does not take a batch." if trial.variant.name == BATCHED else None
+
+    found = diagnose(machine({CACHED: 2.0}, fails=fails))
+    assert outcome(found, BATCHED) == "failed"
+    assert said(found).attempt(BATCHED).reason == "It failed: decode does not take a batch."
+    assert said(found).proposal == CACHED
+
+
+def test_a_pipeline_that_cannot_be_looked_at_ends_the_diagnosis_with_the_users_traceback() -> None:
+    ran = machine({})
+    search, state = Search(), session(machine({}))
+    state, trial = search.next(state)
+    assert trial is not None
+    assert trial.variant.name == variants.INSPECTION
+    record = ran.run(trial).model_copy(
+        update={"status": "failed", "reason": "ValueError: no images", "traceback": "Traceback …", "inspection": None}
+    )
+    state = after(search, state, record)
+    assert said(state).failure == "ValueError: no images"
+    assert said(state).traceback == "Traceback …"
+    assert search.next(state)[1] is None
+
+
+def test_a_pipeline_that_fails_as_written_ends_the_diagnosis() -> None:
+    found = diagnose(machine({}, fails=lambda trial: "bad record" if trial.variant.name == AS_WRITTEN else None))
+    assert said(found).failure == "bad record"
+    assert len(found.trials) == 2
+
+
+def test_a_model_that_computes_all_the_time_leaves_nothing_to_try() -> None:
+    ran = machine({BATCHED: 4.0}, ceiling_ms=30.0, noise=0.005)
+    found = diagnose(ran)
+    assert {trial.variant.name for trial in ran.ran} == {variants.INSPECTION, AS_WRITTEN, CEILING}
+    assert len(trials_of(ran, AS_WRITTEN)) == 2, "one look is not enough to say so"
+    assert said(found).proposal is None
+    assert said(found).text.startswith("The input is not the limit")
+    assert outcome(found, BATCHED) == "not-tried"
+
+
+def test_with_a_model_the_gain_is_that_of_the_training_step() -> None:
+    found = diagnose(machine({BATCHED: 10.0}, ceiling_ms=10.3, noise=0.01))
+    assert found.result(BATCHED).speedup.value == pytest.approx(2.0, rel=0.05)
+    assert not any(each.fix.combines for each in said(found).attempts), "the best is at the ceiling already"
+
+
+def test_an_interrupted_diagnosis_says_what_was_not_tried() -> None:
+    ran, search = machine({BATCHED: 2.0}), Search()
+    state = session(ran)
+    for _ in range(3):
+        state, trial = search.next(state)
+        assert trial is not None
+        state = after(search, state, ran.run(trial), interrupted=trial.index == 2)
+    assert not any(each.outcome == "pending" for each in said(state).attempts)
+    assert any(each.reason.startswith("It was interrupted") for each in said(state).attempts)
+
+
+def test_what_is_planned_follows_from_the_session_alone() -> None:
+    found = diagnose(machine({BATCHED: 1.6}, noise=0.03))
+    for count in range(1, len(found.trials)):
+        cut = _until(found, count)
+        again = Search().next(cut)[1]
+        assert again is not None
+        assert (again.variant.name, again.repeat) == (found.trials[count].variant, found.trials[count].repeat)
+
+
+def _until(found: Session, count: int) -> Session:
+    """The session as it was after so many trials, by running the search over the same records."""
+    search, state = Search(), session(machine({}))
+    for record in found.trials[:count]:
+        state, _ = search.next(state)
+        state = after(search, state, record)
+    return state
+
+
+def test_options_of_the_machine_are_part_of_no_attempt_without_need() -> None:
+    found = diagnose(machine({}))
+    edits = [edit for each in said(found).attempts if each.outcome != "not-tried" for edit in each.fix.edits]
+    assert not any(isinstance(edit, SetOptions) for edit in edits)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    factors=st.fixed_dictionaries(
+        {name: st.sampled_from([0.5, 0.9, 1.0, 1.0, 1.2, 2.0, 5.0]) for name in (PARALLEL, BATCHED, CACHED, PREFETCHED)}
+    ),
+    noise=st.sampled_from([0.0, 0.01, 0.03, 0.1]),
+    budget_s=st.sampled_from([30.0, 60.0, 120.0]),
+    seed=st.integers(0, 10**6),
+    ceiling_ms=st.sampled_from([None, 4.0, 15.0]),
+)
+def test_no_proposal_is_slower_and_the_budget_holds(
+    factors: dict[str, float], noise: float, budget_s: float, seed: int, ceiling_ms: float | None
+) -> None:
+    ran = machine(factors, noise=noise, seed=seed, ceiling_ms=ceiling_ms)
+    found = diagnose(ran, budget_s=budget_s, allow_reordering=True)
+    longest_s = max((each.ended_ns - each.started_ns) / 1e9 for each in found.trials)
+    assert ran.now_s - 5.0 <= budget_s + longest_s
+    assert not any(each.outcome == "pending" for each in said(found).attempts)
+    proposal = said(found).proposal
+    if proposal is not None:
+        result = found.result(proposal)
+        assert result.trials >= 3
+        assert result.speedup.difference == "faster"
+        if noise <= 0.03:
+            edits = said(found).attempt(proposal).fix.edits
+            assert ran.period_ms(edits) <= ran.period_ms(()), "what is proposed is truly not slower"
+    elif noise <= 0.01 and budget_s >= 120 and not (ceiling_ms and ceiling_ms > 10):
+        assert max(factors.values()) < 2.0, "what doubles the throughput is found"
+
+
+def test_the_length_of_a_trial_follows_from_what_an_element_takes() -> None:
+    def time_s(decode_ms: float) -> float | None:
+        ran = Machine(python_decode(decode_ms), lambda edits: decode_ms)
+        diagnose(ran, budget_s=120)
+        return trials_of(ran, AS_WRITTEN)[0].variant.run.time_s
+
+    assert time_s(1.0) == 1.2
+    assert time_s(80.0) == pytest.approx(30 * 80.6e-3, abs=0.02)
+    assert time_s(5000.0) == 4.0
+
+
+def test_records_of_trials_that_were_interrupted_rule_nothing_out() -> None:
+    ran, search = machine({BATCHED: 2.0}), Search()
+    state = session(ran)
+    record: TrialRecord | None = None
+    while record is None or record.variant != BATCHED:
+        state, trial = search.next(state)
+        assert trial is not None
+        record = ran.run(trial)
+        if record.variant == BATCHED:
+            record = record.model_copy(update={"status": "interrupted", "steps": None, "fingerprint": None})
+        state = after(search, state, record)
+    assert outcome(state, BATCHED) == "pending"
+
+
+@pytest.mark.parametrize("disturbed", [False, True])
+def test_an_attempt_whose_only_trial_was_disturbed_gets_another(disturbed: bool) -> None:
+    ran, search = machine({}), Search()
+    state = session(ran)
+    burst = Disturbance(kind="cpu-contention", variant=PREFETCHED, repeat=0, text="other programs ran")
+    for _ in range(100):
+        state, trial = search.next(state)
+        if trial is None:
+            break
+        state = after(search, state.model_copy(update={"disturbances": (burst,) * disturbed}), ran.run(trial))
+    assert len(trials_of(ran, PREFETCHED)) == 1 + disturbed
+    assert len(trials_of(ran, BATCHED)) == 1
+
+
+@pytest.mark.parametrize(("stalls", "told"), [({1}, "proposed"), ({0}, "failed"), ({1, 2}, "failed")])
+def test_one_stall_beside_good_trials_does_not_rule_a_fix_out(stalls: set[int], told: str) -> None:
+    ran, search = machine({BATCHED: 2.0}), Search()
+    state = session(ran)
+    for _ in range(100):
+        state, trial = search.next(state)
+        if trial is None:
+            break
+        record = ran.run(trial)
+        if trial.variant.name == BATCHED and len(trials_of(ran, BATCHED)) - 1 in stalls:
+            record = record.model_copy(update={"status": "stalled", "reason": "no element for 10 s", "steps": None})
+        state = after(search, state, record)
+    assert outcome(state, BATCHED) == told

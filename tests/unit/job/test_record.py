@@ -1,0 +1,113 @@
+"""The session of a watched job, and that every report can show it."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline_bench import session as sessions
+from pipeline_bench.conclusion import conclude
+from pipeline_bench.difference.between import between
+from pipeline_bench.events import Device
+from pipeline_bench.job.record import JobRecord
+from pipeline_bench.job.steps import NO_WAIT_NS
+from pipeline_bench.plugins import renderer
+from pipeline_bench.report import html, markdown
+from pipeline_bench.session import Session
+
+MS = 10**6
+CPU = Device(kind="cpu", name="CPU")
+
+
+def finished(steps: int = 100, wait_ms: float = 1.0, count: int = 1, reason: str | None = None) -> Session:
+    """The session of a job whose steps take 4 ms, of which they wait so long."""
+    record = JobRecord("my job", CPU)
+    starts = np.arange(steps) * 4 * MS * count
+    wait_ns = int(wait_ms * MS) * count if wait_ms >= 0 else NO_WAIT_NS
+    record.log.extend(starts, starts + 4 * MS * count, wait_ns, count)
+    record.reason = reason
+    return record.finish("ok", None, None)[0]
+
+
+def test_the_session_has_the_jobs_figures_and_is_watched() -> None:
+    session = finished()
+    (result,) = session.results
+    assert session.watched
+    assert result.step_ms.mean == pytest.approx(4.0)
+    assert result.input_wait_ms.value == pytest.approx(1.0)
+    assert result.input_wait_share.value == pytest.approx(0.25)
+    assert (result.verdict.kind, result.verdict.severe) == ("input-bound", True)
+    assert result.steps == 90  # without the warm-up
+
+
+def test_what_a_ceiling_would_tell_is_not_measured_and_says_what_is_known() -> None:
+    (result,) = finished().results
+    assert result.accelerator_utilization.value is None
+    assert "at most 0.75" in str(result.accelerator_utilization.reason)
+    assert result.host_slowdown_share.value is None
+    assert result.samples_per_second is None
+    assert result.missing["samples_per_second"]
+
+
+def test_rows_of_several_steps_are_counted_as_those() -> None:
+    session = finished(steps=10, count=8)
+    assert session.results[0].steps == 64
+    assert session.results[0].step_ms.mean == pytest.approx(4.0)
+    assert session.results[0].verdict.kind == "input-bound"
+    assert any("80 steps are kept as 10 rows" in note for note in session.notes)
+
+
+def test_a_wait_that_was_not_measured_keeps_its_reason() -> None:
+    (result,) = finished(wait_ms=-1, reason="the input is distributed").results
+    assert result.input_wait_share.value is None
+    assert result.input_wait_share.reason == "the input is distributed"
+    assert result.verdict.kind == "not-measured"
+
+
+def test_a_job_without_a_step_has_a_session_that_says_so() -> None:
+    session = JobRecord("idle", CPU).finish("ok", None, None)[0]
+    assert session.trials[0].status == "failed"
+    assert "no step" in str(session.trials[0].reason)
+    assert session.results[0].verdict.kind == "not-measured"
+
+
+def test_the_end_is_kept_once(tmp_path: Path) -> None:
+    record = JobRecord("my job", CPU)
+    record.log.extend(np.arange(50) * MS, np.arange(1, 51) * MS, 1000)
+    session, folder = record.finish("ok", "the job was ended by KeyboardInterrupt", tmp_path)
+    assert folder is not None
+    assert sessions.load(folder) == session
+    assert session.notes == ("the job was ended by KeyboardInterrupt",)
+    assert record.finish("ok", None, tmp_path) == (session, None)
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_folder_that_cannot_be_written_does_not_disturb_the_job(tmp_path: Path) -> None:
+    in_the_way = tmp_path / "reports"
+    in_the_way.write_text("a file")
+    record = JobRecord("my job", CPU)
+    session, folder = record.finish("ok", None, in_the_way)
+    assert folder is None
+    assert str(in_the_way) in str(record.problem)
+    assert record.problem in session.notes
+
+
+@pytest.mark.parametrize(
+    "session",
+    [finished(), finished(wait_ms=0.1), finished(wait_ms=-1, reason="it is distributed"), finished(steps=1)],
+    ids=["input-bound", "not input-bound", "not measured", "one step"],
+)
+def test_every_report_shows_it(session: Session) -> None:
+    verdict = session.results[0].verdict
+    assert conclude(session)
+    for name in ("csv", "trace", "notebook"):
+        assert renderer(name)(session)
+    for page in (markdown.render(session), html.render(session)):
+        assert "my job" in page
+    assert verdict.text.split(":")[0] in markdown.render(session).replace("\\", "")
+    assert between(session, session)
+
+
+def test_the_conclusion_names_what_limits_the_job() -> None:
+    assert conclude(finished()) == "job is severely input-bound."
+    assert conclude(finished(wait_ms=0.1)) == "what limits job stays open."

@@ -1,0 +1,74 @@
+"""What the library refuses before it measures, and what importing it costs."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pipeline_bench
+from pipeline_bench import library
+from pipeline_bench.errors import ScenarioError, UsageError
+
+
+def test_importing_the_package_loads_nothing_else() -> None:
+    code = (
+        "import sys; before = set(sys.modules); import pipeline_bench; "
+        "print(sorted({name.split('.')[0] for name in set(sys.modules) - before} & "
+        "{'numpy', 'pydantic', 'tensorflow', 'keras', 'rich', 'typer', 'psutil'}))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+@pytest.mark.parametrize("name", ["compare", "diagnose", "load", "monitor"])
+def test_the_package_offers_the_library_by_name(name: str) -> None:
+    assert callable(getattr(pipeline_bench, name))
+    assert name in dir(pipeline_bench)
+
+
+def test_another_name_is_none() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'measure'"):
+        _ = pipeline_bench.measure
+
+
+def test_monitoring_loads_no_tensorflow_before_it_is_used() -> None:
+    code = "import sys, pipeline_bench; pipeline_bench.monitor; print('tensorflow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+def test_steps_and_time_exclude_each_other() -> None:
+    with pytest.raises(UsageError, match="both given"):
+        library.compare(steps=3, time_s=1.0)
+
+
+def test_one_string_in_place_of_several_is_refused_with_what_to_write() -> None:
+    with pytest.raises(UsageError) as refused:
+        library.compare(backends="feed_dict")
+    assert "['feed_dict', 'tf_data']" in refused.value.hint
+
+
+def test_an_unknown_scenario_and_a_wrong_setting_say_what_is_allowed(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="two_layre"):
+        library.compare("two_layre", out=tmp_path)
+    with pytest.raises(ScenarioError, match="batch_sise"):
+        library.compare(settings={"source.batch_sise": 3}, out=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [(3, "3"), (0.5, "0.5"), (True, "true"), ("cold", "cold"), ([1, 2], "[1, 2]"), (["a"], '["a"]')],
+)
+def test_a_setting_is_written_as_the_command_line_has_it(value: object, written: str) -> None:
+    assert library._toml(value) == written
+
+
+@pytest.mark.parametrize("budget_s", [0.0, -1.0, float("inf"), float("nan")])
+def test_a_budget_that_is_no_time_is_refused(budget_s: float) -> None:
+    with pytest.raises(UsageError, match="budget_s"):
+        library.diagnose("train.py:make_dataset", budget_s=budget_s)
+
+
+def test_what_is_no_function_is_refused() -> None:
+    with pytest.raises(UsageError, match="given as a list"):
+        library.diagnose([1])  # type: ignore[arg-type]

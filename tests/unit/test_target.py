@@ -1,0 +1,130 @@
+"""Targets on the parent's side: what is accepted and refused, without importing anything of the user's."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline_bench.errors import UsageError
+from pipeline_bench.user_pipeline import Target, target
+
+SCRIPT = """
+import os.path as paths
+from somewhere import imported
+raise SystemExit("importing me is a mistake")
+def make_dataset(n=1): ...
+class Pipelines:
+    def train(self): ...
+assigned = later = make_dataset
+if assigned:
+    async def conditional(): ...
+def set_global():
+    global from_inside
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(SCRIPT)
+    return tmp_path / "train.py"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["make_dataset", "Pipelines.train", "assigned", "later", "imported", "paths", "conditional", "from_inside"],
+)
+def test_names_that_a_file_may_have_are_accepted(name: str, script: Path) -> None:
+    assert target.parse(f"train.py:{name}", 3) == Target(file="train.py", name=name, argument=3)
+    assert target.parse(f"{script}:{name}").text == f"{script}:{name}"
+
+
+@pytest.mark.parametrize("line", ["from somewhere import *", "globals()['f'] = 1", "def __getattr__(name): ..."])
+def test_in_doubt_a_name_is_accepted(line: str, script: Path) -> None:
+    script.write_text(line)
+    assert target.parse("train.py:anything").name == "anything"
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ("train.py", "'train.py' does not name a function", "FILE.py:FUNCTION, such as train.py:make_model"),
+        ("trian.py:make_dataset", "there is no file trian.py", "did you mean 'train.py'"),
+        ("data.txt:make", "data.txt is not a .py file", "FILE.py:FUNCTION"),
+        (".:make", r"\. is a folder", "FILE.py:FUNCTION"),
+        ("train.py:make_datasets", "there is no function 'make_datasets' in train.py", "did you mean 'make_dataset'"),
+        ("train.py:", "train.py: names no function", "make_dataset, Pipelines"),
+        ("train.py:make dataset()", "'make dataset\\(\\)' is not the name of a function", "train.py:FUNCTION"),
+        ("broken.py:make", "broken.py:2: ", "correct the file"),
+        ("no_such_module:make", "there is no module no_such_module", "FILE.py:FUNCTION"),
+        ("json.nothing:make", "there is no module json.nothing", "FILE.py:FUNCTION"),
+        ("not-a-module:make", "'not-a-module' is neither", "FILE.py:FUNCTION"),
+        ("json.decoder:JSONDecode", "there is no function 'JSONDecode'", "did you mean 'JSONDecoder'"),
+    ],
+)
+@pytest.mark.usefixtures("script")
+def test_what_cannot_be_is_refused_in_words(text: str, message: str, hint: str) -> None:
+    Path("data.txt").write_text("")
+    Path("broken.py").write_text("x = 1\ndef make(:\n")
+    with pytest.raises(UsageError, match=message) as caught:
+        target.parse(text, what="model")
+    assert hint in caught.value.hint
+
+
+def test_a_module_of_a_package_is_found_without_importing_it(script: Path) -> None:
+    package = script.parent / "my_package"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise SystemExit")
+    (package / "pipes.py").write_text(SCRIPT)
+    assert target.parse("my_package.pipes:make_dataset") == Target(module="my_package.pipes", name="make_dataset")
+    with pytest.raises(UsageError, match="there is no function 'nothing'"):
+        target.parse("my_package.pipes:nothing")
+    with pytest.raises(UsageError, match="is a module, not a package"):
+        target.parse("my_package.pipes.deeper:make")
+    assert "my_package" not in sys.modules
+
+
+@given(st.text(max_size=30))
+def test_any_text_is_a_target_or_refused(text: str) -> None:
+    try:
+        assert target.parse(text).name
+    except UsageError as error:
+        told = (error.message, error.hint)
+        assert all(told)
+
+
+def make_number() -> int:
+    return 3
+
+
+def test_a_function_of_a_module_travels_by_name() -> None:
+    found = target.from_callable(make_number, 2)
+    assert (found.module, found.pickled, found.argument) == (__name__, None, 2)
+    assert target.load(found) is make_number
+
+
+def test_a_closure_and_a_partial_travel_by_value() -> None:
+    secret = 41
+
+    def closure(more: int = 1) -> int:
+        return secret + more
+
+    for function, expected in ((closure, 42), (functools.partial(closure, 3), 44), (lambda: secret, 41)):
+        sent = Target.model_validate_json(target.from_callable(function).model_dump_json())
+        assert sent.pickled
+        assert target.load(sent)() == expected
+    assert target.from_callable(closure).text == "closure"
+
+
+def test_a_text_is_read_and_anything_else_refused(script: Path) -> None:
+    assert target.from_callable("train.py:make_dataset", 4) == target.parse("train.py:make_dataset", 4)
+    with pytest.raises(UsageError, match="a list is no function"):
+        target.from_callable([script])
+    handle = sys.stdout
+    with pytest.raises(UsageError, match="cannot be sent to another process"):
+        target.from_callable(lambda: handle)

@@ -1,0 +1,156 @@
+"""The screen and the lines of a running diagnosis: what is tried, what was gained, how much time is left."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from pipeline_bench.diagnosed import AS_WRITTEN
+from pipeline_bench.observer import Progress
+from pipeline_bench.session import Session
+from pipeline_bench.trial import Trial, plan
+from pipeline_bench.ui.live import LiveView
+from pipeline_bench.ui.plain import PlainView
+from tests.unit import diagnoses
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def trial(name: str, index: int = 0) -> Trial:
+    return Trial(index=index, repeat=0, variant=diagnoses.variant(name, "drain"))
+
+
+def at(phase: str, training_s: float = 1.5) -> Progress:
+    return Progress(phase=phase, steps=10, elapsed_s=3.0, training_s=training_s, step_ms=4.1)
+
+
+class Screen:
+    """A live view of a diagnosis, with what it shows as plain lines."""
+
+    def __init__(self, width: int = 80, height: int = 24) -> None:
+        self.clock = Clock()
+        self.console = Console(
+            file=io.StringIO(), width=width, height=height, force_terminal=True, color_system=None, _environ={}
+        )
+        self.view = LiveView(self.console, clock=self.clock)
+        begun = diagnoses.begun()
+        self.view.session_started(begun, plan(begun.scenario))
+
+    def lines(self) -> list[str]:
+        with self.console.capture() as capture:
+            self.console.print(self.view.render())
+        return capture.get().splitlines()
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines())
+
+    def finish(self, name: str, session: Session, index: int = 0) -> None:
+        done = trial(name, index)
+        self.view.trial_started(done)
+        self.view.trial_finished(done, session.trials[0], session)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 160])
+@pytest.mark.parametrize("height", [10, 24, 60])
+@pytest.mark.parametrize("name", ["drained", "failed", "hostile", "thirty"])
+def test_nothing_jumps(width: int, height: int, name: str) -> None:
+    screen, session = Screen(width, height), diagnoses.EVERY[name]()
+    heights = {len(screen.lines())}
+    for index, variant in enumerate(("inspection", AS_WRITTEN, "parallel map(decode)", diagnoses.HOSTILE)):
+        screen.view.trial_started(trial(variant, index))
+        for phase in ("import", "inspect", "train", "fingerprint", "elsewhere"):
+            screen.view.progress(trial(variant, index), at(phase))
+            lines = screen.lines()
+            heights.add(len(lines))
+            assert max(map(cell_len, lines)) <= width
+        screen.view.trial_finished(trial(variant, index), session.trials[0], session)
+        heights.add(len(screen.lines()))
+    screen.view.note(diagnoses.HOSTILE)
+    heights.add(len(screen.lines()))
+    assert len(heights) == 1
+    assert heights.pop() < height
+
+
+def test_it_says_what_is_tried_and_how_far_that_is() -> None:
+    screen = Screen()
+    assert "preparing" in screen.text
+    screen.view.trial_started(trial("inspection"))
+    assert "looking at the pipeline: starting" in screen.text
+    screen.view.progress(trial("inspection"), at("inspect"))
+    assert "looking at the pipeline: measuring each stage alone" in screen.text
+    screen.finish("inspection", diagnoses.session())
+    assert "deciding what to try next" in screen.text
+    screen.view.trial_started(trial("prefetch", 1))
+    screen.clock.now = 1.0
+    screen.view.progress(trial("prefetch", 1), at("train"))
+    assert "trying prefetch: 50 %, 4.10 ms each" in screen.text
+
+
+def test_the_gains_so_far_are_there_the_best_first() -> None:
+    screen = Screen()
+    assert "3.12×" not in screen.text
+    assert "is being looked for" in screen.text
+    screen.finish("inspection", diagnoses.session())
+    lines = screen.lines()
+    assert "→ map(decode) takes 11.2 ms" in lines[1]
+    first = next(index for index, line in enumerate(lines) if line.startswith("as written"))
+    assert "12.9" in lines[first]
+    assert lines[first + 1].split()[-5:] == ["3.12×", "3.04×", "to", "3.20×", "proposed"]
+    assert "2.95×" in lines[first + 2]
+    assert any(line.split()[:2] == ["no", "shuffle"] and line.rstrip().endswith("refused") for line in lines)
+
+
+def test_the_time_left_is_that_of_the_budget() -> None:
+    screen = Screen()
+    assert "2:00 of 2:00 left" in screen.text
+    screen.clock.now = 75.0
+    assert "0:45 of 2:00 left" in screen.text
+    screen.clock.now = 500.0
+    assert "0:00 of 2:00 left" in screen.text
+
+
+def test_the_ceiling_is_no_attempt() -> None:
+    screen = Screen()
+    screen.finish("ceiling", diagnoses.with_model())
+    assert not [line for line in screen.lines() if line.startswith("ceiling")]
+    screen.view.trial_started(trial("ceiling", 1))
+    assert "the model alone, its ceiling" in screen.text
+
+
+def test_line_by_line() -> None:
+    stream, clock = io.StringIO(), Clock()
+    view = PlainView(stream, clock=clock)
+    begun, session = diagnoses.begun(), diagnoses.session()
+    view.session_started(begun, plan(begun.scenario))
+    clock.now = 10.0
+    view.trial_finished(trial("inspection"), session.trials[0], session)
+    clock.now = 30.0
+    view.trial_finished(trial("parallel map(decode)", 1), session.trials[1], session)
+    failed = session.trials[1].model_copy(update={"status": "failed", "reason": "out of memory.", "steps": None})
+    view.trial_finished(trial("cache", 2), failed, session)
+    assert stream.getvalue().splitlines() == [
+        "train.py:make_dataset: for 120 s at most",
+        "[1] looking at the pipeline: ok; 1:50 left",
+        "found: map(decode) takes 11.2 ms of the 12.9 ms between two batches, on one core.",
+        "[2] trying parallel map(decode): 1.00 ms, 2.95× (2.85× to 3.05×), faster so far; 1:30 left",
+        "[3] trying cache: failed: out of memory; 1:30 left",
+    ]
+
+
+def test_a_variant_that_the_session_did_not_begin_with_is_no_error() -> None:
+    stream = io.StringIO()
+    view = PlainView(stream, clock=Clock())
+    session = diagnoses.hostile()
+    view.session_started(diagnoses.begun(), [])
+    view.trial_finished(trial(diagnoses.HOSTILE, 7), session.trials[0], session)
+    assert all(line.isprintable() for line in stream.getvalue().splitlines())
