@@ -14,6 +14,8 @@ NOT_THE_LIMIT = 0.97
 """From this share of the step on that the model takes by itself, no input makes it 3 % faster: the model limits."""
 _ELSEWHERE = 0.3
 """Less than this of the time explained by the stages measured alone is said to the reader."""
+_HIDDEN = 0.5
+"""Less than this of it, while some stages could not be measured: the time is in those."""
 _WAITS = 0.5
 """Less CPU time than this part of the elapsed time: it mostly waits."""
 _MANY_ELEMENTS = 16
@@ -38,6 +40,10 @@ def find(
     """
     parts = segments.of(inspection, cores)
     number = limiting(parts)
+    if as_written_ms is not None and (ceiling_ms is None or ceiling_ms < NOT_THE_LIMIT * as_written_ms):
+        hidden = _hidden(inspection, parts, as_written_ms)
+        if hidden is not None:
+            return hidden
     if number is None:
         return Bottleneck(text=f"No stage can be named: {_unmeasured(inspection)}.")
     stage, cost = inspection.stage(number), inspection.cost(number)
@@ -71,6 +77,23 @@ def named(stage: Stage) -> str:
     if stage.place is None:
         return name
     return f"{name}, {units.one_line(PurePath(stage.place.file).name, _NAME_CHARACTERS)}:{stage.place.line}"
+
+
+def _hidden(inspection: Inspection, parts: Segments, as_written_ms: float) -> Bottleneck | None:
+    """What is to be said where the time lies in stages that could not be measured alone; None where it does not."""
+    unknown = [cost for cost in inspection.costs if cost.elapsed_ns is None]
+    explained = parts.period_ns / (as_written_ms * NS_PER_MS)
+    if not unknown or not parts.elapsed_ns or explained >= _HIDDEN:
+        return None
+    stage, reason = inspection.stage(unknown[0].stage), units.one_line((unknown[0].reason or "").rstrip("."))
+    others = f"The stages that were measured alone explain only {units.share(explained)} of the time"
+    if sum(inspection.stage(cost.stage).function is not None for cost in unknown) != 1 or stage.function is None:
+        return Bottleneck(text=f"No stage can be named. {others}; {named(stage)}, was not: {reason}.")
+    return Bottleneck(
+        stage=stage.id,
+        share=1 - explained,
+        text=f"{named(stage)}, is what is left: it could not be measured alone ({reason}). {others}.",
+    )
 
 
 def waits(cost: StageCost) -> bool:

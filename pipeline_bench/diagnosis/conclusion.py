@@ -11,6 +11,7 @@ from pipeline_bench.session import Result, Session
 
 SIMPLER = 1.03
 """A combination must be this much faster than the best single fix in it: less is not worth more code."""
+_PROMISING = 1.1
 _BEST_FIRST: tuple[Outcome, ...] = (
     "proposed",
     "faster",
@@ -118,7 +119,12 @@ def _outcome(each: Standing, chosen: Standing | None, ended: str | None, room: f
         if each.gain is None:
             limited = room is not None and room * NOT_THE_LIMIT <= 1
             return "not-tried", "The input is not what limits the training step." if limited else ended
-    then = ", which chance may be" if each.contends else " and was not tried again"
+    then = " and was not tried again"
+    if each.contends:
+        few = each.trials < standing.CONFIRMED_TRIALS
+        then = (
+            f"; {standing.CONFIRMED_TRIALS} are needed, a larger --budget has them" if few else ", which chance may be"
+        )
     return "no-gain", f"It came to {units.ratio(each.gain)} in {units.count(each.trials, 'trial')}{then}."
 
 
@@ -136,8 +142,9 @@ def _text(session: Session, diagnosis: Diagnosis, chosen: Standing | None, ended
         return f"{bottleneck} No fix of the input makes the training step faster.".strip()
     if chosen is None:
         tried = sum(each.outcome not in ("not-tried", "pending") for each in diagnosis.attempts)
-        none = f"None of {units.count(tried, 'fix', 'fixes')} that were tried made it faster beyond chance."
-        return f"{bottleneck} {none if tried else 'No fix was tried.'}{_left(diagnosis)}".strip()
+        none = f"None of {units.count(tried, 'fix', 'fixes')} tried is proven to make it faster."
+        found = f"{none}{_promising(session, diagnosis)}" if tried else "No fix was tried."
+        return f"{bottleneck} {found}{_left(diagnosis)}".strip()
     return f"{bottleneck} {_proposed(session.result(chosen.name), diagnosis, chosen)}".strip()
 
 
@@ -146,6 +153,17 @@ def _proposed(result: Result, diagnosis: Diagnosis, chosen: Standing) -> str:
     interval = result.speedup.ci95
     ends = f" ({units.ratio(interval[0])} to {units.ratio(interval[1])})" if interval is not None else ""
     return f"Proposed: {chosen.attempt.fix.title}. It makes {what} {units.ratio(result.speedup.value)} as fast{ends}."
+
+
+def _promising(session: Session, diagnosis: Diagnosis) -> str:
+    """That one gained, in fewer trials than a proposal needs."""
+    able = [each for each in standing.of(session, diagnosis) if each.contends]
+    few = [each for each in able if each.trials < standing.CONFIRMED_TRIALS]
+    best = min(few, key=standing.by_gain, default=None)
+    if best is None or _gain(best) < _PROMISING:
+        return ""
+    came = f"{units.ratio(best.gain)} in {units.count(best.trials, 'trial')}"
+    return f" The most promising is {best.name}, {came}: a larger --budget will tell."
 
 
 def _left(diagnosis: Diagnosis) -> str:

@@ -218,7 +218,11 @@ class _Turn:
         """The best so far with one more fix each, where that has not been tried and could be worth it."""
         leaders = self._leaders
         late = self._elapsed_s() > _COMBINED_BY * self._diagnosis.budget_s
-        if not leaders or late or not self._fits(len(self._base) + 2) or self._at_the_ceiling(leaders[0]):
+        if not leaders or late or self._at_the_ceiling(leaders[0]):
+            return []
+        # As often as a proposal needs, and the best so far beside it for as long as that is not confirmed.
+        missing = max(0, CONFIRMED_TRIALS - leaders[0].trials)
+        if not self._fits(1 + (CONFIRMED_TRIALS - 1) * (len(self._base) + 1) + missing):
             return []
         singles = {each.name: each for each in self._found if not each.attempt.fix.combines}
         names = leaders[0].attempt.fix.combines or (leaders[0].name,)

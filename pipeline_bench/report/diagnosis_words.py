@@ -148,7 +148,7 @@ def _tried(attempt: Attempt, result: Result | None) -> Tried:
     if attempt.outcome == "no-gain" and result is not None and measured and result.speedup.smallest is not None:
         remarks.append(smallest(result.speedup))
     remarks += [attempt.fix.because] if attempt.outcome in ("proposed", "faster", "not-tried", "pending") else []
-    if attempt.fix.reorders and attempt.outcome in ("proposed", "faster"):
+    if attempt.fix.reorders and not attempt.fix.because and attempt.outcome in ("proposed", "faster"):
         remarks.append("may change the order, or run a function on several threads at once")
     remark = "; ".join(units.one_line(text, _TEXT_LIMIT).rstrip(".") for text in remarks if text)
     return Tried(

@@ -7,10 +7,14 @@ from collections.abc import Iterator
 from pipeline_bench.diagnosed import Fix
 from pipeline_bench.diagnosis import bottleneck, segments
 from pipeline_bench.diagnosis.fixes import Context, FixKind, short
-from pipeline_bench.user_pipeline import AUTOTUNE, Inspection, SetArgument, Stage
+from pipeline_bench.user_pipeline import AUTOTUNE, Edit, Inspection, SetArgument, SetOptions, Stage
 
 _WAITING_CALLS_A_CORE = (2, 8)
 """Calls that wait need no core each; AUTOTUNE never goes beyond one call a core."""
+
+_MORE_CALLS = 4
+"""Of a map that is parallel already: so many times as many."""
+_MOST_CALLS = 256
 
 
 class ParallelMap(FixKind):
@@ -29,7 +33,7 @@ class ParallelMap(FixKind):
         return found
 
     def _fix(self, inspection: Inspection, stage: Stage, calls: int) -> Fix:
-        edits = [SetArgument(stage=stage.id, argument="num_parallel_calls", value=calls)]
+        edits: list[Edit] = [SetArgument(stage=stage.id, argument="num_parallel_calls", value=calls)]
         if calls == AUTOTUNE:
             variant, title = (
                 f"parallel {stage.label}",
@@ -37,12 +41,19 @@ class ParallelMap(FixKind):
             )
         else:
             # The calls would else share a pool of one thread a core, where waiting ones keep the others out.
-            edits.append(SetArgument(stage=stage.id, argument="use_unbounded_threadpool", value=True))
+            edits.append(_room_to_wait(stage, inspection, calls))
             variant, title = f"{calls} parallel {stage.label}", f"Run {calls} calls of {short(stage)} at the same time"
         alone = stage.arguments.get("num_parallel_calls") in (None, 1)
         reorders = alone and segments.may_differ(stage)
         because = "its function must be safe to call from several threads" if reorders else ""
         return self.fix(inspection, variant, title, *edits, stages=[stage.id], reorders=reorders, because=because)
+
+
+def _room_to_wait(stage: Stage, inspection: Inspection, calls: int) -> Edit:
+    """Threads for so many calls: a larger pool where the user set one, which the unbounded one does not replace."""
+    if any("threading.private_threadpool_size" in one.arguments for one in inspection.stages):
+        return SetOptions(options={"threading.private_threadpool_size": calls})
+    return SetArgument(stage=stage.id, argument="use_unbounded_threadpool", value=True)
 
 
 def _parallel_by_default(stage: Stage, inspection: Inspection) -> bool:
@@ -57,4 +68,5 @@ def _degrees(stage: Stage, inspection: Inspection, cores: int) -> Iterator[int]:
         yield AUTOTUNE
     cost = inspection.cost(stage.id)
     if cost is not None and bottleneck.waits(cost):
-        yield from (each * cores for each in reversed(_WAITING_CALLS_A_CORE) if each * cores > present)
+        degrees = {each * cores for each in _WAITING_CALLS_A_CORE} | {_MORE_CALLS * present}
+        yield from sorted((each for each in degrees if present < each <= _MOST_CALLS), reverse=True)

@@ -25,6 +25,8 @@ class Service(FixKind):
         ]
 
     def hindrance(self, fix: Fix, inspection: Inspection, context: Context) -> str | None:
+        if not context.model:
+            return "a worker on this machine has the same cores, and without a model nothing competes for them"
         for stage in inspection.stages:
             if _runs_python(stage):
                 return f"a tf.data service worker cannot run the Python of {short(stage)}"

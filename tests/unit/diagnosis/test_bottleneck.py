@@ -114,6 +114,17 @@ def test_without_any_cost_no_stage_is_named_and_the_reason_is() -> None:
     assert found.text == "No stage can be named: it gave no element within 3 s."
 
 
+def test_the_only_function_that_could_not_be_measured_is_named_where_the_rest_explains_little() -> None:
+    stages = (stage(0, "range"), stage(1, "map", 0, of=function("parse")), stage(2, "batch", 1))
+    reason = "it could not be made by itself"
+    costs = (cost(0, 0.2), cost(1, None, reason=reason), cost(2, None, reason="what comes before it gave no element"))
+    found = bottleneck.find(inspection(stages, costs), cores=2, as_written_ms=10.0)
+    assert (found.stage, found.share) == (1, pytest.approx(0.98))
+    assert reason in found.text
+    explained = bottleneck.find(inspection(stages, (cost(0, 9.0), *costs[1:])), cores=2, as_written_ms=10.0)
+    assert explained.stage == 0
+
+
 def test_what_the_stages_do_not_explain_is_said() -> None:
     text = bottleneck.find(python_decode(1.0), cores=2, as_written_ms=100.0).text
     assert "explain only" in text

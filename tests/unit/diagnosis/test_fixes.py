@@ -166,7 +166,20 @@ def test_the_gpu_needs_a_gpu_and_a_model_and_the_service_no_python() -> None:
     assert "no GPU" in reason(tried(python_decode()), "device_prefetch")
     assert "without a --model" in reason(tried(python_decode(), gpu=True), "device_prefetch")
     assert reason(tried(python_decode(), gpu=True, model=True), "device_prefetch") == ""
-    assert "Python of decode" in reason(tried(python_decode()), "service")
+    assert "Python of decode" in reason(tried(python_decode(), model=True), "service")
+    assert "the same cores" in reason(tried(python_decode()), "service")
+
+
+def test_a_private_pool_of_the_users_grows_with_the_calls_that_wait() -> None:
+    stages = (
+        stage(0, "range"),
+        stage(1, "map", 0, of=function("ask", python=True), num_parallel_calls=8),
+        stage(2, "with_options", 1, **{"threading.private_threadpool_size": 8}),
+    )
+    looked = inspection(stages, (cost(0, 0.01), cost(1, 40.0, 2.0), cost(2, 0.0)))
+    edits = [fix.edits for fix in of_kind(tried(looked), "parallel_map")]
+    calls = SetArgument(stage=1, argument="num_parallel_calls", value=32)
+    assert (calls, SetOptions(options={"threading.private_threadpool_size": 32})) in edits
 
 
 def test_a_generator_is_asked_for_whole_batches_only_right_before_the_batch() -> None:
