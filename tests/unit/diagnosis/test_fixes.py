@@ -174,7 +174,7 @@ def test_a_private_pool_of_the_users_grows_with_the_calls_that_wait() -> None:
     stages = (
         stage(0, "range"),
         stage(1, "map", 0, of=function("ask", python=True), num_parallel_calls=8),
-        stage(2, "with_options", 1, **{"threading.private_threadpool_size": 8}),
+        stage(2, "with_options", 1).model_copy(update={"arguments": {"threading.private_threadpool_size": 8}}),
     )
     looked = inspection(stages, (cost(0, 0.01), cost(1, 40.0, 2.0), cost(2, 0.0)))
     edits = [fix.edits for fix in of_kind(tried(looked), "parallel_map")]
