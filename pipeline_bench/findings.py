@@ -49,6 +49,7 @@ def judge(
     spread: Spread | None,
     fewest_steps: int,
     disturbances: Sequence[Disturbance] = (),
+    for_more: str = "raise --steps or --time",
 ) -> Verdict:
     """The verdict on one variant's figures, or the reason why there is none.
 
@@ -58,8 +59,11 @@ def judge(
         spread: see `Spread`; None where there is nothing to compare.
         fewest_steps: measured steps of the shortest trial.
         disturbances: of the trials that the figures are of, and of the ceiling's trials beside them.
+        for_more: what to do for more steps.
     """
-    refusal = _too_little(result, fewest_steps) or (None if is_ceiling else _doubtful(result, spread, disturbances))
+    refusal = _too_little(result, fewest_steps, for_more) or (
+        None if is_ceiling else _doubtful(result, spread, disturbances)
+    )
     if refusal is not None:
         return refusal
     if is_ceiling:
@@ -113,14 +117,14 @@ def _limit(result: Result) -> Verdict:
     return _undecided(result)
 
 
-def _too_little(result: Result, fewest_steps: int) -> Verdict | None:
+def _too_little(result: Result, fewest_steps: int, for_more: str) -> Verdict | None:
     if result.trials == 0:
         reason = (result.reason or "no trial has ended yet").removesuffix(".")
         return Verdict(kind="not-measured", text=f"was not measured: {reason}.")
     if fewest_steps < NEEDED_STEPS:
         return _inconclusive(
             f"only {units.count(fewest_steps, 'step')} of a trial came after warm-up, {NEEDED_STEPS} are needed; "
-            "raise --steps or --time"
+            f"{for_more}"
         )
     return None
 

@@ -13,7 +13,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pipeline_bench import cache_state, device_utilization, disturbances, equal_work, findings, stats
+from pipeline_bench import (
+    cache_state,
+    device_utilization,
+    disturbances,
+    equal_work,
+    findings,
+    stats,
+    user_pipeline,
+)
 from pipeline_bench.measured import Measured
 from pipeline_bench.scenario import Published, Scenario, Variant
 from pipeline_bench.session import (
@@ -92,15 +100,27 @@ def _result(
         published=_published(scenario.published, variant, runs, used),
         verdict=Verdict(kind="not-measured", text=""),
     )
-    fewest = min(len(run.step_ms) for run in [*runs, *(top for _, top in pairs)])
+    fewest, for_more = _fewest_steps(variant, runs, [top for _, top in pairs])
     beside = {(run.record.variant, run.record.repeat) for run in [*runs, *(top for _, top in pairs)]}
     relevant = [each for each in disturbed if (each.variant, each.repeat) in beside]
-    verdict = findings.judge(result, variant.ceiling is None, _spread(pairs), fewest, relevant)
+    verdict = findings.judge(result, variant.ceiling is None, _spread(pairs), fewest, relevant, for_more)
     if (reason := cache_state.doubt(variant, _records(own))) is not None:
         verdict = cache_state.refusal(reason)
     if result.work.status == "unequal":
         verdict = equal_work.refusal(result.work)
     return result.model_copy(update={"verdict": verdict})
+
+
+def _fewest_steps(variant: Variant, runs: Sequence[Measured], ceilings: Sequence[Measured]) -> tuple[int, str]:
+    """How many steps a verdict rests on, and what would make them more.
+
+    The trials of a diagnosis are short and many, and their steps were warmed up before they were told: there all trials
+    of a variant count together.
+    """
+    if variant.source.kind == user_pipeline.KIND:
+        counts = [sum(len(run.step_ms) for run in some) for some in (runs, ceilings) if some]
+        return min(counts), "raise --budget"
+    return min(len(run.step_ms) for run in [*runs, *ceilings]), "raise --steps or --time"
 
 
 def _missing(run: Measured, no_loss: bool, no_accuracy: bool) -> dict[str, str]:

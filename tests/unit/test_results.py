@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipeline_bench import stats
+from pipeline_bench import stats, user_pipeline
 from pipeline_bench.results import summarise
 from pipeline_bench.scenario.file import load
 from pipeline_bench.scenario.resolve import resolve
@@ -254,3 +254,23 @@ def test_a_difference_is_claimed_where_it_is_beyond_doubt(queue_ms: float, diffe
     assert queue.speedup.ci95 is not None
     assert queue.speedup.smallest is not None
     assert queue.speedup.smallest > stats.half_width(queue.speedup.ci95)
+
+
+def test_the_short_trials_of_a_diagnosis_count_together_for_a_verdict() -> None:
+    asked = scenario("feed_dict", repeats=3)
+    trials = [
+        record(variant, repeat, [step] * 12, wait)
+        for repeat in range(3)
+        for variant, step, wait in (("feed_dict", 10.0, 6.0), ("ceiling", 4.0, None))
+    ]
+    verdict = {result.variant: result for result in summarise(asked, trials, cores=2)}["feed_dict"].verdict
+    assert "11 steps of a trial" in verdict.text
+    own = tuple(
+        variant.model_copy(update={"source": variant.source.model_copy(update={"kind": user_pipeline.KIND})})
+        for variant in asked.variants
+    )
+    diagnosed = asked.model_copy(update={"variants": own})
+    judged = {result.variant: result for result in summarise(diagnosed, trials, cores=2)}["feed_dict"].verdict
+    assert judged.kind == "input-bound"
+    first = {result.variant: result for result in summarise(diagnosed, trials[:2], cores=2)}["feed_dict"].verdict
+    assert "raise --budget" in first.text
