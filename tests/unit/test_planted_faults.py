@@ -153,6 +153,16 @@ def test_the_rates_are_shares_of_all_pipelines() -> None:
     assert "4 minutes" in wall
 
 
+def test_a_fault_that_costs_nothing_here_counts_only_among_those_made_slower() -> None:
+    real = Score("real", ("map(f)",), "map(f)", True, "a fix", 1.9, 2.0, diagnose_s=60.0)
+    none = Score("none", ("map(f)",), "batch", False, "a fix", 0.8, 1.05, diagnose_s=60.0)
+    right, reached, slower, small, _ = scoring.summary([real, none]).splitlines()
+    assert "1 of 1, 100%" in right
+    assert "1 of 1, 100%" in reached
+    assert slower.startswith("proposals slower than the pipeline as written: 1: none")
+    assert small.endswith("1: none")
+
+
 def test_scores_are_read_back_as_they_were_kept(tmp_path: Path) -> None:
     file = tmp_path / "scores.jsonl"
     first = scoring.score(FAULT, diagnosed(named=0), None, 60.0)
