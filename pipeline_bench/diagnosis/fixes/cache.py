@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
+
 from pipeline_bench import units
 from pipeline_bench.diagnosed import Fix
 from pipeline_bench.diagnosis import chain
@@ -27,17 +30,10 @@ class Cache(FixKind):
         found = []
         if fixed:
             found.append(self._behind(inspection, context, fixed[-1], ()))
-        following = run[len(fixed)] if len(fixed) < len(run) else None
-        if fixed and following is not None and following.method == "shuffle":
-            # A shuffle moves the same samples in the same order whether they are decoded or not.
-            moved = []
-            for stage in chain.maps_after(inspection, following):
-                if _random(stage):
-                    break
-                moved.append(stage)
-            if moved:
-                edits = tuple(MoveBefore(stage=stage.id, other=following.id) for stage in moved)
-                found.append(self._behind(inspection, context, moved[-1], edits, skipped=following.id))
+        passed, moved = _movable(run[len(fixed) :]) if fixed else ([], [])
+        if moved:
+            edits = tuple(MoveBefore(stage=stage.id, other=passed[0].id) for stage in moved)
+            found.append(self._behind(inspection, context, moved[-1], edits, passed))
         return found
 
     def _behind(
@@ -46,7 +42,7 @@ class Cache(FixKind):
         context: Context,
         stage: Stage,
         edits: tuple[Edit, ...],
-        skipped: int | None = None,
+        passed: Sequence[Stage] = (),
     ) -> Fix:
         size_bytes = _size_bytes(inspection, stage)
         free_bytes = context.free_memory_bytes
@@ -54,8 +50,9 @@ class Cache(FixKind):
         arguments: dict[str, Value] = {"filename": "disk"} if on_disk else {}
         where = "on disk" if on_disk else "in memory"
         ids = chain.upstream(inspection, stage)
-        saved = [each for each in ids if each != skipped and _measured(inspection, each)]
-        order = " before the shuffle" if edits else ""
+        skipped = {each.id for each in passed}
+        saved = [each for each in ids if each not in skipped and _measured(inspection, each)]
+        order = f" before the {passed[0].method}" if passed else ""
         return self.fix(
             inspection,
             f"cache {where} after {stage.label}",
@@ -77,6 +74,19 @@ def _fixed_part(inspection: Inspection, run: list[Stage]) -> list[Stage]:
     if fixed and any(_any_random(inspection, number) for number in chain.upstream(inspection, fixed[0])):
         return []
     return fixed
+
+
+def _movable(rest: list[Stage]) -> tuple[list[Stage], list[Stage]]:
+    """The shuffles and repeats that end the fixed part, and what is behind them that may as well be in front of them.
+
+    A shuffle moves the same samples in the same order whether they are mapped or not, and a repeat repeats them; a
+    filter changes what a shuffle has in its buffer, and so may pass a repeat only.
+    """
+    passed = list(itertools.takewhile(lambda stage: stage.method in ("shuffle", "repeat"), rest))
+    methods = ("map",) if any(stage.method == "shuffle" for stage in passed) else ("map", "filter")
+    behind = rest[len(passed) :]
+    moved = itertools.takewhile(lambda stage: stage.method in methods and not _random(stage), behind)
+    return passed, list(moved) if passed else []
 
 
 def _any_random(inspection: Inspection, number: int) -> bool:

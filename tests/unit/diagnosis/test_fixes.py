@@ -144,13 +144,33 @@ def test_decoding_behind_a_shuffle_is_cached_in_front_of_it() -> None:
     assert (MoveBefore(stage=2, other=1), InsertAfter(stage=2, method="cache")) in [fix.edits for fix in found]
 
 
-def test_nothing_endless_and_nothing_random_is_cached() -> None:
-    endless = (stage(0, "range"), stage(1, "repeat", 0), stage(2, "map", 1, of=function("decode", stateful=True)))
-    assert all(
-        isinstance(edit, InsertAfter) and edit.stage == 0
-        for fix in of_kind(tried(chain_of(*endless)), "cache")
-        for edit in fix.edits
+def test_what_is_behind_an_endless_repeat_is_cached_in_front_of_it() -> None:
+    stages = (
+        stage(0, "list_files", shuffle=False),
+        stage(1, "repeat", 0),
+        stage(2, "filter", 1, of=function("usable")),
+        stage(3, "map", 2, of=function("decode")),
+        stage(4, "batch", 3),
     )
+    moved = (MoveBefore(stage=2, other=1), MoveBefore(stage=3, other=1), InsertAfter(stage=3, method="cache"))
+    found = [fix.edits for fix in of_kind(tried(chain_of(*stages)), "cache")]
+    assert sorted(found, key=len) == [(InsertAfter(stage=0, method="cache"),), moved]
+
+
+def test_a_filter_stays_behind_a_shuffle_and_what_is_random_behind_a_repeat() -> None:
+    shuffled = (
+        stage(0, "range"),
+        stage(1, "shuffle", 0),
+        stage(2, "repeat", 1),
+        stage(3, "filter", 2, of=function("usable")),
+    )
+    drawn = (stage(0, "range"), stage(1, "repeat", 0), stage(2, "map", 1, of=function("crop", random=True)))
+    for stages in (shuffled, drawn):
+        found = [fix.edits for fix in of_kind(tried(chain_of(*stages)), "cache")]
+        assert found == [(InsertAfter(stage=0, method="cache"),)]
+
+
+def test_nothing_random_is_cached() -> None:
     drawn = (stage(0, "random"), stage(1, "map", 0, of=function("f", random=True)))
     assert of_kind(tried(chain_of(*drawn)), "cache") == []
 
@@ -203,6 +223,24 @@ def test_a_batch_that_is_taken_apart_again_is_left_out() -> None:
     stages = (stage(0, "range"), stage(1, "unbatch", 0), stage(2, "batch", 1))
     edits = [fix.edits for fix in of_kind(tried(chain_of(*stages)), "superfluous")]
     assert (Remove(stage=1), Remove(stage=2)) in edits
+
+
+def test_a_batch_that_drops_the_last_samples_is_not_left_out() -> None:
+    stages = (stage(0, "range"), stage(1, "batch", 0, batch_size=10, drop_remainder=True), stage(2, "unbatch", 1))
+    assert of_kind(tried(chain_of(*stages)), "superfluous") == []
+
+
+@pytest.mark.parametrize(
+    ("before", "left_out"),
+    [
+        (stage(1, "map", 0, of=function("decode")), True),
+        (stage(1, "map", 0, of=function("flip", random=True)), False),
+        (stage(1, "shuffle", 0, buffer_size=9), False),
+    ],
+)
+def test_a_cache_that_holds_one_order_or_one_draw_stays(before: Stage, left_out: bool) -> None:
+    stages = (stage(0, "range"), before, stage(2, "cache", 1), stage(3, "batch", 2))
+    assert bool(of_kind(tried(chain_of(*stages)), "superfluous")) is left_out
 
 
 def test_options_of_the_users_are_set_back_to_the_defaults() -> None:
