@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from pipeline_bench import units
 from pipeline_bench.session import Result, Session, Speedup
 
+_WORTH = 1.1
+"""A gain that a reader would want to know of even where it is not proven."""
+
 
 def fastest(session: Session) -> Result | None:
     """The variant with the highest speed-up among those that did the work they should; None where none is known.
@@ -80,6 +83,12 @@ def _cut_short(session: Session) -> bool:
 def smallest(speedup: Speedup) -> str:
     """What a run that found no difference could have told, in the words of every report."""
     return f"smallest this run could have seen: {units.precision(speedup.smallest)}"
+
+
+def may_gain(speedup: Speedup) -> bool:
+    """Whether it came to a gain worth having that may be chance as well: it is neither proven nor excluded."""
+    is_open = speedup.ci95 is None or speedup.ci95[1] > _WORTH
+    return is_open and (speedup.value or 0.0) > _WORTH
 
 
 def _able(session: Session) -> Sequence[Result]:

@@ -41,6 +41,8 @@ _STACKS_WITHIN_S = 0.5
 # As `worker.recorder` writes them: a file inside site-packages, or the last three parts of its path.
 _OTHERS_FRAME = re.compile(r"tensorflow/|(lib/)?python3\.\d+/")
 
+_MAIN_HINT = "what trains when the file is imported belongs under `if __name__ == '__main__':`"
+
 ClockNs = Callable[[], int]
 DeviceFound = Callable[[Device], None]
 
@@ -175,11 +177,20 @@ def _stall_reason(log: TrialLog) -> str:
     own = variant.source.kind == user_pipeline.KIND
     who = "your pipeline gave no element" if own else f"the backend {variant.backend} made no step"
     parts = [f"{who} for {variant.run.stall_timeout_s:g} s {doing}"]
+    if own and phase == "build":
+        parts = [f"your function did not return within {variant.run.stall_timeout_s:g} s"]
+        parts += [_MAIN_HINT] if variant.source.options.get("activity") == "inspect" else []
     if log.stalled is None:
         return f"{parts[0]}; its Python threads did not answer, their stacks are in its stderr"
     parts += [_queue_text(queue) for queue in log.stalled.queues]
-    parts += [f"{stack.thread} stood at {innermost(stack)}" for stack in log.stalled.stacks]
+    stood = [stack for stack in log.stalled.stacks if not own or _is_theirs(innermost(stack))]
+    parts += [f"{stack.thread} stood at {innermost(stack)}" for stack in stood]
     return "; ".join(parts)
+
+
+def _is_theirs(frame: str) -> bool:
+    """Whether a frame is the user's own code: neither a library's nor this program's."""
+    return not _OTHERS_FRAME.match(frame) and not frame.startswith("pipeline_bench/")
 
 
 def _queue_text(queue: QueueState) -> str:

@@ -20,6 +20,7 @@ import psutil
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.events import Event, decode
 from pipeline_bench.trial import Trial
+from pipeline_bench.worker.channel import CLOSED_EXIT_CODE
 
 LauncherName = Literal["forkserver", "fresh"]
 
@@ -256,6 +257,8 @@ def explain_exit(code: int | None) -> str:
     """An exit code in words: ``was killed by SIGKILL (out of memory, or by hand)``."""
     if code is None:
         return "did not end"
+    if code == CLOSED_EXIT_CODE:
+        return "could not be heard any more: the code in it closed files that it did not open (os.closerange?)"
     if code >= 0:
         return f"ended with exit code {code} before its last step"
     name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"

@@ -22,7 +22,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from pipeline_bench import plugins
+from pipeline_bench import plugins, units
 from pipeline_bench.diagnosed import Diagnosis
 from pipeline_bench.errors import SessionError
 from pipeline_bench.events import Device, QueueState, Stack, Storage, Work
@@ -321,6 +321,13 @@ class Session(_Record):
     """Of a session that diagnosed a user's own pipeline."""
     watched: bool = False
     """Whether a training job kept this session of itself: one trial, no ceiling beside it."""
+
+    def __repr__(self) -> str:
+        """Short, for a Python prompt; `to_json` has all of it."""
+        trials, variants = units.count(len(self.trials), "trial"), units.count(len(self.results), "variant")
+        return f"<Session {self.scenario.name!r}: {trials} of {variants}>"
+
+    __str__ = __repr__
 
     def result(self, variant: str | Variant) -> Result:
         """The result of a variant.

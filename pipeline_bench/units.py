@@ -129,8 +129,10 @@ def precision(value: float | None) -> str:
 
 
 def ratio(value: float | None) -> str:
-    """A ratio: ``1.57×``."""
-    return NOT_MEASURED if value is None or not math.isfinite(value) else f"{value:.2f}×"
+    """A ratio: ``1.57×``; from 100 on without a fraction."""
+    if value is None or not math.isfinite(value):
+        return NOT_MEASURED
+    return f"{value:.2f}×" if value < 99.995 else f"{value:.0f}×"
 
 
 def change(after_over_before: float | None) -> str:

@@ -31,6 +31,8 @@ BUG = 70
 app = typer.Typer(
     name="pipeline-bench",
     help="Which input pipeline starves the accelerator, by how much, and why.",
+    epilog="In a training job: pipeline_bench.keras.StarvationMonitor for model.fit, pipeline_bench.monitor for a loop "
+    "of your own. From Python: pipeline_bench.compare, diagnose, load.",
     pretty_exceptions_enable=False,
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},

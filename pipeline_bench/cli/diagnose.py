@@ -24,7 +24,8 @@ def diagnose(
         str | None,
         typer.Option(
             metavar="FILE:FUNCTION",
-            help="Your function that returns a compiled Keras model, to train on it; without one it is drained.",
+            help="Your function that returns a compiled Keras model, which then trains on the pipeline; without one "
+            "the pipeline is only read.",
         ),
     ] = None,
     batch_arg: Annotated[

@@ -19,6 +19,7 @@ _HIDDEN = 0.5
 _WAITS = 0.5
 """Less CPU time than this part of the elapsed time: it mostly waits."""
 _MANY_ELEMENTS = 16
+"""For one of the sink: fewer are handed over in less than a batch costs to make."""
 _TINY_NS = 20_000.0
 """So little an element is about what handing it from stage to stage costs: 1 to 10 µs (docs/method.md)."""
 _FILLING = 0.25

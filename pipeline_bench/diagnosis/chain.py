@@ -10,6 +10,7 @@ READERS = frozenset(
     {"TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset", "CsvDataset", "SqlDataset", "load"}
 )
 """The methods and classes that read files."""
+_RANDOM = frozenset({"shuffle", "sample_from_datasets", "rejection_resample", "random"})
 
 
 def consumers(inspection: Inspection, stage: Stage) -> list[Stage]:
@@ -80,6 +81,15 @@ def endless(inspection: Inspection, stage: Stage) -> bool:
 def reads_files(stage: Stage) -> bool:
     """Whether the stage reads files itself, or what it opens for each element does."""
     return stage.method in READERS or any(reads_files(inner) for inner in stage.inner)
+
+
+def random(stage: Stage) -> bool:
+    """Whether what the stage gives, or its order, may differ from epoch to epoch, by what its graph and method tell."""
+    if stage.function is not None and stage.function.random:
+        return True
+    if stage.method == "list_files":
+        return stage.arguments.get("shuffle") is not False
+    return stage.method in _RANDOM or any(random(inner) for inner in stage.inner)
 
 
 def pairs(inspection: Inspection, first: str, second: str) -> Iterator[tuple[Stage, Stage]]:

@@ -1,14 +1,14 @@
 """The code to write for a fix: a diff against the user's file where it can be told, else words. Pure.
 
-A stage is found in the source by the place where its call ends, and by its name. What follows is text: the calls of a
-chain change their arguments or their order, and everything else stays as the user wrote it.
+What is changed is text: the stages' calls (`source_calls`) change their arguments or their order, and everything else
+stays as the user wrote it.
 """
 
 from __future__ import annotations
 
 import ast
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import PurePath
 
@@ -22,8 +22,9 @@ from pipeline_bench.diagnosis.call_text import (
     options_lines,
     value_text,
 )
-from pipeline_bench.diagnosis.code_words import every_stage, words
-from pipeline_bench.diagnosis.source_chain import Chain, Link, Patch, Source, UntoldError, is_program
+from pipeline_bench.diagnosis.code_words import words
+from pipeline_bench.diagnosis.source_calls import StageCalls, tensorflow_data
+from pipeline_bench.diagnosis.source_chain import Link, Patch, Source, UntoldError, is_program
 from pipeline_bench.diagnosis.source_moves import drop_if_idle, move_between
 from pipeline_bench.user_pipeline import (
     Edit,
@@ -36,13 +37,10 @@ from pipeline_bench.user_pipeline import (
     Remove,
     SetArgument,
     SetOptions,
-    Stage,
 )
 
 _KEPT_WHEN_FUSED = ("num_parallel_calls", "deterministic")
 _OF_CACHE_FILES = "Give the cache a path of its own with room on the disk; delete the files when the pipeline changes."
-_STATIC = {"zip", "sample_from_datasets", "choose_from_datasets"}
-"""Calls on the class, with their inputs as arguments: a chain can only begin with one."""
 
 
 def change(source_texts: Mapping[str, str], inspection: Inspection, fix: Fix) -> CodeChange:
@@ -63,9 +61,8 @@ def change(source_texts: Mapping[str, str], inspection: Inspection, fix: Fix) ->
             code.apply(edit)
         except UntoldError as reason:
             said.append(words(edit, inspection, str(reason)))
-    said += (
-        [_OF_CACHE_FILES] if any(isinstance(e, InsertAfter) and "filename" in e.arguments for e in fix.edits) else []
-    )
+    if any(isinstance(edit, InsertAfter) and "filename" in edit.arguments for edit in fix.edits):
+        said.append(_OF_CACHE_FILES)
     try:
         diff = code.diff()
     except UntoldError as reason:
@@ -86,22 +83,12 @@ class _Code:
 
     def __init__(self, texts: Mapping[str, str], inspection: Inspection) -> None:
         self.inspection = inspection
-        self.texts = texts
+        self.calls = StageCalls(texts, inspection)
         self.sink = inspection.sink
-        self.stages = {stage.id: stage for stage in every_stage(inspection.stages)}
-        self.before = {number: stage.inputs[0] for number, stage in self.stages.items() if len(stage.inputs) == 1}
-        self.sources: dict[str, Source] = {}
-        self.calls: dict[int, tuple[Source, ast.Call]] = {}
-        self.reasons: dict[int, str] = {}
+        stages = self.calls.stages
+        self.before = {number: stage.inputs[0] for number, stage in stages.items() if len(stage.inputs) == 1}
         self.set: dict[tuple[ast.Call, str], str] = {}
         self.added: dict[ast.Call, dict[str, str]] = {}
-        for stage in self.stages.values():
-            try:
-                self.calls[stage.id] = self._find(stage)
-            except UntoldError as reason:
-                self.reasons[stage.id] = str(reason)
-        self._forget_shared()
-        self._make_chains()
 
     def apply(self, edit: Edit) -> None:
         """Note one edit.
@@ -111,10 +98,10 @@ class _Code:
         """
         match edit:
             case SetArgument():
-                self._set_argument(*self._call(edit.stage), edit.argument, value_text(edit.argument, edit.value))
+                self._set_argument(*self.calls.call(edit.stage), edit.argument, value_text(edit.argument, edit.value))
             case InsertAfter():
-                source, call = self._call(edit.stage)
-                text = f".{edit.method}({arguments_text(edit.method, edit.arguments, self._prefix(source, call))})"
+                source, call = self.calls.call(edit.stage)
+                text = f".{edit.method}({arguments_text(edit.method, edit.arguments, tensorflow_data(source, call))})"
                 self._insert_after(edit.stage, text)
             case Remove():
                 self._remove(edit.stage)
@@ -130,8 +117,8 @@ class _Code:
             case SetOptions():
                 self._set_options(edit)
             case PrefetchToDevice():
-                source, call = self._call(self.sink)
-                self._insert_after(self.sink, device_call(edit, self._prefix(source, call)), at_end=True)
+                source, call = self.calls.call(self.sink)
+                self._insert_after(self.sink, device_call(edit, tensorflow_data(source, call)), at_end=True)
             case _:
                 raise UntoldError("it is more than another call")
 
@@ -142,7 +129,7 @@ class _Code:
             UntoldError: what came of the edits is no Python, or not the calls that it should be.
         """
         parts = []
-        for file, source in self.sources.items():
+        for file, source in self.calls.sources.items():
             new = source.render()
             if new == source.text:
                 continue
@@ -151,72 +138,8 @@ class _Code:
             parts.append(_diff(file, source.text, new))
         return "".join(parts)
 
-    def _find(self, stage: Stage) -> tuple[Source, ast.Call]:
-        place = stage.place
-        if place is None:
-            raise UntoldError(f"where {stage.label} is called is not known")
-        if place.file not in self.texts:
-            raise UntoldError(f"{stage.label} is called in a file that is not yours")
-        try:
-            if place.file not in self.sources:
-                self.sources[place.file] = Source(self.texts[place.file])
-        except (SyntaxError, ValueError):
-            raise UntoldError(f"{PurePath(place.file).name} cannot be read as Python") from None
-        source = self.sources[place.file]
-        found = [call for call in source.calls() if _name(call) == stage.method]
-        if place.end_line is not None and place.end_column is not None:
-            at = (place.end_line, place.end_column)
-            found = [call for call in found if (call.end_lineno, call.end_col_offset) == at]
-        else:
-            found = [call for call in found if call.lineno <= place.line <= (call.end_lineno or call.lineno)]
-        if len(found) != 1:
-            raise UntoldError(f"the call of {stage.label} was not found in line {place.line}")
-        return source, found[0]
-
-    def _forget_shared(self) -> None:
-        """A call that made several stages cannot be changed for one of them."""
-        users: dict[ast.Call, list[int]] = {}
-        for number, (_, call) in self.calls.items():
-            users.setdefault(call, []).append(number)
-        for numbers in users.values():
-            for number in numbers if len(numbers) > 1 else ():
-                del self.calls[number]
-                self.reasons[number] = f"one call of {self.stages[number].method} makes several stages"
-
-    def _make_chains(self) -> None:
-        links = {call: source for number, (source, call) in self.calls.items() if self._is_link(number)}
-        below = {call: call.func.value for call in links if isinstance(call.func, ast.Attribute)}
-        inner = set(below.values())
-        for top, source in links.items():
-            if top in inner:
-                continue
-            calls = [top]
-            while (next_call := below[calls[-1]]) in links and isinstance(next_call, ast.Call):
-                calls.append(next_call)
-            source.add_chain(calls[::-1])
-
-    def _is_link(self, number: int) -> bool:
-        stage, (_, call) = self.stages[number], self.calls[number]
-        return bool(stage.inputs) and stage.method not in _STATIC and isinstance(call.func, ast.Attribute)
-
-    def _call(self, number: int) -> tuple[Source, ast.Call]:
-        if number not in self.calls:
-            raise UntoldError(self.reasons.get(number, "the stage is not known"))
-        return self.calls[number]
-
-    def _prefix(self, source: Source, call: ast.Call) -> str:
-        return tensorflow_data(source, call)
-
-    def _link(self, number: int) -> tuple[Source, Chain, Link]:
-        source, call = self._call(number)
-        for chain in source.chains:
-            for link in chain.links:
-                if link.call is call:
-                    return source, chain, link
-        raise UntoldError(f"{self.stages[number].label} is no call on another dataset")
-
     def _set_argument(self, source: Source, call: ast.Call, argument: str, text: str) -> None:
-        text = text.replace("tf.data.", self._prefix(source, call))
+        text = text.replace("tf.data.", tensorflow_data(source, call))
         old = argument_node(call, argument)
         if old is not None:
             if (call, argument) not in self.set:
@@ -238,9 +161,9 @@ class _Code:
         return self.set[call, argument].encode()
 
     def _insert_after(self, number: int, text: str, at_end: bool = False) -> None:
-        source, call = self._call(number)
-        if self._is_link(number):
-            _, chain, link = self._link(number)
+        source, call = self.calls.call(number)
+        if self.calls.is_link(number):
+            _, chain, link = self.calls.link(number)
             index = len(chain.links) if at_end else chain.links.index(link) + 1
         else:
             chain = next((c for c in source.chains if c.base is call), None) or source.empty_chain(call)
@@ -248,14 +171,14 @@ class _Code:
         chain.insert(index, Link(partial(bytes, text, "utf-8")))
 
     def _remove(self, number: int) -> None:
-        source, chain, link = self._link(number)
+        source, chain, link = self.calls.link(number)
         chain.remove(link)
         if not chain.links:
             drop_if_idle(source, chain)
 
     def _move(self, number: int, other: int) -> None:
-        source, chain, link = self._link(number)
-        other_source, target, before = self._link(other)
+        source, chain, link = self.calls.link(number)
+        other_source, target, before = self.calls.link(other)
         if source is not other_source:
             raise UntoldError("the two calls are in different files")
         if chain is not target:
@@ -266,16 +189,16 @@ class _Code:
             chain.links.insert(there, chain.links.pop(here))
 
     def _fuse(self, numbers: tuple[int, ...]) -> None:
-        found = [self._link(number) for number in numbers]
+        found = [self.calls.link(number) for number in numbers]
         source, chain, last = found[-1]
         if any(each is not chain for _, each, _ in found):
             raise UntoldError("the maps are in different statements")
-        calls = [call for number in numbers for _, call in [self._call(number)]]
+        calls = [call for number in numbers for _, call in [self.calls.call(number)]]
         nodes = [argument_node(call, "map_func") for call in calls]
         given = [node for node in nodes if node is not None]
         if len(given) < len(nodes):
             raise UntoldError("a map's function was not found")
-        unpacked = [self.stages[number].element.startswith("(") for number in numbers[:-1]]
+        unpacked = [self.calls.stages[number].element.startswith("(") for number in numbers[:-1]]
         text = fused(source, given, unpacked)
         self.set[calls[-1], "map_func"] = ""
         source.patches.append(Patch(source.start(given[-1]), source.end(given[-1]), text))
@@ -285,7 +208,7 @@ class _Code:
             chain.remove(link)
 
     def _interleave(self, edit: Interleave) -> None:
-        source, call = self._call(edit.stage)
+        source, call = self.calls.call(edit.stage)
         if not isinstance(call.func, ast.Attribute):
             raise UntoldError("it is no call on another dataset")
         end = source.end(call.func)
@@ -315,15 +238,15 @@ class _Code:
         return "" if node is None else source.bytes[source.start(node) : source.end(node)].decode()
 
     def _set_options(self, edit: SetOptions) -> None:
-        source, call = self._call(self.sink)
-        statement = source.statement(self._link(self.sink)[1].base if self._is_link(self.sink) else call)
+        source, call = self.calls.call(self.sink)
+        statement = source.statement(self.calls.link(self.sink)[1].base if self.calls.is_link(self.sink) else call)
         start = source.start(statement)
         indent = source.bytes[source.line_start(start) : start]
         if indent.strip() or any(isinstance(each, ast.Lambda) for each in source.around(call)):
             raise UntoldError("there is no line for it of its own")
         names = {node.id for node in ast.walk(source.tree) if isinstance(node, ast.Name)}
         name = next(name for name in ("options", "data_options", "more_options", "_options") if name not in names)
-        lines = options_lines(edit, name, self._prefix(source, call))
+        lines = options_lines(edit, name, tensorflow_data(source, call))
         text = b"".join(line.encode() + source.new_line + indent for line in lines)
         self._insert_after(self.sink, f".with_options({name})", at_end=True)
         source.patches.append(Patch(start, start, partial(bytes, text)))
@@ -333,27 +256,7 @@ def _joined(head: str, join: str, added: Mapping[str, str]) -> bytes:
     return (head + join.join(f"{name}={value}" for name, value in added.items())).encode()
 
 
-def tensorflow_data(source: Source, call: ast.Call) -> str:
-    """How the file calls ``tf.data.`` where a call stands; ``tf.data.`` where that is not told."""
-    own = source.function(call)
-    for node in ast.walk(source.tree):
-        if isinstance(node, ast.Import | ast.ImportFrom) and source.function(node) in (own, source.tree):
-            for alias in node.names:
-                used = alias.asname or alias.name.split(".")[0]
-                whole = alias.name if isinstance(node, ast.Import) else f"{node.module}.{alias.name}"
-                if whole in ("tensorflow", "tensorflow.compat.v2", "tensorflow.compat.v1"):
-                    return f"{used}.data."
-                if whole == "tensorflow.data" and (alias.asname or isinstance(node, ast.ImportFrom)):
-                    return f"{used}."
-    return "tf.data."
-
-
-def _name(call: ast.Call) -> str:
-    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-
-
 def _diff(file: str, old: str, new: str) -> str:
     name = PurePath(file).name
-    lines: Callable[[str], list[str]] = lambda text: text.splitlines(keepends=True)  # noqa: E731
-    made = difflib.unified_diff(lines(old), lines(new), name, name)
+    made = difflib.unified_diff(old.splitlines(keepends=True), new.splitlines(keepends=True), name, name)
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in made)

@@ -12,6 +12,7 @@ from pipeline_bench.session import Result, Session
 SIMPLER = 1.03
 """A combination must be this much faster than the best single fix in it: less is not worth more code."""
 _PROMISING = 1.1
+"""A gain of few trials is worth naming from here on: less may well be the machine."""
 _BEST_FIRST: tuple[Outcome, ...] = (
     "proposed",
     "faster",
@@ -123,7 +124,7 @@ def _outcome(each: Standing, chosen: Standing | None, ended: str | None, room: f
     if each.contends:
         few = each.trials < standing.CONFIRMED_TRIALS
         then = (
-            f"; {standing.CONFIRMED_TRIALS} are needed, a larger --budget has them" if few else ", which chance may be"
+            f"; {standing.CONFIRMED_TRIALS} are needed, a larger --budget runs them" if few else ", which chance may be"
         )
     return "no-gain", f"It came to {units.ratio(each.gain)} in {units.count(each.trials, 'trial')}{then}."
 
@@ -142,7 +143,8 @@ def _text(session: Session, diagnosis: Diagnosis, chosen: Standing | None, ended
         return f"{bottleneck} No fix of the input makes the training step faster.".strip()
     if chosen is None:
         tried = sum(each.outcome not in ("not-tried", "pending") for each in diagnosis.attempts)
-        none = f"None of {units.count(tried, 'fix', 'fixes')} tried is proven to make it faster."
+        of_all = f"None of the {tried} fixes tried" if tried > 1 else "The only fix tried"
+        none = f"{of_all} is {'' if tried > 1 else 'not '}proven to make it faster."
         found = f"{none}{_promising(session, diagnosis)}" if tried else "No fix was tried."
         return f"{bottleneck} {found}{_left(diagnosis)}".strip()
     return f"{bottleneck} {_proposed(session.result(chosen.name), diagnosis, chosen)}".strip()

@@ -17,9 +17,17 @@ _TOLERANCE = 0.02
 """Less than this part of a standard deviation is no other distribution: sums of float32 round."""
 _STD_FACTOR = 1.5
 """Standard deviations of random values within this factor of each other are told apart by many samples only."""
+_EPSILONS = {"float16": 2.0**-10, "float32": 2.0**-23, "float64": 2.0**-52}
+_ROUNDING_STEPS = 8.0
+"""Values whose difference is, in the Euclidean norm, no more than this many units in their last place are the same but
+for rounding: a function that gets a whole batch may sum in another order. 1e-6 of a float32."""
+_PROJECTION_ERRORS = 4.0
+"""A sum with random signs is within this many times the norm but for 1 of 16,000 (a normal distribution)."""
 _NAME_CHARACTERS = 40
 
 _REORDERED = "the same samples in another order"
+_APART = "the components of a sample no longer belong together"
+_BUT_ROUNDED = "; floating values differ by rounding, in their last digits"
 
 
 def compare(baseline: Fingerprint | None, other: Fingerprint | None, reorders_allowed: bool) -> Equality:
@@ -91,7 +99,8 @@ def _whole(
     baseline: Fingerprint, other: Fingerprint, pairs: list[tuple[Component, Component]], reorders_allowed: bool
 ) -> Equality:
     """Both small pipelines came to their ends: their digests are of everything."""
-    exact = [(one, two) for one, two in pairs if not _drawn(one, two)]
+    rounded = [(one, two) for one, two in pairs if baseline.samples == other.samples and _rounded(one, two)]
+    exact = [(one, two) for one, two in pairs if not _drawn(one, two) and (one, two) not in rounded]
     if any(one.ordered != two.ordered and one.unordered != two.unordered for one, two in exact):
         return _differing(baseline, other, exact)
     # What is drawn anew each time has no digest; how many samples there were is the same for all components.
@@ -99,7 +108,22 @@ def _whole(
         return Equality(status="unequal", text=f"{other.samples:,} samples arrive, not {baseline.samples:,}")
     if (fault := next(_other_distributions(pairs, baseline.samples), None)) is not None:
         return Equality(status="unequal", text=fault)
-    return _same(exact, len(exact) < len(pairs), baseline.samples, reorders_allowed)
+    found = _same(exact, len(exact) + len(rounded) < len(pairs), baseline.samples, reorders_allowed)
+    if rounded and found.status == "reordered":  # what was rounded is in its old order
+        return Equality(status="unequal", text=_APART)
+    return found.model_copy(update={"text": f"{found.text}{_BUT_ROUNDED}"}) if rounded else found
+
+
+def _rounded(one: Component, two: Component) -> bool:
+    """Whether two components hold the same samples in the same order but for the rounding of floating values."""
+    if one.ordered == two.ordered or one.random or two.random or "?" in one.shape + two.shape:
+        return False
+    epsilon = _EPSILONS.get(one.dtype)
+    if epsilon is None or not one.norms or len(one.norms) != len(two.norms):
+        return False
+    reach = _PROJECTION_ERRORS * _ROUNDING_STEPS * epsilon
+    figures = zip(one.projections, two.projections, one.norms, two.norms, strict=True)
+    return all(abs(left - right) <= reach * min(norms) for left, right, *norms in figures)
 
 
 def _same(
@@ -109,7 +133,7 @@ def _same(
     looked = units.count(samples, "sample")
     if any(one.ordered != two.ordered for one, two in exact):
         if not _still_together(exact):
-            return Equality(status="unequal", text="the components of a sample no longer belong together")
+            return Equality(status="unequal", text=_APART)
         note = "" if reorders_allowed else ", which --allow-reordering accepts"
         return Equality(status="reordered", text=f"{_REORDERED} ({looked} compared{note})")
     if some_random:

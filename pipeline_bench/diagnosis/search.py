@@ -1,40 +1,22 @@
 """Which trial of a diagnosis comes next, within its budget. Pure: everything follows from the session.
 
-First the inspection, then rounds. Each begins with the pipeline as written (and the ceiling, with a model) and holds a
-few attempts; speed-ups are over the trial of the same round. Every candidate is tried once; those that gained go on
-until they are known well enough, and the best is tried together with others for as long as that makes it faster.
+First the inspection, from which the bottleneck and the candidates are told, then rounds of attempts (`turn`). Speed-ups
+are over the trial of the pipeline as written of the same round.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from pipeline_bench import units
-from pipeline_bench.diagnosed import AS_WRITTEN, CEILING, Attempt, Diagnosis
-from pipeline_bench.diagnosis import bottleneck, combinations, conclusion, fixes, segments, standing, variants
-from pipeline_bench.diagnosis.segments import NS_PER_MS
-from pipeline_bench.diagnosis.standing import CONFIRMED_TRIALS, Standing
-from pipeline_bench.session import Session
+from pipeline_bench.diagnosed import AS_WRITTEN, CEILING, Diagnosis
+from pipeline_bench.diagnosis import bottleneck, conclusion, fixes, standing, variants
+from pipeline_bench.diagnosis.turn import Turn
+from pipeline_bench.session import Session, TrialRecord
 from pipeline_bench.trial import Trial
+from pipeline_bench.user_pipeline import Inspection
 
-_ROUND_ATTEMPTS = 4
-"""Attempts in a round: more would lie too far from the pipeline as written, which drifts with the machine."""
-_WELL_KNOWN_TRIALS = 5
-_MOST_TRIALS = 8
-"""Where the interval of the best still reaches 1."""
-_SCREENED_BY = 0.6
-"""Screening ends at this part of the budget where something has gained by then."""
-_COMBINED_BY = 0.8
-_COMBINATIONS_A_STEP = 3
-_MOST_PARTS = 4
-_WORTH_BESIDE = 0.15
-"""A stage with this share of what is left of the time is worth a fix beside the best, whatever it gained alone."""
-_LOST = 0.9
-_NEAR = 0.97
-_MOST_BASELINE_FAILURES = 3
 _CACHE_SHARE = 0.5
 """Of the free memory, or of the machine's where that is not known: the most that a cache is to take."""
-_SPENT = "The budget was spent before it was its turn."
+_SPENT = "The budget left no time for it."
 _DONE = "It was not needed."
 
 
@@ -54,7 +36,7 @@ class Search:
         if diagnosis.inspection is None:
             return session, None
         session = variants.with_measured(session, diagnosis)
-        return _Turn(session).next()
+        return Turn(session, _of(session)).next()
 
     def updated(self, session: Session, interrupted: bool) -> Session:
         """The session with what can now be said; see `runner.Planner`."""
@@ -69,7 +51,7 @@ class Search:
         after, trial = self.next(session)
         if trial is not None:
             return None
-        return _SPENT if _Turn(after).spent else _DONE
+        return _SPENT if Turn(after, _of(after)).spent else _DONE
 
     def _looked_at(self, session: Session, diagnosis: Diagnosis) -> Diagnosis:
         """The diagnosis with the inspection, the bottleneck, and the candidates, as soon as each can be told."""
@@ -77,9 +59,9 @@ class Search:
             return diagnosis
         looked = next((trial for trial in session.trials if trial.variant == variants.INSPECTION), None)
         if looked is not None and diagnosis.inspection is None:
-            if looked.inspection is None or not looked.inspection.stages or looked.traceback:
+            if (inspection := _usable(looked)) is None:
                 return _failed(diagnosis, looked.status, looked.reason, looked.traceback)
-            diagnosis = diagnosis.model_copy(update={"inspection": looked.inspection})
+            diagnosis = diagnosis.model_copy(update={"inspection": inspection})
         if diagnosis.inspection is None:
             return diagnosis
         written = [trial for trial in session.trials if trial.variant == AS_WRITTEN]
@@ -111,196 +93,11 @@ class Search:
         return diagnosis.model_copy(update={"attempts": fixes.attempts(inspection, context)})
 
 
-class _Turn:
-    """What to do next in one state of the session."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._diagnosis = _of(session)
-        self._found = standing.of(session, self._diagnosis)
-        self._timed = [trial for trial in session.trials if trial.variant != variants.INSPECTION]
-        self._round = max((trial.repeat for trial in self._timed), default=0)
-        self._in_round = {trial.variant for trial in session.trials if trial.repeat == self._round}
-        self._leaders = sorted((each for each in self._found if each.contends), key=self._as_leader)
-        self._base = [AS_WRITTEN] if self._diagnosis.model is None else [AS_WRITTEN, CEILING]
-
-    def next(self) -> tuple[Session, Trial | None]:
-        """The trial, and the session with its variant and with the combinations that are new."""
-        for name in self._base:  # of the first round, always: without them nothing can be said
-            if self._round == 0 and name not in self._in_round:
-                return self._session, self._trial(name, 0)
-        written = [trial for trial in self._session.trials if trial.variant == AS_WRITTEN]
-        if sum(not trial.measured for trial in written) >= _MOST_BASELINE_FAILURES:
-            return self._session, None
-        if conclusion.nothing_to_gain(self._session):
-            return self._only_the_base()
-        return self._attempt()
-
-    @property
-    def spent(self) -> bool:
-        """Whether no further trial fits into the budget."""
-        return not self._fits(len(self._base) + 1)
-
-    def _only_the_base(self) -> tuple[Session, Trial | None]:
-        """A second round of the pipeline as written and its ceiling, to be sure that nothing can be gained."""
-        for name in self._base:
-            if self._round == 0 or (self._round == 1 and name not in self._in_round):
-                return (self._session, self._trial(name, 1)) if self._fits(1) else (self._session, None)
-        return self._session, None
-
-    def _attempt(self) -> tuple[Session, Trial | None]:
-        session, diagnosis = self._session, self._diagnosis
-        wanted = list(self._wanted())
-        if not wanted:
-            added = self._combinations()
-            if not added:
-                return session, None
-            diagnosis = diagnosis.model_copy(update={"attempts": (*diagnosis.attempts, *added)})
-            session = session.model_copy(update={"diagnosis": diagnosis})
-            wanted = [attempt.fix.variant for attempt in added]
-        due = [name for name in self._base if name not in self._in_round]
-        here = [name for name in wanted if name not in self._in_round]
-        full = len(self._in_round - {*self._base, variants.INSPECTION}) >= _ROUND_ATTEMPTS
-        number = self._round
-        if due == [] and (full or not here or self._base_failed()):
-            number, due, here = number + 1, self._base, wanted
-        if not here or not self._fits(len(due) + 1):
-            return self._session, None
-        if due:
-            return session, self._trial(due[0], number)
-        session = variants.with_fix(session, diagnosis, diagnosis.attempt(here[0]).fix)
-        asks = standing.wants_fingerprint(session, here[0])
-        return session, variants.trial(session, here[0], number, asks)
-
-    def _wanted(self) -> Iterator[str]:
-        """The variants that should have another trial, the most urgent first."""
-        fresh = [each for each in self._found if each.possible and each.asked == 0]
-        leaders = self._leaders
-        if not leaders or self._elapsed_s() < _SCREENED_BY * self._diagnosis.budget_s:
-            yield from (each.name for each in fresh if self._room_to_confirm(leaders))
-        elif any(each.attempt.fix.combines for each in fresh):
-            yield from (each.name for each in fresh if each.attempt.fix.combines and self._room_to_confirm(leaders))
-        if fresh and not leaders:
-            return
-        if not self._combinations():
-            yield from self._unsure(leaders)
-        elif leaders and leaders[0].trials < CONFIRMED_TRIALS - 1:
-            yield leaders[0].name  # twice before anything is built upon it
-
-    def _unsure(self, leaders: list[Standing]) -> Iterator[str]:
-        yield from (each.name for each in leaders[:1] if each.trials < CONFIRMED_TRIALS)
-        for each in leaders[1:]:
-            beaten = each.attempt.fix.combines and not self._near(each, leaders[0])
-            if each.trials < CONFIRMED_TRIALS and not beaten:
-                yield each.name
-        known = next((each for each in leaders if each.trials < _WELL_KNOWN_TRIALS), None)
-        if leaders and known is leaders[0]:
-            yield known.name
-        for each in leaders[:1]:
-            if not each.faster and each.trials < _MOST_TRIALS:
-                yield each.name
-        yield from (each.name for each in self._found if self._deserves_another(each))
-
-    def _deserves_another(self, each: Standing) -> bool:
-        """Whether other programs disturbed the only trial of an attempt, or the one it is held against."""
-        if not each.possible or each.contends or each.trials != 1 or each.attempt.fix.combines:
-            return False
-        own = next(trial for trial in self._timed if trial.variant == each.name and trial.measured)
-        beside = {(each.name, own.repeat), (AS_WRITTEN, own.repeat)}
-        return any((found.variant, found.repeat) in beside for found in self._session.disturbances)
-
-    @staticmethod
-    def _near(each: Standing, best: Standing) -> bool:
-        """Whether its gain is so near to the best that more trials may turn the two."""
-        return (each.gain or 0.0) >= _NEAR * (best.gain or 1.0)
-
-    def _combinations(self) -> list[Attempt]:
-        """The best so far with one more fix each, where that has not been tried and could be worth it."""
-        leaders = self._leaders
-        late = self._elapsed_s() > _COMBINED_BY * self._diagnosis.budget_s
-        if not leaders or late or self._at_the_ceiling(leaders[0]):
-            return []
-        # As often as a proposal needs, and the best so far beside it for as long as that is not confirmed.
-        missing = max(0, CONFIRMED_TRIALS - leaders[0].trials)
-        if not self._fits(1 + (CONFIRMED_TRIALS - 1) * (len(self._base) + 1) + missing):
-            return []
-        singles = {each.name: each for each in self._found if not each.attempt.fix.combines}
-        names = leaders[0].attempt.fix.combines or (leaders[0].name,)
-        parts = [singles[name] for name in names]
-        if len(parts) >= _MOST_PARTS:
-            return []
-        tried = {frozenset(each.attempt.fix.combines) for each in self._found}
-        partners = self._partners(parts, leaders[0].gain or 1.0)[:_COMBINATIONS_A_STEP]
-        taken = {each.name for each in self._found}
-        added = []
-        for partner in partners:
-            if frozenset({*names, partner.name}) not in tried:
-                together = [*(part.attempt.fix for part in parts), partner.attempt.fix]
-                added.append(Attempt(fix=combinations.combine(together, taken)))
-                taken.add(added[-1].fix.variant)
-        return added
-
-    def _as_leader(self, each: Standing) -> tuple[bool, float]:
-        """Sorts the attempts: a combination that gains hardly more than a part of it comes after all others."""
-        return conclusion.beaten(each, conclusion.best_part(each, self._found)), standing.by_gain(each)
-
-    def _at_the_ceiling(self, best: Standing) -> bool:
-        """Whether the model takes all of the step that is left."""
-        room = conclusion.headroom(self._session)
-        return room is not None and (best.gain or 0.0) >= _NEAR * room
-
-    def _partners(self, parts: list[Standing], gain: float) -> list[Standing]:
-        """The single fixes that fit to these, the most promising first: by what they gained, then by what they may."""
-        inspection = self._diagnosis.inspection
-        assert inspection is not None
-        costs = segments.of(inspection, self._session.environment.cores)
-        written_ms = next(r.step_ms.mean for r in self._session.results if r.variant == AS_WRITTEN)
-        left_ns = (written_ms or 0.0) * NS_PER_MS / gain
-        touched = {stage for part in parts for stage in part.attempt.fix.stages}
-        ranked = []
-        for each in self._found:
-            fix = each.attempt.fix
-            fits = all(combinations.compatible(part.attempt.fix, fix) for part in parts)
-            if fix.combines or not each.possible or not fits or (each.gain is not None and each.gain < _LOST):
-                continue
-            share = costs.cost_ns(set(fix.stages) - touched) / left_ns if left_ns else 0.0
-            if each.contends or share >= _WORTH_BESIDE:
-                ranked.append((each.gain if each.contends and each.gain else 0.0, share, each))
-        ranked.sort(key=lambda one: (-one[0], -one[1]))
-        return [each for _, _, each in ranked]
-
-    def _room_to_confirm(self, leaders: list[Standing]) -> bool:
-        """Whether one more attempt leaves the time to try the best one often enough to propose it."""
-        missing = max(0, CONFIRMED_TRIALS - leaders[0].trials) if leaders else 0
-        return self._fits(1 + missing * (len(self._base) + 1))
-
-    def _base_failed(self) -> bool:
-        return any(
-            trial.repeat == self._round and trial.variant == AS_WRITTEN and not trial.measured
-            for trial in self._session.trials
-        )
-
-    def _trial(self, name: str, number: int) -> Trial:
-        asks = name == AS_WRITTEN and standing.wants_fingerprint(self._session, name)
-        return variants.trial(self._session, name, number, asks)
-
-    def _fits(self, trials: int) -> bool:
-        """Whether so many trials fit into what is left, one of them as long as the longest so far."""
-        took_s = [(each.ended_ns - each.started_ns) / 1e9 for each in self._timed]
-        usual_s = self._trial_s()
-        longer_s = max(0.0, max(took_s, default=usual_s) - usual_s)
-        return self._elapsed_s() + trials * usual_s + longer_s <= self._diagnosis.budget_s
-
-    def _elapsed_s(self) -> float:
-        trials = self._session.trials
-        return (trials[-1].ended_ns - trials[0].started_ns) / 1e9 if trials else 0.0
-
-    def _trial_s(self) -> float:
-        """How long a trial takes, as those before did, with what lies between two of them."""
-        took = self._timed
-        if not took:
-            return variants.expected_s(self._diagnosis)
-        return (took[-1].ended_ns - took[0].started_ns) / 1e9 / len(took)
+def _usable(looked: TrialRecord) -> Inspection | None:
+    """What the first trial found out; None where it failed, or waited in vain for the pipeline's first element."""
+    found = looked.inspection
+    hung = looked.status == "stalled" and found is not None and found.first_ns is None
+    return None if found is None or not found.stages or looked.traceback or hung else found
 
 
 def _of(session: Session) -> Diagnosis:

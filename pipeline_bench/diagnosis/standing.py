@@ -10,7 +10,7 @@ from pipeline_bench import units
 from pipeline_bench.diagnosed import AS_WRITTEN, Attempt, Diagnosis, Fix
 from pipeline_bench.diagnosis import chain, equality
 from pipeline_bench.session import Session, TrialRecord
-from pipeline_bench.user_pipeline import Fingerprint, InsertAfter, Inspection, MoveBefore
+from pipeline_bench.user_pipeline import Fingerprint, InsertAfter, Inspection, MoveBefore, Remove
 
 GAINED = 1.03
 """Less than this is not followed up: trials of the same pipeline differ by as much (docs/method.md)."""
@@ -116,6 +116,8 @@ def _ruled(
         return attempt  # its next trial is asked again
     updates: dict[str, object] = {"equality": told}
     reason = equality.refusal(told, asked.allow_reordering) or _frozen(attempt.fix, asked.inspection, written)
+    if reason is None and told.status == "not-told" and _moves_filter(attempt.fix, asked.inspection):
+        reason = f"Whether as many samples are left out cannot be told: {told.text}."
     if reason is None and told.status == "not-told" and not asked.allow_reordering:
         reason = f"Whether its samples are the same cannot be told: {told.text}; --allow-reordering accepts that."
     if reason is not None:
@@ -123,25 +125,37 @@ def _ruled(
     return attempt.model_copy(update=updates)
 
 
-def _frozen(fix: Fix, inspection: Inspection | None, written: Fingerprint | None) -> str | None:
-    """Why a fix is refused that makes one random draw of many: of Python's draws, which no fingerprint tells apart.
+def _moves_filter(fix: Fix, inspection: Inspection | None) -> bool:
+    """Whether it is more than the order that could change, which the user may have allowed."""
+    moved = [edit.stage for edit in fix.edits if isinstance(edit, MoveBefore)]
+    return inspection is not None and any(inspection.stage(number).method == "filter" for number in moved)
 
-    What the graph draws is known, and no candidate touches it (`UserFunction.random`). Where samples are random and no
-    op of the graph explains it, Python does it: a cache would keep one draw for ever, a batch share one.
+
+def _frozen(fix: Fix, inspection: Inspection | None, written: Fingerprint | None) -> str | None:
+    """Why a fix is refused that makes one random draw of many: of Python's draws, or of a variable's changes.
+
+    What the graph draws is known, and no candidate touches it (`UserFunction.random`). Where samples differ between two
+    passes with one seed, or are random and no op of the graph explains it, Python or a variable does it: a cache would
+    keep one draw for ever, a batch share one.
     """
     if inspection is None or written is None or not any(each.random for each in written.components):
         return None
-    if any(stage.function is not None and stage.function.random for stage in inspection.stages):
+    drawn = any(stage.function is not None and stage.function.random for stage in inspection.stages)
+    if drawn and not any(each.kept_state for each in written.components):
         return None
     kept: set[int] = set()
     for edit in fix.edits:
+        if isinstance(edit, Remove) and inspection.stage(edit.stage).method == "cache":
+            kept |= set(chain.upstream(inspection, inspection.stage(edit.stage)))
         if isinstance(edit, InsertAfter) and edit.method == "cache":
             kept |= {edit.stage, *chain.upstream(inspection, inspection.stage(edit.stage))}
         if isinstance(edit, MoveBefore) and inspection.stage(edit.stage).method == "batch":
             kept |= {stage.id for stage in chain.maps_before(inspection, inspection.stage(edit.stage))}
     for number in sorted(kept):
         stage = inspection.stage(number)
-        if stage.method == "from_generator" or (stage.function is not None and stage.function.python):
+        function = stage.function
+        keeps = function is not None and (function.python or (function.stateful and not function.random))
+        if stage.method == "from_generator" or keeps:
             name = units.one_line(stage.label, 60)
             return f"The samples are random, and {name} may be what draws them: it must run as often as it does now."
     return None

@@ -17,14 +17,17 @@ _INSPECTION_PART = 6
 _LIMIT_PART = 8
 """Filling a cache, or a fingerprint, may take this part of the budget."""
 _LIMIT_S = (3.0, 30.0)
+"""The shortest and the longest of both."""
 _ELEMENTS = 30
 """As many elements give a mean that a trial's own noise does not move by much."""
 _TIME_S = (1.2, 6.0)
+"""A trial measures at least and at most so long, warm-up aside."""
 _TIME_PART = 30
 """And no trial measures longer than this part of the budget, but for the shortest time."""
 _WARMUP_S = 0.7
 """AUTOTUNE doubles its interval from 10 ms on; by then it has looked at the pipeline several times."""
 _SHORTEST_STALL_S = 10.0
+"""TensorFlow needs seconds to start on a busy machine; a shorter time would end trials that only began slowly."""
 
 
 def scenario(target: Target, model: Target | None, budget_s: float, stall_timeout_s: float | None = None) -> Scenario:

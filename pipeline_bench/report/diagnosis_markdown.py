@@ -14,9 +14,10 @@ from pipeline_bench.report.pipeline_tree import Row
 from pipeline_bench.session import Session
 
 _TEXT_LIMIT = 600
+_WORDS = ("stage", "where", "parallelism", "buffer", "element")
 _HEADS = ("own ms", "share", "CPU ms", "parallelism", "buffer", "element")
 Escape = Callable[[str, int], str]
-Table = Callable[[Sequence[str], Sequence[Sequence[str]]], str]
+Table = Callable[[Sequence[str], Sequence[Sequence[str]], Sequence[str]], str]
 
 
 def blocks(session: Session, diagnosis: Diagnosis, escape: Escape, table: Table) -> Iterator[str]:
@@ -26,7 +27,7 @@ def blocks(session: Session, diagnosis: Diagnosis, escape: Escape, table: Table)
         session: that the diagnosis is of.
         diagnosis: as far as it has come.
         escape: makes foreign text harmless, to a number of characters.
-        table: makes a table of cells that are Markdown already.
+        table: makes a table of heads and of cells that are Markdown already; the heads named last have text below them.
     """
     tries = words.tried(session, diagnosis)
     if lines := words.traceback_lines(diagnosis.traceback):
@@ -34,14 +35,16 @@ def blocks(session: Session, diagnosis: Diagnosis, escape: Escape, table: Table)
     if standing := words.standing(session, diagnosis):
         yield "#### Where it stands\n\n" + "\n".join(f"- {escape(line, _TEXT_LIMIT)}" for line in standing)
     yield from _tree(session, diagnosis, escape, table)
-    yield from _attempts(tries, escape, table)
+    yield from _attempts(tries, diagnosis, escape, table)
     yield from _code(tries, diagnosis, escape)
     if diagnosis.limits and (limits := words.limits(session, diagnosis)):
         rows = [
             [_bold(escape(each.name, 80), each.reached), units.milliseconds(each.ms), escape(each.text, _TEXT_LIMIT)]
             for each in limits
         ]
-        yield "#### How far it can go\n\n" + table(("limit", f"a {words.element_noun(diagnosis)}", "because"), rows)
+        yield "#### How far it can go\n\n" + table(
+            ("limit", f"a {words.element_noun(diagnosis)}", "because"), rows, ("limit", "because")
+        )
     for note in diagnosis.inspection.notes if diagnosis.inspection is not None else ():
         yield f"Note: {escape(note, _TEXT_LIMIT)}"
 
@@ -57,11 +60,11 @@ def _tree(session: Session, diagnosis: Diagnosis, escape: Escape, table: Table) 
         f"from source to sink, each stage alone, a {noun}",
         "share: of the own costs of all stages",
         "parallelism: as written (first → last as AUTOTUNE set it)",
-        "buffer: elements in it on average, of how many it holds",
+        "buffer: elements in it on average (– is not known), of how many it holds",
         *(f"{escape(row.label, 80)}: {escape(row.reason, _TEXT_LIMIT)}" for row in rows if row.reason),
     ]
     yield "#### Which stage" + (f"\n\n{escape(said, _TEXT_LIMIT)}" if said else "")
-    yield table(("stage", "where", *_HEADS), cells) + f"\n\n<sub>{'; '.join(captions)}</sub>"
+    yield table(("stage", "where", *_HEADS), cells, _WORDS) + f"\n\n<sub>{'; '.join(captions)}</sub>"
 
 
 def _row(row: Row, escape: Escape) -> list[str]:
@@ -75,20 +78,30 @@ def _row(row: Row, escape: Escape) -> list[str]:
     return [name + mark, place, *figures, row.parallelism, row.buffer, row.element]
 
 
-def _attempts(tries: Sequence[Tried], escape: Escape, table: Table) -> Iterator[str]:
+def _attempts(tries: Sequence[Tried], diagnosis: Diagnosis, escape: Escape, table: Table) -> Iterator[str]:
     if not tries:
         return
     rows = [
         [
-            _bold(escape(each.title, 160), each.attempt.outcome == "proposed"),
+            _fix(each, escape),
             each.outcome,
             each.gain,
             each.interval,
             escape(each.remark, _TEXT_LIMIT),
         ]
         for each in tries
+        if each.attempt.outcome != "not-tried"
     ]
-    yield "#### What to do\n\n" + table(("fix", "outcome", "gain", "95 % interval", "remark"), rows)
+    heads = ("fix", "outcome", "gain", "95 % interval", "remark")
+    parts = [table(heads, rows, ("fix", "outcome", "remark"))] if rows else []
+    if left_out := words.left_out(tries, diagnosis):
+        parts.append("\n".join(["Not tried:", "", *(f"- {escape(each.text, _TEXT_LIMIT)}" for each in left_out)]))
+    yield "\n\n".join(["#### What to do", *parts])
+
+
+def _fix(each: Tried, escape: Escape) -> str:
+    name = _bold(escape(each.variant, 80), each.attempt.outcome == "proposed")
+    return name if each.title == each.variant else f"{name}: {escape(each.title, 160)}"
 
 
 def _code(tries: Sequence[Tried], diagnosis: Diagnosis, escape: Escape) -> Iterator[str]:

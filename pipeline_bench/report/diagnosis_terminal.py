@@ -153,7 +153,7 @@ def _below(row: Row, width: int) -> list[Text]:
 def _tree_captions(rows: Sequence[Row]) -> list[Text]:
     said = ["share: of the own costs of all stages; parallel: as written, then as AUTOTUNE set it from first to last"]
     if any(row.buffer for row in rows):
-        said.append("buffer: elements in it on average, of how many it holds")
+        said.append("buffer: elements in it on average (– is not known), of how many it holds")
     reasons: dict[str, list[str]] = {}
     for row in rows:
         if row.reason:
@@ -176,27 +176,40 @@ def _attempts(tries: Sequence[Tried], diagnosis: Diagnosis) -> RenderableType | 
         for each in helping:
             table.add_row(Text(each.gain, style=_style(each)), Text(each.interval), _described(each))
         parts.append(table)
-    others = [each for each in tries if not each.helps]
+    others = [each for each in tries if not each.helps and each.attempt.outcome != "not-tried"]
     if others:
-        parts += [Text(), Text("Tried, or left out, and not to be used:" if helping else "Nothing helped:", "dim")]
-        parts += [_other(each) for each in others]
+        head = "Tried, and not to be used:" if helping else "Tried, and none is proven to make it faster:"
+        parts += [*([Text()] if helping else []), Text(head, "dim"), *map(_other, others)]
+    if left_out := words.left_out(tries, diagnosis):
+        parts += [Text(), Text("Not tried:", "dim"), *(_point(Text(f"{each.text}.", "dim")) for each in left_out)]
     return Group(*parts)
 
 
 def _described(each: Tried) -> Text:
-    text = Text(each.title)
+    text = Text(each.variant, "bold")
     text.append(f"  {each.outcome}" if each.outcome == "proposed" else "", style=_style(each))
-    if each.remark:
-        text.append(f"\n{each.remark}.", style="dim")
+    said = [part for part in (_told(each), each.remark) if part]
+    if said:
+        text.append(f"\n{'. '.join(said)}.", style="dim")
     return text
 
 
+def _told(each: Tried) -> str:
+    """What a fix does, where its name is not all that is known."""
+    return "" if each.title == each.variant else each.title.rstrip(".")
+
+
 def _other(each: Tried) -> RenderableType:
-    grid = Table.grid(padding=(0, 1, 0, 0))
     gain = f" {each.gain}" if each.gain != units.NOT_MEASURED else ""
     interval = f" ({each.interval})" if each.interval else ""
     head = Text.assemble((each.variant, "bold"), ": ", (each.outcome, _style(each)), f"{gain}{interval}. ")
-    grid.add_row("·", head.append(f"{each.remark}." if each.remark else "", style="dim"))
+    said = [part for part in (_told(each), each.remark) if part]
+    return _point(head.append(f"{'. '.join(said)}." if said else "", style="dim"))
+
+
+def _point(text: Text) -> RenderableType:
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    grid.add_row("·", text)
     return grid
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipeline_bench import units
-from pipeline_bench.conclusion import smallest
+from pipeline_bench.conclusion import may_gain, smallest
 from pipeline_bench.diagnosed import AS_WRITTEN, Attempt, Diagnosis, Outcome
 from pipeline_bench.errors import sentence
 from pipeline_bench.session import Result, Session, Speedup
@@ -40,8 +40,8 @@ _EQUALITY = {
     "not-told": "whether the samples are the same is not known",
 }
 _TEXT_LIMIT = 400
-_WORTH = 1.1
-"""A gain that a reader would want to know of even where it is not proven."""
+_TOO_WIDE = 10.0
+"""An interval whose ends are so many times apart, or a least difference so large, tells nobody anything."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,12 @@ class Tried:
     attempt: Attempt
     variant: str
     title: str
+    """What it does, in words; of a combination, which is of fixes that are listed too, only its name."""
     outcome: str
     gain: str
     """``3.12×``; a dash where it was not measured."""
     interval: str
-    """``3.04× to 3.20×``; empty where there is none."""
+    """``3.04× to 3.20×``, or that it is too wide to tell anything; empty where there is none."""
     remark: str
     """Whether the samples stayed the same, or why it came to nothing."""
 
@@ -63,6 +64,20 @@ class Tried:
     def helps(self) -> bool:
         """Whether it makes the pipeline faster and may be used."""
         return self.attempt.outcome in ("proposed", "faster")
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Fixes that were not tried for one and the same reason."""
+
+    reason: str
+    fixes: tuple[str, ...]
+    """Their names."""
+
+    @property
+    def text(self) -> str:
+        """Reason and fixes in a line."""
+        return f"{self.reason}: {', '.join(self.fixes)}"
 
 
 @dataclass(frozen=True)
@@ -118,8 +133,8 @@ def _trained(result: Result) -> list[str]:
     figures = [
         f"input wait {units.share(result.input_wait_share.value)}",
         f"host slowdown {units.share(result.host_slowdown_share.value)}",
-        f"ceiling {units.milliseconds(result.ceiling_ms.value)}",
-        f"AU {units.fraction(result.accelerator_utilization.value)}",
+        f"ceiling (the model alone) {units.milliseconds(result.ceiling_ms.value)}",
+        f"accelerator utilization (AU) {units.fraction(result.accelerator_utilization.value)}",
     ]
     text = f"{sentence(', '.join(figures))}."
     return [text, sentence(units.one_line(result.verdict.text, _TEXT_LIMIT))]
@@ -128,8 +143,44 @@ def _trained(result: Result) -> list[str]:
 def tried(session: Session, diagnosis: Diagnosis) -> list[Tried]:
     """Every attempt: those that help first, the best of them first, then those that do not, each with its reason."""
     results = {result.variant: result for result in session.results}
-    made = [_tried(attempt, results.get(attempt.fix.variant)) for attempt in diagnosis.attempts]
+    labels = _labels(diagnosis)
+    notes = _notes(session)
+    made = [
+        _tried(attempt, results.get(attempt.fix.variant), labels, notes.get(attempt.fix.variant, ""))
+        for attempt in diagnosis.attempts
+    ]
     return sorted(made, key=lambda each: (_RANK[each.attempt.outcome], -_gain(results, each)))
+
+
+def left_out(tries: Sequence[Tried], diagnosis: Diagnosis) -> list[LeftOut]:
+    """Those that were never tried, together where the reason is the same, in the order of `tries`."""
+    groups: dict[str, list[str]] = {}
+    for each in tries:
+        if each.attempt.outcome == "not-tried":
+            reason = units.one_line(each.attempt.reason, _TEXT_LIMIT).rstrip(".") or "no reason is known"
+            groups.setdefault(reason, []).append(each.variant)
+    labels = _labels(diagnosis)
+    return [LeftOut(_opening(reason, labels), tuple(fixes)) for reason, fixes in groups.items()]
+
+
+def _notes(session: Session) -> dict[str, str]:
+    """What the first trial of a variant that said anything said of how it was measured."""
+    found: dict[str, str] = {}
+    for trial in session.trials:
+        if trial.inspection is not None and trial.inspection.notes:
+            text = trial.inspection.notes[0]
+            found.setdefault(trial.variant, text[:1].lower() + text[1:])
+    return found
+
+
+def _labels(diagnosis: Diagnosis) -> tuple[str, ...]:
+    stages = diagnosis.inspection.stages if diagnosis.inspection is not None else ()
+    return tuple(f"{units.one_line(stage.label)} " for stage in stages)
+
+
+def _opening(text: str, labels: tuple[str, ...]) -> str:
+    """As a sentence begins; but a stage's name is code, and keeps its small letter."""
+    return text if text.startswith(labels) else sentence(text)
 
 
 def _gain(results: dict[str, Result], each: Tried) -> float:
@@ -137,35 +188,42 @@ def _gain(results: dict[str, Result], each: Tried) -> float:
     return (result.speedup.value or 0.0) if result is not None else 0.0
 
 
-def _tried(attempt: Attempt, result: Result | None) -> Tried:
+def _tried(attempt: Attempt, result: Result | None, labels: tuple[str, ...], note: str) -> Tried:
     speedup = result.speedup if result is not None else None
     measured = speedup is not None and speedup.value is not None
-    low_high = ""
-    if speedup is not None and speedup.ci95 is not None:
-        low_high = " to ".join(units.ratio(end) for end in speedup.ci95)
+    said = _said(attempt, speedup)
     gain = units.ratio(speedup.value) if speedup is not None else units.NOT_MEASURED
     remarks = [attempt.reason, *_equality(attempt)]
-    if attempt.outcome == "no-gain" and result is not None and measured and result.speedup.smallest is not None:
-        remarks.append(smallest(result.speedup))
+    if speedup is not None and measured and said == _SAID["no-gain"] and (speedup.smallest or _TOO_WIDE) < _TOO_WIDE:
+        remarks.append(smallest(speedup))
     remarks += [attempt.fix.because] if attempt.outcome in ("proposed", "faster", "not-tried", "pending") else []
     if attempt.fix.reorders and not attempt.fix.because and attempt.outcome in ("proposed", "faster"):
         remarks.append("may change the order, or run a function on several threads at once")
+    remarks.append(note)
     remark = "; ".join(units.one_line(text, _TEXT_LIMIT).rstrip(".") for text in remarks if text)
     return Tried(
         attempt,
         units.one_line(attempt.fix.variant, 80),
-        units.one_line(attempt.fix.title, 160),
-        _said(attempt, speedup),
+        units.one_line(attempt.fix.variant if attempt.fix.combines else attempt.fix.title, 160),
+        said,
         gain,
-        low_high,
-        sentence(remark),
+        _interval(speedup),
+        _opening(remark, labels),
     )
+
+
+def _interval(speedup: Speedup | None) -> str:
+    if speedup is None or speedup.ci95 is None:
+        return ""
+    low, high = speedup.ci95
+    if low <= 0 or high / low > _TOO_WIDE:
+        return "interval too wide to tell"
+    return f"{units.ratio(low)} to {units.ratio(high)}"
 
 
 def _said(attempt: Attempt, speedup: Speedup | None) -> str:
     """The outcome in words; what may well have gained, and was measured too little to tell, is not without gain."""
-    open_still = speedup is not None and (speedup.ci95 is None or speedup.ci95[1] > _WORTH)
-    if attempt.outcome == "no-gain" and speedup is not None and open_still and (speedup.value or 0.0) > _WORTH:
+    if attempt.outcome == "no-gain" and speedup is not None and may_gain(speedup):
         return "not proven"
     return _SAID[attempt.outcome]
 
@@ -217,11 +275,15 @@ def traceback_lines(text: str, most: int = 40) -> list[str]:
     return [units.code_line(line, 400) for line in text.splitlines()][-most:]
 
 
+def _ended(text: str) -> str:
+    return text if text.endswith((".", "…")) else f"{text}."
+
+
 def headline(session: Session, diagnosis: Diagnosis) -> str:
     """The sentence that every report begins with."""
     if diagnosis.text:
-        return units.one_line(diagnosis.text, 1200)
+        return _ended(units.one_line(diagnosis.text, 1200))
     if diagnosis.failure:
-        return sentence(units.one_line(diagnosis.failure, 1200))
+        return _ended(sentence(units.one_line(diagnosis.failure, 1200)))
     stopped = any(trial.status == "interrupted" for trial in session.trials)
     return "Interrupted before anything was found out." if stopped else "Nothing was found out yet."

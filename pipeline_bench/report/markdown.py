@@ -144,7 +144,8 @@ def _precision(session: Session) -> str:
 
 
 def _disturbances(session: Session) -> str:
-    return _list("Disturbances:", disturbed.lines(session.disturbances, _DISTURBANCES_SHOWN))
+    by_kind = session.diagnosis is not None
+    return _list("Disturbances:", disturbed.lines(session.disturbances, _DISTURBANCES_SHOWN, by_kind=by_kind))
 
 
 def _list(head: str, items: Iterable[tuple[str, str]]) -> str:
@@ -179,7 +180,7 @@ def _troubles(session: Session) -> Iterator[str]:
             yield f"**{escape(record.variant)}**, repeat {record.repeat + 1}, {record.status}: {reason}"
 
 
-def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table of cells that are Markdown already; the first column to the left, the others to the right."""
-    rule = ["---", *["---:"] * (len(heads) - 1)]
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[str] = ()) -> str:
+    """A table of cells that are Markdown already; the first column and those of words to the left, the others right."""
+    rule = ["---", *("---" if head in words else "---:" for head in heads[1:])]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, rule, *rows))

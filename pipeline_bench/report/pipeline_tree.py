@@ -172,7 +172,8 @@ def _buffer(inspection: Inspection, stage: Stage) -> str:
     holds = f"{size[1][-1]:g}" if size is not None else "auto" if given == AUTOTUNE else str(given or "")
     if full is None:
         return f"– of {holds}" if holds else ""
-    return f"{full[1].mean():.2g} of {holds or '?'}"
+    mean = f"{full[1].mean():.2g}"
+    return f"{mean} of {holds}" if holds else mean
 
 
 def _element(cost: StageCost) -> str:

@@ -212,7 +212,7 @@ def _gain(show: Callable[[float], str], before: float | None, after: float | Non
 
 def _disturbances(session: Session) -> RenderableType | None:
     """What disturbed the trials, the costliest first."""
-    lines = disturbed.lines(session.disturbances, _DISTURBANCES)
+    lines = disturbed.lines(session.disturbances, _DISTURBANCES, by_kind=session.diagnosis is not None)
     return Group(*(_disturbance(head, what) for head, what in lines)) if lines else None
 
 
@@ -227,8 +227,7 @@ def _failures(session: Session) -> RenderableType | None:
     for record in session.trials:
         if record.status == "ok":
             continue
-        told = session.diagnosis is not None and record.traceback and record.traceback == session.diagnosis.traceback
-        if told:  # with the conclusion
+        if _is_told(session, record):
             continue
         head = f"{variant_name(record.variant)}, repeat {record.repeat + 1}: "
         reason = units.one_line(record.reason or "no reason is known", _REASON_LIMIT)
@@ -241,6 +240,16 @@ def _failures(session: Session) -> RenderableType | None:
         else:
             parts += [Padding(Text(line, style="dim", overflow="fold"), _INDENT) for line in _evidence(record)]
     return Group(*parts) if parts else None
+
+
+def _is_told(session: Session, record: TrialRecord) -> bool:
+    """Whether the conclusion of a diagnosis says it already: the user's own function raised, or cannot be called."""
+    diagnosis = session.diagnosis
+    if diagnosis is None or record.status == "interrupted":
+        return False
+    if record.traceback:
+        return record.traceback == diagnosis.traceback
+    return bool(diagnosis.failure) and record.reason == diagnosis.failure and not record.stderr_tail
 
 
 def _evidence(record: TrialRecord) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
@@ -10,12 +11,14 @@ from rich.table import Table
 from rich.text import Text
 
 from pipeline_bench import units
+from pipeline_bench.conclusion import may_gain
 from pipeline_bench.diagnosed import AS_WRITTEN, CEILING, Diagnosis
 from pipeline_bench.session import Result, Session
 from pipeline_bench.trial import Trial
 from pipeline_bench.ui.course import Course, fraction
 
-_FIXED_LINES = 8
+_FOUND_LINES = 2
+_FIXED_LINES = 7 + _FOUND_LINES
 """Title, bottleneck, a blank line, heads, bar, what is tried, the latest note; and the line the cursor rests on."""
 _MOST_ROWS = 12
 _FIGURES = (("ms", 8), ("gain", 7), ("95 % interval", 16), ("", 9))
@@ -45,7 +48,7 @@ def screen(course: Course, elapsed_s: float, width: int, height: int, note: str)
     rows = max(1, min(_MOST_ROWS, height - _FIXED_LINES))
     return Group(
         _cut(Text(units.one_line(course.session.scenario.name), style="bold"), width),
-        _cut(Text(_found(diagnosis)), width),
+        *(_cut(Text(line), width) for line in _found_lines(diagnosis, width)),
         Text(),
         _gains(course, diagnosis, rows, width),
         _budget(course, elapsed_s, diagnosis.budget_s, width),
@@ -91,12 +94,14 @@ def best(session: Session) -> list[Result]:
 
 
 def outcome(session: Session, result: Result) -> str:
-    """What can be said of a fix already: ``faster``, ``refused``; empty where that is open."""
+    """What can be said of a fix already: ``faster``, ``unproven``, ``refused``; empty where that is open."""
     diagnosis = session.diagnosis
     told = {a.fix.variant: a.outcome for a in diagnosis.attempts} if diagnosis is not None else {}
     said: str = told.get(result.variant, "pending")
     if said in ("pending", "not-tried"):
         said = {"faster": "faster", "slower": "slower"}.get(result.speedup.difference or "", "")
+    if said == "no-gain" and may_gain(result.speedup):
+        return "unproven"
     return said.replace("no-gain", "no gain")
 
 
@@ -104,6 +109,14 @@ def _found(diagnosis: Diagnosis) -> str:
     if diagnosis.bottleneck is not None and diagnosis.bottleneck.text:
         return f"→ {units.one_line(diagnosis.bottleneck.text)}"
     return "→ the stage that limits it is being looked for"
+
+
+def _found_lines(diagnosis: Diagnosis, width: int) -> list[str]:
+    """The sentence of what was found, always on as many lines."""
+    lines = textwrap.wrap(
+        _found(diagnosis), max(8, width), max_lines=_FOUND_LINES, placeholder=" …", subsequent_indent="  "
+    )
+    return (lines + [""] * _FOUND_LINES)[:_FOUND_LINES]
 
 
 def _gains(course: Course, diagnosis: Diagnosis, rows: int, width: int) -> Table:

@@ -11,7 +11,7 @@ from typing import TextIO
 import numpy as np
 
 from pipeline_bench import precision, units
-from pipeline_bench.diagnosed import Diagnosis
+from pipeline_bench.diagnosed import CEILING, Diagnosis
 from pipeline_bench.observer import Observer
 from pipeline_bench.session import Precision, Session, TrialRecord
 from pipeline_bench.trial import Trial
@@ -116,14 +116,14 @@ def _tried(trial: Trial, record: TrialRecord, session: Session) -> list[str]:
     """How a trial of a diagnosis ended, with the gain of its variant over all of its trials."""
     if record.status != "ok":
         return [record.status if record.reason is None else f"{record.status}: {record.reason.rstrip('.')}"]
-    median_ms = _median_step_ms(record)
-    parts = ["ok"] if median_ms is None else [units.milliseconds(median_ms)]
+    mean_ms = _mean_step_ms(record)
+    parts = ["ok"] if mean_ms is None else [units.milliseconds(mean_ms)]
     result = next((result for result in session.results if result.variant == trial.variant.name), None)
-    if result is not None and result.speedup.value is not None:
+    if result is not None and result.speedup.value is not None and result.variant != CEILING:
         ends = result.speedup.ci95
         interval = f" ({units.ratio(ends[0])} to {units.ratio(ends[1])})" if ends is not None else ""
         said = diagnosing.outcome(session, result)
-        parts.append(f"{units.ratio(result.speedup.value)}{interval}{f', {said}' if said else ''} so far")
+        parts.append(f"{units.ratio(result.speedup.value)}{interval} so far{f', {said}' if said else ''}")
     return parts
 
 
@@ -138,7 +138,18 @@ def _outcome(record: TrialRecord) -> list[str]:
 
 def _median_step_ms(record: TrialRecord) -> float | None:
     """Over the measured steps; None where the trial did not get past its warm-up."""
-    if record.steps is None or record.steps.count <= record.warmup_steps:
-        return None
-    took_ns = record.steps.end_ns.unpack() - record.steps.start_ns.unpack()
-    return float(np.median(took_ns[record.warmup_steps :])) / 1e6
+    took_ns = _step_ns(record)
+    return float(np.median(took_ns)) / 1e6 if took_ns.size else None
+
+
+def _mean_step_ms(record: TrialRecord) -> float | None:
+    """As `_median_step_ms`; what a gain is a ratio of, and so the figure to show beside one."""
+    took_ns = _step_ns(record)
+    return float(np.mean(took_ns)) / 1e6 if took_ns.size else None
+
+
+def _step_ns(record: TrialRecord) -> np.ndarray:
+    if record.steps is None:
+        return np.empty(0)
+    took_ns: np.ndarray = record.steps.end_ns.unpack() - record.steps.start_ns.unpack()
+    return took_ns[record.warmup_steps :]

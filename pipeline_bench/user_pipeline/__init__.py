@@ -79,7 +79,7 @@ class UserFunction(_Part):
     stateful: bool = False
     """Whether it holds stateful ops, random ones for example: tf.data then does not parallelise it by itself."""
     random: bool = False
-    """Whether it draws random numbers."""
+    """Whether it draws random numbers, others at each call. Stateless random ops do not, unless a state seeds them."""
 
 
 class Stage(_Part):
@@ -331,6 +331,12 @@ class Component(_Part):
     """Over all finite values, of a numeric component."""
     random: bool = False
     """Whether its values differ from one seed to another, so that no digest can be compared."""
+    kept_state: bool = False
+    """Whether its values differ between two passes with one seed: Python, or a variable, goes on where it was."""
+    projections: tuple[float, ...] = ()
+    """Of dense floating values, of all samples in their order: sums with random signs, see `fingerprint.Sketch`."""
+    norms: tuple[float, ...] = ()
+    """The Euclidean norm of the values that went into each projection."""
 
 
 class Fingerprint(_Part):

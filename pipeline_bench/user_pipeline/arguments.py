@@ -102,6 +102,8 @@ def _told(name: str, value: Any) -> Value:
         value = _as_array(value)
     if isinstance(value, np.ndarray | np.generic) and value.ndim == 0:
         return _told(name, value.item())
+    if name == "weights" and isinstance(value, np.ndarray):
+        value = value.tolist()
     count = len(value) if isinstance(value, list | tuple | np.ndarray) else 0
     if name in _NAMES_OF_FILES and count:
         return "1 file" if count == 1 and name == "filenames" else f"{count} {_unit(name)}"

@@ -16,32 +16,40 @@ from pipeline_bench.user_pipeline import INFINITE, element_errors, taking, user_
 
 Record = Callable[[int, int, int, float], bool]
 Step = Callable[[Any], float]
+Alive = Callable[[], None]
+"""Called for every element of a warm-up, as a sign of life."""
 
 NO_LOSS = float("nan")
 NO_ELEMENT = "The dataset gives no element."
+_USED_UP = "The dataset gave elements in its first pass and none in the next one, so it cannot be measured for long."
+_USED_UP_HINT = "Does a generator go on where it ended? Have the function that from_generator calls begin anew."
 _WINDOW_FROM_NS = 60_000
 """Elements that come faster than this are taken in windows: a call from Python for each costs about 12 us."""
 _WINDOW_NS = 5_000_000
 _WINDOW_MOST = 4096
 _WINDOW_BYTES = 64 << 20
 _WINDOWS_LEAST = 50
+"""A shorter pipeline is taken one by one: its passes would end within a window."""
 _LONGEST_MESSAGE = 600
+_LONG_FIRST_NS = 4e9
+"""A first element that took so long is counted as one of the others: waiting for more of them would take too long."""
 
 
-def drain(dataset: Any, record: Record, warmup_s: float = 0.0) -> None:
+def drain(dataset: Any, record: Record, warmup_s: float = 0.0, alive: Alive = lambda: None) -> None:
     """Take elements as fast as they come; a step is one element, all of it input wait.
 
     Args:
         dataset: finite or not.
         record: told of every step that begins after the warm-up.
         warmup_s: how long to take elements before.
+        alive: see `Alive`.
 
     Raises:
         UserCodeError: it gives no element, or fails.
     """
     with element_errors.named():
         elements = _Endless(dataset)
-        typical_ns, size_bytes = _warm_up(elements, warmup_s)
+        typical_ns, size_bytes = _warm_up(elements, warmup_s, alive)
         count = min(_WINDOW_MOST, round(_WINDOW_NS / typical_ns), int(_WINDOW_BYTES // max(1, size_bytes)))
         if typical_ns < _WINDOW_FROM_NS and count > 1 and _has_windows(dataset, count):
             _drain_windows(elements, dataset.window(count, drop_remainder=True), count, record)
@@ -54,27 +62,45 @@ class _Endless:
 
     def __init__(self, dataset: Any) -> None:
         self._taker = taking.Taker(dataset)
+        self._gave = False
 
     def take(self) -> list[Any]:
         try:
-            return self._taker.take()
+            element = self._taker.take()
         except StopIteration:
             self._taker.again()
+        else:
+            self._gave = True
+            return element
         try:
             return self._taker.take()
         except StopIteration:
-            raise UserCodeError(NO_ELEMENT, "Check its files and filters.") from None
+            raise _none_left(self._gave) from None
 
 
-def _warm_up(elements: _Endless, seconds: float) -> tuple[float, int]:
-    """Take elements for so long, two at least; the median time of one in ns, and the bytes of the last."""
-    end_ns = time.perf_counter_ns() + seconds * 1e9
+def _none_left(gave: bool) -> UserCodeError:
+    """What is wrong with a dataset that gives no element when it begins anew."""
+    return UserCodeError(_USED_UP, _USED_UP_HINT) if gave else UserCodeError(NO_ELEMENT, "Check its files and filters.")
+
+
+def _warm_up(elements: _Endless, seconds: float, alive: Alive) -> tuple[float, int]:
+    """Take elements for so long, two at least; the median time of one in ns, and the bytes of the last.
+
+    Where the first one takes very long, one must do.
+    """
+    begin_ns = time.perf_counter_ns()
+    end_ns = begin_ns + seconds * 1e9
     times: list[int] = []
     element = elements.take()
+    alive()
+    first_ns = time.perf_counter_ns() - begin_ns
+    if first_ns > _LONG_FIRST_NS:
+        times.append(first_ns)
     while not times or time.perf_counter_ns() < end_ns:
         start_ns = time.perf_counter_ns()
         element = elements.take()
         times.append(time.perf_counter_ns() - start_ns)
+        alive()
     # Of a parallel pipeline the mean: its elements come in bursts.
     typical_ns = max(statistics.median(times), statistics.fmean(times), 100.0)
     return typical_ns, taking.flat_nbytes(element)
@@ -117,7 +143,7 @@ def _has_windows(dataset: Any, count: int) -> bool:
     return cardinality == INFINITE or cardinality >= _WINDOWS_LEAST * count
 
 
-def train(dataset: Any, step: Step, record: Record, warmup_s: float = 0.0) -> None:
+def train(dataset: Any, step: Step, record: Record, warmup_s: float = 0.0, alive: Alive = lambda: None) -> None:
     """Have the model step on the elements; the input wait is how long `next` took.
 
     Args:
@@ -125,21 +151,23 @@ def train(dataset: Any, step: Step, record: Record, warmup_s: float = 0.0) -> No
         step: as `step_of` makes it; returns when the loss is on the host.
         record: told of every step that begins after the warm-up, the first ones, which trace the model, never.
         warmup_s: how long to step before, after the first steps.
+        alive: see `Alive`.
 
     Raises:
         UserCodeError: the dataset gives no element, or it or the model fails.
     """
-    _iterate(_Batches(dataset).next, step, record, warmup_s)
+    _iterate(_Batches(dataset).next, step, record, warmup_s, alive)
 
 
-def ceiling(dataset: Any, step: Step, record: Record, warmup_s: float = 0.0) -> None:
+def ceiling(dataset: Any, step: Step, record: Record, warmup_s: float = 0.0, alive: Alive = lambda: None) -> None:
     """Have the model step on one batch that stays on the device.
 
     Raises:
         UserCodeError: the dataset gives no element, or it or the model fails.
     """
     batch = on_device(_Batches(dataset).next())
-    _iterate(lambda: batch, step, record, warmup_s)
+    alive()
+    _iterate(lambda: batch, step, record, warmup_s, alive)
 
 
 def on_device(batch: Any) -> Any:
@@ -159,19 +187,23 @@ class _Batches:
 
     def __init__(self, dataset: Any) -> None:
         self._dataset = dataset
+        self._gave = False
         with element_errors.named():
             self._iterator = iter(dataset)
 
     def next(self) -> Any:
         with element_errors.named():
             try:
-                return next(self._iterator)
+                batch = next(self._iterator)
             except StopIteration:
                 self._begin_anew()
+            else:
+                self._gave = True
+                return batch
             try:
                 return next(self._iterator)
             except StopIteration:
-                raise UserCodeError(NO_ELEMENT, "Check its files and filters.") from None
+                raise _none_left(self._gave) from None
 
     def _begin_anew(self) -> None:
         if hasattr(self._iterator, "_iterator_resource"):
@@ -183,9 +215,12 @@ class _Batches:
 _FIRST_STEPS = 2
 
 
-def _iterate(next_batch: Callable[[], Any], step: Step, record: Record, warmup_s: float) -> None:
+def _iterate(next_batch: Callable[[], Any], step: Step, record: Record, warmup_s: float, alive: Alive) -> None:
     for _ in range(_FIRST_STEPS):
-        step(next_batch())
+        batch = next_batch()
+        alive()
+        step(batch)
+        alive()
     end_ns = time.monotonic_ns() + warmup_s * 1e9
     more = True
     while more:
@@ -196,6 +231,8 @@ def _iterate(next_batch: Callable[[], Any], step: Step, record: Record, warmup_s
         done_ns = time.monotonic_ns()
         if start_ns >= end_ns:
             more = record(start_ns, done_ns, have_ns - start_ns, loss)
+        else:
+            alive()
 
 
 def step_of(model: Any) -> Step:

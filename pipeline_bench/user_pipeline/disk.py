@@ -21,8 +21,11 @@ from typing import NamedTuple
 _PIECE_BYTES = 1 << 20
 _MOST_BYTES = 64 << 20
 _MOST_S = 0.7
+"""Reads end then; what was read by then is the bandwidth."""
 _LEAST_BYTES = 4 << 20
+"""Less is over before the disk is at its pace."""
 _AT_ONCE = 4
+"""Reads at the same time, as a parallel interleave makes them; one alone leaves many disks idle."""
 _FILES_KEPT = 32
 _IN_MEMORY = frozenset({"tmpfs", "ramfs", "devtmpfs", "proc", "sysfs"})
 

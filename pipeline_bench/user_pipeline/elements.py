@@ -34,7 +34,7 @@ def _describe_leaf(spec: Any) -> str:
     if name == "DatasetSpec":
         return f"dataset of {describe(spec.element_spec)}"
     if name == "OptionalSpec":
-        return f"optional {describe(spec._value_structure)}"
+        return f"optional {describe(spec._element_spec)}"
     if not hasattr(spec, "dtype") or not hasattr(spec, "shape"):
         return name
     kind = {"RaggedTensorSpec": "ragged ", "SparseTensorSpec": "sparse "}.get(name, "")

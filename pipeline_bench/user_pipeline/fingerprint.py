@@ -18,12 +18,16 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline_bench.user_pipeline import Component, Fingerprint, Stage, element_errors, elements
+from pipeline_bench.user_pipeline.sketch import Sketch
 
 SEEDS = (11, 23)
+"""Any two that differ: what changes from one to the other is random."""
 MOST_SAMPLES = 4096
+"""Of the small input; with the time and the bytes below, what bounds a fingerprint."""
 MOST_S = 4.0
 _MOST_BYTES = 64 << 20
 _HASHES_KEPT = 128
+"""Enough to tell how many samples are shared, in 1 to 2 kB of the session file for each component."""
 _MODULUS = 1 << 64
 _ALIKE_SHARE = 0.9
 """Of two runs that were cut off, parallel stages may have given a few other samples at the end."""
@@ -39,6 +43,7 @@ class _Tally:
     count: int = 0
     total: float = 0.0
     squares: float = 0.0
+    sketch: Sketch = field(default_factory=Sketch)
 
     def add_values(self, values: Array) -> None:
         if values.dtype.kind not in "fiub" or not values.size:
@@ -93,8 +98,15 @@ def of(
     with element_errors.named():
         first_dataset = make(SEEDS[0])
         specs = dict(elements.flatten(first_dataset.element_spec))
-        first = _pass_over(first_dataset, padding, limit_s / 2, MOST_SAMPLES, alive)
-        second = _pass_over(make(SEEDS[1]), padding, limit_s / 2, first.samples, alive)
+        suspect = any(map(_may_keep_state, stages)) and not any(map(_draws_in_parallel, stages))
+        pass_s = limit_s / (3 if suspect else 2)
+        first = _pass_over(first_dataset, padding, pass_s, MOST_SAMPLES, alive)
+        second = _pass_over(make(SEEDS[1]), padding, pass_s, first.samples, alive)
+        random = {name for name, tally in first.tallies.items() if _is_random(tally, second.tallies.get(name), first)}
+        stateful: set[str] = set()
+        if suspect and random:
+            again = _pass_over(make(SEEDS[0]), padding, pass_s, first.samples, alive).tallies
+            stateful = {name for name in random if _is_random(first.tallies[name], again.get(name), first)}
     return Fingerprint(
         complete=first.complete,
         elements=first.elements,
@@ -102,14 +114,27 @@ def of(
         batch_sizes=tuple(sorted(first.batch_sizes)),
         remainder_dropped=max((size for size in dropped if isinstance(size, int)), default=0),
         components=tuple(
-            _component(name, tally, specs.get(name), first.batched, _is_random(tally, second.tallies.get(name), first))
+            _component(name, tally, specs.get(name), first.batched, name in random, name in stateful)
             for name, tally in first.tallies.items()
         ),
     )
 
 
-def _component(name: str, tally: _Tally, spec: Any, batched: bool, random: bool) -> Component:
+def _may_keep_state(stage: Stage) -> bool:
+    """Whether a stage may go on from pass to pass where it was, whatever the seed: Python, a variable, a table."""
+    function = stage.function
+    return function is not None and (function.python or (function.stateful and not function.random))
+
+
+def _draws_in_parallel(stage: Stage) -> bool:
+    """Whether random ops run beside each other: they draw in any order, so that one seed gives several passes."""
+    calls = stage.arguments.get("num_parallel_calls")
+    return stage.function is not None and stage.function.random and calls not in (None, 1)
+
+
+def _component(name: str, tally: _Tally, spec: Any, batched: bool, random: bool, kept_state: bool) -> Component:
     mean, std = tally.moments
+    projections, norms = tally.sketch.figures
     return Component(
         name=name,
         dtype=getattr(getattr(spec, "dtype", None), "name", "?"),
@@ -120,6 +145,9 @@ def _component(name: str, tally: _Tally, spec: Any, batched: bool, random: bool)
         mean=mean,
         std=std,
         random=random,
+        kept_state=kept_state,
+        projections=projections,
+        norms=norms,
     )
 
 
@@ -149,13 +177,16 @@ def _pass_over(dataset: Any, padding: float | None, seconds: float, most: int, a
         alive()
         rows = elements.batch_size(element)
         run.batched = rows is not None
+        left = most - run.samples  # one element may hold millions: a long vector is taken for a batch of numbers
         for name, leaf in elements.flatten(element):
             tally = run.tallies.setdefault(name, _Tally())
-            for values, digest in samples(leaf, rows, padding):
+            for values, digest in itertools.islice(samples(leaf, rows, padding), left):
                 tally.add_values(values)
+                if _is_dense(leaf):
+                    tally.sketch.add(values)
                 tally.hashes.append(int.from_bytes(digest, "little"))
         run.elements += 1
-        run.samples += 1 if rows is None else rows
+        run.samples += 1 if rows is None else min(rows, left)
         run.batch_sizes |= set() if rows is None else {rows}
         size += elements.nbytes(element)
         if run.samples >= most or size >= _MOST_BYTES or time.monotonic() > end_s:
@@ -164,6 +195,10 @@ def _pass_over(dataset: Any, padding: float | None, seconds: float, most: int, a
             return run
     run.complete = True
     return run
+
+
+def _is_dense(leaf: Any) -> bool:
+    return not any(hasattr(leaf, name) for name in ("element_spec", "dense_shape", "nested_row_splits"))
 
 
 def samples(leaf: Any, rows: int | None, padding: float | None = None) -> Iterator[tuple[Array, bytes]]:

@@ -20,14 +20,17 @@ _DATASET_OP = re.compile(r"Dataset(V\d+)?$")
 def describe(function: Any, dataset: Any, generator: bool = False) -> UserFunction:
     """Tell a function, as the dataset that a stage made of it holds it traced."""
     ops = _ops(dataset)
+    stateful = any(_is_stateful(op) for op in ops - _NOT_COUNTED)
     code = getattr(_plain(function), "__code__", None)
     return UserFunction(
         name=name(function),
         file=getattr(code, "co_filename", None),
         line=getattr(code, "co_firstlineno", None),
         python=generator or bool(ops & _PYTHON_OPS),
-        stateful=generator or any(_is_stateful(op) for op in ops - _NOT_COUNTED),
-        random=any(_RANDOM_OPS.search(op) for op in ops),
+        stateful=generator or stateful,
+        # Stateless random ops alone give the same for the same seed, which tf.data knows: it parallelises such a map.
+        # Keras' random layers give them a seed out of a variable.
+        random=stateful and any(_RANDOM_OPS.search(op) for op in ops),
     )
 
 

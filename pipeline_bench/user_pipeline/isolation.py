@@ -5,36 +5,28 @@ again and again, so that no stage waits for another. Its options are the user's 
 optimizations on where the user has them on, but nothing is prefetched behind it: a stateless map that tf.data makes
 parallel by itself in the whole pipeline is as parallel here, and its elapsed time is that of the stage as it runs.
 
-Elements are counted in windows (`Dataset.window`): one call from Python for many elements costs 0.6 us an element in
-TensorFlow 2.21, a call for each 12 us; `skip` would have sources and shuffles skip their work, and `reduce` runs a
-function an element. What the feeding and the counting cost is measured on the input alone, and subtracted.
+What the feeding and the counting (`draining`) cost is measured on the input alone, and subtracted.
 
 A source reads files as they lie, from the page cache where they are in it.
 """
 
 from __future__ import annotations
 
-import resource
-import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
+from pipeline_bench import units
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.user_pipeline import Stage, StageCost, element_errors, ratios, taking
+from pipeline_bench.user_pipeline import Stage, StageCost, caches, draining, element_errors, ratios, taking
+from pipeline_bench.user_pipeline.draining import Rate
 
 STAGE_S = 0.7
 """About how long a stage is looked at, where the time suffices: the median of three slices settled within 5 % here."""
 _LEAST_STAGE_S = 0.06
 _FIRST_ELEMENT_S = 5.0
-_HELD_BYTES = 64 << 20
-_HELD_MOST = 512
-_HELD_OPAQUE_MOST = 64  # of elements whose size nobody tells: ragged ones, windows
-_SLICES = 3
-_WINDOW_S = 0.004
-_WINDOW_MOST = 4096
-_WINDOW_FROM_NS = 1e6  # slower elements are taken one by one: the call's 12 us do not count
+"""A stage that gives nothing for so long is told so, and what stands behind it has nothing to be fed with."""
 _ONCE = frozenset({"cache", "repeat", "snapshot", "unique", "take_while", "take", "save"})
 """Methods that never end, or give nothing more, on an input without end."""
 _PLACES = frozenset({"skip", "shard", "enumerate"})
@@ -60,13 +52,6 @@ class Pieces:
     on: Callable[[int, Sequence[Any]], Any]
     upstream: Callable[[int], Any]
     options: Any
-
-
-class Rate(NamedTuple):
-    """Nanoseconds for one element, of wall time and of CPU time over all threads."""
-
-    elapsed_ns: float
-    cpu_ns: float
 
 
 @dataclass
@@ -163,15 +148,13 @@ class Isolation:
                     found.inputs = self._count_inputs(stage, share_s / 3)
                 self._measure(stage, found, share_s, left_s)
         except taking.OutOfTimeError:
-            found.reason = f"it gave no element within {min(left_s / 2, _FIRST_ELEMENT_S):.1f} s"
+            found.reason = f"it gave no element within {units.seconds(min(left_s / 2, _FIRST_ELEMENT_S))}"
         except StopIteration:
             found.reason = "it gave no element"
         except PipelineBenchError as error:
             found.reason = error.message
         except Exception as error:  # the user's function, called anew on the same kind of input
-            found.reason = (
-                f"it could not be made by itself: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
-            )
+            found.reason = f"it could not be made by itself: {type(error).__name__}: {units.one_line(str(error), 200)}"
         return found
 
     def _alone(self, stage: Stage, endless: bool) -> Any:
@@ -181,6 +164,8 @@ class Isolation:
         if endless and stage.method not in _ONCE:
             feeds = [feed.repeat() for feed in feeds]
         dataset = self._pieces.on(stage.id, feeds)
+        if stage.method == "cache" and endless:  # one that is not full keeps its file locked against a second iterator
+            caches.fill((dataset,), _FIRST_ELEMENT_S)
         return self._as_in_pipeline(dataset.repeat() if endless else dataset)
 
     def _as_in_pipeline(self, dataset: Any) -> Any:
@@ -199,16 +184,16 @@ class Isolation:
             first = taker.take(deadline)
             found.first_ns = time.perf_counter_ns() - start_ns
             collect_s = _LEAST_STAGE_S if stage.id in self._idle else share_s / 3
-            held, per_ns, found.element_bytes = _collect(taker, deadline, first, collect_s)
+            held, per_ns, found.element_bytes = draining.collect(taker, deadline, first, collect_s)
             drain_s = share_s / 2
             if stage.id in self._idle:
                 gross = Rate(0.0, 0.0)
-            elif per_ns is None or per_ns >= _WINDOW_FROM_NS:
+            elif per_ns is None or per_ns >= draining.WINDOW_FROM_NS:
                 if stage.method in _PLACES:
                     taker = taking.Taker(dataset)
-                gross = _drain_one_by_one(taker, deadline, drain_s)
+                gross = draining.drain_one_by_one(taker, deadline, drain_s)
             else:
-                gross = _drain(dataset, deadline, per_ns, found.element_bytes, drain_s)
+                gross = draining.drain(dataset, deadline, per_ns, found.element_bytes, drain_s)
         found.rate = self._net(stage, gross, found.inputs)
         if any(stage.id in later.inputs for later in self._pieces.stages):
             elements = taking.Held(dataset.element_spec, held)
@@ -222,14 +207,16 @@ class Isolation:
         """What taking from memory costs by itself."""
         dataset = self._as_in_pipeline(held.dataset().repeat())
         with taking.within(_FIRST_ELEMENT_S) as deadline:
-            return _drain(dataset, deadline, 1000.0, 0.0, _LEAST_STAGE_S / 2)
+            return draining.drain(dataset, deadline, 1000.0, 0.0, _LEAST_STAGE_S / 2)
 
     def _net(self, stage: Stage, gross: Rate, inputs: float | None) -> Rate:
         """The cost without what the feeding cost."""
         fed = [self._held[number][1] for number in stage.inputs]
-        share = (inputs or 0.0) / max(1, len(fed) if ratios.chooses(stage) else 1)
-        elapsed_ns = gross.elapsed_ns - share * sum(rate.elapsed_ns for rate in fed)
-        cpu_ns = gross.cpu_ns - share * sum(rate.cpu_ns for rate in fed)
+        # Feeds from memory cost about the same: which one is chosen how often hardly matters, where it is not known.
+        shares = ratios.shares(stage) or (1 / max(1, len(fed)),) * len(fed)
+        taken = [(inputs or 0.0) * share for share in shares]
+        elapsed_ns = gross.elapsed_ns - sum(n * rate.elapsed_ns for n, rate in zip(taken, fed, strict=True))
+        cpu_ns = gross.cpu_ns - sum(n * rate.cpu_ns for n, rate in zip(taken, fed, strict=True))
         return Rate(max(0.0, elapsed_ns), max(0.0, cpu_ns))
 
     def _count_inputs(self, stage: Stage, seconds: float) -> float | None:
@@ -248,65 +235,3 @@ class Isolation:
                 raise PipelineBenchError(f"it let none of the {count} elements through that it was fed with") from None
             return count / given
         return min(count, ratios.opened_at_once(stage)) / given
-
-
-def _collect(
-    taker: taking.Taker, deadline: taking.Deadline, first: list[Any], seconds: float
-) -> tuple[list[list[Any]], float | None, float]:
-    """Keep some elements: they, the time for one in ns as far as it can be told, and their mean size in bytes."""
-    kept, size = [first], taking.flat_nbytes(first)
-    opaque = any(not tensor.dtype.is_numpy_compatible for tensor in first)
-    most = _HELD_OPAQUE_MOST if opaque else _HELD_MOST
-    taking_ns = 0
-    end_ns = time.perf_counter_ns() + seconds * 1e9
-    while len(kept) < most and size * (1 + 1 / len(kept)) < _HELD_BYTES:
-        if (start_ns := time.perf_counter_ns()) > end_ns:
-            break
-        try:
-            kept.append(taker.take(deadline))
-        except (taking.OutOfTimeError, StopIteration):
-            break
-        taking_ns += time.perf_counter_ns() - start_ns
-        size += taking.flat_nbytes(kept[-1])
-    per_ns = taking_ns / (len(kept) - 1) if len(kept) > 1 else None
-    return kept, per_ns, size / len(kept)
-
-
-def _drain_one_by_one(taker: taking.Taker, deadline: taking.Deadline, seconds: float) -> Rate:
-    """Take for so long, and at least one element; the mean, because parallel calls come in bursts."""
-    return _slice(taker, deadline, seconds, 1)
-
-
-def _drain(dataset: Any, deadline: taking.Deadline, per_ns: float, element_bytes: float, seconds: float) -> Rate:
-    """Take by windows, in slices; the median slice.
-
-    Args:
-        dataset: without end.
-        deadline: when to give up.
-        per_ns: about how long one element takes.
-        element_bytes: of one; a window holds all of its elements at once.
-        seconds: how long to take.
-    """
-    size = round(_WINDOW_S * 1e9 / max(per_ns, 100.0))
-    size = max(1, min(size, _WINDOW_MOST, round(_HELD_BYTES / max(1.0, element_bytes))))
-    taker = taking.Taker(dataset if size == 1 else dataset.window(size))
-    taker.take(deadline)
-    rates = [_slice(taker, deadline, seconds / _SLICES, size) for _ in range(_SLICES)]
-    return Rate(*(statistics.median(values) for values in zip(*rates, strict=True)))
-
-
-def _slice(taker: taking.Taker, deadline: taking.Deadline, seconds: float, size: int) -> Rate:
-    calls = 0
-    start_ns, start_cpu_s = time.perf_counter_ns(), cpu_s()
-    end_ns = start_ns + seconds * 1e9
-    while not calls or time.perf_counter_ns() < end_ns:
-        taker.take(deadline)
-        calls += 1
-    count = calls * size
-    return Rate((time.perf_counter_ns() - start_ns) / count, (cpu_s() - start_cpu_s) * 1e9 / count)
-
-
-def cpu_s() -> float:
-    """CPU seconds of this process so far, over all of its threads."""
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 
@@ -41,6 +42,34 @@ def chooses(stage: Stage) -> bool:
     return stage.method in _CHOOSING
 
 
+def shares(stage: Stage) -> tuple[float, ...] | None:
+    """How many elements a stage takes of each input for one that it takes in all; None where that is not known.
+
+    All of them take one of each, but for those that choose: by the weights of `sample_from_datasets`; as often from
+    each where nothing is told, and always one from the `choice_dataset`, which is the last input.
+    """
+    count = len(stage.inputs)
+    if not chooses(stage):
+        return (1.0,) * count
+    if stage.method == "choose_from_datasets":
+        return (*(1 / max(1, count - 1) for _ in range(count - 1)), 1.0)
+    weights = stage.arguments.get("weights")
+    if weights is None:
+        return (1 / count,) * count
+    try:
+        values = json.loads(str(weights))
+    except ValueError:
+        return None  # a dataset of weights, or a tensor
+    if (
+        not isinstance(values, list)
+        or len(values) != count
+        or not all(isinstance(each, int | float) for each in values)
+    ):
+        return None
+    total = sum(values)
+    return tuple(each / total for each in values) if total > 0 else None
+
+
 def opened_at_once(stage: Stage) -> int:
     """How many inputs a `flat_map` or an `interleave` may have opened to give its first elements."""
     if stage.method == "flat_map":
@@ -65,10 +94,11 @@ def per_sink_element(
     unknown: set[int] = set()
     for stage in reversed(stages):
         own, taken = elements.get(stage.id), inputs_per_output.get(stage.id)
-        for number in stage.inputs:
-            if own is None or taken is None or stage.id in unknown:
+        each = shares(stage)
+        for place, number in enumerate(stage.inputs):
+            if own is None or taken is None or each is None or stage.id in unknown:
                 unknown.add(number)
                 continue
-            share = 0.0 if stage.method == "cache" else taken / (len(stage.inputs) if chooses(stage) else 1)
+            share = 0.0 if stage.method == "cache" else taken * each[place]
             elements[number] = elements.get(number, 0.0) + own * share
     return {number: count for number, count in elements.items() if number not in unknown}

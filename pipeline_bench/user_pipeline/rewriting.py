@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.user_pipeline import AUTOTUNE, Edit, Value, editing, smaller
+from pipeline_bench.user_pipeline import AUTOTUNE, Edit, MoveBefore, Value, editing, smaller
 from pipeline_bench.user_pipeline.making import Maker
-from pipeline_bench.user_pipeline.plan import Plan
+from pipeline_bench.user_pipeline.plan import Node, Plan
 from pipeline_bench.user_pipeline.recording import Recipe
 
 
@@ -84,13 +84,31 @@ def small(recipe: Recipe, edits: Iterable[Edit], scratch: Path, seed: int) -> An
     Every stage is made again. Stages that decide an order (`shuffle`, `list_files`, …) decide it alike in every process
     and for every seed; random ops in the user's functions differ between seeds. Sets TensorFlow's global seed. Options
     of an edit are kept; a service and a device, which change no sample, are left out.
+
+    Raises:
+        PipelineBenchError: an edit does not fit, or moves a filter that leaves nothing out of the small part, so that
+            equal samples would prove nothing.
     """
-    plan = Plan(recipe)
+    plan, edits = Plan(recipe), tuple(edits)
     smaller.shrink(plan)
     _edited(plan, edits)
     plan.service_workers = plan.device_buffer = None
     maker = Maker(plan, scratch, seed)
-    return _finished(plan, maker.dataset(plan.sink))
+    dataset = maker.dataset(plan.sink)
+    for edit in edits:
+        if isinstance(edit, MoveBefore) and plan.node(edit.stage).method == "filter":
+            _must_leave_out(plan.node(edit.stage), plan, maker)
+    return _finished(plan, dataset)
+
+
+def _must_leave_out(moved: Node, plan: Plan, maker: Maker) -> None:
+    given, kept = (_count(maker.dataset(number)) for number in (plan.single_input(moved), moved.id))
+    if given == kept:
+        raise PipelineBenchError(f"{moved.label} leaves none of the first {given} elements out, which shows nothing")
+
+
+def _count(dataset: Any) -> int:
+    return sum(1 for _ in dataset.take(smaller.MOST_ELEMENTS))
 
 
 def _edited(plan: Plan, edits: Iterable[Edit]) -> Plan:

@@ -12,9 +12,11 @@ import sys
 import time
 from typing import Any
 
+from pipeline_bench import units
 from pipeline_bench.errors import PipelineBenchError
 
 _READY_S = 60.0
+"""Each worker imports TensorFlow first."""
 _PYTHON_OPS = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
 _WORKER = """
 import ctypes, os, signal, sys
@@ -86,7 +88,7 @@ def _wait(dispatcher: Any, processes: list[subprocess.Popen[bytes]]) -> None:
         if ended:
             raise PipelineBenchError(f"A tf.data service worker ended at its start (status {ended[0].returncode}).")
         if time.monotonic() > end_s:
-            raise PipelineBenchError(f"The tf.data service workers did not start within {_READY_S:.0f} s.")
+            raise PipelineBenchError(f"The tf.data service workers did not start within {units.seconds(_READY_S)}.")
         time.sleep(0.05)
 
 

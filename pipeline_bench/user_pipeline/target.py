@@ -145,9 +145,16 @@ def load(target: Target) -> Any:
     return found
 
 
+_imported: dict[Path, ModuleType] = {}
+"""The files that have been run in this process, by their resolved path: each one runs once."""
+
+
 def _import_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise UserCodeError(f"there is no file {path}", "was it moved, or the working folder changed?")
+    known = _imported.get(path.resolve())
+    if known is not None and sys.modules.get(known.__name__) is known:  # as the dataset's file, and now as the model's
+        return known
     sys.path.insert(0, str(path.resolve().parent))
     sys.argv = [str(path)]
     name = path.stem if path.stem.isidentifier() and path.stem not in sys.modules else f"_script_{path.stem}"
@@ -157,6 +164,7 @@ def _import_file(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # under its name before it runs, as dataclasses and pickle expect
     spec.loader.exec_module(module)
+    _imported[path.resolve()] = module
     return module
 
 

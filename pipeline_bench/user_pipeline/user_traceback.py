@@ -46,7 +46,11 @@ def message(error: BaseException, limit: int = 300) -> str:
 
     Of the trace that TensorFlow puts into the message of an error in a traced function, only its end is kept.
     """
-    name, said = type(error).__name__, str(error).strip()
+    name = type(error).__name__
+    try:
+        said = str(error).strip()
+    except Exception:  # of a class of the user's that cannot say it
+        said = ""
     if said.startswith("in user code:"):
         said = said.splitlines()[-1].strip().removeprefix(f"{name}: ")
     return units.one_line(f"{name}: {said}" if said else name, limit)

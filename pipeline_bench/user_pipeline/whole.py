@@ -13,6 +13,8 @@ from pipeline_bench.user_pipeline import Inspection, Stage, Tuned, autotune, con
 _ELEMENTS_WEIGHED = 64
 _NAMES_LOOKED_AT = 64
 _LONGEST_NAME = 4096
+_LONG_FIRST = 3
+"""Where the first element takes so many times the time for all of them, it must do."""
 
 
 class Ran(NamedTuple):
@@ -44,7 +46,7 @@ def run(
         dataset: the pipeline as written.
         stages: of it.
         sink: the last one's id.
-        seconds: how long, from the first element on.
+        seconds: how long, from the first element on; it alone where it took very long.
         scratch: where files are this program's own.
         alive: called for every element, as a sign of life.
 
@@ -59,11 +61,12 @@ def run(
         if element is None:
             raise UserCodeError(consumers.NO_ELEMENT, "Check its files and filters.")
         first_ns = float(time.perf_counter_ns() - start_ns)
+        alive()
         batch_size = elements.batch_size(element)
         watch = autotune.Watch(iterator)
         sizes = [elements.nbytes(element)]
         count = 1
-        end_s = time.monotonic() + seconds
+        end_s = time.monotonic() + (seconds if first_ns < _LONG_FIRST * seconds * 1e9 else 0.0)
         while time.monotonic() < end_s:
             alive()
             element = next(iterator, None)

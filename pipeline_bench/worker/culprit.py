@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline_bench import units
-from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.errors import PipelineBenchError, sentence
 from pipeline_bench.records import RecordError, RecordSource, skipping
 from pipeline_bench.sources import Source
 from pipeline_bench.worker.ledger import SKIPPED_RECORDS_KEPT
@@ -124,9 +124,15 @@ def enter_skipped(source: Source, session: Any, config: Any) -> None:
 def said(error: BaseException) -> str:
     """The exception as a reader wants it: its type and the first line of its message that says anything."""
     if isinstance(error, PipelineBenchError):
-        return f"{error.message} {error.hint}".strip()
+        return _with_hint(error.message, error.hint)
     telling = _telling(error)
     return f"{type(error).__name__}: {telling}".removesuffix(": ")
+
+
+def _with_hint(message: str, hint: str) -> str:
+    if not hint:
+        return message
+    return f"{message}{'' if message.endswith(('.', '!', '?')) else '.'} {sentence(hint)}"
 
 
 def _telling(error: BaseException) -> str:

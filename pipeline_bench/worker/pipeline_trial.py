@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shutil
 import tempfile
@@ -11,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench import units
+from pipeline_bench.errors import PipelineBenchError, UserCodeError
 from pipeline_bench.events import Done, Fingerprinted, Inspected
 from pipeline_bench.trial import Trial
 from pipeline_bench.user_pipeline import Fingerprint, Inspection, Task, caches, consumers, rewriting, target
@@ -21,6 +23,10 @@ from pipeline_bench.worker import eager, inspecting
 from pipeline_bench.worker.channel import Channel
 from pipeline_bench.worker.recorder import Recorder
 
+_FIRST_FILL_SHARE = 0.3
+"""Of the time for filling: what a whole pass may take. If it does not end in it, the rest is for a part of the pass."""
+_KEPT_SHARE = 0.9
+"""Of what the first pass gave in its time, so that the second one gives it surely."""
 _SCRATCH_PREFIX = "pipeline-bench-scratch-"
 
 
@@ -31,7 +37,7 @@ def run(trial: Trial, channel: Channel, recorder: Recorder) -> None:
         UserCodeError: the user's functions failed, or gave nothing that can be measured.
         PipelineBenchError: an edit does not fit.
     """
-    task = Task.model_validate(trial.variant.source.options)
+    task = _settled(Task.model_validate(trial.variant.source.options))
     recorder.phase("import")
     import tensorflow as tf
 
@@ -44,6 +50,7 @@ def run(trial: Trial, channel: Channel, recorder: Recorder) -> None:
             made = target.call(task.target, "dataset")
         make_ns = float(time.perf_counter_ns() - start_ns)
         recipe = recording.recipe(made)
+        _see_that_it_is_eager(recipe)
         if task.activity == "inspect":
             inspecting.inspect(recipe, make_ns, task.limit_s, scratch, channel, recorder)
         else:
@@ -54,6 +61,30 @@ def run(trial: Trial, channel: Channel, recorder: Recorder) -> None:
         channel.send(Done(at_ns=time.monotonic_ns()))
 
 
+def _settled(task: Task) -> Task:
+    """The task whose model is found even where the dataset's code changes the working folder."""
+    if task.model is None or task.model.file is None:
+        return task
+    model = task.model.model_copy(update={"file": str(Path(task.model.file).absolute())})
+    return task.model_copy(update={"model": model})
+
+
+def _see_that_it_is_eager(recipe: Recipe) -> None:
+    import tensorflow as tf
+
+    if not tf.executing_eagerly():
+        raise UserCodeError(
+            "Your code switched eager execution off (tf.compat.v1.disable_eager_execution or disable_v2_behavior), "
+            "without which a dataset cannot be taken from.",
+            "Leave it on where the dataset is made, or move what switches it off out of that file.",
+        )
+    if tf.is_symbolic_tensor(recipe.dataset(recipe.sink)._variant_tensor):
+        raise UserCodeError(
+            "The dataset belongs to a graph of its own, from which it cannot be taken.",
+            "Make it outside of tf.Graph().as_default() and of any tf.function.",
+        )
+
+
 def _measure(task: Task, recipe: Recipe, scratch: Path, channel: Channel, recorder: Recorder) -> None:
     if task.activity == "ceiling":
         dataset = rewriting.rebuild(recipe, task.edits, scratch)
@@ -61,7 +92,7 @@ def _measure(task: Task, recipe: Recipe, scratch: Path, channel: Channel, record
         dataset = _filled(task, recipe, scratch, channel, recorder)
     if task.activity == "drain":
         recorder.phase("train")
-        consumers.drain(dataset, recorder, task.warmup_s)
+        consumers.drain(dataset, recorder, task.warmup_s, recorder.still_at_it)
         return
     if task.model is None:
         raise PipelineBenchError(f"The activity {task.activity} needs a model, and the task has none.")
@@ -69,13 +100,13 @@ def _measure(task: Task, recipe: Recipe, scratch: Path, channel: Channel, record
     recorder.has_wait = task.activity == "train"
     recorder.phase("train")
     consume = consumers.train if task.activity == "train" else consumers.ceiling
-    consume(dataset, step, recorder, task.warmup_s)
+    consume(dataset, step, recorder, task.warmup_s, recorder.still_at_it)
 
 
 def _filled(task: Task, recipe: Recipe, scratch: Path, channel: Channel, recorder: Recorder) -> Any:
     """The pipeline with its edits and its caches filled.
 
-    A pass that does not come to its end within half of the time limit: the caches that the edits inserted then keep
+    A pass that does not come to its end within its part of the time limit: the caches that the edits inserted then keep
     the elements that they got in it, and give those again and again.
     """
     made = rewriting.rebuilt(recipe, task.edits, scratch)
@@ -83,25 +114,42 @@ def _filled(task: Task, recipe: Recipe, scratch: Path, channel: Channel, recorde
     if not filling:
         return made.dataset
     recorder.phase("fill")
-    passes = caches.fill(filling, task.limit_s / 2, recorder.still_at_it)
+    limit_s = task.limit_s * _FIRST_FILL_SHARE
+    passes = caches.fill(filling, limit_s, recorder.still_at_it)
     if all(one.whole for one in passes):
         return made.dataset
     inserted = {id(cache) for cache in made.caches}
     short = [one for cache, one in zip(filling, passes, strict=True) if id(cache) in inserted and not one.whole]
     if not short:
-        _note(channel, f"A pass over the pipeline's own cache did not end within {task.limit_s / 2:.0f} s: not filled.")
+        _note(channel, f"A pass over the pipeline's own cache did not end within {units.seconds(limit_s)}: not filled.")
         return made.dataset
-    kept = max(1, short[0].elements)
-    _note(
-        channel,
-        f"A pass over the cache did not end within {task.limit_s / 2:.0f} s: measured on its first {kept} elements.",
-    )
-    recorder.phase("fill")
-    part = scratch / "part"
-    part.mkdir()
-    made = rewriting.rebuilt(recipe, task.edits, part, cached_elements=kept)
-    caches.fill(made.caches, task.limit_s / 2, recorder.still_at_it)
-    return made.dataset
+    return _partly_filled(task, recipe, scratch, channel, recorder, short[0].elements)
+
+
+def _partly_filled(
+    task: Task, recipe: Recipe, scratch: Path, channel: Channel, recorder: Recorder, elements: int
+) -> Any:
+    """The pipeline with its inserted caches holding their first elements only: about those that a short pass gave.
+
+    Raises:
+        PipelineBenchError: not even a few elements can be kept in the time.
+    """
+    first_s = task.limit_s * _FIRST_FILL_SHARE
+    end_s = time.monotonic() + task.limit_s - first_s
+    kept = max(1, round(elements * _KEPT_SHARE))
+    while True:
+        recorder.phase("fill")
+        part = scratch / f"part-{kept}"
+        part.mkdir()
+        made = rewriting.rebuilt(recipe, task.edits, part, cached_elements=kept)
+        passes = caches.fill(made.caches, max(0.0, end_s - time.monotonic()), recorder.still_at_it)
+        if all(one.whole for one in passes):
+            within = units.seconds(first_s)
+            _note(channel, f"A pass over the cache did not end within {within}: measured on its first {kept} elements.")
+            return made.dataset
+        if kept == 1 or time.monotonic() >= end_s:
+            raise PipelineBenchError("The cache could not be filled in the time, not even with a part of the elements.")
+        kept = max(1, kept // 2)
 
 
 def _note(channel: Channel, text: str) -> None:
@@ -111,9 +159,13 @@ def _note(channel: Channel, text: str) -> None:
 def _fingerprint(task: Task, recipe: Recipe, scratch: Path, channel: Channel, recorder: Recorder) -> None:
     """Tell which samples arrive; why not, where that fails: the steps are none the worse for it."""
     recorder.phase("fingerprint")
+    if recorder.step_s > task.limit_s:
+        reason = f"an element takes {units.seconds(recorder.step_s)}, which leaves no time to look at its samples"
+        channel.send(Fingerprinted(fingerprint=_none_because(reason)))
+        return
     part = scratch / "fingerprint"
     part.mkdir()
-    made = iter(range(len(fingerprints.SEEDS)))
+    made = itertools.count()
 
     def make(seed: int) -> Any:
         own = part / str(next(made))
@@ -126,7 +178,7 @@ def _fingerprint(task: Task, recipe: Recipe, scratch: Path, channel: Channel, re
     except PipelineBenchError as error:
         found = _none_because(error.message)
     except Exception as error:  # whatever it is, it must not cost the steps
-        found = _none_because(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
+        found = _none_because(f"{type(error).__name__}: {units.one_line(str(error), 300)}")
     channel.send(Fingerprinted(fingerprint=found))
 
 

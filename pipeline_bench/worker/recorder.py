@@ -125,6 +125,11 @@ class Recorder:
         """Steps that have ended."""
         return self._steps
 
+    @property
+    def step_s(self) -> float:
+        """The mean length of the steps that have ended; 0 where there are none."""
+        return (self._end_ns[self._steps - 1] - self._start_ns[0]) / 1e9 / self._steps if self._steps else 0.0
+
     def finish(self) -> None:
         """Ship what is left and end the thread."""
         self._ended.set()
@@ -214,20 +219,21 @@ class Recorder:
 
 
 def thread_stacks() -> tuple[Stack, ...]:
-    """Where every Python thread but the calling one stands, the main thread first."""
+    """Where every thread that runs Python but the calling one stands, the main thread first."""
     frames = sys._current_frames()
-    own = threading.get_ident()
-    threads = sorted(threading.enumerate(), key=lambda thread: thread is not threading.main_thread())
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    main = threading.main_thread().ident
     return tuple(
         Stack(
-            thread=thread.name,
+            # Python has no name for a thread that TensorFlow started, as for a py_function.
+            thread=names.get(ident, "a thread of TensorFlow's"),
             frames=tuple(
                 f"{_short(frame.filename)}:{frame.lineno} in {frame.name}"
-                for frame in traceback.extract_stack(frames[thread.ident])[-_FRAMES_KEPT:]
+                for frame in traceback.extract_stack(frames[ident])[-_FRAMES_KEPT:]
             ),
         )
-        for thread in threads
-        if thread.ident in frames and thread.ident != own
+        for ident in sorted(frames, key=lambda ident: ident != main)
+        if ident != threading.get_ident()
     )
 
 

@@ -112,6 +112,7 @@ class _Server:
             os.dup2(stderr, 1)
             os.dup2(stderr, 2)
             self._control.close()
+            os.set_inheritable(events, False)  # a program that the user's code starts is not to hold it open
             leave(run_trial(Trial.model_validate_json(request), Channel(events)))
         except BaseException:
             traceback.print_exc()
@@ -127,17 +128,29 @@ class _Server:
                 self.say(exited=pid, code=os.waitstatus_to_exitcode(status), trial=index)
 
     def _kill_orphans(self) -> None:
-        """Kill what a trial that has ended left behind; the kernel hands it to this process, see `adopt_orphans`."""
+        """Kill what a trial that has ended left behind; the kernel hands it to this process, see `adopt_orphans`.
+
+        Of a whole tree it hands over the next generation when one is gone.
+        """
         with contextlib.suppress(OSError):
-            children = Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii").split()
-            for orphan in {int(child) for child in children} - set(self._children):
-                os.kill(orphan, signal.SIGKILL)
-                os.waitpid(orphan, 0)
+            while orphans := self._descended() - set(self._children):
+                for orphan in orphans:
+                    os.kill(orphan, signal.SIGKILL)
+                    os.waitpid(orphan, 0)
+
+    @staticmethod
+    def _descended() -> set[int]:
+        children = Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii").split()
+        return {int(child) for child in children}
 
     def _kill_all(self) -> None:
         for pid in self._children:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+        self._children.clear()
+        self._kill_orphans()
 
 
 def main() -> None:

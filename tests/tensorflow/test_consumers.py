@@ -163,3 +163,11 @@ def test_an_element_that_never_comes_is_given_up() -> None:
     never = taking.Taker(tf.data.Dataset.range(5).repeat().filter(lambda value: value < 0))
     with taking.within(0.1) as deadline, pytest.raises(taking.OutOfTimeError):
         never.take(deadline)
+
+
+def test_every_element_of_a_warm_up_is_a_sign_of_life() -> None:
+    signs: list[str] = []
+    dataset = tf.data.Dataset.range(9)
+    consumers.drain(dataset, lambda *_: False, alive=lambda: signs.append("drained"))
+    consumers.train(dataset, lambda _: 0.0, lambda *_: False, alive=lambda: signs.append("trained"))
+    assert signs == ["drained"] * 2 + ["trained"] * 4, "before and after each of the first two steps"

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import tensorflow as tf  # noqa: TID253
 
 from pipeline_bench.errors import UserCodeError
-from pipeline_bench.user_pipeline import Fingerprint, Stage, fingerprint
+from pipeline_bench.user_pipeline import Component, Fingerprint, Stage, UserFunction, fingerprint
 
 Make = Callable[[int], Any]
 PADDED = (Stage(id=1, method="padded_batch", inputs=(0,), arguments={"batch_size": 4, "drop_remainder": True}),)
@@ -119,3 +120,42 @@ def test_what_the_pipeline_raises_is_the_users() -> None:
 
     with pytest.raises(UserCodeError, match="no such label"):
         of(lambda _: numbers().map(lambda value: tf.py_function(broken, [value], tf.int64)))
+
+
+def stateful(python: bool) -> Stage:
+    return Stage(id=1, method="map", inputs=(0,), function=UserFunction(name="f", python=python, stateful=python))
+
+
+def test_state_that_goes_on_is_told_from_random_ops_that_a_seed_repeats() -> None:
+    counter = tf.Variable(0.0)
+
+    def goes_on(seed: int) -> Any:
+        return numbers().map(lambda x: tf.cast(x, tf.float32) + counter.assign_add(1.0)).batch(4)
+
+    def drawn(seed: int) -> Any:
+        tf.random.set_seed(seed)
+        return numbers().map(lambda x: tf.cast(x, tf.float32) + tf.random.uniform([])).batch(4)
+
+    found = [of(make, stateful(True)).components[0] for make in (goes_on, drawn, in_batches(numbers(), 4))]
+    assert [each.random for each in found] == [True, True, False]
+    assert [each.kept_state for each in found] == [True, False, False]
+
+
+def test_a_sketch_tells_rounding_from_a_single_other_value() -> None:
+    written = np.random.default_rng(1).random((200, 1000)).astype(np.float32)
+    rounded = written * np.float32(1 + 2**-23)
+    another = written.copy()
+    another[170, 3] += 0.01
+    moved = written[[1, 0, *range(2, 200)]]
+
+    def sketched(values: Any) -> Component:
+        return of(lambda _: tf.data.Dataset.from_tensor_slices(values).batch(50)).components[0]
+
+    def farthest(values: Any) -> float:
+        one, two = sketched(written), sketched(values)
+        assert one.ordered != two.ordered
+        figures = zip(one.projections, two.projections, one.norms, strict=True)
+        return max(abs(left - right) / norm for left, right, norm in figures)
+
+    assert farthest(rounded) < 1e-6
+    assert min(map(farthest, (another, moved, written[[128, *range(1, 128), 0, *range(129, 200)]]))) > 1e-4

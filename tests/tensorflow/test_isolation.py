@@ -86,7 +86,7 @@ def test_the_slow_stage_costs_the_most_for_one_element_of_the_sink() -> None:
     assert costs[1].elapsed_ns is not None
     assert costs[1].elapsed_ns > 8 * 4e6
     assert costs[3].elapsed_ns is not None
-    assert costs[3].elapsed_ns < 4e6, "the batch does not wait for the slow map"
+    assert costs[3].elapsed_ns < costs[1].elapsed_ns / 2, "the batch does not wait for the slow map"
 
 
 def test_a_sleep_is_elapsed_and_not_cpu_time() -> None:
@@ -177,5 +177,8 @@ def test_elements_multiply_along_the_chain_and_add_up_where_it_joins() -> None:
     ]
     given = ratios.per_sink_element(stages, 3, {0: 0.0, 1: 1.0, 2: 1.0, 3: 8.0})
     assert given == {3: 1.0, 2: 8.0, 1: 4.0, 0: 8.0}
+    weighted = stages[2].model_copy(update={"arguments": {"weights": "[0.25, 0.75]"}})
+    given = ratios.per_sink_element([*stages[:2], weighted, stages[3]], 3, {0: 0.0, 1: 1.0, 2: 1.0, 3: 8.0})
+    assert given == {3: 1.0, 2: 8.0, 1: 6.0, 0: 8.0}
     unknown = ratios.per_sink_element(stages, 3, {0: 0.0, 1: None, 2: 1.0, 3: 8.0})
     assert 0 not in unknown

@@ -65,6 +65,23 @@ def test_functions_are_told_by_what_they_were_traced_to() -> None:
     assert "def __call__" in recorded.TRAIN.read_text().splitlines()[int(function.line or 0) - 1]
 
 
+def test_stateless_random_ops_draw_nothing_new_unless_a_state_seeds_them() -> None:
+    import tensorflow as tf
+
+    generator = tf.random.Generator.from_seed(1)
+
+    def random(seed: Any) -> bool:
+        recipe = recorded.recipe_of(
+            lambda: tf.data.Dataset.range(9).map(lambda x: tf.random.stateless_uniform([], seed(x)))
+        )
+        function = recipe.stages[-1].function
+        assert function is not None
+        return function.random
+
+    assert not random(lambda x: [x, 1])
+    assert random(lambda x: generator.make_seeds(1)[:, 0])
+
+
 def test_a_place_ends_where_the_call_ends() -> None:
     for stage in recorded.recipe("make_dataset").stages:
         place = stage.place

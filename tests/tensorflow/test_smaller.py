@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.user_pipeline import Edit, Interleave, MoveBefore, SetArgument, rewriting
 from tests.tensorflow.recorded import recipe_of, values
 
@@ -118,6 +119,18 @@ def test_a_shuffle_in_front_of_the_maps_gives_the_same_order(tmp_path: Path) -> 
     recipe = recipe_of(lambda: tf.data.Dataset.range(30).map(lambda x: x * 2).shuffle(8).batch(5))
     moved = small(recipe, tmp_path, MoveBefore(stage=2, other=1))
     assert moved == small(recipe, tmp_path)
+
+
+def test_a_filter_that_leaves_nothing_out_shows_nothing(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    def made(least: int) -> Any:
+        return tf.data.Dataset.range(300).map(lambda x: x + 1).filter(lambda x: x > least).batch(8)
+
+    edit = MoveBefore(stage=2, other=1)
+    assert small(recipe_of(lambda: made(9)), tmp_path, edit)
+    with pytest.raises(PipelineBenchError, match="leaves none of the first 64 elements out"):
+        small(recipe_of(lambda: made(-1)), tmp_path, edit)
 
 
 def test_what_was_asserted_of_the_whole_is_not_of_the_part(tmp_path: Path) -> None:

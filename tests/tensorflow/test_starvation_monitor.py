@@ -20,6 +20,8 @@ from pipeline_bench.keras import StarvationMonitor  # noqa: E402
 
 STEPS, BATCH = 40, 4
 DELAY_S = 0.01
+WAITED_MS = 0.98 * DELAY_S * 1000
+"""What a step waits at the least for a delay of `DELAY_S`, whatever else the machine does: two clocks tell it."""
 
 # What Keras and TensorFlow have to say of the data that these tests give them.
 pytestmark = [
@@ -41,13 +43,17 @@ def batch(number: int) -> tuple[Any, Any]:
 
 
 def slowly(delay_s: float = DELAY_S, steps: int = STEPS) -> Any:
+    """A dataset that works for each batch when it is asked for it, and never ahead: every step waits so long."""
+
     def batches() -> Iterator[Any]:
         for number in range(steps):
             time.sleep(delay_s)
             yield batch(number)
 
     spec = tf.TensorSpec([None, 4]), tf.TensorSpec([None, 1])
-    return tf.data.Dataset.from_generator(batches, output_signature=spec)
+    options = tf.data.Options()
+    options.experimental_optimization.inject_prefetch = False
+    return tf.data.Dataset.from_generator(batches, output_signature=spec).with_options(options)
 
 
 def forever() -> Iterator[Any]:
@@ -83,23 +89,19 @@ def fitted(model: Any, data: Any, **arguments: Any) -> StarvationMonitor:
     return callback
 
 
-def wait_share(callback: StarvationMonitor) -> float | None:
+def wait_ms(callback: StarvationMonitor) -> float:
+    """The mean input wait of a step."""
     assert callback.session is not None
-    return callback.session.results[0].input_wait_share.value
+    found = callback.session.results[0].input_wait_ms.value
+    assert found is not None
+    return found
 
 
 @pytest.mark.parametrize(
     "compiled", [{}, {"steps_per_execution": 3}, {"run_eagerly": True}, {"jit_compile": True}], ids=str
 )
 def test_a_slow_dataset_is_waited_for_however_the_step_runs(compiled: dict[str, Any]) -> None:
-    # An eager step takes so long itself that tf.data hides a short delay behind it.
-    delay_s = 0.03 if compiled.get("run_eagerly") else DELAY_S
-    callback = fitted(network(**compiled), slowly(delay_s))
-    share = wait_share(callback)
-    assert share is not None
-    assert share > 0.3
-    assert callback.session is not None
-    assert callback.session.results[0].verdict.kind == "input-bound"
+    assert wait_ms(fitted(network(**compiled), slowly())) >= WAITED_MS
 
 
 @pytest.mark.parametrize(
@@ -112,9 +114,7 @@ def test_a_slow_dataset_is_waited_for_however_the_step_runs(compiled: dict[str, 
     ids=["PyDataset", "generator", "class weights"],
 )
 def test_every_kind_of_input_is_measured(arguments: Any) -> None:
-    share = wait_share(fitted(network(), **arguments()))
-    assert share is not None
-    assert share > 0.3
+    assert wait_ms(fitted(network(), **arguments())) > 0
 
 
 def test_arrays_with_validation_are_measured_without_the_validation() -> None:
@@ -122,40 +122,38 @@ def test_arrays_with_validation_are_measured_without_the_validation() -> None:
 
     class Slow(keras.callbacks.Callback):  # type: ignore[name-defined,misc]
         def on_test_batch_begin(self, batch: int, logs: Any = None) -> None:
-            time.sleep(0.1)
+            time.sleep(0.2)
 
     callback = StarvationMonitor(out=None, quiet=True)
     network().fit(
         x, y, batch_size=BATCH, epochs=3, validation_data=(x[:8], y[:8]), verbose=0, callbacks=[Slow(), callback]
     )
     assert callback.session is not None
-    result = callback.session.results[0]
-    assert result.input_wait_share.value is not None
-    assert result.step_ms.p95 is not None
-    assert result.step_ms.p95 < 100
+    assert callback.session.results[0].input_wait_share.value is not None
+    steps = callback.session.trials[0].steps
+    assert steps is not None
+    between_ns = steps.start_ns.unpack()[1:] - steps.end_ns.unpack()[:-1]
+    assert between_ns.sum() >= 2 * 2 * 0.2e9  # two of the three validations, of two batches each, lie between steps
 
 
 def test_a_models_own_train_step_is_measured() -> None:
     model = Tapped([keras.Input((4,)), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
-    share = wait_share(fitted(model, slowly()))
-    assert share is not None
-    assert share > 0.3
+    assert wait_ms(fitted(model, slowly())) >= WAITED_MS
 
 
 def test_a_slow_step_does_not_wait() -> None:
     class Slow(keras.callbacks.Callback):  # type: ignore[name-defined,misc]
         def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-            time.sleep(0.01)
+            time.sleep(DELAY_S)
 
     callback = StarvationMonitor(out=None, quiet=True)
     ready = tf.data.Dataset.from_tensors(batch(1)).repeat(STEPS).prefetch(2)
     network().fit(ready, verbose=0, callbacks=[Slow(), callback])
-    share = wait_share(callback)
-    assert share is not None
-    assert share < 0.1
     assert callback.session is not None
-    assert "not input-bound" in callback.session.results[0].verdict.text
+    step_ms = callback.session.results[0].step_ms.mean
+    assert step_ms is not None
+    assert wait_ms(callback) + WAITED_MS <= step_ms
 
 
 @pytest.mark.parametrize("compiled", [{}, {"steps_per_execution": 3}, {"run_eagerly": True}], ids=str)
@@ -193,15 +191,15 @@ def test_one_monitor_measures_one_fit_after_the_other() -> None:
         assert callback.session is not None
         assert callback.session.trials[0].steps is not None
         assert callback.session.trials[0].steps.count == steps
-        assert wait_share(callback) is not None
+        assert wait_ms(callback) > 0
 
 
 def test_a_distributed_training_says_that_its_wait_is_not_measured() -> None:
     with tf.distribute.MirroredStrategy(["/cpu:0"]).scope():
         model = network()
     callback = fitted(model, slowly(0.001))
-    assert wait_share(callback) is None
     assert callback.session is not None
+    assert callback.session.results[0].input_wait_ms.value is None
     assert "MirroredStrategy" in str(callback.session.results[0].input_wait_share.reason)
     assert callback.session.results[0].step_ms.mean is not None
 

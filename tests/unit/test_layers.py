@@ -1,6 +1,7 @@
 """The architecture, read from the imports: who may import TensorFlow, what a child loads, which way layers point."""
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -157,3 +158,10 @@ def test_only_the_command_line_prints_or_exits(path: Path) -> None:
 @pytest.mark.parametrize("path", FILES, ids=IDS)
 def test_every_module_opens_with_a_docstring(path: Path) -> None:
     assert (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").strip(), "no docstring"
+
+
+@pytest.mark.parametrize("folder", ["user_pipeline", "diagnosis", "job"])
+def test_the_map_of_the_architecture_names_every_module(folder: str) -> None:
+    page = (ROOT.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
+    modules = {path.stem for path in (ROOT / folder).glob("*.py")} - {"__init__"}
+    assert {name for name in modules if not re.search(rf"\b{name}\b", page)} == set()

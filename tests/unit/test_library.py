@@ -26,6 +26,10 @@ def test_the_package_offers_the_library_by_name(name: str) -> None:
     assert name in dir(pipeline_bench)
 
 
+def test_a_type_checker_takes_the_annotations() -> None:
+    assert (Path(pipeline_bench.__file__).parent / "py.typed").is_file()
+
+
 def test_another_name_is_none() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'measure'"):
         _ = pipeline_bench.measure

@@ -3,10 +3,13 @@
 import errno
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
+from pipeline_bench import diagnosed, user_pipeline
 from pipeline_bench import session as sessions
 from pipeline_bench.environment import Accelerator, describe
 from pipeline_bench.errors import SessionError
@@ -44,6 +47,12 @@ def test_what_is_saved_is_read_again(session: Session, tmp_path: Path) -> None:
     assert sessions.load(path) == session
     assert sessions.load(tmp_path) == session
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_at_a_prompt_it_takes_a_line(session: Session) -> None:
+    assert repr(session) == str(session)
+    assert repr(session).startswith(f"<Session {session.scenario.name!r}: ")
+    assert len(repr(session)) < 120
 
 
 def test_the_file_is_json_without_nan_that_anyone_may_read(session: Session, tmp_path: Path) -> None:
@@ -124,3 +133,19 @@ def test_a_session_of_the_first_schema_opens_and_becomes_one_of_this() -> None:
     assert [trial.work for trial in session.trials] == [None] * len(session.trials)
     assert session.result("feed_dict").speedup.difference is None
     assert sessions.Session.model_validate_json(session.to_json()) == session
+
+
+@pytest.mark.parametrize(
+    "noun",
+    [
+        *(diagnosed.Diagnosis, diagnosed.Bottleneck, diagnosed.Fix, diagnosed.Attempt, diagnosed.Equality),
+        *(diagnosed.CodeChange, diagnosed.Limit, user_pipeline.Target, user_pipeline.Inspection, user_pipeline.Stage),
+        *(user_pipeline.Place, user_pipeline.UserFunction, user_pipeline.StageCost, user_pipeline.Tuned),
+        *(user_pipeline.Fingerprint, user_pipeline.Component, TrialRecord, Session),
+    ],
+    ids=lambda noun: noun.__name__,
+)
+def test_the_page_on_the_session_file_names_every_field(noun: type[BaseModel]) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "session.md").read_text(encoding="utf-8")
+    named = set(re.findall("`([a-z0-9_]+)`", page))
+    assert not set(noun.model_fields) - named

@@ -55,7 +55,9 @@ def test_share(value: float | None, text: str) -> None:
     assert units.share(value) == text
 
 
-@pytest.mark.parametrize(("value", "text"), [(None, "–"), (1.565, "1.56×"), (math.nan, "–")])
+@pytest.mark.parametrize(
+    ("value", "text"), [(None, "–"), (1.565, "1.56×"), (99.99, "99.99×"), (246.66, "247×"), (math.nan, "–")]
+)
 def test_ratio(value: float | None, text: str) -> None:
     assert units.ratio(value) == text
 

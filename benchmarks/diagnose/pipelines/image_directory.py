@@ -28,5 +28,5 @@ def make_dataset() -> tf.data.Dataset:
 
 
 def expert() -> tf.data.Dataset:
-    dataset = photos().cache().repeat().map(augment, num_parallel_calls=tf.data.AUTOTUNE)
+    dataset = photos().cache().shuffle(320, seed=1).repeat().map(augment, num_parallel_calls=tf.data.AUTOTUNE)
     return dataset.batch(32).prefetch(tf.data.AUTOTUNE)

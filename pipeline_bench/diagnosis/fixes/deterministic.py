@@ -39,4 +39,6 @@ class Deterministic(FixKind):
 def _waits_for_its_turn(stage: Stage, inspection: Inspection) -> bool:
     if stage.method not in _PARALLEL or stage.arguments.get("deterministic") is False:
         return False
+    if stage.method == "map" and stage.arguments.get("num_parallel_calls") is None:
+        return False  # tf.data made it parallel by itself: its calls compute, and are ready about in turn
     return segments.hands_over(stage, inspection.default_parallelised)

@@ -8,7 +8,9 @@ from pipeline_bench.diagnosis.fixes import Context, FixKind, short
 from pipeline_bench.user_pipeline import AUTOTUNE, Inspection, Interleave, SetArgument, Stage
 
 _FILES_A_CORE = 4
+"""Reads wait more than they compute, so more of them are opened than there are cores."""
 _MOST_FILES = 16
+"""Each open file has its buffers; AUTOTUNE decides how many of them are read at the same time."""
 _OTHER_ORDER = "the files' samples are mixed in another order"
 
 

@@ -15,6 +15,7 @@ _WAITING_CALLS_A_CORE = (2, 8)
 _MORE_CALLS = 4
 """Of a map that is parallel already: so many times as many."""
 _MOST_CALLS = 256
+"""Each call that waits holds a thread."""
 
 
 class ParallelMap(FixKind):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pipeline_bench.diagnosed import Fix
 from pipeline_bench.diagnosis import chain
 from pipeline_bench.diagnosis.fixes import Context, FixKind
-from pipeline_bench.user_pipeline import Inspection, Remove, SetArgument
+from pipeline_bench.user_pipeline import Inspection, Remove, SetArgument, Stage
 
 _HUGE_BUFFER_BYTES = 512 * 2**20
+"""A shuffle that keeps more than this is tried with a quarter of it: filling it delays the first element."""
 
 
 class Superfluous(FixKind):
@@ -23,7 +24,7 @@ class Superfluous(FixKind):
         found = []
         for stage in inspection.stages:
             in_the_middle = stage.id != inspection.sink and chain.consumers(inspection, stage)
-            if stage.method in ("prefetch", "cache") and in_the_middle:
+            if stage.method in ("prefetch", "cache") and in_the_middle and not _holds_a_draw(inspection, stage):
                 before = chain.before(inspection, stage)
                 behind = f" after {before.label}" if before is not None else ""
                 found.append(
@@ -43,6 +44,8 @@ class Superfluous(FixKind):
             *chain.pairs(inspection, "batch", "unbatch"),
             *chain.pairs(inspection, "unbatch", "batch"),
         ]:
+            if any(stage.arguments.get("drop_remainder") is True for stage in (batch, unbatch)):
+                continue  # without it the last samples would arrive too
             found.append(
                 self.fix(
                     inspection,
@@ -75,3 +78,9 @@ class Superfluous(FixKind):
                     )
                 )
         return found
+
+
+def _holds_a_draw(inspection: Inspection, stage: Stage) -> bool:
+    """Whether a cache keeps one order, or one random draw, for all epochs: without it each epoch would have its own."""
+    before = (inspection.stage(number) for number in chain.upstream(inspection, stage))
+    return stage.method == "cache" and any(chain.random(each) for each in before)

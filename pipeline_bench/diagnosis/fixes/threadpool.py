@@ -8,6 +8,7 @@ from pipeline_bench.diagnosis.fixes import Context, FixKind
 from pipeline_bench.user_pipeline import Inspection, SetOptions
 
 _WAITING_THREADS_A_CORE = 8
+"""As many as a map gets calls whose function waits, see `parallel_map`."""
 
 
 class Threadpool(FixKind):

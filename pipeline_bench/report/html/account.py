@@ -135,7 +135,7 @@ def disturbances(session: Session) -> Disturbances | None:
     found = session.disturbances
     if not found:
         return None
-    lines = disturbed.lines(found, _MOST_DISTURBANCES, rest="in the list below")
+    lines = disturbed.lines(found, _MOST_DISTURBANCES, rest="in the list below", by_kind=session.diagnosis is not None)
     # Only the line that counts the rest begins with no kind.
     parts = [(where, kind, text) for where, said in lines for kind, _, text in [said.partition(": ")]]
     shown = tables.table(

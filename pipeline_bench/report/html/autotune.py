@@ -17,7 +17,7 @@ _MOST_STAGES, _MOST_POINTS = 8, 400
 
 
 def autotune(diagnosis: Diagnosis | None) -> Figure | None:
-    """Parallelism over the seconds of the inspection; None where AUTOTUNE set none."""
+    """Parallelism over the seconds of the inspection; None where AUTOTUNE set none, or changed none."""
     inspection = diagnosis.inspection if diagnosis is not None else None
     if inspection is None:
         return None
@@ -33,7 +33,7 @@ def autotune(diagnosis: Diagnosis | None) -> Figure | None:
             at_s = np.asarray(tuned.at_ns.unpack(), dtype=float) / 1e9
         except ValueError:
             continue
-        if at_s.size != values.size:
+        if at_s.size != values.size or values.min() == values.max():  # a constant is in the tree, and no plot
             continue
         at_s -= at_s[0]
         kept = np.unique(np.linspace(0, values.size - 1, min(values.size, _MOST_POINTS)).astype(int))

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline_bench.diagnosis import equality
+from pipeline_bench.user_pipeline import Component
 from tests.unit.diagnosis.simulated import component, fingerprint
 
 HASHES = tuple(range(100, 164))
@@ -116,3 +117,30 @@ def test_without_a_fingerprint_nothing_is_told_and_the_reason_is() -> None:
     reason = fingerprint(component(HASHES), reason="the time was used up.")
     found = equality.compare(fingerprint(), reason, False)
     assert (found.status, found.text) == ("not-told", "with the fix: the time was used up")
+
+
+def sketched(hashes: tuple[int, ...], *projections: float, **updates: object) -> Component:
+    figures = {"projections": projections, "norms": (100.0,) * len(projections)}
+    return component(hashes, name="x").model_copy(update={**figures, **updates})
+
+
+@pytest.mark.parametrize(("difference", "status"), [(1e-5, "identical"), (1e-2, "unequal")])
+def test_rounding_in_the_last_digits_is_told_and_accepted_and_more_is_not(difference: float, status: str) -> None:
+    written = fingerprint(sketched(HASHES, 3.0, 5.0))
+    found = equality.compare(written, fingerprint(sketched(tuple(range(64)), 3.0, 5.0 + difference)), False)
+    assert found.status == status
+    assert ("by rounding" in found.text) == (status == "identical")
+
+
+def test_rounded_values_beside_samples_in_another_order_are_refused() -> None:
+    written = fingerprint(sketched(HASHES, 3.0), component(HASHES, name="label"))
+    other = fingerprint(sketched(tuple(range(64)), 3.0), component(HASHES[::-1], name="label"))
+    assert equality.compare(written, other, True).status == "unequal"
+
+
+def test_rounding_is_no_excuse_for_integers_and_missing_samples() -> None:
+    whole = fingerprint(sketched(HASHES, 3.0, dtype="int32"))
+    other = fingerprint(sketched(tuple(range(64)), 3.0, dtype="int32"))
+    assert equality.compare(whole, other, True).status == "unequal"
+    fewer = fingerprint(sketched(tuple(range(63)), 3.0))
+    assert equality.compare(fingerprint(sketched(HASHES, 3.0)), fewer, True).status == "unequal"

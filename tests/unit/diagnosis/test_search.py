@@ -16,10 +16,14 @@ from tests.unit.diagnosis.simulated import (
     Machine,
     after,
     component,
+    cost,
     diagnose,
     fingerprint,
+    function,
+    inspection,
     python_decode,
     session,
+    stage,
 )
 
 BASE_MS = 20.6
@@ -160,6 +164,22 @@ def test_samples_that_cannot_be_told_are_proposed_only_where_another_order_is_al
     assert outcome(found, BATCHED) == ("proposed" if allowed else "refused")
 
 
+def test_a_filter_that_moves_is_refused_where_its_samples_cannot_be_told_whatever_is_allowed() -> None:
+    stages = (
+        stage(0, "range"),
+        stage(1, "map", 0, of=function("decode")),
+        stage(2, "filter", 1, of=function("keep")),
+        stage(3, "batch", 2, batch_size=32),
+    )
+    looked = inspection(stages, tuple(cost(number, 5.0) for number in range(4)))
+    found = diagnose(
+        Machine(looked, lambda edits: 5.0 if edits else 20.0, told=lambda edits: None), allow_reordering=True
+    )
+    moved = said(found).attempt("filter(keep) before map(decode)")
+    assert moved.outcome == "refused"
+    assert moved.reason.startswith("Whether as many samples are left out cannot be told")
+
+
 def test_what_python_draws_is_not_kept_by_a_cache() -> None:
     drawn = iter(range(0, 10**9, 1000))
 
@@ -170,6 +190,20 @@ def test_what_python_draws_is_not_kept_by_a_cache() -> None:
     found = diagnose(machine({CACHED: 9.0, BATCHED: 3.0}, told=told), allow_reordering=True)
     assert outcome(found, CACHED) == outcome(found, BATCHED) == "refused"
     assert "map(decode) may be what draws them" in said(found).attempt(CACHED).reason
+
+
+@pytest.mark.parametrize("kept_state", [True, False])
+def test_what_python_draws_beside_random_ops_is_told_by_its_state(kept_state: bool) -> None:
+    looked = python_decode()
+    flip = stage(3, "map", 2, of=function("flip", random=True))
+    looked = looked.model_copy(
+        update={"stages": (*looked.stages, flip), "sink": 3, "costs": (*looked.costs, cost(3, 0.1))}
+    )
+    random = component(is_random=True).model_copy(update={"kept_state": kept_state})
+    shown = Machine(looked, lambda edits: 22.0, told=lambda edits: fingerprint(random))
+    found = diagnose(shown)
+    cached = next(each for each in said(found).attempts if each.fix.kind == "cache")
+    assert (cached.outcome == "refused") == kept_state
 
 
 def test_a_fix_whose_trial_fails_is_told_as_such_and_the_others_go_on() -> None:

@@ -8,15 +8,19 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
 from pipeline_bench import session as saved
 from pipeline_bench.cli import run
+from pipeline_bench.diagnosed import Attempt
 from pipeline_bench.report import csv as csv_report
 from pipeline_bench.report import html, markdown, notebook, terminal, trace
+from pipeline_bench.series import Series
 from pipeline_bench.session import Session, Speedup
+from pipeline_bench.user_pipeline import Inspection
 from tests.unit import diagnoses
 from tests.unit.report.pages import Page
 
@@ -79,7 +83,8 @@ def test_where_it_stands_without_a_model(form: Callable[[Session], str]) -> None
 def test_where_it_stands_with_a_model(form: Callable[[Session], str]) -> None:
     text = form(diagnoses.with_model())
     assert "A training step takes 12.9 ms" in text
-    assert "Input wait 62 %, host slowdown 3 %, ceiling 4.50 ms, AU 0.35." in text
+    assert "Input wait 62 %, host slowdown 3 %, ceiling (the model alone) 4.50 ms" in text
+    assert "accelerator utilization (AU) 0.35." in text
     assert "would starve" not in text
 
 
@@ -117,6 +122,86 @@ def test_a_gain_that_chance_may_be_is_not_called_none() -> None:
     text = on_paper(whole.model_copy(update={"results": results}))
     assert "prefetch: not proven 4.40×" in text
     assert "prefetch: no gain" in on_paper(whole)
+
+
+def not_tried(variant: str, reason: str) -> Attempt:
+    return Attempt(fix=diagnoses.fix(variant, f"Do {variant}"), outcome="not-tried", reason=reason)
+
+
+@pytest.mark.parametrize("form", [on_paper, FORMS["markdown"]])
+def test_what_was_not_tried_is_listed_by_its_reason(form: Callable[[Session], str]) -> None:
+    late = "the budget was spent before it was its turn"
+    attempts = (not_tried("any order", late), not_tried("cache", "shuffle takes 0 % of it"), not_tried("pool", late))
+    text = form(diagnoses.session(diagnoses.diagnosis(attempts=attempts)))
+    assert "The budget was spent before it was its turn: any order, pool" in text
+    assert "shuffle takes 0 % of it: cache" in text  # a stage's name is code, and keeps its small letter
+    assert "proven to make it faster" not in text
+
+
+def test_an_interval_that_tells_nothing_is_called_so(form: Callable[[Session], str]) -> None:
+    whole = diagnoses.session()
+    wide = Speedup(over="as written", value=0.6, ci95=(0.001, 520.57), difference="none", smallest=519.0)
+    results = tuple(r.model_copy(update={"speedup": wide}) if r.variant == "prefetch" else r for r in whole.results)
+    text = form(whole.model_copy(update={"results": results}))
+    assert "interval too wide to tell" in text
+    start = text.index("What to do") if "What to do" in text else text.index("interval too wide to tell")
+    assert "520" not in text[start : text.index("How far it can go") if "How far it can go" in text else None]
+
+
+def test_a_combination_goes_by_its_name_alone(form: Callable[[Session], str]) -> None:
+    whole = diagnoses.diagnosis()
+    combined = next(each for each in whole.attempts if each.fix.combines)
+    long = combined.model_copy(update={"fix": combined.fix.model_copy(update={"title": "Do this; " * 40})})
+    attempts = tuple(long if each is combined else each for each in whole.attempts)
+    text = form(diagnoses.session(whole.model_copy(update={"attempts": attempts})))
+    assert combined.fix.variant in text
+    assert "Do this" not in text
+
+
+def test_what_autotune_never_changed_is_no_plot() -> None:
+    whole = diagnoses.diagnosis()
+    assert whole.inspection is not None
+    flat = tuple(
+        each.model_copy(update={"values": Series.pack(np.full(each.values.unpack().size, 2.0))})
+        for each in whole.inspection.tuned
+    )
+    still = whole.model_copy(update={"inspection": whole.inspection.model_copy(update={"tuned": flat})})
+    assert not [plot for plot in Page(html.render(diagnoses.session(still))).plots if plot["id"] == "autotune"]
+
+
+def test_what_the_headline_says_of_a_failure_is_not_said_again() -> None:
+    reason = "make_dataset wants an argument: size. Give it a number by --batch-arg N"
+    whole = diagnoses.failed()
+    assert whole.diagnosis is not None
+    told = whole.diagnosis.model_copy(update={"text": reason, "failure": reason, "traceback": ""})
+    record = whole.trials[0].model_copy(update={"traceback": "", "reason": reason})
+    text = on_paper(whole.model_copy(update={"diagnosis": told, "trials": (record,)}))
+    assert text.count("wants an argument") == 1
+    assert f"{reason}." in text
+    noisy = record.model_copy(update={"stderr_tail": "disk is full"})
+    assert "disk is full" in on_paper(whole.model_copy(update={"diagnosis": told, "trials": (noisy,)}))
+
+
+def test_how_a_fix_was_measured_is_said_beside_it(form: Callable[[Session], str]) -> None:
+    whole, note = (
+        diagnoses.session(),
+        "A pass over the cache did not end within 3 s: measured on its first 171 elements.",
+    )
+    trials = tuple(
+        each.model_copy(update={"inspection": Inspection(notes=(note,))}) if each.variant == "prefetch" else each
+        for each in whole.trials
+    )
+    assert "easured on its first 171 elements" not in form(whole)
+    assert form(whole.model_copy(update={"trials": trials})).count("easured on its first 171 elements") == 1
+
+
+def test_columns_of_words_stand_to_the_left() -> None:
+    rules = [line for line in markdown.render(diagnoses.session()).splitlines() if line.startswith("| ---")]
+    assert rules == [
+        "| --- | --- | ---: | ---: | ---: | --- | --- | --- |",
+        "| --- | --- | ---: | ---: | --- |",
+        "| --- | ---: | --- |",
+    ]
 
 
 def test_the_best_comes_first_whatever_the_order_in_the_file(form: Callable[[Session], str]) -> None:

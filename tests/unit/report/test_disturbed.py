@@ -32,6 +32,12 @@ def test_what_is_left_out_is_counted() -> None:
     assert elsewhere[-1] == ("besides", "1 smaller disturbance in the list below")
 
 
+def test_those_of_a_diagnosis_are_told_by_kind_with_the_trial_that_had_most() -> None:
+    noises = [noise("a", 0, 0.1, "little."), noise("a", 1, 0.1, "little."), noise("b", 0, 0.3, "much.")]
+    assert disturbed.lines(noises, 8, by_kind=True) == [("3 trials of 2 variants", "burst: most in b, repeat 1: much.")]
+    assert disturbed.lines(noises[:1], 8, by_kind=True) == [("a, repeat 1", "burst: little.")]
+
+
 def test_many_repeats_and_long_names_stay_on_a_short_line() -> None:
     ((head, text),) = disturbed.lines(
         [noise("n" * 10_000, i, text="two\nlines " + "x" * 10_000) for i in range(999)], 3

@@ -10,8 +10,9 @@ from rich.console import Console
 
 from pipeline_bench.diagnosed import AS_WRITTEN
 from pipeline_bench.observer import Progress
-from pipeline_bench.session import Session
+from pipeline_bench.session import Session, Speedup
 from pipeline_bench.trial import Trial, plan
+from pipeline_bench.ui import diagnosing
 from pipeline_bench.ui.live import LiveView
 from pipeline_bench.ui.plain import PlainView
 from tests.unit import diagnoses
@@ -110,6 +111,25 @@ def test_the_gains_so_far_are_there_the_best_first() -> None:
     assert any(line.split()[:2] == ["no", "shuffle"] and line.rstrip().endswith("refused") for line in lines)
 
 
+def test_a_long_finding_takes_two_lines_and_no_more() -> None:
+    heights = set()
+    for text in (
+        "map(f) is slow.",
+        "map(f) takes 87 % of the time between two batches: it runs Python. " * 2,
+        "x" * 900,
+    ):
+        whole = diagnoses.diagnosis()
+        assert whole.bottleneck is not None
+        found = whole.model_copy(update={"bottleneck": whole.bottleneck.model_copy(update={"text": text})})
+        screen = Screen()
+        screen.finish("inspection", diagnoses.session(found))
+        heights.add(len(screen.lines()))
+        assert text.split()[0][:40] in screen.lines()[1]
+        if text.startswith("map(f) takes"):
+            assert "it runs Python." in " ".join(line.strip() for line in screen.lines()[1:3])
+    assert len(heights) == 1
+
+
 def test_the_time_left_is_that_of_the_budget() -> None:
     screen = Screen()
     assert "2:00 of 2:00 left" in screen.text
@@ -127,7 +147,27 @@ def test_the_ceiling_is_no_attempt() -> None:
     assert "the model alone, its ceiling" in screen.text
 
 
+def test_a_great_gain_in_one_trial_is_not_called_none() -> None:
+    session = diagnoses.session()
+    result = session.result("prefetch")
+    once = Speedup(over="as written", value=4.4, reason="an interval needs at least 2 trials")
+    assert diagnosing.outcome(session, result) == "no gain"
+    assert diagnosing.outcome(session, result.model_copy(update={"speedup": once})) == "unproven"
+
+
+def test_the_ceilings_trial_shows_no_gain() -> None:
+    whole, stream = diagnoses.with_model(), io.StringIO()
+    faster = Speedup(over="as written", value=2.9, reason="one trial")
+    results = tuple(r.model_copy(update={"speedup": faster}) if r.variant == "ceiling" else r for r in whole.results)
+    view = PlainView(stream, clock=Clock())
+    view.session_started(diagnoses.begun(), [])
+    view.trial_finished(trial("ceiling", 1), whole.trials[1], whole.model_copy(update={"results": results}))
+    assert "its ceiling: " in stream.getvalue()
+    assert "2.90×" not in stream.getvalue()
+
+
 def test_line_by_line() -> None:
+    """Times are means, as the gains beside them are of means: the median of these steps is 1.00 ms."""
     stream, clock = io.StringIO(), Clock()
     view = PlainView(stream, clock=clock)
     begun, session = diagnoses.begun(), diagnoses.session()
@@ -142,7 +182,7 @@ def test_line_by_line() -> None:
         "train.py:make_dataset: for 120 s at most",
         "[1] looking at the pipeline: ok; 1:50 left",
         "found: map(decode) takes 11.2 ms of the 12.9 ms between two batches, on one core.",
-        "[2] trying parallel map(decode): 1.00 ms, 2.95× (2.85× to 3.05×), faster so far; 1:30 left",
+        "[2] trying parallel map(decode): 1.67 ms, 2.95× (2.85× to 3.05×) so far, faster; 1:30 left",
         "[3] trying cache: failed: out of memory; 1:30 left",
     ]
 

@@ -1,0 +1,161 @@
+"""Functions that turn against the process that runs them, and pipelines that cannot be measured."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+
+import numpy as np
+import tensorflow as tf
+
+
+def numbers():
+    return tf.data.Dataset.range(100).map(lambda number: number + 1).batch(10)
+
+
+def exits_with_0():
+    sys.exit(0)
+
+
+def exits_with_3():
+    sys.exit(3)
+
+
+def exits_at_once():
+    os._exit(0)
+
+
+def aborts():
+    os.abort()
+
+
+def goes_on_in_a_fork():
+    if os.fork():
+        os._exit(0)
+    return numbers()
+
+
+def hangs_in_a_fork():
+    if os.fork() == 0:
+        time.sleep(600)
+    return numbers()
+
+
+def leaves_a_tree_of_processes():
+    subprocess.Popen(["bash", "-c", "setsid bash -c 'setsid sleep 604.5 & sleep 604.5' & sleep 604.5"])
+    time.sleep(0.3)
+    os._exit(0)
+
+
+def closes_every_file():
+    os.closerange(3, 1024)
+    return numbers()
+
+
+def floods():
+    subprocess.Popen(["yes", "604.5"])
+    return numbers()
+
+
+def sleeps():
+    time.sleep(600)
+
+
+def holds_the_lock():
+    re.match(r"(a+)+$", "a" * 60 + "b")
+
+
+def asks():
+    input("which folder? ")
+
+
+def nothing():
+    numbers()
+
+
+def an_array():
+    return np.zeros(3)
+
+
+def an_iterator():
+    return iter(numbers())
+
+
+class _SilentError(Exception):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
+def raises_what_has_no_text():
+    raise _SilentError
+
+
+def of_a_graph():
+    with tf.Graph().as_default():
+        return tf.data.Dataset.range(9).batch(3)
+
+
+def empty():
+    return tf.data.Dataset.range(0).batch(2)
+
+
+def _broken(number):
+    if int(number) == 20:
+        raise ValueError("sample 20 has no label")
+    return number
+
+
+def raises_later():
+    return tf.data.Dataset.range(50).map(lambda number: tf.py_function(_broken, [number], tf.int64))
+
+
+def _stuck(number):
+    time.sleep(600 if int(number) == 5 else 0)
+    return number
+
+
+def hangs_later():
+    return tf.data.Dataset.range(50).map(lambda number: tf.py_function(_stuck, [number], tf.int64))
+
+
+def used_up():
+    state = {"given": 0}
+
+    def samples():
+        while state["given"] < 300:
+            state["given"] += 1
+            yield state["given"]
+
+    return tf.data.Dataset.from_generator(samples, output_signature=tf.TensorSpec((), tf.int32)).batch(3)
+
+
+def long_vectors():
+    return tf.data.Dataset.range(20).map(lambda number: tf.zeros(5_000_000) + tf.cast(number, tf.float32))
+
+
+def cached_in_a_file():
+    return tf.data.Dataset.range(100).cache(os.environ["HOSTILE_CACHE"]).batch(10)
+
+
+def goes_elsewhere():
+    os.chdir("/")
+    os.environ.clear()
+    sys.path.clear()
+    return tf.data.Dataset.range(100).map(lambda number: (tf.zeros(4), tf.zeros(1))).batch(10)
+
+
+def slow():
+    return tf.data.Dataset.range(9999).map(lambda number: tf.py_function(_slowly, [number], tf.int64))
+
+
+def _slowly(number):
+    time.sleep(0.05)
+    return number
+
+
+def make_model():
+    model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    print("the model is made")
+    return model

@@ -1,0 +1,253 @@
+"""A diagnosis of code that does its worst: one answer in words, in time, and nothing of it left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pipeline_bench import session as sessions
+from pipeline_bench.comparison import new_session
+from pipeline_bench.diagnosed import Diagnosis
+from pipeline_bench.diagnosis import search, variants
+from pipeline_bench.observer import Observer
+from pipeline_bench.process import ForkServerLauncher, Launcher
+from pipeline_bench.runner import Runner
+from pipeline_bench.samplers.nvml import NvmlSampler
+from pipeline_bench.session import Session
+from pipeline_bench.trial import Trial
+from pipeline_bench.user_pipeline import Target, elements
+
+HOSTILE = Path(__file__).parents[1] / "pipelines" / "hostile.py"
+BUDGET_S = 20.0
+LEFT_BEHIND = "604.5"
+"""What the processes that a function of hostile.py starts have among their arguments."""
+
+Diagnose = Callable[..., Session]
+
+
+class First(search.Search):
+    """The first trials of a diagnosis and no more."""
+
+    def __init__(self, trials: int) -> None:
+        super().__init__(1e9)
+        self._trials = trials
+
+    def next(self, session: Session) -> tuple[Session, Trial | None]:
+        return (session, None) if len(session.trials) >= self._trials else super().next(session)
+
+
+def run_trials(
+    server: Launcher,
+    folder: Path,
+    name: str,
+    model: str | None = None,
+    *,
+    file: Path = HOSTILE,
+    trials: int = 2,
+    stall_timeout_s: float | None = None,
+) -> Session:
+    dataset = Target(file=str(file), name=name)
+    network = Target(file=str(file), name=model) if model is not None else None
+    scenario = variants.scenario(dataset, network, BUDGET_S, stall_timeout_s)
+    gpu = NvmlSampler.open()
+    asked = Diagnosis(target=dataset, model=network, budget_s=BUDGET_S)
+    session = new_session(scenario, gpu, "diagnose").model_copy(update={"diagnosis": asked})
+    return Runner(folder, server, gpu, Observer(), planner=First(trials)).run(session)[0]
+
+
+@pytest.fixture
+def diagnose(fork_server: Launcher, tmp_path: Path) -> Diagnose:
+    """Run the first trials of a diagnosis of a function of hostile.py, or of another file."""
+
+    def run(name: str, model: str | None = None, **options: object) -> Session:
+        return run_trials(fork_server, tmp_path, name, model, **options)  # type: ignore[arg-type]
+
+    return run
+
+
+def failure(session: Session) -> str:
+    """Why there is no diagnosis; nothing of this program's own is in what the user reads of it."""
+    assert session.diagnosis is not None
+    assert session.diagnosis.failure is not None
+    told = [session.diagnosis.failure, session.diagnosis.traceback, *(trial.stderr_tail for trial in session.trials)]
+    assert not any("pipeline_bench/" in text for text in told), told
+    return session.diagnosis.failure
+
+
+def left_behind() -> list[psutil.Process]:
+    return [each for each in psutil.process_iter(["cmdline"]) if LEFT_BEHIND in (each.info["cmdline"] or [])]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("exits_with_0", "it called sys.exit(0) instead of returning a dataset. Put what runs the script under"),
+        ("exits_with_3", "it called sys.exit(3) instead of returning a dataset. Put"),
+        ("exits_at_once", "its process ended with exit code 0"),
+        ("aborts", "its process was killed by SIGABRT"),
+        ("goes_on_in_a_fork", "its process ended with exit code 0"),
+        ("closes_every_file", "closed files that it did not open"),
+        ("asks", "EOFError: EOF when reading a line. It cannot ask for input here"),
+        ("nothing", "the function returned None"),
+        ("an_array", "the function returned a ndarray"),
+        ("an_iterator", "Return the dataset itself, not an iterator over it"),
+        ("raises_what_has_no_text", "raises_what_has_no_text failed: _SilentError"),
+        ("of_a_graph", "Make it outside of tf.Graph().as_default()"),
+        ("empty", "The dataset gives no element"),
+        ("raises_later", "ValueError: sample 20 has no label"),
+    ],
+)
+def test_what_the_function_does_is_told_in_one_message(diagnose: Diagnose, name: str, message: str) -> None:
+    assert message in failure(diagnose(name))
+
+
+def test_the_traceback_of_a_function_in_the_pipeline_is_the_users(diagnose: Diagnose) -> None:
+    found = diagnose("raises_later", trials=1).diagnosis
+    assert found is not None
+    files = [line.strip() for line in found.traceback.splitlines() if line.startswith("  File ")]
+    assert files == [f'File "{HOSTILE}", line {_line("raise ValueError")}, in _broken']
+
+
+def _line(text: str) -> int:
+    lines = HOSTILE.read_text(encoding="utf-8").splitlines()
+    return next(number for number, line in enumerate(lines, 1) if text in line)
+
+
+def test_a_generator_that_is_used_up_is_not_called_empty(diagnose: Diagnose) -> None:
+    assert "in its first pass and none in the next" in failure(diagnose("used_up"))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("sleeps", "your function did not return within 1 s; what trains when the file is imported belongs under"),
+        ("hangs_later", "hostile.py:"),
+    ],
+)
+def test_what_never_ends_is_ended_and_the_place_named(diagnose: Diagnose, name: str, message: str) -> None:
+    told = failure(diagnose(name, stall_timeout_s=1.0))
+    assert message in told
+    assert "hostile.py" in told
+
+
+def test_code_that_holds_the_interpreters_lock_is_ended_too(diagnose: Diagnose) -> None:
+    session = diagnose("holds_the_lock", stall_timeout_s=1.0)
+    assert session.diagnosis is not None
+    assert "your function did not return within 1 s" in (session.diagnosis.failure or "")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("import tensorflow as tf\ntf.compat.v1.disable_eager_execution()\n", "switched eager execution off"),
+        ("import argparse\np = argparse.ArgumentParser()\np.add_argument('data')\np.parse_args()\n", "sys.exit(2)"),
+        ("from . import neighbour\n", "Name the module instead of the file"),
+        ("import not_there_at_all\n", "No module named 'not_there_at_all'"),
+        ("def make(:\n", "SyntaxError"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_told(diagnose: Diagnose, tmp_path: Path, text: str, message: str) -> None:
+    script = tmp_path / "mein Skript é.py"
+    script.write_text(
+        f"{text}\nimport tensorflow as tf\ndef make(): return tf.data.Dataset.range(9)\n", encoding="utf-8"
+    )
+    assert message in failure(diagnose("make", file=script))
+
+
+def test_a_fork_that_hangs_and_a_flood_leave_the_figures_alone(diagnose: Diagnose) -> None:
+    assert [trial.status for trial in diagnose("hangs_in_a_fork").trials] == ["ok", "ok"]
+    assert [trial.status for trial in diagnose("floods", trials=1).trials] == ["ok"]
+    assert not left_behind()
+
+
+def test_a_tree_of_processes_does_not_outlive_its_trial(tmp_path: Path) -> None:
+    server = ForkServerLauncher(tmp_path / "import.stderr")
+    try:
+        assert server.wait_until_ready() is None
+        run_trials(server, tmp_path, "leaves_a_tree_of_processes")
+    finally:
+        server.close()
+    assert not left_behind()
+
+
+def test_the_files_of_the_pipelines_own_cache_are_not_touched(diagnose: Diagnose, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    cache = tmp_path / "cache"
+    text = HOSTILE.read_text(encoding="utf-8").replace('os.environ["HOSTILE_CACHE"]', repr(str(cache / "data")))
+    script.write_text(text, encoding="utf-8")
+    cache.mkdir()
+    (cache / "data.index").write_bytes(b"from a run of theirs")
+    session = diagnose("cached_in_a_file", file=script)
+    assert [trial.status for trial in session.trials] == ["ok", "ok"]
+    assert {path.name: path.read_bytes() for path in cache.iterdir()} == {"data.index": b"from a run of theirs"}
+    inspection = session.diagnosis.inspection if session.diagnosis else None
+    assert inspection is not None
+    assert not any("lockfile" in (cost.reason or "") for cost in inspection.costs), inspection.costs
+
+
+def test_a_dataset_that_goes_elsewhere_still_finds_its_model_and_one_file_runs_once(
+    diagnose: Diagnose, tmp_path: Path
+) -> None:
+    runs = tmp_path / "runs"
+    text = HOSTILE.read_text(encoding="utf-8") + f"\nopen({str(runs)!r}, 'a').write('x')\n"
+    (tmp_path / "script.py").write_text(text, encoding="utf-8")
+    relative = Path(os.path.relpath(tmp_path / "script.py"))
+    session = diagnose("goes_elsewhere", "make_model", file=relative)
+    assert [(trial.status, trial.reason) for trial in session.trials] == [("ok", None)] * 2
+    assert runs.read_text() == "xx", "once in each trial"
+
+
+def test_a_long_vector_is_no_batch_whose_samples_all_have_to_be_looked_at(diagnose: Diagnose) -> None:
+    session = diagnose("long_vectors", stall_timeout_s=5.0)
+    assert [(trial.status, trial.reason) for trial in session.trials] == [("ok", None)] * 2
+    assert session.trials[-1].fingerprint is not None
+
+
+def test_elements_that_may_be_missing_are_described() -> None:
+    import tensorflow as tf
+
+    made = tf.data.Dataset.range(9).map(tf.experimental.Optional.from_value)
+    assert elements.describe(made.element_spec) == "optional int64[]"
+
+
+@pytest.mark.parametrize(("trial", "number"), [("001", signal.SIGINT), ("002", signal.SIGTERM)])
+def test_an_interrupted_diagnosis_is_saved_and_leaves_no_process(
+    tmp_path: Path, trial: str, number: signal.Signals
+) -> None:
+    command = [sys.executable, "-m", "pipeline_bench", "diagnose", f"{HOSTILE}:slow", "--budget", "20", "--no-live"]
+    with subprocess.Popen([*command, "--out", str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as tool:
+        _wait_for(lambda: any(tmp_path.glob(f"*/trials/{trial}-*.stderr")))
+        time.sleep(0.3)  # until it is under way
+        family = psutil.Process(tool.pid).children(recursive=True)
+        tool.send_signal(number)
+        _, errors = tool.communicate(timeout=20)
+    assert tool.returncode == 130, errors
+    assert b"Traceback" not in errors
+    assert family
+    assert not [each for each in family if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
+    (saved,) = tmp_path.glob("*/session.json")
+    assert sessions.load(saved).trials[-1].status == "interrupted"
+
+
+def _wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    end_s = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end_s, "it did not come to that"
+        time.sleep(0.05)
+
+
+def test_a_function_that_fails_ends_the_command_with_1_and_their_own_traceback(tmp_path: Path) -> None:
+    target = f"{HOSTILE}:raises_what_has_no_text"
+    command = [sys.executable, "-m", "pipeline_bench", "diagnose", target, "--budget", "20", "--no-live"]
+    done = subprocess.run([*command, "--out", str(tmp_path)], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1, done.stderr
+    assert "raises_what_has_no_text failed: _SilentError" in done.stdout
+    assert "pipeline_bench/" not in done.stdout + done.stderr
