@@ -7,7 +7,8 @@ long as that makes it faster.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from statistics import fmean
 
 from pipeline_bench.diagnosed import AS_WRITTEN, CEILING, Attempt, Diagnosis
 from pipeline_bench.diagnosis import combinations, conclusion, segments, standing, variants
@@ -34,6 +35,9 @@ _WORTH_BESIDE = 0.15
 """A stage with this share of what is left of the time is worth a fix beside the best, whatever it gained alone."""
 _LOST = 0.9
 """A fix that alone left less than this of the speed is no part of a combination."""
+_ABOUT_AS_MUCH = 1.25
+"""A fix that is confirmed sooner is worth this much less of gain, when the budget ends."""
+_SOME_OTHER = ""
 _NEAR = 0.97
 """Less than 3 % apart is near: trials of the same pipeline differ by as much (`standing.GAINED`)."""
 _MOST_BASELINE_FAILURES = 3
@@ -79,7 +83,8 @@ class Turn:
 
     def _attempt(self) -> tuple[Session, Trial | None]:
         session, diagnosis = self._session, self._diagnosis
-        wanted = list(self._wanted())
+        last = self._last_wanted()
+        wanted = list(self._wanted()) if last is None else [last.name]
         if not wanted:
             added = self._combinations()
             if not added:
@@ -93,7 +98,7 @@ class Turn:
         number = self._round
         if due == [] and (full or not here or self._base_failed()):
             number, due, here = number + 1, self._base, wanted
-        if not here or not self._fits(len(due) + 1):
+        if not here or not self._has_time_for([*due, here[0]]):
             return self._session, None
         if due:
             return session, self._trial(due[0], number)
@@ -105,6 +110,8 @@ class Turn:
         """The variants that should have another trial, the most urgent first."""
         fresh = [each for each in self._found if each.possible and each.asked == 0]
         leaders = self._leaders
+        # In every round, so that it is known by the time that others could be built upon it.
+        yield from (each.name for each in leaders[:1] if each.trials < CONFIRMED_TRIALS)
         if not leaders or self._elapsed_s() < _SCREENED_BY * self._diagnosis.budget_s:
             yield from (each.name for each in fresh if self._room_to_confirm(leaders))
         elif any(each.attempt.fix.combines for each in fresh):
@@ -113,8 +120,19 @@ class Turn:
             return
         if not self._combinations():
             yield from self._unsure(leaders)
-        elif leaders and leaders[0].trials < CONFIRMED_TRIALS - 1:
-            yield leaders[0].name  # twice before anything is built upon it
+
+    def _last_wanted(self) -> Standing | None:
+        """The attempt that the rest of the budget must go to if it is to be confirmed; None while there is more time.
+
+        Of those that gained about as much as the best, the one that needs the fewest trials for it.
+        """
+        most = max((each.gain or 0.0 for each in self._leaders), default=0.0)
+        alike = [each for each in self._leaders if (each.gain or 0.0) * _ABOUT_AS_MUCH >= most]
+        last = min(alike, key=lambda each: (-each.trials, standing.by_gain(each)), default=None)
+        if last is None or last.trials >= CONFIRMED_TRIALS:
+            return None
+        rounds = [*self._base, last.name] * (CONFIRMED_TRIALS - last.trials)
+        return None if self._has_time_for([*rounds, _SOME_OTHER]) else last
 
     def _unsure(self, leaders: list[Standing]) -> Iterator[str]:
         yield from (each.name for each in leaders[:1] if each.trials < CONFIRMED_TRIALS)
@@ -149,9 +167,9 @@ class Turn:
         late = self._elapsed_s() > _COMBINED_BY * self._diagnosis.budget_s
         if not leaders or late or self._at_the_ceiling(leaders[0]):
             return []
-        # As often as a proposal needs, and the best so far beside it for as long as that is not confirmed.
-        missing = max(0, CONFIRMED_TRIALS - leaders[0].trials)
-        if not self._fits(1 + (CONFIRMED_TRIALS - 1) * (len(self._base) + 1) + missing):
+        # Nothing is built upon what is not confirmed, and nothing new is begun that cannot be confirmed.
+        rounds = [*self._base, leaders[0].name] * (CONFIRMED_TRIALS - 1)
+        if leaders[0].trials < CONFIRMED_TRIALS or not self._has_time_for([_SOME_OTHER, *rounds]):
             return []
         singles = {each.name: each for each in self._found if not each.attempt.fix.combines}
         names = leaders[0].attempt.fix.combines or (leaders[0].name,)
@@ -197,6 +215,19 @@ class Turn:
                 ranked.append((each.gain if each.contends and each.gain else 0.0, share, each))
         ranked.sort(key=lambda one: (-one[0], -one[1]))
         return [each for _, _, each in ranked]
+
+    def _has_time_for(self, names: Sequence[str]) -> bool:
+        """Whether a trial of each of these fits into what is left, each as long as its own so far.
+
+        One that was never tried may take as long as the longest.
+        """
+        took_s: dict[str, list[float]] = {}
+        for trial in self._timed:
+            took_s.setdefault(trial.variant, []).append((trial.ended_ns - trial.started_ns) / 1e9)
+        own_s = {name: fmean(each) for name, each in took_s.items()}
+        longest_s = max(own_s.values(), default=self._trial_s())
+        needed_s = sum(own_s.get(name, longest_s) for name in names)
+        return self._elapsed_s() + needed_s <= self._diagnosis.budget_s
 
     def _room_to_confirm(self, leaders: list[Standing]) -> bool:
         """Whether one more attempt leaves the time to try the best one often enough to propose it."""

@@ -90,15 +90,29 @@ def small(recipe: Recipe, edits: Iterable[Edit], scratch: Path, seed: int) -> An
             equal samples would prove nothing.
     """
     plan, edits = Plan(recipe), tuple(edits)
+    doubtful = [edit.stage for edit in edits if isinstance(edit, MoveBefore) and _may_filter_otherwise(plan, edit)]
     smaller.shrink(plan)
     _edited(plan, edits)
     plan.service_workers = plan.device_buffer = None
     maker = Maker(plan, scratch, seed)
     dataset = maker.dataset(plan.sink)
-    for edit in edits:
-        if isinstance(edit, MoveBefore) and plan.node(edit.stage).method == "filter":
-            _must_leave_out(plan.node(edit.stage), plan, maker)
+    for number in doubtful:
+        _must_leave_out(plan.node(number), plan, maker)
     return _finished(plan, dataset)
+
+
+def _may_filter_otherwise(plan: Plan, edit: MoveBefore) -> bool:
+    """Whether a filter that is moved may see other elements than before: not where it only passes repeats."""
+    node = plan.node(edit.stage)
+    if node.method != "filter":
+        return False
+    while len(node.inputs) == 1:
+        node = plan.node(node.inputs[0])
+        if node.method not in ("repeat", "filter"):
+            return True
+        if node.id == edit.other:
+            return False
+    return True
 
 
 def _must_leave_out(moved: Node, plan: Plan, maker: Maker) -> None:

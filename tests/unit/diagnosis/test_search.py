@@ -370,3 +370,12 @@ def test_one_stall_beside_good_trials_does_not_rule_a_fix_out(stalls: set[int], 
             record = record.model_copy(update={"status": "stalled", "reason": "no element for 10 s", "steps": None})
         state = after(search, state, record)
     assert outcome(state, BATCHED) == told
+
+
+@pytest.mark.parametrize("budget_s", [30.0, 40.0, 55.0])
+def test_of_several_fixes_that_help_a_short_budget_confirms_one_rather_than_begin_others(budget_s: float) -> None:
+    ran = machine({CACHED: 9.0, BATCHED: 8.0, PARALLEL: 2.0, PREFETCHED: 1.5}, noise=0.05)
+    found = diagnose(ran, allow_reordering=True, budget_s=budget_s)
+    proposal = said(found).attempt(said(found).proposal or "")
+    assert CACHED in (proposal.fix.variant, *proposal.fix.combines) or proposal.fix.variant == BATCHED
+    assert len(trials_of(ran, proposal.fix.variant)) >= 3
