@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pipeline_bench.user_pipeline import INFINITE, Inspection, Stage
+from pipeline_bench.user_pipeline import Inspection, Stage, ratios
 
 READERS = frozenset(
     {"TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset", "CsvDataset", "SqlDataset", "load"}
@@ -74,8 +74,7 @@ def trunk(inspection: Inspection) -> list[Stage]:
 
 def endless(inspection: Inspection, stage: Stage) -> bool:
     """Whether the stage's elements never end by what is known of the stages: a repeat without a count, a counter."""
-    stages = (_known(inspection, number) for number in upstream(inspection, stage))
-    return any(each is not None and _never_ends(each) for each in stages)
+    return ratios.endless(inspection.stages, stage.id)
 
 
 def reads_files(stage: Stage) -> bool:
@@ -98,12 +97,6 @@ def pairs(inspection: Inspection, first: str, second: str) -> Iterator[tuple[Sta
         behind = after(inspection, stage)
         if stage.method == first and behind is not None and behind.method == second:
             yield stage, behind
-
-
-def _never_ends(stage: Stage) -> bool:
-    if stage.method == "repeat":
-        return stage.arguments.get("count") in (None, INFINITE)
-    return stage.method in ("counter", "random")
 
 
 def _known(inspection: Inspection, number: int) -> Stage | None:

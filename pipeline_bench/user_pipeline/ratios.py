@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 
-from pipeline_bench.user_pipeline import Stage
+from pipeline_bench.user_pipeline import INFINITE, Stage
 
 _ONE_FOR_ONE = frozenset(
     {
@@ -70,6 +70,22 @@ def shares(stage: Stage) -> tuple[float, ...] | None:
     return tuple(each / total for each in values) if total > 0 else None
 
 
+def endless(stages: Sequence[Stage], number: int) -> bool:
+    """Whether a stage's elements never end, by what the calls tell: it or one before it repeats for ever, or counts."""
+    known = {stage.id: stage for stage in stages}
+    waiting, seen = [number], set()
+    while waiting:
+        stage = known.get(waiting.pop())
+        if stage is None or stage.id in seen:
+            continue
+        seen.add(stage.id)
+        repeats = stage.method == "repeat" and stage.arguments.get("count") in (None, INFINITE)
+        if repeats or stage.method in ("counter", "random"):
+            return True
+        waiting += stage.inputs
+    return False
+
+
 def opened_at_once(stage: Stage) -> int:
     """How many inputs a `flat_map` or an `interleave` may have opened to give its first elements."""
     if stage.method == "flat_map":
@@ -83,7 +99,7 @@ def per_sink_element(
 ) -> dict[int, float]:
     """How many elements each stage gives for one of the sink's, as far as the stages after it told.
 
-    What comes before a cache gives none: once filled, the cache alone is asked.
+    What comes before a cache gives none: once filled, the cache alone is asked. One behind an endless repeat never is.
 
     Args:
         stages: upstream first.
@@ -99,6 +115,7 @@ def per_sink_element(
             if own is None or taken is None or each is None or stage.id in unknown:
                 unknown.add(number)
                 continue
-            share = 0.0 if stage.method == "cache" else taken * each[place]
+            filled = stage.method == "cache" and not endless(stages, stage.id)
+            share = 0.0 if filled else taken * each[place]
             elements[number] = elements.get(number, 0.0) + own * share
     return {number: count for number, count in elements.items() if number not in unknown}

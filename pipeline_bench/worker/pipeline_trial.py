@@ -16,7 +16,7 @@ from pipeline_bench import units
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
 from pipeline_bench.events import Done, Fingerprinted, Inspected
 from pipeline_bench.trial import Trial
-from pipeline_bench.user_pipeline import Fingerprint, Inspection, Task, caches, consumers, rewriting, target
+from pipeline_bench.user_pipeline import INFINITE, Fingerprint, Inspection, Task, caches, consumers, rewriting, target
 from pipeline_bench.user_pipeline import fingerprint as fingerprints
 from pipeline_bench.user_pipeline.recording import Recipe, Recording
 from pipeline_bench.worker import eager, inspecting
@@ -110,7 +110,8 @@ def _filled(task: Task, recipe: Recipe, scratch: Path, channel: Channel, recorde
     the elements that they got in it, and give those again and again.
     """
     made = rewriting.rebuilt(recipe, task.edits, scratch)
-    filling = caches.of(made.dataset)
+    # One behind an endless repeat is never full.
+    filling = [cache for cache in caches.of(made.dataset) if int(cache.cardinality()) != INFINITE]
     if not filling:
         return made.dataset
     recorder.phase("fill")

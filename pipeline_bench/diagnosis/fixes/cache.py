@@ -9,10 +9,10 @@ from pipeline_bench import units
 from pipeline_bench.diagnosed import Fix
 from pipeline_bench.diagnosis import chain
 from pipeline_bench.diagnosis.fixes import Context, FixKind, short
-from pipeline_bench.user_pipeline import Edit, InsertAfter, Inspection, MoveBefore, Stage, Value
+from pipeline_bench.user_pipeline import Edit, InsertAfter, Inspection, MoveBefore, Remove, Stage, Value
 
 _ENDS_THE_FIXED_PART = frozenset(
-    {"shuffle", "repeat", "cache", "prefetch", "snapshot", "with_options", "sample_from_datasets", "rejection_resample"}
+    {"shuffle", "repeat", "prefetch", "snapshot", "with_options", "sample_from_datasets", "rejection_resample"}
 )
 
 
@@ -23,16 +23,18 @@ class Cache(FixKind):
     promise = 0.9
 
     def candidates(self, inspection: Inspection, context: Context) -> list[Fix]:
-        if any(stage.method in ("cache", "snapshot") for stage in inspection.stages):
-            return []
         run = list(reversed(chain.trunk(inspection)))
         fixed = _fixed_part(inspection, run)
+        kept = [stage for stage in fixed if stage.method == "cache"]
+        if any(stage.method in ("cache", "snapshot") for stage in inspection.stages if stage not in kept):
+            return []
+        out = tuple(Remove(stage=stage.id) for stage in kept)  # a cache that is there moves
         found = []
-        if fixed:
-            found.append(self._behind(inspection, context, fixed[-1], ()))
+        if fixed and fixed[-1].method != "cache":
+            found.append(self._behind(inspection, context, fixed[-1], out))
         passed, moved = _movable(run[len(fixed) :]) if fixed else ([], [])
         if moved:
-            edits = tuple(MoveBefore(stage=stage.id, other=passed[0].id) for stage in moved)
+            edits = (*out, *(MoveBefore(stage=stage.id, other=passed[0].id) for stage in moved))
             found.append(self._behind(inspection, context, moved[-1], edits, passed))
         return found
 
@@ -52,11 +54,12 @@ class Cache(FixKind):
         ids = chain.upstream(inspection, stage)
         skipped = {each.id for each in passed}
         saved = [each for each in ids if each not in skipped and _measured(inspection, each)]
+        instead = " in place of what is cached now" if any(isinstance(edit, Remove) for edit in edits) else ""
         order = f" before the {passed[0].method}" if passed else ""
         return self.fix(
             inspection,
             f"cache {where} after {stage.label}",
-            f"Keep what {short(stage)} gives {where}{order}, so that only the first epoch computes it",
+            f"Keep what {short(stage)} gives {where}{order}{instead}, so that only the first epoch computes it",
             *edits,
             InsertAfter(stage=stage.id, method="cache", arguments=arguments),
             stages=saved,

@@ -70,6 +70,18 @@ class Order(FixKind):
                     reorders=True,
                 )
             )
+        for repeat, cache in chain.pairs(inspection, "repeat", "cache"):
+            before = [inspection.stage(number) for number in chain.upstream(inspection, repeat)]
+            if chain.endless(inspection, repeat) and not any(chain.random(each) for each in before):
+                found.append(
+                    self.fix(
+                        inspection,
+                        "cache before repeat",
+                        "Cache before repeating: behind an endless repeat a cache is never full, and grows for ever",
+                        MoveBefore(stage=cache.id, other=repeat.id),
+                        stages=[each.id for each in before],
+                    )
+                )
         return found
 
 

@@ -170,6 +170,35 @@ def test_a_filter_stays_behind_a_shuffle_and_what_is_random_behind_a_repeat() ->
         assert found == [(InsertAfter(stage=0, method="cache"),)]
 
 
+def test_a_cache_of_too_little_moves_behind_what_is_dear() -> None:
+    stages = (
+        stage(0, "list_files", shuffle=False),
+        stage(1, "cache", 0),
+        stage(2, "map", 1, of=function("decode")),
+        stage(3, "batch", 2),
+    )
+    found = of_kind(tried(chain_of(*stages)), "cache")
+    assert [fix.edits for fix in found] == [(Remove(stage=1), InsertAfter(stage=3, method="cache"))]
+    assert "in place of" in found[0].title
+    there = (*stages[:1], stage(2, "map", 0, of=function("decode")), stage(3, "cache", 2))
+    assert of_kind(tried(chain_of(*there)), "cache") == []
+
+
+def test_a_cache_behind_an_endless_repeat_moves_in_front_of_it() -> None:
+    stages = (
+        stage(0, "range"),
+        stage(1, "map", 0, of=function("decode")),
+        stage(2, "repeat", 1),
+        stage(3, "cache", 2),
+    )
+    edits = [fix.edits for fix in of_kind(tried(chain_of(*stages)), "order")]
+    assert (MoveBefore(stage=3, other=2),) in edits
+    twice = (*stages[:2], stage(2, "repeat", 1, count=2), stages[3])
+    assert (MoveBefore(stage=3, other=2),) not in [fix.edits for fix in of_kind(tried(chain_of(*twice)), "order")]
+    drawn = (stages[0], stage(1, "map", 0, of=function("crop", random=True)), *stages[2:])
+    assert (MoveBefore(stage=3, other=2),) not in [fix.edits for fix in of_kind(tried(chain_of(*drawn)), "order")]
+
+
 def test_nothing_random_is_cached() -> None:
     drawn = (stage(0, "random"), stage(1, "map", 0, of=function("f", random=True)))
     assert of_kind(tried(chain_of(*drawn)), "cache") == []

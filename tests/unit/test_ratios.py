@@ -1,0 +1,58 @@
+"""How many elements each stage gives for one of the sink's: from the calls, and from what was counted."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline_bench.user_pipeline import Stage, Value, ratios
+
+
+def stage(number: int, method: str, *inputs: int, **arguments: Value) -> Stage:
+    return Stage(id=number, method=method, inputs=inputs, arguments=arguments)
+
+
+def elements(*stages: Stage) -> dict[int, float]:
+    told = {each.id: ratios.told(each) for each in stages}
+    return ratios.per_sink_element(stages, stages[-1].id, told)
+
+
+def test_a_batch_takes_so_many_of_all_that_comes_before_it() -> None:
+    found = elements(
+        stage(0, "range"), stage(1, "map", 0), stage(2, "batch", 1, batch_size=32), stage(3, "prefetch", 2)
+    )
+    assert found == {0: 32, 1: 32, 2: 1, 3: 1}
+
+
+def test_a_window_takes_as_many_as_it_moves_by() -> None:
+    assert elements(stage(0, "range"), stage(1, "window", 0, size=10, shift=2))[0] == 2
+    assert elements(stage(0, "range"), stage(1, "window", 0, size=10))[0] == 10
+
+
+def test_what_comes_before_a_stage_that_does_not_tell_is_unknown() -> None:
+    stages = (stage(0, "range"), stage(1, "filter", 0), stage(2, "batch", 1, batch_size=4))
+    assert elements(*stages) == {1: 4, 2: 1}
+    assert ratios.per_sink_element(stages, 2, {0: 0.0, 1: 5.0, 2: 4.0}) == {0: 20, 1: 4, 2: 1}
+
+
+def test_before_a_cache_nothing_runs_unless_it_is_never_full() -> None:
+    once = (stage(0, "range"), stage(1, "map", 0), stage(2, "cache", 1), stage(3, "repeat", 2), stage(4, "batch", 3))
+    told = {0: 0.0, 1: 1.0, 2: 1.0, 3: 1.0, 4: 8.0}
+    assert ratios.per_sink_element(once, 4, told) == {0: 0, 1: 0, 2: 8, 3: 8, 4: 1}
+    for_ever = (
+        stage(0, "range"),
+        stage(1, "map", 0),
+        stage(2, "repeat", 1),
+        stage(3, "cache", 2),
+        stage(4, "batch", 3),
+    )
+    assert ratios.per_sink_element(for_ever, 4, told) == {0: 8, 1: 8, 2: 8, 3: 8, 4: 1}
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "endless"),
+    [("repeat", {}, True), ("repeat", {"count": -1}, True), ("repeat", {"count": 3}, False), ("map", {}, False)],
+)
+def test_a_repeat_without_a_count_never_ends(method: str, arguments: dict[str, Value], endless: bool) -> None:
+    stages = (stage(0, "range"), stage(1, method, 0, **arguments), stage(2, "batch", 1, batch_size=2))
+    assert ratios.endless(stages, 2) is endless
+    assert not ratios.endless(stages, 0)
