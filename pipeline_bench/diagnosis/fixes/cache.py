@@ -28,13 +28,13 @@ class Cache(FixKind):
         kept = [stage for stage in fixed if stage.method == "cache"]
         if any(stage.method in ("cache", "snapshot") for stage in inspection.stages if stage not in kept):
             return []
-        out = tuple(Remove(stage=stage.id) for stage in kept)  # a cache that is there moves
+        out: tuple[Edit, ...] = tuple(Remove(stage=stage.id) for stage in kept)  # a cache that is there moves
         found = []
         if fixed and fixed[-1].method != "cache":
             found.append(self._behind(inspection, context, fixed[-1], out))
         passed, moved = _movable(run[len(fixed) :]) if fixed else ([], [])
         if moved:
-            edits = (*out, *(MoveBefore(stage=stage.id, other=passed[0].id) for stage in moved))
+            edits: tuple[Edit, ...] = (*out, *(MoveBefore(stage=stage.id, other=passed[0].id) for stage in moved))
             found.append(self._behind(inspection, context, moved[-1], edits, passed))
         return found
 
