@@ -187,7 +187,8 @@ def test_every_pipeline_says_what_is_wrong_with_it() -> None:
         for label in each.labels:
             method, _, function = label.rstrip(")").partition("(")
             assert f"{method}(" in text, f"{each.name}: no {method}"
-            assert not function or f"def {function}(" in text, f"{each.name}: no {function}"
+            librarys = function == "<lambda>" and "tf.keras.utils." in text
+            assert not function or librarys or f"def {function}(" in text, f"{each.name}: no {function}"
 
 
 def test_a_pipeline_is_chosen_by_its_name() -> None:
