@@ -1,4 +1,4 @@
-"""Keras decodes the directory anew in each epoch, and a random augmentation of single images behind it runs on one core."""
+"""Keras decodes the directory anew in each epoch; a random augmentation behind it runs on one core."""
 
 import os
 from pathlib import Path
