@@ -36,7 +36,7 @@ def scenario(target: Target, model: Target | None, budget_s: float, stall_timeou
     diagnosis = Diagnosis(target=target, model=model, budget_s=budget_s)
     names = (AS_WRITTEN,) if model is None else (AS_WRITTEN, CEILING)
     return Scenario(
-        name=f"diagnosis of {target.text}",
+        name=f"diagnosis of {target.label}",
         question="Which stage limits the pipeline, and what makes it faster?",
         variants=tuple(_variant(name, diagnosis, run, Runtime()) for name in names),
     )

@@ -8,6 +8,7 @@ here are plain data, shared by the parent, which decides what to try, and the ch
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -48,6 +49,11 @@ class Target(_Part):
     def text(self) -> str:
         """The target as a user writes it: ``train.py:make_dataset``."""
         return f"{self.file or self.module}:{self.name}" if self.pickled is None else self.name
+
+    @property
+    def label(self) -> str:
+        """The target without its folder, for a title: ``train.py:make_dataset``."""
+        return f"{PurePath(self.file).name}:{self.name}" if self.file is not None else self.text
 
 
 class Place(_Part):

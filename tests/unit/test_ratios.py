@@ -56,3 +56,26 @@ def test_a_repeat_without_a_count_never_ends(method: str, arguments: dict[str, V
     stages = (stage(0, "range"), stage(1, method, 0, **arguments), stage(2, "batch", 1, batch_size=2))
     assert ratios.endless(stages, 2) is endless
     assert not ratios.endless(stages, 0)
+
+
+def test_how_many_elements_arguments_tell() -> None:
+    assert ratios.told(Stage(id=1, method="batch", inputs=(0,), arguments={"batch_size": 32})) == 32
+    assert ratios.told(Stage(id=1, method="window", inputs=(0,), arguments={"size": 5, "shift": 1})) == 1
+    assert ratios.told(Stage(id=1, method="filter", inputs=(0,))) is None
+    assert ratios.told(Stage(id=1, method="batch", inputs=(0,), arguments={"batch_size": True})) is None
+
+
+def test_elements_multiply_along_the_chain_and_add_up_where_it_joins() -> None:
+    stages = [
+        Stage(id=0, method="range"),
+        Stage(id=1, method="map", inputs=(0,)),
+        Stage(id=2, method="sample_from_datasets", inputs=(0, 1)),
+        Stage(id=3, method="batch", inputs=(2,)),
+    ]
+    given = ratios.per_sink_element(stages, 3, {0: 0.0, 1: 1.0, 2: 1.0, 3: 8.0})
+    assert given == {3: 1.0, 2: 8.0, 1: 4.0, 0: 8.0}
+    weighted = stages[2].model_copy(update={"arguments": {"weights": "[0.25, 0.75]"}})
+    given = ratios.per_sink_element([*stages[:2], weighted, stages[3]], 3, {0: 0.0, 1: 1.0, 2: 1.0, 3: 8.0})
+    assert given == {3: 1.0, 2: 8.0, 1: 6.0, 0: 8.0}
+    unknown = ratios.per_sink_element(stages, 3, {0: 0.0, 1: None, 2: 1.0, 3: 8.0})
+    assert 0 not in unknown
