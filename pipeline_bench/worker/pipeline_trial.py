@@ -110,8 +110,9 @@ def _filled(task: Task, recipe: Recipe, scratch: Path, channel: Channel, recorde
     the elements that they got in it, and give those again and again.
     """
     made = rewriting.rebuilt(recipe, task.edits, scratch)
-    # One behind an endless repeat is never full.
-    filling = [cache for cache in caches.of(made.dataset) if int(cache.cardinality()) != INFINITE]
+    inserted = {id(cache) for cache in made.caches}
+    # One of the user's behind an endless repeat is never full.
+    filling = [cache for cache in caches.of(made.dataset) if id(cache) in inserted or _ends(cache)]
     if not filling:
         return made.dataset
     recorder.phase("fill")
@@ -119,12 +120,15 @@ def _filled(task: Task, recipe: Recipe, scratch: Path, channel: Channel, recorde
     passes = caches.fill(filling, limit_s, recorder.still_at_it)
     if all(one.whole for one in passes):
         return made.dataset
-    inserted = {id(cache) for cache in made.caches}
     short = [one for cache, one in zip(filling, passes, strict=True) if id(cache) in inserted and not one.whole]
     if not short:
         _note(channel, f"A pass over the pipeline's own cache did not end within {units.seconds(limit_s)}: not filled.")
         return made.dataset
     return _partly_filled(task, recipe, scratch, channel, recorder, short[0].elements)
+
+
+def _ends(dataset: Any) -> bool:
+    return int(dataset.cardinality()) != INFINITE
 
 
 def _partly_filled(

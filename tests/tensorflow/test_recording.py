@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 
 from pipeline_bench.errors import UserCodeError
-from pipeline_bench.user_pipeline import AUTOTUNE, Stage, elements, public_api
+from pipeline_bench.user_pipeline import AUTOTUNE, Stage, Target, elements, public_api, target
 from pipeline_bench.user_pipeline.recording import Recipe, Recording
 from tests.tensorflow import recorded
 
@@ -115,9 +114,9 @@ def test_several_inputs() -> None:
     assert recipe.stages[0].arguments == {"tensors": "[1, 1, 1]"}
 
 
-def test_what_an_interleave_opens_is_inner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_an_interleave_opens_is_inner(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("head\nabc\n")
-    recipe = recipe_of_folder(tmp_path, monkeypatch)
+    recipe = recipe_of_folder(tmp_path)
     assert labels(recipe) == ["list_files", "interleave(opened)"]
     inner = recipe.stages[1].inner
     assert [stage.method for stage in inner] == ["TextLineDataset", "skip", "map"]
@@ -129,10 +128,10 @@ def test_what_an_interleave_opens_is_inner(tmp_path: Path, monkeypatch: pytest.M
     assert place.text == "lines = tf.data.TextLineDataset(name).skip(1)"
 
 
-def recipe_of_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Recipe:
+def recipe_of_folder(folder: Path) -> Recipe:
     with Recording() as recording, recorded.importing():
-        monkeypatch.syspath_prepend(str(recorded.PIPELINES))
-        value = importlib.import_module("train").make_interleave(str(folder))
+        make: Any = target.load(Target(file=str(recorded.TRAIN), name="make_interleave"))
+        value = make(str(folder))
     return recording.recipe(value)
 
 
