@@ -17,6 +17,9 @@ AS_WRITTEN = "as written"
 CEILING = "ceiling"
 """The variant of the user's model on one batch that stays on the device."""
 
+DEFAULT_BUDGET_S = 120.0
+"""Seconds that a diagnosis takes at most, unless it is told otherwise."""
+
 Cause = Literal["python", "cpu", "reading", "waiting", "filling", "handing-over"]
 Outcome = Literal["proposed", "faster", "no-gain", "slower", "refused", "failed", "not-tried", "pending"]
 

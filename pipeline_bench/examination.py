@@ -9,16 +9,13 @@ import psutil
 
 from pipeline_bench import process
 from pipeline_bench.comparison import Outcome, new_session, run
-from pipeline_bench.diagnosed import Diagnosis
+from pipeline_bench.diagnosed import DEFAULT_BUDGET_S, Diagnosis
 from pipeline_bench.diagnosis import code_change, search, variants
 from pipeline_bench.errors import SessionError
 from pipeline_bench.observer import Guarded, Observer
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.session import Session, save
 from pipeline_bench.user_pipeline import Target
-
-DEFAULT_BUDGET_S = 120.0
-"""Seconds that a diagnosis takes at most, unless it is told otherwise."""
 
 
 def examine(

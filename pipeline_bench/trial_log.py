@@ -209,5 +209,10 @@ def latest_utilization(
     # Only as far back as needed: a long trial has a hundred thousand readings, and this runs beside it.
     match list(islice((r for r in reversed(readings) if r.metric == "cpu_seconds" and r.value is not None), 2)):
         case [Reading(at_ns=new_ns, value=float(new_s)), Reading(at_ns=old_ns, value=float(old_s))] if new_ns > old_ns:
-            return min(100.0, 100 * (new_s - old_s) * 1e9 / ((new_ns - old_ns) * cores)), CPU_TIME
+            return cpu_percent(new_s - old_s, new_ns - old_ns, cores), CPU_TIME
     return None, None
+
+
+def cpu_percent(used_s: float, wall_ns: int, cores: int) -> float:
+    """CPU time over wall time and cores, in percent; no more than all of them, whatever the two clocks say."""
+    return min(100.0, 100 * used_s * 1e9 / (wall_ns * cores))

@@ -112,10 +112,9 @@ class Turn:
         leaders = self._leaders
         # In every round, so that it is known by the time that others could be built upon it.
         yield from (each.name for each in leaders[:1] if each.trials < CONFIRMED_TRIALS)
-        if not leaders or self._elapsed_s() < _SCREENED_BY * self._diagnosis.budget_s:
-            yield from (each.name for each in fresh if self._room_to_confirm(leaders))
-        elif any(each.attempt.fix.combines for each in fresh):
-            yield from (each.name for each in fresh if each.attempt.fix.combines and self._room_to_confirm(leaders))
+        screening = not leaders or self._elapsed_s() < _SCREENED_BY * self._diagnosis.budget_s
+        if self._room_to_confirm(leaders):
+            yield from (each.name for each in fresh if screening or each.attempt.fix.combines)
         if fresh and not leaders:
             return
         if not self._combinations():
@@ -135,7 +134,7 @@ class Turn:
         return None if self._has_time_for([*rounds, _SOME_OTHER]) else last
 
     def _unsure(self, leaders: list[Standing]) -> Iterator[str]:
-        yield from (each.name for each in leaders[:1] if each.trials < CONFIRMED_TRIALS)
+        """Of those that gained, the ones that more trials would tell more of; of the others, those disturbed."""
         for each in leaders[1:]:
             beaten = each.attempt.fix.combines and not self._near(each, leaders[0])
             if each.trials < CONFIRMED_TRIALS and not beaten:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pipeline_bench.samplers import Reading, Sampler
 from pipeline_bench.samplers.nvml import UTILIZATION
 from pipeline_bench.session import CPU_TIME
+from pipeline_bench.trial_log import cpu_percent
 
 PERIOD_S = 0.2
 MAX_READINGS = 20_000
@@ -55,7 +56,7 @@ class Readings:
         if len(values) < 2 or values[-1][0] == values[0][0]:  # noqa: PLR2004 - a rate is between two
             return None, None
         (first_ns, first_s), (last_ns, last_s) = values[0], values[-1]
-        return min(100.0, 100 * (last_s - first_s) * 1e9 / ((last_ns - first_ns) * cores)), CPU_TIME
+        return cpu_percent(last_s - first_s, last_ns - first_ns, cores), CPU_TIME
 
     def _since(self, key: tuple[str, str], since_ns: int) -> list[tuple[int, float]]:
         kept = list(self._kept.get(key, ()))
