@@ -13,8 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pipeline_bench import environment, made_data, plugins, process
+from pipeline_bench import environment, made_data, plugins, process, replication
 from pipeline_bench.errors import UsageError
+from pipeline_bench.loops import Job
 from pipeline_bench.observer import Guarded, Observer
 from pipeline_bench.records.made import MadeData, made_folder
 from pipeline_bench.records.samples import SampleSource
@@ -103,19 +104,46 @@ def prepare_data(scenario: Scenario, observer: Observer) -> None:
 
 
 def _see_that_it_carries(variant: Variant, source: Any) -> None:
-    """Refuse a variant whose backend cannot carry its source.
+    """Refuse a variant whose backend cannot carry its source, or whose loop cannot drive it.
 
     Raises:
         UsageError: naming the variant.
     """
     backend: Any = plugins.find("backends", variant.backend)(variant.options)
+    model: Any = plugins.find("models", variant.model.kind)(variant.model.options)
+    loop: Any = plugins.find("loops", variant.loop.kind)(variant.loop.options)
     try:
         backend.check(source)
+        replication.check(model, variant.runtime, source.batch_size)
+        loop.check(Job(source, backend, model, variant.runtime, variant.run))
     except UsageError as error:
         raise UsageError(
             f"The variant {variant.name!r} cannot run: {error.message}",
             f"{error.hint} --backends NAME,NAME leaves out the others.",
         ) from None
+
+
+def without_unavailable(scenario: Scenario) -> Scenario:
+    """The scenario without the variants that this machine cannot run, and a note for each of them.
+
+    Raises:
+        UsageError: it can run none of them.
+    """
+    reasons = {variant.name: reason for variant in scenario.variants if (reason := _unavailable(variant))}
+    if not reasons:
+        return scenario
+    kept = [variant for variant in scenario.variants if variant.name not in reasons]
+    if all(variant.ceiling is None for variant in kept):
+        raise UsageError("This machine can run none of the scenario's variants: " + "; ".join(set(reasons.values())))
+    told = [variant for variant in scenario.variants if variant.name in reasons and variant.ceiling is not None]
+    notes = tuple(f"The variant {variant.name!r} was left out: {reasons[variant.name]}" for variant in told)
+    return scenario.model_copy(update={"variants": tuple(kept), "notes": (*scenario.notes, *notes)})
+
+
+def _unavailable(variant: Variant) -> str | None:
+    loop: Any = plugins.find("loops", variant.loop.kind)(variant.loop.options)
+    reason: str | None = loop.unavailable()
+    return reason
 
 
 def _tell(observer: Observer, data: MadeData, made: int) -> None:
@@ -145,6 +173,7 @@ def compare(
         UsageError: what a source reads is not there, or cannot be made; nothing was measured.
     """
     observer = Guarded(observer)
+    scenario = without_unavailable(scenario)
     with closing(NvmlSampler.open()) as gpu:
         session = new_session(scenario, gpu, command).model_copy(update={"precision": precision})
         try:

@@ -14,7 +14,7 @@ from pipeline_bench.errors import ProtocolError
 from pipeline_bench.series import Series
 from pipeline_bench.user_pipeline import Fingerprint, Inspection
 
-EVENTS_VERSION = 4
+EVENTS_VERSION = 5
 
 
 class _Event(BaseModel):
@@ -210,6 +210,29 @@ class Evaluated(_Event):
     accuracy: float
 
 
+class PlacedOp(_Event):
+    """An op as it ran: its name in the graph, its type, and the device, as ``/job:worker/task:1/device:CPU:0``.
+
+    The job and the task are left out where there is one process only: ``CPU:0``.
+    """
+
+    name: str
+    type: str
+    device: str
+
+
+class Placement(_Event):
+    """Which op of a training step ran on which device, after the graph was pruned and optimised.
+
+    `op_count` is of all, also where only the first are kept; `reason` why it is not known.
+    """
+
+    event: Literal["placement"] = "placement"
+    ops: tuple[PlacedOp, ...] = ()
+    op_count: int = 0
+    reason: str | None = None
+
+
 class Inspected(_Event):
     """What is known of a user's pipeline by now; each one replaces the one before."""
 
@@ -250,6 +273,7 @@ Event = (
     | Storage
     | Stalled
     | Evaluated
+    | Placement
     | Inspected
     | Fingerprinted
     | Failed

@@ -10,6 +10,8 @@ History of `schema_version`; every version up to this one can be read:
     3   adds, each with a default: what reads real files and what emulates a device leaves
     4   adds, each with a default: the `diagnosis` of a user's own pipeline; a trial's `inspection`, `fingerprint` and
         `traceback`; `watched` for a session that was kept by a job itself
+    5   adds, each with a default: a trial's `placement`; of a scenario's runtime `cpu_devices`, `replicas`,
+        `replication`, `synchronous` and `log_placement`
 """
 
 from __future__ import annotations
@@ -25,12 +27,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pipeline_bench import plugins, units
 from pipeline_bench.diagnosed import Diagnosis
 from pipeline_bench.errors import SessionError
-from pipeline_bench.events import Device, QueueState, Stack, Storage, Work
+from pipeline_bench.events import Device, Placement, QueueState, Stack, Storage, Work
 from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.series import Series
 from pipeline_bench.user_pipeline import Fingerprint, Inspection
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 SESSION_FILE = "session.json"
 CPU_TIME = "CPU time"
 """The source of a CPU's device utilization: the trial's CPU time over wall time and cores."""
@@ -133,6 +135,8 @@ class TrialRecord(_Record):
     work: Work | None = None
     storage: Storage | None = None
     """What was in the page cache, of a source that reads files."""
+    placement: Placement | None = None
+    """Which op ran on which device, in a trial that was asked for it."""
     inspection: Inspection | None = None
     """Of a user's own pipeline, in the trial that looked at it."""
     fingerprint: Fingerprint | None = None
@@ -306,7 +310,7 @@ class Environment(_Record):
 class Session(_Record):
     """One run of a scenario."""
 
-    schema_version: Literal[1, 2, 3, 4] = 4
+    schema_version: Literal[1, 2, 3, 4, 5] = 5
     started_at: str
     """ISO 8601 with the zone."""
     command: str = ""

@@ -6,10 +6,11 @@ One file, one class, one name; open to other packages through the entry points `
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
+from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.plugins import Plugin
 from pipeline_bench.sources import Batch, Source
 
@@ -22,6 +23,35 @@ class Queue:
     size: Any
     """An int32 scalar tensor."""
     capacity: int
+
+
+Take = Callable[[], tuple[Batch, Any]]
+"""Builds the ops that take the next batch; gives it with `Input.wait_s`, or None of an input that nobody waits for."""
+
+
+@dataclass(frozen=True)
+class InGraph:
+    """An input that is ops and nothing else: a program that has only the graph can run it."""
+
+    start: Sequence[Any] = ()
+    """Ops that are run once, before the first step."""
+    produce: Sequence[Any] = ()
+    """Ops that fill a queue, each run again and again by a thread of its own, until the queue is closed."""
+    close: Any = None
+    """The op that closes the queue at the end."""
+
+
+@dataclass(frozen=True)
+class EagerInput:
+    """A backend's way of feeding a model in eager TensorFlow, for use inside of a ``tf.function``."""
+
+    take: Take
+    dataset: Any = None
+    """The endless dataset that is taken from, whose elements are `Batch.tensors`; None of the ceiling."""
+    out_of_order_samples: int | None = None
+    """As `Input.out_of_order_samples`."""
+    stop: Callable[[], None] = lambda: None
+    """Ends what was begun; raises what a producer raised."""
 
 
 class Input:
@@ -38,12 +68,17 @@ class Input:
     evidence: Any = None
     """What a step that is looked at fetches beside its loss, float64 [n]; see `worker.evidence`. None: nothing."""
 
-    def __init__(self, batch: Batch, wait_s: Any = None) -> None:
+    in_graph: InGraph | None = None
+    """What a program without Python would have to run; None where Python has a part in the input."""
+
+    def __init__(self, batch: Batch, wait_s: Any = None, take: Take | None = None) -> None:
         self.batch = batch
         self.wait_s = wait_s
         """Seconds the step was blocked for its batch, a float64 scalar tensor, where `wait` is ``probe``."""
         if wait_s is not None:
             self.wait = "probe"
+        self.take = take
+        """Builds the taking of a batch once more, into a function of the graph; None where that cannot be."""
 
     def start(self, session: Any) -> None:
         """Begin to produce; called once, after the variables were initialised."""
@@ -69,6 +104,13 @@ class Backend(Plugin):
         Raises:
             UsageError: it cannot, or its options mean nothing for this source.
         """
+
+    eager: ClassVar[bool] = False
+    """Whether it has a `connect_eagerly`."""
+
+    def connect_eagerly(self, source: Source, device: str | None) -> EagerInput:
+        """The same as `connect` where TensorFlow runs eagerly, without a graph or a session."""
+        raise PipelineBenchError(f"The backend {self.name} needs a graph and a session.")
 
     @abstractmethod
     def connect(self, source: Source, device: str | None) -> Input:

@@ -6,7 +6,7 @@ from time import monotonic_ns
 from typing import Any
 
 from pipeline_bench.backends import Input
-from pipeline_bench.loops import Loop, StepRecorder
+from pipeline_bench.loops import Loop, StepRecorder, Training
 from pipeline_bench.models import TrainingGraph
 
 
@@ -16,8 +16,9 @@ class SessionLoop(Loop):
     name = "session"
     summary = "one session.run([train, loss]) a step, from Python"
 
-    def run(self, session: Any, graph: TrainingGraph, source: Input, record: StepRecorder) -> None:
+    def run(self, session: Any, training: Training, record: StepRecorder) -> None:
         """Train; the step time runs from asking for the batch to having the loss."""
+        graph, source = training.graph, training.feeding
         if source.wait == "fetch":
             _run_fetching(session, graph, source, record)
         elif source.wait == "probe":

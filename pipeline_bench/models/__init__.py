@@ -38,6 +38,39 @@ class Model(Plugin):
         """Build the model once for training and, with the same variables, once for evaluation."""
 
 
+class GradientModel(Model):
+    """Trained by the gradient of a loss: what can be replicated, and built into a loop of the graph's own.
+
+    Its variables are those of ``tf.compat.v1.get_variable``: built again where variables are reused, it is the same
+    model with another batch.
+    """
+
+    @abstractmethod
+    def loss(self, batch: Batch) -> Any:
+        """The loss on a batch, a scalar."""
+
+    @abstractmethod
+    def optimizer(self) -> Any:
+        """A new optimiser of ``tf.compat.v1.train``."""
+
+    @abstractmethod
+    def accuracy(self, evaluation: Batch) -> Any:
+        """The share of right answers on a batch, a scalar; None where there is none to measure."""
+
+    def build(self, batch: Batch, evaluation: Batch) -> TrainingGraph:
+        loss = self.loss(batch)
+        train = self.optimizer().minimize(loss)
+        return TrainingGraph(train, loss, self.accuracy_of_same(evaluation))
+
+    def accuracy_of_same(self, evaluation: Batch) -> Any:
+        """The accuracy with the variables that `loss` has made."""
+        import tensorflow as tf
+
+        v1 = tf.compat.v1
+        with v1.variable_scope(v1.get_variable_scope(), reuse=True):
+            return self.accuracy(evaluation)
+
+
 def flat_features(batch: Batch) -> Any:
     """Features as float32 [batch, values of a sample]."""
     import tensorflow as tf

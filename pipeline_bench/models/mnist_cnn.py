@@ -8,7 +8,7 @@ from pydantic import Field
 
 from pipeline_bench import plugins
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.models import Model, TrainingGraph, class_labels, flat_features
+from pipeline_bench.models import GradientModel, class_labels, flat_features
 from pipeline_bench.sources import Batch
 
 _SIDE = 28
@@ -36,14 +36,14 @@ class _Layer(NamedTuple):
     biases: Any
 
 
-class MnistCnn(Model):
+class MnistCnn(GradientModel):
     """Convolution and max-pooling twice, dense + ReLU, dropout, dense; mean softmax cross-entropy; momentum."""
 
     name = "mnist_cnn"
     summary = "conv 5×5×32, conv 5×5×64, dense 512, dropout, dense 10, softmax cross-entropy: images of 28 × 28"
     Options = MnistCnnOptions
 
-    def build(self, batch: Batch, evaluation: Batch) -> TrainingGraph:
+    def loss(self, batch: Batch) -> Any:
         """Features [batch, 784], [batch, 28, 28] or [batch, 28, 28, 1] and labels [batch] or [batch, 1] in.
 
         Raises:
@@ -51,14 +51,21 @@ class MnistCnn(Model):
         """
         import tensorflow as tf
 
-        layers = _variables()
-        logits = _logits(_images(batch), layers, self.options.dropout)
+        logits = _logits(_images(batch), _variables(), self.options.dropout)
         labels = class_labels(batch, _CLASSES)
-        loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))
-        train = tf.compat.v1.train.MomentumOptimizer(self.options.learning_rate, _MOMENTUM).minimize(loss)
-        answers = tf.argmax(_logits(_images(evaluation), layers, dropout=0.0), axis=1)
+        return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))
+
+    def optimizer(self) -> Any:
+        import tensorflow as tf
+
+        return tf.compat.v1.train.MomentumOptimizer(self.options.learning_rate, _MOMENTUM)
+
+    def accuracy(self, evaluation: Batch) -> Any:
+        import tensorflow as tf
+
+        answers = tf.argmax(_logits(_images(evaluation), _variables(), dropout=0.0), axis=1)
         right = tf.equal(answers, class_labels(evaluation, _CLASSES))
-        return TrainingGraph(train, loss, tf.reduce_mean(tf.cast(right, tf.float32)))
+        return tf.reduce_mean(tf.cast(right, tf.float32))
 
 
 def _images(batch: Batch) -> Any:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from pipeline_bench import plugins
-from pipeline_bench.models import Model, TrainingGraph, binary_labels, flat_features
+from pipeline_bench.models import GradientModel, binary_labels, flat_features
 from pipeline_bench.sources import Batch
 
 _WEIGHT_STDDEV = 0.1
@@ -25,25 +25,34 @@ class TwoLayerOptions(plugins.Options):
     learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False, description="Adam's learning rate")] = 1e-2
 
 
-class TwoLayer(Model):
+class TwoLayer(GradientModel):
     """Dense + ReLU for each hidden width, then dense to one logit; mean sigmoid cross-entropy; Adam."""
 
     name = "two_layer"
     summary = "dense + ReLU, dense to one logit, sigmoid cross-entropy, Adam: the tutorial's network"
     Options = TwoLayerOptions
 
-    def build(self, batch: Batch, evaluation: Batch) -> TrainingGraph:
-        """Features [batch, …] and labels [batch, 1] or [batch] in; see `TrainingGraph` for what comes out."""
+    def loss(self, batch: Batch) -> Any:
+        """Features [batch, …] and labels [batch, 1] or [batch] in."""
         import tensorflow as tf
 
+        losses = tf.nn.sigmoid_cross_entropy_with_logits(labels=binary_labels(batch), logits=self._logits(batch))
+        return tf.reduce_mean(losses)
+
+    def optimizer(self) -> Any:
+        import tensorflow as tf
+
+        return tf.compat.v1.train.AdamOptimizer(self.options.learning_rate)
+
+    def accuracy(self, evaluation: Batch) -> Any:
+        import tensorflow as tf
+
+        answers = tf.cast(self._logits(evaluation) > 0, tf.float32)
+        return tf.reduce_mean(tf.cast(tf.equal(answers, binary_labels(evaluation)), tf.float32))
+
+    def _logits(self, batch: Batch) -> Any:
         features = flat_features(batch)
-        layers = self._variables(int(features.shape[-1]))
-        logits = _logits(features, layers)
-        loss = tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=binary_labels(batch), logits=logits))
-        train = tf.compat.v1.train.AdamOptimizer(self.options.learning_rate).minimize(loss)
-        answers = tf.cast(_logits(flat_features(evaluation), layers) > 0, tf.float32)
-        accuracy = tf.reduce_mean(tf.cast(tf.equal(answers, binary_labels(evaluation)), tf.float32))
-        return TrainingGraph(train, loss, accuracy)
+        return _logits(features, self._variables(int(features.shape[-1])))
 
     def _variables(self, features: int) -> list[tuple[Any, Any]]:
         """Weights [in, out] and biases [out] of every layer; seeds on the ops keep them the same in any graph."""

@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+Replication = Literal["in_graph", "between_graph", "mirrored"]
 PositiveInt = Annotated[int, Field(ge=1, le=10**9)]
 PositiveSeconds = Annotated[float, Field(gt=0, le=10**7, allow_inf_nan=False)]
 
@@ -31,6 +32,17 @@ class Runtime(_Part):
     intra_op_threads: Annotated[int, Field(ge=0, le=4096)] = 0
     inter_op_threads: Annotated[int, Field(ge=0, le=4096)] = 0
     memory_growth: bool = True
+    cpu_devices: Annotated[
+        int, Field(ge=1, le=64, description="CPU devices that TensorFlow sees; they share the machine's cores")
+    ] = 1
+    replicas: Annotated[int, Field(ge=1, le=64, description="copies of the model that share each batch's work")] = 1
+    replication: Annotated[
+        Replication, Field(description="in_graph, between_graph or mirrored: how the copies work together")
+    ] = "in_graph"
+    synchronous: Annotated[
+        bool, Field(description="whether between_graph workers wait for each other's gradients at every step")
+    ] = True
+    log_placement: Annotated[bool, Field(description="whether a trial says which op ran on which device")] = False
 
 
 class Run(_Part):

@@ -11,30 +11,20 @@ import sys
 import time
 import traceback
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from pipeline_bench import plugins, user_pipeline
 from pipeline_bench.backends import Input
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
 from pipeline_bench.events import Device, Done, Evaluated, Failed, Hello, QueueState, Work
-from pipeline_bench.models import TrainingGraph
-from pipeline_bench.sources import Source
 from pipeline_bench.trial import Trial
-from pipeline_bench.worker import culprit, evidence, ledger, pipeline_trial, runtime, storage
+from pipeline_bench.worker import building, culprit, evidence, ledger, pipeline_trial, runtime, storage
+from pipeline_bench.worker.building import Built
 from pipeline_bench.worker.channel import Channel
 from pipeline_bench.worker.recorder import Recorder
 
 _QUEUE_ANSWER_MS = 1000
 _PR_SET_PDEATHSIG = 1
-
-
-class _Built(NamedTuple):
-    """What `_build` made: the model's graph, its input, the source behind it, and the op that sets the variables."""
-
-    graph: TrainingGraph
-    feeding: Input
-    source: Source
-    init: Any
 
 
 def run_trial(trial: Trial, channel: Channel) -> bool:
@@ -70,16 +60,17 @@ def _train(trial: Trial, channel: Channel, recorder: Recorder) -> None:
     settings = runtime.host_only(variant.runtime) if model.emulated_device else variant.runtime
     config = runtime.session_config(settings)
     device = runtime.accelerator(settings)
-    built = _build(trial, model, device, config)
+    built = building.build(variant, model, device, config)
     feeding = built.feeding
     loop: Any = plugins.find("loops", variant.loop.kind)(variant.loop.options)
+    loop.build(built.training)
     with tf.compat.v1.Session(config=config) as session:
         emulated = Device(kind="emulated", name=model.emulated_device) if model.emulated_device else None
         channel.send(emulated or runtime.describe(device, config))
         session.run(built.init)
         recorder.has_wait = feeding.wait != "none"
         recorder.has_busy = built.graph.busy_s is not None
-        recorder.queue_sizes = lambda: _queue_sizes(session, feeding)
+        recorder.queue_sizes = lambda: _queue_states(loop, session, feeding)
         _evaluate("before", session, built, channel, recorder)
         _open_account(built, channel, recorder)
         keeper = _prepare_storage(built, recorder)
@@ -87,7 +78,8 @@ def _train(trial: Trial, channel: Channel, recorder: Recorder) -> None:
         if keeper is not None:
             keeper.start()
         with culprit.named(built.source, config, lambda: _stand(trial, built, recorder)):
-            feeding.start(session)
+            if not loop.starts_input:
+                feeding.start(session)
             _drive(loop, session, built, recorder)
         if keeper is not None:
             channel.send(keeper.close())
@@ -98,7 +90,7 @@ def _train(trial: Trial, channel: Channel, recorder: Recorder) -> None:
 
 
 def _evaluate(
-    when: Literal["before", "after"], session: Any, built: _Built, channel: Channel, recorder: Recorder
+    when: Literal["before", "after"], session: Any, built: Built, channel: Channel, recorder: Recorder
 ) -> None:
     """Tell the accuracy, of a model that has one."""
     recorder.phase("evaluate")
@@ -106,24 +98,24 @@ def _evaluate(
         channel.send(Evaluated(when=when, accuracy=float(session.run(built.graph.accuracy))))
 
 
-def _drive(loop: Any, session: Any, built: _Built, recorder: Recorder) -> None:
+def _drive(loop: Any, session: Any, built: Built, recorder: Recorder) -> None:
     """Run the loop; a producer's own exception comes before the 'queue is closed' that it causes in the step."""
     try:
-        loop.run(session, built.graph, built.feeding, recorder)
+        loop.run(session, built.training, recorder)
     except Exception:
         built.feeding.stop(session)
         raise
     built.feeding.stop(session)
 
 
-def _stand(trial: Trial, built: _Built, recorder: Recorder) -> culprit.Stand:
+def _stand(trial: Trial, built: Built, recorder: Recorder) -> culprit.Stand:
     """Where to look for the record that the trial failed at; the watch takes that for progress."""
     recorder.phase(culprit.PHASE)
     out_of_order = built.feeding.out_of_order_samples
     return culprit.stand(recorder.steps, built.source, out_of_order, trial.variant.run.stall_timeout_s)
 
 
-def _prepare_storage(built: _Built, recorder: Recorder) -> storage.StorageKeeper | None:
+def _prepare_storage(built: Built, recorder: Recorder) -> storage.StorageKeeper | None:
     """Have the source's files made cold or warm, where there is an input that reads them."""
     keeper = storage.open_keeper(built.source, lambda: recorder.steps) if built.feeding.wait != "none" else None
     if keeper is not None:
@@ -135,7 +127,7 @@ def _prepare_storage(built: _Built, recorder: Recorder) -> storage.StorageKeeper
     return keeper
 
 
-def _open_account(built: _Built, channel: Channel, recorder: Recorder) -> None:
+def _open_account(built: Built, channel: Channel, recorder: Recorder) -> None:
     """Have the samples that reach the model accounted for, where there is an input whose samples can be told apart."""
     feeding, source = built.feeding, built.source
     if feeding.wait == "none":
@@ -153,22 +145,9 @@ def _open_account(built: _Built, channel: Channel, recorder: Recorder) -> None:
         recorder.account(opened, evidence.cost_us(source, values))
 
 
-def _build(trial: Trial, model: Any, device: str | None, config: Any) -> _Built:
-    import tensorflow as tf
-
-    v1 = tf.compat.v1
-    variant = trial.variant
-    source: Any = plugins.find("sources", variant.source.kind)(variant.source.options)
-    backend: Any = plugins.find("backends", variant.backend)(variant.options)
-    source.prepare(config)
-    v1.set_random_seed(variant.run.seed)
-    feeding = backend.connect(source, device)
-    with tf.device("/cpu:0"):
-        evaluation = source.sample_batch("evaluation")
-    with tf.device(device):
-        graph = model.build(feeding.batch, evaluation)
-        feeding.evidence = evidence.build(source, feeding.batch) if feeding.wait != "none" else None
-    return _Built(graph, feeding, source, v1.global_variables_initializer())
+def _queue_states(loop: Any, session: Any, feeding: Input) -> Sequence[QueueState]:
+    states = loop.queue_states()
+    return _queue_sizes(session, feeding) if states is None else states
 
 
 def _queue_sizes(session: Any, feeding: Input) -> Sequence[QueueState]:

@@ -106,7 +106,7 @@ class Recorder:
     ) -> bool:
         """Append a step; False when it was the last one. See `loops.StepRecorder`."""
         i = self._steps
-        if self.due:
+        if evidence is not None:
             self._evidence.append((i, evidence))
         if i == len(self._loss):
             self._grow()
@@ -119,6 +119,16 @@ class Recorder:
         if self._ledger is not None:
             self.due = self._is_due(i + 1)
         return i + 1 < self._last_steps and end_ns - self._start_ns[0] < self._length_ns
+
+    def due_among(self, steps: int) -> bool:
+        """Whether the next `steps` are to be looked at, which one call runs. See `loops.StepRecorder`."""
+        # One call in as many as else one step: a call that is looked at is looked at in every step.
+        return self._ledger is not None and self._steps // steps % self._every == 0
+
+    @property
+    def steps_left(self) -> int | None:
+        """How many steps are still to be run; None where the trial's length is a time."""
+        return None if self._run.steps is None else max(0, self._run.steps - self._steps)
 
     @property
     def steps(self) -> int:

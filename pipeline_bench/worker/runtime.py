@@ -18,9 +18,14 @@ def session_config(runtime: Runtime) -> Any:
         intra_op_parallelism_threads=runtime.intra_op_threads,
         inter_op_parallelism_threads=runtime.inter_op_threads,
         allow_soft_placement=True,
-        device_count={"GPU": 0} if runtime.device == "cpu" else {},
+        device_count={"CPU": cpu_devices(runtime)} | ({"GPU": 0} if runtime.device == "cpu" else {}),
         gpu_options=v1.GPUOptions(allow_growth=runtime.memory_growth),
     )
+
+
+def cpu_devices(runtime: Runtime) -> int:
+    """How many CPU devices the trial needs: those that were asked for, and one for each replica."""
+    return max(runtime.cpu_devices, runtime.replicas)
 
 
 def host_only(runtime: Runtime) -> Runtime:

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2] / "pipeline_bench"
 FILES = sorted(ROOT.rglob("*.py"))
 IDS = [str(path.relative_to(ROOT)) for path in FILES]
 
-TENSORFLOW_PARTS = {"sources", "records", "backends", "models", "loops", "worker", "graph_ops", "user_pipeline"}
+TENSORFLOW_PARTS = {"sources", "records", "backends", "models", "loops", "replication", "worker", "graph_ops", "user_pipeline"}
 CHILD_PARTS = {*TENSORFLOW_PARTS, "events", "series"}
 # These run in a training job's own process, which has TensorFlow and Keras before it imports them.
 JOB_PARTS = {"job", "keras"}
@@ -37,7 +37,9 @@ LAYERS = [
     {"device_utilization", "measured"},
     {"session"},
     {"stats"},
-    {"trial", "backends", "models", "loops"},
+    {"loops"},
+    {"replication"},
+    {"trial", "backends", "models"},
     {"sources", "records", "scenario", "graph_ops"},
     {"events", "plugins"},
     {"diagnosed"},

@@ -11,9 +11,8 @@ from pydantic import Field
 
 from pipeline_bench import graph_ops, plugins
 from pipeline_bench.backends import Backend, Input
-from pipeline_bench.loops import StepRecorder
+from pipeline_bench.loops import StepRecorder, Training
 from pipeline_bench.loops.session import SessionLoop
-from pipeline_bench.models import TrainingGraph
 from pipeline_bench.plugins import Options
 from pipeline_bench.sources import Batch, Identity, Source
 
@@ -132,14 +131,15 @@ class PlantedHost(SessionLoop):
     summary = "session.run a step, after a sleep"
     Options = PlantedHostOptions
 
-    def run(self, session: Any, graph: TrainingGraph, source: Input, record: StepRecorder) -> None:
+    def run(self, session: Any, training: Training, record: StepRecorder) -> None:
         """Train; the fetch of a batch goes by without the sleep."""
+        source = training.feeding
         if source.wait == "none" or not self.options.host_ms:
-            super().run(session, graph, source, record)
+            super().run(session, training, record)
             return
         fetch = source.fetch
         source.fetch = lambda _: fetch(session)  # type: ignore[method-assign,assignment]
-        super().run(_Slow(session, self.options.host_ms / 1e3), graph, source, record)
+        super().run(_Slow(session, self.options.host_ms / 1e3), training, record)
 
 
 class _Slow:

@@ -7,9 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from pipeline_bench.backends import Input
-from pipeline_bench.loops import Loop, StepRecorder
-from pipeline_bench.models import TrainingGraph
+from pipeline_bench.loops import Loop, StepRecorder, Training
 from pipeline_bench.plugins import Options
 
 Count = Annotated[int, Field(ge=1, le=10**6)]
@@ -29,9 +27,9 @@ class Units(Loop):
     summary = "a number of session.run([train, loss]) a step"
     Options = UnitsOptions
 
-    def run(self, session: Any, graph: TrainingGraph, source: Input, record: StepRecorder) -> None:
+    def run(self, session: Any, training: Training, record: StepRecorder) -> None:
         """Train; the step time runs from the start of its first unit to having the loss of its last."""
-        fetches = [graph.train, graph.loss]
+        fetches = [training.graph.train, training.graph.loss]
         now, after = self.options.units, self.options.by_turns_with or self.options.units
         more = True
         while more:
