@@ -17,10 +17,10 @@ from typing import Any, ClassVar, Protocol
 
 # Whoever imports this module watches a job of TensorFlow's, in whose process TensorFlow is already.
 import tensorflow as tf
-from tensorflow.python.data.ops import dataset_autograph, dataset_ops, iterator_ops, map_op, optional_ops
+from tensorflow.python.data.ops import dataset_autograph, dataset_ops, iterator_ops, optional_ops
 from tensorflow.python.framework import ops
 
-from pipeline_bench.job.ring import ENDED, LEFT, Ring, stamped
+from pipeline_bench.job.ring import ENDED, LEFT, Ring, behind, last_of, stamped
 
 
 class Told(Protocol):
@@ -121,9 +121,7 @@ class ProbedIterator(iterator_ops.OwnedIterator):  # type: ignore[misc]
         if probe is None:
             return super()._next_internal()
         if not tf.executing_eagerly():
-            element, at_s, wait_s = stamped(super()._next_internal)
-            probe.write(at_s, wait_s)
-            return element
+            return stamped(super()._next_internal, lambda _, at_s, wait_s: probe.write(at_s, wait_s))
         start_ns = monotonic_ns()
         try:
             element = super()._next_internal()
@@ -139,11 +137,13 @@ class ProbedIterator(iterator_ops.OwnedIterator):  # type: ignore[misc]
         if probe is None:
             return super().get_next_as_optional()
         if not tf.executing_eagerly():
-            optional, at_s, wait_s = stamped(lambda: super(ProbedIterator, self).get_next_as_optional()._variant_tensor)
-            found = optional_ops._OptionalImpl(optional, self.element_spec)
-            ended = tf.constant(ENDED, tf.float64)
-            probe.write(at_s, tf.where(found.has_value(), wait_s, ended))
-            return found
+
+            def keep(optional: Any, at_s: Any, wait_s: Any) -> None:
+                found = optional_ops._OptionalImpl(optional, self.element_spec)
+                probe.write(at_s, tf.where(found.has_value(), wait_s, tf.constant(ENDED, tf.float64)))
+
+            taken = super().get_next_as_optional
+            return optional_ops._OptionalImpl(stamped(lambda: taken()._variant_tensor, keep), self.element_spec)
         start_ns = monotonic_ns()
         found = super().get_next_as_optional()
         wait_ns = monotonic_ns() - start_ns
@@ -209,30 +209,6 @@ class ProbedDataset(dataset_ops.UnaryUnchangedStructureDataset):  # type: ignore
                 probe.ring.mark(LEFT)
         return ProbedIterator(self._input_dataset, number=self._number)
 
-    def timed(self) -> Any:
-        """The dataset with a stage before and one behind it that stamp each element, for a loop inside a graph.
-
-        Both run in the thread that asks. tf.data adds its own prefetch at the end of what a loop takes from, which is
-        behind the loop's body (a scan) and not here: nothing is added that the loop has not without this.
-        """
-        probe = Probe.of(self._number)
-        if probe is None:
-            return self._input_dataset
-
-        def kept(before_s: Any, element: Any) -> Any:
-            tensors = [each for each in tf.nest.flatten(element, expand_composites=True) if tf.is_tensor(each)]
-            with tf.control_dependencies([before_s, *tensors]):
-                after_s = tf.timestamp()
-            probe.ring.write(before_s, after_s - before_s)
-            return element
-
-        # Without a thread of a pool for each of their few ops, the functions take half the time.
-        stamps = map_op._MapDataset(
-            tf.data.Dataset.from_tensors(0).repeat(), lambda _: tf.timestamp(), use_inter_op_parallelism=False
-        )
-        both = tf.data.Dataset.zip((stamps, self._input_dataset))
-        return map_op._MapDataset(both, kept, use_inter_op_parallelism=False)
-
 
 _patch_lock = threading.Lock()
 _patches = 0
@@ -241,10 +217,11 @@ _plain_scan: Any = None
 
 @contextmanager
 def autograph_loops_timed() -> Iterator[None]:
-    """Let `for` over a `ProbedDataset` inside a function go over its timed form, in functions traced meanwhile.
+    """Time a `for` over a `ProbedDataset` inside a function, in functions traced meanwhile.
 
-    AutoGraph turns such a loop into a scan over the dataset; only that scan takes the timed form, so that nothing else
-    that is built upon the dataset is timed from a thread that runs ahead.
+    AutoGraph turns such a loop into a scan over the dataset, whose function is the loop's body: that is stamped where
+    it begins and where it ends. Nothing else that is built upon the dataset is timed, which would be from a thread
+    that runs ahead.
     """
     global _patches, _plain_scan  # noqa: PLW0603 - the module that is patched is global as well
     with _patch_lock:
@@ -262,9 +239,20 @@ def autograph_loops_timed() -> Iterator[None]:
 
 
 def _timed_scan(dataset: Any, state: Any, body: Any) -> Any:
-    if isinstance(dataset, ProbedDataset):
-        probe = Probe.of(dataset._number)
-        if probe is not None:
-            probe.ring.mark(LEFT)
-        dataset = dataset.timed()
-    return _plain_scan(dataset, state, body)
+    if not isinstance(dataset, ProbedDataset):
+        return _plain_scan(dataset, state, body)
+    probe = Probe.of(dataset._number)
+    if probe is None:
+        return _plain_scan(dataset._input_dataset, state, body)
+    probe.ring.mark(LEFT)
+
+    def timed_body(state_and_asked: tuple[Any, Any], element: Any) -> tuple[tuple[Any, Any], Any]:
+        state, asked_s = state_and_asked
+        arrived = behind(lambda: probe.write(asked_s, tf.timestamp() - asked_s), element)
+        first = len(tf.compat.v1.get_default_graph().get_operations())
+        state, outputs = body(state, arrived)
+        # The scan asks for its next element as soon as its body has ended.
+        with tf.control_dependencies(last_of(tf.compat.v1.get_default_graph().get_operations()[first:])):
+            return (state, tf.timestamp()), outputs
+
+    return _plain_scan(dataset._input_dataset, (state, tf.timestamp()), timed_body)

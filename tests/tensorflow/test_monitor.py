@@ -97,7 +97,33 @@ def step_by_step(batches: Any, delay_s: float) -> int:
         return total
 
 
-LOOPS = [eagerly, as_an_argument, by_closure, by_an_iterator, step_by_step]
+def into_a_variable(batches: Any, delay_s: float) -> int:
+    """A loop that carries nothing from one step to the next, as one of training steps: what it does is a side effect."""
+    total = tf.Variable(0, dtype=tf.int64)
+
+    @tf.function  # type: ignore[untyped-decorator]
+    def loop(given: Any) -> None:
+        for number in given:
+            total.assign_add(number + consumed(delay_s))
+
+    loop(batches)
+    return int(total)
+
+
+def until_the_last(batches: Any, delay_s: float) -> int:
+    @tf.function  # type: ignore[untyped-decorator]
+    def loop(given: Any) -> Any:
+        total = tf.constant(0, tf.int64)
+        for number in given:
+            total += number + consumed(delay_s)
+            if number == BATCHES - 1:
+                break
+        return total
+
+    return int(loop(batches))
+
+
+LOOPS = [eagerly, as_an_argument, by_closure, by_an_iterator, step_by_step, into_a_variable, until_the_last]
 
 
 @pytest.mark.parametrize("loop", LOOPS)
