@@ -171,9 +171,9 @@ class Isolation:
     def _as_in_pipeline(self, dataset: Any) -> Any:
         import tensorflow as tf
 
-        options = tf.data.Options().merge(self._pieces.options)
-        options.experimental_optimization.inject_prefetch = False
-        return dataset.with_options(options)
+        own = tf.data.Options()
+        own.experimental_optimization.inject_prefetch = False
+        return dataset.with_options(self._pieces.options).with_options(own)
 
     def _measure(self, stage: Stage, found: _Found, share_s: float, left_s: float) -> None:
         dataset = self._alone(stage, endless=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -104,6 +105,7 @@ def _that_exist(names: Iterable[Any]) -> list[str]:
     for name in names:
         if isinstance(name, bytes) and 0 < len(name) < _LONGEST_NAME and b"\0" not in name:
             path = Path(name.decode(errors="surrogateescape"))
-            if path.is_file():
-                paths.append(str(path.resolve()))
+            with contextlib.suppress(OSError):  # a line of text is no path, and a part of it too long for one
+                if path.is_file():
+                    paths.append(str(path.resolve()))
     return paths

@@ -33,8 +33,9 @@ class Chain:
         self.calls.append(call)
         return self
 
-    def measured(self, limit_s: float = 10.0) -> tuple[StageCost, ...]:
-        pieces = isolation.Pieces(tuple(self.stages), self.stages[-1].id, self._on, self._upstream, tf.data.Options())
+    def measured(self, limit_s: float = 10.0, options: Any = None) -> tuple[StageCost, ...]:
+        options = options or tf.data.Options()
+        pieces = isolation.Pieces(tuple(self.stages), self.stages[-1].id, self._on, self._upstream, options)
         return list(isolation.Isolation(pieces, limit_s).run())[-1]
 
     def _on(self, number: int, inputs: Sequence[Any]) -> Any:
@@ -87,6 +88,14 @@ def test_the_slow_stage_costs_the_most_for_one_element_of_the_sink() -> None:
     assert costs[1].elapsed_ns > 8 * 4e6
     assert costs[3].elapsed_ns is not None
     assert costs[3].elapsed_ns < costs[1].elapsed_ns / 2, "the batch does not wait for the slow map"
+
+
+def test_the_users_own_options_hold_for_each_stage() -> None:
+    options = tf.data.Options()
+    options.experimental_optimization.apply_default_optimizations = False
+    theirs = numbers().with_options(options).options()  # as a dataset gives them: not to be changed any more
+    chain = Chain().source("range", numbers).add("map", lambda data: data.map(lambda value: value + 1))
+    assert [cost.reason for cost in chain.measured(options=theirs)] == [None, None]
 
 
 def test_a_sleep_is_elapsed_and_not_cpu_time() -> None:
@@ -146,7 +155,7 @@ def test_several_inputs() -> None:
 
 def test_windows_of_datasets_feed_the_next_stage() -> None:
     chain = Chain().source("range", numbers).add("window", lambda data: data.window(5), size=5)
-    costs = chain.add("flat_map", lambda data: data.flat_map(lambda window: window.batch(5))).measured(5)
+    costs = chain.add("flat_map", lambda data: data.flat_map(lambda window: window.batch(5))).measured()
     assert costs[2].reason is None
     assert costs[0].elements == pytest.approx(5)
 
