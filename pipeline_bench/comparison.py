@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pipeline_bench import environment, made_data, plugins, process, replication
+from pipeline_bench import environment, made_data, plugins, process, replication, thread_advice
 from pipeline_bench.errors import UsageError
 from pipeline_bench.loops import Job
 from pipeline_bench.observer import Guarded, Observer
@@ -114,7 +114,8 @@ def _see_that_it_carries(variant: Variant, source: Any) -> None:
     loop: Any = plugins.find("loops", variant.loop.kind)(variant.loop.options)
     try:
         backend.check(source)
-        replication.check(model, variant.runtime, source.batch_size)
+        model.check(variant.runtime)
+        replication.check(model, variant.runtime, source.batch_size, variant.loop.kind)
         loop.check(Job(source, backend, model, variant.runtime, variant.run))
     except UsageError as error:
         raise UsageError(
@@ -184,6 +185,9 @@ def compare(
             with suppress(OSError):
                 folder.rmdir()  # an empty folder says nothing
             raise
+        if warning := thread_advice.warning(scenario, session.environment.cores):
+            observer.note(warning)
+            session = session.model_copy(update={"notes": (*session.notes, warning)})
         return run(session, folder, observer, gpu, launcher)
 
 

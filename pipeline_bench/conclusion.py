@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pipeline_bench import units
 from pipeline_bench.session import Result, Session, Speedup
 
-_WORTH = 1.1
+WORTH = 1.1
 """A gain that a reader would want to know of even where it is not proven."""
 
 
@@ -87,8 +87,8 @@ def smallest(speedup: Speedup) -> str:
 
 def may_gain(speedup: Speedup) -> bool:
     """Whether it came to a gain worth having that may be chance as well: it is neither proven nor excluded."""
-    is_open = speedup.ci95 is None or speedup.ci95[1] > _WORTH
-    return is_open and (speedup.value or 0.0) > _WORTH
+    is_open = speedup.ci95 is None or speedup.ci95[1] > WORTH
+    return is_open and (speedup.value or 0.0) > WORTH
 
 
 def _able(session: Session) -> Sequence[Result]:

@@ -151,6 +151,7 @@ def record(log: TrialLog, status: TrialStatus, child: Child | None, stderr: Path
         queue_depths=log.queue_depths(),
         work=log.work,
         storage=log.storage,
+        placement=log.placement,
         inspection=log.inspection,
         fingerprint=log.fingerprint,
         traceback=log.failed.traceback if log.failed else "",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 # What share of a wait's error the next one is corrected by, once the first ones have shown about how much it is. It is
@@ -72,12 +73,26 @@ def call_counter(name: str) -> Any:
 
 
 def shared_variable(name: str, shape: Sequence[int], dtype: Any) -> Any:
-    """A variable of zeros on the CPU; the same one for all that ask by its name, in the graph and in its functions."""
+    """A variable of zeros on the CPU; the same one for all that ask by its name, in the graph and in its functions.
+
+    Where TensorFlow runs eagerly it is the process' own, which runs one trial.
+    """
     import tensorflow as tf
 
     v1 = tf.compat.v1
-    with tf.init_scope(), tf.device("/cpu:0"), v1.variable_scope(v1.get_variable_scope(), reuse=v1.AUTO_REUSE):
-        return v1.get_variable(name, shape, dtype, v1.zeros_initializer(), trainable=False, use_resource=True)
+    with tf.init_scope(), tf.device("/cpu:0"):
+        if tf.executing_eagerly():
+            return _eager_variable(name, tuple(shape), dtype)
+        with v1.variable_scope(v1.get_variable_scope(), reuse=v1.AUTO_REUSE):
+            return v1.get_variable(name, shape, dtype, v1.zeros_initializer(), trainable=False, use_resource=True)
+
+
+@cache
+def _eager_variable(name: str, shape: tuple[int, ...], dtype: Any) -> Any:
+    """The variable of that name; a graph's are kept by the graph, and one of eager mode only by those that hold it."""
+    import tensorflow as tf
+
+    return tf.Variable(tf.zeros(shape, dtype), trainable=False, name=name)
 
 
 def timed(fetch: Callable[[], Sequence[Any]]) -> tuple[list[Any], Any]:

@@ -17,6 +17,7 @@ from pipeline_bench.events import (
     Fingerprinted,
     Inspected,
     Phase,
+    Placement,
     QueueDepths,
     QueueState,
     Stalled,
@@ -56,6 +57,7 @@ class TrialLog:
     depths: list[QueueDepths] = field(default_factory=list)
     work: Work | None = None
     storage: Storage | None = None
+    placement: Placement | None = None
     inspection: Inspection | None = None
     fingerprint: Fingerprint | None = None
     stalled: Stalled | None = None
@@ -79,7 +81,7 @@ class TrialLog:
                 self.accuracy = self.accuracy.model_copy(update={event.when: event.accuracy})
             case QueueDepths():
                 self.depths.append(event)
-            case Device() | Work() | Storage() | Stalled() | Failed():  # each has a field of its name
+            case Device() | Work() | Storage() | Placement() | Stalled() | Failed():  # each has a field of its name
                 setattr(self, event.event, event)
             case Inspected():
                 self.inspection = event.inspection

@@ -105,6 +105,16 @@ class Backend(Plugin):
             UsageError: it cannot, or its options mean nothing for this source.
         """
 
+    in_loops: ClassVar[bool] = False
+    """Whether its inputs have a `take`, so that a loop of the graph can take their batches."""
+
+    def python_part(self, source: Source) -> str | None:
+        """What Python does for each batch of that source, ``reads the samples``; None: nothing, as far as is known.
+
+        It is for the parent, before the first trial; of an input that was built `Input.in_graph` says it.
+        """
+        return None
+
     eager: ClassVar[bool] = False
     """Whether it has a `connect_eagerly`."""
 

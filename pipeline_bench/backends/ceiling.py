@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from pipeline_bench.backends import Backend, Input
+from collections.abc import Sequence
+from typing import Any
+
+from pipeline_bench.backends import Backend, EagerInput, InGraph, Input, Take
 from pipeline_bench.sources import Batch, Source
 
 
@@ -12,14 +15,37 @@ class Ceiling(Backend):
     name = "ceiling"
     summary = "one batch resident on the device as a variable; no input, the fastest the model can step"
 
+    in_loops = True
+    eager = True
+
     def connect(self, source: Source, device: str | None) -> Input:
         import tensorflow as tf
 
-        v1 = tf.compat.v1
         made = source.sample_batch("ceiling")
         with tf.device(device or "/cpu:0"):
             resident = [
-                v1.get_variable(f"resident_{name}", initializer=tensor, trainable=False)
+                tf.compat.v1.get_variable(f"resident_{name}", initializer=tensor, trainable=False)
                 for name, tensor in zip(Batch._fields, made.tensors, strict=False)
             ]
-            return Input(Batch(*(variable.read_value() for variable in resident)))
+        take = _taking(resident, device)
+        feeding = Input(*take(), take)
+        feeding.in_graph = InGraph()
+        return feeding
+
+    def connect_eagerly(self, source: Source, device: str | None) -> EagerInput:
+        import tensorflow as tf
+
+        with tf.device(device or "/cpu:0"):
+            resident = [tf.Variable(tensor, trainable=False) for tensor in source.sample_batch("ceiling").tensors]
+        return EagerInput(_taking(resident, device))
+
+
+def _taking(resident: Sequence[Any], device: str | None) -> Take:
+    """Takes the batch that the variables hold."""
+    import tensorflow as tf
+
+    def take() -> tuple[Batch, Any]:
+        with tf.device(device or "/cpu:0"):
+            return Batch(*(variable.read_value() for variable in resident)), None
+
+    return take

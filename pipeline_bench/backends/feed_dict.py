@@ -20,6 +20,9 @@ class FeedDict(Backend):
     name = "feed_dict"
     summary = "NumPy arrays, read in Python or fetched with a session.run, fed to the step; synchronous, with copies"
 
+    def python_part(self, source: Source) -> str:
+        return "feeds every batch"
+
     def connect(self, source: Source, device: str | None) -> Input:
         return _ReadingInput(source) if isinstance(source, SampleSource) else _FetchingInput(source)
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from pipeline_bench import graph_ops, plugins
-from pipeline_bench.backends import Backend, Input, Queue
+from pipeline_bench.backends import Backend, InGraph, Input, Queue, Take
 from pipeline_bench.records.samples import ArraySpec, Sample, SampleSource
 from pipeline_bench.sources import Batch, Source
 
@@ -42,6 +42,10 @@ class FifoQueue(Backend):
     name = "fifo_queue"
     summary = "FIFOQueue + threads + Coordinator; a QueueRunner makes batches in the graph, Python threads read files"
     Options = FifoQueueOptions
+    in_loops = True
+
+    def python_part(self, source: Source) -> str | None:
+        return "reads and decodes the samples" if isinstance(source, SampleSource) else None
 
     def connect(self, source: Source, device: str | None) -> Input:
         if isinstance(source, SampleSource):
@@ -54,10 +58,10 @@ class _QueueInput(Input):
 
     _queue: Any
 
-    def __init__(self, batch: Batch, wait_s: Any, capacity: int) -> None:
+    def __init__(self, take: Take, capacity: int) -> None:
         import tensorflow as tf
 
-        super().__init__(batch, wait_s)
+        super().__init__(*take(), take)
         self._capacity = capacity
         with tf.device("/cpu:0"):
             self._size = self._queue.size()
@@ -97,8 +101,14 @@ class _RunQueue(_QueueInput):
                 capacity, [tensor.dtype for tensor in made], [tensor.shape for tensor in made], name="input_queue"
             )
             self._runner = v1.train.QueueRunner(self._queue, [self._queue.enqueue(made)] * options.threads)
-        carried, wait_s = graph_ops.timed(lambda: _dequeue(self._queue, None if whole else source.batch_size))
-        super().__init__(source.finish(carried), wait_s, capacity)
+        samples = None if whole else source.batch_size
+
+        def take() -> tuple[Batch, Any]:
+            carried, wait_s = graph_ops.timed(lambda: _dequeue(self._queue, samples))
+            return source.finish(carried), wait_s
+
+        super().__init__(take, capacity)
+        self.in_graph = InGraph(produce=self._runner.enqueue_ops, close=self._close)
         self.out_of_order_samples = (options.threads - 1) * (source.batch_size if whole else 1)
 
     def _started(self, session: Any) -> Sequence[Any]:
@@ -126,10 +136,15 @@ class _ReadQueue(_QueueInput):
             self._queue = _queue_for(self._placeholders, capacity, self._whole)
             self._enqueue = self._queue.enqueue(self._placeholders)
         samples = None if self._whole else source.batch_size
-        carried, wait_s = graph_ops.timed(lambda: _dequeue(self._queue, samples))
-        for tensor, placeholder in zip(carried, source.placeholders(), strict=True):
-            tensor.set_shape(placeholder.shape)
-        super().__init__(source.finish(carried), wait_s, capacity)
+        shapes = [placeholder.shape for placeholder in source.placeholders()]
+
+        def take() -> tuple[Batch, Any]:
+            carried, wait_s = graph_ops.timed(lambda: _dequeue(self._queue, samples))
+            for tensor, shape in zip(carried, shapes, strict=True):
+                tensor.set_shape(shape)
+            return source.finish(carried), wait_s
+
+        super().__init__(take, capacity)
         in_hand = source.batch_size if self._whole else 1
         self.out_of_order_samples = (len(self._streams) - 1) * (source.held_back + in_hand)
 

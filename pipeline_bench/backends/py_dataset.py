@@ -11,7 +11,7 @@ from pipeline_bench import graph_ops, plugins
 from pipeline_bench.backends import Backend, Input
 from pipeline_bench.errors import PipelineBenchError, UsageError
 from pipeline_bench.records import RecordSource, Sample
-from pipeline_bench.sources import Source
+from pipeline_bench.sources import Batch, Source
 
 _PARTS = ("numbers", "features", "labels")
 
@@ -33,6 +33,7 @@ class PyDataset(Backend):
     name = "py_dataset"
     summary = "keras.utils.PyDataset, as model.fit reads one: batches by number, worker threads, tf.data behind them"
     Options = PyDatasetOptions
+    in_loops = True
 
     def check(self, source: Source) -> None:
         if not isinstance(source, RecordSource):
@@ -46,6 +47,9 @@ class PyDataset(Backend):
                 "py_dataset cannot leave a record out: a batch that is found by its number would come out short.",
                 'Use source.on_error = "raise", or one of feed_dict, fifo_queue, tf_data.',
             )
+
+    def python_part(self, source: Source) -> str:
+        return "loads and decodes the samples"
 
     def connect(self, source: Source, device: str | None) -> Input:
         self.check(source)
@@ -63,8 +67,12 @@ class _AdaptedInput(Input):
         self._adapter = _adapter(source, options, self._raised)
         with tf.device("/cpu:0"):
             self._iterator = tf.compat.v1.data.make_initializable_iterator(self._adapter.get_tf_dataset())
-        carried, wait_s = graph_ops.timed(self._next)
-        super().__init__(source.finish(carried), wait_s)
+
+        def take() -> tuple[Batch, Any]:
+            carried, wait_s = graph_ops.timed(self._next)
+            return source.finish(carried), wait_s
+
+        super().__init__(*take(), take)
 
     def _next(self) -> list[Any]:
         parts = self._iterator.get_next()

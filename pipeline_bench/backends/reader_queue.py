@@ -8,10 +8,10 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from pipeline_bench import graph_ops, plugins
-from pipeline_bench.backends import Backend, Input, Queue
+from pipeline_bench.backends import Backend, InGraph, Input, Queue
 from pipeline_bench.errors import PipelineBenchError, UsageError
 from pipeline_bench.records import RecordSource
-from pipeline_bench.sources import Source
+from pipeline_bench.sources import Batch, Source
 
 # As string_input_producer has it.
 _NAMES_CAPACITY = 32
@@ -42,6 +42,7 @@ class ReaderQueue(Backend):
     name = "reader_queue"
     summary = "file names in a queue, TensorFlow 1 readers in threads, samples in a queue; batches are dequeued"
     Options = ReaderQueueOptions
+    in_loops = True
 
     def check(self, source: Source) -> None:
         if not isinstance(source, RecordSource) or not source.has_reader:
@@ -82,8 +83,17 @@ class _ReaderInput(Input):
             ]
             self._sizes = self._names.size(), self._queue.size()
             self._close = [queue.close(cancel_pending_enqueues=True) for queue in (self._names, self._queue)]
-        carried, wait_s = graph_ops.timed(lambda: _dequeue(self._queue, source.batch_size))
-        super().__init__(source.finish(carried), wait_s)
+
+        def take() -> tuple[Batch, Any]:
+            carried, wait_s = graph_ops.timed(lambda: _dequeue(self._queue, source.batch_size))
+            return source.finish(carried), wait_s
+
+        super().__init__(*take(), take)
+        self.in_graph = InGraph(
+            start=[self._place_of_key.initializer],
+            produce=[op for runner in self._runners for op in runner.enqueue_ops],
+            close=tf.group(self._close),
+        )
         # Files are given out in order, so that only what the other threads have left of theirs can be passed; of a
         # queue that is drawn from, a sample may also be the last one.
         passed = self._capacity if options.shuffle else 0

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from pipeline_bench import graph_ops
-from pipeline_bench.backends import Backend, Input
+from pipeline_bench.backends import Backend, EagerInput, InGraph, Input, Take
 from pipeline_bench.errors import UsageError
 from pipeline_bench.records import RecordSource, pipeline
 from pipeline_bench.records.disk_cache import CacheFolder
@@ -54,30 +54,80 @@ class TfData(Backend):
     name = "tf_data"
     summary = "tf.data: maps that decode records or make batches, prefetch behind, to the device where there is a GPU"
     Options = TfDataOptions
+    in_loops = True
+    eager = True
 
     def check(self, source: Source) -> None:
         _check(source, self.options)
+
+    def python_part(self, source: Source) -> str | None:
+        in_python = isinstance(source, SampleSource) and not isinstance(source, RecordSource)
+        return "reads and decodes the samples" if in_python or self.options.from_generator else None
 
     def connect(self, source: Source, device: str | None) -> Input:
         import tensorflow as tf
 
         v1 = tf.compat.v1
-        options: TfDataOptions = self.options
-        self.check(source)
         ends = _Ends()
-        with tf.device("/cpu:0"):
-            dataset = _tuned(_dataset(source, options, ends), source, options)
-        to_device = device if options.device_prefetch else None
-        if to_device:
-            # Must stay the last transformation, and the iterator must live where the batches go.
-            ahead = options.prefetch or 1
-            buffer_size = tf.data.AUTOTUNE if ahead == "auto" else ahead
-            dataset = dataset.apply(tf.data.experimental.prefetch_to_device(to_device, buffer_size))
+        dataset, to_device = self._to_device(self._made(source, ends), device)
         with tf.device(to_device or "/cpu:0"):
             iterator = v1.data.make_initializable_iterator(dataset)
-        tensors, wait_s = graph_ops.timed(iterator.get_next)
-        batch = source.finish(tensors) if isinstance(source, SampleSource) else Batch(*tensors)
-        return _IteratorInput(batch, wait_s, iterator.initializer, _out_of_order_samples(source, options), ends)
+
+        def take() -> tuple[Batch, Any]:
+            tensors, wait_s = graph_ops.timed(iterator.get_next)
+            return _batch(source, tensors), wait_s
+
+        feeding = _IteratorInput(take, iterator.initializer, _out_of_order_samples(source, self.options), ends)
+        if self.python_part(source) is None:
+            feeding.in_graph = InGraph(start=[iterator.initializer])
+        return feeding
+
+    def connect_eagerly(self, source: Source, device: str | None) -> EagerInput:
+        import tensorflow as tf
+
+        ends = _Ends()
+
+        def whole(*tensors: Any) -> tuple[Any, ...]:
+            return _batch(source, tensors).tensors
+
+        # What a graph does to a batch behind the iterator, Keras has to find done in front of it.
+        dataset, to_device = self._to_device(self._made(source, ends, whole), device)
+        with tf.device(to_device or "/cpu:0"):
+            iterator = iter(dataset)
+
+        def take() -> tuple[Batch, Any]:
+            tensors, wait_s = graph_ops.timed(lambda: next(iterator))
+            return Batch(*tensors), wait_s
+
+        return EagerInput(take, dataset, _out_of_order_samples(source, self.options), ends.close)
+
+    def _made(self, source: Source, ends: _Ends, whole: Callable[..., Any] | None = None) -> Any:
+        """The dataset of batches, each changed by `whole` where that is given, with its prefetch."""
+        import tensorflow as tf
+
+        self.check(source)
+        with tf.device("/cpu:0"):
+            dataset = _dataset(source, self.options, ends)
+            if whole is not None and isinstance(source, SampleSource):
+                dataset = dataset.map(whole)
+            return _tuned(dataset, source, self.options)
+
+    def _to_device(self, dataset: Any, device: str | None) -> tuple[Any, str | None]:
+        """The dataset, prefetched to the device where the options say so; and that device, else None."""
+        import tensorflow as tf
+
+        options: TfDataOptions = self.options
+        if not (device and options.device_prefetch):
+            return dataset, None
+        # Must stay the last transformation, and the iterator must live where the batches go.
+        ahead = options.prefetch or 1
+        buffer_size = tf.data.AUTOTUNE if ahead == "auto" else ahead
+        return dataset.apply(tf.data.experimental.prefetch_to_device(device, buffer_size)), device
+
+
+def _batch(source: Source, tensors: Sequence[Any]) -> Batch:
+    """The batch of what was carried."""
+    return source.finish(tensors) if isinstance(source, SampleSource) else Batch(*tensors)
 
 
 class _Ends:
@@ -95,10 +145,17 @@ class _Ends:
             self.raised.append(error)
             raise
 
+    def close(self) -> None:
+        """Remove what is left; raises what a generator raised."""
+        if self.cache:
+            self.cache.remove()
+        if self.raised:
+            raise self.raised[0]
+
 
 class _IteratorInput(Input):
-    def __init__(self, batch: Batch, wait_s: Any, initializer: Any, out_of_order_samples: int, ends: _Ends) -> None:
-        super().__init__(batch, wait_s)
+    def __init__(self, take: Take, initializer: Any, out_of_order_samples: int, ends: _Ends) -> None:
+        super().__init__(*take(), take)
         self.out_of_order_samples = out_of_order_samples
         self._initializer = initializer
         self._ends = ends
@@ -107,10 +164,7 @@ class _IteratorInput(Input):
         session.run(self._initializer)
 
     def stop(self, session: Any) -> None:
-        if self._ends.cache:
-            self._ends.cache.remove()
-        if self._ends.raised:
-            raise self._ends.raised[0]
+        self._ends.close()
 
 
 def _changed(options: PipelineOptions, names: tuple[str, ...]) -> str:

@@ -61,11 +61,15 @@ def compare(
             metavar="SECONDS", callback=positive, help="How long a step may take before its trial counts as stalled."
         ),
     ] = None,
+    log_placement: Annotated[
+        bool, typer.Option("--log-placement", help="Say in the report which op ran on which device.")
+    ] = False,
 ) -> None:
     """Train one model under every variant of a scenario; show time, waits and utilization side by side."""
     given = {"steps": steps, "time_s": time, "repeats": repeats, "seed": seed, "stall_timeout_s": stall_timeout}
     goal = _goal(precision, budget)
     resolved = _load(scenario, given, settings or [], backends)
+    resolved = _logging_placement(resolved) if log_placement else resolved
     raise typer.Exit(_run(resolved, out, json_to, live=not no_live, goal=goal))
 
 
@@ -104,6 +108,15 @@ def _goal(precision: str | None, budget_s: float | None) -> Precision | None:
             "It is the most time that --precision may take: add --precision 2%, or set the length with --repeats.",
         )
     return None
+
+
+def _logging_placement(scenario: Scenario) -> Scenario:
+    """Every variant asked for its placement; ceilings too, since they share their variants' runtime."""
+    variants = [
+        variant.model_copy(update={"runtime": variant.runtime.model_copy(update={"log_placement": True})})
+        for variant in scenario.variants
+    ]
+    return scenario.model_copy(update={"variants": tuple(variants)})
 
 
 def _load(name: str, given: dict[str, float | None], settings: list[str], backends: str | None) -> Scenario:

@@ -15,6 +15,22 @@ from pipeline_bench.scenario import Run, Runtime
 from pipeline_bench.sources import Batch, Source
 
 
+class Looking(NamedTuple):
+    """Which steps are looked at: the first ones but for one, then one in so many, by the shortest of the first.
+
+    One in `every` = cost / (share * shortest of the steps 1 to `first_steps`); step `first_unchecked` only where that
+    is 1 if later steps are `steady_factor` times as fast as the one before it.
+    """
+
+    cost_us: float
+    """About what a step takes longer when it is looked at."""
+    cost_share: float
+    """How much of the mean step that may be, 0 to 1."""
+    first_steps: int
+    first_unchecked: int
+    steady_factor: int
+
+
 class StepRecorder(Protocol):
     """Takes one finished step; times in ns of ``time.monotonic_ns``. False when the trial has run its length.
 
@@ -43,6 +59,20 @@ class StepRecorder(Protocol):
         """How many steps are still to be run; None where the trial's length is a time."""
         ...
 
+    @property
+    def length_ns(self) -> int | None:
+        """How long the trial trains, from the start of its first step; None where its length is in steps."""
+        ...
+
+    @property
+    def looking(self) -> Looking | None:
+        """The rule behind `due`, for a loop whose steps are not driven from here; None: no step is looked at."""
+        ...
+
+    def still_at_it(self) -> None:
+        """Say that the loop is still preparing its first step, to the watches that would take it for a stall."""
+        ...
+
 
 class Step(NamedTuple):
     """The tensors of one training step, in the graph or in a function of it."""
@@ -66,8 +96,10 @@ class Training:
     feeding: Input
     init: Any
     """The op that sets the variables."""
-    build_step: Callable[[], Step]
+    build_step: Callable[[Any], Step]
     """Builds another step into the function that is being built: it takes the next batch and trains the same model.
+
+    Its argument is whether the step is looked at, bool [], else its evidence has no numbers; None: it always is.
 
     Raises:
         PipelineBenchError: the model or the input cannot be built twice; `Loop.check` is to have refused them.

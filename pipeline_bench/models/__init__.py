@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from pipeline_bench.plugins import Plugin
+from pipeline_bench.scenario import Runtime
 from pipeline_bench.sources import Batch
 
 
@@ -27,6 +29,19 @@ class TrainingGraph:
 
 class Model(Plugin):
     """Trains on a batch. Its initial weights depend on the seed alone, so every backend starts from the same."""
+
+    least_gpus: ClassVar[int] = 1
+    """With fewer GPUs than this it is put on the CPU, so that all its variants are on devices of one kind."""
+
+    devices: Sequence[str] = ("/cpu:0",)
+    """What it may spread its work over, as `tf.device` takes it; set before it is built."""
+
+    def check(self, runtime: Runtime) -> None:
+        """Refuse a runtime that its options ask more of; the parent asks before the first trial, without TensorFlow.
+
+        Raises:
+            UsageError: there are too few devices for it.
+        """
 
     @property
     def emulated_device(self) -> str | None:

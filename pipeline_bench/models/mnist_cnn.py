@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
 from pipeline_bench import plugins
-from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.errors import PipelineBenchError, UsageError
 from pipeline_bench.models import GradientModel, class_labels, flat_features
+from pipeline_bench.scenario import Runtime
 from pipeline_bench.sources import Batch
 
 _SIDE = 28
@@ -29,11 +32,17 @@ class MnistCnnOptions(plugins.Options):
 
     dropout: Annotated[float, Field(ge=0, lt=1, description="share of the dense layer's outputs left out")] = 0.5
     learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False, description="of momentum 0.9")] = 1e-2
+    partition: Annotated[
+        bool,
+        Field(description="each layer on the next CPU device, with what it takes to train it; the last ones share"),
+    ] = False
 
 
 class _Layer(NamedTuple):
     weights: Any
     biases: Any
+    device: str | None
+    """What the layer is on, as `tf.device` takes it; None: where the model is."""
 
 
 class MnistCnn(GradientModel):
@@ -43,6 +52,21 @@ class MnistCnn(GradientModel):
     summary = "conv 5×5×32, conv 5×5×64, dense 512, dropout, dense 10, softmax cross-entropy: images of 28 × 28"
     Options = MnistCnnOptions
 
+    def check(self, runtime: Runtime) -> None:
+        if not self.options.partition:
+            return
+        if runtime.device != "cpu" or runtime.cpu_devices == 1:
+            raise UsageError(
+                f"mnist_cnn was given partition, which spreads its layers over CPU devices, and the runtime has "
+                f"device = {runtime.device!r} and cpu_devices = {runtime.cpu_devices}.",
+                'Set runtime.device = "cpu" and runtime.cpu_devices to 2 or more: 4 gives each layer its own.',
+            )
+        if runtime.replicas > 1:
+            raise UsageError(
+                "mnist_cnn was given partition, and the runtime replicas: both say which devices its layers are on.",
+                "Set partition = false, or runtime.replicas = 1.",
+            )
+
     def loss(self, batch: Batch) -> Any:
         """Features [batch, 784], [batch, 28, 28] or [batch, 28, 28, 1] and labels [batch] or [batch, 1] in.
 
@@ -51,21 +75,46 @@ class MnistCnn(GradientModel):
         """
         import tensorflow as tf
 
-        logits = _logits(_images(batch), _variables(), self.options.dropout)
+        logits = _logits(_images(batch), self._layers(), self.options.dropout)
         labels = class_labels(batch, _CLASSES)
         return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))
 
     def optimizer(self) -> Any:
         import tensorflow as tf
 
-        return tf.compat.v1.train.MomentumOptimizer(self.options.learning_rate, _MOMENTUM)
+        momentum = tf.compat.v1.train.MomentumOptimizer
+
+        class Partitioned(momentum):  # type: ignore[misc,valid-type]
+            """Has the gradient of each op on the op's own device; by default all are on the first one."""
+
+            def compute_gradients(self, *args: Any, **settings: Any) -> Any:
+                return super().compute_gradients(*args, **settings | {"colocate_gradients_with_ops": True})
+
+        return (Partitioned if self.options.partition else momentum)(self.options.learning_rate, _MOMENTUM)
 
     def accuracy(self, evaluation: Batch) -> Any:
         import tensorflow as tf
 
-        answers = tf.argmax(_logits(_images(evaluation), _variables(), dropout=0.0), axis=1)
+        answers = tf.argmax(_logits(_images(evaluation), self._layers(), dropout=0.0), axis=1)
         right = tf.equal(answers, class_labels(evaluation, _CLASSES))
         return tf.reduce_mean(tf.cast(right, tf.float32))
+
+    def _layers(self) -> list[_Layer]:
+        """The four layers' variables, on the layers' devices: the next one for each, and then the last again."""
+        last = len(self.devices) - 1
+        layers = []
+        for i, shape in enumerate(_shapes()):
+            device = self.devices[min(i, last)] if self.options.partition else None
+            with _on(device):
+                layers.append(_Layer(*_variables(i, shape), device))
+        return layers
+
+
+def _on(device: str | None) -> AbstractContextManager[Any]:
+    """Put what is built on a device, or leave it where the model is: `tf.device` of None would forget that."""
+    import tensorflow as tf
+
+    return nullcontext() if device is None else tf.device(device)
 
 
 def _images(batch: Batch) -> Any:
@@ -81,25 +130,24 @@ def _images(batch: Batch) -> Any:
     return tf.reshape(flat_features(batch), [-1, _SIDE, _SIDE, 1])
 
 
-def _variables() -> list[_Layer]:
-    """Weights and biases of the four layers; seeds on the ops keep them the same in any graph."""
+def _shapes() -> Iterator[tuple[int, ...]]:
+    """Of each layer's weights."""
+    pooled = (_SIDE // 4) ** 2 * _CHANNELS[1]
+    yield (_KERNEL, _KERNEL, 1, _CHANNELS[0])
+    yield (_KERNEL, _KERNEL, *_CHANNELS)
+    yield (pooled, _DENSE_UNITS)
+    yield (_DENSE_UNITS, _CLASSES)
+
+
+def _variables(layer: int, shape: tuple[int, ...]) -> tuple[Any, Any]:
+    """Weights and biases; a seed on the op keeps them the same in any graph."""
     import tensorflow as tf
 
     v1 = tf.compat.v1
-    pooled = (_SIDE // 4) ** 2 * _CHANNELS[1]
-    shapes = (
-        (_KERNEL, _KERNEL, 1, _CHANNELS[0]),
-        (_KERNEL, _KERNEL, *_CHANNELS),
-        (pooled, _DENSE_UNITS),
-        (_DENSE_UNITS, _CLASSES),
-    )
-    layers = []
-    for i, (shape, bias) in enumerate(zip(shapes, _BIASES, strict=True)):
-        initializer = v1.truncated_normal_initializer(stddev=_WEIGHT_STDDEV, seed=_WEIGHTS_SEED + i)
-        weights = v1.get_variable(f"weights_{i}", shape, initializer=initializer)
-        biases = v1.get_variable(f"biases_{i}", [shape[-1]], initializer=v1.constant_initializer(bias))
-        layers.append(_Layer(weights, biases))
-    return layers
+    initializer = v1.truncated_normal_initializer(stddev=_WEIGHT_STDDEV, seed=_WEIGHTS_SEED + layer)
+    weights = v1.get_variable(f"weights_{layer}", shape, initializer=initializer)
+    biases = v1.get_variable(f"biases_{layer}", [shape[-1]], initializer=v1.constant_initializer(_BIASES[layer]))
+    return weights, biases
 
 
 def _logits(images: Any, layers: list[_Layer], dropout: float) -> Any:
@@ -108,11 +156,14 @@ def _logits(images: Any, layers: list[_Layer], dropout: float) -> Any:
 
     hidden = images
     for layer in layers[:2]:
-        convolved = tf.nn.conv2d(hidden, layer.weights, strides=1, padding="SAME")
-        hidden = tf.nn.max_pool2d(tf.nn.relu(convolved + layer.biases), ksize=2, strides=2, padding="SAME")
+        with _on(layer.device):
+            convolved = tf.nn.conv2d(hidden, layer.weights, strides=1, padding="SAME")
+            hidden = tf.nn.max_pool2d(tf.nn.relu(convolved + layer.biases), ksize=2, strides=2, padding="SAME")
     dense, last = layers[2:]
-    flat = tf.reshape(hidden, [-1, dense.weights.shape[0]])
-    hidden = tf.nn.relu(tf.matmul(flat, dense.weights) + dense.biases)
-    if dropout:
-        hidden = tf.nn.dropout(hidden, rate=dropout, seed=_DROPOUT_SEED)
-    return tf.matmul(hidden, last.weights) + last.biases
+    with _on(dense.device):
+        flat = tf.reshape(hidden, [-1, dense.weights.shape[0]])
+        hidden = tf.nn.relu(tf.matmul(flat, dense.weights) + dense.biases)
+        if dropout:
+            hidden = tf.nn.dropout(hidden, rate=dropout, seed=_DROPOUT_SEED)
+    with _on(last.device):
+        return tf.matmul(hidden, last.weights) + last.biases

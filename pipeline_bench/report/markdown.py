@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from pipeline_bench import units
+from pipeline_bench import loop_advice, thread_advice, units
 from pipeline_bench.conclusion import conclude, smallest
-from pipeline_bench.report import diagnosis_markdown, diagnosis_words, disturbed, words
+from pipeline_bench.report import diagnosis_markdown, diagnosis_words, disturbed, placement_markdown, words
 from pipeline_bench.session import BUSY_TIME, Estimate, Interval, Result, Session, Speedup
 
 _NAME_LIMIT = 80
@@ -39,6 +39,9 @@ def render(session: Session) -> str:
         _list("Work:", _work(session)),
         _list("Storage:", words.storage(session)),
         _list("Skipped by:", words.left_out(session)),
+        _list("Threads:", thread_advice.remarks(session)),
+        _list("Loops:", loop_advice.remarks(session)),
+        *placement_markdown.blocks(session, escape, table),
         _disturbances(session),
         *_published(session),
         *_troubles(session),

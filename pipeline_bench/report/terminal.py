@@ -13,11 +13,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from pipeline_bench import palette, units
+from pipeline_bench import loop_advice, palette, thread_advice, units
 from pipeline_bench.conclusion import conclude
 from pipeline_bench.errors import sentence
 from pipeline_bench.events import Stack
-from pipeline_bench.report import diagnosis_terminal, disturbed, words
+from pipeline_bench.report import diagnosis_terminal, disturbed, placement_terminal, words
 from pipeline_bench.report.step_table import is_ceiling, variant_name, variants_table
 from pipeline_bench.report.words import machine, no_difference, other_device
 from pipeline_bench.scenario import Published
@@ -47,6 +47,9 @@ def render(session: Session, folder: Path | None, width: int) -> RenderableType:
     extra = (
         _work(session) if found is None else None,
         _storage(session),
+        _threads(session),
+        _loops(session),
+        placement_terminal.section(session),
         _precision(session),
         _published(session, width),
         _disturbances(session),
@@ -131,6 +134,22 @@ def _storage(session: Session) -> RenderableType | None:
     lines = [(f"storage: {head}; ", text) for head, text in words.storage(session)]
     lines += [(f"skipped by {head}: ", text) for head, text in words.left_out(session)]
     return Group(*(Text.assemble((head, "bold"), units.one_line(text)) for head, text in lines)) if lines else None
+
+
+def _threads(session: Session) -> RenderableType | None:
+    """What became of more threads than there are cores."""
+    lines = thread_advice.remarks(session)
+    return (
+        Group(*(Text.assemble((f"threads: {head} ", "bold"), units.one_line(text)) for head, text in lines))
+        if lines
+        else None
+    )
+
+
+def _loops(session: Session) -> RenderableType | None:
+    """What leaving Python bought."""
+    lines = loop_advice.remarks(session)
+    return Group(*(Text.assemble((f"{head}: ", "bold"), text) for head, text in lines)) if lines else None
 
 
 def _precision(session: Session) -> RenderableType | None:

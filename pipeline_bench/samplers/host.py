@@ -1,4 +1,4 @@
-"""The host: CPU time, memory and I/O of one trial's process, and what the whole machine's CPU did meanwhile."""
+"""The host: CPU time, memory and I/O of one trial's processes, and what the whole machine's CPU did meanwhile."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import psutil
 
 from pipeline_bench import environment
 from pipeline_bench.samplers import Reading, Sampler, control_group
+from pipeline_bench.samplers.children import Children
 from pipeline_bench.samplers.control_group import Throttling
 from pipeline_bench.samplers.machine import MachineCpu
 
@@ -23,6 +24,7 @@ class _ProcessMetric:
 
     metric: str
     read: Callable[[psutil.Process], float]
+    cumulative: bool = True
 
 
 def _cpu_seconds(process: psutil.Process) -> float:
@@ -37,15 +39,15 @@ def _io_counters(process: psutil.Process) -> Any:
 
 _METRICS = (
     _ProcessMetric("cpu_seconds", _cpu_seconds),
-    _ProcessMetric("memory_bytes", lambda process: process.memory_info().rss),
-    _ProcessMetric("threads", lambda process: process.num_threads()),
+    _ProcessMetric("memory_bytes", lambda process: process.memory_info().rss, cumulative=False),
+    _ProcessMetric("threads", lambda process: process.num_threads(), cumulative=False),
     _ProcessMetric("read_bytes", lambda process: _io_counters(process).read_bytes),
     _ProcessMetric("write_bytes", lambda process: _io_counters(process).write_bytes),
 )
 
 
 class HostSampler(Sampler):
-    """Reads one process (the metrics of `_METRICS`), the machine's CPU and the control group's throttling.
+    """Reads a process with those it started (`_METRICS`), the machine's CPU and the control group's throttling.
 
     `cpu_seconds` is cumulative, user plus system, all threads; `read_bytes` and `write_bytes` are cumulative and count
     what reached the storage, not what the page cache served. See `MachineCpu` and `Throttling` for the others. A poll
@@ -61,6 +63,7 @@ class HostSampler(Sampler):
             self._process = psutil.Process(pid)
         except psutil.Error as error:
             self._gone = _explain(error)
+        self._children = Children(pid)
         self._machine = MachineCpu()
         self._throttling = Throttling(environment.control_groups("cpu"))
 
@@ -82,6 +85,7 @@ class HostSampler(Sampler):
 
     def _poll_process(self, process: psutil.Process, now_ns: int) -> list[Reading]:
         readings: list[Reading] = []
+        self._children.find()
         try:
             with process.oneshot():
                 # A process that has ended and is not reaped yet answers with zeros, which were not measured.
@@ -98,7 +102,7 @@ class HostSampler(Sampler):
 
     def _poll_metric(self, metric: _ProcessMetric, process: psutil.Process, now_ns: int) -> list[Reading]:
         try:
-            value = float(metric.read(process))
+            value = float(metric.read(process)) + self._children.sum(metric.metric, metric.read, metric.cumulative)
         except psutil.NoSuchProcess:
             raise
         except AttributeError:

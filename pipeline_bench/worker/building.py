@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from pipeline_bench import plugins, replication
+from pipeline_bench import plugins, replication, several_steps
 from pipeline_bench.backends import Input
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.loops import Step, Training
 from pipeline_bench.models import Model, TrainingGraph
 from pipeline_bench.scenario import Variant
 from pipeline_bench.sources import Source
-from pipeline_bench.worker import evidence
+from pipeline_bench.worker import evidence, runtime
 
 
 class Built(NamedTuple):
@@ -48,6 +48,7 @@ def build(variant: Variant, model: Model, device: str | None, config: Any) -> Bu
     source: Any = plugins.find("sources", variant.source.kind)(variant.source.options)
     backend: Any = plugins.find("backends", variant.backend)(variant.options)
     source.prepare(config)
+    model.devices = runtime.model_devices(variant.runtime, device)
     v1.set_random_seed(variant.run.seed)
     feeding = backend.connect(source, device)
     with tf.device("/cpu:0"):
@@ -56,13 +57,13 @@ def build(variant: Variant, model: Model, device: str | None, config: Any) -> Bu
         graph = replication.build(model, feeding.batch, evaluation, variant.runtime, device)
         feeding.evidence = evidence.build(source, feeding.batch) if feeding.wait != "none" else None
 
-    def build_step() -> Step:
-        return _step(variant, model, source, feeding, device)
+    def build_step(looked_at: Any) -> Step:
+        return _step(variant, model, source, feeding, device, looked_at)
 
     return Built(Training(graph, feeding, v1.global_variables_initializer(), build_step), source)
 
 
-def _step(variant: Variant, model: Model, source: Source, feeding: Input, device: str | None) -> Step:
+def _step(variant: Variant, model: Model, source: Source, feeding: Input, device: str | None, looked_at: Any) -> Step:
     """Another step, on the variables that are there."""
     import tensorflow as tf
 
@@ -72,5 +73,7 @@ def _step(variant: Variant, model: Model, source: Source, feeding: Input, device
     batch, wait_s = feeding.take()
     with v1.variable_scope(v1.get_variable_scope(), reuse=v1.AUTO_REUSE), tf.device(device):
         graph = replication.train_on(model, batch, variant.runtime, device)
-        shown = evidence.build(source, batch) if wait_s is not None else None
+        shown = None
+        if feeding.evidence is not None:
+            shown = several_steps.if_looked_at(looked_at, lambda: evidence.build(source, batch))
     return Step(graph.train, graph.loss, wait_s, shown, graph.busy_s)

@@ -19,6 +19,9 @@ def set_up(settings: Runtime) -> Device:
 
     tf.config.threading.set_intra_op_parallelism_threads(settings.intra_op_threads)
     tf.config.threading.set_inter_op_parallelism_threads(settings.inter_op_threads)
+    if (cpus := runtime.cpu_devices(settings)) > 1:
+        parts = [tf.config.LogicalDeviceConfiguration()] * cpus
+        tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], parts)
     device = runtime.accelerator(settings)
     gpus = tf.config.list_physical_devices("GPU")
     if device is None:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import ctypes
 import faulthandler
-import math
 import os
 import signal
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from pipeline_bench import plugins, user_pipeline
+from pipeline_bench import plugins, replication, user_pipeline
 from pipeline_bench.backends import Input
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
-from pipeline_bench.events import Device, Done, Evaluated, Failed, Hello, QueueState, Work
+from pipeline_bench.events import Device, Done, Evaluated, Failed, Hello, QueueState
 from pipeline_bench.trial import Trial
-from pipeline_bench.worker import building, culprit, evidence, ledger, pipeline_trial, runtime, storage
+from pipeline_bench.worker import accounting, building, culprit, eager_training, pipeline_trial, placement, runtime
 from pipeline_bench.worker.building import Built
 from pipeline_bench.worker.channel import Channel
 from pipeline_bench.worker.recorder import Recorder
@@ -29,14 +28,23 @@ _PR_SET_PDEATHSIG = 1
 
 def run_trial(trial: Trial, channel: Channel) -> bool:
     """Run the trial and tell the parent everything; False when it raised (the traceback is then on stderr)."""
+    from pipeline_bench.worker import between_graph  # its processes use what is in here
+
     # The parent's last resort against a trial that hangs with the GIL held: it asks for the stacks by signal.
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     channel.send(Hello(pid=os.getpid(), at_ns=time.monotonic_ns()))
     recorder = Recorder(channel, trial.variant.run)
+    # Before the recorder has a thread: they are forked, where this process was.
+    replicas = between_graph.start(trial.variant, recorder) if replication.in_processes(trial.variant.runtime) else None
     recorder.start()
     try:
         if trial.variant.source.kind == user_pipeline.KIND:
             pipeline_trial.run(trial, channel, recorder)
+        elif replicas is not None:
+            placement.tell_unknown(trial, "the workers of between_graph do not tell it", channel)
+            between_graph.run(trial, replicas, channel, recorder)
+        elif plugins.find("loops", trial.variant.loop.kind).execution == "eager":  # type: ignore[attr-defined]
+            eager_training.run(trial, channel, recorder)
         else:
             _train(trial, channel, recorder)
     except BaseException as error:
@@ -57,30 +65,33 @@ def _train(trial: Trial, channel: Channel, recorder: Recorder) -> None:
     tf.compat.v1.disable_eager_execution()
     recorder.phase("build")
     model: Any = plugins.find("models", variant.model.kind)(variant.model.options)
-    settings = runtime.host_only(variant.runtime) if model.emulated_device else variant.runtime
+    settings = runtime.of_model(model, variant.runtime)
     config = runtime.session_config(settings)
     device = runtime.accelerator(settings)
     built = building.build(variant, model, device, config)
     feeding = built.feeding
     loop: Any = plugins.find("loops", variant.loop.kind)(variant.loop.options)
     loop.build(built.training)
+    init = tf.compat.v1.global_variables_initializer()  # a loop that builds the step again makes variables of its own
     with tf.compat.v1.Session(config=config) as session:
         emulated = Device(kind="emulated", name=model.emulated_device) if model.emulated_device else None
         channel.send(emulated or runtime.describe(device, config))
-        session.run(built.init)
+        session.run(init)
         recorder.has_wait = feeding.wait != "none"
         recorder.has_busy = built.graph.busy_s is not None
         recorder.queue_sizes = lambda: _queue_states(loop, session, feeding)
         _evaluate("before", session, built, channel, recorder)
-        _open_account(built, channel, recorder)
-        keeper = _prepare_storage(built, recorder)
+        keeper = None
+        if feeding.wait != "none":
+            accounting.open_account(_accountable(built), channel, recorder)
+            keeper = accounting.prepare_storage(built.source, recorder)
         recorder.phase("train")
         if keeper is not None:
             keeper.start()
         with culprit.named(built.source, config, lambda: _stand(trial, built, recorder)):
             if not loop.starts_input:
                 feeding.start(session)
-            _drive(loop, session, built, recorder)
+            _drive(loop, session, built, recorder, lambda: placement.tell(trial, loop, session, built, channel))
         if keeper is not None:
             channel.send(keeper.close())
         _evaluate("after", session, built, channel, recorder)
@@ -98,59 +109,36 @@ def _evaluate(
         channel.send(Evaluated(when=when, accuracy=float(session.run(built.graph.accuracy))))
 
 
-def _drive(loop: Any, session: Any, built: Built, recorder: Recorder) -> None:
-    """Run the loop; a producer's own exception comes before the 'queue is closed' that it causes in the step."""
+def _drive(loop: Any, session: Any, built: Built, recorder: Recorder, before_end: Callable[[], None]) -> None:
+    """Run the loop; a producer's own exception comes before the 'queue is closed' that it causes in the step.
+
+    `before_end` is called when the last step has ended and the input still runs.
+    """
     try:
         loop.run(session, built.training, recorder)
+        before_end()
     except Exception:
         built.feeding.stop(session)
         raise
     built.feeding.stop(session)
 
 
+def _accountable(built: Built) -> accounting.Accountable:
+    feeding = built.feeding
+    shape = feeding.batch.features.shape
+    return accounting.Accountable(built.source, feeding.evidence is not None, shape, feeding.out_of_order_samples)
+
+
 def _stand(trial: Trial, built: Built, recorder: Recorder) -> culprit.Stand:
-    """Where to look for the record that the trial failed at; the watch takes that for progress."""
-    recorder.phase(culprit.PHASE)
-    out_of_order = built.feeding.out_of_order_samples
-    return culprit.stand(recorder.steps, built.source, out_of_order, trial.variant.run.stall_timeout_s)
-
-
-def _prepare_storage(built: Built, recorder: Recorder) -> storage.StorageKeeper | None:
-    """Have the source's files made cold or warm, where there is an input that reads them."""
-    keeper = storage.open_keeper(built.source, lambda: recorder.steps) if built.feeding.wait != "none" else None
-    if keeper is not None:
-        recorder.phase(storage.PHASE)
-        try:
-            keeper.prepare(recorder.still_at_it)
-        except OSError as error:
-            raise PipelineBenchError(f"{error.filename} cannot be read: {error.strerror}.") from error
-    return keeper
-
-
-def _open_account(built: Built, channel: Channel, recorder: Recorder) -> None:
-    """Have the samples that reach the model accounted for, where there is an input whose samples can be told apart."""
-    feeding, source = built.feeding, built.source
-    if feeding.wait == "none":
-        return
-    if feeding.evidence is None:
-        reason = f"the source {source.name} neither numbers its samples nor says how they are distributed"
-        if source.identity is not None:
-            reason = f"the backend drops the numbers that the source {source.name} gives its samples"
-        channel.send(Work(batch_size=source.batch_size, reason=reason))
-        return
-    # A size that the graph does not know counts as one: it only says how often to look.
-    values = math.prod(int(size or 1) for size in (feeding.batch.features.shape.dims or [1])[1:])
-    opened = ledger.open_ledger(source, values, feeding.out_of_order_samples)
-    if opened is not None:
-        recorder.account(opened, evidence.cost_us(source, values))
+    return accounting.stand(trial, built.source, built.feeding.out_of_order_samples, recorder)
 
 
 def _queue_states(loop: Any, session: Any, feeding: Input) -> Sequence[QueueState]:
     states = loop.queue_states()
-    return _queue_sizes(session, feeding) if states is None else states
+    return queue_sizes(session, feeding) if states is None else states
 
 
-def _queue_sizes(session: Any, feeding: Input) -> Sequence[QueueState]:
+def queue_sizes(session: Any, feeding: Input) -> Sequence[QueueState]:
     """How full the input's queues are; a queue that does not answer in time has no size."""
     import tensorflow as tf
 

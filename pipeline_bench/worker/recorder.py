@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from pipeline_bench.events import Phase, QueueDepths, QueueState, Stack, Stalled, Steps, Work
+from pipeline_bench.loops import Looking
 from pipeline_bench.scenario import Run
 from pipeline_bench.series import Series
 from pipeline_bench.worker import evidence
@@ -129,6 +130,18 @@ class Recorder:
     def steps_left(self) -> int | None:
         """How many steps are still to be run; None where the trial's length is a time."""
         return None if self._run.steps is None else max(0, self._run.steps - self._steps)
+
+    @property
+    def length_ns(self) -> int | None:
+        """How long the trial trains, from the start of its first step; None where its length is in steps."""
+        return None if self._run.time_s is None else self._length_ns
+
+    @property
+    def looking(self) -> Looking | None:
+        """The rule behind `due`. See `loops.StepRecorder`."""
+        if self._ledger is None:
+            return None
+        return Looking(self._cost_us, evidence.COST_SHARE, _FIRST_STEPS, _FIRST_UNCHECKED, _STEADY_FACTOR)
 
     @property
     def steps(self) -> int:

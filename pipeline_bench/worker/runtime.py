@@ -6,6 +6,7 @@ from typing import Any
 
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.events import Device
+from pipeline_bench.models import Model
 from pipeline_bench.scenario import Runtime
 
 
@@ -28,6 +29,37 @@ def cpu_devices(runtime: Runtime) -> int:
     return max(runtime.cpu_devices, runtime.replicas)
 
 
+def model_devices(runtime: Runtime, device: str | None) -> tuple[str, ...]:
+    """What a model may spread its work over: every GPU where it may choose among them, or every CPU device.
+
+    Args:
+        runtime: of the trial.
+        device: the accelerator, as `accelerator` has it.
+    """
+    import tensorflow as tf
+
+    if device is None:
+        return tuple(f"/cpu:{number}" for number in range(cpu_devices(runtime)))
+    if runtime.device == "auto":
+        return tuple(f"/gpu:{number}" for number in range(len(tf.config.list_physical_devices("GPU"))))
+    return (device,)
+
+
+def of_model(model: Model, runtime: Runtime) -> Runtime:
+    """The settings of a trial, as its model needs them.
+
+    Raises:
+        PipelineBenchError: the runtime asks for a GPU, and the model emulates its device.
+    """
+    import tensorflow as tf
+
+    if model.emulated_device:
+        return host_only(runtime)
+    if runtime.device == "auto" and len(tf.config.list_physical_devices("GPU")) < model.least_gpus:
+        return runtime.model_copy(update={"device": "cpu"})
+    return runtime
+
+
 def host_only(runtime: Runtime) -> Runtime:
     """The settings of a trial whose model emulates its device, and leaves a real one alone.
 
@@ -45,8 +77,10 @@ def host_only(runtime: Runtime) -> Runtime:
 def accelerator(runtime: Runtime) -> str | None:
     """The device that the model goes on, as `tf.device` takes it (``/gpu:0``); None for the CPU.
 
+    Replicas have a GPU each, from the first one on, or run on the CPU all of them.
+
     Raises:
-        PipelineBenchError: the runtime asks for a GPU that TensorFlow does not have.
+        PipelineBenchError: the runtime asks for a GPU that TensorFlow does not have, or for fewer than it has replicas.
     """
     import tensorflow as tf
 
@@ -54,7 +88,13 @@ def accelerator(runtime: Runtime) -> str | None:
         return None
     gpus = len(tf.config.list_physical_devices("GPU"))
     wanted = int(runtime.device.partition(":")[2] or 0)
-    if wanted < gpus:
+    if runtime.replicas > 1 and runtime.device != "auto" and (wanted or gpus < runtime.replicas):
+        raise PipelineBenchError(
+            f"runtime.device is {runtime.device!r}, and {runtime.replicas} replicas need a GPU each; "
+            f"TensorFlow sees {gpus} here.",
+            'Use runtime.device = "auto" or "cpu" with replicas.',
+        )
+    if wanted < gpus and runtime.replicas <= max(1, gpus):
         return f"/gpu:{wanted}"
     if runtime.device == "auto":
         return None

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from pipeline_bench import units
 from pipeline_bench.report import words
-from pipeline_bench.report.html import account, assets, bars, content, diagnosis
+from pipeline_bench.report.html import account, assets, bars, content, diagnosis, placement
 from pipeline_bench.report.html.autotune import autotune
 from pipeline_bench.report.html.distribution import distribution
 from pipeline_bench.report.html.figure import Figure
@@ -78,6 +78,9 @@ def render(session: Session) -> str:
             work=account.work(session),
             precision=account.precision(session),
             input=account.input_lines(session),
+            threads=account.threads(session),
+            loops=account.loops(session),
+            placement=placement.view(session),
             environment=account.environment(session),
             configuration=account.configuration(session),
             method=_METHOD,

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline_bench import units
+from pipeline_bench import loop_advice, thread_advice, units
 from pipeline_bench.report import disturbed, words
 from pipeline_bench.report.html import content, tables
 from pipeline_bench.report.html.steps import Clock, Floats, Steps
@@ -187,6 +187,16 @@ def precision(session: Session) -> str:
         f"Goal: every speed-up within ±{units.precision(goal.goal)}, in at most {units.seconds(goal.budget_s)}; "
         f"{units.count(goal.repeats, 'repeat')}{end}."
     )
+
+
+def threads(session: Session) -> list[str]:
+    """What became of more threads than there are cores: a line a variant."""
+    return [line(f"{head} {text}") for head, text in thread_advice.remarks(session)]
+
+
+def loops(session: Session) -> list[str]:
+    """What leaving Python bought."""
+    return [line(f"{head}: {text}") for head, text in loop_advice.remarks(session)]
 
 
 def environment(session: Session) -> list[tuple[str, str]]:

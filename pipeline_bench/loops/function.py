@@ -1,0 +1,91 @@
+"""function: `tf.function` in TensorFlow 2 as it is, one step a call or several in a loop of the graph."""
+
+from __future__ import annotations
+
+from time import monotonic_ns
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from pipeline_bench import plugins, several_steps
+from pipeline_bench.loops import EagerTraining, Job, Loop, Step, StepRecorder
+
+
+class FunctionOptions(plugins.Options):
+    """How seldom Python is asked."""
+
+    steps_per_call: Annotated[
+        int, Field(ge=1, le=10**6, description="steps that one call of the function trains before Python sees them")
+    ] = 1
+
+
+class FunctionLoop(Loop):
+    """Takes a batch with the iterator that the function holds, and trains on it.
+
+    With `steps_per_call` of 1 the function is the step. With more it is a loop around the step, and the losses and
+    times wait in it until the call is over, as in `while_loop`: how many steps it runs is a tensor, so that a last call
+    with fewer of them is not traced anew.
+    """
+
+    name = "function"
+    summary = "tf.function in eager TensorFlow 2: steps_per_call steps a call"
+    Options = FunctionOptions
+    execution: ClassVar[Literal["graph", "eager"]] = "eager"
+
+    def check(self, job: Job) -> None:
+        several_steps.check_eagerly(self.name, job)
+
+    def run_eagerly(self, training: EagerTraining, record: StepRecorder) -> None:
+        if self.options.steps_per_call == 1:
+            _one_by_one(training, record)
+        else:
+            _several(training, record, self.options.steps_per_call)
+
+
+def _step(training: EagerTraining, looked_at: Any) -> Step:
+    batch, wait_s = training.take()
+    loss = training.train_on(batch)
+    shown = None
+    if (evidence := training.evidence) is not None:
+        shown = several_steps.if_looked_at(looked_at, lambda: evidence(batch))
+    return Step(loss, loss, wait_s, shown)
+
+
+def _one_by_one(training: EagerTraining, record: StepRecorder) -> None:
+    import tensorflow as tf
+
+    shows = training.evidence is not None
+
+    def build(looked_at: Any) -> list[Any]:
+        step = _step(training, looked_at)
+        return [several_steps.row_of(step), step.evidence] if shows else [several_steps.row_of(step)]
+
+    # One function for both kinds of steps: in another one, what a model draws at random would begin anew.
+    signature = (tf.TensorSpec([], tf.bool),)
+    call = tf.function(build, autograph=False, input_signature=signature).get_concrete_function()
+    flags = {flag: tf.constant(flag) for flag in (False, True)}
+    more = True
+    while more:
+        looked_at = flags[record.due]
+        start_ns = monotonic_ns()
+        row, *evidence = (each.numpy() for each in call(looked_at))
+        more = record(start_ns, monotonic_ns(), int(row[1] * 1e9), float(row[0]), evidence[0] if evidence else None)
+
+
+def _several(training: EagerTraining, record: StepRecorder, steps_per_call: int) -> None:
+    import tensorflow as tf
+
+    def build(steps: Any, looked_at: Any) -> several_steps.Call:
+        return several_steps.build(
+            lambda looked_at: _step(training, looked_at), steps, None if training.evidence is None else looked_at
+        )
+
+    count, flag = tf.TensorSpec([], tf.int32), tf.TensorSpec([], tf.bool)
+    call = tf.function(build, autograph=False, input_signature=(count, flag)).get_concrete_function()
+    more = True
+    while more:
+        steps = several_steps.asked_for(steps_per_call, record)
+        looked_at = record.due_among(steps)
+        start_ns = monotonic_ns()
+        rows, evidence = (each.numpy() for each in call(tf.constant(steps), tf.constant(looked_at)))
+        more = several_steps.tell(record, start_ns, monotonic_ns(), rows, evidence)

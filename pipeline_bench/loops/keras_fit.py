@@ -1,0 +1,208 @@
+"""keras_fit: `Model.fit` drives the steps, with Keras' own training function and handling of the dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import monotonic_ns
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from pipeline_bench import graph_ops, plugins, several_steps
+from pipeline_bench.errors import UsageError
+from pipeline_bench.loops import EagerTraining, Job, Loop, Step, StepRecorder
+from pipeline_bench.sources import Batch
+
+_ENDLESS_EPOCH_STEPS = 10**9
+"""Of a trial whose length is a time: the callback ends it."""
+
+
+class KerasFitOptions(plugins.Options):
+    """Keras' own, under its own name."""
+
+    steps_per_execution: Annotated[
+        int, Field(ge=1, le=10**6, description="steps that Keras trains in one call of its training function")
+    ] = 1
+
+
+class KerasFit(Loop):
+    """A `keras.Model` whose `train_step` trains the same model as every other loop, under `fit`.
+
+    A step of it has what Keras does between two calls of the training function, callbacks included: the first step of a
+    call begins when the last call's figures had been read. The figures leave the graph through variables, a row a step.
+    """
+
+    name = "keras_fit"
+    summary = "keras.Model.fit: steps_per_execution steps a call of Keras' training function"
+    Options = KerasFitOptions
+    execution: ClassVar[Literal["graph", "eager"]] = "eager"
+
+    def check(self, job: Job) -> None:
+        several_steps.check_eagerly(self.name, job)
+        in_a_call, steps = self.options.steps_per_execution, job.run.steps
+        if steps is not None and steps % in_a_call:
+            raise UsageError(
+                f"{steps} steps are no multiple of steps_per_execution = {in_a_call}, and Keras trains no part of a "
+                "call.",
+                f"Set run.steps = {-(-steps // in_a_call) * in_a_call}, or another steps_per_execution.",
+            )
+
+    def run_eagerly(self, training: EagerTraining, record: StepRecorder) -> None:
+        import tensorflow as tf
+
+        in_a_call = self.options.steps_per_execution
+        rows = _Rows(training, in_a_call)
+        model = _model(training, rows)
+        model.compile(optimizer=None, steps_per_execution=in_a_call, jit_compile=False)
+        dataset = training.dataset
+        if dataset is None:  # a ceiling takes no batch, and Keras wants one
+            dataset = tf.data.Dataset.from_tensors(0).repeat()
+        left = record.steps_left
+        with _timed_iterators(rows):
+            model.fit(
+                dataset,
+                steps_per_epoch=_ENDLESS_EPOCH_STEPS if left is None else left,
+                callbacks=[_callback(rows, record, in_a_call)],
+                shuffle=False,
+                verbose=0,
+            )
+
+
+class _Rows:
+    """Variables that the training function writes each step's figures to, a row a step of a call."""
+
+    def __init__(self, training: EagerTraining, steps: int) -> None:
+        import tensorflow as tf
+
+        def zeros(shape: list[int], dtype: Any = tf.float64) -> Any:
+            return tf.Variable(tf.zeros(shape, dtype), trainable=False)
+
+        self._evidence, self._steps, self._looks = training.evidence, steps, False
+        with tf.device("/cpu:0"):
+            self._rows, self._shown = zeros([steps, several_steps.COLUMNS]), zeros([steps, _numbers_shown(training)])
+            self._waited_s, self._written = zeros([]), zeros([], tf.int32)
+            self._looked_at = zeros([], tf.bool)
+
+    def add_wait(self, wait_s: Any) -> None:
+        """Build what adds a wait to the step whose batch it was for, which is the next one that is written."""
+        self._waited_s.assign_add(wait_s, read_value=False)
+
+    def write(self, loss: Any, batch: Batch) -> None:
+        """Build what writes the row of a step with that loss, and what it shows where the call is looked at."""
+        import tensorflow as tf
+
+        with tf.device("/cpu:0"):
+            row = several_steps.row_of(Step(loss, loss, self._waited_s.read_value()))
+            place = [[tf.math.floormod(self._written.read_value(), self._steps)]]
+            self._waited_s.assign(0.0, read_value=False)
+            self._written.assign_add(1, read_value=False)
+            self._rows.scatter_nd_update(place, [row])
+        if (evidence := self._evidence) is not None:
+
+            def show() -> Any:
+                self._shown.scatter_nd_update(place, [evidence(batch)])
+                return tf.constant(True)
+
+            tf.cond(self._looked_at.read_value(), show, lambda: tf.constant(False))
+
+    def look(self, looked_at: bool) -> None:
+        """Say whether the next call is looked at."""
+        if looked_at != self._looks:
+            self._looks = looked_at
+            self._looked_at.assign(looked_at)
+
+    def read(self) -> tuple[several_steps.Array, several_steps.Array | None]:
+        """The rows of the call that has ended, and what its steps have shown, where it was looked at."""
+        return self._rows.numpy(), self._shown.numpy() if self._looks else None
+
+
+def _numbers_shown(training: EagerTraining) -> int:
+    """How many numbers a step shows of its samples."""
+    import tensorflow as tf
+
+    if (evidence := training.evidence) is None:
+        return 0
+    shown = tf.function(lambda: evidence(training.take()[0]), autograph=False).get_concrete_function()
+    return int(shown.structured_outputs.shape[0])
+
+
+def _model(training: EagerTraining, rows: _Rows) -> Any:
+    import keras
+
+    class Trained(keras.Model):  # type: ignore[misc]
+        """Hands its batches to the model that every loop trains."""
+
+        def train_step(self, data: Any) -> dict[str, Any]:
+            batch = training.take()[0] if training.dataset is None else Batch(*data)
+            loss = training.train_on(batch)
+            rows.write(loss, batch)
+            return {"loss": loss}
+
+    return Trained()
+
+
+def _callback(rows: _Rows, record: StepRecorder, steps: int) -> Any:
+    import keras
+
+    class Recording(keras.callbacks.Callback):  # type: ignore[misc]
+        """Gives every step to the recorder when the call that trained it is over."""
+
+        def on_train_begin(self, logs: Any = None) -> None:
+            self._begin()
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            end_ns = monotonic_ns()
+            if several_steps.tell(record, self._start_ns, end_ns, *rows.read()):
+                self._begin()
+            else:
+                self.model.stop_training = True
+
+        def _begin(self) -> None:
+            rows.look(record.due_among(steps))
+            self._start_ns = monotonic_ns()
+
+    return Recording()
+
+
+@contextmanager
+def _timed_iterators(rows: _Rows) -> Iterator[None]:
+    """Time what TensorFlow's iterators wait, in functions that are traced meanwhile: Keras makes its own there.
+
+    Its training function takes a single step's batch as it is, and each of several as an optional one.
+    """
+    from tensorflow.python.data.ops.iterator_ops import OwnedIterator
+    from tensorflow.python.data.ops.optional_ops import _OptionalImpl
+
+    plain, optional = OwnedIterator._next_internal, OwnedIterator.get_next_as_optional
+
+    def timed(self: Any) -> Any:
+        return _timed(lambda: plain(self), rows)
+
+    def timed_optional(self: Any) -> Any:
+        return _OptionalImpl(_timed(lambda: optional(self)._variant_tensor, rows), self.element_spec)
+
+    OwnedIterator._next_internal, OwnedIterator.get_next_as_optional = timed, timed_optional
+    try:
+        yield
+    finally:
+        OwnedIterator._next_internal, OwnedIterator.get_next_as_optional = plain, optional
+
+
+def _timed(fetch: Callable[[], Any], rows: _Rows) -> Any:
+    """What `fetch` gives, whose wait is written down."""
+    import tensorflow as tf
+
+    structure: Any = None
+
+    def fetched() -> list[Any]:
+        nonlocal structure
+        structure = fetch()
+        flat: list[Any] = tf.nest.flatten(structure)
+        return flat
+
+    if tf.executing_eagerly():
+        return fetch()
+    tensors, wait_s = graph_ops.timed(fetched)
+    rows.add_wait(wait_s)
+    return tf.nest.pack_sequence_as(structure, tensors)

@@ -1,0 +1,197 @@
+"""The program of the loop ``native``: C files that are compiled once, against the installed TensorFlow, and kept."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from pipeline_bench.errors import PipelineBenchError
+
+_COMPILERS = ("cc", "gcc", "clang")
+_LIBRARIES = ("libtensorflow_cc.so.2", "libtensorflow_framework.so.2")
+_FLAGS = ("-std=gnu11", "-O2", "-pthread")
+_SOURCES = Path(__file__).parent
+_PROGRAM = "pipeline-bench-native"
+_STAND_IN = "stand_in.c"
+_CALLED = re.compile(r"\b(TF_[A-Za-z]+)\(")
+_ASK_EVERY_S = 0.25
+_MOST_S = 120.0
+
+
+class Toolchain(NamedTuple):
+    """What the program is compiled with: the compiler's command, and the folder of TensorFlow."""
+
+    compiler: tuple[str, ...]
+    tensorflow: Path
+
+
+def find() -> Toolchain | str:
+    """What to compile with; or why this machine cannot, and what to do about it. Imports no TensorFlow."""
+    if sys.platform != "linux":
+        return f"the program without Python runs on Linux only, and this is {sys.platform}."
+    compiler = _compiler()
+    if isinstance(compiler, str):
+        return compiler
+    folder = _tensorflow_folder()
+    missing = [name for name in _LIBRARIES if folder is None or not (folder / name).is_file()]
+    if folder is None or missing:
+        return f"the installed TensorFlow has no {' and no '.join(missing)}: install the package `tensorflow` with pip."
+    if not (folder / "include" / "tensorflow" / "c" / "c_api.h").is_file():
+        return "the installed TensorFlow comes without its C headers: install the package `tensorflow` with pip."
+    return Toolchain(compiler, folder)
+
+
+def _compiler() -> tuple[str, ...] | str:
+    """The compiler's command, its absolute path first; or why there is none. ``$CC`` decides where it is set."""
+    given = shlex.split(os.environ.get("CC", ""))
+    names = (given[0],) if given else _COMPILERS
+    found = next((path for name in names if (path := shutil.which(name))), None)
+    if found is not None:
+        return (found, *given[1:])
+    if given:
+        return f"the C compiler that $CC names, {given[0]}, was not found: set $CC to one that is there, or unset it."
+    return (
+        f"no C compiler was found ({', '.join(_COMPILERS)}): install one, with `apt install gcc` or `dnf install gcc`;"
+        " the program is then compiled at the first trial."
+    )
+
+
+def _tensorflow_folder() -> Path | None:
+    spec = importlib.util.find_spec("tensorflow")
+    locations = list(spec.submodule_search_locations or []) if spec is not None else []
+    return Path(locations[0]) if locations else None
+
+
+def cache_folder() -> Path:
+    """Where compiled programs lie: the user's cache."""
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(cache).expanduser() / "pipeline-bench" / "native"
+
+
+def program(toolchain: Toolchain, still_at_it: Callable[[], None] = lambda: None) -> Path:
+    """The program, compiled where it is not yet.
+
+    Args:
+        toolchain: as `find` gives it.
+        still_at_it: called a few times a second while it is compiled.
+
+    Raises:
+        PipelineBenchError: the compiler fails, or nothing can be written to the user's cache.
+    """
+    folder = cache_folder()
+    path = folder / f"{_PROGRAM}-{_key(toolchain)}"
+    if os.access(path, os.X_OK):
+        return path
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # Compiled beside its place and renamed: another trial finds all of it or nothing, a failure leaves nothing.
+        with tempfile.TemporaryDirectory(prefix="unfinished-", dir=folder) as unfinished:
+            _compile(toolchain, Path(unfinished), still_at_it)
+            (Path(unfinished) / _PROGRAM).replace(path)
+    except OSError as error:
+        raise PipelineBenchError(
+            f"The program without Python cannot be compiled into {folder}: {error.strerror or error}.",
+            "Set XDG_CACHE_HOME to a folder that can be written to.",
+        ) from error
+    return path
+
+
+def _key(toolchain: Toolchain) -> str:
+    """Names all that the program depends on: its source, the compiler, the flags, TensorFlow's place and version.
+
+    Of the compiler and of TensorFlow size and time stand for the version, as asking them would take longer.
+    """
+    digest = hashlib.sha256()
+    for source in _sources("*.[ch]"):
+        digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
+    digest.update("\0".join(argument for command in _commands(toolchain) for argument in command).encode())
+    for file in (Path(toolchain.compiler[0]), *(toolchain.tensorflow / name for name in _LIBRARIES)):
+        status = file.stat()
+        digest.update(f"\0{status.st_size} {status.st_mtime_ns}".encode())
+    return digest.hexdigest()[:16]
+
+
+def _sources(pattern: str) -> list[Path]:
+    return sorted(_SOURCES.glob(pattern))
+
+
+def _stand_in() -> str:
+    """C source of a library with the functions of TensorFlow's that the program calls, which do nothing.
+
+    The program is linked against it and finds the real one, of the same name, when it starts: a linker reads that one's
+    gigabyte for ten seconds.
+    """
+    called = {name for path in _sources("*.c") for name in _CALLED.findall(path.read_text(encoding="utf-8"))}
+    return "".join(f"void {name}(void) {{}}\n" for name in sorted(called))
+
+
+def _commands(toolchain: Toolchain) -> tuple[list[str], list[str]]:
+    """What compiles the stand-in, and what the program, in a folder of their own."""
+    folder, library = toolchain.tensorflow, _LIBRARIES[0]
+    sources = [str(path) for path in _sources("*.c")]
+    # Bound at once, so that a function that the real library does not have is named before the trial begins.
+    linking = ["-L.", "-Wl,--no-as-needed", f"-l:{library}", f"-Wl,-rpath,{folder}", "-Wl,-z,now", "-lm"]
+    return (
+        [*toolchain.compiler, "-shared", "-fPIC", f"-Wl,-soname,{library}", _STAND_IN, "-o", library],
+        [*toolchain.compiler, *_FLAGS, "-isystem", f"{folder / 'include'}", *sources, "-o", _PROGRAM, *linking],
+    )
+
+
+def _compile(toolchain: Toolchain, folder: Path, still_at_it: Callable[[], None]) -> None:
+    (folder / _STAND_IN).write_text(_stand_in(), encoding="ascii")
+    for command in _commands(toolchain):
+        code, text = _run(command, folder, still_at_it)
+        if code != 0:
+            raise PipelineBenchError(
+                f"The C compiler {toolchain.compiler[0]} cannot compile the program without Python: "
+                f"{first_error(text, code)}",
+                "Set $CC to another compiler, or leave out the variants with the loop native.",
+            )
+
+
+def _run(command: list[str], folder: Path, still_at_it: Callable[[], None]) -> tuple[int | None, str]:
+    """The exit code of a compiler, None where it does not end, and what it said."""
+    with tempfile.TemporaryFile() as said:
+        compiling = subprocess.Popen(
+            command, cwd=folder, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=_environment()
+        )
+        try:
+            code = _wait(compiling, still_at_it)
+        finally:
+            compiling.kill()
+            compiling.wait()
+        said.seek(0)
+        return code, said.read().decode(errors="replace")
+
+
+def _environment() -> dict[str, str]:
+    """Messages in English, of which `first_error` knows the words."""
+    return {**os.environ, "LC_ALL": "C"}
+
+
+def _wait(compiling: subprocess.Popen[bytes], still_at_it: Callable[[], None]) -> int | None:
+    """The compiler's exit code; None where it does not end."""
+    for _ in range(round(_MOST_S / _ASK_EVERY_S)):
+        try:
+            return compiling.wait(_ASK_EVERY_S)
+        except subprocess.TimeoutExpired:
+            still_at_it()
+    return None
+
+
+def first_error(text: str, code: int | None) -> str:
+    """What a compiler complains of: its first line that speaks of an error, else its first line, else how it ended."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    found = next((line for line in lines if "error" in line.lower() or "cannot" in line), None)
+    ended = f"it did not end within {_MOST_S:.0f} s" if code is None else f"it ended with the exit code {code}"
+    return found or (lines[0] if lines else ended)

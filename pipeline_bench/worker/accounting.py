@@ -1,0 +1,64 @@
+"""What a trial sets up around its training, whichever way it runs: the account of its samples, and of its files."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.events import Work
+from pipeline_bench.sources import Source
+from pipeline_bench.trial import Trial
+from pipeline_bench.worker import culprit, evidence, ledger, storage
+from pipeline_bench.worker.channel import Channel
+from pipeline_bench.worker.recorder import Recorder
+
+
+class Accountable(NamedTuple):
+    """What an account of the samples is opened on."""
+
+    source: Source
+    has_evidence: bool
+    """Whether a step that is looked at shows anything of its samples."""
+    features: Any
+    """The shape of a batch's features, a `tf.TensorShape`."""
+    out_of_order_samples: int | None
+    """As `Input.out_of_order_samples`."""
+
+
+def open_account(of: Accountable, channel: Channel, recorder: Recorder) -> None:
+    """Have the samples that reach the model accounted for, where they can be told apart; else say why they are not."""
+    source = of.source
+    if not of.has_evidence:
+        reason = f"the source {source.name} neither numbers its samples nor says how they are distributed"
+        if source.identity is not None:
+            reason = f"the backend drops the numbers that the source {source.name} gives its samples"
+        channel.send(Work(batch_size=source.batch_size, reason=reason))
+        return
+    # A size that the graph does not know counts as one: it only says how often to look.
+    values = math.prod(int(size or 1) for size in (of.features.dims or [1])[1:])
+    opened = ledger.open_ledger(source, values, of.out_of_order_samples)
+    if opened is not None:
+        recorder.account(opened, evidence.cost_us(source, values))
+
+
+def prepare_storage(source: Source, recorder: Recorder) -> storage.StorageKeeper | None:
+    """Have the source's files made cold or warm; None where it reads none.
+
+    Raises:
+        PipelineBenchError: one cannot be read.
+    """
+    keeper = storage.open_keeper(source, lambda: recorder.steps)
+    if keeper is not None:
+        recorder.phase(storage.PHASE)
+        try:
+            keeper.prepare(recorder.still_at_it)
+        except OSError as error:
+            raise PipelineBenchError(f"{error.filename} cannot be read: {error.strerror}.") from error
+    return keeper
+
+
+def stand(trial: Trial, source: Source, out_of_order_samples: int | None, recorder: Recorder) -> culprit.Stand:
+    """Where to look for the record that the trial failed at; the watch takes that for progress."""
+    recorder.phase(culprit.PHASE)
+    return culprit.stand(recorder.steps, source, out_of_order_samples, trial.variant.run.stall_timeout_s)

@@ -1,0 +1,113 @@
+"""Which op ran on which device: one more step, of which TensorFlow is asked for the graphs that it made of it.
+
+It is run after the measured steps and before the input is ended, so that it costs no figure. What TensorFlow runs is
+not the graph that was built: it is pruned, optimised, and cut into one part for each device.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from pipeline_bench import units
+from pipeline_bench.events import PlacedOp, Placement
+from pipeline_bench.loops import EagerTraining, Loop
+from pipeline_bench.trial import Trial
+from pipeline_bench.worker.building import Built
+from pipeline_bench.worker.channel import Channel
+
+MOST_OPS = 5000
+"""More ops than these are only counted: all are kept in the session's file."""
+
+_TIMEOUT_MS = 20_000
+_REASON_LIMIT = 300
+_DEVICE = re.compile(r"(?P<process>/job:[^/]+(?:/replica:\d+)?/task:\d+)/device:(?P<device>\w+:\d+)")
+
+
+def tell(trial: Trial, loop: Loop, session: Any, built: Built, channel: Channel) -> None:
+    """Send the placement of a step, in the first repeat of a variant that asks for it; of a failure, the reason."""
+    if loop.starts_input:
+        tell_unknown(
+            trial, f"the loop {loop.name} runs the steps in a process of its own, which does not tell", channel
+        )
+    elif is_wanted(trial):
+        channel.send(_attempted(lambda: _of_session(session, built)))
+
+
+def tell_eager(trial: Trial, training: EagerTraining, channel: Channel) -> None:
+    """The same of a loop that runs eagerly; its dataset is not ended yet."""
+    if is_wanted(trial):
+        channel.send(_attempted(lambda: _of_function(training)))
+
+
+def tell_unknown(trial: Trial, reason: str, channel: Channel) -> None:
+    """Say why the placement of a trial that asks for it cannot be had."""
+    if is_wanted(trial):
+        channel.send(Placement(reason=reason))
+
+
+def is_wanted(trial: Trial) -> bool:
+    """Whether the trial is to tell: the first of a variant that asks for it."""
+    return trial.variant.runtime.log_placement and trial.repeat == 0
+
+
+def _attempted(find: Any) -> Placement:
+    try:
+        return of_graphs(find())
+    except Exception as error:
+        said = units.one_line(f"{type(error).__name__}: {error}", _REASON_LIMIT)
+        return Placement(reason=f"the step that was to tell it failed: {said}")
+
+
+def _of_session(session: Any, built: Built) -> Iterable[Any]:
+    """The GraphDefs of one more step of the training graph."""
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    graph, feeding = built.graph, built.feeding
+    feed = feeding.fetch(session) if feeding.wait == "fetch" else None
+    options = v1.RunOptions(output_partition_graphs=True, timeout_in_ms=_TIMEOUT_MS)
+    metadata = v1.RunMetadata()
+    session.run([graph.train, graph.loss], feed, options=options, run_metadata=metadata)
+    graphs: Iterable[Any] = metadata.partition_graphs
+    return graphs
+
+
+def _of_function(training: EagerTraining) -> Iterable[Any]:
+    """The GraphDefs of one more step in a ``tf.function``."""
+    import tensorflow as tf
+    from tensorflow.python.eager import context
+
+    running = context.context()
+    running.enable_graph_collection()  # a function's graph is collected when it is set up, at its first call
+    try:
+        tf.function(lambda: training.train_on(training.take()[0]))()
+        metadata = running.export_run_metadata()
+    finally:
+        running.disable_graph_collection()
+    return [part for function in metadata.function_graphs for part in function.partition_graphs]
+
+
+def of_graphs(graphs: Iterable[Any]) -> Placement:
+    """The placement that GraphDefs tell: each node with its device, by device and name; at most `MOST_OPS`."""
+    nodes = sorted((str(node.device), str(node.name), str(node.op)) for graph in graphs for node in graph.node)
+    if not nodes:
+        return Placement(reason="TensorFlow told of no graph that it ran")
+    found = [_DEVICE.search(device) for device, _, _ in nodes]
+    alone = len({match["process"] for match in found if match}) <= 1
+    ops = [
+        PlacedOp(name=name, type=kind, device=_short(device, match, alone))
+        for (device, name, kind), match in zip(nodes[:MOST_OPS], found, strict=False)
+    ]
+    return Placement(ops=tuple(ops), op_count=len(nodes))
+
+
+def _short(device: str, match: re.Match[str] | None, alone: bool) -> str:
+    """``CPU:0``, or ``/job:worker/task:1/CPU:0`` where there are several processes."""
+    if match is None:
+        return device or "no device"
+    if alone:
+        return match["device"]
+    process = re.sub(r"/replica:\d+", "", match["process"])
+    return f"{process}/{match['device']}"

@@ -1,0 +1,148 @@
+"""Real trials of the loops that Python drives: the same training, whole, and step times without gaps or overlaps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline_bench import environment, equal_work
+from pipeline_bench.observer import Observer
+from pipeline_bench.process import Launcher
+from pipeline_bench.runner import Runner
+from pipeline_bench.samplers.nvml import NvmlSampler
+from pipeline_bench.scenario import Scenario
+from pipeline_bench.scenario.resolve import resolve
+from pipeline_bench.session import Session, TrialRecord
+
+STEPS = 40
+CALLS = {"while_loop": 15, "queue, while_loop": 15, "function, many": 15, "keras_fit, many": 20}
+"""Steps a call, where it is more than one."""
+VARIANTS: list[dict[str, Any]] = [
+    {"name": "session", "backend": "tf_data"},
+    {"name": "callable", "backend": "tf_data", "loop": {"kind": "callable"}},
+    {"name": "fed callable", "backend": "feed_dict", "loop": {"kind": "callable"}},
+    {"name": "while_loop", "backend": "tf_data", "loop": {"kind": "while_loop", "steps_per_call": 15}},
+    {"name": "queue, while_loop", "backend": "fifo_queue", "loop": {"kind": "while_loop", "steps_per_call": 15}},
+    {"name": "function", "backend": "tf_data", "loop": {"kind": "function"}},
+    {"name": "function, many", "backend": "tf_data", "loop": {"kind": "function", "steps_per_call": 15}},
+    {"name": "keras_fit", "backend": "tf_data", "loop": {"kind": "keras_fit"}},
+    {"name": "keras_fit, many", "backend": "tf_data", "loop": {"kind": "keras_fit", "steps_per_execution": 20}},
+]
+NAMES = [entry["name"] for entry in VARIANTS]
+KEPT_CEILINGS = ("while_loop", "function, many")
+"""The variants whose ceilings are run beside them."""
+
+
+@pytest.fixture(scope="module")
+def scenario() -> Scenario:
+    """A numbered source, whose batches are the same in every trial; the ceilings that say nothing new are left out."""
+    whole = resolve(
+        {
+            "name": "loops",
+            "source": {"kind": "memory", "batch_size": 16, "features": 32, "samples": 100},
+            "model": {"hidden_widths": [16]},
+            "run": {"steps": STEPS, "repeats": 1},
+            "variants": VARIANTS,
+        }
+    )
+    wanted = {whole.variant(name).ceiling for name in KEPT_CEILINGS}
+    kept = [variant for variant in whole.variants if variant.ceiling is not None or variant.name in wanted]
+    return whole.model_copy(update={"variants": tuple(kept)})
+
+
+@pytest.fixture(scope="module")
+def records(
+    scenario: Scenario, fork_server: Launcher, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, TrialRecord]:
+    """A trial of every variant, by its name."""
+    session = Session(
+        started_at="2026-01-01T00:00:00+00:00",
+        scenario=scenario,
+        environment=environment.describe(environment.Accelerator()),
+    )
+    folder: Path = tmp_path_factory.mktemp("loops")
+    ended = Runner(folder, fork_server, NvmlSampler.open(), Observer()).run(session)[0]
+    return {record.variant: record for record in ended.trials}
+
+
+def columns(record: TrialRecord) -> tuple[Any, Any, Any]:
+    """When each step started and ended, and its loss."""
+    assert record.status == "ok", f"{record.reason}\n{record.stderr_tail}"
+    assert record.steps is not None
+    return record.steps.start_ns.unpack(), record.steps.end_ns.unpack(), record.steps.loss.unpack()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_loop_trains_exactly_its_steps_on_the_samples_that_it_should(
+    name: str, scenario: Scenario, records: dict[str, TrialRecord]
+) -> None:
+    """40 steps are two calls of 15 and one of 10: the last call is as short as it must be."""
+    _, _, losses = columns(records[name])
+    assert len(losses) == STEPS
+    checked = equal_work.check(
+        scenario.variant(name), [records[name]], scenario.baseline, [records[scenario.baseline.name]]
+    )
+    assert checked.status == "equal", checked.text
+    work = records[name].work
+    assert work is not None
+    assert work.steps == STEPS
+    assert work.checked_steps >= 1
+
+
+@pytest.mark.parametrize("name", NAMES[1:])
+def test_every_loop_trains_the_same_weights_as_a_session_does(name: str, records: dict[str, TrialRecord]) -> None:
+    _, _, reference = columns(records["session"])
+    _, _, losses = columns(records[name])
+    np.testing.assert_allclose(losses, reference, rtol=1e-4)
+    assert records[name].accuracy.before == records["session"].accuracy.before
+    assert records[name].accuracy.after == pytest.approx(records["session"].accuracy.after)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_steps_follow_each_other_and_a_wait_is_part_of_its_step(name: str, records: dict[str, TrialRecord]) -> None:
+    start_ns, end_ns, _ = columns(records[name])
+    assert (end_ns >= start_ns).all()
+    assert (start_ns[1:] >= end_ns[:-1]).all()
+    steps = records[name].steps
+    assert steps is not None
+    assert steps.wait_ns is not None
+    waits = steps.wait_ns.unpack()
+    assert (waits >= 0).all()
+    assert (waits <= end_ns - start_ns + 2000).all()  # the graph's clock has a resolution of 1 µs at either end
+    assert waits.sum() > 0
+
+
+@pytest.mark.parametrize(("name", "in_a_call"), CALLS.items())
+def test_the_steps_of_a_call_fill_its_time_without_gaps(
+    name: str, in_a_call: int, records: dict[str, TrialRecord]
+) -> None:
+    start_ns, end_ns, _ = columns(records[name])
+    inside = np.arange(1, STEPS) % in_a_call != 0
+    np.testing.assert_array_equal(start_ns[1:][inside], end_ns[:-1][inside])
+    assert len(np.unique(end_ns)) > STEPS // 2  # they were stamped one by one, and not shared out evenly
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_all_steps_are_in_the_phase_that_trains(name: str, records: dict[str, TrialRecord]) -> None:
+    start_ns, end_ns, _ = columns(records[name])
+    marks = records[name].phases
+    train = next(i for i, mark in enumerate(marks) if mark.name == "train")
+    assert marks[train].at_ns <= start_ns[0]
+    assert end_ns[-1] <= marks[train + 1].at_ns
+
+
+@pytest.mark.parametrize("name", KEPT_CEILINGS)
+def test_a_loops_ceiling_is_the_loop_without_an_input(
+    name: str, scenario: Scenario, records: dict[str, TrialRecord]
+) -> None:
+    ceiling = scenario.variant(name).ceiling
+    assert ceiling is not None
+    record = records[ceiling]
+    _, _, losses = columns(record)
+    assert len(losses) == STEPS
+    assert losses[-1] < losses[0]
+    assert record.steps is not None
+    assert record.steps.wait_ns is None

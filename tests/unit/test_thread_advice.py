@@ -1,0 +1,122 @@
+"""More threads than cores: who is warned, and what is said of what was then seen, on any machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from pipeline_bench import thread_advice
+from pipeline_bench.report import html, markdown
+from pipeline_bench.report.terminal import export_svg
+from pipeline_bench.scenario import Runtime, Scenario, Variant
+from pipeline_bench.series import Series
+from pipeline_bench.session import Session, TrialRecord, TrialSteps
+from tests.unit import sessions
+
+CORES = sessions.CPU.cores
+STEPS = 40
+
+
+def variant(name: str, intra: int = 1, inter: int = 1, ceiling: str | None = "ceiling") -> Variant:
+    runtime = Runtime(intra_op_threads=intra, inter_op_threads=inter)
+    return sessions.variant(name, "tf_data", ceiling=ceiling).model_copy(update={"runtime": runtime})
+
+
+def scenario(*variants: Variant) -> Scenario:
+    return sessions.scenario(*variants, variant("ceiling", intra=4, ceiling=None))
+
+
+def trial(name: str, repeat: int, step_ms: float) -> TrialRecord:
+    start_ns = [round(i * step_ms * 1e6) for i in range(STEPS)]
+    steps = TrialSteps(
+        start_ns=Series.pack(start_ns),
+        end_ns=Series.pack([start + round(step_ms * 1e6) for start in start_ns]),
+        wait_ns=None,
+        loss=Series.pack([0.5] * STEPS),
+    )
+    return sessions.trial(repeat, name, repeat, steps=steps)
+
+
+def session(asked: Scenario, step_ms: dict[str, Sequence[float]]) -> Session:
+    trials = tuple(
+        trial(name, repeat, took) for name, repeats in step_ms.items() for repeat, took in enumerate(repeats)
+    )
+    return sessions.normal().model_copy(update={"scenario": asked, "trials": trials, "results": ()})
+
+
+INTRA = scenario(variant("one"), variant("two", intra=2), variant("four", intra=4))
+STEADY = (20.0, 20.1, 19.9)
+
+
+def said(step_ms: dict[str, Sequence[float]], asked: Scenario = INTRA) -> str:
+    ((name, text),) = thread_advice.remarks(session(asked, step_ms))
+    assert name == "four"
+    return text
+
+
+def test_a_scenario_is_warned_of_with_every_variant_that_asks_for_more_than_the_cores() -> None:
+    asked = scenario(variant("four", intra=4), variant("both", intra=2, inter=16), variant("left to it", intra=0))
+    warning = thread_advice.warning(asked, CORES) or ""
+    assert "than this machine has cores (2)" in warning
+    assert "four for 4 intra-op threads; both for 16 inter-op threads." in warning
+    assert "left to it" not in warning
+
+
+def test_with_cores_enough_nothing_is_said() -> None:
+    assert thread_advice.warning(INTRA, cores=4) is None
+    many = sessions.CPU.model_copy(update={"cores": 4})
+    assert thread_advice.remarks(session(INTRA, {"four": STEADY}).model_copy(update={"environment": many})) == []
+
+
+def test_they_are_compared_with_the_variant_that_has_as_many_threads_as_cores() -> None:
+    text = said({"one": (40.0, 40.1, 39.9), "two": STEADY, "four": (20.1, 19.9, 20.0)})
+    assert text.startswith("asks for 4 intra-op threads on 2 cores: 1.00× the speed of two (0.9")
+    assert "No gain was found. Intra-op threads share the work of one op" in text
+
+
+def test_a_gain_is_said_to_be_one() -> None:
+    text = said({"two": STEADY, "four": (15.0, 15.1, 14.9)})
+    assert "1.33× the speed of two" in text
+    assert "They do gain here." in text
+
+
+def test_a_loss_is_said_to_be_one() -> None:
+    assert "They lose." in said({"two": STEADY, "four": (25.0, 25.1, 24.9)})
+
+
+@pytest.mark.parametrize(
+    ("four", "why"),
+    [
+        ((15.0, 25.0, 18.0), "cannot be told: the intervals are too wide"),
+        ((15.0,), "one trial each, which does not tell"),
+        ((), "no repeat has a measured trial of it and of two"),
+    ],
+)
+def test_what_cannot_be_told_is_not(four: Sequence[float], why: str) -> None:
+    text = said({"two": STEADY, "four": four})
+    assert why in text
+    assert not any(claim in text for claim in ("They do gain", "They lose", "No gain"))
+
+
+def test_without_a_variant_to_compare_with_it_says_which_to_add() -> None:
+    asked = scenario(variant("other", intra=2, inter=2), variant("four", intra=4))
+    assert "add one with runtime.intra_op_threads = 2" in said({"other": STEADY, "four": STEADY}, asked)
+
+
+def test_inter_op_threads_are_told_apart_from_intra_op_ones() -> None:
+    asked = scenario(variant("one"), variant("many intra", intra=2), variant("four", inter=4))
+    text = said({"one": STEADY, "many intra": (10.0, 10.1, 9.9), "four": (20.1, 19.9, 20.0)}, asked)
+    assert text.startswith("asks for 4 inter-op threads on 2 cores: 1.00× the speed of one")
+    assert "Inter-op threads run ops side by side" in text
+
+
+def test_tensorflows_own_choice_counts_as_one_thread_a_core() -> None:
+    asked = scenario(variant("one"), variant("chosen", intra=0), variant("four", intra=4))
+    assert "the speed of chosen" in said({"one": STEADY, "chosen": STEADY, "four": STEADY}, asked)
+
+
+def test_every_report_shows_it() -> None:
+    seen = session(INTRA, {"two": STEADY, "four": (15.0, 15.1, 14.9)})
+    for text in (export_svg(seen, None, 160).replace("&#160;", " "), markdown.render(seen), html.render(seen)):
+        assert "They do gain here." in text

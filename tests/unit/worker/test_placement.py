@@ -1,0 +1,87 @@
+"""A placement from the graphs that TensorFlow tells; whatever fails on the way is its reason, and no failed trial."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from pipeline_bench.events import Placement
+from pipeline_bench.scenario import Runtime
+from pipeline_bench.trial import Trial
+from pipeline_bench.worker import placement
+from tests.unit import sessions
+
+HERE = "/job:localhost/replica:0/task:0/device:CPU"
+
+
+def graph(*nodes: tuple[str, str, str]) -> Any:
+    return SimpleNamespace(node=[SimpleNamespace(name=name, op=kind, device=device) for name, kind, device in nodes])
+
+
+class Sent:
+    """A channel that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.events: list[Any] = []
+
+    def send(self, event: Any) -> None:
+        self.events.append(event)
+
+
+def trial(repeat: int = 0, *, asked: bool = True) -> Trial:
+    variant = sessions.variant("tf_data").model_copy(update={"runtime": Runtime(log_placement=asked)})
+    return Trial(index=0, repeat=repeat, variant=variant)
+
+
+def told(of: Trial, *, starts_input: bool = False) -> list[Any]:
+    sent = Sent()
+    loop = SimpleNamespace(name="a_loop", starts_input=starts_input)
+    placement.tell(of, cast(Any, loop), None, cast(Any, None), cast(Any, sent))
+    return sent.events
+
+
+def test_one_process_is_left_out_of_the_devices() -> None:
+    found = placement.of_graphs([graph(("b", "MatMul", f"{HERE}:1")), graph(("a", "Const", f"{HERE}:0"))])
+    assert [(op.name, op.type, op.device) for op in found.ops] == [("a", "Const", "CPU:0"), ("b", "MatMul", "CPU:1")]
+    assert (found.op_count, found.reason) == (2, None)
+
+
+def test_several_processes_are_told_apart() -> None:
+    tasks = [f"/job:worker/replica:0/task:{task}/device:GPU:0" for task in range(2)]
+    found = placement.of_graphs([graph(*((f"op_{task}", "MatMul", task) for task in tasks))])
+    assert [op.device for op in found.ops] == ["/job:worker/task:0/GPU:0", "/job:worker/task:1/GPU:0"]
+
+
+def test_the_same_ops_in_another_order_are_the_same_placement() -> None:
+    nodes = [("a", "Const", f"{HERE}:0"), ("b", "MatMul", f"{HERE}:1")]
+    assert placement.of_graphs([graph(*nodes)]) == placement.of_graphs([graph(*reversed(nodes))])
+
+
+def test_beyond_the_most_ops_are_counted_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placement, "MOST_OPS", 3)
+    found = placement.of_graphs([graph(*((f"op_{i}", "MatMul", f"{HERE}:0") for i in range(10)))])
+    assert (len(found.ops), found.op_count) == (3, 10)
+
+
+def test_no_graph_at_all_is_a_reason() -> None:
+    assert placement.of_graphs([]).reason == "TensorFlow told of no graph that it ran"
+
+
+@pytest.mark.parametrize("of", [trial(repeat=1), trial(asked=False)], ids=["a later repeat", "not asked"])
+def test_only_the_first_repeat_of_a_variant_that_asks_tells_it(of: Trial) -> None:
+    assert told(of) == []
+
+
+def test_a_step_that_fails_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: object) -> None:
+        raise RuntimeError("the queue is\nclosed")
+
+    monkeypatch.setattr(placement, "_of_session", failing)
+    assert told(trial()) == [Placement(reason="the step that was to tell it failed: RuntimeError: the queue is closed")]
+
+
+def test_a_loop_with_a_process_of_its_own_is_not_waited_for() -> None:
+    (event,) = told(trial(), starts_input=True)
+    assert "the loop a_loop runs the steps in a process of its own" in event.reason

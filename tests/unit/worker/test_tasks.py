@@ -1,0 +1,84 @@
+"""The processes of a between_graph trial as they are started afresh: what they say, and why they ended."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.worker import tasks
+from pipeline_bench.worker.tasks import Task
+
+ROOT = Path(__file__).parents[3]
+Start = Callable[..., list[Task]]
+
+
+@pytest.fixture
+def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    """Starts a parameter server and a worker for each further word, which says what it does."""
+    monkeypatch.setattr(tasks, "FRESH_MODULE", "tests.unit.worker.echo_task")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    started: list[Task] = []
+
+    def start_all(*words: str) -> list[Task]:
+        for number, word in enumerate(words):
+            task = tasks.start("worker" if number else "ps", max(0, number - 1), started, -1, None)
+            started.append(task)
+            task.connection.send(word)
+        return started
+
+    yield start_all
+    for task in started:
+        task.end()
+
+
+def hear_all(started: list[Task], messages: int) -> dict[str, object]:
+    heard: dict[str, object] = {}
+    while len(heard) < messages:
+        heard |= {task.label: message for task, message in tasks.hear(started)}
+    return heard
+
+
+def test_every_task_is_heard_by_its_name(start: Start) -> None:
+    said = f"a child of {os.getpid()}"
+    heard = hear_all(start("say", "say", "say"), 3)
+    assert heard == {"the parameter server": said, "worker 0": said, "worker 1": said}
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("wait", "wait", "kill"), "worker 1 was killed by SIGKILL"),
+        (("kill", "wait"), "the parameter server was killed by SIGKILL"),
+        (("wait", "exit"), "worker 0 ended with exit code 3"),
+        (("wait", "break"), "worker 0 failed: the file is gone"),
+        (("kill", "break"), "the parameter server was killed by SIGKILL"),
+    ],
+)
+def test_a_task_that_ends_too_early_is_an_error_with_the_first_cause(
+    start: Start, words: tuple[str, ...], reason: str
+) -> None:
+    started = start(*words)
+    with pytest.raises(PipelineBenchError) as ended:
+        hear_all(started, len(words) + 1)
+    assert ended.value.message == reason
+
+
+def test_a_task_that_is_over_may_end(start: Start) -> None:
+    started = start("say", "exit")
+    started[1].over = True
+    assert set(hear_all(started, 1)) == {"the parameter server"}
+
+
+def test_the_end_leaves_no_process(start: Start) -> None:
+    started = start("wait", "wait")
+    pids = [task.pid for task in started]
+    for task in started:
+        task.end()
+        task.end()
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+    assert [task.exit_code for task in started] == [-9, -9]
