@@ -71,12 +71,7 @@ class Child(ABC):
 
     def kill(self) -> None:
         """Kill the process, its group and its descendants, also those that left the group."""
-        with contextlib.suppress(psutil.Error):
-            for descendant in psutil.Process(self.pid).children(recursive=True):
-                with contextlib.suppress(psutil.Error):
-                    descendant.kill()
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
+        end_whole(self.pid)
 
     def close(self) -> None:
         """End the process if it still runs, and close the pipe; safe to call twice."""
@@ -251,6 +246,16 @@ def best_launcher(log: Path, prefer: LauncherName = "forkserver") -> tuple[Launc
         return server, None
     server.close()
     return FreshLauncher(), f"every trial starts a fresh interpreter: {reason}"
+
+
+def end_whole(pid: int) -> None:
+    """Kill the leader of a process group, its group and its descendants, also those that left the group."""
+    with contextlib.suppress(psutil.Error):
+        for descendant in psutil.Process(pid).children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                descendant.kill()
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
 
 
 def explain_exit(code: int | None) -> str:

@@ -21,6 +21,7 @@ from pipeline_bench.cli.data import data
 from pipeline_bench.cli.diagnose import diagnose
 from pipeline_bench.cli.diff import diff
 from pipeline_bench.cli.doctor import doctor
+from pipeline_bench.cli.lesson import lesson
 from pipeline_bench.cli.report import report
 from pipeline_bench.cli.scenarios import scenarios
 from pipeline_bench.errors import PipelineBenchError
@@ -37,7 +38,7 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (compare, diagnose, report, diff, scenarios, backends, doctor):
+for command in (compare, diagnose, report, diff, scenarios, backends, doctor, lesson):
     app.command()(command)
 app.add_typer(data)
 

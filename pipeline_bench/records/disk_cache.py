@@ -33,7 +33,7 @@ class CacheFolder:
             self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
         except OSError as error:
             raise PipelineBenchError(
-                f"No folder for cached samples can be made in {root}: {error.strerror}.",
+                f"No folder for temporary files can be made in {root}: {error.strerror}.",
                 "Set TMPDIR to a folder that can be written to.",
             ) from error
         if needed_bytes > free_bytes:

@@ -38,9 +38,10 @@ def faults_path(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="session", autouse=True)
 def made_data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Made data goes into a folder of its own: what lies in the user's cache neither helps nor hinders."""
+    """Made data and programs go into folders of their own: what lies in the user's cache neither helps nor hinders."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PIPELINE_BENCH_DATA", str(tmp_path_factory.mktemp("data")))
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield
 
 

@@ -98,7 +98,7 @@ def step_by_step(batches: Any, delay_s: float) -> int:
 
 
 def into_a_variable(batches: Any, delay_s: float) -> int:
-    """A loop that carries nothing from one step to the next, as one of training steps: what it does is a side effect."""
+    """A loop that carries nothing from step to step, as one of training steps: what it does is a side effect."""
     total = tf.Variable(0, dtype=tf.int64)
 
     @tf.function  # type: ignore[untyped-decorator]

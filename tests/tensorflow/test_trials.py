@@ -165,9 +165,11 @@ def test_single_samples_make_whole_batches(run_scenario: RunScenario) -> None:
         assert record.accuracy.after > 0.75
 
 
-@pytest.mark.parametrize("name", sorted(shipped()))
+# python_overhead_wide has the variants of python_overhead.
+@pytest.mark.parametrize("name", sorted(set(shipped()) - {"python_overhead_wide"}))
 def test_every_shipped_scenario_runs(run_scenario: RunScenario, name: str) -> None:
-    scenario = load(name, run={"steps": 12, "repeats": 1})
+    calls = [variant.loop.options.get("steps_per_execution", 1) for variant in load(name).variants]
+    scenario = load(name, run={"steps": max(12, *calls), "repeats": 1})  # Keras trains no part of a call
     prepare_data(scenario, Observer())
     session = run_scenario(scenario)
     assert {record.status for record in session.trials} == {"ok"}

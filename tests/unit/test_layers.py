@@ -13,7 +13,19 @@ ROOT = Path(__file__).parents[2] / "pipeline_bench"
 FILES = sorted(ROOT.rglob("*.py"))
 IDS = [str(path.relative_to(ROOT)) for path in FILES]
 
-TENSORFLOW_PARTS = {"sources", "records", "backends", "models", "loops", "replication", "worker", "graph_ops", "user_pipeline"}
+TENSORFLOW_PARTS = {
+    "sources",
+    "records",
+    "backends",
+    "models",
+    "loops",
+    "replication",
+    "worker",
+    "graph_ops",
+    "user_pipeline",
+    "lessons",
+    "several_steps",
+}
 CHILD_PARTS = {*TENSORFLOW_PARTS, "events", "series"}
 # These run in a training job's own process, which has TensorFlow and Keras before it imports them.
 JOB_PARTS = {"job", "keras"}
@@ -25,7 +37,7 @@ NOT_IN_THE_CHILD = {"rich", "typer", "pynvml", "psutil", "scipy"}
 LAYERS = [
     {"__main__"},
     {"cli"},
-    {"library", "job", "keras"},
+    {"library", "job", "keras", "lesson_run"},
     {"comparison", "examination"},
     {"ui", "report", "runner"},
     {"follower"},
@@ -33,15 +45,25 @@ LAYERS = [
     {"process", "worker", "observer", "samplers", "made_data"},
     {"results", "environment", "palette", "difference"},
     {"diagnosis"},
-    {"findings", "equal_work", "cache_state", "conclusion", "precision", "disturbances"},
+    {
+        "findings",
+        "equal_work",
+        "cache_state",
+        "conclusion",
+        "precision",
+        "disturbances",
+        "thread_advice",
+        "loop_advice",
+    },
     {"device_utilization", "measured"},
     {"session"},
     {"stats"},
-    {"loops"},
+    {"lessons"},
+    {"loops", "several_steps"},
     {"replication"},
     {"trial", "backends", "models"},
     {"sources", "records", "scenario", "graph_ops"},
-    {"events", "plugins"},
+    {"events", "plugins", "native"},
     {"diagnosed"},
     {"user_pipeline"},
     {"series", "units", "errors"},

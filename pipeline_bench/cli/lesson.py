@@ -1,0 +1,91 @@
+"""``pipeline-bench lesson``: short guided runs for a reader who meets these ideas for the first time."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from pipeline_bench.lessons import Lesson
+    from pipeline_bench.ui.lesson import Player
+
+
+def lesson(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[NAME]", show_default=False, help="Which one; without it, the list and the first one."),
+    ] = None,
+    listed: Annotated[bool, typer.Option("--list", help="Print a name and a line for each, and nothing else.")] = False,
+    no_input: Annotated[
+        bool, typer.Option("--no-input", help="Run through without waiting for answers, as without a terminal.")
+    ] = False,
+) -> None:
+    """Learn by measuring: predict what a queue, a thread or a device does, then see it done here. 2 minutes each."""
+    from pipeline_bench.cli.running import interruptible
+    from pipeline_bench.lessons import find, lessons
+
+    if listed:
+        for each in lessons():
+            typer.echo(f"{each.name}: {each.summary}")
+        return
+    chosen = find(name) if name is not None else None
+    waits = not no_input and sys.stdin is not None and sys.stdin.isatty()
+    with interruptible():
+        _play(chosen, waits=waits)
+
+
+def _play(chosen: Lesson | None, *, waits: bool) -> None:
+    """Play the lesson that was named, and with a reader those after it; without one named, show what there is."""
+    from pipeline_bench.errors import PipelineBenchError
+    from pipeline_bench.lesson_run import measure
+    from pipeline_bench.lessons import lessons
+    from pipeline_bench.ui.lesson import LeftError, Player, console
+
+    screen = console()
+    player = Player(screen, measure, screen.input if waits else None)
+    try:
+        if chosen is None:
+            player.show_list(lessons())
+            if not waits:
+                return
+        following = chosen or _chosen(player)
+        while True:
+            try:
+                player.play(following)
+            except PipelineBenchError as error:
+                if not waits:
+                    raise
+                player.say(f"The lesson ends here. {error.message} {error.hint}")
+            after = _after(following)
+            if not waits or after is None:
+                return
+            player.pause(f"Enter goes on with {after.name}, q leaves: ")
+            following = after
+    except LeftError:
+        return
+
+
+def _chosen(player: Player) -> Lesson:
+    """The lesson that the reader names; the first one where they only press Enter.
+
+    Raises:
+        LeftError: the reader left.
+    """
+    from pipeline_bench.errors import UsageError
+    from pipeline_bench.lessons import find, lessons
+
+    first = lessons()[0]
+    while True:
+        line = player.offer(f"Enter begins with {first.name}; a name with another; q leaves: ")
+        try:
+            return find(line) if line else first
+        except UsageError as error:
+            player.say(f"{error.message} {error.hint}")
+
+
+def _after(played: Lesson) -> Lesson | None:
+    from pipeline_bench.lessons import lessons
+
+    return next((lesson for lesson in lessons() if (lesson.order, lesson.name) > (played.order, played.name)), None)

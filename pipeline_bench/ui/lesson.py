@@ -1,0 +1,214 @@
+"""Plays a lesson in the terminal: at most 80 columns, without colour too, and without a reader where none is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.markdown import Markdown
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.syntax import Syntax
+from rich.text import Text
+from rich.theme import Theme
+
+from pipeline_bench import units
+from pipeline_bench.errors import sentence
+from pipeline_bench.lessons import Answer, Ask, Compare, Lesson, Measure, Played, Run, Say, Show, Tell, Try
+from pipeline_bench.observer import Observer
+from pipeline_bench.session import Session
+from pipeline_bench.trial import Trial
+
+WIDTH_COLUMNS = 80
+_LEAVE = {"q", "quit", "exit"}
+_DOING_LIMIT = 70
+
+ReadLine = Callable[[str], str]
+"""Shows a prompt and gives the line that the reader typed. Raises EOFError where the input is at its end."""
+
+
+class LeftError(Exception):
+    """The reader has seen enough."""
+
+
+def console(width: int | None = None) -> Console:
+    """A console for lessons: as wide as the terminal, but never wider than lines read well."""
+    theme = Theme({"markdown.code": "bold cyan", "markdown.code_block": "cyan"})
+    made = Console(theme=theme, highlight=False, width=width)
+    return made if made.width <= WIDTH_COLUMNS else Console(theme=theme, highlight=False, width=WIDTH_COLUMNS)
+
+
+class Player:
+    """Plays lessons on a console.
+
+    Args:
+        console: where they appear.
+        measure: carries out what a part measures; an observer hears how a comparison goes.
+        read_line: asks the reader; None where there is none, and nothing waits.
+    """
+
+    def __init__(self, console: Console, measure: Measure, read_line: ReadLine | None) -> None:
+        self._console = console
+        self._measure = measure
+        self._read_line = read_line
+
+    def play(self, lesson: Lesson) -> Played:
+        """Play it from the first part to the last.
+
+        Raises:
+            LeftError: the reader left.
+            PipelineBenchError: a part could not be measured.
+        """
+        played = Played()
+        self._head(lesson)
+        for place, part in enumerate(lesson.parts):
+            played = self._part(part, played)
+            if isinstance(part, Tell) and place + 1 < len(lesson.parts):
+                self.pause("Enter goes on, q leaves: ")
+        self._then(lesson.then)
+        return played
+
+    def show_list(self, lessons: Sequence[Lesson]) -> None:
+        """Every lesson with its line, the one to begin with first."""
+        self._console.print("Lessons of two minutes or less; each predicts, measures and explains.\n")
+        for number, lesson in enumerate(lessons, start=1):
+            begin = Text("   (begin here)", style="bright_black") if number == 1 else Text()
+            self._console.print(Text.assemble(f"{number:>2}  ", (lesson.name, "bold"), begin))
+            self._console.print(Padding(Text(lesson.summary), (0, 0, 0, 4)))
+        self._console.print("\nPlay one with: pipeline-bench lesson NAME\n")
+
+    def say(self, text: str) -> None:
+        """A line of the program's own, outside a lesson."""
+        self._console.print(Text(units.one_line(text)))
+
+    def offer(self, prompt: str) -> str:
+        """A line of the reader's, stripped; empty without a reader.
+
+        Raises:
+            LeftError: the reader left.
+        """
+        if self._read_line is None:
+            return ""
+        try:
+            line = self._read_line(prompt).strip()
+        except EOFError:
+            self._console.print()
+            raise LeftError from None
+        if line.lower() in _LEAVE:
+            raise LeftError
+        return line
+
+    def pause(self, prompt: str) -> None:
+        """Wait until the reader goes on.
+
+        Raises:
+            LeftError: the reader left.
+        """
+        if self._read_line is not None:
+            self.offer(prompt)
+            self._console.print()
+
+    def _part(self, part: object, played: Played) -> Played:
+        match part:
+            case Say():
+                self._text(part.text)
+            case Show():
+                self._code(part)
+            case Ask():
+                return played.with_answer(part.key, self._prediction(part))
+            case Run() | Compare():
+                with _shown_while(self._console, part.doing) as observer:
+                    return played.with_result(part.key, self._measure(part, observer))
+            case Tell():
+                self._text(part.text(played))
+        return played
+
+    def _head(self, lesson: Lesson) -> None:
+        self._console.print()
+        self._console.print(
+            Panel(Text(f"{sentence(lesson.summary)}."), title=Text(lesson.title, style="bold"), padding=(0, 1))
+        )
+        self._console.print()
+
+    def _text(self, text: str) -> None:
+        self._console.print(Markdown(text))
+        self._console.print()
+
+    def _code(self, part: Show) -> None:
+        code = Syntax(part.source, "python", theme="ansi_dark", background_color="default", word_wrap=True)
+        title = Text(part.caption, style="bold") if part.caption else None
+        self._console.print(Panel(code, title=title, title_align="left", border_style="bright_black", padding=(0, 1)))
+        self._console.print()
+
+    def _prediction(self, part: Ask) -> Answer | None:
+        self._console.print(Markdown(f"**{part.question}**"))
+        for number, choice in enumerate(part.choices, start=1):
+            self._console.print(Padding(Text(f"{number}  {choice}"), (0, 0, 0, 2)))
+        if self._read_line is None:
+            self._console.print()
+            return None
+        wanted = f"1 to {len(part.choices)}" if part.choices else _range(part)
+        while True:
+            line = self.offer(f"Your prediction ({wanted}; Enter skips, q leaves): ")
+            answer = _answer(part, line)
+            if answer is not None or not line:
+                self._console.print()
+                return answer
+            self._console.print(f"That is not {wanted}.")
+
+    def _then(self, commands: Sequence[Try]) -> None:
+        if not commands:
+            return
+        self._console.print(Text("To try next", style="bold"))
+        for entry in commands:
+            self._console.print(Padding(Text(entry.command, style="bold cyan"), (0, 0, 0, 2)))
+            self._console.print(Padding(Text(entry.why), (0, 0, 0, 4)))
+        self._console.print()
+
+
+def _answer(part: Ask, line: str) -> Answer | None:
+    """What the reader typed as a prediction; None where it is none."""
+    if part.choices:
+        numbers = {str(number): choice for number, choice in enumerate(part.choices, start=1)}
+        return numbers.get(line, line if line in part.choices else None)
+    try:
+        number = float(line.removesuffix("%").strip().replace(",", "."))
+    except ValueError:
+        return None
+    return number if part.low <= number <= part.high else None
+
+
+def _range(part: Ask) -> str:
+    unit = f" {part.unit}" if part.unit else ""
+    return f"a number from {part.low:g} to {part.high:g}{unit}"
+
+
+@contextmanager
+def _shown_while(console: Console, doing: str) -> Iterator[Observer]:
+    """Show that something is going on: a live line on a terminal, else a plain one."""
+    if not console.is_terminal or console.is_dumb_terminal:
+        console.print(f"({units.one_line(doing, _DOING_LIMIT)} ...)")
+        console.print()
+        yield Observer()
+        return
+    with console.status(Text(units.one_line(doing, _DOING_LIMIT))) as status:
+        yield _Progress(lambda text: status.update(Text(units.one_line(text, _DOING_LIMIT))), doing)
+
+
+class _Progress(Observer):
+    """Says in the live line which trial is running."""
+
+    def __init__(self, show: Callable[[str], None], doing: str) -> None:
+        self._show = show
+        self._doing = doing
+        self._planned = 0
+
+    def preparing(self, what: str) -> None:
+        self._show(f"{self._doing}: {what}")
+
+    def session_started(self, session: Session, plan: Sequence[Trial]) -> None:
+        self._planned = len(plan)
+
+    def trial_started(self, trial: Trial) -> None:
+        self._show(f"{self._doing}: {trial.index + 1} of {self._planned}, {trial.variant.name}")

@@ -1,0 +1,120 @@
+"""The command `lesson`."""
+
+import io
+import sys
+from typing import Any
+
+import pytest
+
+from pipeline_bench import lesson_run, lessons
+from pipeline_bench.cli import run
+from pipeline_bench.errors import PipelineBenchError
+from tests.unit import lesson_results
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is measured: the results are recorded ones."""
+    monkeypatch.setattr(lesson_run, "measure", lesson_results.measured)
+
+
+@pytest.fixture
+def reader(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A terminal whose reader types the lines that the test gives, and then closes it."""
+
+    def types(*lines: str) -> None:
+        stdin = io.StringIO("".join(f"{line}\n" for line in lines))
+        monkeypatch.setattr(stdin, "isatty", lambda: True, raising=False)
+        monkeypatch.setattr(sys, "stdin", stdin)
+
+    return types
+
+
+def test_the_list_is_a_name_and_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["lesson", "--list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [f"{lesson.name}: {lesson.summary}" for lesson in lessons.lessons()]
+
+
+@pytest.mark.parametrize("arguments", [["lesson"], ["lesson", "--no-input"]])
+def test_without_a_name_and_a_reader_the_lessons_are_listed(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    assert run(arguments) == 0
+    out = capsys.readouterr().out
+    assert "queue_that_blocks   (begin here)" in out
+    assert "pipeline-bench lesson NAME" in out
+
+
+def test_an_unknown_lesson_is_exit_2_with_the_nearest_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["lesson", "queue_runer"]) == 2
+    said = capsys.readouterr().err
+    assert "There is no lesson 'queue_runer'." in said
+    assert "Did you mean 'queue_runner'?" in said
+
+
+@pytest.mark.usefixtures("measured")
+def test_no_input_runs_through_also_on_a_terminal(reader: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    reader()
+    assert run(["lesson", "queue-runner", "--no-input"]) == 0
+    out = capsys.readouterr().out
+    assert "It was: 3 times." in out
+    assert "Enter" not in out
+
+
+@pytest.mark.usefixtures("measured")
+def test_a_reader_begins_with_the_first_lesson_and_is_offered_the_next(
+    reader: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reader("", "2", "", "", "", "q")
+    assert run(["lesson"]) == 0
+    out = capsys.readouterr().out
+    assert "as you predicted" in out
+    assert "Enter goes on with queue_runner" in out
+    assert "How often is the data op evaluated" in out
+
+
+@pytest.mark.usefixtures("measured")
+def test_a_reader_who_mistypes_a_name_is_asked_again(reader: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    reader("queue_runer", "queue_runner", "q")
+    assert run(["lesson"]) == 0
+    out = capsys.readouterr().out
+    assert "Did you mean 'queue_runner'?" in out
+    assert "How often is the data op evaluated" in out
+
+
+def test_an_interrupt_is_exit_130_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(lesson_run, "measure", interrupted)
+    assert run(["lesson", "queue_that_blocks", "--no-input"]) == 130
+    assert capsys.readouterr().err == ""
+
+
+def test_a_lesson_that_fails_says_so_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def failing(*_: object) -> None:
+        raise PipelineBenchError("many_runs was ended: it took longer than 120 s.")
+
+    monkeypatch.setattr(lesson_run, "measure", failing)
+    assert run(["lesson", "queue_runner", "--no-input"]) == 1
+    assert capsys.readouterr().err == "Error: many_runs was ended: it took longer than 120 s.\n"
+
+
+def test_a_reader_of_a_lesson_that_fails_is_offered_the_next(
+    monkeypatch: pytest.MonkeyPatch, reader: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def failing(*_: object) -> None:
+        raise PipelineBenchError("no room is left.")
+
+    monkeypatch.setattr(lesson_run, "measure", failing)
+    reader("", "q")
+    assert run(["lesson", "queue_that_blocks"]) == 0
+    out = capsys.readouterr().out
+    assert "The lesson ends here. no room is left." in out
+    assert "Enter goes on with queue_runner" in out

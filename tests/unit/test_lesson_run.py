@@ -1,0 +1,130 @@
+"""Exercises in a child: its answer, its failures, and that nothing of it is left."""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pipeline_bench import lesson_run
+from pipeline_bench.errors import PipelineBenchError, ScenarioError
+from pipeline_bench.lessons import Compare, Run
+from pipeline_bench.observer import Observer
+from pipeline_bench.worker import exercise
+from pipeline_bench.worker.exercise import Request
+
+
+def counted(times: int) -> dict[str, int]:
+    return {"times": times}
+
+
+def failing() -> dict[str, object]:
+    raise ValueError("no\nqueue")
+
+
+def refusing() -> dict[str, object]:
+    raise PipelineBenchError("This machine has no second core.")
+
+
+def uncarried() -> dict[str, object]:
+    return {"object": object()}
+
+
+def part(deadline_s: float = 30.0, **arguments: object) -> Run:
+    return Run("key", counted, "counting", arguments, deadline_s=deadline_s)
+
+
+def child(code: str) -> tuple[str, ...]:
+    """A child that does this in place of the exercise; ``answer`` writes a line to the pipe."""
+    begin = "import os, sys, time\ndef answer(text): os.write(int(sys.argv[1]), text.encode())\nsys.stdin.read()\n"
+    return (sys.executable, "-c", begin + code)
+
+
+def test_an_exercise_is_executed_in_a_child_with_its_arguments() -> None:
+    assert lesson_run.exercise(part(times=3)) == {"times": 3}
+
+
+def test_a_child_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    code = (
+        "import subprocess\n"
+        "inner = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
+        f"open({str(pids)!r}, 'w').write(f'{{os.getpid()}} {{inner.pid}}')\n"
+        "time.sleep(600)"
+    )
+    with pytest.raises(PipelineBenchError, match=r"counted was ended: it took longer than 2.00 s"):
+        lesson_run.exercise(part(deadline_s=2.0), child(code))
+    started = [int(pid) for pid in pids.read_text().split()]
+    assert len(started) == 2
+    wait_until_gone(started)
+
+
+def test_what_a_child_leaves_running_in_its_group_is_ended(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    code = (
+        "import subprocess\n"
+        "inner = subprocess.Popen(['sleep', '600'])\n"
+        f"open({str(pids)!r}, 'w').write(str(inner.pid))\n"
+        """answer('{"result": {"a": 1}}\\n')"""
+    )
+    assert lesson_run.exercise(part(), child(code)) == {"a": 1}
+    wait_until_gone([int(pids.read_text())])
+
+
+def wait_until_gone(pids: list[int]) -> None:
+    """The kernel ends a killed process in its own time; it is gone, or nobody has asked for its end yet."""
+    for _ in range(500):
+        if not any(running(pid) for pid in pids):
+            return
+        time.sleep(0.01)
+    pytest.fail(f"still there: {[pid for pid in pids if running(pid)]}")
+
+
+def running(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("""answer('{"failed": "no room is left"}\\n')""", r"counted failed: no room is left"),
+        ("print('last words', flush=True); sys.exit(3)", r"counted ended with exit code 3 and no answer: last words"),
+        ("""answer('{"result": {"a"'); sys.exit(0)""", r"counted ended with exit code 0 and no answer\."),
+        ("os.abort()", r"counted was killed by SIGABRT"),
+    ],
+    ids=["failed", "without a word", "half a word", "crashed"],
+)
+def test_a_child_that_fails_is_one_line(code: str, said: str) -> None:
+    with pytest.raises(PipelineBenchError, match=said) as caught:
+        lesson_run.exercise(part(), child(code))
+    assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        ("failing", "ValueError: no\nqueue"),
+        ("refusing", "This machine has no second core."),
+        ("uncarried", "TypeError: Object of type object is not JSON serializable"),
+        ("missing", "AttributeError"),
+    ],
+)
+def test_the_child_says_why_an_exercise_gave_nothing(function: str, said: str) -> None:
+    answer = exercise.perform(Request(module=__name__, function=function))
+    assert set(answer) == {"failed"}
+    assert said in answer["failed"]
+
+
+def test_the_child_answers_with_the_result() -> None:
+    answer = exercise.perform(Request(module=__name__, function="counted", arguments={"times": 2}))
+    assert json.loads(json.dumps(answer)) == {"result": {"times": 2}}
+
+
+def test_a_comparison_that_is_not_valid_says_which_key() -> None:
+    with pytest.raises(ScenarioError, match="the lesson's scenario, key sorce"):
+        lesson_run.compared(Compare("key", lambda: {"sorce": {}}, "training"), Observer())

@@ -1,0 +1,405 @@
+"""The lessons that compare: what they say of any session, told from one whose trials have the times of the test."""
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline_bench.events import Device, PlacedOp, Placement
+from pipeline_bench.lessons import Ask, Compare, Lesson, Played, Say, Tell, figures, find, lessons
+from pipeline_bench.results import summarise
+from pipeline_bench.scenario import Scenario
+from pipeline_bench.scenario.file import load
+from pipeline_bench.scenario.resolve import resolve
+from pipeline_bench.scenario.shipped import shipped
+from pipeline_bench.series import Series
+from pipeline_bench.session import Disturbance, Environment, Session, TrialRecord, TrialSteps
+from pipeline_bench.trial import plan
+from tests.unit.sessions import CPU, GPU
+
+NAMES = ("feed_dict_or_queue", "elements_of_a_queue", "tf_data_and_prefetch", "threads", "placement", "replication")
+STEPS, WARMUP = 60, 10
+CEILING_MS, BASE_MS = 4.0, 10.0
+CLAIM = re.compile(r"`([^`]+)` is (faster|slower): ")
+
+
+def compares(lesson: Lesson) -> list[Compare]:
+    return [part for part in lesson.parts if isinstance(part, Compare)]
+
+
+def scenario_of(part: Compare) -> Scenario:
+    return resolve(part.document() if callable(part.document) else part.document)
+
+
+def steps(step_ms: float, wait_share: float | None) -> TrialSteps:
+    took_ns = round(step_ms * 1e6)
+    start_ns = [number * took_ns for number in range(STEPS)]
+    return TrialSteps(
+        start_ns=Series.pack(start_ns),
+        end_ns=Series.pack([start + took_ns for start in start_ns]),
+        wait_ns=None if wait_share is None else Series.pack([round(took_ns * wait_share)] * STEPS),
+        loss=Series.pack([0.5] * STEPS),
+    )
+
+
+def session_of(
+    scenario: Scenario,
+    step_ms: Mapping[str, Sequence[float] | None],
+    environment: Environment = CPU,
+    disturbances: tuple[Disturbance, ...] = (),
+    placed: Mapping[str, Placement] | None = None,
+) -> Session:
+    """Trials of these step times, one a repeat; None for a variant whose trials failed. Results as of any session."""
+    trials = []
+    for trial in plan(scenario):
+        name, times = trial.variant.name, step_ms[trial.variant.name]
+        emulated = trial.variant.model.kind == "emulated"
+        record = TrialRecord(
+            index=trial.index, variant=name, repeat=trial.repeat, status="ok", started_ns=0, ended_ns=10**9
+        )
+        changes: dict[str, Any] = {"status": "failed", "reason": "the test had it fail"}
+        if times is not None:
+            wait_share = None if trial.variant.ceiling is None else 0.5
+            kind = "emulated" if emulated else "cpu"
+            changes = {
+                "warmup_steps": WARMUP,
+                "steps": steps(times[trial.repeat % len(times)], wait_share),
+                "device": Device(kind=kind, name="a device"),
+                "placement": (placed or {}).get(name) if trial.repeat == 0 else None,
+            }
+        trials.append(record.model_copy(update=changes))
+    return Session(
+        started_at="2024-05-01T12:00:00+00:00",
+        scenario=scenario,
+        environment=environment,
+        trials=tuple(trials),
+        results=summarise(scenario, trials, environment.cores),
+        disturbances=disturbances,
+    )
+
+
+def times(step_ms: float, spread: float = 0.005) -> list[float]:
+    """Of three trials, apart by that share of the middle one."""
+    return [step_ms * (1 - spread), step_ms, step_ms * (1 + spread)]
+
+
+def played(lesson: Lesson, ratio: float, spread: float = 0.005, **session: Any) -> Played:
+    """Every variant that is not the baseline has `ratio` times its throughput."""
+    result = Played()
+    for part in compares(lesson):
+        scenario = scenario_of(part)
+        step_ms = {each.name: times(BASE_MS / ratio, spread) for each in scenario.variants}
+        step_ms |= {each.name: times(CEILING_MS) for each in scenario.variants if each.name.startswith("ceiling")}
+        step_ms[scenario.baseline.name] = times(BASE_MS, spread)[::-1]
+        result = result.with_result(part.key, session_of(scenario, step_ms, **session))
+    return result
+
+
+def told(lesson: Lesson, played: Played) -> str:
+    return "\n\n".join(part.text(played) for part in lesson.parts if isinstance(part, Tell))
+
+
+def claims(text: str) -> set[tuple[str, str]]:
+    return set(CLAIM.findall(text))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("ratio", "claim"), [(1.6, "faster"), (0.6, "slower")])
+def test_a_difference_is_told_as_it_is(name: str, ratio: float, claim: str) -> None:
+    text = told(find(name), played(find(name), ratio))
+    assert {found for _, found in claims(text)} == {claim}
+    assert "too far apart" not in text
+    assert "No difference between" not in text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_difference_is_told_as_none(name: str) -> None:
+    text = told(find(name), played(find(name), 1.0))
+    assert claims(text) == set()
+    assert "No difference between" in text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_of_trials_far_apart_nothing_is_claimed(name: str) -> None:
+    text = told(find(name), played(find(name), 1.2, spread=0.4))
+    assert claims(text) == set()
+    assert "No difference between" not in text
+    assert "too far apart" in text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_failed_variant_is_told_with_its_reason_and_without_a_claim(name: str) -> None:
+    lesson = find(name)
+    result = Played()
+    for part in compares(lesson):
+        scenario = scenario_of(part)
+        own = {each.name: None for each in scenario.variants}
+        result = result.with_result(part.key, session_of(scenario, {**own, scenario.baseline.name: times(BASE_MS)}))
+    text = told(lesson, result)
+    assert "the test had it fail" in text
+    assert claims(text) == set()
+    assert "No difference between" not in text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_trial_each_proves_nothing(name: str) -> None:
+    lesson = find(name)
+    result = Played()
+    for part in compares(lesson):
+        document = dict(part.document() if callable(part.document) else part.document)
+        scenario = resolve({**document, "run": {**document["run"], "repeats": 1}})
+        step_ms = {each.name: times(BASE_MS / 2) for each in scenario.variants}
+        step_ms[scenario.baseline.name] = times(BASE_MS)
+        result = result.with_result(part.key, session_of(scenario, step_ms))
+    text = told(lesson, result)
+    assert "proves nothing yet" in text
+    assert claims(text) == set()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(data=st.data())
+@settings(max_examples=15, deadline=None)
+def test_whatever_was_measured_the_claims_are_those_of_the_results(name: str, data: st.DataObject) -> None:
+    lesson, result, allowed = find(name), Played(), set()
+    time_ms = st.floats(min_value=0.01, max_value=1e5)
+    machine = data.draw(st.sampled_from([CPU, GPU, CPU.model_copy(update={"cores": 1})]))
+    for part in compares(lesson):
+        scenario = scenario_of(part)
+        step_ms = {
+            each.name: data.draw(st.none() | st.lists(time_ms, min_size=3, max_size=3)) for each in scenario.variants
+        }
+        session = session_of(scenario, step_ms, machine)
+        allowed |= {(each.variant, str(each.speedup.difference)) for each in session.results}
+        result = result.with_result(part.key, session)
+    text = told(lesson, result)
+    assert claims(text) <= allowed
+    assert not re.search(r"\bNone\b|\bnan\b|\binf\b", text)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_without_a_reader_and_with_any_answer_it_is_told(name: str) -> None:
+    lesson = find(name)
+    run = played(lesson, 1.6)
+    for part in lesson.parts:
+        if isinstance(part, Ask):
+            for answer in part.choices or (part.low, part.high):
+                assert "You said" in told(lesson, run.with_answer(part.key, answer))
+    assert "You said" not in told(lesson, run)
+
+
+NO_GAIN, HALF, TRIPLE = (
+    "no difference: both bring the same batches",
+    "the queue is faster, about 1.5 times",
+    "the queue is faster, 3 times or more",
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "ratio", "right", "wrong"),
+    [
+        ("feed_dict_or_queue", "gain", 1.6, HALF, TRIPLE),
+        ("feed_dict_or_queue", "gain", 3.5, TRIPLE, HALF),
+        ("feed_dict_or_queue", "gain", 1.0, NO_GAIN, HALF),
+        ("elements_of_a_queue", "sample", 0.3, "slower than feed_dict", "faster than feed_dict"),
+        ("elements_of_a_queue", "sample", 1.5, "faster than feed_dict", "as fast as feed_dict"),
+        ("elements_of_a_queue", "sample", 1.0, "as fast as feed_dict", "slower than feed_dict"),
+        ("tf_data_and_prefetch", "step", 2.0, 5.0, 7.0),
+        ("threads", "times", 1.5, 1.5, 2.0),
+        ("placement", "gain", 1.9, "nearly twice as fast", "as fast as one"),
+        ("placement", "gain", 1.0, "as fast as one", "nearly twice as fast"),
+        ("replication", "times", 0.8, 0.8, 2.0),
+    ],
+)
+def test_a_prediction_is_judged_by_what_was_measured(
+    name: str, key: str, ratio: float, right: str | float, wrong: str | float
+) -> None:
+    run = played(find(name), ratio)
+    assert ", as you predicted" in told(find(name), run.with_answer(key, right))
+    assert ", unlike you predicted" in told(find(name), run.with_answer(key, wrong))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_prediction_is_not_judged_by_what_was_not_measured_well(name: str) -> None:
+    lesson = find(name)
+    run = played(lesson, 1.2, spread=0.5)
+    for part in lesson.parts:
+        if isinstance(part, Ask):
+            for answer in part.choices or (1.2, BASE_MS / 1.2):
+                assert "you predicted" not in told(lesson, run.with_answer(part.key, answer))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_disturbed_the_trials_is_told(name: str) -> None:
+    lesson = find(name)
+    variant = scenario_of(compares(lesson)[0]).baseline.name
+    other = Disturbance(kind="cpu-contention", variant=variant, repeat=1, cost_share=0.2, text="a compiler ran")
+    assert "a compiler ran" in told(lesson, played(lesson, 1.6, disturbances=(other,)))
+    assert "disturbed" not in told(lesson, played(lesson, 1.6))
+
+
+def test_the_sum_and_the_longer_of_the_two_are_those_of_the_session() -> None:
+    lesson = find("feed_dict_or_queue")
+    text = told(lesson, played(lesson, 2.0))  # steps of 10 ms, 5 of them waiting, 4 on the device; the queue's are 5
+    assert "5.00 ms until the batch is there, then 4.00 ms on the device" in text
+    assert "What is left, 1.00 ms, is Python" in text
+    assert "It took 5.00 ms, just that" in text
+
+
+@pytest.mark.parametrize(("ratio", "words"), [(1.2, "more than that"), (3.0, "even less")])
+def test_a_queue_that_does_not_follow_the_rule_is_not_said_to(ratio: float, words: str) -> None:
+    lesson = find("feed_dict_or_queue")
+    assert words in told(lesson, played(lesson, ratio))
+
+
+def test_published_figures_are_of_the_same_job_as_the_lessons() -> None:
+    for name, original in (("feed_dict_or_queue", "classic"), ("elements_of_a_queue", "queue_elements")):
+        ours, theirs = scenario_of(compares(find(name))[0]), load(original)
+        assert ours.published is not None
+        for figure in ours.published.figures:
+            own, shipped_one = ours.variant(figure.variant), theirs.variant(figure.variant)
+            job = ("backend", "source", "model", "loop")
+            assert [getattr(own, part) for part in job] == [getattr(shipped_one, part) for part in job]
+
+
+def test_the_published_figures_stand_beside_ours() -> None:
+    text = told(find("feed_dict_or_queue"), played(find("feed_dict_or_queue"), 2.0))
+    assert "`feed_dict`: 18.0 s there, 50.0 s here; device busy 31 % there" in text
+    assert "to which our shorter run is scaled" in text
+
+
+@pytest.mark.parametrize(
+    ("cores", "times_of_8", "words"),
+    [
+        (2, 1.5, "neither help nor"),
+        (2, 1.0, "they take turns"),
+        (4, 2.5, "the cores that two threads leave idle"),
+        (8, 2.5, "one of their own"),
+    ],
+)
+def test_more_threads_than_cores_are_explained_by_the_cores_there_are(
+    cores: int, times_of_8: float, words: str
+) -> None:
+    scenario = scenario_of(compares(find("threads"))[0])
+    step_ms = {each.name: times(BASE_MS / 1.5) for each in scenario.variants}
+    step_ms |= {"1 thread": times(BASE_MS), "intra 8": times(BASE_MS / times_of_8)}
+    session = session_of(scenario, step_ms, CPU.model_copy(update={"cores": cores}))
+    assert words in told(find("threads"), Played().with_result("threads", session))
+
+
+def placement(*devices: str, kind: str = "MatMul") -> Placement:
+    ops = [PlacedOp(name=f"m{number}", type=kind, device=device) for number, device in enumerate(devices)]
+    return Placement(ops=(*ops, PlacedOp(name="sum", type="AddV2", device="CPU:0")), op_count=len(devices) + 1)
+
+
+@pytest.mark.parametrize(
+    ("devices", "environment", "words"),
+    [
+        (("CPU:0", "CPU:1"), CPU, "`CPU:0` and `CPU:1` are two names for the same 2 cores"),
+        (("GPU:0", "GPU:1"), GPU, "The two devices are two GPUs"),
+        (("GPU:0", "GPU:0"), GPU, "nothing was spread"),
+    ],
+)
+def test_two_devices_are_called_what_they_are(devices: tuple[str, str], environment: Environment, words: str) -> None:
+    lesson = find("placement")
+    own = "MatMul" if environment is GPU else "_MklMatMul"  # as oneDNN's, which TensorFlow puts in place on a CPU
+    placed = {"one device": placement(devices[0], devices[0], kind=own), "two devices": placement(*devices, kind=own)}
+    text = told(lesson, played(lesson, 1.0, environment=environment, placed=placed))
+    assert words in text
+    assert f"- one device: {devices[0]} ran 2 matrix products (`{own}`)" in text
+
+
+def test_a_placement_that_is_not_known_is_told_with_its_reason() -> None:
+    lesson = find("placement")
+    unknown = Placement(reason="the step that was to tell it failed")
+    text = told(lesson, played(lesson, 1.0, placed={"one device": unknown}))
+    assert "- one device: not known (the step that was to tell it failed)" in text
+    assert "- two devices: not known (no trial of it told)" in text
+    assert "two names" not in text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_scenario_that_is_shown_is_the_one_that_runs(name: str) -> None:
+    lesson = find(name)
+    shown = [
+        tomllib.loads(block)
+        for part in lesson.parts
+        if isinstance(part, Say)
+        for block in re.findall(r"```toml\n(.*?)```", part.text, re.DOTALL)
+    ]
+    documents = [part.document() if callable(part.document) else part.document for part in compares(lesson)]
+    beside = ("name", "published")
+    assert shown == [{key: value for key, value in each.items() if key not in beside} for each in documents]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_variant_of_a_lesson_is_in_its_figures(name: str) -> None:
+    lesson = find(name)
+    text = told(lesson, played(lesson, 1.6))
+    for part in compares(lesson):
+        for variant in scenario_of(part).variants:
+            if not variant.name.startswith("ceiling"):
+                assert f"- `{variant.name}`: " in text
+    assert "left out" not in text
+
+
+def test_a_variant_that_the_machine_cannot_run_is_told_with_the_note() -> None:
+    lesson = find("replication")
+    run = played(lesson, 1.6)
+    session = run.session("replication")
+    kept = tuple(each for each in session.results if each.variant != "between_graph, 2")
+    note = "The variant 'between_graph, 2' was left out: it needs Linux."
+    cut = session.model_copy(update={"results": kept, "notes": (note,)})
+    text = told(lesson, Played().with_result("replication", cut))
+    assert "- `between_graph, 2`: not measured (The variant 'between_graph, 2' was left out: it needs Linux)" in text
+
+
+def test_work_that_was_not_equal_is_no_gain() -> None:
+    lesson = find("elements_of_a_queue")
+    session = played(lesson, 1.6).session("elements")
+    results = [
+        each.model_copy(update={"work": each.work.model_copy(update={"status": "unequal", "text": "it lost samples"})})
+        for each in session.results
+    ]
+    text = told(lesson, Played().with_result("elements", session.model_copy(update={"results": tuple(results)})))
+    assert claims(text) == set()
+    assert "it lost samples" in text
+
+
+@pytest.mark.parametrize("lesson", lessons(), ids=lambda lesson: lesson.name)
+def test_every_command_that_a_lesson_names_exists(lesson: Lesson) -> None:
+    from typer.main import get_command
+
+    from pipeline_bench.cli import app
+
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    for entry in lesson.then:
+        program, command, *arguments = entry.command.split()
+        assert program == "pipeline-bench"
+        options = {option for parameter in commands[command].params for option in parameter.opts}
+        assert {word.split("=")[0] for word in arguments if word.startswith("--")} <= options
+        named = arguments[0] if arguments and not arguments[0].startswith("-") else None
+        known = {"compare": set(shipped()), "lesson": {each.name for each in lessons()}}
+        assert named is None or named in known.get(command, {named})
+
+
+@pytest.mark.parametrize("lesson", lessons(), ids=lambda lesson: lesson.name)
+def test_every_lesson_that_a_lesson_names_exists(lesson: Lesson) -> None:
+    said = " ".join(part.text for part in lesson.parts if isinstance(part, Say))
+    assert set(re.findall(r"lesson `(\w+)`", said)) <= {each.name for each in lessons()}
+
+
+def test_a_wide_interval_is_no_proof_that_there_is_no_difference() -> None:
+    scenario = scenario_of(compares(find("threads"))[0])
+    alike, wide = times(BASE_MS), [BASE_MS * 0.7, BASE_MS, BASE_MS * 1.4]
+    step_ms = {"1 thread": alike, "intra 2": alike[::-1], "inter 2": wide, "intra 8": None}
+    session = session_of(scenario, step_ms)
+    assert [figures.outcome(session, name) for name in ("intra 2", "inter 2", "intra 8", "no such")] == [
+        "none",
+        "unknown",
+        "unknown",
+        "unknown",
+    ]
