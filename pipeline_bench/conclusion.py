@@ -141,7 +141,9 @@ def _rivals(session: Session, best: Result) -> list[str]:
 
 
 def _joined(names: Sequence[str], word: str) -> str:
-    """``a, b or c``."""
+    """``a, b or c``; ``a, 1; a, 2; or b, 1`` where names have commas of their own."""
+    if len(names) > 2 and any("," in name for name in names):  # noqa: PLR2004 - two need no comma between them
+        return f"{'; '.join(names[:-1])}; {word} {names[-1]}"
     return f" {word} ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 

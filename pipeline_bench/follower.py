@@ -24,6 +24,7 @@ from pipeline_bench.events import (
 from pipeline_bench.observer import Observer
 from pipeline_bench.process import Child, explain_exit, stderr_tail
 from pipeline_bench.samplers import Sampler
+from pipeline_bench.scenario import Variant
 from pipeline_bench.session import (
     TrialRecord,
     TrialStatus,
@@ -181,12 +182,20 @@ def _stall_reason(log: TrialLog) -> str:
     if own and phase == "build":
         parts = [f"your function did not return within {variant.run.stall_timeout_s:g} s"]
         parts += [_MAIN_HINT] if variant.source.options.get("activity") == "inspect" else []
+    if phase == "train" and (steps := _steps_of_a_call(variant)) > 1:
+        parts[0] += f" (it is told of {steps} at a time, so that they have to be over within the stall timeout)"
     if log.stalled is None:
         return f"{parts[0]}; its Python threads did not answer, their stacks are in its stderr"
     parts += [_queue_text(queue) for queue in log.stalled.queues]
     stood = [stack for stack in log.stalled.stacks if not own or _is_theirs(innermost(stack))]
     parts += [f"{stack.thread} stood at {innermost(stack)}" for stack in stood]
     return "; ".join(parts)
+
+
+def _steps_of_a_call(variant: Variant) -> int:
+    """How many steps the variant's loop trains before Python hears of them."""
+    options = variant.loop.options
+    return int(options.get("steps_per_call") or options.get("steps_per_execution") or 1)
 
 
 def _is_theirs(frame: str) -> bool:

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import psutil
 
+from pipeline_bench import units
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.events import Event, decode
 from pipeline_bench.trial import Trial
@@ -266,7 +267,7 @@ def explain_exit(code: int | None) -> str:
         return "could not be heard any more: the code in it closed files that it did not open (os.closerange?)"
     if code >= 0:
         return f"ended with exit code {code} before its last step"
-    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+    name = units.signal_name(-code)
     hint = {"SIGKILL": " (by hand, or because memory ran out)", "SIGSEGV": " (a crash in native code)"}.get(name, "")
     return f"was killed by {name}{hint}"
 

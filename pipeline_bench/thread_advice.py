@@ -90,11 +90,24 @@ def _seen(session: Session, excess: Excess) -> str:
     if interval is None or claim is None:
         return f"{shown} in one trial each, which does not tell whether they gain: use --repeats 3 or more."
     low, high = (units.ratio(end) for end in interval)
-    return f"{shown} ({low} to {high}). {_said(claim, excess.kind)}"
+    cores = session.environment.cores
+    threads = _asked(reference, excess.kind, cores)
+    said = _said(claim, excess.kind) if threads == cores else _said_of_fewer(claim, excess.kind, threads, cores)
+    return f"{shown} ({low} to {high}). {said}"
+
+
+def _said_of_fewer(claim: stats.Interval, kind: Kind, threads: int, cores: int) -> str:
+    """The same over a variant with fewer threads than cores: part of a gain may be that of using the other cores."""
+    low, high = claim
+    found = "They gain" if low > 1 else "They lose" if high < 1 else "No difference was found"
+    return (
+        f"{found}, but over {units.count(threads, 'thread')}: what those beyond the cores do is not known; add a "
+        f"variant with runtime.{_key(kind)} = {cores}. {_DO[kind]}."
+    )
 
 
 def _said(claim: stats.Interval, kind: Kind) -> str:
-    """What the interval at `stats.CLAIM_CONFIDENCE` says, and why."""
+    """What the interval at `stats.CLAIM_CONFIDENCE` says of one over as many threads as cores, and why."""
     low, high = claim
     if low > 1:
         return (
@@ -113,17 +126,19 @@ def _said(claim: stats.Interval, kind: Kind) -> str:
 
 def _reference(scenario: Scenario, excess: Excess, cores: int) -> Variant | None:
     """Alike but for the threads of that kind, with the most that are no more than the cores."""
-
-    def threads(variant: Variant) -> int:
-        asked: int = getattr(variant.runtime, _key(excess.kind))
-        return asked or cores  # 0 is TensorFlow's choice: one a core
-
     alike = [
         variant
         for variant in scenario.variants
-        if threads(variant) <= cores and _but_for(variant, excess.kind) == _but_for(excess.variant, excess.kind)
+        if _asked(variant, excess.kind, cores) <= cores
+        and _but_for(variant, excess.kind) == _but_for(excess.variant, excess.kind)
     ]
-    return max(alike, key=threads, default=None)
+    return max(alike, key=lambda variant: _asked(variant, excess.kind, cores), default=None)
+
+
+def _asked(variant: Variant, kind: Kind, cores: int) -> int:
+    """The threads of that kind that a variant has; 0 in the runtime is TensorFlow's choice, one a core."""
+    asked: int = getattr(variant.runtime, _key(kind))
+    return asked or cores
 
 
 def _but_for(variant: Variant, kind: Kind) -> Variant:

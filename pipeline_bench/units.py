@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 import re
+import signal
 import unicodedata
 from collections.abc import Sequence
 
@@ -181,6 +182,11 @@ def size(value_bytes: float | None) -> str:
 def count(number: int, singular: str, plural: str = "") -> str:
     """A number with its noun: ``1 trial``, ``3 trials``."""
     return f"{number} {singular if number == 1 else plural or singular + 's'}"
+
+
+def signal_name(number: int) -> str:
+    """``SIGKILL``; ``signal 99`` of a number that has no name."""
+    return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
 
 
 def without_shared_start(names: Sequence[str]) -> list[str]:

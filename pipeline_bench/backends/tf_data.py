@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import Annotated, Any
 
 import numpy as np
@@ -92,11 +93,15 @@ class TfData(Backend):
 
         # What a graph does to a batch behind the iterator, Keras has to find done in front of it.
         dataset, to_device = self._to_device(self._made(source, ends, whole), device)
-        with tf.device(to_device or "/cpu:0"):
-            iterator = iter(dataset)
+
+        @cache
+        def iterator() -> Any:
+            # Only where it is asked for: Keras makes its own, and a dataset's second one shuffles in another order.
+            with tf.init_scope(), tf.device(to_device or "/cpu:0"):
+                return iter(dataset)
 
         def take() -> tuple[Batch, Any]:
-            tensors, wait_s = graph_ops.timed(lambda: next(iterator))
+            tensors, wait_s = graph_ops.timed(lambda: next(iterator()))
             return Batch(*tensors), wait_s
 
         return EagerInput(take, dataset, _out_of_order_samples(source, self.options), ends.close)

@@ -147,9 +147,9 @@ def _decoded(output: bytes | str | None) -> str:
 def _cause(returncode: int, stderr: str) -> str:
     """The last line that a process wrote says why it ended; one that a signal ended wrote none."""
     if returncode < 0:
-        import signal
+        from pipeline_bench import units
 
-        return f"its process was ended by {signal.Signals(-returncode).name}"
+        return f"its process was ended by {units.signal_name(-returncode)}"
     lines = [line for line in stderr.splitlines() if line.strip()]
     return lines[-1].strip() if lines else f"its process ended with code {returncode}"
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+import textwrap
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 def lesson(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[NAME]", show_default=False, help="Which one; without it, the list and the first one."),
+        typer.Argument(metavar="NAME", show_default=False, help="Which one; without it, the list and the first one."),
     ] = None,
     listed: Annotated[bool, typer.Option("--list", help="Print a name and a line for each, and nothing else.")] = False,
     no_input: Annotated[
@@ -28,12 +30,19 @@ def lesson(
 
     if listed:
         for each in lessons():
-            typer.echo(f"{each.name}: {each.summary}")
+            typer.echo(_listed(f"{each.name}: {each.summary}"))
         return
     chosen = find(name) if name is not None else None
     waits = not no_input and sys.stdin is not None and sys.stdin.isatty()
     with interruptible():
         _play(chosen, waits=waits)
+
+
+def _listed(line: str) -> str:
+    """One line for a script; broken between words for a terminal that is too narrow for it."""
+    if not sys.stdout.isatty():
+        return line
+    return textwrap.fill(line, shutil.get_terminal_size().columns, subsequent_indent="    ", break_long_words=False)
 
 
 def _play(chosen: Lesson | None, *, waits: bool) -> None:

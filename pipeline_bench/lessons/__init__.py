@@ -21,6 +21,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pipeline_bench.errors import UsageError, did_you_mean, sentence
+from pipeline_bench.lessons.code import between, fitted
 
 if TYPE_CHECKING:
     from pipeline_bench.observer import Observer
@@ -30,6 +31,8 @@ Answer = str | float
 """A prediction: the choice as it was offered, or a number."""
 Document = Mapping[str, Any]
 """A scenario as its TOML file says it."""
+CODE_COLUMNS = 76
+"""How wide shown code may be: a terminal of 80 columns, less the frame around it."""
 
 
 @dataclass(frozen=True)
@@ -84,11 +87,18 @@ class Show:
     code: Callable[..., Any]
     caption: str = ""
     """What it is, in a few words, without a full stop."""
+    lines: tuple[str, str] | None = None
+    """How the first and the last line that matter begin, where the rest would lead astray; None shows all."""
 
     @property
     def source(self) -> str:
-        """The source as it stands in its file, without the indentation of the class around it."""
-        return textwrap.dedent(inspect.getsource(self.code)).rstrip()
+        """The source as it stands in its file, without the indentation around it, its long lines broken.
+
+        Raises:
+            ValueError: it has no such lines.
+        """
+        source = textwrap.dedent(inspect.getsource(self.code)).rstrip()
+        return fitted(source if self.lines is None else between(source, *self.lines), CODE_COLUMNS)
 
 
 @dataclass(frozen=True)
@@ -163,7 +173,7 @@ class Lesson:
     then: tuple[Try, ...] = ()
 
 
-def prediction(played: Played, key: str, happened: str, right: bool | None = None) -> str:
+def prediction(played: Played, key: str, happened: str, right: bool | None = None, unit: str = "") -> str:
     """A line that puts what happened beside what the reader predicted.
 
     Args:
@@ -171,11 +181,12 @@ def prediction(played: Played, key: str, happened: str, right: bool | None = Non
         key: of the `Ask`.
         happened: in a few words, as the reader would have said it: ``three``, ``about 40 %``.
         right: whether the prediction was right; None leaves that to the reader.
+        unit: what follows a number that was predicted, with its space where it has one: `` ms``, ``×``.
     """
     answer = played.answer(key)
     if answer is None:
         return f"**It was: {happened}.**"
-    said = f"{answer:g}" if isinstance(answer, float) else answer
+    said = f"{answer:g}{unit}" if isinstance(answer, float) else answer
     judged = "" if right is None else ", as you predicted" if right else ", unlike you predicted"
     return f"You said: {said}. **It was: {happened}{judged}.**"
 

@@ -123,7 +123,7 @@ def _threads(session: Session) -> str:
 LESSON = Lesson(
     name="elements_of_a_queue",
     title="What one element of a queue is",
-    summary="Why the same queue helps with whole batches and hurts with single samples",
+    summary="why the same queue helps with whole batches and hurts with single samples",
     order=40,
     parts=(
         Say(
@@ -135,7 +135,11 @@ LESSON = Lesson(
             "512 units.\n\n"
             "This is the queue, for both kinds of element. `whole` says which:"
         ),
-        Show(_RunQueue.__init__, caption="made is what the thread enqueues: a whole batch, or one sample"),
+        Show(
+            _RunQueue.__init__,
+            caption="made is what the thread enqueues: a whole batch, or one sample",
+            lines=('with tf.device("/cpu:0")', "self._runner ="),
+        ),
         Say(f"Four ways to bring the same batches:\n\n```toml\n{_SCENARIO}```"),
         Ask(
             "sample",

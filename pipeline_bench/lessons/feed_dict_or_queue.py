@@ -174,7 +174,7 @@ def _host_part(played: Played) -> str:
 LESSON = Lesson(
     name="feed_dict_or_queue",
     title="feed_dict against a queue",
-    summary="Why a queue makes training faster, by how much at most, and when it does not",
+    summary="why a queue makes training faster, by how much at most, and when it does not",
     order=30,
     parts=(
         Say(

@@ -152,7 +152,7 @@ def _multiplying(session: Session, variant: str) -> list[str]:
 LESSON = Lesson(
     name="placement",
     title="Which op runs where",
-    summary="How ops get onto devices, how to see it, and when a second device is worth it",
+    summary="how ops get onto devices, how to see it, and when a second device is worth it",
     order=70,
     parts=(
         Say(

@@ -68,10 +68,10 @@ def _judged(played: Played) -> str:
     session, answer = played.session("replication"), played.answer("times")
     found, unknown = figures.result(session, _TOWERS), figures.outcome(session, _TOWERS) == "unknown"
     if unknown or found is None or found.speedup.value is None or found.speedup.ci95 is None:
-        return prediction(played, "times", "not measured well enough to say")
+        return prediction(played, "times", "not measured well enough to say", unit="×")
     value, (low, high) = found.speedup.value, found.speedup.ci95
     right = isinstance(answer, float) and (low <= answer <= high or 1 / _CLOSE <= answer / value <= _CLOSE)
-    return prediction(played, "times", ratio(value), right)
+    return prediction(played, "times", ratio(value), right, unit="×")
 
 
 def _towers(session: Session) -> str:
@@ -135,7 +135,7 @@ def _losses(session: Session) -> str:
 LESSON = Lesson(
     name="replication",
     title="Replication: several copies of a network",
-    summary="Two ways in which copies of a network share the work, and what each costs",
+    summary="two ways in which copies of a network share the work, and what each costs",
     order=80,
     parts=(
         Say(

@@ -73,9 +73,9 @@ def _judged(played: Played) -> str:
     session, answer = played.session("prefetch"), played.answer("step")
     found = figures.result(session, _AHEAD)
     if found is None or found.step_ms.mean is None or figures.outcome(session, _AHEAD) == "unknown":
-        return prediction(played, "step", "not measured well enough to say")
+        return prediction(played, "step", "not measured well enough to say", unit=" ms")
     right = isinstance(answer, float) and _near(answer, found.step_ms.mean)
-    return prediction(played, "step", milliseconds(found.step_ms.mean), right)
+    return prediction(played, "step", milliseconds(found.step_ms.mean), right, unit=" ms")
 
 
 def _near(one: float, other: float) -> bool:
@@ -146,7 +146,7 @@ def _autotune(session: Session) -> str:
 LESSON = Lesson(
     name="tf_data_and_prefetch",
     title="tf.data and prefetch",
-    summary="What one line of prefetch hides, what it cannot hide, and what AUTOTUNE does",
+    summary="what one line of prefetch hides, what it cannot hide, and what AUTOTUNE does",
     order=50,
     parts=(
         Say(

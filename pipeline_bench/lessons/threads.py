@@ -78,17 +78,22 @@ def _judged(played: Played) -> str:
     found, answer = figures.result(session, _INTRA), played.answer("times")
     unknown = figures.outcome(session, _INTRA) == "unknown"
     if unknown or found is None or found.speedup.value is None or found.speedup.ci95 is None:
-        return prediction(played, "times", "not measured well enough to say")
+        return prediction(played, "times", "not measured well enough to say", unit="×")
     value, (low, high) = found.speedup.value, found.speedup.ci95
     right = isinstance(answer, float) and (low <= answer <= high or 1 / _CLOSE <= answer / value <= _CLOSE)
-    return prediction(played, "times", ratio(value), right)
+    return prediction(played, "times", ratio(value), right, unit="×")
 
 
 def _intra(session: Session) -> str:
     """Why two threads in an op bring what they bring here."""
     found, outcome, cores = figures.result(session, _INTRA), figures.outcome(session, _INTRA), session.environment.cores
     if outcome == "unknown" or found is None or found.speedup.ci95 is None:
-        return ""
+        if cores == 1:
+            return ""
+        return (
+            "What to expect of it: two cores work on one convolution together, and less than twice the speed comes of "
+            "it, because an op is cut into pieces, handed out, and waited for, and small ops are not worth cutting."
+        )
     if cores == 1:
         return (
             "This machine lets us use one core. Two threads take turns at it, and turns do not make it faster; what "
@@ -120,8 +125,6 @@ def _inter(session: Session) -> str:
             "each layer: the gradient of its weights, and that of its input. They need not wait for each other, and "
             "here that was enough to gain."
         )
-    if outcome == "unknown":
-        return ""
     return (
         "In this network each layer waits for the one before, so there are few ops that could run side by side. Only "
         "the backward pass has some: the gradient of a layer's weights and that of its input."
@@ -131,10 +134,13 @@ def _inter(session: Session) -> str:
 def _more(session: Session) -> str:
     """What threads beyond the cores do here, held against two threads; or that there are cores enough for them."""
     two, many = figures.result(session, _INTRA), figures.result(session, _MORE)
-    if "unknown" in (figures.outcome(session, _INTRA), figures.outcome(session, _MORE)):
-        return ""
-    if two is None or many is None or two.speedup.ci95 is None or many.speedup.ci95 is None:
-        return ""
+    unknown = "unknown" in (figures.outcome(session, _INTRA), figures.outcome(session, _MORE))
+    if unknown or two is None or many is None or two.speedup.ci95 is None or many.speedup.ci95 is None:
+        cores = session.environment.cores
+        few = (
+            f"`{_MORE}` asks for more threads than there are cores: only {cores} can compute at a time, the rest wait."
+        )
+        return few if cores < _MORE_THREADS else ""
     more, less = many.speedup.ci95[0] > two.speedup.ci95[1], many.speedup.ci95[1] < two.speedup.ci95[0]
     found = "faster" if more else "slower" if less else "no difference that this run could tell"
     return (
@@ -167,7 +173,7 @@ def _beside_the_author(session: Session) -> str:
     known = found is not None and figures.outcome(session, _INTRA) != "unknown"
     ours = f" Here: {ratio(found.speedup.value)}." if known and found is not None else ""
     return (
-        "Published for this network, with 64 images a batch, on a machine of that time (deepnlp): 610 ms a step with "
+        "Published for this network, with 64 images a batch, on a machine of 2016 (deepnlp): 610 ms a step with "
         f"1 thread an op, 380 ms with 2, 230 ms with 4. So 2 threads were {ratio(610 / 380)} as fast there.{ours}"
     )
 
@@ -175,7 +181,7 @@ def _beside_the_author(session: Session) -> str:
 LESSON = Lesson(
     name="threads",
     title="Threads inside TensorFlow",
-    summary="What intra-op and inter-op threads do, and why more of them than cores is no gain",
+    summary="what intra-op and inter-op threads do, and why more of them than cores is no gain",
     order=60,
     parts=(
         Say(
@@ -186,7 +192,7 @@ LESSON = Lesson(
             "`inter_op_parallelism_threads`: how many ops may run **side by side**. That needs ops that do not wait "
             "for each other.\n\n"
             "This is the network that we train, for images of handwritten digits. Look which line needs the result of "
-            "which:"
+            "which. `_on` can put a layer on a device of its own, and does nothing here:"
         ),
         Show(_logits, caption="The forward pass; TensorFlow derives the backward pass from it"),
         Say(

@@ -131,7 +131,7 @@ def _why_it_waits(played: Played) -> str:
     disturbed = figures.disturbed(played.session("waits"))
     at_best = units.percent(100 * STEP_MS / (STEP_MS + LATENCY_MS))
     return (
-        f"{prediction(played, 'waits', f'{units.percent(serial)}, one after the other', right)}\n\n"
+        f"{prediction(played, 'waits', f'{units.percent(serial)}, one after the other', right, unit=' %')}\n\n"
         f"{_table(played, 'waits')}\n\n"
         f"1. One after the other, a step is {LATENCY_MS} ms of waiting and {STEP_MS} ms of work: {at_best} at best. "
         f"Here it was {units.percent(serial)}; what is missing went to the host's own work, and to whatever else "

@@ -123,7 +123,9 @@ def _numbers_shown(training: EagerTraining) -> int:
 
     if (evidence := training.evidence) is None:
         return 0
-    shown = tf.function(lambda: evidence(training.take()[0]), autograph=False).get_concrete_function()
+    shown = tf.function(lambda *tensors: evidence(Batch(*tensors)), autograph=False).get_concrete_function(
+        *training.dataset.element_spec
+    )
     return int(shown.structured_outputs.shape[0])
 
 

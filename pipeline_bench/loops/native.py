@@ -170,7 +170,8 @@ class NativeLoop(Loop):
                 self._sizes = time.monotonic(), message.each
             elif isinstance(message, stream.Failure):
                 _raise(message)
-            done = isinstance(message, stream.Done)
+            elif isinstance(message, stream.Done):
+                done = True  # the thread that tells sizes may still have added some behind it
         return done
 
 

@@ -33,6 +33,9 @@ class Model(Plugin):
     least_gpus: ClassVar[int] = 1
     """With fewer GPUs than this it is put on the CPU, so that all its variants are on devices of one kind."""
 
+    trains: ClassVar[bool] = True
+    """Whether its steps change weights; a model that only does work has no loss and no accuracy."""
+
     devices: Sequence[str] = ("/cpu:0",)
     """What it may spread its work over, as `tf.device` takes it; set before it is built."""
 

@@ -27,6 +27,7 @@ class Emulated(Model):
     name = "emulated"
     summary = "a device that is busy for a given time a step and leaves the host free; it trains nothing"
     Options = EmulatedOptions
+    trains = False
 
     @property
     def emulated_device(self) -> str:

@@ -36,6 +36,7 @@ class Matpow(Model):
     summary = "A^n + B^n by repeated matmul, on one device or one power on each of two; it trains nothing"
     Options = MatpowOptions
     least_gpus = 2
+    trains = False
 
     def check(self, runtime: Runtime) -> None:
         if self.options.devices == 1:
@@ -72,8 +73,9 @@ class Matpow(Model):
     def _power(self, name: str, device: str) -> Any:
         """The matrix to the power n, float32 [size, size], by n - 1 multiplications on the device.
 
-        Entries of variance 1 / size keep the powers of a random matrix from growing: its eigenvalues lie in the unit
-        circle (Ginibre, "Statistical ensembles of complex, quaternion, and real matrices", 1965).
+        Entries of variance 1 / size hold back the powers' growth: the eigenvalues of a large random matrix lie in the
+        unit circle, or hardly outside (Ginibre, "Statistical ensembles of complex, quaternion, and real matrices",
+        1965). A small one to the power of hundreds may still overflow, which takes no other time.
         """
         import tensorflow as tf
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from pipeline_bench import units
 from pipeline_bench.errors import PipelineBenchError
 
 _COMPILERS = ("cc", "gcc", "clang")
@@ -53,11 +54,16 @@ def find() -> Toolchain | str:
 
 def _compiler() -> tuple[str, ...] | str:
     """The compiler's command, its absolute path first; or why there is none. ``$CC`` decides where it is set."""
-    given = shlex.split(os.environ.get("CC", ""))
+    try:
+        given = shlex.split(os.environ.get("CC", ""))
+    except ValueError as error:
+        return (
+            f"$CC is no command: {units.one_line(os.environ['CC'], 80)} ({error}): set it to a compiler, or unset it."
+        )
     names = (given[0],) if given else _COMPILERS
     found = next((path for name in names if (path := shutil.which(name))), None)
     if found is not None:
-        return (found, *given[1:])
+        return (str(Path(found).absolute()), *given[1:])  # it is called in another folder
     if given:
         return f"the C compiler that $CC names, {given[0]}, was not found: set $CC to one that is there, or unset it."
     return (
@@ -73,9 +79,20 @@ def _tensorflow_folder() -> Path | None:
 
 
 def cache_folder() -> Path:
-    """Where compiled programs lie: the user's cache."""
+    """Where compiled programs lie: the user's cache.
+
+    Raises:
+        PipelineBenchError: nothing says where that is.
+    """
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(cache).expanduser() / "pipeline-bench" / "native"
+    try:
+        folder = Path(cache).expanduser()
+    except RuntimeError as error:
+        raise PipelineBenchError(
+            f"The program without Python has no folder to be kept in: this user has no home for {cache}.",
+            "Set XDG_CACHE_HOME to a folder that can be written to.",
+        ) from error
+    return folder.absolute() / "pipeline-bench" / "native"
 
 
 def program(toolchain: Toolchain, still_at_it: Callable[[], None] = lambda: None) -> Path:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
 import struct
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from pipeline_bench import units
 from pipeline_bench.errors import PipelineBenchError
 
 _HEAD = struct.Struct("=ii")
@@ -94,7 +94,4 @@ def how_ended(code: int) -> str:
     """An exit code in words: ``was killed by SIGKILL``, ``ended with the exit code 2``."""
     if code >= 0:
         return f"ended with the exit code {code}"
-    try:
-        return f"was killed by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"was killed by signal {-code}"
+    return f"was killed by {units.signal_name(-code)}"

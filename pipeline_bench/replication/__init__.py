@@ -17,7 +17,7 @@ from pipeline_bench.replication import in_graph, mirrored
 from pipeline_bench.scenario import Runtime, Variant
 from pipeline_bench.sources import Batch
 
-IN_GRAPH = {"in_graph": in_graph.train_on, "mirrored": mirrored.train_on}
+_IN_GRAPH = {"in_graph": in_graph.train_on, "mirrored": mirrored.train_on}
 DRIVEN_BY = "session"
 """The loop with which a between_graph worker drives its session."""
 
@@ -118,9 +118,9 @@ def train_on(model: Model, batch: Batch, runtime: Runtime, device: str | None) -
 
 def _replicated(model: Model, batch: Batch, runtime: Runtime, device: str | None) -> tuple[Any, Any]:
     """The op that trains, and the loss, a scalar."""
-    if runtime.replication not in IN_GRAPH:
+    if runtime.replication not in _IN_GRAPH:
         raise PipelineBenchError(f"Replication {runtime.replication} is not built into one graph.")
-    return IN_GRAPH[runtime.replication](_gradient_model(model), batch, devices(runtime, device))
+    return _IN_GRAPH[runtime.replication](_gradient_model(model), batch, devices(runtime, device))
 
 
 def _gradient_model(model: Model) -> GradientModel:

@@ -13,18 +13,8 @@ from pipeline_bench.session import Session
 
 PLUMBING = frozenset(
     {
-        *(
-            "Const",
-            "Placeholder",
-            "IteratorV2",
-            "VarHandleOp",
-            "VariableV2",
-            "ReadVariableOp",
-            "_Arg",
-            "_Retval",
-            "NoOp",
-        ),
-        *("Identity", "IdentityN", "_Send", "_Recv", "_HostSend", "_HostRecv"),
+        *("Const", "Placeholder", "IteratorV2", "VarHandleOp", "VariableV2", "ReadVariableOp"),
+        *("_Arg", "_Retval", "NoOp", "Identity", "IdentityN", "_Send", "_Recv", "_HostSend", "_HostRecv"),
         *("Reshape", "Squeeze", "ExpandDims", "Shape"),
     }
 )

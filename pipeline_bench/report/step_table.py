@@ -14,7 +14,7 @@ from pipeline_bench import palette, units
 from pipeline_bench.report import words
 from pipeline_bench.session import BUSY_TIME, Estimate, Result, Session
 
-NAME_LIMIT = 40
+NAME_LIMIT = 48
 """A longer name of a variant ends in an ellipsis."""
 
 _FULL, _WIDE, _MEDIUM = 136, 112, 78
@@ -248,5 +248,5 @@ def _warmups(rows: Sequence[_Row]) -> list[str]:
     for result in (row.result for row in rows):
         if result.warmup_steps:
             few, many = min(result.warmup_steps), max(result.warmup_steps)
-            spans.append(f"{variant_name(result.variant)} {few if few == many else f'{few} to {many}'}")
+            spans.append(f"{variant_name(result.variant)}: {few if few == many else f'{few} to {many}'}")
     return [f"warm-up left out, steps per trial: {'; '.join(spans)}"] if spans else []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pipeline_bench import cache_state, units
 from pipeline_bench.conclusion import smallest
@@ -11,7 +11,7 @@ from pipeline_bench.session import BUSY_TIME, Result, Session, TrialRecord
 
 def no_difference(result: Result) -> str:
     """That a speed-up is none that this run could tell, and what it could have told; on one line."""
-    over = units.one_line(result.speedup.over or "the baseline", 40)
+    over = units.one_line(result.speedup.over or "the baseline", 48)
     return f"No difference from {over} found ({smallest(result.speedup)})."
 
 
@@ -52,8 +52,8 @@ def storage(session: Session) -> list[tuple[str, str]]:
     heads = {"as-is": "files as they were found", "cold": "cold asked", "warm": "warm asked"}
     lines = []
     for state, trials in asked.items():
-        names = dict.fromkeys(units.one_line(trial.variant, 40) for trial in trials)
-        who = f" of {', '.join(names)}" if len(asked) > 1 else ""
+        names = dict.fromkeys(units.one_line(trial.variant, 48) for trial in trials)
+        who = f" of {_listed(names)}" if len(asked) > 1 else ""
         lines.append((f"{heads[state]}{who}", cache_state.describe(trials) or ""))
     return lines
 
@@ -68,7 +68,7 @@ def left_out(session: Session) -> list[tuple[str, str]]:
     everyone = len({trial.variant for trial in session.trials if trial.work is not None})
     lines = []
     for (count, records), names in skipped.items():
-        who = "every variant" if len(names) == everyone else ", ".join(units.one_line(name, 40) for name in names)
+        who = "every variant" if len(names) == everyone else _listed([units.one_line(name, 48) for name in names])
         first = "; ".join(record.rstrip(".") for record in records)
         lines.append(
             (who, f"{units.count(count, 'record')}, the first of them: {first}" if count > len(records) else first)
@@ -77,4 +77,10 @@ def left_out(session: Session) -> list[tuple[str, str]]:
 
 
 def _names(results: Sequence[Result]) -> str:
-    return ", ".join(units.one_line(result.variant, 40) for result in results)
+    return _listed([units.one_line(result.variant, 48) for result in results])
+
+
+def _listed(names: Iterable[str]) -> str:
+    """``a, b``; ``a, 1; a, 2`` where names have commas of their own."""
+    told = tuple(names)
+    return ("; " if any("," in name for name in told) else ", ").join(told)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pipeline_bench import plugins
-from pipeline_bench.scenario import Component, Run, Variant
+from pipeline_bench.scenario import Component, Run, Runtime, Variant
 
 CEILING = "ceiling"
 
@@ -41,8 +41,9 @@ def _kinds_first(name: str) -> bool:
 
 
 def _told(name: str, value: str) -> str:
-    """``batch_size 32``; a kind by itself."""
+    """``batch_size 32``; a kind by itself; ``synchronous false``, as TOML has it."""
     option = name.rpartition(".")[2]
+    value = value.lower() if value in ("True", "False") else value
     return value if option == "kind" else f"{option} {value}"
 
 
@@ -51,8 +52,18 @@ def _settings(variant: Variant) -> dict[str, str]:
     parts = {"source": _without_timing(variant.source), "model": variant.model.options, "loop": variant.loop.options}
     settings = {f"{part}.{key}": str(value) for part, options in parts.items() for key, value in options.items()}
     settings |= {f"{part}.kind": getattr(variant, part).kind for part in parts}
-    settings |= {f"runtime.{key}": str(value) for key, value in variant.runtime.model_dump().items()}
+    settings |= {f"runtime.{key}": str(value) for key, value in _of_runtime(variant.runtime).items()}
     return settings | {"run.seed": str(variant.run.seed)}
+
+
+def _of_runtime(runtime: Runtime) -> dict[str, Any]:
+    """What of a runtime a ceiling's steps depend on: how replicas work together only where there are some."""
+    left_out = {"log_placement"}
+    if runtime.replicas == 1:
+        left_out |= {"replication", "synchronous"}
+    elif runtime.replication != "between_graph":
+        left_out.add("synchronous")
+    return runtime.model_dump(exclude=left_out)
 
 
 def _ceiling_of(variant: Variant, name: str, run: Run) -> Variant:

@@ -71,7 +71,7 @@ class Player:
 
     def show_list(self, lessons: Sequence[Lesson]) -> None:
         """Every lesson with its line, the one to begin with first."""
-        self._console.print("Lessons of two minutes or less; each predicts, measures and explains.\n")
+        self._console.print("Lessons of two minutes or less: you predict, the lesson measures and explains.\n")
         for number, lesson in enumerate(lessons, start=1):
             begin = Text("   (begin here)", style="bright_black") if number == 1 else Text()
             self._console.print(Text.assemble(f"{number:>2}  ", (lesson.name, "bold"), begin))
@@ -173,7 +173,7 @@ def _answer(part: Ask, line: str) -> Answer | None:
         numbers = {str(number): choice for number, choice in enumerate(part.choices, start=1)}
         return numbers.get(line, line if line in part.choices else None)
     try:
-        number = float(line.removesuffix("%").strip().replace(",", "."))
+        number = float(line.removesuffix("%").removesuffix(part.unit).strip().replace(",", "."))
     except ValueError:
         return None
     return number if part.low <= number <= part.high else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 from pipeline_bench.errors import PipelineBenchError
@@ -35,8 +34,7 @@ def open_account(of: Accountable, channel: Channel, recorder: Recorder) -> None:
             reason = f"the backend drops the numbers that the source {source.name} gives its samples"
         channel.send(Work(batch_size=source.batch_size, reason=reason))
         return
-    # A size that the graph does not know counts as one: it only says how often to look.
-    values = math.prod(int(size or 1) for size in (of.features.dims or [1])[1:])
+    values = evidence.values_per_sample(of.features)
     opened = ledger.open_ledger(source, values, of.out_of_order_samples)
     if opened is not None:
         recorder.account(opened, evidence.cost_us(source, values))

@@ -6,14 +6,15 @@ what a step is. Each worker has the variant's input with the N-th part of a batc
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from pipeline_bench import plugins, replication
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.events import Done, Evaluated, Placement, QueueState, Work
+from pipeline_bench.events import Done, Evaluated, QueueState, Stack, Work
 from pipeline_bench.scenario import Variant
 from pipeline_bench.trial import Trial
 from pipeline_bench.worker import cluster_task, evidence, placement, tasks
@@ -23,6 +24,8 @@ from pipeline_bench.worker.ledger import RandomLedger, Shown
 from pipeline_bench.worker.recorder import Recorder
 from pipeline_bench.worker.tasks import Accuracy, Assignment, Listening, Order, Ready, Task, Took, Trained
 
+# A worker that runs Python at all tells of itself far more often.
+_SILENT_S = 8 * cluster_task.TELL_EVERY_S
 _MOST_TICKETS = 2**32 - 2
 _NO_PLACEMENT = "the workers of between_graph replication do not tell their placement"
 _REPEATS = "each worker reads the source from its first sample on, so that the samples of a step repeat"
@@ -60,6 +63,9 @@ def run(trial: Trial, started: Sequence[Task], channel: Channel, recorder: Recor
     channel.send(Done(at_ns=time.monotonic_ns()))
 
 
+_Told = TypeVar("_Told", QueueState, Stack)
+
+
 class _Coordinator:
     def __init__(self, trial: Trial, started: Sequence[Task], channel: Channel, recorder: Recorder) -> None:
         self._trial, self._variant = trial, trial.variant
@@ -68,6 +74,10 @@ class _Coordinator:
         self._channel = channel
         self._recorder = recorder
         self._queues: dict[int, tuple[QueueState, ...]] = {}
+        self._stacks: dict[Task, tuple[Stack, ...]] = {}
+        self._heard_s: dict[Task, float] = {}
+        """When each task that the trial waits for was last heard."""
+        recorder.stacks = self._stands
 
     def run(self) -> None:
         ports = self._one_of(Listening, self._tasks)
@@ -91,8 +101,7 @@ class _Coordinator:
         self._recorder.phase("evaluate")
         self._order("evaluate", self._workers[:1])
         self._workers[0].over = False
-        if placement.is_wanted(self._trial):
-            self._channel.send(Placement(reason=_NO_PLACEMENT))
+        placement.tell_unknown(self._trial, _NO_PLACEMENT, self._channel)
         accuracy = self._one_of(Accuracy, self._workers[:1])[self._workers[0]]
         self._evaluated("after", accuracy.value)
 
@@ -108,12 +117,14 @@ class _Coordinator:
         """A message of that kind from each of the tasks."""
         found: dict[Task, Any] = {}
         while len(found) < len(of):
+            self._heard_s = {task: -math.inf for task in of if task not in found}
             found |= {task: message for task, message in tasks.hear(self._tasks) if isinstance(message, kind)}
         return found
 
     def _train(self) -> None:
         """Record the groups until the trial has run its length and every worker has ended its input."""
         groups = Groups(len(self._workers), self._variant.runtime.synchronous)
+        self._heard_s = dict.fromkeys(self._workers, time.monotonic())
         more = True
         while not all(task.over for task in self._workers):
             for task, message in tasks.hear(self._tasks):
@@ -121,13 +132,23 @@ class _Coordinator:
                     task.over = True
                 if not isinstance(message, Took):
                     continue
-                self._queues[task.index] = _of_worker(task, message.queues) or self._queues.get(task.index, ())
+                self._heard_s[task] = time.monotonic()
+                self._stacks[task] = _of_worker(task, message.stacks, "thread")
+                self._queues[task.index] = _of_worker(task, message.queues, "name") or self._queues.get(task.index, ())
                 for group in groups.take(task.index, message.steps, message.told_ns):
                     if not more:
                         break
                     more = self._recorder(*group[:4], evidence=group.evidence or None)
                     if not more:  # worker 0 last: when it stops, the others are to know already that they may
                         self._order("stop", self._workers[::-1])
+
+    def _stands(self) -> tuple[Stack, ...]:
+        """Where the tasks stand that the trial waits for; nowhere that is known of one that is silent."""
+        stands: list[Stack] = []
+        for task, heard_s in self._heard_s.copy().items():
+            silent = time.monotonic() - heard_s > _SILENT_S
+            stands += (Stack(thread=task.label, frames=()),) if silent else self._stacks.get(task, ())
+        return tuple(stands)
 
     def _evaluated(self, when: Any, accuracy: float | None) -> None:
         if accuracy is not None:
@@ -160,5 +181,6 @@ class _WorkersLedger(RandomLedger):
         return super().close(every, steps * self._workers)
 
 
-def _of_worker(task: Task, states: Sequence[QueueState]) -> tuple[QueueState, ...]:
-    return tuple(state.model_copy(update={"name": f"{state.name} of {task.label}"}) for state in states)
+def _of_worker(task: Task, states: Sequence[_Told], named: str) -> tuple[_Told, ...]:
+    """The same, with the worker in the name."""
+    return tuple(state.model_copy(update={named: f"{getattr(state, named)} of {task.label}"}) for state in states)

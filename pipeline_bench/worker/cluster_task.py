@@ -19,8 +19,8 @@ from typing import Any
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.loops import Step, Training
 from pipeline_bench.loops.session import SessionLoop
-from pipeline_bench.worker import culprit, tasks, worker_graph
-from pipeline_bench.worker.main import leave, queue_sizes
+from pipeline_bench.worker import culprit, evidence, queues, tasks, worker_graph
+from pipeline_bench.worker.lifetime import leave
 from pipeline_bench.worker.reporter import Reporter
 from pipeline_bench.worker.tasks import Accuracy, Addresses, Assignment, Broke, Listening, Order, Ready, Trained
 from pipeline_bench.worker.worker_graph import WorkerGraph
@@ -103,7 +103,7 @@ def _await(connection: Any, order: str) -> None:
 
 def _ready(session: Any, built: WorkerGraph) -> Ready:
     feeding = built.feeding
-    values = math.prod(int(size or 1) for size in (feeding.batch.features.shape.dims or [1])[1:])
+    values = evidence.values_per_sample(feeding.batch.features.shape)
     return Ready(built.device, _accuracy(session, built), feeding.wait != "none", feeding.evidence is not None, values)
 
 
@@ -122,7 +122,7 @@ def _train(assignment: Assignment, session: Any, built: WorkerGraph, connection:
 
     def keep_telling() -> None:
         while not ended.wait(TELL_EVERY_S):
-            reporter.tell(monotonic_ns(), tuple(queue_sizes(session, feeding)))
+            reporter.tell(monotonic_ns(), tuple(queues.states(session, feeding)))
 
     feeding.start(session)
     threading.Thread(target=keep_telling, name="pipeline-bench reporter", daemon=True).start()

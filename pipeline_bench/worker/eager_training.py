@@ -55,11 +55,17 @@ def run(trial: Trial, channel: Channel, recorder: Recorder) -> None:
     def stand() -> culprit.Stand:
         return accounting.stand(trial, built.source, built.feeding.out_of_order_samples, recorder)
 
+    def before_end() -> None:
+        if placement.is_wanted(trial):  # its step trains once more
+            _evaluate("after", built, channel, recorder)
+            placement.tell_eager(trial, built.training, channel)
+
     with culprit.named(built.source, config, stand):
-        _drive(loop, built, recorder, lambda: placement.tell_eager(trial, built.training, channel))
+        _drive(loop, built, recorder, before_end)
     if keeper is not None:
         channel.send(keeper.close())
-    _evaluate("after", built, channel, recorder)
+    if not placement.is_wanted(trial):
+        _evaluate("after", built, channel, recorder)
     recorder.finish()
     channel.send(Done(at_ns=time.monotonic_ns()))
 
@@ -79,6 +85,9 @@ def _build(variant: Variant, device: str | None, config: Any) -> _Built:
 
 def _signature(feeding: EagerInput) -> Sequence[Any]:
     import tensorflow as tf
+
+    if feeding.dataset is not None:  # without an iterator, of which Keras is to make the only one
+        return list(feeding.dataset.element_spec)
 
     def taken() -> tuple[Any, ...]:
         return feeding.take()[0].tensors

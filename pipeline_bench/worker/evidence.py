@@ -14,6 +14,13 @@ from pipeline_bench.sources import Batch, Source
 COST_SHARE = 0.01
 """How much of the mean step all evidence together may cost."""
 
+FIRST_STEPS = 10
+"""The shortest of the steps up to here says how many of the later ones are looked at."""
+
+FIRST_UNCHECKED = 2
+"""The step that is not looked at among them, where later ones may not be either: the first run of what such a step
+fetches takes tens of milliseconds, and belongs into the warm-up."""
+
 # What a step costs more when it is looked at, rounded up: the fetch (`benchmarks.overhead.probe`); in the recorder's
 # thread the entry into the ledger, 10 µs for 128 numbers; and the moments, which read every feature twice.
 _FETCH_US = 10.0
@@ -49,6 +56,15 @@ def cost_us(source: Source, values_per_sample: int) -> float:
     if source.identity is not None:
         return _FETCH_US + _US_PER_NUMBER * source.batch_size
     return _FETCH_US + _US_PER_VALUE * source.batch_size * values_per_sample
+
+
+def values_per_sample(features: Any) -> int:
+    """Features of a sample; a size that the graph does not know counts as one: it only says how often to look.
+
+    Args:
+        features: the shape of a batch's features, a ``tf.TensorShape``.
+    """
+    return math.prod(int(size or 1) for size in (features.dims or [1])[1:])
 
 
 def every(cost_us: float, step_us: float) -> int:

@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.worker.main import die_with_parent
+from pipeline_bench.worker.lifetime import die_with_parent, leave
 
 
 class Request(BaseModel):
@@ -50,9 +50,7 @@ def main(descriptor: int) -> None:
     message = perform(Request.model_validate_json(sys.stdin.read()))
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(json.dumps(message) + "\n")
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
+    leave(True)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import os
 import signal
@@ -17,19 +16,25 @@ from pipeline_bench.backends import Input
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
 from pipeline_bench.events import Device, Done, Evaluated, Failed, Hello, QueueState
 from pipeline_bench.trial import Trial
-from pipeline_bench.worker import accounting, building, culprit, eager_training, pipeline_trial, placement, runtime
+from pipeline_bench.worker import (
+    accounting,
+    between_graph,
+    building,
+    culprit,
+    eager_training,
+    pipeline_trial,
+    placement,
+    queues,
+    runtime,
+)
 from pipeline_bench.worker.building import Built
 from pipeline_bench.worker.channel import Channel
+from pipeline_bench.worker.lifetime import die_with_parent, leave
 from pipeline_bench.worker.recorder import Recorder
-
-_QUEUE_ANSWER_MS = 1000
-_PR_SET_PDEATHSIG = 1
 
 
 def run_trial(trial: Trial, channel: Channel) -> bool:
     """Run the trial and tell the parent everything; False when it raised (the traceback is then on stderr)."""
-    from pipeline_bench.worker import between_graph  # its processes use what is in here
-
     # The parent's last resort against a trial that hangs with the GIL held: it asks for the stacks by signal.
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     channel.send(Hello(pid=os.getpid(), at_ns=time.monotonic_ns()))
@@ -41,7 +46,6 @@ def run_trial(trial: Trial, channel: Channel) -> bool:
         if trial.variant.source.kind == user_pipeline.KIND:
             pipeline_trial.run(trial, channel, recorder)
         elif replicas is not None:
-            placement.tell_unknown(trial, "the workers of between_graph do not tell it", channel)
             between_graph.run(trial, replicas, channel, recorder)
         elif plugins.find("loops", trial.variant.loop.kind).execution == "eager":  # type: ignore[attr-defined]
             eager_training.run(trial, channel, recorder)
@@ -88,13 +92,20 @@ def _train(trial: Trial, channel: Channel, recorder: Recorder) -> None:
         recorder.phase("train")
         if keeper is not None:
             keeper.start()
+
+        def before_end() -> None:
+            if placement.is_wanted(trial):  # its step trains once more
+                _evaluate("after", session, built, channel, recorder)
+                placement.tell(trial, loop, session, built, channel)
+
         with culprit.named(built.source, config, lambda: _stand(trial, built, recorder)):
             if not loop.starts_input:
                 feeding.start(session)
-            _drive(loop, session, built, recorder, lambda: placement.tell(trial, loop, session, built, channel))
+            _drive(loop, session, built, recorder, before_end)
         if keeper is not None:
             channel.send(keeper.close())
-        _evaluate("after", session, built, channel, recorder)
+        if not placement.is_wanted(trial):
+            _evaluate("after", session, built, channel, recorder)
         culprit.enter_skipped(built.source, session, config)
         recorder.finish()
         channel.send(Done(at_ns=time.monotonic_ns()))
@@ -135,22 +146,7 @@ def _stand(trial: Trial, built: Built, recorder: Recorder) -> culprit.Stand:
 
 def _queue_states(loop: Any, session: Any, feeding: Input) -> Sequence[QueueState]:
     states = loop.queue_states()
-    return queue_sizes(session, feeding) if states is None else states
-
-
-def queue_sizes(session: Any, feeding: Input) -> Sequence[QueueState]:
-    """How full the input's queues are; a queue that does not answer in time has no size."""
-    import tensorflow as tf
-
-    options = tf.compat.v1.RunOptions(timeout_in_ms=_QUEUE_ANSWER_MS)
-    states = []
-    for queue in feeding.queues():
-        try:
-            size = int(session.run(queue.size, options=options))
-        except (tf.errors.OpError, RuntimeError):  # the session may just have been closed
-            size = None
-        states.append(QueueState(name=queue.name, size=size, capacity=queue.capacity))
-    return states
+    return queues.states(session, feeding) if states is None else states
 
 
 def main() -> None:
@@ -159,19 +155,6 @@ def main() -> None:
     trial = Trial.model_validate_json(sys.stdin.read())
     ok = run_trial(trial, Channel(int(sys.argv[1])))
     leave(ok)
-
-
-def die_with_parent() -> None:
-    """Ask the kernel to kill this process when its parent ends, however it ends (Linux)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def leave(ok: bool) -> None:
-    """End the process at once: TensorFlow's threads may be blocked for ever, and nothing is left to tear down."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0 if ok else 1)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict
 
 from pipeline_bench.records import making
 from pipeline_bench.records.made import MadeData, is_complete, read_manifest
-from pipeline_bench.worker.main import die_with_parent
+from pipeline_bench.worker.lifetime import die_with_parent
 
 _TELL_EVERY_S = 0.1
 _LOCK = ".lock"

@@ -1,7 +1,7 @@
 """Which op ran on which device: one more step, of which TensorFlow is asked for the graphs that it made of it.
 
-It is run after the measured steps and before the input is ended, so that it costs no figure. What TensorFlow runs is
-not the graph that was built: it is pruned, optimised, and cut into one part for each device.
+It is run after the measured steps and the accuracy, and before the input is ended, so that it costs no figure. What
+TensorFlow runs is not the graph that was built: it is pruned, optimised, and cut into one part for each device.
 """
 
 from __future__ import annotations

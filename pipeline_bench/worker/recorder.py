@@ -25,6 +25,7 @@ from pipeline_bench.scenario import Run
 from pipeline_bench.series import Series
 from pipeline_bench.worker import evidence
 from pipeline_bench.worker.channel import Channel
+from pipeline_bench.worker.evidence import FIRST_STEPS, FIRST_UNCHECKED
 from pipeline_bench.worker.ledger import Ledger
 
 SHIP_EVERY_S = 0.25
@@ -32,14 +33,11 @@ _BLOCK_STEPS = 4096
 _FRAMES_KEPT = 12
 # How many times in a stall timeout a long phase says that it goes on.
 _SIGNS_OF_LIFE = 4
-# The shortest of the steps up to here says how many of the later ones are looked at.
-_FIRST_STEPS = 10
-# The step that is not looked at among them, where later ones may not be either: the first run of what such a step
-# fetches takes tens of milliseconds, and belongs into the warm-up. By the step before it later ones may be that short.
-_FIRST_UNCHECKED = 2
+# By the step before the first unchecked one, later ones may be so many times as short.
 _STEADY_FACTOR = 4
 
 QueueSizes = Callable[[], Sequence[QueueState]]
+Stacks = Callable[[], tuple[Stack, ...]]
 
 
 class Recorder:
@@ -64,6 +62,8 @@ class Recorder:
         self._stall_sent = False
         self._ended = threading.Event()
         self.queue_sizes: QueueSizes = tuple
+        self.stacks: Stacks = thread_stacks
+        """Where the threads stand that make the steps."""
         self.due = False
         """Whether the next step is looked at."""
         self._every = 1
@@ -141,7 +141,7 @@ class Recorder:
         """The rule behind `due`. See `loops.StepRecorder`."""
         if self._ledger is None:
             return None
-        return Looking(self._cost_us, evidence.COST_SHARE, _FIRST_STEPS, _FIRST_UNCHECKED, _STEADY_FACTOR)
+        return Looking(self._cost_us, evidence.COST_SHARE, FIRST_STEPS, FIRST_UNCHECKED, _STEADY_FACTOR)
 
     @property
     def steps(self) -> int:
@@ -162,10 +162,10 @@ class Recorder:
 
     def _is_due(self, step: int) -> bool:
         """Whether that step is looked at; the one before it has just ended."""
-        if step == _FIRST_UNCHECKED:
-            return self._every_of(1, _FIRST_UNCHECKED, _STEADY_FACTOR) == 1
-        if step == _FIRST_STEPS:
-            self._every = self._every_of(1, _FIRST_STEPS)
+        if step == FIRST_UNCHECKED:
+            return self._every_of(1, FIRST_UNCHECKED, _STEADY_FACTOR) == 1
+        if step == FIRST_STEPS:
+            self._every = self._every_of(1, FIRST_STEPS)
         return step % self._every == 0
 
     def _every_of(self, first: int, end: int, faster: int = 1) -> int:
@@ -235,7 +235,7 @@ class Recorder:
         if self._stall_sent or time.monotonic_ns() - newest_ns < self._run.stall_timeout_s * 1e9:
             return
         self._stall_sent = True
-        stacks = thread_stacks()
+        stacks = self.stacks()
         self._channel.send(
             Stalled(phase=self._phase, steps=self._steps, queues=tuple(self.queue_sizes()), stacks=stacks)
         )

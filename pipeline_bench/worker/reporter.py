@@ -5,21 +5,21 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
-from pipeline_bench.events import QueueState
+from pipeline_bench.events import QueueState, Stack
 from pipeline_bench.loops import Looking
 from pipeline_bench.worker import evidence
 from pipeline_bench.worker.groups import WorkerStep
+from pipeline_bench.worker.recorder import thread_stacks
 from pipeline_bench.worker.tasks import Assignment, Took
 
 # A message takes some 20 µs of both processes' time: several steps travel in one.
 _SEND_EVERY_NS = 50_000_000
-# As in `worker.recorder`: the shortest of the first steps says how many of the later ones are looked at, and one of
-# them is not, so that its fetches are set up early.
-_FIRST_STEPS = 10
-_UNCHECKED = 2
+# Of the stall timeout: a worker without a step for so long tells where it stands, before the trial's watch asks.
+_STUCK_SHARE = 0.5
 
 
 class Reporter:
@@ -48,6 +48,8 @@ class Reporter:
         self._taken = 0
         self._untold: list[WorkerStep] = []
         self._told_ns = 0
+        self._newest_ns = time.monotonic_ns()
+        self._stuck_ns = assignment.variant.run.stall_timeout_s * 1e9 * _STUCK_SHARE
         self._lock = threading.Lock()
 
     def may_begin(self) -> bool:
@@ -65,6 +67,7 @@ class Reporter:
     ) -> bool:
         """Take in a step; False when it was this worker's last one."""
         shown = () if evidence is None else tuple(float(value) for value in evidence)
+        self._newest_ns = end_ns
         with self._lock:
             self._untold.append(WorkerStep(start_ns, end_ns, wait_ns, float(loss), shown))
         if end_ns - self._told_ns > _SEND_EVERY_NS:
@@ -103,11 +106,14 @@ class Reporter:
             until_ns: a time before which no further step has ended.
             queues: how full they are.
         """
+        stacks: tuple[Stack, ...] = ()
+        if time.monotonic_ns() - self._newest_ns > self._stuck_ns:
+            stacks = thread_stacks()
         with self._lock:
             steps, self._untold = tuple(self._untold), []
             self._told_ns = steps[-1].end_ns if steps else self._told_ns
             with contextlib.suppress(BrokenPipeError):  # the trial is gone, and the kernel ends this process
-                self._connection.send(Took(steps, until_ns, queues))
+                self._connection.send(Took(steps, until_ns, queues, stacks))
 
     def _may_go_on(self) -> bool:
         if self._asks:
@@ -123,8 +129,8 @@ class Reporter:
 
     def _decide(self, took_ns: int, cost_us: float) -> None:
         """Whether the next step is looked at."""
-        if 1 < self._taken <= _FIRST_STEPS:
+        if 1 < self._taken <= evidence.FIRST_STEPS:
             self._shortest_ns = min(self._shortest_ns, took_ns)
-        if self._taken == _FIRST_STEPS:
+        if self._taken == evidence.FIRST_STEPS:
             self._every = evidence.every(cost_us, self._shortest_ns / 1e3)
-        self.due = self._taken != _UNCHECKED and self._taken % self._every == 0
+        self.due = self._taken != evidence.FIRST_UNCHECKED and self._taken % self._every == 0

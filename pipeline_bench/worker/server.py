@@ -25,40 +25,19 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_bench.trial import Trial
+from pipeline_bench.worker import forking
 from pipeline_bench.worker.channel import Channel
-from pipeline_bench.worker.main import die_with_parent, leave, run_trial
+from pipeline_bench.worker.lifetime import die_with_parent, leave
+from pipeline_bench.worker.main import run_trial
 
 MESSAGE_LIMIT_BYTES = 1 << 20
 _PR_SET_CHILD_SUBREAPER = 36
-
-
-def why_not_forkable(threads_before: int) -> str | None:
-    """Say what importing TensorFlow left behind that a fork would break; None when it left nothing."""
-    threads = _threads()
-    if threads > threads_before:
-        return f"importing TensorFlow started {threads - threads_before} threads"
-    opened = [target for target in _open_files() if target.startswith(("/dev/nvidia", "/dev/dri", "/dev/kfd"))]
-    if opened:
-        return f"importing TensorFlow opened {opened[0]}"
-    return None
 
 
 def adopt_orphans() -> None:
     """Ask the kernel to make this process the parent of descendants whose own parent has ended (Linux)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
-
-
-def _threads() -> int:
-    return len(list(Path("/proc/self/task").iterdir()))
-
-
-def _open_files() -> list[str]:
-    targets = []
-    for entry in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(OSError):
-            targets.append(str(entry.readlink()))
-    return targets
 
 
 class _Server:
@@ -163,11 +142,11 @@ def main() -> None:
 
     # Python 3.12 warns of any fork beside another thread; NumPy's BLAS has one and handles the fork itself.
     warnings.filterwarnings("ignore", category=DeprecationWarning, message=".*fork.*")
-    before = _threads()
+    before = forking.threads()
     import tensorflow as tf  # noqa: F401 - the import is what a fork saves
 
     server = _Server(control)
-    reason = why_not_forkable(before)
+    reason = forking.why_not_forkable(before)
     if reason:
         server.say(refused=reason)
         return

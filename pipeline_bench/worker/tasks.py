@@ -14,13 +14,15 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, Pipe, wait
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from pipeline_bench import units
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.events import Device, QueueState
+from pipeline_bench.events import Device, QueueState, Stack
 from pipeline_bench.scenario import Variant
+from pipeline_bench.worker import forking
 from pipeline_bench.worker.groups import WorkerStep
+from pipeline_bench.worker.lifetime import die_with_parent
 
 JobName = Literal["ps", "worker"]
 Addresses = dict[str, list[str]]
@@ -69,6 +71,8 @@ class Took(NamedTuple):
     steps: tuple[WorkerStep, ...]
     told_ns: float
     queues: tuple[QueueState, ...] = ()
+    stacks: tuple[Stack, ...] = ()
+    """Where its threads stand, once it has taken no step for long."""
 
 
 class Trained(NamedTuple):
@@ -128,12 +132,10 @@ def can_fork() -> bool:
         return True
     import numpy as np  # noqa: F401 - its BLAS may start threads, which survive a fork; only later ones count
 
-    from pipeline_bench.worker.server import why_not_forkable
-
-    before = len(list(Path("/proc/self/task").iterdir()))
+    before = forking.threads()
     import tensorflow as tf  # noqa: F401 - one import for all tasks
 
-    return why_not_forkable(before) is None
+    return forking.why_not_forkable(before) is None
 
 
 def start(job: JobName, index: int, others: Sequence[Task], tickets: int, run: Callable[[Any], None] | None) -> Task:
@@ -183,8 +185,6 @@ def _spawn(theirs: Any, tickets: int) -> int:
 
 def live_as_part_of(parent: int) -> None:
     """Have the kernel end this process with the trial that started it, also where that has ended already."""
-    from pipeline_bench.worker.main import die_with_parent
-
     die_with_parent()
     if os.getppid() != parent:
         os._exit(1)
@@ -223,12 +223,8 @@ def why_ended(tasks: Sequence[Task], first: Task, error: str = "") -> str:
             break
         time.sleep(_LOOK_EVERY_S)
     if killed:
-        return f"{killed[0].label} was killed by {_signal_name(-(killed[0].exit_code or 0))}"
+        return f"{killed[0].label} was killed by {units.signal_name(-(killed[0].exit_code or 0))}"
     if error:
         return f"{first.label} failed: {error}"
     code = first.look()
     return f"{first.label} closed its pipe" if code is None else f"{first.label} ended with exit code {code}"
-
-
-def _signal_name(number: int) -> str:
-    return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"

@@ -89,7 +89,8 @@ def build(variant: Variant, index: int, cluster: Any, found: Settings) -> Worker
         train, closes = _train(model, loss, variant, index)
         graph = TrainingGraph(train, loss, None if evaluation is None else model.accuracy_of_same(evaluation))
     init = v1.variables_initializer(v1.global_variables() if index == 0 else own)
-    cost_us = None if feeding.evidence is None else evidence.cost_us(source, _values(feeding))
+    values = evidence.values_per_sample(feeding.batch.features.shape)
+    cost_us = None if feeding.evidence is None else evidence.cost_us(source, values)
     return WorkerGraph(graph, feeding, init, found.described, cost_us, closes)
 
 
@@ -102,14 +103,6 @@ def _source(variant: Variant, config: Any) -> Any:
             'Set source.page_cache = "as-is", or runtime.replication = "in_graph".',
         )
     return source
-
-
-def _values(feeding: Input) -> int:
-    """Features of a sample; a size that the graph does not know counts as one."""
-    values = 1
-    for size in (feeding.batch.features.shape.dims or [1])[1:]:
-        values *= int(size or 1)
-    return values
 
 
 def _train(model: GradientModel, loss: Any, variant: Variant, index: int) -> tuple[Any, Any]:

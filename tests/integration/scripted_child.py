@@ -21,7 +21,7 @@ from pipeline_bench.events import Device, Done, Evaluated, Failed, Hello, Phase,
 from pipeline_bench.series import Series
 from pipeline_bench.trial import Trial
 from pipeline_bench.worker.channel import Channel
-from pipeline_bench.worker.main import die_with_parent
+from pipeline_bench.worker.lifetime import die_with_parent
 
 STEPS = 60
 

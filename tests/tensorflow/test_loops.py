@@ -16,6 +16,8 @@ from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
 from pipeline_bench.session import Session, TrialRecord
+from tests.tensorflow import images
+from tests.tensorflow.conftest import RunScenario
 
 STEPS = 40
 CALLS = {"while_loop": 15, "queue, while_loop": 15, "function, many": 15, "keras_fit, many": 20}
@@ -146,3 +148,16 @@ def test_a_loops_ceiling_is_the_loop_without_an_input(
     assert losses[-1] < losses[0]
     assert record.steps is not None
     assert record.steps.wait_ns is None
+
+
+def test_a_shuffled_dataset_has_the_same_order_in_keras_which_makes_an_iterator_of_its_own(
+    run_scenario: RunScenario, tmp_path: Path
+) -> None:
+    """A second iterator over the same dataset would shuffle as the second epoch does."""
+    shuffled = {"backend": "tf_data", "options": {"shuffle": images.RECORDS}}
+    entries = [{"name": name, **shuffled, "loop": {"kind": name}} for name in ("session", "keras_fit")]
+    source = {"kind": "image_folder", "path": str(images.make(tmp_path)), "image_size": 8, "batch_size": 8}
+    whole = resolve({"name": "shuffled", "source": source, "run": {"steps": 6, "repeats": 1}, "variants": entries})
+    kept = whole.model_copy(update={"variants": tuple(each for each in whole.variants if each.ceiling is not None)})
+    losses = {record.variant: columns(record)[2] for record in run_scenario(kept).trials}
+    np.testing.assert_allclose(losses["keras_fit"], losses["session"], rtol=1e-4)

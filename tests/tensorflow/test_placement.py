@@ -121,15 +121,17 @@ def test_every_loop_tells_where_its_step_ran(run_scenario: RunScenario) -> None:
         {
             "name": "loops",
             "source": {"batch_size": 8, "features": 16},
-            "model": {"hidden_widths": [8]},
+            "model": {"hidden_widths": [8], "learning_rate": 0.1},  # one step more is another accuracy
             "runtime": {"device": "cpu", "log_placement": True},
             "run": {"steps": 4, "repeats": 1},
-            "variants": loops,
+            "variants": [*loops, {**loops[0], "name": "not asked", "runtime": {"log_placement": False}}],
         }
     )
     compared = [variant for variant in scenario.variants if variant.ceiling is not None]
     session = run_scenario(scenario.model_copy(update={"variants": tuple(compared)}))
-    for trial in session.trials:
+    *asked, not_asked = session.trials
+    assert asked[0].accuracy == not_asked.accuracy  # nor does it count as training
+    for trial in asked:
         assert trial.status == "ok", trial.reason
         assert trial.placement is not None
         assert trial.placement.reason is None, trial.variant

@@ -170,13 +170,17 @@ def test_the_kernel_ends_the_tasks_of_a_trial_that_is_killed(fork_server: Launch
     assert not alive
 
 
-def test_an_input_that_gives_nothing_stalls_the_trial_and_names_each_workers_queue(run_scenario: RunScenario) -> None:
+def test_an_input_that_gives_nothing_stalls_the_trial_and_names_each_workers_queue_and_place(
+    run_scenario: RunScenario,
+) -> None:
     stalled = variant("workers", **BETWEEN)
     stalled |= {"source": {"kind": "synthetic", "batch_size": 16, "latency_ms": 1e6}, "backend": "fifo_queue"}
     (record,) = run_scenario(scenario(stalled, stall_timeout_s=3)).trials
     assert record.status == "stalled"
     assert "input_queue of worker 0 held 0 of 5 elements" in (record.reason or "")
     assert "input_queue of worker 1 held 0 of 5 elements" in (record.reason or "")
+    for worker in range(2):
+        assert f"MainThread of worker {worker} stood at pipeline_bench/loops/session.py" in (record.reason or "")
 
 
 def test_what_a_worker_raises_is_the_trials_reason(run_scenario: RunScenario) -> None:

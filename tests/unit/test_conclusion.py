@@ -64,6 +64,17 @@ def test_a_baseline_is_beaten_by_none_only_where_all_were_found_to_be_slower() -
         assert conclude(session.model_copy(update={"results": results})).startswith(text)
 
 
+def test_names_with_commas_of_their_own_are_told_apart() -> None:
+    session = sessions.normal()
+    unsure = Speedup(over="feed_dict", value=0.9, ci95=(0.7, 1.2), difference="none", smallest=0.3)
+    named = {"fifo_queue": "in_graph, 2", "tf_data": "in_graph, 4", "ceiling": "mirrored, 2"}
+    results = tuple(
+        r.model_copy(update={"variant": named[r.variant], "speedup": unsure}) if r.variant in named else r
+        for r in session.results
+    )
+    assert "though in_graph, 2; in_graph, 4; or mirrored, 2 may be" in conclude(session.model_copy(update={"results": results}))
+
+
 def test_the_fastest_is_so_beside_its_neighbours_and_not_by_a_lucky_trial() -> None:
     """A repeat that it alone had may have raised a variant's throughput; its speed-up is over the repeats of both."""
     slower = Speedup(over="feed_dict", value=0.91, ci95=(0.9, 0.92), difference="slower")

@@ -235,7 +235,7 @@ def test_every_report_says_how_the_utilization_was_had(classic: Session, render:
 @pytest.mark.parametrize("render", [shown, markdown.render, html.render])
 def test_of_real_and_emulated_ones_each_utilization_has_its_source(render: Any) -> None:
     assert mixed().device_label == "mixed"
-    assert "emul. util. of b, ceiling, " in render(mixed())
+    assert "emul. util. of b; ceiling, " in render(mixed())
 
 
 def test_beside_emulated_ones_a_real_device_is_labelled_as_itself() -> None:

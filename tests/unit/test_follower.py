@@ -29,6 +29,7 @@ from pipeline_bench.follower import record, watch
 from pipeline_bench.observer import Observer, Progress
 from pipeline_bench.process import Child
 from pipeline_bench.samplers import Reading, Sampler
+from pipeline_bench.scenario.resolve import resolve
 from pipeline_bench.series import Series
 from pipeline_bench.trial import Trial, plan
 from pipeline_bench.trial_log import TrialLog, latest_utilization
@@ -238,6 +239,15 @@ def test_a_failed_trial_keeps_the_error_it_named(trial: Trial) -> None:
     log = TrialLog(trial, 0)
     log.apply(Failed(error="ValueError: planted"))
     assert record(log, "failed", None, Path("trials/x.stderr"), 1).reason == "ValueError: planted"
+
+
+def test_a_stall_of_a_loop_that_trains_many_steps_a_call_says_so() -> None:
+    """None of them is seen before the last one has ended, which may well be slow and no stall."""
+    variants = [{"name": "many", "backend": "tf_data", "loop": {"kind": "while_loop", "steps_per_call": 70}}]
+    trial = plan(resolve({"name": "test", "run": {"steps": 100, "repeats": 1}, "variants": variants}))[0]
+    log = TrialLog(trial, 0)
+    log.apply(Phase(name="train", at_ns=0))
+    assert "after step 0 (it is told of 70 at a time, " in follower._stall_reason(log)
 
 
 def test_a_parent_that_was_suspended_catches_up_before_it_calls_a_trial_stalled(trial: Trial) -> None:

@@ -1,12 +1,26 @@
 """The lessons: what each must have, what it says of what was measured, and its page in docs/."""
 
+import ast
+import inspect
+import textwrap
 from pathlib import Path
 
 import pytest
 
 from pipeline_bench import lessons
 from pipeline_bench.errors import UsageError
-from pipeline_bench.lessons import Ask, Compare, Lesson, Played, Run, Show, Tell, queue_runner, queue_that_blocks
+from pipeline_bench.lessons import (
+    CODE_COLUMNS,
+    Ask,
+    Compare,
+    Lesson,
+    Played,
+    Run,
+    Show,
+    Tell,
+    queue_runner,
+    queue_that_blocks,
+)
 from pipeline_bench.lessons import what_utilization_says as what_says
 from pipeline_bench.report import lesson_markdown
 from tests.unit import lesson_results
@@ -89,12 +103,28 @@ def test_the_shown_code_is_the_code_that_runs() -> None:
     assert any("queue.enqueue_many([three_samples])" in source for source in shown)
 
 
-@pytest.mark.parametrize("module", [queue_that_blocks, queue_runner, what_says])
-def test_code_of_a_lessons_own_fits_a_terminal_of_80_columns(module: object) -> None:
-    own = module.LESSON  # type: ignore[attr-defined]
-    for part in own.parts:
-        if isinstance(part, Show) and part.code.__module__ == module.__name__:  # type: ignore[attr-defined]
-            assert max(map(len, part.source.splitlines())) <= 76, part.code
+@every_lesson
+def test_shown_code_fits_a_terminal_of_80_columns(lesson: Lesson) -> None:
+    for part in lesson.parts:
+        if isinstance(part, Show):
+            assert max(map(len, part.source.splitlines())) <= CODE_COLUMNS, part.code
+
+
+@every_lesson
+def test_shown_code_is_the_same_program_as_the_code_that_runs(lesson: Lesson) -> None:
+    for part in lesson.parts:
+        if isinstance(part, Show):
+            runs = textwrap.dedent(inspect.getsource(part.code))
+            assert statements(part.source) <= statements(runs), part.code
+
+
+def statements(source: str) -> set[str]:
+    """Every statement as Python reads it, without docstrings and regardless of how its lines are broken."""
+    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.stmt)]
+    simple = [node for node in nodes if not hasattr(node, "body")]
+    return {
+        ast.dump(node) for node in simple if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+    }
 
 
 def test_a_right_prediction_is_called_right_and_a_wrong_one_is_not() -> None:

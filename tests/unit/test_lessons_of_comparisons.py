@@ -392,6 +392,29 @@ def test_every_lesson_that_a_lesson_names_exists(lesson: Lesson) -> None:
     assert set(re.findall(r"lesson `(\w+)`", said)) <= {each.name for each in lessons()}
 
 
+@pytest.mark.parametrize(
+    ("name", "key", "said"),
+    [("threads", "times", "7×"), ("replication", "times", "7×"), ("tf_data_and_prefetch", "step", "7 ms")],
+)
+def test_a_number_is_repeated_with_its_unit(name: str, key: str, said: str) -> None:
+    lesson = find(name)
+    assert f"You said: {said}." in told(lesson, played(lesson, 1.6).with_answer(key, 7.0))
+
+
+def test_what_threads_do_is_explained_where_nothing_could_be_told() -> None:
+    scenario = scenario_of(compares(find("threads"))[0])
+    wide = [BASE_MS * 0.5, BASE_MS, BASE_MS * 2]
+    step_ms = {each.name: wide[::-1] for each in scenario.variants} | {"1 thread": wide}
+    text = told(find("threads"), Played().with_result("threads", session_of(scenario, step_ms)))
+    assert "not measured well enough to say" in text
+    for words in (
+        "handed out, and waited for",
+        "each layer waits for the one before",
+        "more threads than there are cores",
+    ):
+        assert words in text
+
+
 def test_a_wide_interval_is_no_proof_that_there_is_no_difference() -> None:
     scenario = scenario_of(compares(find("threads"))[0])
     alike, wide = times(BASE_MS), [BASE_MS * 0.7, BASE_MS, BASE_MS * 1.4]

@@ -99,6 +99,21 @@ def test_a_named_compiler_that_is_not_there_is_not_replaced_by_another(
     assert "$CC" in str(native.find())
 
 
+def test_a_compiler_is_found_from_any_folder(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is called in another one than it was named in."""
+    path = install(machine, "mine", GOOD)
+    monkeypatch.chdir(machine)
+    monkeypatch.setenv("CC", "bin/mine")
+    assert found().compiler == (str(path),)
+    assert native.program(found()).is_file()
+
+
+def test_a_command_that_cannot_be_read_is_said_to_be_so(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(machine, "cc", GOOD)
+    monkeypatch.setenv("CC", "cc '-O1")
+    assert str(native.find()).startswith("$CC is no command: cc '-O1 (No closing quotation): ")
+
+
 def test_a_tensorflow_without_its_library_or_its_headers_is_said_to_be_so(machine: Path) -> None:
     install(machine, "cc", GOOD)
     (machine / "tensorflow" / "include" / "tensorflow" / "c" / "c_api.h").unlink()
@@ -189,6 +204,15 @@ def test_a_cache_that_cannot_be_written_to_is_named(machine: Path, monkeypatch: 
     with pytest.raises(PipelineBenchError) as caught:
         native.program(found())
     assert str(machine / "file") in caught.value.message
+    assert "XDG_CACHE_HOME" in caught.value.hint
+
+
+def test_a_user_without_a_home_is_told_what_to_set(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(machine, "cc", GOOD)
+    monkeypatch.setenv("XDG_CACHE_HOME", "~no-such-user/cache")
+    with pytest.raises(PipelineBenchError) as caught:
+        native.program(found())
+    assert "~no-such-user/cache" in caught.value.message
     assert "XDG_CACHE_HOME" in caught.value.hint
 
 

@@ -10,7 +10,7 @@ from pipeline_bench.results import summarise
 from pipeline_bench.scenario.file import load
 from pipeline_bench.scenario.resolve import resolve
 from pipeline_bench.series import Series
-from pipeline_bench.session import Result, Track, TrialRecord
+from pipeline_bench.session import AccuracyPair, Result, Track, TrialRecord
 from tests.unit.records import NS_PER_MS, record, scenario
 
 
@@ -242,6 +242,16 @@ def test_a_loss_that_is_no_number_is_null_with_its_reason() -> None:
     found = results([trial.model_copy(update={"steps": diverged})], "feed_dict")["feed_dict"]
     assert found.loss is None
     assert "not a finite number" in found.missing["loss"]
+
+
+def test_a_model_that_trains_nothing_has_that_as_its_reason() -> None:
+    trial = record("a", 0, 10.0)
+    assert trial.steps is not None
+    no_loss = trial.steps.model_copy(update={"loss": Series.pack(np.full(100, np.nan))})
+    asked = resolve({"name": "t", "model": {"kind": "matpow"}, "variants": [{"name": "a", "backend": "tf_data"}]})
+    bare = trial.model_copy(update={"steps": no_loss, "accuracy": AccuracyPair()})
+    found = summarise(asked, [bare], cores=2)[0]
+    assert found.missing == dict.fromkeys(("loss", "accuracy"), "the model matpow trains nothing")
 
 
 @pytest.mark.parametrize(("queue_ms", "difference"), [(1.5, "faster"), (2.0, "none"), (3.0, "slower")])

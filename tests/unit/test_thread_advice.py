@@ -104,6 +104,20 @@ def test_without_a_variant_to_compare_with_it_says_which_to_add() -> None:
     assert "add one with runtime.intra_op_threads = 2" in said({"other": STEADY, "four": STEADY}, asked)
 
 
+@pytest.mark.parametrize(
+    ("four", "found"),
+    [((15.0, 15.1, 14.9), "They gain"), ((25.0, 25.1, 24.9), "They lose"), ((20.1, 19.9, 20.0), "No difference was")],
+)
+def test_what_is_over_fewer_threads_than_cores_is_not_said_of_those_beyond_the_cores(
+    four: Sequence[float], found: str
+) -> None:
+    text = said({"one": STEADY, "four": four}, scenario(variant("one"), variant("four", intra=4)))
+    assert found in text
+    assert "over 1 thread: what those beyond the cores do is not known" in text
+    assert "add a variant with runtime.intra_op_threads = 2." in text
+    assert "more of them than cores" not in text
+
+
 def test_inter_op_threads_are_told_apart_from_intra_op_ones() -> None:
     asked = scenario(variant("one"), variant("many intra", intra=2), variant("four", inter=4))
     text = said({"one": STEADY, "many intra": (10.0, 10.1, 9.9), "four": (20.1, 19.9, 20.0)}, asked)

@@ -36,6 +36,17 @@ def test_the_list_is_a_name_and_a_line_each(capsys: pytest.CaptureFixture[str]) 
     assert lines == [f"{lesson.name}: {lesson.summary}" for lesson in lessons.lessons()]
 
 
+def test_the_list_is_broken_between_words_on_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert run(["lesson", "--list"]) == 0
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 60
+    assert " ".join(out.split()) == " ".join(f"{lesson.name}: {lesson.summary}" for lesson in lessons.lessons())
+
+
 @pytest.mark.parametrize("arguments", [["lesson"], ["lesson", "--no-input"]])
 def test_without_a_name_and_a_reader_the_lessons_are_listed(
     arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

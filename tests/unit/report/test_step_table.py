@@ -14,8 +14,8 @@ def test_a_reason_is_told_once_and_numbered_by_its_first_mark() -> None:
 
 
 def test_a_long_name_is_cut_by_the_cells_it_takes() -> None:
-    assert variant_name("x" * 41) == "x" * 39 + "…"
-    assert cell_len(variant_name("名" * 41)) == 40
+    assert variant_name("x" * 49) == "x" * 47 + "…"
+    assert cell_len(variant_name("名" * 41)) == 48
 
 
 @pytest.mark.parametrize(

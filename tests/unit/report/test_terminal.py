@@ -153,8 +153,8 @@ def test_the_steps_left_out_as_warmup_are_told() -> None:
     slow = session.results[0].model_copy(update={"warmup_steps": (5, 40, 5)})
     even = session.results[1].model_copy(update={"warmup_steps": (1, 1, 1)})
     shown = joined(session.model_copy(update={"results": (slow, even, *session.results[2:])}), 160)
-    assert f"{slow.variant} 5 to 40" in shown
-    assert f"{even.variant} 1" in shown
+    assert f"{slow.variant}: 5 to 40; " in shown
+    assert f"{even.variant}: 1" in shown
 
 
 def test_what_the_session_says_comes_before_the_table() -> None:

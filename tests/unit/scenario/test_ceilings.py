@@ -30,6 +30,29 @@ def test_ceilings_are_called_after_what_tells_them_apart() -> None:
     assert [variant.name for variant in found.variants[2:]] == ["ceiling, batch_size 32", "ceiling, batch_size 64"]
 
 
+def test_a_setting_of_the_runtime_that_changes_no_step_makes_no_other_ceiling() -> None:
+    found = scenario(
+        {"name": "a", "backend": "feed_dict"},
+        {"name": "b", "backend": "tf_data", "runtime": {"log_placement": True, "replication": "mirrored"}},
+        {"name": "c", "backend": "tf_data", "runtime": {"replicas": 2}},
+        {"name": "d", "backend": "fifo_queue", "runtime": {"replicas": 2, "synchronous": False}},
+    )
+    assert [variant.ceiling for variant in found.variants[:2]] == ["ceiling, replicas 1"] * 2
+    assert [variant.ceiling for variant in found.variants[2:4]] == ["ceiling, replicas 2, replication in_graph"] * 2
+
+
+def test_between_graph_workers_that_wait_for_each_other_have_another_ceiling_than_those_that_do_not() -> None:
+    runtime = {"replicas": 2, "replication": "between_graph"}
+    found = scenario(
+        {"name": "a", "backend": "tf_data", "runtime": runtime},
+        {"name": "b", "backend": "tf_data", "runtime": {**runtime, "synchronous": False}},
+    )
+    assert [variant.name for variant in found.variants[2:]] == [
+        "ceiling, synchronous true",
+        "ceiling, synchronous false",
+    ]
+
+
 def test_a_ceiling_runs_as_long_and_as_often_as_the_longest_of_its_variants() -> None:
     found = scenario(
         {"name": "a", "backend": "feed_dict", "run": {"steps": 5, "repeats": 5}},

@@ -79,6 +79,11 @@ def test_a_number_is_taken_as_people_write_it(line: str, answer: float | None) -
     assert Player(on_paper(), lesson_results.measured, typed([line])).play(lesson).answer("share") == answer
 
 
+def test_a_number_may_be_followed_by_its_unit() -> None:
+    lesson = Lesson("one", "One", "one question", 1, (Ask("step", "How long?", low=0, high=100, unit="ms"),))
+    assert Player(on_paper(), lesson_results.measured, typed(["7 ms"])).play(lesson).answer("step") == 7.0
+
+
 @pytest.mark.parametrize("line", ["nan", "inf", "-1", "101", "thirty"])
 def test_what_is_no_number_of_the_range_is_asked_again(line: str) -> None:
     ask = Ask("share", "How much?", low=0, high=100, unit="%")
