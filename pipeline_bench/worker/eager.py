@@ -17,20 +17,15 @@ def set_up(settings: Runtime) -> Device:
     """
     import tensorflow as tf
 
-    tf.config.threading.set_intra_op_parallelism_threads(settings.intra_op_threads)
-    tf.config.threading.set_inter_op_parallelism_threads(settings.inter_op_threads)
+    device = runtime.accelerator(settings)
+    runtime.set_up(settings, device)
     if (cpus := runtime.cpu_devices(settings)) > 1:
         parts = [tf.config.LogicalDeviceConfiguration()] * cpus
         tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], parts)
-    device = runtime.accelerator(settings)
-    gpus = tf.config.list_physical_devices("GPU")
     if device is None:
-        tf.config.set_visible_devices([], "GPU")
         return Device(kind="cpu", name="CPU:0")
-    chosen = gpus[int(device.rpartition(":")[2])]
+    chosen = tf.config.list_physical_devices("GPU")[int(device.rpartition(":")[2])]
     tf.config.set_visible_devices([chosen], "GPU")
-    if settings.memory_growth:
-        tf.config.experimental.set_memory_growth(chosen, True)
     return _described(chosen)
 
 

@@ -31,6 +31,7 @@ from pipeline_bench.worker.building import Built
 from pipeline_bench.worker.channel import Channel
 from pipeline_bench.worker.lifetime import die_with_parent, leave
 from pipeline_bench.worker.recorder import Recorder
+from pipeline_bench.worker.tasks import Task
 
 
 def run_trial(trial: Trial, channel: Channel) -> bool:
@@ -39,10 +40,8 @@ def run_trial(trial: Trial, channel: Channel) -> bool:
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     channel.send(Hello(pid=os.getpid(), at_ns=time.monotonic_ns()))
     recorder = Recorder(channel, trial.variant.run)
-    # Before the recorder has a thread: they are forked, where this process was.
-    replicas = between_graph.start(trial.variant, recorder) if replication.in_processes(trial.variant.runtime) else None
-    recorder.start()
     try:
+        replicas = _replicas(trial, recorder)
         if trial.variant.source.kind == user_pipeline.KIND:
             pipeline_trial.run(trial, channel, recorder)
         elif replicas is not None:
@@ -61,6 +60,14 @@ def run_trial(trial: Trial, channel: Channel) -> bool:
     return True
 
 
+def _replicas(trial: Trial, recorder: Recorder) -> Sequence[Task] | None:
+    """Start the recorder, and before it has a thread, the processes of replicas that have some of their own."""
+    try:
+        return between_graph.start(trial.variant, recorder) if replication.in_processes(trial.variant.runtime) else None
+    finally:
+        recorder.start()
+
+
 def _train(trial: Trial, channel: Channel, recorder: Recorder) -> None:
     recorder.phase("import")
     import tensorflow as tf
@@ -72,6 +79,7 @@ def _train(trial: Trial, channel: Channel, recorder: Recorder) -> None:
     settings = runtime.of_model(model, variant.runtime)
     config = runtime.session_config(settings)
     device = runtime.accelerator(settings)
+    runtime.set_up(settings, device)
     built = building.build(variant, model, device, config)
     feeding = built.feeding
     loop: Any = plugins.find("loops", variant.loop.kind)(variant.loop.options)

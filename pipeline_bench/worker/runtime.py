@@ -24,6 +24,29 @@ def session_config(runtime: Runtime) -> Any:
     )
 
 
+def set_up(runtime: Runtime, device: str | None) -> None:
+    """Apply the threads and the GPUs to the whole process; before anything is built.
+
+    A session's configuration is not enough. TensorFlow has one pool of intra-op threads a process, which the first that
+    makes a device sizes. Tracing a function, of tf.data for one, starts the runtime of eager execution also in a graph,
+    and that would make the device before the session does, with as many threads as there are cores, and take all of a
+    GPU's memory.
+
+    Args:
+        runtime: of the trial.
+        device: the accelerator, as `accelerator` has it.
+    """
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(runtime.intra_op_threads)
+    tf.config.threading.set_inter_op_parallelism_threads(runtime.inter_op_threads)
+    if device is None:
+        tf.config.set_visible_devices([], "GPU")
+    elif runtime.memory_growth:
+        for gpu in tf.config.list_physical_devices("GPU"):
+            tf.config.experimental.set_memory_growth(gpu, True)
+
+
 def cpu_devices(runtime: Runtime) -> int:
     """How many CPU devices the trial needs: those that were asked for, and one for each replica."""
     return max(runtime.cpu_devices, runtime.replicas)

@@ -51,6 +51,7 @@ def settings(variant: Variant, index: int) -> Settings:
     model: Any = plugins.find("models", variant.model.kind)(variant.model.options)
     found = runtime.of_model(model, variant.runtime)
     device = runtime.accelerator(found)
+    runtime.set_up(found, device)
     config = runtime.session_config(found.model_copy(update={"replicas": 1}))
     config.device_filters.extend(["/job:ps", f"/job:worker/task:{index}"])
     if device is None:

@@ -72,7 +72,9 @@ def test_names_with_commas_of_their_own_are_told_apart() -> None:
         r.model_copy(update={"variant": named[r.variant], "speedup": unsure}) if r.variant in named else r
         for r in session.results
     )
-    assert "though in_graph, 2; in_graph, 4; or mirrored, 2 may be" in conclude(session.model_copy(update={"results": results}))
+    assert "though in_graph, 2; in_graph, 4; or mirrored, 2 may be" in conclude(
+        session.model_copy(update={"results": results})
+    )
 
 
 def test_the_fastest_is_so_beside_its_neighbours_and_not_by_a_lucky_trial() -> None:
