@@ -35,6 +35,7 @@ def render(session: Session) -> str:
         table(_heads(session), [_row(session, result) for result in session.results]),
         _caption(session),
         "\n".join(f"- **{escape(r.variant)}**: {escape(r.verdict.text, _TEXT_LIMIT)}" for r in session.results),
+        _learning(session),
         _precision(session),
         _list("Work:", _work(session)),
         _list("Storage:", words.storage(session)),
@@ -157,6 +158,21 @@ def _list(head: str, items: Iterable[tuple[str, str]]) -> str:
     return "\n".join([head, "", *lines]) if lines else ""
 
 
+def _learning(session: Session) -> str:
+    """What the model learned; ceilings left out, which train on one batch over and over."""
+    rows = [
+        [
+            escape(result.variant),
+            units.loss(result.loss),
+            units.share(result.accuracy.before),
+            units.share(result.accuracy.after),
+        ]
+        for result in session.results
+        if result.verdict.kind != "ceiling" and (result.loss is not None or result.accuracy.after is not None)
+    ]
+    return table(("variant", "final loss", "accuracy before", "after"), rows) if rows else ""
+
+
 def _published(session: Session) -> Iterator[str]:
     published = session.scenario.published
     rows = [
@@ -172,7 +188,7 @@ def _published(session: Session) -> Iterator[str]:
         if (figures := result.published) is not None
     ]
     if published is not None and rows:
-        heads = (f"{published.steps} steps", "published", "ours", "ratio", "published util.", "our util.")
+        heads = (units.count(published.steps, "step"), "published", "ours", "ratio", "published util.", "our util.")
         yield f"Published: {escape(published.source, _TEXT_LIMIT)}\n\n{table(heads, rows)}"
 
 
