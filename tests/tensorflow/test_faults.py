@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -108,11 +109,13 @@ def start(folder: Path, *options: str) -> subprocess.Popen[str]:
 
 
 def wait_for_training(program: subprocess.Popen[str]) -> list[psutil.Process]:
-    """Wait until a trial runs; return every process that the program started."""
+    """Wait until a trial is at work; return every process that the program started, the fork server first."""
     for _ in range(600):
-        family = psutil.Process(program.pid).children(recursive=True)
-        if len(family) >= 2 and sum(process.cpu_times().user for process in family) > 2:
-            return family
+        server = psutil.Process(program.pid).children()
+        with contextlib.suppress(psutil.NoSuchProcess):
+            trials = [trial for process in server for trial in process.children(recursive=True)]
+            if sum(trial.cpu_times().user for trial in trials) > 0.5:
+                return [*server, *trials]
         time.sleep(0.1)
     raise AssertionError("no trial began")
 

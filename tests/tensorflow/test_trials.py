@@ -171,7 +171,12 @@ def test_every_shipped_scenario_runs(run_scenario: RunScenario, name: str) -> No
     calls = [variant.loop.options.get("steps_per_execution", 1) for variant in load(name).variants]
     scenario = load(name, run={"steps": max(12, *calls), "repeats": 1})  # Keras trains no part of a call
     prepare_data(scenario, Observer())
-    session = run_scenario(scenario)
+    # One of a kind: nothing is compared, and ceilings and settings of threads, sizes and caches are tested elsewhere.
+    kinds = {
+        (v.backend, v.source.kind, v.model, v.loop, v.runtime.replication): v for v in scenario.variants if v.ceiling
+    }
+    kept = tuple(kinds.values())
+    session = run_scenario(scenario.model_copy(update={"variants": kept}))
     assert {record.status for record in session.trials} == {"ok"}
 
 
