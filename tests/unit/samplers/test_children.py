@@ -53,7 +53,6 @@ def test_what_a_child_used_is_kept_when_it_has_ended_but_not_what_it_held(family
     assert children.sum("used", lambda _: 3.0, cumulative=True) == 3
     assert children.sum("held", lambda _: 3.0, cumulative=False) == 3
     grandchild.kill()
-    psutil.wait_procs([grandchild], timeout=10)
     family.kill()
     family.wait()
     children.find()
