@@ -15,7 +15,7 @@ from pipeline_bench.worker import evidence, runtime
 
 
 class Built(NamedTuple):
-    """What `build` made: the model's graph, its input, the source behind it, and the op that sets the variables."""
+    """What `build` made: the training step with its model and input, and the source behind it."""
 
     training: Training
     source: Source
@@ -27,10 +27,6 @@ class Built(NamedTuple):
     @property
     def feeding(self) -> Input:
         return self.training.feeding
-
-    @property
-    def init(self) -> Any:
-        return self.training.init
 
 
 def build(variant: Variant, model: Model, device: str | None, config: Any) -> Built:
