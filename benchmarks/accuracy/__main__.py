@@ -1,10 +1,14 @@
-"""Known answers: how close the shares come to what was planted, and how many verdicts are right.
+"""Known answers: how close the shares come to what was planted, and how many verdicts are right, by load.
 
-``python -m benchmarks.accuracy [--cases 84] [--seed N] [--repeats 3] [--out FILE]`` draws new cases at every run, from
-a seed that it prints. What a case must come to follows from its construction (`benchmarks.accuracy.truth`): delays in
-reading, decoding, copying, Python and storage, one producer or several, steady or bursty, on an emulated device, whose
-bare step (`benchmarks.accuracy.bare`) is timed before and after without the program. A group of cases that share their
-device is one comparison, through the whole program. About 10 s a case; keep the machine quiet.
+``python -m benchmarks.accuracy --out FOLDER [--loads "nothing,two loops"] [--cases 84] [--seed N] [--repeats 3]`` draws
+new cases for every load, from a seed that it prints. What a case must come to follows from its construction
+(`benchmarks.accuracy.truth`): delays in reading, decoding, copying, Python and storage, one producer or several, steady
+or bursty, on an emulated device, whose bare step (`benchmarks.accuracy.bare`) is timed before and after without the
+program and without a load. A group of cases that share their device is one comparison, through the whole program,
+beside other work (`benchmarks.accuracy.loads`). About 10 s a case and load.
+
+FOLDER keeps the truth and the session of every group; the same command goes on where it stopped, and
+``--judge`` judges what is there anew, with the program as it is now, and measures nothing.
 """
 
 from __future__ import annotations
@@ -24,12 +28,16 @@ from PIL import Image
 
 from benchmarks.accuracy import bare, cases
 from benchmarks.accuracy.cases import Case
+from benchmarks.accuracy.loads import LOADS, beside
 from benchmarks.accuracy.plugin import install
 from pipeline_bench.comparison import compare
 from pipeline_bench.observer import Observer
+from pipeline_bench.results import summarise
+from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
-from pipeline_bench.session import Result
+from pipeline_bench.session import Result, load
 
+CEILING = "bare-step-ms.json"
 POINTS = 0.02
 FILES = 24
 IMAGES = 64
@@ -66,26 +74,40 @@ class Outcome:
         return self.verdict in (bound, "compute-bound", "mixed")
 
 
-def measured(device_ms: float, group: Sequence[Case], data: Path, repeats: int) -> list[Outcome]:
-    """Run a group as one comparison; every case is a variant beside the others, and the ceilings are shared."""
+def scenario(device_ms: float, group: Sequence[Case], data: Path, repeats: int) -> Scenario:
+    """A group as one comparison: every case is a variant beside the others, and the ceilings are shared."""
     variants = []
     for number, case in enumerate(group):
         variant = json.loads(json.dumps(case.variant).replace("{data}", str(data)))
-        variants.append({**variant, "name": f"{number + 1}: {variant['name']}"})
+        variants.append({**variant, "name": _name(number, case)})
     document: dict[str, Any] = {
         "name": "accuracy",
         "model": {"kind": "emulated", "step_ms": device_ms},
         "run": {"repeats": repeats},
         "variants": variants,
     }
+    return resolve(document)
+
+
+def measure(device_ms: float, what: Scenario, load: str, folder: Path) -> None:
+    """Measure a group beside a load, and keep what a bare step takes on the machine when it is left alone."""
     before_ms = bare.ceiling_ms(device_ms)
-    with tempfile.TemporaryDirectory() as folder:
-        session = compare(resolve(document), Path(folder), Observer()).session
+    with beside(load):
+        compare(what, folder, Observer())
     ceiling_ms = (before_ms + bare.ceiling_ms(device_ms)) / 2
-    return [
-        _outcome(case.with_ceiling(ceiling_ms), session.result(variant["name"]))
-        for case, variant in zip(group, variants, strict=True)
-    ]
+    (folder / CEILING).write_text(json.dumps(ceiling_ms), encoding="utf-8")
+
+
+def judged(folder: Path, group: Sequence[Case]) -> list[Outcome]:
+    """What the program, as it is now, says of a group that was measured."""
+    ceiling_ms = float(json.loads((folder / CEILING).read_text(encoding="utf-8")))
+    session = load(folder)
+    results = {each.variant: each for each in summarise(session.scenario, session.trials, session.environment.cores)}
+    return [_outcome(case.with_ceiling(ceiling_ms), results[_name(i, case)]) for i, case in enumerate(group)]
+
+
+def _name(number: int, case: Case) -> str:
+    return f"{number + 1}: {case.variant['name']}"
 
 
 def _outcome(case: Case, result: Result) -> Outcome:
@@ -136,51 +158,76 @@ def _share(hits: Sequence[bool]) -> str:
     return f"{np.mean(hits):.0%}" if hits else "–"
 
 
-def line(device_ms: float, outcome: Outcome) -> dict[str, Any]:
-    """What there is to say of one case, for the file and to look into a wrong one."""
+def by_load(outcomes: dict[str, list[Outcome]]) -> str:
+    """A row for each load: how many verdicts were given, and how many of them are right."""
+    rows = [f"{'beside':<10} {'cases':>5}  {'given':>6}  {'right':>6}  {'AU error':>14}  {'wait error':>14}"]
+    for name, of in outcomes.items():
+        given = [outcome for outcome in of if not outcome.inconclusive]
+        rows.append(
+            f"{name:<10} {len(of):>5}  {_share([not o.inconclusive for o in of if not o.case.threshold]):>6}"
+            f"  {_share([o.right for o in given]):>6}  {_errors([o.utilization_error for o in of]):>14}"
+            f"  {_errors([o.wait_error for o in of]):>14}"
+        )
+    rows.append(f"given: of the cases that lie {cases.CLEAR:.0%} of a step or more from every line; errors in points")
+    return "\n".join(rows)
+
+
+def show(number: int, device_ms: float, outcome: Outcome) -> None:
+    """Print one case, on stderr."""
     case = outcome.case
-    return {
-        "family": case.family,
-        "device_ms": device_ms,
-        "variant": case.variant,
-        "truth": {"utilization": case.truth.utilization, "wait": case.truth.wait, "verdict": case.verdict},
-        "found": {"utilization": outcome.utilization, "wait": outcome.wait, "verdict": outcome.verdict},
-        "text": outcome.text,
-    }
+    wrong = "" if outcome.right or outcome.inconclusive else f"  WRONG, it is {case.verdict}"
+    print(
+        f"{number:>3} {case.family:<20} {case.variant['name']:<22} device {device_ms:>4.1f} ms"
+        f"  AU {case.truth.utilization:.3f} → {outcome.utilization or 0:.3f}"
+        f"  wait {case.truth.wait:.3f} → {outcome.wait or 0:.3f}  {outcome.verdict}{wrong}",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
+def settled(given: argparse.Namespace) -> dict[str, Any]:
+    """What the folder was begun with; a new one keeps what is asked for now."""
+    kept = given.out / "settings.json"
+    if kept.exists():
+        settings: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
+        return settings
+    seed = random.SystemRandom().randrange(10**6) if given.seed is None else given.seed
+    settings = {"seed": seed, "cases": given.cases, "repeats": given.repeats}
+    given.out.mkdir(parents=True, exist_ok=True)
+    kept.write_text(json.dumps(settings), encoding="utf-8")
+    return settings
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--loads", default=",".join(LOADS))
     parser.add_argument("--cases", type=int, default=84)
     parser.add_argument("--seed", type=int, help="of an earlier run, to see its cases again")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--out", type=Path, help="a JSON line for every case")
+    parser.add_argument("--judge", action="store_true", help="measure nothing")
     given = parser.parse_args()
-    seed = random.SystemRandom().randrange(10**6) if given.seed is None else given.seed
-    print(f"seed {seed}", flush=True)
-    outcomes: list[Outcome] = []
+    settings = settled(given)
+    print(f"seed {settings['seed']}", flush=True)
+    outcomes: dict[str, list[Outcome]] = {}
     with tempfile.TemporaryDirectory() as site, tempfile.TemporaryDirectory() as data:
         install(Path(site))
         write_files(Path(data))
-        for device_ms, group in cases.drawn(given.cases - 2, seed):
-            for outcome in measured(device_ms, group, Path(data), given.repeats):
-                outcomes.append(outcome)
-                case = outcome.case
-                wrong = "" if outcome.right or outcome.inconclusive else f"  WRONG, it is {case.verdict}"
-                print(
-                    f"{len(outcomes):>3} {case.family:<20} {case.variant['name']:<22} device {device_ms:>4.1f} ms"
-                    f"  AU {case.truth.utilization:.3f} → {outcome.utilization or 0:.3f}"
-                    f"  wait {case.truth.wait:.3f} → {outcome.wait or 0:.3f}  {outcome.verdict}{wrong}",
-                    file=sys.stderr,
-                    flush=True,
-                )
-                if given.out:
-                    with given.out.open("a", encoding="utf-8") as file:
-                        file.write(json.dumps(line(device_ms, outcome)) + "\n")
-    print(table(outcomes, lambda outcome: outcome.case.backend))
-    print()
-    print(table(outcomes, lambda outcome: outcome.case.family))
-    print(f"inconclusive: of the cases that lie {cases.CLEAR:.0%} of a step or more from every line")
+        for name in given.loads.split(","):
+            drawn = cases.drawn(settings["cases"] - 2, f"{settings['seed']} {name}")
+            for number, (device_ms, group) in enumerate(drawn):
+                folder = given.out / name.replace(" ", "-") / f"{number:02}"
+                if not (folder / CEILING).exists():
+                    if given.judge:
+                        continue
+                    folder.mkdir(parents=True, exist_ok=True)
+                    measure(device_ms, scenario(device_ms, group, Path(data), settings["repeats"]), name, folder)
+                for outcome in judged(folder, group):
+                    outcomes.setdefault(name, []).append(outcome)
+                    show(len(outcomes[name]), device_ms, outcome)
+    print(by_load(outcomes))
+    for name, of in outcomes.items():
+        print(f"\nbeside {name}\n" + table(of, lambda outcome: outcome.case.family))
 
 
 if __name__ == "__main__":

@@ -287,7 +287,7 @@ FAMILIES: tuple[tuple[Callable[[random.Random, float], Case], int, tuple[int, in
 """What draws a case, how many of a hundred are drawn of it, and the range of the device's ms a step."""
 
 
-def drawn(count: int, seed: int) -> list[tuple[float, list[Case]]]:
+def drawn(count: int, seed: int | str) -> list[tuple[float, list[Case]]]:
     """So many random cases beside XProf's two, in groups that share a device: its ms a step, and the group's cases.
 
     Only threshold cases lie within `CLEAR` of a line.

@@ -1,0 +1,45 @@
+"""Other work for the machine while something is measured: what shared machines do."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+_LOOP = "while True: pass"
+_BURSTS = "import time\nwhile True:\n end = time.monotonic() + 2\n while time.monotonic() < end: pass\n time.sleep(3)\n"
+_DISK = (
+    "import os, sys\nblock = os.urandom(1 << 20)\n"
+    "while True:\n with open(sys.argv[1], 'wb') as file:\n  for _ in range(64):\n   file.write(block)\n"
+    "  file.flush(); os.fsync(file.fileno())\n"
+)
+
+LOADS: dict[str, tuple[tuple[str, int], ...]] = {
+    "nothing": (),
+    "one loop": ((_LOOP, 1),),
+    "bursts": ((_BURSTS, os.cpu_count() or 1),),
+    "disk": ((_DISK, 1),),
+    "two loops": ((_LOOP, 2),),
+}
+"""By name: which programs run beside the measuring, and how many of each. Bursts are 2 s on, 3 s off, on every core."""
+
+
+@contextlib.contextmanager
+def beside(name: str) -> Iterator[None]:
+    """Run a load while the block runs."""
+    with tempfile.TemporaryDirectory() as folder:
+        running = [
+            subprocess.Popen([sys.executable, "-c", code, str(Path(folder) / f"{number}")])
+            for code, count in LOADS[name]
+            for number in range(count)
+        ]
+        try:
+            yield
+        finally:
+            for process in running:
+                process.kill()
+                process.wait()
