@@ -1,67 +1,53 @@
-"""The project's checks. ``nox`` runs them all; ``nox -s tests`` is the quick part."""
+"""The project's checks. ``nox`` runs them all, ``nox -s tests -- -m "not tensorflow"`` those without TensorFlow."""
 
 import nox
 
 nox.options.default_venv_backend = "virtualenv"
 nox.options.reuse_venv = "yes"
-nox.options.sessions = ["lint", "types", "tests", "trials"]
+nox.options.sessions = ["lint", "tests"]
 
 TESTS = [
     "pytest>=8.3",
     "pytest-timeout>=2.3",
     "pytest-randomly>=3.16",
+    "pytest-xdist>=3.6",
     "hypothesis>=6.115",
     "jsonschema>=4.23",
     "pyyaml>=6",
 ]
+TYPES = ["mypy>=1.15", "scipy-stubs", "types-psutil", "types-PyYAML"]
 PYTHONS = ["3.11", "3.12", "3.13"]
+
+# Files stay whole, since the tests of one often share what is slow to make; each process imports TensorFlow once.
+IN_PARALLEL = ["-n", "auto", "--maxprocesses", "4", "--dist", "loadfile"]
 
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Style, docstrings, and the ban of TensorFlow at module level."""
-    session.install("ruff>=0.9")
+    """Style, docstrings, the ban of TensorFlow at module level; types, strictly, for which TensorFlow is not needed."""
+    needed = ["nox", "rich", "typer", "numpy", "scipy", "psutil", "pydantic", "jinja2", "pillow"]
+    session.install("ruff>=0.9", *TYPES, *needed, *TESTS)
     session.run("ruff", "check")
     session.run("ruff", "format", "--check")
-
-
-@nox.session
-def types(session: nox.Session) -> None:
-    """Types, strictly; TensorFlow itself is untyped and is not installed for this."""
-    session.install(
-        "mypy>=1.15",
-        "scipy-stubs",
-        "types-psutil",
-        "types-PyYAML",
-        "nox",
-        "rich",
-        "typer",
-        "numpy",
-        "psutil",
-        "pydantic",
-        "jinja2",
-        "pillow",
-    )
-    session.install("scipy", *TESTS)
     session.run("mypy")
 
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Everything that needs no TensorFlow process: logic with fake clocks, the command line, scripted children."""
+    """All that is quick enough to be run at every change: logic with fake clocks, scripted children, real trials."""
     session.install(".", *TESTS)
-    session.run("pytest", "-m", "not tensorflow", *session.posargs)
+    session.run("pytest", *IN_PARALLEL, *session.posargs)
 
 
 @nox.session
-def trials(session: nox.Session) -> None:
-    """Real trials of every backend, and the program as a whole."""
+def campaign(session: nox.Session) -> None:
+    """Try to break it on purpose, for a quarter of an hour: hostile inputs, kills, full disks, an NVML that lies."""
     session.install(".", *TESTS)
-    session.run("pytest", "-m", "tensorflow", *session.posargs)
+    session.run("python", "-m", "tests.campaign", *session.posargs)
 
 
 @nox.session(python=PYTHONS)
 def pythons(session: nox.Session) -> None:
     """All tests under every supported Python that is installed."""
     session.install(".", *TESTS)
-    session.run("pytest", *session.posargs)
+    session.run("pytest", *IN_PARALLEL, *session.posargs)

@@ -1,6 +1,27 @@
-"""``python -m pipeline_bench`` is the command line."""
+"""The program: ``pipeline-bench``, or ``python -m pipeline_bench``."""
 
-from pipeline_bench.cli import main
+import signal
+import sys
+
+INTERRUPTED = 130
+
+
+def main() -> None:
+    """Run the command line, and exit with its code."""
+    # While the command line is imported, Ctrl-C ends the process as it ends any other, without a traceback.
+    interrupt = signal.getsignal(signal.SIGINT)
+    if interrupt is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from pipeline_bench import cli  # noqa: PLC0415
+
+    try:
+        signal.signal(signal.SIGINT, interrupt)
+        cli.main()
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    finally:  # a further Ctrl-C has nothing left to interrupt, and is not to change the exit code
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
 
 if __name__ == "__main__":
     main()

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pipeline_bench import environment, made_data, plugins, process, replication, thread_advice
+from pipeline_bench import environment, interrupts, made_data, plugins, process, replication, servers, thread_advice
 from pipeline_bench.errors import UsageError
 from pipeline_bench.loops import Job
 from pipeline_bench.observer import Guarded, Observer
@@ -25,6 +25,9 @@ from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.session import Precision, Session, save
 from pipeline_bench.trial import plan
 
+_OPENS_WITHIN_S = 1.0
+"""An NVML that takes longer to list the GPUs is worth a word: some take many seconds."""
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -33,6 +36,8 @@ class Outcome:
     session: Session
     folder: Path
     interrupted: bool
+    unsaved: str | None = None
+    """Why the session's file is not up to date; None where it is."""
 
     @property
     def all_ok(self) -> bool:
@@ -41,6 +46,8 @@ class Outcome:
         Of a diagnosis whether there is one: a fix that fails is a finding.
         """
         trials, precision = self.session.trials, self.session.precision
+        if self.unsaved is not None:
+            return False
         if self.session.diagnosis is not None:
             return not self.interrupted and self.session.diagnosis.failure is None
         if precision is not None:
@@ -65,9 +72,7 @@ def make_folder(out: Path, scenario: Scenario, now: Callable[[], datetime] = dat
         except FileExistsError:
             if folder.is_dir():
                 continue
-            raise UsageError(
-                f"--out {out}: a file is in the way.", "Choose a folder, or a path that does not exist."
-            ) from None
+            raise _in_the_way(out) from None
         except OSError as error:
             reason = error.strerror or str(error)
             raise UsageError(
@@ -75,6 +80,16 @@ def make_folder(out: Path, scenario: Scenario, now: Callable[[], datetime] = dat
             ) from None
         return folder
     raise UsageError(f"--out {out} holds a hundred sessions of this second.", "Choose another --out.")
+
+
+def _in_the_way(out: Path) -> UsageError:
+    for path in (out, *out.parents):
+        if path.is_symlink() and not path.exists():
+            return UsageError(
+                f"--out {out}: {path} is a link that leads nowhere, to {path.readlink()}.",
+                "Mend or remove the link, or choose another --out.",
+            )
+    return UsageError(f"--out {out}: a file is in the way.", "Choose a folder, or a path that does not exist.")
 
 
 def prepare_data(scenario: Scenario, observer: Observer) -> None:
@@ -124,13 +139,18 @@ def _see_that_it_carries(variant: Variant, source: Any) -> None:
         ) from None
 
 
-def without_unavailable(scenario: Scenario) -> Scenario:
+def without_unavailable(scenario: Scenario, *, expose_servers: bool = False) -> Scenario:
     """The scenario without the variants that this machine cannot run, and a note for each of them.
+
+    Args:
+        scenario: as resolved.
+        expose_servers: run variants that start servers also where other machines cannot be kept from these.
 
     Raises:
         UsageError: it can run none of them.
     """
-    reasons = {variant.name: reason for variant in scenario.variants if (reason := _unavailable(variant))}
+    found = ((variant.name, _unavailable(variant, expose_servers)) for variant in scenario.variants)
+    reasons = {name: reason for name, reason in found if reason is not None}
     if not reasons:
         return scenario
     kept = [variant for variant in scenario.variants if variant.name not in reasons]
@@ -141,9 +161,11 @@ def without_unavailable(scenario: Scenario) -> Scenario:
     return scenario.model_copy(update={"variants": tuple(kept), "notes": (*scenario.notes, *notes)})
 
 
-def _unavailable(variant: Variant) -> str | None:
+def _unavailable(variant: Variant, expose_servers: bool) -> str | None:
     loop: Any = plugins.find("loops", variant.loop.kind)(variant.loop.options)
     reason: str | None = loop.unavailable()
+    if reason is None and not expose_servers and servers.started_by(variant):
+        return servers.refusal()
     return reason
 
 
@@ -158,6 +180,8 @@ def compare(
     command: str = "",
     launcher: process.LauncherName = "forkserver",
     precision: Precision | None = None,
+    *,
+    expose_servers: bool = False,
 ) -> Outcome:
     """Run a scenario into a folder that exists, telling `observer` how it goes.
 
@@ -168,15 +192,16 @@ def compare(
         command: the command line, for the record; by default this process's own.
         launcher: ``fresh`` starts an interpreter for each trial where the fork server is not wanted.
         precision: add rounds of repeats until the speed-ups are known this well; see `precision.wanted`.
+        expose_servers: let servers of TensorFlow's be reached from other machines where that cannot be prevented.
 
     Raises:
         SessionError: the folder cannot be written.
         UsageError: what a source reads is not there, or cannot be made; nothing was measured.
     """
     observer = Guarded(observer)
-    scenario = without_unavailable(scenario)
-    with closing(NvmlSampler.open()) as gpu:
-        session = new_session(scenario, gpu, command).model_copy(update={"precision": precision})
+    with interrupts.deferred(), closing(NvmlSampler.open()) as gpu:
+        scenario = without_unavailable(scenario, expose_servers=expose_servers)
+        session = new_session(scenario, gpu, command, observer).model_copy(update={"precision": precision})
         try:
             prepare_data(scenario, observer)
         except KeyboardInterrupt:
@@ -185,10 +210,12 @@ def compare(
             with suppress(OSError):
                 folder.rmdir()  # an empty folder says nothing
             raise
-        if warning := thread_advice.warning(scenario, session.environment.cores):
+        warnings = [thread_advice.warning(scenario, session.environment.cores)]
+        warnings += [servers.exposed_note(scenario)] if expose_servers else []
+        for warning in filter(None, warnings):
             observer.note(warning)
             session = session.model_copy(update={"notes": (*session.notes, warning)})
-        return run(session, folder, observer, gpu, launcher)
+        return run(session, folder, observer, gpu, launcher, expose_servers=expose_servers)
 
 
 def run(
@@ -198,6 +225,8 @@ def run(
     gpu: NvmlSampler,
     launcher: process.LauncherName,
     planner: Planner | None = None,
+    *,
+    expose_servers: bool = False,
 ) -> Outcome:
     """Run a session's trials into its folder.
 
@@ -208,27 +237,42 @@ def run(
         gpu: the accelerator's sampler, open.
         launcher: what starts the trials where this platform allows it.
         planner: decides which trials; by default the scenario's plan.
+        expose_servers: see `compare`.
 
     Raises:
         SessionError: the folder cannot be written.
     """
-    (folder / TRIALS_FOLDER).mkdir(exist_ok=True)
+    logs = folder / TRIALS_FOLDER
+    logs.mkdir(exist_ok=True)
     save(session, folder)
-    observer.preparing("importing TensorFlow, once for all trials")
-    try:
-        chosen, reason = process.best_launcher(folder / TRIALS_FOLDER / "import.stderr", launcher)
-    except KeyboardInterrupt:
-        return Outcome(session, folder, interrupted=True)
-    with closing(chosen):
-        if reason:
-            observer.note(reason)
-            session = session.model_copy(update={"notes": (*session.notes, reason)})
-        session, interrupted = Runner(folder, chosen, gpu, observer, planner=planner).run(session)
-    return Outcome(session, folder, interrupted)
+    with interrupts.deferred():
+        observer.preparing("importing TensorFlow, once for all trials")
+        try:
+            chosen, reason = process.best_launcher(logs / "import.stderr", launcher)
+        except KeyboardInterrupt:
+            return Outcome(session, folder, interrupted=True)
+        with closing(chosen):
+            if reason:
+                observer.note(reason)
+                session = session.model_copy(update={"notes": (*session.notes, reason)})
+            fresh = partial(process.fresh_launcher, logs / "server.stderr")
+            runner = Runner(
+                folder, chosen, gpu, observer, planner=planner, replacement=fresh, expose_servers=expose_servers
+            )
+            return Outcome(folder=folder, **runner.run(session)._asdict())
 
 
-def new_session(scenario: Scenario, gpu: NvmlSampler, command: str = "") -> Session:
-    """A session of which nothing was measured yet, with the machine and the command line described."""
+def new_session(scenario: Scenario, gpu: NvmlSampler, command: str = "", observer: Observer | None = None) -> Session:
+    """A session of which nothing was measured yet, with the machine and the command line described.
+
+    Args:
+        scenario: what is to be measured.
+        gpu: the accelerator's sampler, open; waits until it knows the GPUs.
+        command: the command line; by default this process's own.
+        observer: hears of the wait where it is a long one.
+    """
+    if observer is not None and not gpu.wait_until_open(_OPENS_WITHIN_S):
+        observer.preparing("waiting for the NVIDIA driver to list the GPUs")
     return Session(
         started_at=datetime.now().astimezone().isoformat(timespec="seconds"),
         command=command or shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),

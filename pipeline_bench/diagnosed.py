@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pipeline_bench.text import Text
 from pipeline_bench.user_pipeline import Edit, Inspection, Target
 
 AS_WRITTEN = "as written"
@@ -38,27 +39,27 @@ class Bottleneck(_Part):
     cause: Cause | None = None
     """``python``: it runs Python, one call at a time. ``cpu``: computing. ``reading``: files. ``waiting``: neither
     computes nor reads: latency. ``filling``: it fills a buffer. ``handing-over``: many small elements."""
-    text: str = ""
+    text: Text = ""
     """What it does to the pipeline, in one plain sentence."""
 
 
 class Fix(_Part):
     """A change to a pipeline that may make it faster: what to try."""
 
-    kind: str
+    kind: Text
     """The file in `diagnosis/fixes` that it comes from: ``parallel_map``."""
-    variant: str
+    variant: Text
     """The name of the variant that tries it, short and unique: ``parallel map(decode)``."""
-    title: str
+    title: Text
     """What it does, in the imperative: ``Run decode on several cores``."""
     edits: tuple[Edit, ...]
     stages: tuple[int, ...] = ()
     """The stages that it touches."""
     reorders: bool = False
     """Whether samples may come in another order, or a function must be safe to run on several threads at once."""
-    because: str = ""
+    because: Text = ""
     """Why it is worth a try, or its price, in one sentence: ``takes about 2.1 GB of memory``."""
-    combines: tuple[str, ...] = ()
+    combines: tuple[Text, ...] = ()
     """The variants of the fixes that it consists of, of a combination."""
 
 
@@ -68,7 +69,7 @@ class Equality(_Part):
     status: Literal["identical", "reordered", "random", "unequal", "not-told"] = "not-told"
     """``identical``: the same batches in the same order. ``reordered``: the same samples in another order. ``random``:
     the same as far as can be told of samples with random content. ``unequal``: other samples: the fix is refused."""
-    text: str = ""
+    text: Text = ""
 
 
 class CodeChange(_Part):
@@ -76,7 +77,7 @@ class CodeChange(_Part):
 
     diff: str | None = None
     """A unified diff against the user's file; None where it cannot be told."""
-    text: str = ""
+    text: Text = ""
     """What to write, in words and code, where there is no diff, or what to add to it."""
 
 
@@ -85,7 +86,7 @@ class Attempt(_Part):
 
     fix: Fix
     outcome: Outcome = "pending"
-    reason: str = ""
+    reason: Text = ""
     """Why it was refused, failed or was not tried, in one sentence."""
     equality: Equality | None = None
     code: CodeChange | None = None
@@ -94,11 +95,11 @@ class Attempt(_Part):
 class Limit(_Part):
     """How fast the pipeline could be if only one thing limited it."""
 
-    name: str
+    name: Text
     """``the model``, ``all cores busy``, ``the disk``."""
     ms: float | None = None
     """Milliseconds an element of the sink; None where it was not measured, with the reason in `text`."""
-    text: str = ""
+    text: Text = ""
 
 
 class Diagnosis(_Part):
@@ -113,16 +114,16 @@ class Diagnosis(_Part):
     bottleneck: Bottleneck | None = None
     attempts: tuple[Attempt, ...] = ()
     """Best first once the search has ended."""
-    proposal: str | None = None
+    proposal: Text | None = None
     """The variant of the attempt that is proposed; None where nothing was found to help."""
     limits: tuple[Limit, ...] = ()
     reached_ms: float | None = None
     """Milliseconds an element of the pipeline as written, on average."""
-    text: str = ""
+    text: Text = ""
     """The conclusion, in one or two plain sentences."""
-    failure: str | None = None
+    failure: Text | None = None
     """Why there is no diagnosis, where there is none; the user's own traceback is in `traceback`."""
-    traceback: str = ""
+    traceback: Text = ""
 
     def attempt(self, variant: str) -> Attempt:
         """The attempt of that variant.

@@ -12,16 +12,21 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from pipeline_bench.text import FIELD_CHARACTERS, said
+
 
 class PipelineBenchError(Exception):
-    """Something went wrong that one message explains; `hint` says what to do next."""
+    """Something went wrong that one message explains; `hint` says what to do next.
+
+    Both are made safe here: they quote what a file, a command line or a user's code says.
+    """
 
     exit_code = 1
 
     def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+        self.message = said(message)
+        self.hint = said(hint)
+        super().__init__(self.message)
 
 
 class UsageError(PipelineBenchError):
@@ -47,7 +52,7 @@ class UserCodeError(PipelineBenchError):
 
     def __init__(self, message: str, hint: str = "", traceback: str = "") -> None:
         super().__init__(message, hint)
-        self.traceback = traceback
+        self.traceback = said(traceback, FIELD_CHARACTERS)
 
 
 def did_you_mean(given: str, allowed: Iterable[str]) -> str:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from pipeline_bench.errors import ProtocolError
 from pipeline_bench.series import Series
+from pipeline_bench.text import Text, to_json
 from pipeline_bench.user_pipeline import Fingerprint, Inspection
 
 EVENTS_VERSION = 5
@@ -37,7 +38,7 @@ class Phase(_Event):
     """
 
     event: Literal["phase"] = "phase"
-    name: str
+    name: Text
     at_ns: int
 
 
@@ -46,8 +47,8 @@ class Device(_Event):
 
     event: Literal["device"] = "device"
     kind: Literal["cpu", "gpu", "emulated"]
-    name: str
-    pci_bus_id: str | None = None
+    name: Text
+    pci_bus_id: Text | None = None
 
 
 class Steps(_Event):
@@ -71,7 +72,7 @@ class QueueState(_Event):
     """How full a queue of the input is. `size` is None when the queue did not answer."""
 
     event: Literal["queue"] = "queue"
-    name: str
+    name: Text
     size: int | None
     capacity: int
 
@@ -94,7 +95,7 @@ class Epoch(_Event):
     index: int
     samples: int
     repeated: int
-    digest: str
+    digest: Text
 
 
 class NumberedSamples(_Event):
@@ -145,13 +146,13 @@ class Work(_Event):
     """What a step should bring."""
     skipped: int = 0
     """The records of an epoch that cannot be decoded and were left out, as far as the model's samples reached."""
-    skipped_records: tuple[str, ...] = ()
+    skipped_records: tuple[Text, ...] = ()
     """The first of them, after the damaged files, each with its file, which record of it, and why."""
     damaged_files: int = 0
     """Files that were read up to some damage; nobody can tell how many records lay behind it."""
     numbered: NumberedSamples | None = None
     random: RandomSamples | None = None
-    reason: str | None = None
+    reason: Text | None = None
 
 
 class StorageEpoch(_Event):
@@ -178,9 +179,9 @@ class Storage(_Event):
     epoch_count: int = 0
     epochs: tuple[StorageEpoch, ...] = ()
     """The first ones of them all."""
-    reason: str | None = None
+    reason: Text | None = None
     """Why it is not known what was in the page cache."""
-    read_reason: str | None = None
+    read_reason: Text | None = None
     """Why it is not known what was read from storage."""
 
 
@@ -188,15 +189,15 @@ class Stack(_Event):
     """Where a Python thread stands: its frames, outermost first, each as ``file:line in function``."""
 
     event: Literal["stack"] = "stack"
-    thread: str
-    frames: tuple[str, ...]
+    thread: Text
+    frames: tuple[Text, ...]
 
 
 class Stalled(_Event):
     """No step and no phase for the stall timeout; sent by the child's own watch, while its training thread hangs."""
 
     event: Literal["stalled"] = "stalled"
-    phase: str
+    phase: Text
     steps: int
     queues: tuple[QueueState, ...]
     stacks: tuple[Stack, ...]
@@ -216,9 +217,9 @@ class PlacedOp(_Event):
     The job and the task are left out where there is one process only: ``CPU:0``.
     """
 
-    name: str
-    type: str
-    device: str
+    name: Text
+    type: Text
+    device: Text
 
 
 class Placement(_Event):
@@ -230,7 +231,7 @@ class Placement(_Event):
     event: Literal["placement"] = "placement"
     ops: tuple[PlacedOp, ...] = ()
     op_count: int = 0
-    reason: str | None = None
+    reason: Text | None = None
 
 
 class Inspected(_Event):
@@ -251,8 +252,8 @@ class Failed(_Event):
     """The trial raised; the traceback is on stderr."""
 
     event: Literal["failed"] = "failed"
-    error: str
-    traceback: str = ""
+    error: Text
+    traceback: Text = ""
     """Of an exception in the user's own code: its traceback from the user's first frame down."""
 
 
@@ -285,7 +286,7 @@ _ADAPTER: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator=
 
 def encode(event: Event) -> bytes:
     """One event as a line."""
-    return event.model_dump_json().encode() + b"\n"
+    return to_json(event).encode() + b"\n"
 
 
 def decode(line: bytes) -> Event:

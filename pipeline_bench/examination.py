@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 from contextlib import closing
 from pathlib import Path
 
 import psutil
 
-from pipeline_bench import process
+from pipeline_bench import interrupts, process, servers
 from pipeline_bench.comparison import Outcome, new_session, run
 from pipeline_bench.diagnosed import DEFAULT_BUDGET_S, Diagnosis
 from pipeline_bench.diagnosis import code_change, search, variants
 from pipeline_bench.errors import SessionError
 from pipeline_bench.observer import Guarded, Observer
 from pipeline_bench.samplers.nvml import NvmlSampler
-from pipeline_bench.session import Session, save
+from pipeline_bench.session import save
 from pipeline_bench.user_pipeline import Target
 
 
@@ -29,6 +30,7 @@ def examine(
     stall_timeout_s: float | None = None,
     command: str = "",
     launcher: process.LauncherName = "forkserver",
+    expose_servers: bool = False,
 ) -> Outcome:
     """Diagnose a user's pipeline into a folder that exists, telling `observer` how it goes.
 
@@ -42,25 +44,27 @@ def examine(
         stall_timeout_s: a trial without progress for so long is ended; by default what the budget leaves room for.
         command: the command line, for the record; by default this process's own.
         launcher: ``fresh`` starts an interpreter for each trial where the fork server is not wanted.
+        expose_servers: let servers of TensorFlow's be reached from other machines where that cannot be prevented.
 
     Raises:
         SessionError: the folder cannot be written.
     """
     observer = Guarded(observer)
     asked = Diagnosis(target=dataset, model=model, allow_reordering=allow_reordering, budget_s=budget_s)
-    planner = search.Search(float(psutil.virtual_memory().available))
-    with closing(NvmlSampler.open()) as gpu:
-        session = new_session(variants.scenario(dataset, model, budget_s, stall_timeout_s), gpu, command)
+    with interrupts.deferred(), closing(NvmlSampler.open()) as gpu:
+        refusal = None if expose_servers else servers.refusal()
+        planner = search.Search(float(psutil.virtual_memory().available), refusal)
+        session = new_session(variants.scenario(dataset, model, budget_s, stall_timeout_s), gpu, command, observer)
         session = session.model_copy(update={"diagnosis": asked})
-        outcome = run(session, folder, observer, gpu, launcher, planner)
-    return Outcome(_with_code(outcome.session, folder, observer), folder, outcome.interrupted)
+        outcome = run(session, folder, observer, gpu, launcher, planner, expose_servers=expose_servers)
+        return _with_code(outcome, observer)
 
 
-def _with_code(session: Session, folder: Path, observer: Observer) -> Session:
-    """The session with the code to write for every fix that helps."""
-    diagnosis = session.diagnosis
+def _with_code(outcome: Outcome, observer: Observer) -> Outcome:
+    """Return the outcome with the code to write for every fix that helps, in its saved session too."""
+    session, diagnosis = outcome.session, outcome.session.diagnosis
     if diagnosis is None or diagnosis.inspection is None:
-        return session
+        return outcome
     texts = _source_texts(diagnosis)
     attempts = tuple(
         attempt.model_copy(update={"code": code_change.change(texts, diagnosis.inspection, attempt.fix)})
@@ -69,11 +73,13 @@ def _with_code(session: Session, folder: Path, observer: Observer) -> Session:
         for attempt in diagnosis.attempts
     )
     session = session.model_copy(update={"diagnosis": diagnosis.model_copy(update={"attempts": attempts})})
+    unsaved = None
     try:
-        save(session, folder)
+        save(session, outcome.folder)
     except SessionError as error:
-        observer.note(error.message)
-    return session
+        unsaved = error.message
+        observer.note(unsaved)
+    return dataclasses.replace(outcome, session=session, unsaved=unsaved)
 
 
 def _source_texts(diagnosis: Diagnosis) -> dict[str, str]:

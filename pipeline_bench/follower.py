@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline_bench import stats, units, user_pipeline
+from pipeline_bench import interrupts, stats, units, user_pipeline
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.events import (
     Device,
@@ -94,10 +94,12 @@ def _follow(
     patience_s = log.trial.variant.run.stall_timeout_s + STALL_GRACE_S
     next_ns = clock_ns()
     while not (child.ended or log.over):
+        interrupts.check()
         events = child.read((next_ns - clock_ns()) / 1e9)
+        if events or child.heard:
+            log.heard_ns = clock_ns()
         for event in events:
             log.apply(event)
-            log.heard_ns = clock_ns()
             if isinstance(event, Device):
                 on_device(event)
         now_ns = clock_ns()

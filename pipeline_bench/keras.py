@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 # Whoever imports this module is in a job of Keras, in whose process it is already.
 import keras
 
-from pipeline_bench import units
 from pipeline_bench.job.fit import Timing, Watch
 from pipeline_bench.job.monitor import told
 from pipeline_bench.session import Session
+from pipeline_bench.text import line_of
 
 if TYPE_CHECKING:
     from pipeline_bench.job.figures import JobSummary
@@ -87,7 +87,7 @@ class StarvationMonitor(keras.callbacks.Callback):  # type: ignore[misc]
                 _write(self._writer, figures, epoch)
             except Exception as error:  # a full disk, a closed writer: that is no reason to end a training
                 self._writer = None
-                self._watch.record.notes.append(f"the summary writer failed: {units.one_line(str(error), 200)}")
+                self._watch.record.notes.append(f"the summary writer failed: {line_of(error)}")
 
     def on_train_end(self, logs: Any = None) -> None:
         if self._watch is not None:

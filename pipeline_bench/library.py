@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +21,7 @@ from pipeline_bench.errors import UsageError
 from pipeline_bench.observer import Observer
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.file import load as load_scenario
+from pipeline_bench.scratch import ScratchFolder
 from pipeline_bench.session import Session
 from pipeline_bench.ui.plain import PlainView
 from pipeline_bench.user_pipeline import Target, target
@@ -37,6 +37,7 @@ def compare(
     repeats: int | None = None,
     out: Path | str | None = None,
     quiet: bool = True,
+    expose_servers: bool = False,
 ) -> Session:
     """Train one model under every variant of a scenario, as ``pipeline-bench compare`` does.
 
@@ -49,6 +50,8 @@ def compare(
         repeats: trials a variant, interleaved.
         out: where the session's folder is made; None keeps no file.
         quiet: write no line about the progress to stderr.
+        expose_servers: let TensorFlow's servers be reached from other machines, without a password, where this system
+            allows them no private network.
 
     Returns:
         The session, with the results of every variant.
@@ -71,7 +74,13 @@ def compare(
     run = {key: value for key, value in given.items() if value is not None}
     scenario = load_scenario(str(scenario_or_path), list(written), list(backends or ()), run=run)
     with _folder(out, scenario) as folder:
-        outcome = run_comparison(scenario, folder, _observer(quiet, folder), command="pipeline_bench.compare")
+        outcome = run_comparison(
+            scenario,
+            folder,
+            _observer(quiet, folder),
+            command="pipeline_bench.compare",
+            expose_servers=expose_servers,
+        )
     if outcome.interrupted:
         raise KeyboardInterrupt
     return outcome.session
@@ -86,6 +95,7 @@ def diagnose(
     allow_reordering: bool = False,
     out: Path | str | None = None,
     quiet: bool = True,
+    expose_servers: bool = False,
 ) -> Session:
     """Find the stage of a pipeline that starves the model, and measure fixes, as ``pipeline-bench diagnose`` does.
 
@@ -98,6 +108,8 @@ def diagnose(
         allow_reordering: try fixes that may change the order of the samples or run a function on several threads.
         out: where the session's folder is made; None keeps no file.
         quiet: write no line about the progress to stderr.
+        expose_servers: let TensorFlow's servers be reached from other machines, without a password, where this system
+            allows them no private network.
 
     Returns:
         The session; its `diagnosis` has the stages, the bottleneck, the attempts and the conclusion. Where the user's
@@ -122,6 +134,7 @@ def diagnose(
             _observer(quiet, folder),
             budget_s=budget_s,
             allow_reordering=allow_reordering,
+            expose_servers=expose_servers,
             command="pipeline_bench.diagnose",
         )
     if outcome.interrupted:
@@ -151,8 +164,8 @@ def _folder(out: Path | str | None, scenario: Scenario) -> Iterator[Path]:
     if out is not None:
         yield make_folder(Path(out), scenario)
         return
-    with tempfile.TemporaryDirectory(prefix="pipeline-bench-", ignore_cleanup_errors=True) as folder:
-        yield Path(folder)
+    with ScratchFolder() as folder:
+        yield folder.path
 
 
 def _observer(quiet: bool, folder: Path) -> Observer:

@@ -8,6 +8,7 @@ from pipeline_bench import units
 from pipeline_bench.conclusion import WORTH
 from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.session import Result, Session
+from pipeline_bench.text import one_line
 
 _NAME_LIMIT = 40
 
@@ -81,4 +82,4 @@ def _mean_ms(result: Result) -> float:
 
 
 def _name(result: Result) -> str:
-    return units.one_line(result.variant, _NAME_LIMIT)
+    return one_line(result.variant, _NAME_LIMIT)

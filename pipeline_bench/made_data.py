@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from pipeline_bench import units
 from pipeline_bench.errors import PipelineBenchError, UsageError
+from pipeline_bench.processes import module_command
+from pipeline_bench.processes.answering import AnsweringProcess
 from pipeline_bench.records import made, making
 from pipeline_bench.records.made import MadeData
+from pipeline_bench.text import one_line
 
 # Left free, so that making data never fills a disk to its last byte.
 _RESERVE_BYTES = 64 << 20
-_ENDED_S = 5.0
 _WORDS_KEPT = 400
 
 Told = Callable[[int], None]
@@ -76,24 +72,14 @@ def make(
         PipelineBenchError: the child ended without a word.
     """
     _check_room(data, folder, elsewhere)
-    reading, writing = os.pipe()
-    with tempfile.TemporaryFile() as log, os.fdopen(reading, "r", encoding="utf-8") as events:
-        try:
-            child = _start(data, folder, writing, log)
-        finally:
-            os.close(writing)
-        try:
-            answer = _follow(events, told, waiting)
-        finally:
-            _end(child)
-        log.seek(0)
-        words = units.one_line(log.read().decode(errors="replace")[-_WORDS_KEPT:])
+    request = {"data": made.as_json(data), "folder": str(folder.absolute())}
+    with AnsweringProcess(module_command("pipeline_bench.worker.make_data"), json.dumps(request)) as child:
+        answer = _follow(child.lines(), told, waiting)
     if "failed" in answer:
         raise UsageError(f"{folder}: the data cannot be made: {answer['failed']}.", f"Make room there, or {elsewhere}.")
     if "done" not in answer:
-        raise PipelineBenchError(
-            f"{folder}: the process that makes the data ended with code {child.returncode}: {words}"
-        )
+        words = one_line(child.words[-_WORDS_KEPT:])
+        raise PipelineBenchError(f"{folder}: the process that makes the data {child.ending}: {words}")
 
 
 def kept() -> list[Kept]:
@@ -109,25 +95,9 @@ def kept() -> list[Kept]:
     return found
 
 
-def _start(data: MadeData, folder: Path, writing: int, log: IO[bytes]) -> subprocess.Popen[bytes]:
-    child = subprocess.Popen(
-        [sys.executable, "-m", "pipeline_bench.worker.make_data", str(writing)],
-        stdin=subprocess.PIPE,
-        stdout=log,
-        stderr=log,
-        pass_fds=[writing],
-        start_new_session=True,  # Ctrl-C is for the parent, which then ends the child
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-    )
-    assert child.stdin is not None
-    with suppress(BrokenPipeError), child.stdin as stdin:
-        stdin.write(json.dumps({"data": made.as_json(data), "folder": str(folder.absolute())}).encode())
-    return child
-
-
-def _follow(events: IO[str], told: Told, waiting: Callable[[], None]) -> dict[str, Any]:
+def _follow(lines: Iterable[bytes], told: Told, waiting: Callable[[], None]) -> dict[str, Any]:
     """Pass on what the child tells; its last message, or nothing where it ended without one."""
-    for line in events:
+    for line in lines:
         message: dict[str, Any] = json.loads(line)
         if "made" in message:
             told(int(message["made"]))
@@ -136,15 +106,6 @@ def _follow(events: IO[str], told: Told, waiting: Callable[[], None]) -> dict[st
         else:
             return message
     return {}
-
-
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """Wait for a child that has closed its pipe; end one that has not."""
-    with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
-        child.wait(0.0 if sys.exc_info()[0] else _ENDED_S)
-    if child.poll() is None:
-        child.send_signal(signal.SIGKILL)  # what it was writing has an unfinished name
-        child.wait()
 
 
 def _check_room(data: MadeData, folder: Path, elsewhere: str) -> None:

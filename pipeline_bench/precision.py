@@ -18,6 +18,7 @@ from pipeline_bench import stats, units
 from pipeline_bench.errors import UsageError
 from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.session import Interval, Precision, Session
+from pipeline_bench.text import one_line
 from pipeline_bench.trial import Trial, plan, planned_rounds, round_of
 
 DEFAULT_BUDGET_S = 600.0
@@ -233,7 +234,7 @@ def _known(session: Session, precision: Precision) -> Iterator[str]:
     worst = widest(session)
     if worst is None:
         return
-    name = units.one_line(worst.variant)
+    name = one_line(worst.variant)
     if not math.isfinite(worst.half_width):
         yield f"{name}'s {worst.what} is not known yet"
         return
@@ -255,4 +256,4 @@ def _left_out(session: Session) -> Iterator[str]:
         result = session.result(ratio.variant)
         over = result.speedup.over if ratio.what == SPEEDUP else session.scenario.variant(ratio.variant).ceiling
         why = "it has no good trial" if result.trials == 0 else f"no good trial of {over} lies beside its own"
-        yield units.one_line(f"{ratio.variant} is left out: {why}")
+        yield one_line(f"{ratio.variant} is left out: {why}")

@@ -5,23 +5,29 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
+import select
 import selectors
-import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import psutil
 
-from pipeline_bench import units
+from pipeline_bench import interrupts, scratch, units
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.events import Event, decode
+from pipeline_bench.processes import module_command
+from pipeline_bench.processes.answering import end_whole
 from pipeline_bench.trial import Trial
 from pipeline_bench.worker.channel import CLOSED_EXIT_CODE
+from pipeline_bench.worker.server import MESSAGE_LIMIT_BYTES, NOT_BEGUN_EXIT_CODE
 
 LauncherName = Literal["forkserver", "fresh"]
 
@@ -29,16 +35,21 @@ _READ_BYTES = 1 << 18
 _SERVER_READY_S = 60.0
 _SERVER_ANSWER_S = 20.0
 _GONE_S = 5.0
+_MARK = "PIPELINE_BENCH_SERVER"
+"""The variable in the environment of a server and of all that it starts: which server that is."""
 
 
 class Child(ABC):
     """A trial's process, its own session and process group, and the pipe of its events."""
 
+    heard = False
+    """Whether the last `read` brought anything: a long event takes many reads until it is whole."""
+
     def __init__(self, pid: int, events: int, launcher: LauncherName) -> None:
         self.pid = pid
         self.launcher: LauncherName = launcher
         self._events = events
-        self._buffer = b""
+        self._buffer = bytearray()
         self._open = True
         os.set_blocking(events, False)
 
@@ -48,6 +59,7 @@ class Child(ABC):
         Raises:
             ProtocolError: the child sent something that is no event.
         """
+        self.heard = False
         if not self._open:
             return []
         with selectors.DefaultSelector() as selector:
@@ -58,8 +70,12 @@ class Child(ABC):
         if not data:
             self._open = False
             return []
-        *lines, self._buffer = (self._buffer + data).split(b"\n")
-        return [decode(line) for line in lines]
+        self.heard = True
+        self._buffer += data
+        if b"\n" not in data:
+            return []
+        *lines, self._buffer = self._buffer.split(b"\n")
+        return [decode(bytes(line)) for line in lines]
 
     @property
     def ended(self) -> bool:
@@ -91,100 +107,84 @@ class Launcher(ABC):
     name: LauncherName
 
     @abstractmethod
-    def start(self, trial: Trial, stderr: Path) -> Child:
-        """Start the trial's process; what it writes to stdout and stderr goes to the file `stderr`."""
+    def start(self, trial: Trial, stderr: Path, *, private_network: bool = False) -> Child:
+        """Start the trial's process; what it writes to stdout and stderr goes to the file `stderr`.
+
+        Args:
+            trial: what it is asked to do.
+            stderr: made where it is not there.
+            private_network: give it a network of its own; see `processes.private_network`.
+
+        Raises:
+            PipelineBenchError: what starts processes does not answer, or cannot start one.
+            OSError: it is gone.
+        """
 
     def close(self) -> None:  # noqa: B027 - most launchers keep nothing running
         """End what the launcher keeps running; safe to call twice."""
 
 
-class FreshLauncher(Launcher):
-    """A new interpreter for each trial. Slower to start by TensorFlow's import, and works everywhere."""
+class TrialServer(Launcher):
+    """Has a process of its own start the trials; see `pipeline_bench.worker.server`.
 
-    name: LauncherName = "fresh"
+    That process ends them, with all that they have started, also when this one is killed.
+    """
 
-    def __init__(self, command: tuple[str, ...] = (sys.executable, "-m", "pipeline_bench.worker.main")) -> None:
-        self._command = command
-
-    def start(self, trial: Trial, stderr: Path) -> Child:
-        read, write = os.pipe()
-        try:
-            with stderr.open("ab") as log:  # appending, so that `trim` leaves no hole
-                process = subprocess.Popen(
-                    [*self._command, str(write)],
-                    stdin=subprocess.PIPE,
-                    stdout=log,
-                    stderr=log,
-                    pass_fds=[write],
-                    start_new_session=True,
-                    env=_environment(),
-                )
-        except BaseException:
-            os.close(read)
-            raise
-        finally:
-            os.close(write)
-        assert process.stdin is not None
-        with contextlib.suppress(BrokenPipeError), process.stdin as stdin:
-            stdin.write(trial.model_dump_json().encode())
-        return _FreshChild(process, read)
-
-
-class _FreshChild(Child):
-    def __init__(self, process: subprocess.Popen[bytes], events: int) -> None:
-        super().__init__(process.pid, events, "fresh")
-        self._process = process
-
-    def wait(self, timeout_s: float) -> int | None:
-        try:
-            return self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            return None
-
-
-class ForkServerLauncher(Launcher):
-    """Forks each trial from a process that has TensorFlow imported already; see `pipeline_bench.worker.server`."""
-
-    name: LauncherName = "forkserver"
-
-    def __init__(self, log: Path) -> None:
-        """Start the server; it imports TensorFlow while the caller goes on.
+    def __init__(self, log: Path, command: Sequence[str] = ()) -> None:
+        """Start the server; without a command it imports TensorFlow while the caller goes on.
 
         Args:
-            log: the file for what TensorFlow writes while it is imported.
+            log: the file for what it writes to stderr.
+            command: what each trial is a fresh process of; empty: each is a fork of the server.
         """
+        self.name: LauncherName = "fresh" if command else "forkserver"
         self._log = log
+        self._mark = secrets.token_hex(8)
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with log.open("wb") as file, theirs:
             self._server = subprocess.Popen(
-                [sys.executable, "-m", "pipeline_bench.worker.server", str(theirs.fileno())],
+                module_command("pipeline_bench.worker.server", theirs.fileno(), *command),
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=file,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
-                env=_environment(),
+                # Unbuffered, so that a killed trial's last words are kept.
+                env={**os.environ, "PYTHONUNBUFFERED": "1", _MARK: self._mark},
             )
         self.exit_codes: dict[int, int] = {}
         self._ready = False
+        self._lost = False
+        """Whether it has closed its end of the socket: it has ended."""
+
+    @property
+    def pid(self) -> int:
+        """The server's process id."""
+        return self._server.pid
 
     def wait_until_ready(self) -> str | None:
-        """Wait for the import; None when the server can fork, else the reason why not."""
-        if self._ready:
-            return None
-        message = self.receive(_SERVER_READY_S)
-        self._ready = bool(message and message.get("ready"))
-        if self._ready:
-            return None
-        tail = stderr_tail(self._log, lines=3)
-        return str(message["refused"]) if message and "refused" in message else f"the fork server ended: {tail}"
+        """Wait for the import; return None when the server can start trials, else the reason why not.
 
-    def start(self, trial: Trial, stderr: Path) -> Child:
+        Raises:
+            KeyboardInterrupt: the user interrupted.
+        """
+        if self._ready:
+            return None
+        for message in self._await(_SERVER_READY_S):
+            self._ready = bool(message.get("ready"))
+            return None if self._ready else str(message["refused"])
+        tail = stderr_tail(self._log, lines=3)
+        return f"the server ended: {tail}" if self._lost else "the server did not answer"
+
+    def start(self, trial: Trial, stderr: Path, *, private_network: bool = False) -> Child:
         read, write = os.pipe()
         try:
-            with stderr.open("ab") as log:
-                socket.send_fds(self._control, [trial.model_dump_json().encode()], [write, log.fileno()])
-            return _ForkedChild(self._started_pid(trial.index), read, self)
+            with stderr.open("ab") as log, tempfile.TemporaryFile() as request:  # appending: `trim` leaves no hole
+                request.write(trial.model_dump_json().encode())
+                request.seek(0)
+                message = json.dumps({"trial": trial.index, "private_network": private_network}).encode()
+                socket.send_fds(self._control, [message], [request.fileno(), write, log.fileno()])
+            return _TrialProcess(self._started_pid(trial.index), read, self)
         except BaseException:
             os.close(read)
             raise
@@ -192,71 +192,105 @@ class ForkServerLauncher(Launcher):
             os.close(write)
 
     def _started_pid(self, index: int) -> int:
-        deadline = time.monotonic() + _SERVER_ANSWER_S
-        while (message := self.receive(deadline - time.monotonic())) is not None:
+        for message in self._await(_SERVER_ANSWER_S):
             if "started" in message and message["trial"] == index:
                 self.exit_codes.pop(int(message["started"]), None)  # of an earlier process with the same number
                 return int(message["started"])
-        raise PipelineBenchError(f"The fork server does not answer; its last words: {stderr_tail(self._log, lines=3)}")
+            if "failed" in message and message["trial"] == index:
+                raise PipelineBenchError(f"no process can be started: {message['failed']}")
+        raise PipelineBenchError(f"the server does not answer; its last words: {stderr_tail(self._log, lines=3)}")
 
     def receive(self, timeout_s: float) -> dict[str, Any] | None:
-        """The server's next message; exit codes are noted on the way. None when it ended or said nothing in time."""
-        self._control.settimeout(max(0.001, timeout_s))
-        try:
-            data = self._control.recv(1 << 16)
-        except (TimeoutError, ConnectionError):
+        """Return the server's next message; None when it ended or sent nothing in time. Exit codes are noted."""
+        if not select.select([self._control], [], [], max(0.0, timeout_s))[0]:
             return None
+        try:
+            data = self._control.recv(MESSAGE_LIMIT_BYTES)
+        except ConnectionError:
+            data = b""
         if not data:
+            self._lost = True
             return None
         message: dict[str, Any] = json.loads(data)
         if "exited" in message:
             self.exit_codes[int(message["exited"])] = int(message["code"])
         return message
 
+    def _await(self, timeout_s: float) -> Iterator[dict[str, Any]]:
+        """Yield the server's messages until the time is over or it is lost.
+
+        Raises:
+            KeyboardInterrupt: the user interrupted.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        while not self._lost and (left_s := deadline_s - time.monotonic()) > 0:
+            interrupts.check()
+            message = self.receive(min(left_s, interrupts.CHECK_EVERY_S))
+            if message is not None:
+                yield message
+
     def close(self) -> None:
+        if self._control.fileno() < 0:
+            return
         self._control.close()
         try:
-            self._server.wait(_GONE_S)
+            ended_well = self._server.wait(_GONE_S) == 0
         except subprocess.TimeoutExpired:
+            ended_well = False
             self._server.kill()
             self._server.wait()
+        if not ended_well:
+            _end_marked(self._mark)
+            scratch.sweep()
 
 
-class _ForkedChild(Child):
-    def __init__(self, pid: int, events: int, server: ForkServerLauncher) -> None:
-        super().__init__(pid, events, "forkserver")
+class _TrialProcess(Child):
+    def __init__(self, pid: int, events: int, server: TrialServer) -> None:
+        super().__init__(pid, events, server.name)
         self._server = server
 
     def wait(self, timeout_s: float) -> int | None:
-        deadline = time.monotonic() + timeout_s
+        deadline_s = time.monotonic() + timeout_s
         while self.pid not in self._server.exit_codes:
-            if self._server.receive(deadline - time.monotonic()) is None:
+            if self._server.receive(deadline_s - time.monotonic()) is None:
                 break
         return self._server.exit_codes.get(self.pid)
 
 
+def fresh_launcher(log: Path) -> TrialServer:
+    """Start a server that gives each trial a new interpreter.
+
+    It is slower to start a trial by TensorFlow's import, and works everywhere.
+    """
+    return TrialServer(log, (sys.executable, "-P", "-m", "pipeline_bench.worker.main"))
+
+
 def best_launcher(log: Path, prefer: LauncherName = "forkserver") -> tuple[Launcher, str | None]:
-    """The fork server where this platform has what it needs, else fresh interpreters and the reason."""
+    """Start the server that forks where that is safe, else the one with fresh interpreters; return it and the reason.
+
+    Raises:
+        KeyboardInterrupt: the user interrupted; no server is left.
+    """
     if prefer == "fresh":
-        return FreshLauncher(), None
-    if sys.platform != "linux":
-        return FreshLauncher(), f"every trial starts a fresh interpreter: forking is not safe on {sys.platform}"
-    server = ForkServerLauncher(log)
-    reason = server.wait_until_ready()
+        return fresh_launcher(log), None
+    server = TrialServer(log)
+    try:
+        reason = server.wait_until_ready()
+    except BaseException:
+        server.close()
+        raise
     if reason is None:
         return server, None
     server.close()
-    return FreshLauncher(), f"every trial starts a fresh interpreter: {reason}"
+    return fresh_launcher(log.with_suffix(".fresh.stderr")), f"every trial starts a fresh interpreter: {reason}"
 
 
-def end_whole(pid: int) -> None:
-    """Kill the leader of a process group, its group and its descendants, also those that left the group."""
-    with contextlib.suppress(psutil.Error):
-        for descendant in psutil.Process(pid).children(recursive=True):
-            with contextlib.suppress(psutil.Error):
-                descendant.kill()
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
+def _end_marked(mark: str) -> None:
+    """Kill what a server that is lost has left: every process that has inherited its mark."""
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.environ().get(_MARK) == mark:
+                process.kill()
 
 
 def explain_exit(code: int | None) -> str:
@@ -265,6 +299,8 @@ def explain_exit(code: int | None) -> str:
         return "did not end"
     if code == CLOSED_EXIT_CODE:
         return "could not be heard any more: the code in it closed files that it did not open (os.closerange?)"
+    if code == NOT_BEGUN_EXIT_CODE:
+        return "could not begin; its stderr says why"
     if code >= 0:
         return f"ended with exit code {code} before its last step"
     name = units.signal_name(-code)
@@ -295,8 +331,3 @@ def trim(path: Path, limit_bytes: int = 1 << 26) -> None:
             file.truncate(0)
         with path.open("ab") as file:
             file.write(b"(what was written before is not kept)\n" + tail)
-
-
-def _environment() -> dict[str, str]:
-    """The caller's environment, with output unbuffered so that a killed trial's last words are kept."""
-    return {**os.environ, "PYTHONUNBUFFERED": "1"}

@@ -4,24 +4,35 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from pipeline_bench import disturbances, environment, follower, precision
+from pipeline_bench import disturbances, environment, follower, interrupts, precision, servers
 from pipeline_bench import session as sessions
 from pipeline_bench.errors import PipelineBenchError, SessionError
 from pipeline_bench.events import Device, Failed
 from pipeline_bench.observer import Observer
-from pipeline_bench.process import Child, FreshLauncher, Launcher, trim
+from pipeline_bench.process import Child, Launcher, trim
 from pipeline_bench.results import summarise
 from pipeline_bench.samplers import Reading, Sampler
 from pipeline_bench.samplers.host import HostSampler
 from pipeline_bench.samplers.nvml import NvmlSampler
-from pipeline_bench.session import Session, TrialRecord, TrialStatus
+from pipeline_bench.session import Environment, Session, TrialRecord, TrialStatus
 from pipeline_bench.trial import Trial, plan
 from pipeline_bench.trial_log import TrialLog
 
 TRIALS_FOLDER = "trials"
+
+
+class Finished(NamedTuple):
+    """How a session ended."""
+
+    session: Session
+    interrupted: bool
+    """Whether the user interrupted it."""
+    unsaved: str | None = None
+    """Why its file is not up to date; None where it is."""
 
 
 class Planner(Protocol):
@@ -57,7 +68,22 @@ class Runner:
         observer: Observer,
         clock_ns: follower.ClockNs = time.monotonic_ns,
         planner: Planner | None = None,
+        replacement: Callable[[], Launcher] | None = None,
+        *,
+        expose_servers: bool = False,
     ) -> None:
+        """Make a runner.
+
+        Args:
+            folder: the session's, which exists.
+            launcher: starts the trials; the caller closes it.
+            gpu: the accelerator's sampler, open.
+            observer: hears of every trial.
+            clock_ns: stamps what is seen of the trials.
+            planner: decides which trials; by default the scenario's plan.
+            replacement: starts another launcher when `launcher` is lost; None: the trials then fail.
+            expose_servers: let trials that start servers of TensorFlow's listen on the machine's own network.
+        """
         self._folder = folder
         self._launcher = launcher
         self._gpu = gpu
@@ -65,47 +91,71 @@ class Runner:
         self._clock_ns = clock_ns
         self._stderr_folder = folder / TRIALS_FOLDER
         self._planner: Planner = planner or ByPrecision()
+        self._replacement = replacement
+        self._replaced: list[Launcher] = []
+        self._expose_servers = expose_servers
 
-    def run(self, session: Session) -> tuple[Session, bool]:
+    def run(self, session: Session) -> Finished:
         """Run every trial that the planner asks for: by default those of the session's scenario and its goal.
 
-        When the session can no longer be saved, on a full disk perhaps, it ends there, with a note; what was measured
-        is in the session that is returned.
-
-        Returns:
-            The session, and whether the user interrupted it.
+        A signal takes effect where nothing is lost by it: while a trial is waited for, or between two trials. When the
+        session can no longer be saved, on a full disk perhaps, it ends there.
         """
         self._stderr_folder.mkdir(exist_ok=True)
         session = self._with_results(session)
         sessions.save(session, self._folder)
-        self._observer.session_started(session, plan(session.scenario))
+        with interrupts.deferred():
+            self._observer.session_started(session, plan(session.scenario))
+            try:
+                finished = self._run_trials(session)
+            finally:
+                for launcher in self._replaced:
+                    launcher.close()
+            self._observer.session_finished(finished.session)
+        return finished
+
+    def _run_trials(self, session: Session) -> Finished:
         described = session.environment
-        asked_for_cpu = all(variant.runtime.device == "cpu" for variant in session.scenario.variants)
-        interrupted = False
-        try:
-            while not interrupted:
-                session, trial = self._planner.next(session)
-                if trial is None:
-                    break
-                self._observer.trial_started(trial)
-                record = self._run_trial(trial, session.environment.cores)
-                records = (*session.trials, record)
-                devices = [record.device for record in records if record.device]
-                machine = environment.seen_by_tensorflow(described, devices, asked_for_cpu)
-                interrupted = record.status == "interrupted"
-                session = self._with_results(session.model_copy(update={"trials": records, "environment": machine}))
-                session = self._planner.updated(session, interrupted)
-                sessions.save(session, self._folder)
+        while True:
+            try:
+                interrupts.check()
+            except KeyboardInterrupt:
+                session = self._planner.updated(session, interrupted=True)
+                return Finished(session, True, self._save(session))
+            session, trial = self._planner.next(session)
+            if trial is None:
+                return Finished(session, False)
+            self._observer.trial_started(trial)
+            record = self._run_trial(trial, session.environment.cores)
+            interrupted = record.status == "interrupted"
+            session = self._with_record(session, record, described)
+            unsaved = self._save(session)
+            if unsaved is None:
                 self._observer.trial_finished(trial, record, session)
-        except KeyboardInterrupt:  # between two trials; within one it becomes the trial's record
-            interrupted = True
-            session = self._planner.updated(session, interrupted)
+            if interrupted or unsaved:
+                return Finished(session, interrupted, unsaved)
+
+    def _with_record(self, session: Session, record: TrialRecord, described: Environment) -> Session:
+        """Return the session with the trial that has just ended, and what can now be said."""
+        records = (*session.trials, record)
+        devices = [record.device for record in records if record.device]
+        asked_for_cpu = all(variant.runtime.device == "cpu" for variant in session.scenario.variants)
+        machine = environment.seen_by_tensorflow(described, devices, asked_for_cpu)
+        session = session.model_copy(update={"trials": records, "environment": machine})
+        try:
+            return self._planner.updated(self._with_results(session), record.status == "interrupted")
+        except Exception:  # a fault of this program's must not cost what was measured
+            self._save(session)
+            raise
+
+    def _save(self, session: Session) -> str | None:
+        """Save the session; return why it cannot be, None where it is."""
+        try:
             sessions.save(session, self._folder)
         except SessionError as error:
             self._observer.note(error.message)
-            session = session.model_copy(update={"notes": (*session.notes, error.message)})
-        self._observer.session_finished(session)
-        return session, interrupted
+            return error.message
+        return None
 
     def _with_results(self, session: Session) -> Session:
         cores = session.environment.cores
@@ -120,30 +170,39 @@ class Runner:
         status: TrialStatus
         try:
             child = self._start(trial, stderr)
-            samplers = (HostSampler(child.pid), self._gpu, _LogKeeper(stderr))
-            self._gpu.begin()
-            status = follower.watch(log, child, samplers, self._observer, cores, self._select_gpu, self._clock_ns)
         except KeyboardInterrupt:
             status = "interrupted"
         except (PipelineBenchError, OSError) as error:
             log.failed = Failed(error=f"its process could not be started: {error}")
             status = "failed"
-        finally:
-            if child is not None:
-                child.close()
+        else:
+            status = self._watch(log, child, stderr, cores)
         return follower.record(log, status, child, stderr, self._clock_ns())
 
-    def _start(self, trial: Trial, stderr: Path) -> Child:
-        """Start the trial's process; with a fresh interpreter, from now on, when the fork server does not answer."""
+    def _watch(self, log: TrialLog, child: Child, stderr: Path, cores: int) -> TrialStatus:
+        samplers = (HostSampler(child.pid, helper=self._gpu), self._gpu, _LogKeeper(stderr))
         try:
-            return self._launcher.start(trial, stderr)
+            self._gpu.begin()
+            return follower.watch(log, child, samplers, self._observer, cores, self._select_gpu, self._clock_ns)
+        except KeyboardInterrupt:
+            return "interrupted"
+        finally:
+            child.close()
+            log.readings += self._gpu.end()
+
+    def _start(self, trial: Trial, stderr: Path) -> Child:
+        """Start the trial's process; by another launcher, from now on, where this one is lost."""
+        private = servers.started_by(trial.variant) and not self._expose_servers
+        try:
+            return self._launcher.start(trial, stderr, private_network=private)
         except (PipelineBenchError, OSError) as error:
-            if self._launcher.name == "fresh":
+            if self._replacement is None:
                 raise
-            self._observer.note(f"the fork server is gone, every trial now starts a fresh interpreter: {error}")
+            self._observer.note(f"the trials' server is lost, another one gives each a fresh interpreter: {error}")
             self._launcher.close()
-            self._launcher = FreshLauncher()
-            return self._launcher.start(trial, stderr)
+            self._launcher = self._replacement()
+            self._replaced.append(self._launcher)
+            return self._launcher.start(trial, stderr, private_network=private)
 
     def _select_gpu(self, device: Device) -> None:
         if device.kind == "gpu":

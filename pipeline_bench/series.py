@@ -11,6 +11,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
 _LARGEST = np.iinfo(np.int64).max
+_VALUE_BYTES = 8
 
 
 class Series(BaseModel):
@@ -40,16 +41,29 @@ class Series(BaseModel):
         raw = np.ascontiguousarray(array, dtype=dtype).tobytes()
         return cls(dtype=dtype, count=int(array.size), data=base64.b64encode(zlib.compress(raw, 6)).decode("ascii"))
 
+    @property
+    def unpacked_bytes(self) -> int:
+        """What the column says that it unpacks to."""
+        return _VALUE_BYTES * max(0, self.count)
+
     def unpack(self) -> npt.NDArray[Any]:
-        """Return the array, shape [count].
+        """Return the array, shape [count]; no more than that is ever unpacked.
 
         Raises:
             ValueError: the data is damaged, or holds another number of values than `count`.
         """
+        unpacking = zlib.decompressobj()
         try:
-            array = np.frombuffer(zlib.decompress(base64.b64decode(self.data, validate=True)), dtype=self.dtype)
-        except (ValueError, zlib.error) as error:
+            packed = base64.b64decode(self.data, validate=True)
+            raw = unpacking.decompress(packed, self.unpacked_bytes + 1)
+            if len(raw) <= self.unpacked_bytes and not unpacking.eof:
+                raise ValueError("its end is missing")
+            if len(raw) % _VALUE_BYTES and unpacking.eof:
+                raise ValueError("its last value is not whole")
+        except (ValueError, OverflowError, zlib.error) as error:
             raise ValueError(f"a packed column of {self.count} values is damaged: {error}") from error
-        if array.size != self.count:
-            raise ValueError(f"a packed column holds {array.size} values, but says {self.count}")
-        return array
+        size = len(raw) // _VALUE_BYTES
+        if not unpacking.eof or size != self.count:
+            more = "" if unpacking.eof else "more than "
+            raise ValueError(f"a packed column holds {more}{size} values, but says {self.count}")
+        return np.frombuffer(raw, dtype=self.dtype)

@@ -16,24 +16,30 @@ History of `schema_version`; every version up to this one can be read:
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from pipeline_bench import plugins, units
+from pipeline_bench import plugins, reading, units
 from pipeline_bench.diagnosed import Diagnosis
 from pipeline_bench.errors import SessionError
 from pipeline_bench.events import Device, Placement, QueueState, Stack, Storage, Work
+from pipeline_bench.files import write_atomically
 from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.series import Series
+from pipeline_bench.text import Text, to_json
 from pipeline_bench.user_pipeline import Fingerprint, Inspection
 
 SCHEMA_VERSION = 5
 SESSION_FILE = "session.json"
+_LARGEST_BYTES = 1 << 30
+"""Of a session's file. An hour of steps of 1 ms takes less than a tenth of it."""
+_UNPACKED_BYTES = 1 << 30
+_UNPACKED_TIMES = 16
+"""What a session's columns may unpack to: so much, or as many times its file's size. Times of steps are noise, which
+zlib halves at best; a column of one value repeated shrinks a thousandfold."""
 CPU_TIME = "CPU time"
 """The source of a CPU's device utilization: the trial's CPU time over wall time and cores."""
 BUSY_TIME = "emulated device's busy time"
@@ -67,17 +73,17 @@ class _Record(BaseModel):
 class Track(_Record):
     """One metric over a trial, as a sampler saw it. `source` names the instrument; an absent metric has a `reason`."""
 
-    metric: str
-    source: str
+    metric: Text
+    source: Text
     at_ns: Series | None = None
     values: Series | None = None
-    reason: str | None = None
+    reason: Text | None = None
 
 
 class PhaseMark(_Record):
     """When a part of a trial began (``time.monotonic_ns``)."""
 
-    name: str
+    name: Text
     at_ns: int
 
 
@@ -106,7 +112,7 @@ class AccuracyPair(_Record):
 class QueueDepth(_Record):
     """How many elements a queue of the input held over a trial, of `capacity`."""
 
-    name: str
+    name: Text
     capacity: int
     at_ns: Series
     size: Series
@@ -116,10 +122,10 @@ class TrialRecord(_Record):
     """What one trial left: its end, its steps, its samples, and what it wrote to stderr."""
 
     index: int
-    variant: str
+    variant: Text
     repeat: int
     status: TrialStatus
-    reason: str | None = None
+    reason: Text | None = None
     launcher: Literal["forkserver", "fresh"] = "fresh"
     started_ns: int
     ended_ns: int
@@ -143,10 +149,10 @@ class TrialRecord(_Record):
     """Which samples a user's own pipeline gave, in the trial that was asked for it."""
     queues: tuple[QueueState, ...] = ()
     stacks: tuple[Stack, ...] = ()
-    traceback: str = ""
+    traceback: Text = ""
     """Of an exception in the user's own code, from their first frame down."""
-    stderr_tail: str = ""
-    stderr_file: str | None = None
+    stderr_tail: Text = ""
+    stderr_file: Text | None = None
 
     @property
     def measured(self) -> bool:
@@ -166,7 +172,7 @@ class StepTime(_Record):
     p05: float | None = None
     p95: float | None = None
     ci95: Interval | None = None
-    reason: str | None = None
+    reason: Text | None = None
 
 
 class Estimate(_Record):
@@ -174,17 +180,17 @@ class Estimate(_Record):
 
     value: float | None = None
     ci95: Interval | None = None
-    reason: str | None = None
+    reason: Text | None = None
 
 
 class DeviceUtilization(_Record):
     """What the device reports of itself, 0 to 100, over the measured steps; of an emulated one, its busy time."""
 
-    source: str | None = None
+    source: Text | None = None
     mean_percent: float | None = None
     ci95: Interval | None = None
     samples: int = 0
-    reason: str | None = None
+    reason: Text | None = None
 
 
 class Speedup(_Record):
@@ -194,19 +200,19 @@ class Speedup(_Record):
     that this run could have told from none, 0.021 for 2.1 %.
     """
 
-    over: str | None = None
+    over: Text | None = None
     value: float | None = None
     ci95: Interval | None = None
     difference: Literal["faster", "slower", "none"] | None = None
     smallest: float | None = None
-    reason: str | None = None
+    reason: Text | None = None
 
 
 class WorkCheck(_Record):
     """Whether a variant trained on the samples that it should, in one plain sentence."""
 
     status: Literal["equal", "unequal", "not-checked"] = "not-checked"
-    text: str = ""
+    text: Text = ""
 
 
 class Disturbance(_Record):
@@ -216,10 +222,10 @@ class Disturbance(_Record):
     """
 
     kind: DisturbanceKind
-    variant: str
+    variant: Text
     repeat: int
     cost_share: float | None = None
-    text: str
+    text: Text
 
 
 class Precision(_Record):
@@ -230,7 +236,7 @@ class Precision(_Record):
     budget_s: float
     repeats: int = 0
     ended_by: Literal["precision", "budget", "interrupted"] | None = None
-    text: str = ""
+    text: Text = ""
 
 
 class Verdict(_Record):
@@ -238,7 +244,7 @@ class Verdict(_Record):
 
     kind: VerdictKind
     severe: bool = False
-    text: str
+    text: Text
 
 
 class PublishedComparison(_Record):
@@ -258,12 +264,12 @@ class PublishedComparison(_Record):
 class Result(_Record):
     """One variant's figures over its trials."""
 
-    variant: str
-    backend: str
-    emulated: str | None = None
+    variant: Text
+    backend: Text
+    emulated: Text | None = None
     """The device that its model emulates, by name; None where it computed."""
     status: ResultStatus
-    reason: str | None = None
+    reason: Text | None = None
     trials: int = 0
     """How many trials the figures are over."""
     steps: int = 0
@@ -283,7 +289,7 @@ class Result(_Record):
     work: WorkCheck = WorkCheck()
     loss: float | None = None
     accuracy: AccuracyPair = AccuracyPair()
-    missing: dict[str, str] = {}
+    missing: dict[Text, Text] = {}
     """Why a plain field of this result (`loss`, `samples_per_second`, `accuracy`) is null, by its name."""
     published: PublishedComparison | None = None
     verdict: Verdict
@@ -294,29 +300,29 @@ class Environment(_Record):
 
     accelerator_kind: Literal["gpu", "cpu", "emulated"]
     """``emulated`` where every variant's model emulates its device."""
-    accelerator_name: str
-    accelerator_reason: str | None = None
+    accelerator_name: Text
+    accelerator_reason: Text | None = None
     """Why there is no GPU, or none that can be read, in one line."""
-    driver: str | None = None
-    tensorflow: str | None = None
-    python: str
-    platform: str
-    cpu: str
+    driver: Text | None = None
+    tensorflow: Text | None = None
+    python: Text
+    platform: Text
+    cpu: Text
     cores: Annotated[int, Field(ge=1, le=2**20)]
     memory_bytes: int
-    package: str
+    package: Text
 
 
 class Session(_Record):
     """One run of a scenario."""
 
     schema_version: Literal[1, 2, 3, 4, 5] = 5
-    started_at: str
+    started_at: Text
     """ISO 8601 with the zone."""
-    command: str = ""
+    command: Text = ""
     scenario: Scenario
     environment: Environment
-    notes: tuple[str, ...] = ()
+    notes: tuple[Text, ...] = ()
     trials: tuple[TrialRecord, ...] = ()
     results: tuple[Result, ...] = ()
     disturbances: tuple[Disturbance, ...] = ()
@@ -355,7 +361,7 @@ class Session(_Record):
 
     def to_json(self) -> str:
         """The file's content."""
-        return self.model_dump_json(indent=1) + "\n"
+        return to_json(self, indent=1) + "\n"
 
     def _repr_html_(self) -> str:
         """The session as a notebook shows it: the conclusion, the verdicts, and the figures as a table."""
@@ -371,19 +377,12 @@ def save(session: Session, folder: Path) -> Path:
     """
     path = folder / SESSION_FILE
     try:
-        handle, temporary = tempfile.mkstemp(prefix=".session-", suffix=".json", dir=folder)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(session.to_json())
-                file.flush()
-                os.fsync(file.fileno())
-            Path(temporary).chmod(0o644)
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        write_atomically(path, session.to_json())
     except OSError as error:
-        raise SessionError(f"{path} cannot be written: {error}.", "Free some space or choose another --out.") from error
+        reason = error.strerror or str(error)
+        raise SessionError(
+            f"{path} cannot be written: {reason}.", "Free some space or choose another --out."
+        ) from error
     return path
 
 
@@ -398,11 +397,10 @@ def load(path: Path | str) -> Session:
     try:
         if file.is_dir():
             file /= SESSION_FILE
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        text = reading.whole_file(file, _LARGEST_BYTES)
+    except (OSError, ValueError) as error:
         raise SessionError(
-            f"{file} cannot be read: {reason}.", "Give a session.json or the folder that holds it."
+            f"{file} cannot be read: {reading.why(error)}.", "Give a session.json or the folder that holds it."
         ) from error
     try:
         session = Session.model_validate_json(text)
@@ -418,32 +416,53 @@ def load(path: Path | str) -> Session:
             f"{file} is no session, or a damaged one: {place or 'the file'}: {problem['msg']}.",
             "Give an undamaged session.json.",
         ) from None
-    _verify(session, file)
+    _verify(session, file, max(_UNPACKED_BYTES, _UNPACKED_TIMES * len(text)))
     return session.model_copy(update={"schema_version": SCHEMA_VERSION})
 
 
-def _verify(session: Session, file: Path) -> None:
-    """See that every packed column can be unpacked.
+def _verify(session: Session, file: Path, most_bytes: int) -> None:
+    """See that every packed column can be unpacked, and that all of them together are no more than that.
 
     Raises:
-        SessionError: one cannot.
+        SessionError: one cannot, or they are.
     """
+    unpacked_bytes = sum(column.unpacked_bytes for _, column in _columns(session))
+    if unpacked_bytes > most_bytes:
+        raise SessionError(
+            f"{file} is damaged: its columns would unpack to {units.size(unpacked_bytes)}, "
+            f"and those of a session of its size to {units.size(most_bytes)} at most.",
+            "Give an undamaged session.json.",
+        )
+    for name, column in _columns(session):
+        try:
+            column.unpack()
+            if name.endswith("_ns") and not column.dtype.endswith("i8"):
+                raise ValueError(f"times are whole nanoseconds, and not {column.dtype}")
+        except ValueError as error:
+            raise SessionError(f"{file} is damaged: {name}: {error}.", "Give an undamaged session.json.") from None
+
+
+def _columns(session: Session) -> Iterator[tuple[str, Series]]:
+    """Every packed column of a session, and where it stands."""
     for trial in session.trials:
-        for name, column in _columns(trial):
-            try:
-                column.unpack()
-                if name.endswith("_ns") and not column.dtype.endswith("i8"):
-                    raise ValueError(f"times are whole nanoseconds, and not {column.dtype}")
-            except ValueError as error:
-                where = f"{trial.variant}, repeat {trial.repeat + 1}: {name}"
-                raise SessionError(f"{file} is damaged: {where}: {error}.", "Give an undamaged session.json.") from None
+        where = f"{trial.variant}, repeat {trial.repeat + 1}"
+        for track in trial.samples:
+            yield from _columns_of(f"{where}: samples of {track.metric}", track)
+        for queue in trial.queue_depths:
+            yield from _columns_of(f"{where}: depths of the queue {queue.name}", queue)
+        if trial.steps is not None:
+            yield from _columns_of(f"{where}: steps", trial.steps)
+        yield from _tuned_columns(f"{where}: AUTOTUNE's", trial.inspection)
+    if session.diagnosis is not None:
+        yield from _tuned_columns("the diagnosis: AUTOTUNE's", session.diagnosis.inspection)
 
 
-def _columns(trial: TrialRecord) -> Iterator[tuple[str, Series]]:
-    named: list[tuple[str, BaseModel]] = [(f"samples of {track.metric}", track) for track in trial.samples]
-    named += [(f"depths of the queue {queue.name}", queue) for queue in trial.queue_depths]
-    named += [("steps", trial.steps)] if trial.steps is not None else []
-    for name, record in named:
-        for field in type(record).model_fields:
-            if isinstance(column := getattr(record, field), Series):
-                yield f"{name}, {field}", column
+def _tuned_columns(where: str, inspection: Inspection | None) -> Iterator[tuple[str, Series]]:
+    for tuned in inspection.tuned if inspection is not None else ():
+        yield from _columns_of(f"{where} {tuned.parameter} of {tuned.node}", tuned)
+
+
+def _columns_of(where: str, record: BaseModel) -> Iterator[tuple[str, Series]]:
+    for field in type(record).model_fields:
+        if isinstance(column := getattr(record, field), Series):
+            yield f"{where}, {field}", column

@@ -11,6 +11,7 @@ from pipeline_bench.conclusion import WORTH
 from pipeline_bench.measured import Measured
 from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.session import Session
+from pipeline_bench.text import one_line
 
 Kind = Literal["intra", "inter"]
 
@@ -169,4 +170,4 @@ def _threads(excess: Excess) -> str:
 
 
 def _name(variant: Variant) -> str:
-    return units.one_line(variant.name, _NAME_LIMIT)
+    return one_line(variant.name, _NAME_LIMIT)

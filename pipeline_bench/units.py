@@ -1,22 +1,17 @@
-"""The only place that turns numbers into text: times, bytes, rates, shares and ratios; and foreign text into a line."""
+"""The only place that turns numbers into text: times, bytes, rates, shares and ratios."""
 
 # ruff: noqa: PLR2004 - the magnitudes at which a number is written otherwise read best where they stand
 
 from __future__ import annotations
 
 import math
-import re
 import signal
-import unicodedata
 from collections.abc import Sequence
 
 NOT_MEASURED = "–"
 
 # An interval wider than this many times its figure says only that; its digits would not fit the column.
 _WIDE_MARGIN = 10
-
-_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
-"""Colours, cursor movements and window titles, as programs send them to a terminal."""
 
 
 def milliseconds(value_ms: float | None) -> str:
@@ -199,36 +194,6 @@ def without_shared_start(names: Sequence[str]) -> list[str]:
     while len(set(names)) > 1 and all(len(own) > shared + 1 and own[shared] == words[0][shared] for own in words):
         shared += 1
     return [" ".join(own[shared:]) for own in words]
-
-
-def one_line(text: str, limit: int | None = None) -> str:
-    """Text of foreign origin as one harmless line: no control or direction characters, runs of space as one space.
-
-    Args:
-        text: what a scenario, a driver or a failing process wrote.
-        limit: the most characters to keep; a longer text ends in an ellipsis.
-    """
-    shown = " ".join("".join(map(_harmless, _ESCAPES.sub("", text))).split())
-    return shown if limit is None or len(shown) <= limit else shown[: limit - 1].rstrip() + "…"
-
-
-def code_line(text: str, limit: int | None = None) -> str:
-    """A line of foreign code as it stands, its blanks kept, with nothing in it that steers a terminal.
-
-    Args:
-        text: one line; what follows a line end is left out.
-        limit: the most characters to keep; a longer line ends in an ellipsis.
-    """
-    line = _ESCAPES.sub("", (text.splitlines() or [""])[0]).expandtabs(4)
-    shown = "".join(char if char == " " else _harmless(char) for char in line).rstrip()
-    return shown if limit is None or len(shown) <= limit else shown[: limit - 1] + "…"
-
-
-def _harmless(char: str) -> str:
-    if char.isspace():
-        return " "
-    # Control and format characters steer a terminal or reverse what follows; lone surrogates cannot be written at all.
-    return "\N{REPLACEMENT CHARACTER}" if unicodedata.category(char) in {"Cc", "Cf", "Cs"} else char
 
 
 def _digits(value: float) -> str:

@@ -1,10 +1,17 @@
 """Settings that every test shares."""
 
+import signal
+
 from hypothesis import HealthCheck, settings
 
 # A slow machine is no failure: no deadline, and no complaint about how long the examples take to make. Every run has
 # other examples, so that fewer at a time find as much in the end, and the whole stays short enough to be run.
 settings.register_profile(
-    "pipeline_bench", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow]
+    "pipeline_bench", deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("pipeline_bench")
+
+# A shell's background jobs, and much of continuous integration, ignore SIGINT, which every process started here would
+# inherit. What the tests start is to be interrupted as in a terminal.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -14,9 +14,9 @@ from pipeline_bench import graph_ops
 from pipeline_bench.backends import Backend, EagerInput, InGraph, Input, Take
 from pipeline_bench.errors import UsageError
 from pipeline_bench.records import RecordSource, pipeline
-from pipeline_bench.records.disk_cache import CacheFolder
 from pipeline_bench.records.pipeline import Auto, PipelineOptions
 from pipeline_bench.records.samples import Sample, SampleSource
+from pipeline_bench.scratch import ScratchFolder
 from pipeline_bench.sources import Batch, Source
 
 # What means nothing for batches that are made in the graph, and what nothing for samples that come out of Python.
@@ -140,7 +140,7 @@ class _Ends:
 
     def __init__(self) -> None:
         self.raised: list[Exception] = []
-        self.cache: CacheFolder | None = None
+        self.cache: ScratchFolder | None = None
 
     def noting(self, samples: Iterator[Sample]) -> Iterator[Sample]:
         """The samples; what they raise is kept, since TensorFlow hands on no more than its text."""
@@ -229,7 +229,7 @@ def _cache_file(source: RecordSource, ends: _Ends) -> str:
     """Where the decoded samples of an epoch go; it is removed at the end."""
     features, label = source.sample_specs
     sample_bytes = math.prod(source.padded_shape) * np.dtype(features.dtype).itemsize + np.dtype(label.dtype).itemsize
-    ends.cache = CacheFolder(source.records * sample_bytes)
+    ends.cache = ScratchFolder(source.records * sample_bytes, "The decoded samples of an epoch")
     return str(ends.cache.path / "samples")
 
 

@@ -9,12 +9,14 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from pipeline_bench import __version__
+from pipeline_bench.cli import stdout
 from pipeline_bench.cli.backends import backends
 from pipeline_bench.cli.compare import compare
 from pipeline_bench.cli.data import data
@@ -25,6 +27,7 @@ from pipeline_bench.cli.lesson import lesson
 from pipeline_bench.cli.report import report
 from pipeline_bench.cli.scenarios import scenarios
 from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.text import said
 
 INTERRUPTED = 130
 BUG = 70
@@ -69,11 +72,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal without UTF-8 shows a ? for a ×, not a traceback
+    sys.stdout = stdout.named(sys.stdout)
     code = run(sys.argv[1:] if arguments is None else arguments)
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        _silence_stdout()
+        stdout.silence()
+    except OSError as error:
+        code = _unwritable(error)
     sys.exit(code)
 
 
@@ -88,10 +94,12 @@ def run(arguments: Sequence[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except BrokenPipeError:  # the reader, `head` perhaps, has seen enough
-        _silence_stdout()
+        stdout.silence()
         return 1
+    except stdout.StdoutError as error:
+        return _unwritable(error)
     except Exception as error:
-        return _usage_error(error) or _bug()
+        return _usage_error(error) or _out_of_memory(error) or _bug()
     return code if isinstance(code, int) else 0
 
 
@@ -99,8 +107,25 @@ def _usage_error(error: Exception) -> int | None:
     """Show an error of the command line's grammar. Its class is typer's own or click's, whichever typer uses."""
     if not (hasattr(error, "show") and isinstance(code := getattr(error, "exit_code", None), int)):
         return None
+    if isinstance(message := getattr(error, "message", None), str):
+        error.message = said(message)  # type: ignore[attr-defined] # it quotes the command line
     error.show()
     return code
+
+
+def _out_of_memory(error: Exception) -> int | None:
+    """Say that memory ran out, where it did."""
+    if not isinstance(error, MemoryError):
+        return None
+    _say("Error: there is not enough memory.", "Free some, or raise the limit that `ulimit -v` shows.")
+    return 1
+
+
+def _unwritable(error: OSError) -> int:
+    """Say once that stdout takes nothing more, and why."""
+    stdout.silence()
+    _say(f"Error: stdout cannot be written: {error.strerror}.", "")
+    return 1
 
 
 def _bug() -> int:
@@ -113,9 +138,5 @@ def _bug() -> int:
 
 
 def _say(message: str, hint: str) -> None:
-    typer.echo("\n".join(line for line in (message, hint) if line), err=True)
-
-
-def _silence_stdout() -> None:
-    """Give the interpreter somewhere to flush to when it ends; the pipe is gone."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with suppress(OSError):  # where stderr is full or gone as well, the exit code is all that there is
+        typer.echo("\n".join(line for line in (message, hint) if line), err=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline_bench.cli.running import STDOUT, check_export, positive, run_and_show
+from pipeline_bench.cli.running import STDOUT, ExposeServers, check_export, positive, run_and_show
 
 if TYPE_CHECKING:
     from pipeline_bench.scenario import Scenario
@@ -54,6 +54,7 @@ def compare(
         ),
     ] = None,
     no_live: Annotated[bool, typer.Option("--no-live", help="Plain lines in place of the live screen.")] = False,
+    expose_servers: ExposeServers = False,
     seed: Annotated[int | None, typer.Option(min=0, max=2**31 - 1, help="Seed of the weights and the batches.")] = None,
     stall_timeout: Annotated[
         float | None,
@@ -70,10 +71,12 @@ def compare(
     goal = _goal(precision, budget)
     resolved = _load(scenario, given, settings or [], backends)
     resolved = _logging_placement(resolved) if log_placement else resolved
-    raise typer.Exit(_run(resolved, out, json_to, live=not no_live, goal=goal))
+    raise typer.Exit(_run(resolved, out, json_to, live=not no_live, goal=goal, expose_servers=expose_servers))
 
 
-def _run(scenario: Scenario, out: Path, json_to: str | None, live: bool, goal: Precision | None) -> int:
+def _run(
+    scenario: Scenario, out: Path, json_to: str | None, live: bool, goal: Precision | None, expose_servers: bool
+) -> int:
     """Run, show, export; the exit code says whether every trial went through."""
     from rich.console import Console
 
@@ -88,7 +91,7 @@ def _run(scenario: Scenario, out: Path, json_to: str | None, live: bool, goal: P
     console = Console(stderr=json_to == STDOUT, highlight=False)
     folder = make_folder(out, scenario)
     return run_and_show(
-        lambda observer: run_comparison(scenario, folder, observer, precision=goal),
+        lambda observer: run_comparison(scenario, folder, observer, precision=goal, expose_servers=expose_servers),
         folder,
         console,
         json_to,

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pipeline_bench.text import one_line, safe
+
 if TYPE_CHECKING:
     from pipeline_bench.records.made import MadeData
 
@@ -63,9 +65,9 @@ def make(
     manifest = made.read_manifest(out)
     assert manifest is not None
     count = f"{asked.samples:,} {asked.noun} in {asked.file_count:,} file{'s' if asked.file_count > 1 else ''}"
-    typer.echo(f"{out}: {count}, {units.size(manifest.size_bytes)}")
+    typer.echo(f"{safe(str(out))}: {count}, {units.size(manifest.size_bytes)}")
     scenario = _EXAMPLE.get(kind, "decode_jpeg")
-    settings = f"--set source.kind={kind} --set source.path={shlex.quote(str(out))}"
+    settings = f"--set source.kind={kind} --set source.path={safe(shlex.quote(str(out)))}"
     if kind != "csv" and asked.side != _DEFAULT_SIDE:
         settings += f" --set source.image_size={asked.side}"
     typer.echo(f"Use it: pipeline-bench compare {scenario} {settings}")
@@ -79,9 +81,10 @@ def list_made() -> None:
 
     found = made_data.kept()
     for kept in found:
-        typer.echo(f"{units.size(kept.size_bytes):>9}  {kept.folder.name}{'' if kept.complete else '  (not complete)'}")
+        whole = "" if kept.complete else "  (not complete)"
+        typer.echo(f"{units.size(kept.size_bytes):>9}  {one_line(kept.folder.name)}{whole}")
     total = units.size(sum(kept.size_bytes for kept in found))
-    typer.echo(f"{units.count(len(found), 'data set')} in {made_root()}, {total}")
+    typer.echo(f"{units.count(len(found), 'data set')} in {safe(str(made_root()))}, {total}")
 
 
 @data.command()
@@ -106,7 +109,7 @@ def remove(
             shutil.rmtree(found[name].folder)
         except OSError as error:
             raise UsageError(f"{found[name].folder} cannot be removed: {error.strerror}.") from None
-        typer.echo(f"removed {name}, {units.size(found[name].size_bytes)}")
+        typer.echo(f"removed {one_line(name)}, {units.size(found[name].size_bytes)}")
 
 
 def _asked(kind: str, size: str, given: dict[str, int | None], seed: int) -> MadeData:

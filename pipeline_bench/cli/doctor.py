@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pipeline_bench.environment import Accelerator
+    from pipeline_bench.processes.answering import AnsweringProcess
     from pipeline_bench.session import Environment
     from pipeline_bench.worker.probe import ProbeReport
 
@@ -58,10 +60,14 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print the list as JSON, for a bug report.")] = False,
 ) -> None:
     """Check what `compare` needs; exit 0 when it can run here, a machine without a GPU included."""
-    from pipeline_bench.environment import describe
+    from contextlib import closing
 
-    accelerator = _accelerator()
-    probed = run_probe()
+    from pipeline_bench.environment import describe
+    from pipeline_bench.samplers.nvml import NvmlSampler
+
+    with closing(NvmlSampler.open()) as gpu:  # NVML opens while TensorFlow is imported
+        probed = run_probe()
+        accelerator = gpu.accelerator
     environment = describe(accelerator)
     checks = examine(environment, accelerator, probed, _terminal())
     usable = all(check.status != "missing" for check in checks)
@@ -106,62 +112,29 @@ def examine(
 
 def run_probe(limit_s: float = PROBE_LIMIT_S) -> Probed:
     """Ask TensorFlow in a process of its own: its import can crash, hang, or fill the screen."""
-    import os
-    import subprocess
-    import sys
-
     from pydantic import ValidationError
 
+    from pipeline_bench.processes import module_command
+    from pipeline_bench.processes.answering import AnsweringProcess
     from pipeline_bench.worker.probe import ProbeReport
 
-    reading, writing = os.pipe()
-    with os.fdopen(reading, "rb") as answers:
-        try:
-            ended = subprocess.run(
-                [sys.executable, "-m", "pipeline_bench.worker.probe", str(writing)],
-                pass_fds=[writing],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                timeout=limit_s,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
-            return Probed(reason=f"it did not answer within {limit_s:g} s", stderr=_decoded(error.stderr))
-        finally:
-            os.close(writing)
-        line = answers.read()
-    stderr = _decoded(ended.stderr)
-    if ended.returncode != 0:
-        return Probed(reason=_cause(ended.returncode, stderr), stderr=stderr)
+    line: bytes | None = None
+    with suppress(TimeoutError), AnsweringProcess(module_command("pipeline_bench.worker.probe")) as child:
+        line = next(child.lines(limit_s), b"")
+    if line is None:
+        return Probed(reason=f"it did not answer within {limit_s:g} s", stderr=child.words)
+    if child.exit_code != 0:
+        return Probed(reason=_cause(child), stderr=child.words)
     try:
         return Probed(ProbeReport.model_validate_json(line))
     except ValidationError as error:
-        return Probed(reason=f"its answer is no report: {error.errors()[0]['msg']}", stderr=stderr)
+        return Probed(reason=f"its answer is no report: {error.errors()[0]['msg']}", stderr=child.words)
 
 
-def _decoded(output: bytes | str | None) -> str:
-    return output.decode(errors="replace") if isinstance(output, bytes) else output or ""
-
-
-def _cause(returncode: int, stderr: str) -> str:
+def _cause(child: AnsweringProcess) -> str:
     """The last line that a process wrote says why it ended; one that a signal ended wrote none."""
-    if returncode < 0:
-        from pipeline_bench import units
-
-        return f"its process was ended by {units.signal_name(-returncode)}"
-    lines = [line for line in stderr.splitlines() if line.strip()]
-    return lines[-1].strip() if lines else f"its process ended with code {returncode}"
-
-
-def _accelerator() -> Accelerator:
-    from pipeline_bench.samplers.nvml import NvmlSampler
-
-    sampler = NvmlSampler.open()
-    try:
-        return sampler.accelerator
-    finally:
-        sampler.close()
+    lines = [line for line in child.words.splitlines() if line.strip()]
+    return lines[-1].strip() if lines and child.exit_code > 0 else f"its process {child.ending}"
 
 
 def _terminal() -> Terminal:

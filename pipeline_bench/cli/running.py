@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,12 +17,25 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from pipeline_bench.comparison import Outcome
+    from pipeline_bench.interrupts import Handler
     from pipeline_bench.observer import Observer
-    from pipeline_bench.session import Session
 
 STDOUT = "-"
 TRIAL_FAILED = 1
 INTERRUPTED = 130
+SHOW_CURSOR = b"\x1b[?25h"
+"""DECTCEM, "set": what a live screen has hidden (ECMA-48 private mode 25)."""
+
+
+ExposeServers = Annotated[
+    bool,
+    typer.Option(
+        "--expose-servers",
+        help="Run trials that need TensorFlow's servers (between_graph, tf.data service) in the machine's own network, "
+        "where other machines reach these without a password; by default such a trial has a network of its own.",
+    ),
+]
+"""The option of the commands whose trials may start servers."""
 
 
 def positive(value: float | None) -> float | None:
@@ -43,7 +57,7 @@ def run_and_show(
     *,
     live: bool,
 ) -> int:
-    """Run, show, export; the exit code says whether it went through.
+    """Run, show, export; return the exit code: 0 only where all went through and all of it could be written.
 
     Args:
         run: measures, telling the view how it goes.
@@ -52,24 +66,28 @@ def run_and_show(
         json_to: the option ``--json``, checked.
         live: whether a screen is wanted in place of lines.
     """
-    from pipeline_bench.report import html, markdown
-    from pipeline_bench.report.terminal import render
+    from pipeline_bench import interrupts
+    from pipeline_bench.cli import delivery
 
-    with interruptible(), view(console, folder, live) as observer:
-        outcome = run(observer)
-    if outcome.interrupted and not outcome.session.trials:
-        shutil.rmtree(folder)
-        console.print("Interrupted before the first trial; nothing was measured.")
-        return INTERRUPTED
-    for name, render_file in (("report.md", markdown.render), ("report.html", html.render)):
-        with suppress(OSError):  # a rendering can be made again; see `pipeline-bench report`
-            (folder / name).write_text(render_file(outcome.session), encoding="utf-8")
-    export(outcome.session, json_to)
-    with suppress(OSError):  # the terminal may be gone; the session is saved
-        console.print(render(outcome.session, folder, console.width))
+    with interruptible():
+        with interrupts.deferred():  # a second signal does not cost the reports either
+            outcome = None
+            with view(console, folder, live) as observer:
+                try:
+                    outcome = run(observer)
+                except KeyboardInterrupt:
+                    if any(folder.iterdir()):
+                        raise
+            if outcome is None or (outcome.interrupted and not outcome.session.trials):
+                shutil.rmtree(folder, ignore_errors=True)
+                console.print("Interrupted before the first trial; nothing was measured.")
+                return INTERRUPTED
+            outcome, problems = delivery.deliver(outcome, console, json_to)
+        if outcome.unsaved is not None:
+            delivery.rescue(outcome, json_to)
     if outcome.interrupted:
         return INTERRUPTED
-    return 0 if outcome.all_ok else TRIAL_FAILED
+    return 0 if outcome.all_ok and not problems else TRIAL_FAILED
 
 
 def view(console: Console, folder: Path, live: bool) -> AbstractContextManager[Observer]:
@@ -104,41 +122,34 @@ def check_export(json_to: str | None) -> None:
         ) from None
 
 
-def export(session: Session, json_to: str | None) -> None:
-    """Write the session where ``--json`` asks for it.
-
-    Raises:
-        SessionError: the file cannot be written.
-    """
-    from pipeline_bench.errors import SessionError
-
-    if json_to is None:
-        return
-    try:
-        if json_to == STDOUT:
-            sys.stdout.write(session.to_json())
-            sys.stdout.flush()
-        else:
-            Path(json_to).write_text(session.to_json(), encoding="utf-8")
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise SessionError(
-            f"--json {json_to} cannot be written: {error.strerror}.", "The session itself is saved in its folder."
-        ) from None
-
-
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Let SIGTERM and a closed terminal end a session as Ctrl-C does: with what was measured saved."""
+    """Let SIGTERM and a closed terminal end a session as Ctrl-C does, with what was measured saved.
+
+    A signal that is ignored, as SIGHUP is under ``nohup``, stays ignored. SIGQUIT ends the program at once, after it
+    has shown the terminal's cursor again.
+    """
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    signals = (signal.SIGTERM, signal.SIGHUP)
-    before = [signal.signal(number, interrupt) for number in signals]
+    def leave_at_once(number: int, _: object) -> None:
+        with suppress(OSError), Path("/dev/tty").open("wb", buffering=0) as terminal:
+            terminal.write(SHOW_CURSOR)
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    handlers: dict[signal.Signals, Handler] = {
+        signal.SIGTERM: interrupt,
+        signal.SIGHUP: interrupt,
+        signal.SIGQUIT: leave_at_once,
+    }
+    before = {number: signal.getsignal(number) for number in handlers}
+    for number, handler in handlers.items():
+        if before[number] is not signal.SIG_IGN:
+            signal.signal(number, handler)
     try:
         yield
     finally:
-        for number, handler in zip(signals, before, strict=True):
-            signal.signal(number, handler)
+        for number, previous in before.items():
+            signal.signal(number, previous)

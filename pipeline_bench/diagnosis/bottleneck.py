@@ -8,6 +8,7 @@ from pipeline_bench import units
 from pipeline_bench.diagnosed import Bottleneck, Cause
 from pipeline_bench.diagnosis import chain, segments
 from pipeline_bench.diagnosis.segments import NS_PER_MS, Segments
+from pipeline_bench.text import one_line
 from pipeline_bench.user_pipeline import Inspection, Stage, StageCost
 
 NOT_THE_LIMIT = 0.97
@@ -74,10 +75,10 @@ def limiting(parts: Segments) -> int | None:
 
 def named(stage: Stage) -> str:
     """The stage with its place as a sentence names it: ``map(decode), train.py:31``."""
-    name = units.one_line(stage.label, _NAME_CHARACTERS)
+    name = one_line(stage.label, _NAME_CHARACTERS)
     if stage.place is None:
         return name
-    return f"{name}, {units.one_line(PurePath(stage.place.file).name, _NAME_CHARACTERS)}:{stage.place.line}"
+    return f"{name}, {one_line(PurePath(stage.place.file).name, _NAME_CHARACTERS)}:{stage.place.line}"
 
 
 def _hidden(inspection: Inspection, parts: Segments, as_written_ms: float) -> Bottleneck | None:
@@ -86,7 +87,7 @@ def _hidden(inspection: Inspection, parts: Segments, as_written_ms: float) -> Bo
     explained = parts.period_ns / (as_written_ms * NS_PER_MS)
     if not unknown or not parts.elapsed_ns or explained >= _HIDDEN:
         return None
-    stage, reason = inspection.stage(unknown[0].stage), units.one_line((unknown[0].reason or "").rstrip("."))
+    stage, reason = inspection.stage(unknown[0].stage), one_line((unknown[0].reason or "").rstrip("."))
     others = f"The stages that were measured alone explain only {units.share(explained)} of the time"
     if sum(inspection.stage(cost.stage).function is not None for cost in unknown) != 1 or stage.function is None:
         return Bottleneck(text=f"No stage can be named. {others}; {named(stage)}, was not: {reason}.")
@@ -161,4 +162,4 @@ def _unmeasured(inspection: Inspection) -> str:
     reasons = [cost.reason for cost in inspection.costs if cost.reason]
     if not inspection.costs:
         return "no stage could be measured alone"
-    return units.one_line(reasons[0].rstrip(".")) if reasons else "no stage took any time that could be measured"
+    return one_line(reasons[0].rstrip(".")) if reasons else "no stage took any time that could be measured"

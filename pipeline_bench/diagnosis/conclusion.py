@@ -8,6 +8,7 @@ from pipeline_bench.diagnosis import limits, standing
 from pipeline_bench.diagnosis.bottleneck import NOT_THE_LIMIT
 from pipeline_bench.diagnosis.standing import Standing
 from pipeline_bench.session import Result, Session
+from pipeline_bench.text import one_line
 
 SIMPLER = 1.03
 """A combination must be this much faster than the best single fix in it: less is not worth more code."""
@@ -104,7 +105,7 @@ def _settled(
         return each.attempt
     if part is not None and beaten(each, part) and ended is not None and (chosen is None or chosen.name != each.name):
         reason = f"It came to {units.ratio(each.gain)}, hardly more than {part.name} without the rest."
-        return each.attempt.model_copy(update={"outcome": "no-gain", "reason": units.one_line(reason)})
+        return each.attempt.model_copy(update={"outcome": "no-gain", "reason": one_line(reason)})
     outcome, reason = _outcome(each, chosen, ended, room)
     return each.attempt.model_copy(update={"outcome": outcome, "reason": reason})
 

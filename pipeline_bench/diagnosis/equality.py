@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from pipeline_bench import units
 from pipeline_bench.diagnosed import Equality
+from pipeline_bench.text import one_line
 from pipeline_bench.user_pipeline import Component, Fingerprint
 
 _STANDARD_ERRORS = 6.0
@@ -42,7 +43,7 @@ def compare(baseline: Fingerprint | None, other: Fingerprint | None, reorders_al
         return Equality(text="the trial ended before it told which samples arrive")
     for which, each in (("as written", baseline), ("with the fix", other)):
         if each.reason is not None or not each.components:
-            return Equality(text=f"{which}: {units.one_line(each.reason or 'no sample was looked at').rstrip('.')}")
+            return Equality(text=f"{which}: {one_line(each.reason or 'no sample was looked at').rstrip('.')}")
     if (fault := _other_form(baseline, other)) is not None:
         return Equality(status="unequal", text=fault)
     pairs = list(zip(baseline.components, other.components, strict=True))
@@ -64,7 +65,7 @@ def _other_form(baseline: Fingerprint, other: Fingerprint) -> str | None:
     """What differs in the form of the elements, which no order and no chance explains."""
     names, others = (", ".join(component.name for component in each.components) for each in (baseline, other))
     if names != others:
-        return units.one_line(f"the elements have the components {others}, not {names}", 200)
+        return one_line(f"the elements have the components {others}, not {names}", 200)
     return _other_types(baseline, other) or _other_batches(baseline, other)
 
 
@@ -217,4 +218,4 @@ def _other_distributions(pairs: list[tuple[Component, Component]], samples: int)
 
 
 def _named(component: Component) -> str:
-    return f"component {units.one_line(component.name, _NAME_CHARACTERS)}"
+    return f"component {one_line(component.name, _NAME_CHARACTERS)}"

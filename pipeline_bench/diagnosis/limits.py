@@ -7,6 +7,7 @@ from pipeline_bench.diagnosed import CEILING, Diagnosis, Limit
 from pipeline_bench.diagnosis import segments
 from pipeline_bench.diagnosis.segments import NS_PER_MS
 from pipeline_bench.session import Session
+from pipeline_bench.text import one_line
 from pipeline_bench.user_pipeline import Inspection
 
 
@@ -28,7 +29,7 @@ def _model(session: Session, diagnosis: Diagnosis) -> Limit:
     found = next((result for result in session.results if result.variant == CEILING), None)
     if found is None or found.step_ms.mean is None:
         reason = found.reason if found is not None and found.reason else "its trial has not run"
-        return Limit(name="the model", text=f"not measured: {units.one_line(reason)}")
+        return Limit(name="the model", text=f"not measured: {one_line(reason)}")
     return Limit(name="the model", ms=found.step_ms.mean, text="on one batch that stays on the device")
 
 
@@ -52,7 +53,7 @@ def _disk(inspection: Inspection) -> Limit:
         return Limit(name=name, text="the pipeline reads no files")
     if not inspection.disk_bytes_per_s:
         reason = inspection.disk_reason or "its bandwidth was not measured"
-        return Limit(name=name, text=units.one_line(reason).rstrip("."))
+        return Limit(name=name, text=one_line(reason).rstrip("."))
     read, rate = units.size(inspection.read_bytes), units.size(inspection.disk_bytes_per_s)
     ms = 1e3 * inspection.read_bytes / inspection.disk_bytes_per_s
     return Limit(name=name, ms=ms, text=f"{read} an element at {rate}/s, as measured here past the page cache")

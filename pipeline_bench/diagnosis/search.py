@@ -6,11 +6,11 @@ are over the trial of the pipeline as written of the same round.
 
 from __future__ import annotations
 
-from pipeline_bench import units
 from pipeline_bench.diagnosed import AS_WRITTEN, CEILING, Diagnosis
 from pipeline_bench.diagnosis import bottleneck, conclusion, fixes, standing, variants
 from pipeline_bench.diagnosis.turn import Turn
 from pipeline_bench.session import Session, TrialRecord
+from pipeline_bench.text import one_line
 from pipeline_bench.trial import Trial
 from pipeline_bench.user_pipeline import Inspection
 
@@ -23,8 +23,15 @@ _DONE = "It was not needed."
 class Search:
     """Plans a diagnosis: a `runner.Planner`."""
 
-    def __init__(self, free_memory_bytes: float | None = None) -> None:
+    def __init__(self, free_memory_bytes: float | None = None, no_servers: str | None = None) -> None:
+        """Plan for this machine.
+
+        Args:
+            free_memory_bytes: what a cache in memory may take a part of; None: of the machine's memory.
+            no_servers: why no trial may start servers of TensorFlow's; None where it may.
+        """
         self._free_memory_bytes = free_memory_bytes
+        self._no_servers = no_servers
 
     def next(self, session: Session) -> tuple[Session, Trial | None]:
         """The trial that comes next, None when the diagnosis has ended; see `runner.Planner`."""
@@ -89,6 +96,7 @@ class Search:
             bottleneck=found,
             as_written_ms=written_ms,
             free_memory_bytes=_CACHE_SHARE * (self._free_memory_bytes or session.environment.memory_bytes),
+            no_servers=self._no_servers,
         )
         return diagnosis.model_copy(update={"attempts": fixes.attempts(inspection, context)})
 
@@ -106,5 +114,5 @@ def _of(session: Session) -> Diagnosis:
 
 
 def _failed(diagnosis: Diagnosis, status: str, reason: str | None, traceback: str) -> Diagnosis:
-    why = units.one_line(reason or "", 500) or f"the trial ended: {status}"
+    why = one_line(reason or "", 500) or f"the trial ended: {status}"
     return diagnosis.model_copy(update={"failure": why, "traceback": traceback, "text": why})

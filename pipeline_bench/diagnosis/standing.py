@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pipeline_bench import units
 from pipeline_bench.diagnosed import AS_WRITTEN, Attempt, Diagnosis, Fix
 from pipeline_bench.diagnosis import chain, equality
 from pipeline_bench.session import Session, TrialRecord
+from pipeline_bench.text import one_line
 from pipeline_bench.user_pipeline import Fingerprint, InsertAfter, Inspection, MoveBefore, Remove
 
 GAINED = 1.03
@@ -156,7 +156,7 @@ def _frozen(fix: Fix, inspection: Inspection | None, written: Fingerprint | None
         function = stage.function
         keeps = function is not None and (function.python or (function.stateful and not function.random))
         if stage.method == "from_generator" or keeps:
-            name = units.one_line(stage.label, 60)
+            name = one_line(stage.label, 60)
             return f"The samples are random, and {name} may be what draws them: it must run as often as it does now."
     return None
 
@@ -173,7 +173,7 @@ def _bad(own: list[TrialRecord]) -> Iterator[str]:
         if trial.status == "stalled" and tolerated:
             continue
         if trial.status in ("failed", "stalled"):
-            reason = units.one_line(trial.reason or "", 300).rstrip(".")
+            reason = one_line(trial.reason or "", 300).rstrip(".")
             yield f"{'It stalled' if trial.status == 'stalled' else 'It failed'}{': ' if reason else ''}{reason}."
         elif trial.status == "ok" and not trial.measured:
             yield "No step was measured after its warm-up."

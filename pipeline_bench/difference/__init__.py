@@ -11,6 +11,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from pipeline_bench.session import Disturbance, Interval, VerdictKind
+from pipeline_bench.text import Text
 
 Outcome = Literal["passed", "failed", "undecided"]
 
@@ -22,11 +23,11 @@ class _Part(BaseModel):
 class Side(_Part):
     """One of the two sessions: where it was read from, and what it says of itself."""
 
-    path: str
-    scenario: str
-    started_at: str
-    command: str
-    package: str
+    path: Text
+    scenario: Text
+    started_at: Text
+    command: Text
+    package: Text
 
 
 class Condition(_Part):
@@ -35,10 +36,10 @@ class Condition(_Part):
     `variants` are those it holds for; none for the machine and the versions, which hold for all.
     """
 
-    name: str
-    before: str
-    after: str
-    variants: tuple[str, ...] = ()
+    name: Text
+    before: Text
+    after: Text
+    variants: tuple[Text, ...] = ()
 
 
 class Noise(_Part):
@@ -60,7 +61,7 @@ class Ratio(_Part):
     ci95: Interval | None = None
     difference: Literal["faster", "slower", "none"] | None = None
     smallest: float | None = None
-    reason: str | None = None
+    reason: Text | None = None
 
 
 class Shift(_Part):
@@ -70,7 +71,7 @@ class Shift(_Part):
     after: float | None = None
     change: float | None = None
     ci95: Interval | None = None
-    reason: str | None = None
+    reason: Text | None = None
 
 
 class VariantChange(_Part):
@@ -82,9 +83,9 @@ class VariantChange(_Part):
     where the two ceilings did different jobs.
     """
 
-    variant: str
+    variant: Text
     is_ceiling: bool
-    ceilings_differ_in: tuple[str, ...] = ()
+    ceilings_differ_in: tuple[Text, ...] = ()
     """What is not the same in the jobs of its ceilings, by the keys of a scenario file; of a ceiling, in its own."""
     step_ms_before: float | None = None
     step_ms_after: float | None = None
@@ -94,7 +95,7 @@ class VariantChange(_Part):
     input_wait_share: Shift = Shift()
     verdict_before: VerdictKind
     verdict_after: VerdictKind
-    text: str
+    text: Text
     """All of it in one plain sentence."""
 
     @property
@@ -112,10 +113,10 @@ class Gate(_Part):
     name: Literal["slower", "au-below"]
     limit: float
     """As a share: 0.05 for 5 %."""
-    variant: str
+    variant: Text
     outcome: Outcome
     only_undecided: bool = False
-    text: str
+    text: Text
 
 
 class Difference(_Part):
@@ -126,8 +127,8 @@ class Difference(_Part):
     after: Side
     conditions: tuple[Condition, ...] = ()
     disturbances: tuple[Noise, ...] = ()
-    only_before: tuple[str, ...] = ()
-    only_after: tuple[str, ...] = ()
+    only_before: tuple[Text, ...] = ()
+    only_after: tuple[Text, ...] = ()
     variants: tuple[VariantChange, ...] = ()
     gates: tuple[Gate, ...] = ()
 

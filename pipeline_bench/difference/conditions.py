@@ -11,6 +11,7 @@ from pipeline_bench.difference import Condition
 from pipeline_bench.errors import UsageError
 from pipeline_bench.scenario import Variant
 from pipeline_bench.session import Environment, Session
+from pipeline_bench.text import one_line
 
 _VALUE_LIMIT = 120
 
@@ -121,7 +122,7 @@ def _shown(value: Any) -> str:
     if value is None:
         return "none"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    return units.one_line(text, _VALUE_LIMIT)
+    return one_line(text, _VALUE_LIMIT)
 
 
 def only_in(session: Session, other: Iterable[str]) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from pipeline_bench.difference import Gate, Outcome, VariantChange, doubts
 from pipeline_bench.errors import UsageError
 from pipeline_bench.session import Result, Session
 from pipeline_bench.stats import CLAIM_CONFIDENCE
+from pipeline_bench.text import one_line
 
 _NAME_LIMIT = 80
 _REASON_LIMIT = 300
@@ -47,7 +48,7 @@ def share(text: str, option: str, highest: float = 1.0, examples: tuple[str, str
     Raises:
         UsageError: it is no such share.
     """
-    given = f"{option} {units.one_line(text, _GIVEN_LIMIT)!r}"
+    given = f"{option} {one_line(text, _GIVEN_LIMIT)!r}"
     allowed = f"Give a percentage or a share, from 0 to {highest:.0%}: {examples[0]}, or {examples[1]} for the same."
     match = _SHARE.fullmatch(text)
     if match is None:
@@ -135,7 +136,7 @@ def _slower(change: VariantChange, limit: float) -> tuple[Outcome, str]:
     """
     step_time, most = change.step_time, f"+{limit_text(limit)}"
     if step_time.value is None:
-        return "undecided", f"there is no change to judge, {units.one_line(step_time.reason or '', _REASON_LIMIT)}"
+        return "undecided", f"there is no change to judge, {one_line(step_time.reason or '', _REASON_LIMIT)}"
     shown, beyond = units.change(step_time.value), step_time.value > 1 + limit
     if step_time.ci95 is None:
         side = "more than" if beyond else "not more than"
@@ -167,7 +168,7 @@ def _explained(
     undisturbed = (change.step_time.value or 0.0) * (1 - cost) / max(1 - cost_before, _LEAST_LEFT)
     if worst is None or undisturbed > 1 + limit:
         return None
-    what = units.one_line(worst.text, _REASON_LIMIT).rstrip(".")
+    what = one_line(worst.text, _REASON_LIMIT).rstrip(".")
     share_before = f" and {units.share(cost_before)} before" if cost_before else ""
     return "undecided", (
         f"{text}, but disturbances, which are not the variant's, took about {units.share(cost)} of its time after"
@@ -191,7 +192,7 @@ def _unreliable(result: Result) -> tuple[Outcome, str] | None:
     if reason is None:
         return None
     shown = units.fraction(result.accelerator_utilization.value)
-    why = units.one_line(reason, _REASON_LIMIT)
+    why = one_line(reason, _REASON_LIMIT)
     return "undecided", f"its AU of {shown} cannot be relied on, its verdict is inconclusive: {why}"
 
 
@@ -199,10 +200,10 @@ def _au(result: Result, limit: float) -> tuple[Outcome, str]:
     """Failed where the whole interval is below the limit, passed where it is at or above; without one, by the point."""
     au, line = result.accelerator_utilization, units.fraction(limit)
     if au.value is None:
-        return "failed", f"its AU is not known: {units.one_line(au.reason or 'no reason is known', _REASON_LIMIT)}"
+        return "failed", f"its AU is not known: {one_line(au.reason or 'no reason is known', _REASON_LIMIT)}"
     shown = f"its AU is {units.fraction(au.value)}"
     if au.ci95 is None:
-        reason = units.one_line(au.reason or "it has no interval", _REASON_LIMIT)
+        reason = one_line(au.reason or "it has no interval", _REASON_LIMIT)
         if au.value < limit:
             return "failed", f"{shown}, below {line}; decided by the figure alone, {reason}"
         return "passed", f"{shown}, not below {line}; decided by the figure alone, {reason}"
@@ -235,12 +236,12 @@ def _other_work(result: Result) -> tuple[Outcome, str] | None:
 
 def _reason(result: Result) -> str:
     reason = result.reason or "no reason is known"
-    return units.one_line(f"{result.status}, {reason}" if result.status != "ok" else reason, _REASON_LIMIT)
+    return one_line(f"{result.status}, {reason}" if result.status != "ok" else reason, _REASON_LIMIT)
 
 
 def _work(result: Result) -> str:
-    return units.one_line(result.work.text, _REASON_LIMIT) or "no reason is known"
+    return one_line(result.work.text, _REASON_LIMIT) or "no reason is known"
 
 
 def _named(variant: str, text: str) -> str:
-    return f"{units.one_line(variant, _NAME_LIMIT)}: {text.rstrip('.')}."
+    return f"{one_line(variant, _NAME_LIMIT)}: {text.rstrip('.')}."

@@ -14,6 +14,7 @@ from pipeline_bench.difference.conditions import ceilings_differ_in
 from pipeline_bench.errors import SessionError
 from pipeline_bench.session import Estimate, Interval, Result, Session, TrialRecord
 from pipeline_bench.stats import CLAIM_CONFIDENCE
+from pipeline_bench.text import one_line
 
 _NS_PER_MS = 1e6
 _NAME_LIMIT = 80
@@ -62,7 +63,7 @@ def _means(record: TrialRecord) -> tuple[float, float | None]:
         took_ns = (steps.end_ns.unpack() - steps.start_ns.unpack())[record.warmup_steps :]
         wait_ns = None if steps.wait_ns is None else steps.wait_ns.unpack()[record.warmup_steps :]
     except ValueError as error:
-        trial = f"{units.one_line(record.variant, _NAME_LIMIT)}, repeat {record.repeat + 1}"
+        trial = f"{one_line(record.variant, _NAME_LIMIT)}, repeat {record.repeat + 1}"
         raise SessionError(f"The trial {trial} is damaged: {error}.", "Give an undamaged session.json.") from None
     step_ms = max(float(np.mean(took_ns)), 1.0) / _NS_PER_MS
     return step_ms, None if wait_ns is None or wait_ns.size == 0 else float(np.mean(wait_ns)) / _NS_PER_MS
@@ -153,7 +154,7 @@ def _shift(one: Estimate, other: Estimate, before: Sequence[float], after: Seque
 def _sentence(name: str, one: Result, other: Result, step_time: Ratio, beside: Ratio) -> str:
     verdict = f"stays {other.verdict.kind}" if one.verdict.kind == other.verdict.kind else None
     verdict = verdict or f"was {one.verdict.kind}, is {other.verdict.kind}"
-    return f"{units.one_line(name, _NAME_LIMIT)}: {says(step_time)}{_beside(step_time, beside)}; {verdict}."
+    return f"{one_line(name, _NAME_LIMIT)}: {says(step_time)}{_beside(step_time, beside)}; {verdict}."
 
 
 def _beside(step_time: Ratio, beside: Ratio) -> str:

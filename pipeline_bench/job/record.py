@@ -46,6 +46,8 @@ _CEILING = "the model alone"
 _NO_CEILING = "a job that is watched from within has no ceiling beside it"
 _WARMUP_STEPS = 10
 """At most: the first steps trace and compile, and find a full buffer."""
+_NVML_OPENS_WITHIN_S = 2.0
+"""Waited for only when the job ends: it may be shorter than the opening takes, and is not to be held up by it."""
 
 
 class JobRecord:
@@ -83,9 +85,9 @@ class JobRecord:
         self._gpu = NvmlSampler.open()
         if device.pci_bus_id is not None:
             self._gpu.select(device.pci_bus_id)
-        self._accelerator = self._gpu.accelerator
         self._readings = Readings()
-        samplers = [HostSampler(os.getpid()), *([self._gpu] if device.kind == "gpu" else [])]
+        host = HostSampler(os.getpid(), helper=self._gpu)
+        samplers = [host, *([self._gpu] if device.kind == "gpu" else [])]
         self._sampler = SamplerThread(samplers, self._readings, also)
         self._sampler.poll()
         self._lock = threading.Lock()
@@ -113,6 +115,7 @@ class JobRecord:
         with self._lock:
             if self._session is not None:
                 return self._session, None
+            self._gpu.wait_until_open(_NVML_OPENS_WITHIN_S)
             self._sampler.close()
             self._gpu.close()
             session = self._session = self._build(status, reason)
@@ -130,7 +133,7 @@ class JobRecord:
     def _build(self, status: TrialStatus, reason: str | None) -> Session:
         scenario = _scenario(self._name)
         trial = self._trial(scenario, status, reason)
-        described = environment.describe(self._accelerator)
+        described = environment.describe(self._gpu.accelerator)
         return Session(
             started_at=self._started_at,
             command=shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from pipeline_bench.samplers import Reading, Sampler
-from pipeline_bench.samplers.nvml import UTILIZATION
+from pipeline_bench.samplers.nvml_reader import UTILIZATION
 from pipeline_bench.session import CPU_TIME
 from pipeline_bench.trial_log import cpu_percent
 
@@ -87,6 +87,8 @@ class SamplerThread:
             if self._stop.is_set():
                 return
             self._poll()
+            for sampler in self._samplers:
+                self._readings.add(sampler.end())
             self._stop.set()
         if self._thread is not threading.current_thread():
             self._thread.join(timeout=2.0)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pipeline_bench import units
 from pipeline_bench.scenario.shipped import read, shipped
+from pipeline_bench.text import one_line
 
 if TYPE_CHECKING:
     from pipeline_bench.session import Interval, Result, Session
@@ -94,7 +95,7 @@ def _measured(session: Session, variant: str) -> str:
     found = result(session, variant)
     if found is None:
         return f"- {_name(variant)}: not measured ({_why(session, variant)})"
-    some = f" ({units.one_line(found.reason, _REASON_LIMIT)})" if found.status == "partial" and found.reason else ""
+    some = f" ({one_line(found.reason, _REASON_LIMIT)})" if found.status == "partial" and found.reason else ""
     return f"- {_name(variant)}: {step(found)}{some}"
 
 
@@ -108,7 +109,7 @@ def published(session: Session) -> str:
     if author is None or not both:
         return ""
     scaled = any(figures.scaled_from_steps is not None for _, figures in both)
-    head = f"Published ({units.one_line(author.source)}), for {author.steps} steps"
+    head = f"Published ({one_line(author.source)}), for {author.steps} steps"
     here = {"cpu": "; the device was a GPU there and is the CPU here", "emulated": "; the device here is emulated"}
     device = here.get(session.environment.accelerator_kind, "")
     lines = [f"{head}{', to which our shorter run is scaled' if scaled else ''}{device}:", ""]
@@ -137,7 +138,7 @@ def disturbed(session: Session) -> str:
     worst = max(session.disturbances, key=lambda each: each.cost_share or 0.0)
     return (
         f"Something else disturbed {units.count(len(touched), 'trial')} of {len(session.trials)}: in a trial of "
-        f"{_name(worst.variant)} {units.one_line(worst.text, _REASON_LIMIT)}. Run the lesson again when the machine "
+        f"{_name(worst.variant)} {one_line(worst.text, _REASON_LIMIT)}. Run the lesson again when the machine "
         "is quiet."
     )
 
@@ -153,7 +154,7 @@ def paragraphs(*parts: str) -> str:
 
 
 def _name(variant: str) -> str:
-    return f"`{units.one_line(variant, _NAME_LIMIT)}`"
+    return f"`{one_line(variant, _NAME_LIMIT)}`"
 
 
 def _why(session: Session, variant: str) -> str:
@@ -161,6 +162,6 @@ def _why(session: Session, variant: str) -> str:
     found = next((each for each in session.results if each.variant == variant), None)
     if found is None:
         noted = [note for note in session.notes if repr(variant) in note]
-        return units.one_line(noted[0], _REASON_LIMIT).rstrip(".") if noted else "it was left out"
+        return one_line(noted[0], _REASON_LIMIT).rstrip(".") if noted else "it was left out"
     reason = found.work.text if found.work.status == "unequal" else found.reason or found.speedup.reason
-    return units.one_line(reason or "no trial of it ended well", _REASON_LIMIT).rstrip(".")
+    return one_line(reason or "no trial of it ended well", _REASON_LIMIT).rstrip(".")

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from pipeline_bench.lessons import Ask, Compare, Lesson, Played, Say, Show, Tell, Try, figures, prediction
 from pipeline_bench.lessons.figures import paragraphs
 from pipeline_bench.models.matpow import Matpow
-from pipeline_bench.units import count, one_line, ratio
+from pipeline_bench.text import one_line
+from pipeline_bench.units import count, ratio
 
 if TYPE_CHECKING:
     from pipeline_bench.events import Placement

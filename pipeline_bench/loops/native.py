@@ -10,13 +10,14 @@ from pathlib import Path
 from select import select
 from typing import Any, NamedTuple
 
-from pipeline_bench import native, units
+from pipeline_bench import native
 from pipeline_bench.errors import PipelineBenchError, UsageError
 from pipeline_bench.events import QueueState
 from pipeline_bench.loops import Job, Loop, StepRecorder, Training
 from pipeline_bench.loops.session import in_one_tensor
 from pipeline_bench.native import stream
-from pipeline_bench.records.disk_cache import CacheFolder
+from pipeline_bench.scratch import ScratchFolder
+from pipeline_bench.text import one_line
 
 _ASK_EVERY_S = 0.25
 _MOST_START_S = 300.0
@@ -46,7 +47,7 @@ class NativeLoop(Loop):
 
     def __init__(self, options: Any = None) -> None:
         super().__init__(options)
-        self._folder: CacheFolder | None = None
+        self._folder: ScratchFolder | None = None
         self._fetched: _Fetched | None = None
         self._queues: Sequence[tuple[str, int]] = ()
         self._sizes: tuple[float, Sequence[int]] | None = None
@@ -75,7 +76,7 @@ class NativeLoop(Loop):
         v1 = tf.compat.v1
         graph, feeding = training.graph, training.feeding
         _see_that_it_is_all_in_the_graph(v1.get_default_graph().as_graph_def(), training)
-        self._folder = CacheFolder(needed_bytes=0)
+        self._folder = ScratchFolder()
         plain = in_one_tensor(graph.loss, feeding.wait_s, busy_s=graph.busy_s)
         checked = None
         if feeding.evidence is not None:
@@ -182,7 +183,7 @@ def _see_that_it_is_all_in_the_graph(definition: Any, training: Training) -> Non
     for prefix, nodes in (("", definition.node), *functions):
         for node in nodes:
             if node.op in _OF_PYTHON:
-                name = units.one_line(prefix + node.name, 80)
+                name = one_line(prefix + node.name, 80)
                 raise PipelineBenchError(f"The loop native runs no Python, and the graph's op {name} calls it.", hint)
     if training.feeding.in_graph is None:
         raise PipelineBenchError("The loop native runs no Python, and Python has a part in this input.", hint)
@@ -249,7 +250,7 @@ def _raise(failure: stream.Failure) -> None:
     if failure.in_training and failure.code:
         kind = tf.compat.v1.errors.exception_type_from_error_code(failure.code)
         raise kind(None, None, f"the native program ended: {failure.text}")
-    raise PipelineBenchError(f"the native program ended: {units.one_line(failure.text, 300)}")
+    raise PipelineBenchError(f"the native program ended: {one_line(failure.text, 300)}")
 
 
 def _ended(process: subprocess.Popen[bytes]) -> bool:

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from pipeline_bench import units
 from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.text import one_line
 
 _COMPILERS = ("cc", "gcc", "clang")
 _LIBRARIES = ("libtensorflow_cc.so.2", "libtensorflow_framework.so.2")
@@ -57,9 +57,7 @@ def _compiler() -> tuple[str, ...] | str:
     try:
         given = shlex.split(os.environ.get("CC", ""))
     except ValueError as error:
-        return (
-            f"$CC is no command: {units.one_line(os.environ['CC'], 80)} ({error}): set it to a compiler, or unset it."
-        )
+        return f"$CC is no command: {one_line(os.environ['CC'], 80)} ({error}): set it to a compiler, or unset it."
     names = (given[0],) if given else _COMPILERS
     found = next((path for name in names if (path := shutil.which(name))), None)
     if found is not None:

@@ -18,11 +18,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from pipeline_bench import units
 from pipeline_bench.errors import UsageError, did_you_mean, sentence
 from pipeline_bench.records.samples import RecordError
+from pipeline_bench.text import line_of
 
-_MESSAGE_LIMIT = 300
 _OWN_FOLDER = str(Path(__file__).parents[1])
 
 
@@ -113,19 +112,13 @@ class CallableName:
             module = _imported_file(Path(self.place)) if self.in_file else _imported_module(self.place)
         except (Exception, SystemExit) as error:
             show(error)
-            raise RecordError(f"The generator {self} cannot be imported: {said(error)}{where_in(error)}.") from error
+            raise RecordError(f"The generator {self} cannot be imported: {line_of(error)}{where_in(error)}.") from error
         found = getattr(module, self.function, None)
         if not callable(found):
             what = f"it is a {type(found).__name__}" if hasattr(module, self.function) else "there is none of that name"
             raise RecordError(f"The generator {self} is no function: {what}.")
         loaded: Callable[..., Any] = found
         return loaded
-
-
-def said(error: BaseException) -> str:
-    """An exception's type and what it says, on one line."""
-    text = units.one_line(str(error), _MESSAGE_LIMIT)
-    return f"{type(error).__name__}{': ' if text else ''}{text}"
 
 
 def where_in(error: BaseException, function: Any = None) -> str:

@@ -17,6 +17,7 @@ from pipeline_bench.report import pipeline_tree
 from pipeline_bench.report.diagnosis_words import Tried
 from pipeline_bench.report.pipeline_tree import Row
 from pipeline_bench.session import Session
+from pipeline_bench.text import one_line
 
 _WIDE, _NARROW = 120, 72
 _BAR_WIDE, _BAR = 12, 8
@@ -227,7 +228,7 @@ def _code(tries: Sequence[Tried], diagnosis: Diagnosis) -> RenderableType | None
         lines = words.diff_lines(code.diff)
         parts.append(Padding(Group(*(Text(line, _diff_style(line), overflow="fold") for line in lines)), _INDENT))
     if code.text:
-        parts.append(Text(f"{'Besides: ' if code.diff else ''}{units.one_line(code.text)}"))
+        parts.append(Text(f"{'Besides: ' if code.diff else ''}{one_line(code.text)}"))
     return Group(*parts)
 
 
@@ -252,4 +253,4 @@ def _limits(session: Session, diagnosis: Diagnosis, width: int) -> RenderableTyp
 
 def _notes(diagnosis: Diagnosis) -> RenderableType | None:
     notes = diagnosis.inspection.notes if diagnosis.inspection is not None else ()
-    return Group(*(Text(f"note: {units.one_line(note)}", style="yellow") for note in notes)) if notes else None
+    return Group(*(Text(f"note: {one_line(note)}", style="yellow") for note in notes)) if notes else None

@@ -10,6 +10,7 @@ from pipeline_bench.conclusion import may_gain, smallest
 from pipeline_bench.diagnosed import AS_WRITTEN, Attempt, Diagnosis, Outcome
 from pipeline_bench.errors import sentence
 from pipeline_bench.session import Result, Session, Speedup
+from pipeline_bench.text import code_line, one_line
 
 MARK = "◀ bottleneck"
 _RANK: dict[Outcome, int] = {
@@ -137,7 +138,7 @@ def _trained(result: Result) -> list[str]:
         f"accelerator utilization (AU) {units.fraction(result.accelerator_utilization.value)}",
     ]
     text = f"{sentence(', '.join(figures))}."
-    return [text, sentence(units.one_line(result.verdict.text, _TEXT_LIMIT))]
+    return [text, sentence(one_line(result.verdict.text, _TEXT_LIMIT))]
 
 
 def tried(session: Session, diagnosis: Diagnosis) -> list[Tried]:
@@ -157,7 +158,7 @@ def left_out(tries: Sequence[Tried], diagnosis: Diagnosis) -> list[LeftOut]:
     groups: dict[str, list[str]] = {}
     for each in tries:
         if each.attempt.outcome == "not-tried":
-            reason = units.one_line(each.attempt.reason, _TEXT_LIMIT).rstrip(".") or "no reason is known"
+            reason = one_line(each.attempt.reason, _TEXT_LIMIT).rstrip(".") or "no reason is known"
             groups.setdefault(reason, []).append(each.variant)
     labels = _labels(diagnosis)
     return [LeftOut(_opening(reason, labels), tuple(fixes)) for reason, fixes in groups.items()]
@@ -175,7 +176,7 @@ def _notes(session: Session) -> dict[str, str]:
 
 def _labels(diagnosis: Diagnosis) -> tuple[str, ...]:
     stages = diagnosis.inspection.stages if diagnosis.inspection is not None else ()
-    return tuple(f"{units.one_line(stage.label)} " for stage in stages)
+    return tuple(f"{one_line(stage.label)} " for stage in stages)
 
 
 def _opening(text: str, labels: tuple[str, ...]) -> str:
@@ -200,11 +201,11 @@ def _tried(attempt: Attempt, result: Result | None, labels: tuple[str, ...], not
     if attempt.fix.reorders and not attempt.fix.because and attempt.outcome in ("proposed", "faster"):
         remarks.append("may change the order, or run a function on several threads at once")
     remarks.append(note)
-    remark = "; ".join(units.one_line(text, _TEXT_LIMIT).rstrip(".") for text in remarks if text)
+    remark = "; ".join(one_line(text, _TEXT_LIMIT).rstrip(".") for text in remarks if text)
     return Tried(
         attempt,
-        units.one_line(attempt.fix.variant, 80),
-        units.one_line(attempt.fix.variant if attempt.fix.combines else attempt.fix.title, 160),
+        one_line(attempt.fix.variant, 80),
+        one_line(attempt.fix.variant if attempt.fix.combines else attempt.fix.title, 160),
         said,
         gain,
         _interval(speedup),
@@ -241,11 +242,11 @@ def limits(session: Session, diagnosis: Diagnosis) -> list[LimitLine]:
     lines = [LimitLine("as it is written", reached_ms, "reached", True)] if reached_ms else []
     proposed = next((r for r in session.results if r.variant == diagnosis.proposal), None)
     if proposed is not None and proposed.step_ms.mean is not None:
-        name = units.one_line(proposed.variant, 60)
+        name = one_line(proposed.variant, 60)
         lines.append(LimitLine(f"with {name}", proposed.step_ms.mean, "reached, the fix that is proposed", True))
     for limit in diagnosis.limits:
-        text = units.one_line(limit.text, _TEXT_LIMIT)
-        lines.append(LimitLine(units.one_line(limit.name, 60), limit.ms, text))
+        text = one_line(limit.text, _TEXT_LIMIT)
+        lines.append(LimitLine(one_line(limit.name, 60), limit.ms, text))
     return sorted(lines, key=lambda each: -each.ms if each.ms is not None else float("inf"))
 
 
@@ -261,18 +262,18 @@ def bottleneck(session: Session, diagnosis: Diagnosis) -> str:
     if found is None or not found.text or found.text in diagnosis.text:
         return ""
     share = units.share(found.share)
-    said = units.one_line(found.text, _TEXT_LIMIT)
+    said = one_line(found.text, _TEXT_LIMIT)
     return said if found.share is None or share in said else f"{said} ({share} of the time)"
 
 
 def diff_lines(diff: str) -> list[str]:
     """A diff's lines, harmless, their blanks kept."""
-    return [units.code_line(line, 400) for line in diff.splitlines()]
+    return [code_line(line, 400) for line in diff.splitlines()]
 
 
 def traceback_lines(text: str, most: int = 40) -> list[str]:
     """The last lines of the user's own traceback, harmless."""
-    return [units.code_line(line, 400) for line in text.splitlines()][-most:]
+    return [code_line(line, 400) for line in text.splitlines()][-most:]
 
 
 def _ended(text: str) -> str:
@@ -282,8 +283,8 @@ def _ended(text: str) -> str:
 def headline(session: Session, diagnosis: Diagnosis) -> str:
     """The sentence that every report begins with."""
     if diagnosis.text:
-        return _ended(units.one_line(diagnosis.text, 1200))
+        return _ended(one_line(diagnosis.text, 1200))
     if diagnosis.failure:
-        return _ended(sentence(units.one_line(diagnosis.failure, 1200)))
+        return _ended(sentence(one_line(diagnosis.failure, 1200)))
     stopped = any(trial.status == "interrupted" for trial in session.trials)
     return "Interrupted before anything was found out." if stopped else "Nothing was found out yet."

@@ -13,6 +13,7 @@ from pipeline_bench import palette, units
 from pipeline_bench.difference import Difference, Outcome, Ratio, Shift, VariantChange
 from pipeline_bench.report import diff_words as words
 from pipeline_bench.report.step_table import variant_name
+from pipeline_bench.text import one_line
 
 _WIDE = 136
 _POINTS_WIDE = 120
@@ -129,7 +130,7 @@ def _verdict(change: VariantChange, gap: str) -> Text:
 
 def _sentences(difference: Difference) -> RenderableType | None:
     lines = [change.text for change in words.variants(difference) if not change.is_ceiling]
-    return _lines("", (units.one_line(line, words.TEXT_LIMIT) for line in lines), "")
+    return _lines("", (one_line(line, words.TEXT_LIMIT) for line in lines), "")
 
 
 def _gates(difference: Difference) -> RenderableType | None:
@@ -139,6 +140,6 @@ def _gates(difference: Difference) -> RenderableType | None:
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
     for gate in difference.gates:
-        text = f"{words.demand(gate)}: {units.one_line(gate.text, words.TEXT_LIMIT)}"
+        text = f"{words.demand(gate)}: {one_line(gate.text, words.TEXT_LIMIT)}"
         grid.add_row(Text(words.outcome(gate), style=_OUTCOMES[gate.outcome]), Text(text))
     return grid

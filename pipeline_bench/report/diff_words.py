@@ -10,6 +10,7 @@ from pipeline_bench.difference import Condition, Difference, Gate, Ratio, Shift,
 from pipeline_bench.difference.gates import limit_text
 from pipeline_bench.difference.variants import only_beside, says
 from pipeline_bench.report import disturbed
+from pipeline_bench.text import one_line
 
 NAME_LIMIT = 80
 TEXT_LIMIT = 600
@@ -83,21 +84,21 @@ def demand(gate: Gate) -> str:
 def side(side: Side) -> str:
     """A session in one line."""
     facts = (side.path, side.scenario, side.started_at, f"pipeline-bench {side.package}")
-    return ", ".join(units.one_line(fact, NAME_LIMIT) for fact in facts)
+    return ", ".join(one_line(fact, NAME_LIMIT) for fact in facts)
 
 
 def unfair(difference: Difference) -> Iterator[str]:
     """What the sessions did not have in common, a line each, both values named."""
     shared = {change.variant for change in difference.variants}
     for condition in difference.conditions:
-        values = f"{units.one_line(condition.before, TEXT_LIMIT)} → {units.one_line(condition.after, TEXT_LIMIT)}"
-        yield f"{units.one_line(condition.name, NAME_LIMIT)}: {values}{_holds_for(condition, shared)}"
+        values = f"{one_line(condition.before, TEXT_LIMIT)} → {one_line(condition.after, TEXT_LIMIT)}"
+        yield f"{one_line(condition.name, NAME_LIMIT)}: {values}{_holds_for(condition, shared)}"
 
 
 def _holds_for(condition: Condition, shared: set[str]) -> str:
     if not condition.variants or set(condition.variants) == shared:
         return ""
-    return f" ({', '.join(units.one_line(name, NAME_LIMIT) for name in condition.variants)})"
+    return f" ({', '.join(one_line(name, NAME_LIMIT) for name in condition.variants)})"
 
 
 def noises(difference: Difference) -> Iterator[str]:
@@ -114,18 +115,18 @@ def alone(difference: Difference) -> Iterator[str]:
     """The variants that only one session has."""
     for word, names in (("before", difference.only_before), ("after", difference.only_after)):
         if names:
-            yield f"only {word}: {', '.join(units.one_line(name, NAME_LIMIT) for name in names)}"
+            yield f"only {word}: {', '.join(one_line(name, NAME_LIMIT) for name in names)}"
 
 
 def machine(difference: Difference) -> Iterator[str]:
     """What the ceilings say of the machine's own drift; nothing where they are of different jobs."""
     for change in difference.machine:
-        name = units.one_line(change.variant, NAME_LIMIT)
+        name = one_line(change.variant, NAME_LIMIT)
         if change.ceilings_differ_in:
-            keys = units.one_line(", ".join(change.ceilings_differ_in), TEXT_LIMIT)
+            keys = one_line(", ".join(change.ceilings_differ_in), TEXT_LIMIT)
             yield f"the machine itself: {name} is of different jobs before and after ({keys}), so it tells nothing"
         else:
-            yield f"the machine itself, by {name}: {units.one_line(says(change.step_time), TEXT_LIMIT)}"
+            yield f"the machine itself, by {name}: {one_line(says(change.step_time), TEXT_LIMIT)}"
 
 
 def au_note(difference: Difference) -> str:

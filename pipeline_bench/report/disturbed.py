@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from pipeline_bench import units
 from pipeline_bench.session import Disturbance
+from pipeline_bench.text import one_line
 
 _NAME_LIMIT = 80
 _TEXT_LIMIT = 300
@@ -39,15 +40,15 @@ def _line(group: Sequence[Disturbance]) -> tuple[str, str]:
     if len(variants) > 1:
         trials = len({(each.variant, each.repeat) for each in group})
         head = f"{units.count(trials, 'trial')} of {units.count(len(variants), 'variant')}"
-        most = f"{units.one_line(worst.variant, _NAME_LIMIT)}, repeat {worst.repeat + 1}"
-        return head, units.one_line(f"{worst.kind}: most in {most}: {worst.text}", _TEXT_LIMIT)
+        most = f"{one_line(worst.variant, _NAME_LIMIT)}, repeat {worst.repeat + 1}"
+        return head, one_line(f"{worst.kind}: most in {most}: {worst.text}", _TEXT_LIMIT)
     repeats = [str(number) for number in sorted({each.repeat + 1 for each in group})]
     where, text = f"repeat {repeats[0]}", worst.text
     if len(repeats) > 1:
         where = f"repeats {', '.join(repeats[:-1])} and {repeats[-1]}"
         text = f"in repeat {worst.repeat + 1} {text}"
-    head = f"{units.one_line(worst.variant, _NAME_LIMIT)}, {units.one_line(where, _NAME_LIMIT)}"
-    return head, units.one_line(f"{worst.kind}: {text}", _TEXT_LIMIT)
+    head = f"{one_line(worst.variant, _NAME_LIMIT)}, {one_line(where, _NAME_LIMIT)}"
+    return head, one_line(f"{worst.kind}: {text}", _TEXT_LIMIT)
 
 
 def _worst(group: Sequence[Disturbance]) -> Disturbance:

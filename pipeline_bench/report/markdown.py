@@ -9,6 +9,7 @@ from pipeline_bench import loop_advice, thread_advice, units
 from pipeline_bench.conclusion import conclude, smallest
 from pipeline_bench.report import diagnosis_markdown, diagnosis_words, disturbed, placement_markdown, words
 from pipeline_bench.session import BUSY_TIME, Estimate, Interval, Result, Session, Speedup
+from pipeline_bench.text import one_line
 
 _NAME_LIMIT = 80
 _TEXT_LIMIT = 600
@@ -53,7 +54,7 @@ def render(session: Session) -> str:
 
 def escape(text: str, limit: int = _NAME_LIMIT) -> str:
     """The text on one line, at most `limit` characters of it, shown by Markdown as it is."""
-    escaped = _LEADING.sub(r"\g<0>\\", _SPECIAL.sub(r"\\\1", units.one_line(text, limit)))
+    escaped = _LEADING.sub(r"\g<0>\\", _SPECIAL.sub(r"\\\1", one_line(text, limit)))
     return escaped.replace("://", ":\\//").replace("www.", "www\\.")  # GitHub makes links of these by itself
 
 

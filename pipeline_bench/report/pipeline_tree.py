@@ -21,6 +21,7 @@ import numpy as np
 
 from pipeline_bench import units
 from pipeline_bench.diagnosed import Diagnosis
+from pipeline_bench.text import one_line
 from pipeline_bench.user_pipeline import AUTOTUNE, Inspection, Place, Stage, StageCost, Tuned
 
 NAME_LIMIT = 60
@@ -102,14 +103,14 @@ def _branch(tree: _Tree, number: int, depth: int) -> Iterator[Row]:
 
 
 def _inner(stage: Stage, guide: str, depth: int) -> Iterator[Row]:
-    label = f"· {units.one_line(stage.label, NAME_LIMIT)}"
+    label = f"· {one_line(stage.label, NAME_LIMIT)}"
     yield Row(guide, label, where(stage.place), stage.id, depth, is_inner=True)
     for inner in stage.inner:
         yield from _inner(inner, guide + "  ", depth)
 
 
 def _row(tree: _Tree, stage: Stage, guide: str, depth: int, joins: int, again: bool) -> Row:
-    label = units.one_line(stage.label, NAME_LIMIT)
+    label = one_line(stage.label, NAME_LIMIT)
     if again:
         return Row(guide, f"{label}, as above", where(stage.place), stage.id, depth, is_inner=True)
     inspection, cost = tree.inspection, tree.inspection.cost(stage.id) or StageCost(stage=stage.id)
@@ -124,7 +125,7 @@ def _row(tree: _Tree, stage: Stage, guide: str, depth: int, joins: int, again: b
         own_ms=None if cost.elapsed_ns is None else cost.elapsed_ns / _NS_PER_MS,
         cpu_ms=None if cost.cpu_ns is None else cost.cpu_ns / _NS_PER_MS,
         share=share,
-        reason=units.one_line(cost.reason or "it was not looked at") if cost.elapsed_ns is None else "",
+        reason=one_line(cost.reason or "it was not looked at") if cost.elapsed_ns is None else "",
         parallelism=_parallelism(inspection, stage),
         buffer=_buffer(inspection, stage),
         element=_element(cost),
@@ -133,7 +134,7 @@ def _row(tree: _Tree, stage: Stage, guide: str, depth: int, joins: int, again: b
 
 def where(place: Place | None) -> str:
     """``train.py:14``; empty where it is not known."""
-    return "" if place is None else f"{units.one_line(PurePath(place.file).name, 40)}:{place.line}"
+    return "" if place is None else f"{one_line(PurePath(place.file).name, 40)}:{place.line}"
 
 
 def series(inspection: Inspection, stage: int, parameter: str) -> tuple[Tuned, np.ndarray] | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pipeline_bench import units
 from pipeline_bench.events import PlacedOp, Placement
 from pipeline_bench.session import Session
+from pipeline_bench.text import one_line
 
 PLUMBING = frozenset(
     {
@@ -45,7 +46,7 @@ class DeviceOps:
     @property
     def text(self) -> str:
         """``MatMul 18, AddV2 1, and 4 of plumbing``."""
-        named = [f"{units.one_line(kind, _NAME_LIMIT)} {count}" for kind, count in self.types[:_MOST_TYPES]]
+        named = [f"{one_line(kind, _NAME_LIMIT)} {count}" for kind, count in self.types[:_MOST_TYPES]]
         if rest := sum(count for _, count in self.types[_MOST_TYPES:]):
             named.append(f"{rest} of other types")
         if self.plumbing:
@@ -65,7 +66,7 @@ class Placed:
     @property
     def name(self) -> str:
         """The variants, on one line."""
-        return "; ".join(units.one_line(variant, _NAME_LIMIT) for variant in self.variants)
+        return "; ".join(one_line(variant, _NAME_LIMIT) for variant in self.variants)
 
     @property
     def devices(self) -> tuple[DeviceOps, ...]:

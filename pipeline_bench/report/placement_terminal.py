@@ -9,6 +9,7 @@ from rich.text import Text
 from pipeline_bench import units
 from pipeline_bench.report import placement
 from pipeline_bench.session import Session
+from pipeline_bench.text import one_line
 
 _MOST_LINES = 24
 
@@ -21,9 +22,9 @@ def section(session: Session) -> RenderableType | None:
     lines = []
     for placed in found:
         if placed.reason is not None:
-            lines.append((placed.name, "", Text(f"not known: {units.one_line(placed.reason)}", style="yellow")))
+            lines.append((placed.name, "", Text(f"not known: {one_line(placed.reason)}", style="yellow")))
         for i, device in enumerate(placed.devices):
-            name = units.one_line(device.device, 40)
+            name = one_line(device.device, 40)
             lines.append(("" if i else placed.name, name, Text(f"{units.count(device.ops, 'op')}: {device.text}")))
         if placed.not_kept:
             lines.append(("", "", Text(placed.not_kept, style="dim")))

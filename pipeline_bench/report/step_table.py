@@ -13,6 +13,7 @@ from rich.text import Text
 from pipeline_bench import palette, units
 from pipeline_bench.report import words
 from pipeline_bench.session import BUSY_TIME, Estimate, Result, Session
+from pipeline_bench.text import one_line
 
 NAME_LIMIT = 48
 """A longer name of a variant ends in an ellipsis."""
@@ -33,7 +34,7 @@ class Footnotes:
 
     def mark(self, reason: str | None) -> str:
         """The mark to put behind a figure; empty where there is no reason."""
-        text = units.one_line(reason or "")
+        text = one_line(reason or "")
         if not text:
             return ""
         if text not in self.reasons:
@@ -94,7 +95,7 @@ def is_ceiling(session: Session, result: Result) -> bool:
 
 def variant_name(name: str) -> str:
     """A variant's name as every part of the report shows it."""
-    text = Text(units.one_line(name))
+    text = Text(one_line(name))
     text.truncate(NAME_LIMIT, overflow="ellipsis")
     return text.plain
 
@@ -219,7 +220,7 @@ def _instrument(session: Session, source: str) -> str:
 def _captions(session: Session, width: int, rows: Sequence[_Row]) -> list[Text]:
     """What the heads have no room to say: instruments, references and the meaning of the small figures."""
     utilizations = [row.result.device_utilization for row in rows]
-    sources = dict.fromkeys(units.one_line(u.source) for u in utilizations if u.source and u.mean_percent is not None)
+    sources = dict.fromkeys(one_line(u.source) for u in utilizations if u.source and u.mean_percent is not None)
     overs = dict.fromkeys(variant_name(r.speedup.over) for r in session.results if r.speedup.over is not None)
     captions = ["ms/step: the median; all other figures are from means"]
     if busy := words.busy_time(session):
@@ -232,7 +233,7 @@ def _captions(session: Session, width: int, rows: Sequence[_Row]) -> list[Text]:
     if any(result.step_ms.ci95 is not None for result in session.results):
         captions.append("±: the wider side of the 95 % interval over trials")
     alone = dict.fromkeys(r.step_ms.reason for r in session.results if r.step_ms.median is not None)
-    captions += [f"no ±: {units.one_line(reason)}" for reason in alone if reason]
+    captions += [f"no ±: {one_line(reason)}" for reason in alone if reason]
     step = "AU, accelerator utilization: the ceiling's step time ÷ the variant's, its compute part"
     ceilings = (
         "ceiling: the same model on one batch that sits on the device; that batch over and over: its loss says nothing"

@@ -22,6 +22,7 @@ from pipeline_bench.report.step_table import is_ceiling, variant_name, variants_
 from pipeline_bench.report.words import machine, no_difference, other_device
 from pipeline_bench.scenario import Published
 from pipeline_bench.session import PublishedComparison, Session, TrialRecord
+from pipeline_bench.text import code_line, one_line, safe
 
 _DISTURBANCES = 8
 _STDERR_LINES = 12
@@ -80,18 +81,18 @@ def export_svg(session: Session, folder: Path | None, width: int = 100) -> str:
 
 
 def _heading(session: Session) -> RenderableType:
-    title = Text(units.one_line(session.scenario.name), style="bold")
+    title = Text(one_line(session.scenario.name), style="bold")
     if session.scenario.question:
-        title.append(f"  {units.one_line(session.scenario.question)}", style="not bold italic")
-    lines = [title, Text(units.one_line(machine(session)), style="dim")]
+        title.append(f"  {one_line(session.scenario.question)}", style="not bold italic")
+    lines = [title, Text(one_line(machine(session)), style="dim")]
     if session.environment.accelerator_reason:
-        lines.append(Text(units.one_line(session.environment.accelerator_reason), style="yellow"))
+        lines.append(Text(one_line(session.environment.accelerator_reason), style="yellow"))
     return Group(*lines)
 
 
 def _conclusion(session: Session) -> RenderableType:
     grid = Table.grid(padding=(0, 1, 0, 0))
-    grid.add_row("→", Text(units.one_line(conclude(session)), style="bold"))
+    grid.add_row("→", Text(one_line(conclude(session)), style="bold"))
     return grid
 
 
@@ -102,7 +103,7 @@ def _verdicts(session: Session) -> RenderableType:
     for result in sorted(session.results, key=lambda result: is_ceiling(session, result)):
         colour = palette.VERDICTS[result.verdict.kind]
         name = variant_name(result.variant)
-        text = Text.assemble((f"{name}: ", "bold"), units.one_line(result.verdict.text))
+        text = Text.assemble((f"{name}: ", "bold"), one_line(result.verdict.text))
         if not is_ceiling(session, result) and result.speedup.difference == "none":
             text.append(f" {no_difference(result)}")
         text.stylize("dim" if is_ceiling(session, result) else "")
@@ -120,11 +121,11 @@ def _work(session: Session) -> RenderableType | None:
     if equal:
         every = f"all {len(equal)} variants" if len(equal) == len(checked) > 1 else ""
         names = every or "; ".join(variant_name(result.variant) for result in equal)
-        shown = f"{variant_name(equal[0].variant)}: {units.one_line(equal[0].work.text)}"
+        shown = f"{variant_name(equal[0].variant)}: {one_line(equal[0].work.text)}"
         lines.append(Text.assemble(("equal work: ", "bold"), names, (f"; {shown}" if len(equal) > 1 else "", "dim")))
     for result in checked:
         if result.work.status == "not-checked" and result.work.text:
-            text = f"{variant_name(result.variant)}; {units.one_line(result.work.text)}"
+            text = f"{variant_name(result.variant)}; {one_line(result.work.text)}"
             lines.append(Text.assemble(("work not checked: ", "bold yellow"), (text, "dim")))
     return Group(*lines) if lines else None
 
@@ -133,14 +134,14 @@ def _storage(session: Session) -> RenderableType | None:
     """What was in the page cache where files were read, and which records were left out."""
     lines = [(f"storage: {head}; ", text) for head, text in words.storage(session)]
     lines += [(f"skipped by {head}: ", text) for head, text in words.left_out(session)]
-    return Group(*(Text.assemble((head, "bold"), units.one_line(text)) for head, text in lines)) if lines else None
+    return Group(*(Text.assemble((head, "bold"), one_line(text)) for head, text in lines)) if lines else None
 
 
 def _threads(session: Session) -> RenderableType | None:
     """What became of more threads than there are cores."""
     lines = thread_advice.remarks(session)
     return (
-        Group(*(Text.assemble((f"threads: {head} ", "bold"), units.one_line(text)) for head, text in lines))
+        Group(*(Text.assemble((f"threads: {head} ", "bold"), one_line(text)) for head, text in lines))
         if lines
         else None
     )
@@ -157,7 +158,7 @@ def _precision(session: Session) -> RenderableType | None:
     if session.precision is None or not session.precision.text:
         return None
     reached = session.precision.ended_by == "precision"
-    return Text(f"{sentence(units.one_line(session.precision.text))}.", style="" if reached else "yellow")
+    return Text(f"{sentence(one_line(session.precision.text))}.", style="" if reached else "yellow")
 
 
 def _published(session: Session, width: int) -> RenderableType | None:
@@ -191,7 +192,7 @@ def _published_cells(figures: PublishedComparison) -> list[Text]:
 
 
 def _published_captions(published: Published, rows: list[tuple[str, PublishedComparison]]) -> Iterator[str]:
-    yield f"published: {units.one_line(published.source)}; {units.count(published.steps, 'step')}; ratio: ours ÷ theirs"
+    yield f"published: {one_line(published.source)}; {units.count(published.steps, 'step')}; ratio: ours ÷ theirs"
     scaled = sorted({f.scaled_from_steps for _, f in rows if f.scaled_from_steps is not None})
     if scaled:
         steps = " or ".join(str(number) for number in scaled)
@@ -249,7 +250,7 @@ def _failures(session: Session) -> RenderableType | None:
         if _is_told(session, record):
             continue
         head = f"{variant_name(record.variant)}, repeat {record.repeat + 1}: "
-        reason = units.one_line(record.reason or "no reason is known", _REASON_LIMIT)
+        reason = one_line(record.reason or "no reason is known", _REASON_LIMIT)
         parts.append(Text.assemble((head, "bold"), (record.status, "bold red"), f": {reason}"))
         if record.status == "interrupted":  # nothing went wrong
             continue
@@ -275,29 +276,29 @@ def _evidence(record: TrialRecord) -> Iterator[str]:
     """What a trial left that did not end well: its queues, where its threads stood, and the end of its stderr."""
     for queue in record.queues:
         size = "did not answer" if queue.size is None else f"held {queue.size} of {queue.capacity} elements"
-        yield f"queue {units.one_line(queue.name)} {size}"
+        yield f"queue {one_line(queue.name)} {size}"
     for stack in record.stacks:
         yield from _frames(stack)
-    yield from (f"│ {units.code_line(line)}" for line in record.traceback.splitlines()[-_TRACEBACK_LINES:])
-    lines = [line for line in map(units.one_line, record.stderr_tail.splitlines()) if line]
+    yield from (f"│ {code_line(line)}" for line in record.traceback.splitlines()[-_TRACEBACK_LINES:])
+    lines = [line for line in map(one_line, record.stderr_tail.splitlines()) if line]
     if lines and not record.stacks and not record.traceback:  # the stacks say it better than TensorFlow's usual chatter
         yield "stderr ended with:" if len(lines) <= _STDERR_LINES else f"stderr, its last {_STDERR_LINES} lines:"
         yield from (f"│ {line}" for line in lines[-_STDERR_LINES:])
     if record.stderr_file:
-        yield f"its stderr, in the session's folder: {units.one_line(record.stderr_file)}"
+        yield f"its stderr, in the session's folder: {one_line(record.stderr_file)}"
 
 
 def _frames(stack: Stack) -> Iterator[str]:
     left_out = len(stack.frames) - _STACK_FRAMES
     outer = f" ({units.count(left_out, 'outer frame')} left out)" if left_out > 0 else ""
-    yield f"thread {units.one_line(stack.thread)} stood at{outer}:"
-    yield from (f"│ {units.one_line(frame)}" for frame in stack.frames[-_STACK_FRAMES:])
+    yield f"thread {one_line(stack.thread)} stood at{outer}:"
+    yield from (f"│ {one_line(frame)}" for frame in stack.frames[-_STACK_FRAMES:])
 
 
 def _notes(session: Session) -> RenderableType | None:
     if not session.notes:
         return None
-    return Group(*(Text(f"note: {units.one_line(note)}", style="yellow") for note in session.notes))
+    return Group(*(Text(f"note: {one_line(note)}", style="yellow") for note in session.notes))
 
 
 def _shorter(folder: Path) -> str:
@@ -305,5 +306,5 @@ def _shorter(folder: Path) -> str:
     try:
         relative = os.path.relpath(folder)
     except (OSError, ValueError):  # the working folder is gone, or on another drive
-        return str(folder)
-    return min(relative, str(folder), key=len)
+        return safe(str(folder))
+    return safe(min(relative, str(folder), key=len))

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline_bench import units
 from pipeline_bench.errors import SessionError
 from pipeline_bench.report.trace_events import Event, Place, Stamps, complete
 from pipeline_bench.report.trace_steps import steps
 from pipeline_bench.series import Series
 from pipeline_bench.session import Session, Track, TrialRecord
+from pipeline_bench.text import one_line
 
 STEP_LIMIT = 200_000
 """Above this many steps in a session, neighbours are merged into one slice: a viewer in a browser holds the file."""
@@ -87,7 +87,7 @@ def trace_events(session: Session) -> Iterator[Event]:
             yield from steps(record, place, merged)
             yield from _counters(record, place, cores)
         except ValueError as error:
-            trial = f"{units.one_line(record.variant, _NAME_LIMIT)}, repeat {record.repeat + 1}"
+            trial = f"{one_line(record.variant, _NAME_LIMIT)}, repeat {record.repeat + 1}"
             raise SessionError(f"The trial {trial} is damaged: {error}.", "Give an undamaged session.json.") from None
         yield from _end(record, place)
 
@@ -107,7 +107,7 @@ def _first_stamps(record: TrialRecord) -> Iterator[int]:
 
 
 def _names(record: TrialRecord, place: Place, verdict: str) -> Iterator[Event]:
-    name = f"{units.one_line(record.variant, _NAME_LIMIT)}, repeat {record.repeat + 1}"
+    name = f"{one_line(record.variant, _NAME_LIMIT)}, repeat {record.repeat + 1}"
     labels = ", ".join(label for label in (verdict, "" if record.status == "ok" else record.status) if label)
     process = [("process_name", {"name": name}), ("process_sort_index", {"sort_index": place.pid})]
     process += [("process_labels", {"labels": labels})] if labels else []
@@ -124,9 +124,7 @@ def _phases(record: TrialRecord, place: Place) -> Iterator[Event]:
     ends = [at_ns for _, at_ns in marks[1:]] + [record.ended_ns]
     for (name, start_ns), end_ns in zip(marks, ends, strict=True):
         if end_ns > start_ns:
-            yield complete(
-                units.one_line(name, _NAME_LIMIT), "phase", place.us(start_ns), end_ns - start_ns, place.phases
-            )
+            yield complete(one_line(name, _NAME_LIMIT), "phase", place.us(start_ns), end_ns - start_ns, place.phases)
 
 
 def _counters(record: TrialRecord, place: Place, cores: int) -> Iterator[Event]:
@@ -140,7 +138,7 @@ def _counters(record: TrialRecord, place: Place, cores: int) -> Iterator[Event]:
             at_ns, values = _cpu_percent(at_ns, values, cores)
         yield from _counter(f"{name} ({_instrument(track)})", unit, at_ns, values, place)
     for depth in record.queue_depths:
-        name = f"queue {units.one_line(depth.name, _NAME_LIMIT)}, elements of {depth.capacity}"
+        name = f"queue {one_line(depth.name, _NAME_LIMIT)}, elements of {depth.capacity}"
         yield from _counter(name, "elements", *_pair(depth.at_ns, depth.size), place)
 
 
@@ -148,7 +146,7 @@ def _name_and_unit(metric: str) -> tuple[str, str]:
     stem, _, ending = metric.rpartition("_")
     unit = _UNITS.get(ending)
     name = _NAMES.get(metric) or (stem if unit else metric).replace("_", " ")
-    return units.one_line(name, _NAME_LIMIT), unit or "value"
+    return one_line(name, _NAME_LIMIT), unit or "value"
 
 
 def _pair(at_ns: Series, values: Series) -> tuple[Stamps, npt.NDArray[Any]]:
@@ -159,7 +157,7 @@ def _pair(at_ns: Series, values: Series) -> tuple[Stamps, npt.NDArray[Any]]:
 
 
 def _instrument(track: Track) -> str:
-    return units.one_line(track.source, _NAME_LIMIT)
+    return one_line(track.source, _NAME_LIMIT)
 
 
 def _cpu_percent(at_ns: Stamps, cpu_seconds: npt.NDArray[Any], cores: int) -> tuple[Stamps, npt.NDArray[Any]]:
@@ -181,10 +179,10 @@ def _end(record: TrialRecord, place: Place) -> Iterator[Event]:
     """What went wrong, marked where the trial ended."""
     if record.status == "ok":
         return
-    reason = units.one_line(record.reason or "no reason is known", _TEXT_LIMIT)
+    reason = one_line(record.reason or "no reason is known", _TEXT_LIMIT)
     args = {"status": record.status, "reason": reason}
-    args |= {f"queue {units.one_line(q.name, _NAME_LIMIT)}": _queue(q.size, q.capacity) for q in record.queues}
-    name = units.one_line(f"{record.status}: {reason}", _NAME_LIMIT)
+    args |= {f"queue {one_line(q.name, _NAME_LIMIT)}": _queue(q.size, q.capacity) for q in record.queues}
+    name = one_line(f"{record.status}: {reason}", _NAME_LIMIT)
     # Of the process's scope, so that a viewer draws it over all of the trial's tracks.
     yield {
         "ph": "i",
@@ -203,17 +201,17 @@ def _queue(size: int | None, capacity: int) -> str:
 
 def _metadata(session: Session, merged: int) -> Event:
     environment = {
-        name: units.one_line(value, _TEXT_LIMIT) if isinstance(value, str) else value
+        name: one_line(value, _TEXT_LIMIT) if isinstance(value, str) else value
         for name, value in session.environment.model_dump().items()
     }
     shown = "every step is a slice of its own"
     if merged > 1:
         shown = f"{merged} neighbouring steps are one slice, because the session has more than {STEP_LIMIT} steps"
     return {
-        "scenario": units.one_line(session.scenario.name, _TEXT_LIMIT),
-        "question": units.one_line(session.scenario.question, _TEXT_LIMIT),
-        "started_at": units.one_line(session.started_at, _TEXT_LIMIT),
-        "command": units.one_line(session.command, _TEXT_LIMIT),
+        "scenario": one_line(session.scenario.name, _TEXT_LIMIT),
+        "question": one_line(session.scenario.question, _TEXT_LIMIT),
+        "started_at": one_line(session.started_at, _TEXT_LIMIT),
+        "command": one_line(session.command, _TEXT_LIMIT),
         "environment": environment,
         "steps": shown,
         "steps_per_slice": merged,

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Sequence
 from pipeline_bench import cache_state, units
 from pipeline_bench.conclusion import smallest
 from pipeline_bench.session import BUSY_TIME, Result, Session, TrialRecord
+from pipeline_bench.text import one_line
 
 
 def no_difference(result: Result) -> str:
     """That a speed-up is none that this run could tell, and what it could have told; on one line."""
-    over = units.one_line(result.speedup.over or "the baseline", 48)
+    over = one_line(result.speedup.over or "the baseline", 48)
     return f"No difference from {over} found ({smallest(result.speedup)})."
 
 
@@ -52,7 +53,7 @@ def storage(session: Session) -> list[tuple[str, str]]:
     heads = {"as-is": "files as they were found", "cold": "cold asked", "warm": "warm asked"}
     lines = []
     for state, trials in asked.items():
-        names = dict.fromkeys(units.one_line(trial.variant, 48) for trial in trials)
+        names = dict.fromkeys(one_line(trial.variant, 48) for trial in trials)
         who = f" of {_listed(names)}" if len(asked) > 1 else ""
         lines.append((f"{heads[state]}{who}", cache_state.describe(trials) or ""))
     return lines
@@ -68,7 +69,7 @@ def left_out(session: Session) -> list[tuple[str, str]]:
     everyone = len({trial.variant for trial in session.trials if trial.work is not None})
     lines = []
     for (count, records), names in skipped.items():
-        who = "every variant" if len(names) == everyone else _listed([units.one_line(name, 48) for name in names])
+        who = "every variant" if len(names) == everyone else _listed([one_line(name, 48) for name in names])
         first = "; ".join(record.rstrip(".") for record in records)
         lines.append(
             (who, f"{units.count(count, 'record')}, the first of them: {first}" if count > len(records) else first)
@@ -77,7 +78,7 @@ def left_out(session: Session) -> list[tuple[str, str]]:
 
 
 def _names(results: Sequence[Result]) -> str:
-    return _listed([units.one_line(result.variant, 48) for result in results])
+    return _listed([one_line(result.variant, 48) for result in results])
 
 
 def _listed(names: Iterable[str]) -> str:

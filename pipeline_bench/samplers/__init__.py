@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Protocol
 
 
 @dataclass(frozen=True)
@@ -21,12 +22,28 @@ class Reading:
     reason: str | None = None
 
 
+class HelperProcess(Protocol):
+    """A process of the profiler's own: what it uses is neither the trial's nor another program's."""
+
+    @property
+    def pid(self) -> int | None:
+        """Its number, None when it does not run."""
+
+    @property
+    def cpu_s(self) -> float:
+        """Its CPU time so far, in seconds."""
+
+
 class Sampler(ABC):
     """Reads some metrics of one thing."""
 
     @abstractmethod
     def poll(self) -> list[Reading]:
         """Every value that is new since the last call; never raises for what the device or the system does."""
+
+    def end(self) -> list[Reading]:
+        """Return what is left to say of a trial that ends; most samplers have said it all."""
+        return []
 
     def close(self) -> None:  # noqa: B027 - a sampler that holds nothing has nothing to override
         """Give back what the sampler holds; safe to call twice."""

@@ -20,12 +20,14 @@ class Children:
         self._running: dict[int, psutil.Process] = {}
         self._last: dict[tuple[str, psutil.Process], float] = {}
 
-    def find(self) -> None:
-        """See which there are now."""
+    def find(self, without: int | None = None) -> None:
+        """See which there are now, all but the process of that number."""
         found: dict[int, psutil.Process] = {}
         waiting = _started_by(self._pid)
         while waiting:
             pid = waiting.pop()
+            if pid == without:
+                continue
             process = self._running.get(pid) or _process(pid)
             if process is not None and pid not in found:
                 found[pid] = process

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any
 import psutil
 
 from pipeline_bench import environment
-from pipeline_bench.samplers import Reading, Sampler, control_group
+from pipeline_bench.samplers import HelperProcess, Reading, Sampler, control_group
 from pipeline_bench.samplers.children import Children
 from pipeline_bench.samplers.control_group import Throttling
 from pipeline_bench.samplers.machine import MachineCpu
@@ -54,8 +55,19 @@ class HostSampler(Sampler):
     reads a handful of files, never the list of all processes.
     """
 
-    def __init__(self, pid: int, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
+    def __init__(
+        self, pid: int, clock_ns: Callable[[], int] = time.monotonic_ns, helper: HelperProcess | None = None
+    ) -> None:
+        """Begin to read.
+
+        Args:
+            pid: of the process; this one's own where a job is watched from within.
+            clock_ns: the clock that readings are stamped with, in nanoseconds.
+            helper: a process of the profiler's own, which counts as the profiler.
+        """
         self._clock_ns = clock_ns
+        self._helper = helper
+        self._watches_itself = pid == os.getpid()
         self._explained: set[str] = set()
         self._gone: str | None = None
         self._process: psutil.Process | None = None
@@ -64,7 +76,7 @@ class HostSampler(Sampler):
         except psutil.Error as error:
             self._gone = _explain(error)
         self._children = Children(pid)
-        self._machine = MachineCpu()
+        self._machine = MachineCpu(self._profiler_cpu_s)
         self._throttling = Throttling(environment.control_groups("cpu"))
 
     def poll(self) -> list[Reading]:
@@ -83,9 +95,14 @@ class HostSampler(Sampler):
         """Forget the process; safe to call twice. `poll` then reads the machine alone."""
         self._process = None
 
+    def _profiler_cpu_s(self) -> float:
+        """CPU seconds of the profiler, without the process that is read."""
+        own_s = 0.0 if self._watches_itself else time.process_time()
+        return own_s + (self._helper.cpu_s if self._helper is not None else 0.0)
+
     def _poll_process(self, process: psutil.Process, now_ns: int) -> list[Reading]:
         readings: list[Reading] = []
-        self._children.find()
+        self._children.find(without=self._helper.pid if self._helper is not None else None)
         try:
             with process.oneshot():
                 # A process that has ended and is not reaped yet answers with zeros, which were not measured.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import psutil
@@ -30,11 +31,17 @@ class MachineCpu:
     """Reads the machine's CPU times, all metrics over all cores since the last poll, 0 to 100.
 
     `machine_cpu_percent` is what was not idle, `steal_percent` the part of it that a hypervisor gave to others, and
-    `other_cpu_percent` what is left of it without the trial's process and without this one, the profiler itself. What
-    processes that the trial started used counts as others'.
+    `other_cpu_percent` what is left of it without the trial's process and without the profiler itself. What processes
+    that the trial started used counts as others'.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, profiler_cpu_s: Callable[[], float] | None = None) -> None:
+        """Begin to read.
+
+        Args:
+            profiler_cpu_s: CPU seconds of the profiler without the trial's process; by default this process's.
+        """
+        self._profiler_cpu_s = profiler_cpu_s or time.process_time
         # Kept here because psutil.cpu_percent keeps it for each calling thread, and answers 0.0 to a new one.
         self._then = _cpu_times()
         self._ours_s: float | None = None
@@ -73,7 +80,7 @@ class MachineCpu:
         The machine's counter moves in ticks and the trial's does not, so that a short interval may come out below 0;
         that is taken off the next ones, or the mean of many would be too high.
         """
-        before_s, self._ours_s = self._ours_s, None if trial_cpu_s is None else trial_cpu_s + time.process_time()
+        before_s, self._ours_s = self._ours_s, None if trial_cpu_s is None else trial_cpu_s + self._profiler_cpu_s()
         if before_s is None or self._ours_s is None:
             return None
         others_s = self._owed_s + busy_s - (self._ours_s - before_s)

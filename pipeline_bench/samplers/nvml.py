@@ -1,85 +1,93 @@
-"""The device as NVIDIA's driver reports it: the utilization of one GPU, and the gauges beside it."""
+"""The device as NVIDIA's driver reports it, read in a process of its own (`nvml_process`): NVML may hang or crash."""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import math
 import os
+import socket
+import subprocess
+import threading
 import time
-from collections.abc import Callable
-from typing import Any
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, Literal
 
+from pipeline_bench import interrupts, units
 from pipeline_bench.environment import Accelerator
+from pipeline_bench.processes import module_command
 from pipeline_bench.samplers import Reading, Sampler
-from pipeline_bench.samplers.nvml_devices import NO_GPU, NvmlDevice, describe, first_visible, normalise_pci_bus_id
-from pipeline_bench.samplers.nvml_errors import LOST, NOTHING_NEW, Code, code_of, explain
-from pipeline_bench.samplers.nvml_gauges import GAUGES, Gauge
+from pipeline_bench.samplers.nvml_devices import NvmlDevice
+from pipeline_bench.samplers.nvml_reader import RATES_SOURCE, UTILIZATION, explain_all
 
-UTILIZATION = "device_utilization_percent"
-SAMPLES_SOURCE = "NVML samples"
-RATES_SOURCE = "NVML utilization rates"
+STOPPED = "NVML stopped answering"
+_UNANSWERED = "NVML had not answered when the trial ended"
+_MODULE = "pipeline_bench.samplers.nvml_process"
+_READ_BYTES = 1 << 16
 
-_RATES_WINDOW_NS = 1_000_000_000 // 6
-"""The shortest window nvmlDeviceGetUtilizationRates averages over, 1/6 s to 1 s by product (nvml.h, nvmlUtilization_t):
-the same figure read again sooner is the same measurement, not a second one."""
+Ask = Literal["open", "select", "begin", "poll", "outdated poll"]
+"""What an answer is outstanding for; an outdated poll was asked for before the trial that runs now began."""
 
-_SILENCE_NS = 2_000_000_000
-"""Without a buffered sample for this long (twice the longest window) the driver is not filling its buffer."""
 
-_STAMP_AHEAD_NS = 500_000_000
-_STAMP_BEHIND_NS = 60_000_000_000
-"""How far a buffered sample's stamp may lie from now before it is taken for another clock's; the driver keeps some
-ten seconds of samples, and a wall clock that was set makes an error of any size."""
+@dataclass(frozen=True)
+class Limits:
+    """How long things may take, in seconds."""
 
-_VALUE_FIELDS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
-"""The member of nvmlValue_t that holds the value, by nvmlValueType_t (nvml.h)."""
+    opening_s: float = 20.0
+    """Until the GPUs are listed: nvmlInit takes seconds on a machine with many, and where no driver is kept loaded."""
+    answer_s: float = 5.0
+    """Until any other answer."""
+    poll_s: float = 0.02
+    """How long a poll waits for its own answer; one that comes later is taken up by a later poll."""
+    end_s: float = 0.5
+    """Until the process has ended, once it is asked to and again once it is killed."""
+
+
+_LIMITS = Limits()
 
 
 class NvmlSampler(Sampler):
-    """Reads one GPU through NVML.
+    """Reads one GPU through NVML, in a process that is started by `open` and ends with `close`, or with this one.
 
-    Attributes:
-        reason: why no GPU can be read, in one plain line; None where one can.
-        driver: the driver's version, where it could be asked.
-        devices: the GPUs that could be described.
-        selected: the GPU that `poll` reads.
+    An NVML that does not answer in time, or whose process ends, is a reason like any other, and stays one. Properties
+    wait for NVML to be open; of the methods only `wait_until_open` does. Any thread may call.
     """
 
-    def __init__(
-        self, clock_ns: Callable[[], int] = time.monotonic_ns, wall_ns: Callable[[], int] = time.time_ns
-    ) -> None:
-        self.reason: str | None = None
-        self.driver: str | None = None
-        self.devices: tuple[NvmlDevice, ...] = ()
-        self.selected: NvmlDevice | None = None
-        self._clock_ns = clock_ns
-        self._wall_ns = wall_ns
-        self._nvml: Any = None
-        self._handle: Any = None
-        self._not_selected: str | None = "no GPU was selected"
-        self._absence: str | None = self._not_selected
+    def __init__(self, limits: Limits = _LIMITS) -> None:
+        """Make a sampler that was not opened: it has no GPU."""
+        self._limits = limits
+        self._lock = threading.RLock()
+        self._reason: str | None = "NVML was not opened"
+        self._driver: str | None = None
+        self._devices: tuple[NvmlDevice, ...] = ()
+        self._selected: NvmlDevice | None = None
+        self._cpu_s = 0.0
+        self._closed = False
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection: socket.socket | None = None
+        self._owner = os.getpid()
+        self._buffer = b""
+        self._pending: deque[Ask] = deque()
+        self._pending_since_ns = 0
+        self._readings: list[Reading] = []
+        self._seen: set[str] = set()
+        """The metrics that had a value in this trial, and those whose absence was explained."""
         self._explained: set[str] = set()
-        self._buffered = False
-        self._last_seen_us = 0
-        self._heard_ns = 0
-        self._last_rate: tuple[int, float] | None = None
+        self._utilization_source = RATES_SOURCE
 
     @classmethod
-    def open(
-        cls, clock_ns: Callable[[], int] = time.monotonic_ns, wall_ns: Callable[[], int] = time.time_ns
-    ) -> NvmlSampler:
-        """Load NVML, list the GPUs and select the first visible; whatever fails is `reason`, never an exception.
-
-        Args:
-            clock_ns: the clock that readings are stamped with, in nanoseconds (``time.monotonic_ns``).
-            wall_ns: the clock that the driver stamps its samples with, in nanoseconds since 1970.
-        """
-        sampler = cls(clock_ns, wall_ns)
-        try:
-            sampler._attach()
-        except Exception as error:  # a broken install or driver raises more than NVMLError: AttributeError, OSError …
-            sampler.reason = explain(error)
-            sampler.close()
-        sampler.select(None)
+    def open(cls, limits: Limits = _LIMITS) -> NvmlSampler:
+        """Start the process and return at once; it lists the GPUs and selects the first visible one meanwhile."""
+        sampler = cls(limits)
+        sampler._start()
         return sampler
+
+    @property
+    def reason(self) -> str | None:
+        """Why no GPU can be read, in one plain line; None where one can."""
+        self._settle()
+        return self._reason
 
     @property
     def available(self) -> bool:
@@ -87,176 +95,256 @@ class NvmlSampler(Sampler):
         return self.reason is None
 
     @property
+    def driver(self) -> str | None:
+        """The driver's version, where it could be asked."""
+        self._settle()
+        return self._driver
+
+    @property
+    def devices(self) -> tuple[NvmlDevice, ...]:
+        """The GPUs that could be described."""
+        self._settle()
+        return self._devices
+
+    @property
+    def selected(self) -> NvmlDevice | None:
+        """The GPU that `poll` reads."""
+        self._settle()
+        return self._selected
+
+    @property
     def accelerator(self) -> Accelerator:
         """The GPU that is sampled, or the first there is, as `environment.describe` takes it."""
-        device = self.selected or next(iter(self.devices), None)
-        return Accelerator(device.name if device else None, self.driver, self.reason)
+        self._settle()
+        device = self._selected or next(iter(self._devices), None)
+        return Accelerator(device.name if device else None, self._driver, self._reason)
 
-    def select(self, pci_bus_id: str | None) -> NvmlDevice | None:
-        """Choose the GPU to sample and begin.
+    @property
+    def pid(self) -> int | None:
+        """The number of the process, None when there is none any more."""
+        process = self._process
+        return process.pid if process is not None and process.poll() is None else None
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU time of the process up to its last answer, in seconds."""
+        return self._cpu_s
+
+    def wait_until_open(self, timeout_s: float) -> bool:
+        """Wait for NVML to be open; return whether it is, or cannot be opened."""
+        return self._settle(timeout_s)
+
+    def select(self, pci_bus_id: str | None) -> None:
+        """Choose the GPU to sample and begin; where there is no such one, `poll` gives the reason for each metric.
 
         Args:
-            pci_bus_id: as TensorFlow or NVML writes it; None for the first visible (see `first_visible`).
-
-        Returns:
-            The GPU, or None where there is no such one; `poll` then gives the reason once for each metric.
+            pci_bus_id: as TensorFlow or NVML writes it; None for the first visible (see `nvml_devices.first_visible`).
         """
-        self.selected, self._not_selected = self._find(pci_bus_id)
-        if self.selected is not None:
-            try:
-                self._handle = self._nvml.nvmlDeviceGetHandleByIndex(self.selected.index)
-            except Exception as error:
-                self.selected, self._not_selected = None, explain(error)
-        self.begin()
-        return self.selected
+        with self._lock:
+            self._forget_trial()
+            self._ask("select", pci_bus_id=pci_bus_id)
 
     def begin(self) -> None:
-        """Start a trial: drop what the driver buffered before now, and let absent metrics be explained anew.
-
-        The instrument of the trial's device utilization is chosen here: the driver's buffered samples if it has any.
-        """
-        self._absence = self._not_selected
-        self._explained.clear()
-        self._last_rate = None
-        self._last_seen_us = 0
-        self._heard_ns = self._clock_ns()
-        if self._absence is None:
-            self._buffered = True
-            self._buffered = bool(self._new_samples())
+        """Start a trial: drop what was read before now, and let absent metrics be explained anew."""
+        with self._lock:
+            self._forget_trial()
+            self._ask("begin")
 
     def poll(self) -> list[Reading]:
-        """Every value that is new since the last call; a metric that cannot be read gives its reason once a trial."""
-        now_ns = self._clock_ns()
-        readings: list[Reading] = []
-        if self._absence is None:
-            readings += self._poll_utilization(now_ns)
-        for gauge in GAUGES:
-            if self._absence is None:
-                readings += self._poll_gauge(gauge, now_ns)
-        if self._absence is not None:
-            readings += self._explain_all(self._absence, now_ns)
-        return readings
+        """Every value that has come since the last call; a metric that cannot be read gives its reason once a trial."""
+        with self._lock:
+            if self._closed:
+                return []
+            self._exchange()
+            return self._come() + ([] if self._reason is None else self._explain(self._reason))
+
+    def end(self) -> list[Reading]:
+        """End a trial: what has come late, and a reason for each metric that NVML still owes the trial."""
+        with self._lock:
+            self._receive(0.0)
+            readings = self._come()
+            if self._reason is not None:
+                return readings + self._explain(self._reason)
+            if "poll" in self._pending:
+                self._explained |= self._seen
+                readings += self._explain(_UNANSWERED)
+            return readings
 
     def close(self) -> None:
-        """Shut NVML down; safe to call twice. `poll` returns nothing afterwards."""
-        nvml, self._nvml = self._nvml, None
-        self._absence = self._not_selected = self.reason or "the sampler was closed"
-        self._explained.update({UTILIZATION, *(gauge.metric for gauge in GAUGES)})
-        self._handle = self.selected = None
-        if nvml is not None:
-            try:
-                nvml.nvmlShutdown()
-            except Exception:  # the driver is gone already: nothing is left to give back
-                return
+        """End the process; safe to call twice. `poll` returns nothing afterwards."""
+        with self._lock:
+            if "open" in self._pending:
+                self._reason = "NVML had not answered when it was closed"
+            self._closed = True
+            self._end(self._limits.end_s)
 
-    def _attach(self) -> None:
-        import pynvml  # noqa: PLC0415 - a broken install is a reason, not a crash at start-up
-
-        pynvml.nvmlInit()
-        self._nvml = pynvml  # from here on close() has something to shut down
-        self.driver = str(pynvml.nvmlSystemGetDriverVersion())
-        found: list[NvmlDevice] = []
-        refused: str | None = None
-        for index in range(int(pynvml.nvmlDeviceGetCount())):
-            try:
-                found.append(describe(pynvml, index))
-            except Exception as error:  # one GPU that is lost or not ours hides no other
-                refused = explain(error)
-        self.devices = tuple(found)
-        if not found:
-            self.reason = refused or NO_GPU
-
-    def _find(self, pci_bus_id: str | None) -> tuple[NvmlDevice | None, str | None]:
-        if self.reason is not None or self._nvml is None:
-            return None, self.reason or "the sampler was closed"
-        if pci_bus_id is None:
-            return first_visible(self.devices, os.environ)
-        wanted = normalise_pci_bus_id(pci_bus_id)
-        for device in self.devices:
-            if device.pci_bus_id == wanted:
-                return device, None
-        return None, f"NVML lists no GPU at PCI address {pci_bus_id}"
-
-    def _poll_utilization(self, now_ns: int) -> list[Reading]:
-        readings: list[Reading] = []
-        if self._buffered:
-            offset_ns = self._wall_ns() - now_ns
-            readings = [
-                Reading(UTILIZATION, SAMPLES_SOURCE, _on_our_clock(stamp_us, offset_ns, now_ns), value)
-                for stamp_us, value in self._new_samples()
-            ]
-            if readings:
-                self._heard_ns = now_ns
-            elif now_ns - self._heard_ns > _SILENCE_NS:
-                self._buffered = False
-        if self._absence is None and not self._buffered:
-            readings = self._poll_rates(now_ns)
+    def _come(self) -> list[Reading]:
+        """The readings that have come since the last call."""
+        readings, self._readings = self._readings, []
+        for reading in readings:
+            (self._seen if reading.reason is None else self._explained).add(reading.metric)
+            if reading.metric == UTILIZATION:
+                self._utilization_source = reading.source
         return readings
 
-    def _new_samples(self) -> list[tuple[int, float]]:
-        """The driver's new samples (microseconds since 1970, percent); a failure turns `_buffered` off."""
-        nvml = self._nvml
+    def _explain(self, reason: str) -> list[Reading]:
+        return explain_all(reason, self._utilization_source, self._explained, time.monotonic_ns())
+
+    # --- the process -------------------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
         try:
-            kind, samples = nvml.nvmlDeviceGetSamples(
-                self._handle, nvml.NVML_GPU_UTILIZATION_SAMPLES, self._last_seen_us
-            )
-            field = _VALUE_FIELDS[kind]
-            pairs = [(int(sample.timeStamp), float(getattr(sample.sampleValue, field))) for sample in samples]
-        except Exception as error:
-            code = code_of(error)
-            if code in LOST:
-                self._absence = explain(error)
-            elif code not in NOTHING_NEW:
-                self._buffered = False
-            return []
-        # Slots that were never filled have stamp 0, and what is no share of time is no utilization.
-        fresh = sorted(pair for pair in pairs if pair[0] > self._last_seen_us and 0 <= pair[1] <= 100)  # noqa: PLR2004
-        if fresh:
-            self._last_seen_us = fresh[-1][0]
-        return fresh
+            self._connection, theirs = socket.socketpair()
+            with theirs:
+                self._process = subprocess.Popen(
+                    module_command(_MODULE, theirs.fileno(), os.getpid()),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    pass_fds=[theirs.fileno()],
+                    start_new_session=True,  # Ctrl-C in the terminal is not for it
+                )
+        except OSError as error:
+            self._reason = f"NVML's process could not be started: {error.strerror or error}"
+            if self._connection is not None:
+                self._connection.close()
+            return
+        self._reason = None
+        self._expect("open")
 
-    def _poll_rates(self, now_ns: int) -> list[Reading]:
+    @property
+    def _running(self) -> bool:
+        """Whether there is a process that answers us; a fork of ours has the same socket, and leaves it alone."""
+        return self._process is not None and self._owner == os.getpid()
+
+    def _lose(self, reason: str, grace_s: float = 0.0) -> None:
+        """NVML gives nothing any more."""
+        self._reason = reason
+        self._end(grace_s)
+
+    def _end(self, grace_s: float) -> None:
+        """End the process: ask it to, wait so long, kill it. What the kernel does not let go at once is left to it."""
+        if not self._running:
+            return
+        process, self._process = self._process, None
+        connection, self._connection = self._connection, None
+        assert process is not None
+        assert connection is not None
+        self._pending.clear()
         try:
-            value = float(self._nvml.nvmlDeviceGetUtilizationRates(self._handle).gpu)
-        except Exception as error:
-            return self._failed(UTILIZATION, RATES_SOURCE, error, now_ns)
-        if self._last_rate is not None:
-            last_ns, last_value = self._last_rate
-            if value == last_value and now_ns - last_ns < _RATES_WINDOW_NS:
-                return []
-        self._last_rate = (now_ns, value)
-        return [Reading(UTILIZATION, RATES_SOURCE, now_ns, value)]
+            with connection:
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_WR)
+                process.wait(grace_s)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            process.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(self._limits.end_s)
 
-    def _poll_gauge(self, gauge: Gauge, now_ns: int) -> list[Reading]:
+    def _how_it_ended(self) -> str:
+        assert self._process is not None
         try:
-            value = float(gauge.read(self._nvml, self._handle))
-        except Exception as error:
-            return self._failed(gauge.metric, gauge.source, error, now_ns)
-        return [Reading(gauge.metric, gauge.source, now_ns, value)]
+            code = self._process.wait(self._limits.end_s)
+        except subprocess.TimeoutExpired:
+            return STOPPED
+        if code < 0:
+            return f"NVML's process was killed by {units.signal_name(-code)}"
+        return f"NVML's process ended with exit code {code}"
 
-    def _failed(self, metric: str, source: str, error: Exception, now_ns: int) -> list[Reading]:
-        """The reason, once; the metric is asked for again all the same, since NVML refuses now and then."""
-        code = code_of(error)
-        if code in LOST:
-            self._absence = explain(error)
-            return []
-        if code in NOTHING_NEW or metric in self._explained:
-            return []
-        self._explained.add(metric)
-        under_mig = code == Code.NOT_SUPPORTED and self.selected is not None and self.selected.mig_enabled
-        reason = "NVML does not report it while MIG is enabled on this GPU" if under_mig else explain(error)
-        return [Reading(metric, source, now_ns, reason=reason)]
+    # --- requests and answers ----------------------------------------------------------------------------------------
 
-    def _explain_all(self, reason: str, now_ns: int) -> list[Reading]:
-        """The reason for each metric that has not had one."""
-        utilization_source = SAMPLES_SOURCE if self._buffered else RATES_SOURCE
-        every = [(UTILIZATION, utilization_source), *((gauge.metric, gauge.source) for gauge in GAUGES)]
-        left = [pair for pair in every if pair[0] not in self._explained]
-        self._explained.update(metric for metric, _ in left)
-        return [Reading(metric, source, now_ns, reason=reason) for metric, source in left]
+    def _ask(self, ask: Ask, **arguments: Any) -> None:
+        if self._running:
+            assert self._connection is not None
+            self._expect(ask)
+            self._connection.settimeout(0.0)
+            with contextlib.suppress(OSError):  # it has ended, as will be seen where its answer is read
+                self._connection.sendall(json.dumps({"ask": ask, **arguments}).encode() + b"\n")
 
+    def _expect(self, ask: Ask) -> None:
+        if not self._pending:
+            self._pending_since_ns = time.monotonic_ns()
+        self._pending.append(ask)
 
-def _on_our_clock(stamp_us: int, offset_ns: int, now_ns: int) -> int:
-    """Bring a wall-clock stamp to the clock of `now_ns`; an implausible one becomes now."""
-    at_ns = stamp_us * 1000 - offset_ns
-    return at_ns if now_ns - _STAMP_BEHIND_NS <= at_ns <= now_ns + _STAMP_AHEAD_NS else now_ns
+    def _forget_trial(self) -> None:
+        self._explained.clear()
+        self._seen.clear()
+        self._readings.clear()
+        self._pending = deque("outdated poll" if ask == "poll" else ask for ask in self._pending)
+
+    def _settle(self, timeout_s: float = math.inf) -> bool:
+        """Wait until NVML is open and the GPU is selected, or has taken too long; return whether it is so in time."""
+        deadline_ns = time.monotonic_ns() + timeout_s * 1e9
+        with self._lock:
+            while self._running and ("open" in self._pending or "select" in self._pending):
+                left_s = (deadline_ns - time.monotonic_ns()) / 1e9
+                if left_s <= 0:
+                    return False
+                interrupts.check()
+                self._receive(min(left_s, self._patience_s(), interrupts.CHECK_EVERY_S))
+                self._lose_patience()
+        return True
+
+    def _exchange(self) -> None:
+        """Ask for readings where none are outstanding, and take up what has come within `Limits.poll_s`."""
+        self._receive(0.0)
+        if "poll" not in self._pending:
+            self._ask("poll")
+        deadline_ns = time.monotonic_ns() + round(self._limits.poll_s * 1e9)
+        while "poll" in self._pending and (left_ns := deadline_ns - time.monotonic_ns()) > 0:
+            self._receive(left_ns / 1e9)
+        self._lose_patience()
+
+    def _patience_s(self) -> float:
+        """How much longer the answer that is due may take; 0 or less when it has taken too long."""
+        limit_s = self._limits.opening_s if self._pending[0] == "open" else self._limits.answer_s
+        return limit_s - (time.monotonic_ns() - self._pending_since_ns) / 1e9
+
+    def _lose_patience(self) -> None:
+        if self._running and self._pending and self._patience_s() <= 0:
+            self._lose(STOPPED)
+
+    def _receive(self, timeout_s: float) -> None:
+        """Take up what the process has sent, or sends within the time."""
+        if not self._running:
+            return
+        assert self._connection is not None
+        try:
+            self._connection.settimeout(max(0.0, timeout_s))
+            data = self._connection.recv(_READ_BYTES)
+        except (BlockingIOError, TimeoutError):
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._lose(self._how_it_ended())
+            return
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        for line in lines:
+            if not self._running:
+                return
+            try:
+                self._take_up(json.loads(line))
+            except (ValueError, KeyError, TypeError, IndexError):
+                self._lose("NVML's process gave an answer that cannot be read")
+                return
+
+    def _take_up(self, answer: dict[str, Any]) -> None:
+        """Take up one answer.
+
+        Raises:
+            KeyError, TypeError, IndexError: it is none.
+        """
+        ask = self._pending.popleft()
+        self._pending_since_ns = time.monotonic_ns()
+        self._cpu_s = answer["cpu_s"]
+        if ask == "poll":
+            self._readings += [Reading(**reading) for reading in answer["readings"]]
+        elif ask in ("open", "select"):
+            self._driver = answer["driver"]
+            self._devices = tuple(NvmlDevice(**device) for device in answer["devices"])
+            self._selected = None if answer["selected"] is None else NvmlDevice(**answer["selected"])
+            if answer["reason"] is not None:
+                self._lose(answer["reason"], self._limits.end_s)

@@ -9,7 +9,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from pipeline_bench.text import MadeSafe, Text
+
 Replication = Literal["in_graph", "between_graph", "mirrored"]
+Name = Annotated[str, Field(min_length=1), MadeSafe()]
 PositiveInt = Annotated[int, Field(ge=1, le=10**9)]
 PositiveSeconds = Annotated[float, Field(gt=0, le=10**7, allow_inf_nan=False)]
 
@@ -21,8 +24,8 @@ class _Part(BaseModel):
 class Component(_Part):
     """A plug-in by kind, with every option of it spelled out."""
 
-    kind: str
-    options: dict[str, Any] = {}
+    kind: Text
+    options: dict[Text, Any] = {}
 
 
 class Runtime(_Part):
@@ -64,7 +67,7 @@ class Run(_Part):
 class PublishedFigure(_Part):
     """What an author measured for one variant, for `Published.steps` steps."""
 
-    variant: str
+    variant: Text
     seconds: PositiveSeconds | None = None
     device_utilization_percent: Annotated[float, Field(ge=0, le=100)] | None = None
 
@@ -72,7 +75,7 @@ class PublishedFigure(_Part):
 class Published(_Part):
     """An author's figures, shown beside ours."""
 
-    source: str
+    source: Text
     steps: PositiveInt
     figures: tuple[PublishedFigure, ...] = ()
 
@@ -80,26 +83,26 @@ class Published(_Part):
 class Variant(_Part):
     """One way to train, whole: nothing in it depends on the rest of the scenario."""
 
-    name: Annotated[str, Field(min_length=1)]
-    backend: str
-    options: dict[str, Any] = {}
+    name: Name
+    backend: Text
+    options: dict[Text, Any] = {}
     source: Component
     model: Component
     loop: Component
     runtime: Runtime = Runtime()
     run: Run = Run()
-    ceiling: str | None = None
+    ceiling: Text | None = None
     """The name of the variant that is this one's ceiling; None for a ceiling itself."""
 
 
 class Scenario(_Part):
     """A question and the variants that answer it, resolved: every default filled in."""
 
-    name: Annotated[str, Field(min_length=1)]
-    question: str = ""
+    name: Name
+    question: Text = ""
     variants: Annotated[tuple[Variant, ...], Field(min_length=1)]
     published: Published | None = None
-    notes: tuple[str, ...] = ()
+    notes: tuple[Text, ...] = ()
     """What a reader of the results should know of how the scenario came about."""
 
     def variant(self, name: str) -> Variant:

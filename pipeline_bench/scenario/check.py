@@ -15,6 +15,7 @@ from pipeline_bench import plugins
 from pipeline_bench.errors import ScenarioError, did_you_mean, sentence
 from pipeline_bench.scenario import Component, Run, Runtime, Scenario, Variant
 from pipeline_bench.scenario.overrides import COMPONENTS, RIVALS
+from pipeline_bench.text import is_utf8, one_line
 
 DEFAULT_KINDS = {"source": "synthetic", "model": "two_layer", "loop": "session"}
 
@@ -30,6 +31,20 @@ class Checker:
     def fail(self, key: str, problem: str, hint: str) -> ScenarioError:
         place = f"{self.where}, key {key}" if key else self.where
         return ScenarioError(f"{place}: {problem}.", sentence(hint))
+
+    def texts(self, document: Mapping[str, Any]) -> None:
+        """See that every text can be written: an argument of the command line may hold bytes that are no UTF-8."""
+        waiting: list[tuple[str, Any]] = [("", document)]
+        while waiting:
+            key, value = waiting.pop()
+            if isinstance(value, str) and not is_utf8(value):
+                hint = "write it in UTF-8; a file of such a name has to be renamed"
+                raise self.fail(key, f"'{one_line(value, 60)}' is not UTF-8", hint)
+            if isinstance(value, Mapping):
+                waiting += [(key, name) for name in value]  # a key is a text as well
+                waiting += [(_join(key, str(name)), part) for name, part in value.items()]
+            elif isinstance(value, list | tuple):
+                waiting += [(_join(key, str(index)), part) for index, part in enumerate(value)]
 
     def keys(self, table: Mapping[str, Any], prefix: str, allowed: set[str]) -> None:
         for key in table:

@@ -16,6 +16,7 @@ from pipeline_bench.scenario.ceilings import with_ceilings
 from pipeline_bench.scenario.check import DEFAULT_KINDS, Checker
 from pipeline_bench.scenario.overrides import COMPONENTS
 from pipeline_bench.scenario.shipped import default_document
+from pipeline_bench.text import safe
 
 
 def resolve(
@@ -28,6 +29,7 @@ def resolve(
     """
     check = Checker(where)
     allowed = {"name", "question", "published", "variants", "runtime", "run", *COMPONENTS}
+    check.texts(document)
     check.keys(document, "", allowed)
     base = {key: check.table(document.get(key, {}), key) for key in (*COMPONENTS, "runtime", "run")}
     # Said outright, so that a variant that names the same kind keeps the options.
@@ -48,7 +50,7 @@ def resolve(
     scenario = check.model(
         Scenario,
         {
-            "name": document.get("name", default_name),
+            "name": document.get("name", safe(default_name)),
             "question": document.get("question", ""),
             "variants": with_ceilings(variants),
             "published": check.table(published, "published") or None,

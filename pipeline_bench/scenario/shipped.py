@@ -7,9 +7,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from pipeline_bench import reading
 from pipeline_bench.errors import ScenarioError, did_you_mean, sentence
 
 DEFAULT_SCENARIO = "two_layer"
+_LARGEST_BYTES = 1 << 20
+"""A scenario is written by hand, and has a few thousand bytes."""
 
 
 def shipped() -> dict[str, Path]:
@@ -55,9 +58,10 @@ def read(path: Path) -> dict[str, Any]:
         ScenarioError: it cannot be read, or is no TOML.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")  # some editors open a file with a byte order mark
-    except (OSError, UnicodeDecodeError) as error:
-        raise ScenarioError(f"{path} cannot be read: {error}.", "A scenario is a UTF-8 text file.") from error
+        text = reading.at_most(path, _LARGEST_BYTES)
+    except (OSError, ValueError) as error:
+        reason = reading.why(error)
+        raise ScenarioError(f"{path} cannot be read: {reason}.", "A scenario is a UTF-8 text file.") from error
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # beside TOMLDecodeError: a number too long, a nesting too deep

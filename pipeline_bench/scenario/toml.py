@@ -9,6 +9,7 @@ from typing import Any
 
 from pipeline_bench.scenario import Component, Scenario, Variant
 from pipeline_bench.scenario.overrides import COMPONENTS
+from pipeline_bench.text import is_utf8, safe
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _PARTS = (*COMPONENTS, "runtime", "run")
@@ -90,5 +91,7 @@ def _value(value: Any) -> str:
 
 
 def _text(text: str) -> str:
-    # JSON's escapes are TOML's, but for one control character that JSON lets stand.
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+    # JSON's escapes are TOML's. DEL, C1 and what changes the direction of a text stand in JSON, and a terminal obeys
+    # them. TOML has no word at all for a lone surrogate, which no scenario that was checked holds.
+    written = json.dumps(text if is_utf8(text) else safe(text), ensure_ascii=False)
+    return "".join(char if safe(char) == char else f"\\U{ord(char):08x}" for char in written)

@@ -17,6 +17,7 @@ from pipeline_bench.records import callables
 from pipeline_bench.records.callables import CallableName
 from pipeline_bench.records.samples import ArraySpec, RecordError, Sample, SampleOptions, SampleSource
 from pipeline_bench.sources import Identity
+from pipeline_bench.text import line_of
 
 _BUILT_IN = "pipeline_bench.records.augmented:augmented_images"
 # A stream has no epochs that could be told from outside: all of it counts as one.
@@ -165,7 +166,7 @@ class Generator(SampleSource):
     def _raised(self, error: BaseException, number: int) -> RecordError:
         after = f"after {number:,} sample{'' if number == 1 else 's'}" if number else "before its first sample"
         where = callables.where_in(error, self._function)
-        return RecordError(f"The generator {self._callable} raised {callables.said(error)} {after}{where}.")
+        return RecordError(f"The generator {self._callable} raised {line_of(error)} {after}{where}.")
 
     def _sample(self, number: int, value: Any, shape: tuple[int, ...] | None) -> tuple[Sample | None, str]:
         """A value as a sample; without one, why it is none, where that is skipped.

@@ -47,16 +47,16 @@ class SlowStorageOptions(plugins.Options):
     @classmethod
     def _complete(cls, given: dict[str, Any]) -> dict[str, Any]:
         """With every default of that source filled in, so that a session says what was read."""
-        kinds = _file_kinds()
-        if given.get("kind") not in kinds:
-            raise ValueError(f"files.kind: {given.get('kind')!r}: {did_you_mean(str(given.get('kind')), kinds)}")
+        kinds, kind = _file_kinds(), given.get("kind")
+        if not isinstance(kind, str) or kind not in kinds:
+            raise ValueError(f"files.kind: {kind!r}: {did_you_mean(str(kind), kinds)}")
         rest = {key: value for key, value in given.items() if key != "kind"}
         try:
             # By way of JSON, as a scenario's own options are checked: no "3" for a 3.
-            checked = kinds[given["kind"]].Options.model_validate_json(json.dumps(rest), strict=True)
+            checked = kinds[kind].Options.model_validate_json(json.dumps(rest), strict=True)
         except ValidationError as error:
-            raise ValueError(_told(error, kinds[given["kind"]])) from None
-        return {"kind": given["kind"], **checked.model_dump(mode="json")}
+            raise ValueError(_told(error, kinds[kind])) from None
+        return {"kind": kind, **checked.model_dump(mode="json")}
 
 
 class SlowStorage(RecordSource):

@@ -14,6 +14,7 @@ from pipeline_bench import units
 from pipeline_bench.conclusion import may_gain
 from pipeline_bench.diagnosed import AS_WRITTEN, CEILING, Diagnosis
 from pipeline_bench.session import Result, Session
+from pipeline_bench.text import one_line
 from pipeline_bench.trial import Trial
 from pipeline_bench.ui.course import Course, fraction
 
@@ -47,7 +48,7 @@ def screen(course: Course, elapsed_s: float, width: int, height: int, note: str)
     assert diagnosis is not None
     rows = max(1, min(_MOST_ROWS, height - _FIXED_LINES))
     return Group(
-        _cut(Text(units.one_line(course.session.scenario.name), style="bold"), width),
+        _cut(Text(one_line(course.session.scenario.name), style="bold"), width),
         *(_cut(Text(line), width) for line in _found_lines(diagnosis, width)),
         Text(),
         _gains(course, diagnosis, rows, width),
@@ -70,7 +71,7 @@ def named(trial: Trial) -> str:
         AS_WRITTEN: "the pipeline as it is written",
         CEILING: "the model alone, its ceiling",
     }
-    return known.get(name, f"trying {units.one_line(name, 60)}")
+    return known.get(name, f"trying {one_line(name, 60)}")
 
 
 def now(course: Course) -> str:
@@ -82,7 +83,7 @@ def now(course: Course) -> str:
     if last is None:
         return f"{said}: starting"
     if last.phase != "train":
-        return f"{said}: {_PHASES.get(last.phase, units.one_line(last.phase))}"
+        return f"{said}: {_PHASES.get(last.phase, one_line(last.phase))}"
     speed = f", {units.milliseconds(last.step_ms)} each" if last.step_ms is not None else ""
     return f"{said}: {units.share(fraction(course.trial.variant, last))}{speed}"
 
@@ -107,7 +108,7 @@ def outcome(session: Session, result: Result) -> str:
 
 def _found(diagnosis: Diagnosis) -> str:
     if diagnosis.bottleneck is not None and diagnosis.bottleneck.text:
-        return f"→ {units.one_line(diagnosis.bottleneck.text)}"
+        return f"→ {one_line(diagnosis.bottleneck.text)}"
     return "→ the stage that limits it is being looked for"
 
 
@@ -131,7 +132,7 @@ def _gains(course: Course, diagnosis: Diagnosis, rows: int, width: int) -> Table
     for result in shown:
         said = outcome(course.session, result)
         figures = _cells(result, said)[: len(columns)]
-        table.add_row(Text(units.one_line(result.variant, 80)), *figures)
+        table.add_row(Text(one_line(result.variant, 80)), *figures)
     for _ in range(rows - len(shown)):
         table.add_row("")
     return table

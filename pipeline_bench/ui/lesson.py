@@ -13,11 +13,11 @@ from rich.syntax import Syntax
 from rich.text import Text
 from rich.theme import Theme
 
-from pipeline_bench import units
 from pipeline_bench.errors import sentence
 from pipeline_bench.lessons import Answer, Ask, Compare, Lesson, Measure, Played, Run, Say, Show, Tell, Try
 from pipeline_bench.observer import Observer
 from pipeline_bench.session import Session
+from pipeline_bench.text import one_line
 from pipeline_bench.trial import Trial
 
 WIDTH_COLUMNS = 80
@@ -80,7 +80,7 @@ class Player:
 
     def say(self, text: str) -> None:
         """A line of the program's own, outside a lesson."""
-        self._console.print(Text(units.one_line(text)))
+        self._console.print(Text(one_line(text)))
 
     def offer(self, prompt: str) -> str:
         """A line of the reader's, stripped; empty without a reader.
@@ -188,12 +188,12 @@ def _range(part: Ask) -> str:
 def _shown_while(console: Console, doing: str) -> Iterator[Observer]:
     """Show that something is going on: a live line on a terminal, else a plain one."""
     if not console.is_terminal or console.is_dumb_terminal:
-        console.print(f"({units.one_line(doing, _DOING_LIMIT)} ...)")
+        console.print(f"({one_line(doing, _DOING_LIMIT)} ...)")
         console.print()
         yield Observer()
         return
-    with console.status(Text(units.one_line(doing, _DOING_LIMIT))) as status:
-        yield _Progress(lambda text: status.update(Text(units.one_line(text, _DOING_LIMIT))), doing)
+    with console.status(Text(one_line(doing, _DOING_LIMIT))) as status:
+        yield _Progress(lambda text: status.update(Text(one_line(text, _DOING_LIMIT))), doing)
 
 
 class _Progress(Observer):

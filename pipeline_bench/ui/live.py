@@ -18,6 +18,7 @@ from rich.text import Text
 from pipeline_bench import palette, precision, units
 from pipeline_bench.observer import Observer, Progress
 from pipeline_bench.session import BUSY_TIME, CPU_TIME, EMULATED_LABEL, Session, TrialRecord
+from pipeline_bench.text import one_line
 from pipeline_bench.trial import Trial
 from pipeline_bench.ui import diagnosing
 from pipeline_bench.ui.course import Course, Row
@@ -76,11 +77,11 @@ class LiveView(Observer):
             self._live.stop()
 
     def preparing(self, what: str) -> None:
-        self._preparing = f"{units.one_line(what)} …"
+        self._preparing = f"{one_line(what)} …"
         self._draw()
 
     def making(self, what: str, made: int, total: int) -> None:
-        self._preparing = f"making data, {units.one_line(what)}: {made:,} of {total:,} …"
+        self._preparing = f"making data, {one_line(what)}: {made:,} of {total:,} …"
         if self._clock() - self._drawn_s >= REFRESH_S or made == total:
             self._draw()
 
@@ -106,7 +107,7 @@ class LiveView(Observer):
             self._draw()
 
     def note(self, text: str) -> None:
-        self._note = units.one_line(text)
+        self._note = one_line(text)
         self._draw()
 
     def render(self) -> RenderableType:
@@ -149,8 +150,8 @@ def _window(course: Course, lines: int) -> tuple[list[Row], int]:
 
 
 def _title(course: Course, width: int) -> Text:
-    title = Text(units.one_line(course.session.scenario.name), style="bold")
-    title.append(f"  {units.one_line(course.session.scenario.question)}", style="not bold italic")
+    title = Text(one_line(course.session.scenario.name), style="bold")
+    title.append(f"  {one_line(course.session.scenario.question)}", style="not bold italic")
     return _cut(title, width)
 
 
@@ -172,7 +173,7 @@ def _table(rows: Sequence[Row], course: Course, width: int) -> Table:
     if width >= _NARROW:
         columns.append(("verdict", _VERDICT_CELLS))
     least, most = _NAME_CELLS
-    longest = max(Text(units.one_line(variant.name)).cell_len for variant in variants)
+    longest = max(Text(one_line(variant.name)).cell_len for variant in variants)
     room = width - 1 - sum(cells + 1 for _, cells in columns) - 1
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
     table.add_column("", width=1, no_wrap=True)
@@ -201,7 +202,7 @@ def _cells(row: Row, course: Course, bar_cells: int, spark_cells: int) -> list[R
         verdict.stylize("dim")  # it can still change
     return [
         _mark(row),
-        Text(units.one_line(row.variant.name), style="bold" if row.running else ""),
+        Text(one_line(row.variant.name), style="bold" if row.running else ""),
         Text(f"{repeat}" if course.open_ended else f"{repeat}/{row.variant.run.repeats}"),
         bar,
         Text(units.plain_milliseconds(row.step_ms)),
@@ -246,7 +247,7 @@ def _precision(session: Session) -> Text:
     worst = precision.widest(session)
     if worst is None or not math.isfinite(worst.half_width):
         return Text(f"{goal}; no interval yet")
-    known = f"{goal}; widest ±{units.precision(worst.half_width)}, {units.one_line(worst.variant)}'s {worst.what}"
+    known = f"{goal}; widest ±{units.precision(worst.half_width)}, {one_line(worst.variant)}'s {worst.what}"
     judged_from = precision.judged_from(session.scenario)
     if worst.half_width <= session.precision.goal and session.precision.repeats < judged_from:
         known += f"; counts from {judged_from} repeats on"
@@ -257,13 +258,13 @@ def _phase(course: Course) -> Text:
     trial, last = course.trial, course.last
     if trial is None:
         return Text("all trials have ended" if course.ended else "preparing")
-    text = Text(f"{units.one_line(trial.variant.name, 40)}, repeat {trial.repeat + 1}: ")
+    text = Text(f"{one_line(trial.variant.name, 40)}, repeat {trial.repeat + 1}: ")
     return text.append(_stage(trial, last) if last is not None else "starting")
 
 
 def _stage(trial: Trial, progress: Progress) -> str:
     if progress.phase != "train":
-        return _PHASES.get(progress.phase, units.one_line(progress.phase))
+        return _PHASES.get(progress.phase, one_line(progress.phase))
     run = trial.variant.run
     if run.time_s is not None:
         return f"{units.clock(progress.training_s)} of {units.clock(run.time_s)}, step {progress.steps}"
@@ -277,7 +278,7 @@ def _instrument(course: Course) -> str:
     if course.source == BUSY_TIME:
         return f"{EMULATED_LABEL}: {BUSY_TIME} ÷ wall time"
     meaning = " ÷ (wall time × cores)" if course.source == CPU_TIME else ""
-    return f"{course.session.environment.accelerator_kind.upper()}: {units.one_line(course.source)}{meaning}"
+    return f"{course.session.environment.accelerator_kind.upper()}: {one_line(course.source)}{meaning}"
 
 
 def _cut(text: Text, width: int) -> Text:

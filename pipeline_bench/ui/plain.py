@@ -14,6 +14,7 @@ from pipeline_bench import precision, units
 from pipeline_bench.diagnosed import CEILING, Diagnosis
 from pipeline_bench.observer import Observer
 from pipeline_bench.session import Precision, Session, TrialRecord
+from pipeline_bench.text import one_line
 from pipeline_bench.trial import Trial
 from pipeline_bench.ui import diagnosing
 
@@ -41,19 +42,19 @@ class PlainView(Observer):
         self._found = ""
 
     def preparing(self, what: str) -> None:
-        self._line(f"{units.one_line(what, _NAME_LIMIT)} ...")
+        self._line(f"{one_line(what, _NAME_LIMIT)} ...")
 
     def making(self, what: str, made: int, total: int) -> None:
         reached = (what, _MAKING_LINES * made // total)
         if reached != self._making:
             self._making = reached
-            self._line(f"making data, {units.one_line(what, _NAME_LIMIT)}: {made:,} of {total:,}")
+            self._line(f"making data, {one_line(what, _NAME_LIMIT)}: {made:,} of {total:,}")
 
     def session_started(self, session: Session, plan: Sequence[Trial]) -> None:
         self._planned = len(plan) if session.precision is None and session.diagnosis is None else None
         self._started_s = self._clock()
         variants = units.count(len(session.scenario.variants), "variant")
-        name = units.one_line(session.scenario.name, _NAME_LIMIT)
+        name = one_line(session.scenario.name, _NAME_LIMIT)
         if session.diagnosis is not None:
             self._line(f"{name}: for {session.diagnosis.budget_s:g} s at most")
         elif session.precision is None:
@@ -70,7 +71,7 @@ class PlainView(Observer):
         if session.diagnosis is not None:
             self._diagnosed(trial, record, session, session.diagnosis)
             return
-        name = units.one_line(trial.variant.name, _NAME_LIMIT)
+        name = one_line(trial.variant.name, _NAME_LIMIT)
         place, repeat = f"[{trial.index + 1}]", f"repeat {trial.repeat + 1}"
         if self._planned is not None:
             place = f"[{trial.index + 1:>{len(str(self._planned))}}/{self._planned}]"
@@ -94,7 +95,7 @@ class PlainView(Observer):
         self._line(f"note: {text}")
 
     def _line(self, text: str) -> None:
-        self._stream.write(units.one_line(text) + "\n")
+        self._stream.write(one_line(text) + "\n")
         self._stream.flush()
 
 
@@ -105,7 +106,7 @@ def _standing(session: Session, goal: Precision) -> str:
     worst = precision.widest(session)
     known = "no interval yet"
     if worst is not None and math.isfinite(worst.half_width):
-        name = units.one_line(worst.variant, _NAME_LIMIT)
+        name = one_line(worst.variant, _NAME_LIMIT)
         known = f"widest ±{units.precision(worst.half_width)}, {name}'s {worst.what}"
     left_s = max(0.0, goal.budget_s - precision.elapsed_s(session))
     after = f"after {units.count(goal.repeats, 'repeat')}"

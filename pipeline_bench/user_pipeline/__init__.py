@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from pipeline_bench.series import Series
+from pipeline_bench.text import Text, safe
 
 KIND = "your_pipeline"
 """The kind of the source component of a variant whose input is the user's own pipeline."""
@@ -22,7 +23,7 @@ AUTOTUNE = -1
 INFINITE = -1
 """`tf.data.INFINITE_CARDINALITY`: the pipeline never ends."""
 
-Value = int | float | bool | str | None
+Value = int | float | bool | Text | None
 """An argument that can be told as data; AUTOTUNE is -1."""
 
 
@@ -33,7 +34,8 @@ class _Part(BaseModel):
 class Target(_Part):
     """Where a function of the user's is: in a file, in an importable module, or pickled by value.
 
-    Exactly one of `file`, `module` and `pickled` is given.
+    Exactly one of `file`, `module` and `pickled` is given. They are data, kept as they are; `text` and `label` are to
+    be read.
     """
 
     file: str | None = None
@@ -48,12 +50,12 @@ class Target(_Part):
     @property
     def text(self) -> str:
         """The target as a user writes it: ``train.py:make_dataset``."""
-        return f"{self.file or self.module}:{self.name}" if self.pickled is None else self.name
+        return safe(f"{self.file or self.module}:{self.name}" if self.pickled is None else self.name)
 
     @property
     def label(self) -> str:
         """The target without its folder, for a title: ``train.py:make_dataset``."""
-        return f"{PurePath(self.file).name}:{self.name}" if self.file is not None else self.text
+        return safe(f"{PurePath(self.file).name}:{self.name}") if self.file is not None else self.text
 
 
 class Place(_Part):
@@ -62,23 +64,23 @@ class Place(_Part):
     The columns are None where the interpreter does not tell.
     """
 
-    file: str
+    file: Text
     line: int
     end_line: int | None = None
     column: int | None = None
     end_column: int | None = None
-    function: str | None = None
+    function: Text | None = None
     """The function that the call stands in; None at module level."""
-    text: str = ""
+    text: Text = ""
     """The source line, stripped."""
 
 
 class UserFunction(_Part):
     """A function that the user gave to a stage."""
 
-    name: str
+    name: Text
     """Its qualified name without the enclosing function: ``decode``, ``<lambda>``, ``partial of decode``."""
-    file: str | None = None
+    file: Text | None = None
     line: int | None = None
     python: bool = False
     """Whether it leaves the graph for Python (`tf.py_function`, `tf.numpy_function`); of a generator always."""
@@ -96,17 +98,17 @@ class Stage(_Part):
     """
 
     id: int
-    method: str
+    method: Text
     """The method or the class as public TensorFlow names it: ``map``, ``from_tensor_slices``, ``TFRecordDataset``.
 
     ``opaque`` for a dataset that came from elsewhere and cannot be made again.
     """
     inputs: tuple[int, ...] = ()
-    arguments: dict[str, Value] = {}
+    arguments: dict[Text, Value] = {}
     """The arguments as given, by parameter name, as far as they are data; a long text is cut."""
     function: UserFunction | None = None
     place: Place | None = None
-    element: str = ""
+    element: Text = ""
     """The elements in words: ``(float32[32, 224, 224, 3], int64[32])``."""
     inner: tuple[Stage, ...] = ()
     """What the function itself builds for each element (`interleave`, `flat_map`); told, not measured one by one."""
@@ -132,7 +134,7 @@ class StageCost(_Part):
     element_bytes: float | None = None
     first_ns: float | None = None
     """How long its first element took: a shuffle fills its buffer first."""
-    reason: str | None = None
+    reason: Text | None = None
 
 
 class Tuned(_Part):
@@ -140,9 +142,9 @@ class Tuned(_Part):
 
     stage: int | None
     """None where TensorFlow's node could not be matched to a stage: one that it inserted itself, for example."""
-    node: str
+    node: Text
     """As TensorFlow names it: ``ParallelMapV2``."""
-    parameter: str
+    parameter: Text
     """``parallelism``, ``buffer_size``, …; ``buffered_elements`` is not set by AUTOTUNE, but how full the buffer is."""
     at_ns: Series
     values: Series
@@ -153,7 +155,7 @@ class Inspection(_Part):
 
     stages: tuple[Stage, ...] = ()
     sink: int = 0
-    element: str = ""
+    element: Text = ""
     batch_size: int | None = None
     """The leading size of the sink's elements, where they share one; None where they are no batches."""
     cardinality: int | None = None
@@ -170,12 +172,12 @@ class Inspection(_Part):
     """Bytes that the process read from files for one element of the sink, from the page cache or not."""
     disk_bytes_per_s: float | None = None
     """What the disk under the pipeline's files gives, measured by reading some of them past the page cache."""
-    disk_reason: str | None = None
-    files: tuple[str, ...] = ()
+    disk_reason: Text | None = None
+    files: tuple[Text, ...] = ()
     """The first of the files that the pipeline read."""
     default_parallelised: bool = True
     """Whether tf.data's default optimizations are on in the pipeline's options."""
-    notes: tuple[str, ...] = ()
+    notes: tuple[Text, ...] = ()
     """What a reader should know, a sentence each: ``The dataset's own cache file was not used; …``."""
 
     def stage(self, number: int) -> Stage:
@@ -199,7 +201,7 @@ class SetArgument(_Part):
 
     edit: Literal["set-argument"] = "set-argument"
     stage: int
-    argument: str
+    argument: Text
     value: Value
 
 
@@ -209,7 +211,7 @@ class InsertAfter(_Part):
     edit: Literal["insert-after"] = "insert-after"
     stage: int
     method: Literal["prefetch", "cache", "repeat", "shuffle"]
-    arguments: dict[str, Value] = {}
+    arguments: dict[Text, Value] = {}
 
 
 class Remove(_Part):
@@ -261,7 +263,7 @@ class SetOptions(_Part):
     """Add ``with_options`` behind the sink, by dotted names: ``{"threading.private_threadpool_size": 8}``."""
 
     edit: Literal["set-options"] = "set-options"
-    options: dict[str, Value]
+    options: dict[Text, Value]
 
 
 class PrefetchToDevice(_Part):
@@ -321,14 +323,14 @@ class Task(_Part):
 class Component(_Part):
     """Which samples arrived in one component (tensor) of the elements, by hash."""
 
-    name: str
+    name: Text
     """Its path in the element: ``0``, ``image``, ``1.label``."""
-    dtype: str
-    shape: str
+    dtype: Text
+    shape: Text
     """Without the batch's own size: ``[224, 224, 3]``; ``?`` marks a size that varies."""
-    ordered: str
+    ordered: Text
     """A digest of the samples in their order, 16 hexadecimal digits."""
-    unordered: str
+    unordered: Text
     """A digest of the samples in any order: the sum of their hashes modulo 2**64."""
     sample_hashes: tuple[int, ...] = ()
     """The first ones of them, as unsigned 64-bit numbers, to tell how many are shared where the digests differ."""
@@ -361,5 +363,5 @@ class Fingerprint(_Part):
     remainder_dropped: int = 0
     """The largest batch whose incomplete rest is dropped; so many samples may differ at the end. 0 where none is."""
     components: tuple[Component, ...] = ()
-    reason: str | None = None
+    reason: Text | None = None
     """Why there is no fingerprint, where there is none."""

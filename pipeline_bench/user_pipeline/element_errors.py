@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
+from pipeline_bench.text import FIELD_CHARACTERS, message_of, said
 
 _NODES = re.compile(r"\{\{(?:function_node|node) [^}]*\}\}\s*")
 _OPERATION = re.compile(r"\s*\[Op:\w+\](?: name:.*)?\s*$")
@@ -31,7 +32,9 @@ def of(error: BaseException) -> UserCodeError:
     The message is the last line of what Python raised, or what the op says; the traceback holds the frames that are
     the user's.
     """
-    text = _OPERATION.sub("", _NODES.sub("", str(getattr(error, "message", "") or error))).strip()
+    of_tensorflow = getattr(error, "message", "")
+    whole = said(of_tensorflow, FIELD_CHARACTERS) if of_tensorflow else message_of(error)
+    text = _OPERATION.sub("", _NODES.sub("", whole)).strip()
     text = _NODE_LIST.sub("", _ITERATOR.sub("", text))
     head, marker, rest = text.partition(_TRACEBACK)
     if not marker:

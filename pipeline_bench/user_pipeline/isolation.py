@@ -19,6 +19,7 @@ from typing import Any
 
 from pipeline_bench import units
 from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.text import line_of
 from pipeline_bench.user_pipeline import Stage, StageCost, caches, draining, element_errors, ratios, taking
 from pipeline_bench.user_pipeline.draining import Rate
 
@@ -154,7 +155,7 @@ class Isolation:
         except PipelineBenchError as error:
             found.reason = error.message
         except Exception as error:  # the user's function, called anew on the same kind of input
-            found.reason = f"it could not be made by itself: {type(error).__name__}: {units.one_line(str(error), 200)}"
+            found.reason = f"it could not be made by itself: {line_of(error)}"
         return found
 
     def _alone(self, stage: Stage, endless: bool) -> Any:

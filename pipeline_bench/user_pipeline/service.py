@@ -14,21 +14,12 @@ from typing import Any
 
 from pipeline_bench import units
 from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.processes import module_command
+from pipeline_bench.text import message_of
 
 _READY_S = 60.0
 """Each worker imports TensorFlow first."""
 _PYTHON_OPS = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
-_WORKER = """
-import ctypes, os, signal, sys
-if sys.platform == "linux":
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-if os.getppid() != int(sys.argv[2]):
-    os._exit(1)
-import tensorflow as tf
-config = tf.data.experimental.service.WorkerConfig(dispatcher_address=sys.argv[1], heartbeat_interval_ms=200)
-tf.data.experimental.service.WorkerServer(config).join()
-"""
-
 _running: list[Any] = []
 """The dispatchers and workers of this process: they run as long as somebody holds them."""
 
@@ -76,9 +67,7 @@ def _check(dataset: Any) -> None:
 
 def _start(address: str) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    return subprocess.Popen(
-        [sys.executable, "-c", _WORKER, address, str(os.getpid())], stdin=subprocess.DEVNULL, env=environment
-    )
+    return subprocess.Popen(module_command(__name__, address), stdin=subprocess.DEVNULL, env=environment)
 
 
 def _wait(dispatcher: Any, processes: list[subprocess.Popen[bytes]]) -> None:
@@ -104,4 +93,16 @@ def stop() -> None:
 
 
 def _first_line(error: Exception) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[:300]
+    return next((line.strip() for line in message_of(error).splitlines() if line.strip()), type(error).__name__)[:300]
+
+
+def main() -> None:
+    """Be a worker of the dispatcher whose address is the argument, until the process that started this one ends."""
+    import tensorflow as tf
+
+    service = tf.data.experimental.service
+    service.WorkerServer(service.WorkerConfig(dispatcher_address=sys.argv[1], heartbeat_interval_ms=200)).join()
+
+
+if __name__ == "__main__":
+    main()

@@ -18,6 +18,7 @@ from typing import Any
 import cloudpickle
 
 from pipeline_bench.errors import UsageError, UserCodeError, did_you_mean
+from pipeline_bench.text import is_utf8, safe
 from pipeline_bench.user_pipeline import Target, source_names, user_traceback
 
 _EXAMPLES = {"dataset": "train.py:make_dataset", "model": "train.py:make_model"}
@@ -31,6 +32,7 @@ def parse(text: str, argument: int | None = None, what: str = "dataset") -> Targ
     Raises:
         UsageError: there is no colon, no such file or module, no such name in it, or it is no valid Python.
     """
+    _see_that_it_can_be_sent(text)
     example = _EXAMPLES.get(what, _EXAMPLES["dataset"])
     where, colon, name = text.rpartition(":")
     if not colon or not where:
@@ -38,10 +40,24 @@ def parse(text: str, argument: int | None = None, what: str = "dataset") -> Targ
     is_file = where.endswith(".py") or "/" in where or Path(where).exists()
     source = _source_file(where, example) if is_file else _source_of_module(where)
     if source is not None:
+        _see_that_it_can_be_sent(str(source.absolute()))
         _check_name(source, name, where)
     if is_file:
         return Target(file=where, name=name, argument=argument)
     return Target(module=where, name=name, argument=argument)
+
+
+def _see_that_it_can_be_sent(path: str) -> None:
+    """Refuse a path whose bytes are no text: a trial hears of it in JSON, and TensorFlow makes no op in such a file.
+
+    Raises:
+        UsageError: so it is.
+    """
+    if not is_utf8(path):
+        raise UsageError(
+            f"{path} holds bytes that are no text in this locale's encoding, {sys.getfilesystemencoding()}",
+            "rename the file or its folder, or set LC_ALL to a UTF-8 locale such as C.UTF-8",
+        )
 
 
 def _source_file(where: str, example: str) -> Path:
@@ -101,12 +117,14 @@ def from_callable(function: Any, argument: int | None = None) -> Target:
     if not callable(function):
         hint = "give the function that makes it, or 'train.py:make_dataset'"
         raise UsageError(f"a {type(function).__name__} is no function", hint)
-    name = str(getattr(function, "__qualname__", type(function).__qualname__))
+    name = safe(str(getattr(function, "__qualname__", type(function).__qualname__)))
     module = sys.modules.get(getattr(function, "__module__", None) or "")
     if module is not None and _is_importable(module, name, function):
         if module.__spec__ is not None and module.__spec__.parent:
             return Target(module=module.__name__, name=name, argument=argument)
-        return Target(file=str(Path(str(module.__file__)).resolve()), name=name, argument=argument)
+        file = str(Path(str(module.__file__)).resolve())
+        _see_that_it_can_be_sent(file)
+        return Target(file=file, name=name, argument=argument)
     try:
         pickled = base64.b64encode(cloudpickle.dumps(function)).decode()
     except Exception as error:  # whatever the objects that it refers to raise

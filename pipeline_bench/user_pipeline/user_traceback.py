@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import traceback
 
-from pipeline_bench import units
+from pipeline_bench.text import FIELD_CHARACTERS, message_of, one_line, said
 from pipeline_bench.user_pipeline import places
-
-_LONGEST_CHARACTERS = 20_000
 
 
 def text(error: BaseException) -> str:
-    """The traceback with its causes, as Python prints it; a very long one is cut in the middle."""
+    """The traceback with its causes, as Python prints it, made safe; a very long one is cut in the middle."""
     told = traceback.TracebackException.from_exception(error)
     _trim(told, set())
-    whole = "".join(told.format()).rstrip()
-    if len(whole) <= _LONGEST_CHARACTERS:
-        return whole
-    half = _LONGEST_CHARACTERS // 2
-    return f"{whole[:half]}\n  […]\n{whole[-half:]}"
+    return said("".join(told.format()).rstrip(), FIELD_CHARACTERS)
 
 
 def _trim(told: traceback.TracebackException | None, seen: set[int]) -> None:
@@ -47,10 +41,7 @@ def message(error: BaseException, limit: int = 300) -> str:
     Of the trace that TensorFlow puts into the message of an error in a traced function, only its end is kept.
     """
     name = type(error).__name__
-    try:
-        said = str(error).strip()
-    except Exception:  # of a class of the user's that cannot say it
-        said = ""
-    if said.startswith("in user code:"):
-        said = said.splitlines()[-1].strip().removeprefix(f"{name}: ")
-    return units.one_line(f"{name}: {said}" if said else name, limit)
+    words = message_of(error).strip()
+    if words.startswith("in user code:"):
+        words = words.splitlines()[-1].strip().removeprefix(f"{name}: ")
+    return one_line(f"{name}: {words}" if words else name, limit)

@@ -1,4 +1,4 @@
-"""One process of a between_graph trial: ``python -m pipeline_bench.worker.cluster_task FD PARENT``, where not forked.
+"""One process of a between_graph trial: ``python -m pipeline_bench.worker.cluster_task FD``, where not forked.
 
 The parameter server keeps the variables. Each worker builds the model once more, with an input of its own, which gives
 its part of each batch, and trains it with the loop `session`.
@@ -19,8 +19,8 @@ from typing import Any
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.loops import Step, Training
 from pipeline_bench.loops.session import SessionLoop
-from pipeline_bench.worker import culprit, evidence, queues, tasks, worker_graph
-from pipeline_bench.worker.lifetime import leave
+from pipeline_bench.processes import leave
+from pipeline_bench.worker import culprit, evidence, queues, worker_graph
 from pipeline_bench.worker.reporter import Reporter
 from pipeline_bench.worker.tasks import Accuracy, Addresses, Assignment, Broke, Listening, Order, Ready, Trained
 from pipeline_bench.worker.worker_graph import WorkerGraph
@@ -44,7 +44,7 @@ def run(connection: Any) -> None:
     except BaseException as error:
         if not isinstance(error, PipelineBenchError):
             traceback.print_exc()
-        connection.send(Broke(culprit.said(error)))
+        connection.send(Broke(culprit.explained(error)))
         leave(False)
     leave(True)
 
@@ -150,8 +150,7 @@ def _not_again(looked_at: Any) -> Step:
 
 
 def main() -> None:
-    """Run the task in a fresh interpreter: the pipe's file descriptor and the trial's process id are the arguments."""
-    tasks.live_as_part_of(int(sys.argv[2]))
+    """Run the task in a fresh interpreter: the pipe's file descriptor is the argument."""
     run(Connection(int(sys.argv[1])))
 
 

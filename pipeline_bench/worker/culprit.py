@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline_bench import units
 from pipeline_bench.errors import PipelineBenchError, sentence
 from pipeline_bench.records import RecordError, RecordSource, skipping
 from pipeline_bench.sources import Source
+from pipeline_bench.text import message_of, one_line, said
 from pipeline_bench.worker.ledger import SKIPPED_RECORDS_KEPT
 
 PHASE = "inspect"
@@ -89,7 +89,7 @@ def named(source: Source, config: Any, where: Callable[[], Stand]) -> Iterator[N
         if result.found is not None:
             raise RecordError(result.found) from error
         traceback.print_exc()  # the message of the trial is then all that is known of it
-        raise PipelineBenchError(_not_found(said(error), result.tried, source.records)) from error
+        raise PipelineBenchError(_not_found(explained(error), result.tried, source.records)) from error
 
 
 def search(
@@ -121,7 +121,7 @@ def enter_skipped(source: Source, session: Any, config: Any) -> None:
             source.skipped[place] = found or f"{source.name_of(place)} cannot be decoded."
 
 
-def said(error: BaseException) -> str:
+def explained(error: BaseException) -> str:
     """The exception as a reader wants it: its type and the first line of its message that says anything."""
     if isinstance(error, PipelineBenchError):
         return _with_hint(error.message, error.hint)
@@ -150,8 +150,9 @@ def _told(source: RecordSource, message: str) -> str | None:
 def _message(error: BaseException) -> str:
     """What an error says; where that holds foreign bytes, TensorFlow's own error is lost in turning them into text."""
     if isinstance(error, UnicodeDecodeError):
-        return _FOREIGN_BYTES.sub("", error.object.decode(errors="replace"))
-    return str(getattr(error, "message", None) or error)
+        return said(_FOREIGN_BYTES.sub("", error.object.decode(errors="replace")))
+    of_tensorflow = getattr(error, "message", None)
+    return said(of_tensorflow) if of_tensorflow and isinstance(of_tensorflow, str) else message_of(error)
 
 
 def _places(first: int, records: int) -> Iterator[int]:
@@ -186,7 +187,7 @@ def _trying(source: RecordSource, config: Any) -> Iterator[TryOne]:
                 except RecordError as error:
                     return error.message
                 except (tf.errors.OpError, UnicodeDecodeError) as error:
-                    reason = units.one_line(_IN_TENSORFLOW.sub("", _telling(error)).strip().rstrip("."))
+                    reason = one_line(_IN_TENSORFLOW.sub("", _telling(error)).strip().rstrip("."))
                     return f"{source.name_of(place)} cannot be decoded: {reason}."
                 return None
 

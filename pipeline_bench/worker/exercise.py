@@ -16,7 +16,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.worker.lifetime import die_with_parent, leave
+from pipeline_bench.processes import leave
+from pipeline_bench.text import line_of
 
 
 class Request(BaseModel):
@@ -39,13 +40,12 @@ def perform(request: Request) -> dict[str, Any]:
     except PipelineBenchError as error:
         return {"failed": error.message}
     except Exception as error:
-        return {"failed": f"{type(error).__name__}: {error}"}
+        return {"failed": line_of(error)}
     return message
 
 
 def main(descriptor: int) -> None:
     """Read the request, answer it, and leave without waiting for threads that the exercise left behind."""
-    die_with_parent()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     message = perform(Request.model_validate_json(sys.stdin.read()))
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:

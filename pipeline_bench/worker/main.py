@@ -15,6 +15,7 @@ from pipeline_bench import plugins, replication, user_pipeline
 from pipeline_bench.backends import Input
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
 from pipeline_bench.events import Device, Done, Evaluated, Failed, Hello, QueueState
+from pipeline_bench.processes import leave
 from pipeline_bench.trial import Trial
 from pipeline_bench.worker import (
     accounting,
@@ -29,7 +30,6 @@ from pipeline_bench.worker import (
 )
 from pipeline_bench.worker.building import Built
 from pipeline_bench.worker.channel import Channel
-from pipeline_bench.worker.lifetime import die_with_parent, leave
 from pipeline_bench.worker.recorder import Recorder
 from pipeline_bench.worker.tasks import Task
 
@@ -55,7 +55,7 @@ def run_trial(trial: Trial, channel: Channel) -> bool:
             traceback.print_exc()
         recorder.finish()
         users = error.traceback if isinstance(error, UserCodeError) else ""
-        channel.send(Failed(error=culprit.said(error), traceback=users))
+        channel.send(Failed(error=culprit.explained(error), traceback=users))
         return False
     return True
 
@@ -159,7 +159,6 @@ def _queue_states(loop: Any, session: Any, feeding: Input) -> Sequence[QueueStat
 
 def main() -> None:
     """Run the trial that is given on stdin; the event pipe is the file descriptor given as the argument."""
-    die_with_parent()
     trial = Trial.model_validate_json(sys.stdin.read())
     ok = run_trial(trial, Channel(int(sys.argv[1])))
     leave(ok)

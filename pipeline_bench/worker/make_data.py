@@ -21,7 +21,6 @@ from pydantic import BaseModel, ConfigDict
 
 from pipeline_bench.records import making
 from pipeline_bench.records.made import MadeData, is_complete, read_manifest
-from pipeline_bench.worker.lifetime import die_with_parent
 
 _TELL_EVERY_S = 0.1
 _LOCK = ".lock"
@@ -76,7 +75,6 @@ def _only_one(folder: Path, waiting: Callable[[], None]) -> Iterator[None]:
 
 def main(descriptor: int) -> None:
     """Make the data that is asked for on stdin."""
-    die_with_parent()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     request = Request.model_validate_json(sys.stdin.read())
     with os.fdopen(descriptor, "w", encoding="utf-8", buffering=1) as events:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import os
-import shutil
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from pipeline_bench import units
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
 from pipeline_bench.events import Done, Fingerprinted, Inspected
+from pipeline_bench.scratch import ScratchFolder
+from pipeline_bench.text import line_of
 from pipeline_bench.trial import Trial
 from pipeline_bench.user_pipeline import INFINITE, Fingerprint, Inspection, Task, caches, consumers, rewriting, target
 from pipeline_bench.user_pipeline import fingerprint as fingerprints
@@ -27,7 +24,6 @@ _FIRST_FILL_SHARE = 0.3
 """Of the time for filling: what a whole pass may take. If it does not end in it, the rest is for a part of the pass."""
 _KEPT_SHARE = 0.9
 """Of what the first pass gave in its time, so that the second one gives it surely."""
-_SCRATCH_PREFIX = "pipeline-bench-scratch-"
 
 
 def run(trial: Trial, channel: Channel, recorder: Recorder) -> None:
@@ -44,7 +40,8 @@ def run(trial: Trial, channel: Channel, recorder: Recorder) -> None:
     channel.send(eager.set_up(trial.variant.runtime))
     recorder.phase("build")
     tf.random.set_seed(trial.variant.run.seed)
-    with _scratch() as scratch:
+    with ScratchFolder() as folder:
+        scratch = folder.path
         start_ns = time.perf_counter_ns()
         with Recording() as recording:
             made = target.call(task.target, "dataset")
@@ -183,24 +180,9 @@ def _fingerprint(task: Task, recipe: Recipe, scratch: Path, channel: Channel, re
     except PipelineBenchError as error:
         found = _none_because(error.message)
     except Exception as error:  # whatever it is, it must not cost the steps
-        found = _none_because(f"{type(error).__name__}: {units.one_line(str(error), 300)}")
+        found = _none_because(line_of(error))
     channel.send(Fingerprinted(fingerprint=found))
 
 
 def _none_because(reason: str) -> Fingerprint:
     return Fingerprint(complete=False, elements=0, samples=0, reason=reason)
-
-
-@contextlib.contextmanager
-def _scratch() -> Iterator[Path]:
-    """A folder for this trial's cache files; what trials left that were killed is removed too."""
-    _sweep(Path(tempfile.gettempdir()))
-    with tempfile.TemporaryDirectory(prefix=f"{_SCRATCH_PREFIX}{os.getpid()}-", ignore_cleanup_errors=True) as folder:
-        yield Path(folder)
-
-
-def _sweep(folder: Path) -> None:
-    for left in folder.glob(f"{_SCRATCH_PREFIX}*"):
-        owner = left.name.removeprefix(_SCRATCH_PREFIX).partition("-")[0]
-        if owner.isdecimal() and not Path(f"/proc/{owner}").exists() and Path("/proc/self").exists():
-            shutil.rmtree(left, ignore_errors=True)

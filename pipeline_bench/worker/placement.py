@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from pipeline_bench import units
 from pipeline_bench.events import PlacedOp, Placement
 from pipeline_bench.loops import EagerTraining, Loop
+from pipeline_bench.text import line_of
 from pipeline_bench.trial import Trial
 from pipeline_bench.worker.building import Built
 from pipeline_bench.worker.channel import Channel
@@ -21,7 +21,6 @@ MOST_OPS = 5000
 """More ops than these are only counted: all are kept in the session's file."""
 
 _TIMEOUT_MS = 20_000
-_REASON_LIMIT = 300
 _DEVICE = re.compile(r"(?P<process>/job:[^/]+(?:/replica:\d+)?/task:\d+)/device:(?P<device>\w+:\d+)")
 
 
@@ -56,8 +55,7 @@ def _attempted(find: Any) -> Placement:
     try:
         return of_graphs(find())
     except Exception as error:
-        said = units.one_line(f"{type(error).__name__}: {error}", _REASON_LIMIT)
-        return Placement(reason=f"the step that was to tell it failed: {said}")
+        return Placement(reason=f"the step that was to tell it failed: {line_of(error)}")
 
 
 def _of_session(session: Any, built: Built) -> Iterable[Any]:

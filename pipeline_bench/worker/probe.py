@@ -16,6 +16,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from pipeline_bench.text import Text, line_of
+
 # What TensorFlow logs when it does not use a GPU; each line names the cause.
 REASON_MARKS = (
     "Could not find cuda drivers",
@@ -33,33 +35,33 @@ class ProbedDevice(_Part):
     """A physical device that TensorFlow lists."""
 
     kind: Literal["cpu", "gpu"]
-    name: str
-    compute_capability: str | None = None
-    pci_bus_id: str | None = None
+    name: Text
+    compute_capability: Text | None = None
+    pci_bus_id: Text | None = None
 
 
 class Matmul(_Part):
     """Whether a small product came out right on the device; `error` says why not."""
 
-    device: str
+    device: Text
     ok: bool
-    error: str | None = None
+    error: Text | None = None
 
 
 class ProbeReport(_Part):
     """TensorFlow as it is on this machine."""
 
-    tensorflow: str
+    tensorflow: Text
     import_s: float
     built_with_cuda: bool
-    cuda: str | None = None
+    cuda: Text | None = None
     """The CUDA version that the wheel was built for."""
-    cudnn: str | None = None
+    cudnn: Text | None = None
     devices: tuple[ProbedDevice, ...]
     cpu_threads: int
     """Logical CPUs that this process may run on: what TensorFlow takes for its thread pools by default."""
     matmul: Matmul
-    reasons: tuple[str, ...] = ()
+    reasons: tuple[Text, ...] = ()
     """What TensorFlow logged about the GPU that it does not use."""
 
 
@@ -135,7 +137,7 @@ def _matmul(tf: Any, device: str) -> Matmul:
         with tf.device(device):
             total = float(tf.reduce_sum(tf.matmul(tf.ones((side, side)), tf.ones((side, side)))))
     except Exception as error:  # whatever it is, the doctor shows it
-        return Matmul(device=device, ok=False, error=f"{type(error).__name__}: {error}")
+        return Matmul(device=device, ok=False, error=line_of(error))
     if total != side**3:
         return Matmul(device=device, ok=False, error=f"the product's sum is {total}, not {side**3}")
     return Matmul(device=device, ok=True)

@@ -23,6 +23,7 @@ from pipeline_bench.events import Phase, QueueDepths, QueueState, Stack, Stalled
 from pipeline_bench.loops import Looking
 from pipeline_bench.scenario import Run
 from pipeline_bench.series import Series
+from pipeline_bench.text import line_of
 from pipeline_bench.worker import evidence
 from pipeline_bench.worker.channel import Channel
 from pipeline_bench.worker.evidence import FIRST_STEPS, FIRST_UNCHECKED
@@ -188,7 +189,7 @@ class Recorder:
             self._ledger.take([(step, np.asarray(shown)) for step, shown in taken if shown is not None and len(shown)])
         except Exception as error:  # a source of another package: its account fails, not its trial
             self.due, self._ledger = False, None
-            reason = f"its samples could not be accounted for: {type(error).__name__}: {error}"
+            reason = f"its samples could not be accounted for: {line_of(error)}"
             self._channel.send(Work(reason=reason))
 
     def _grow(self) -> None:

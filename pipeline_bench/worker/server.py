@@ -1,18 +1,19 @@
-"""A fork server: imports TensorFlow once, then forks a process for each trial.
+"""Starts a process for each trial, and ends all that the trials have started when the program itself is gone.
 
-``python -m pipeline_bench.worker.server CONTROL_FD``. The import costs about two seconds a process; a fork has it for
-nothing. A fork is as good as a fresh process only while the import really did nothing: no thread of its own and no
-accelerator opened. The server checks both and otherwise refuses, and the parent falls back to fresh interpreters.
+``python -m pipeline_bench.worker.server CONTROL_FD [COMMAND …]``. With a command, each trial is a fresh process of that
+command. Without one the server imports TensorFlow once, about two seconds, and each trial is a fork of it. A fork is as
+good as a fresh process only while the import really did nothing: no thread of its own and no accelerator opened. The
+server checks both and otherwise refuses, and the program starts another server, with a command.
 
-The control socket carries one JSON object a datagram. From the parent: a trial, with the descriptors of the event
-pipe and of stderr. To the parent: ``ready`` or ``refused`` once, then ``started`` and ``exited`` for each trial.
-When the parent goes, the socket closes, and the server takes its trials with it.
+The control socket carries one JSON object a datagram. From the program: ``trial``, its index, and ``private_network``,
+with three descriptors: a file that holds the trial, the event pipe, and the file for stdout and stderr. To the
+program: ``ready`` or ``refused`` once, then for each trial ``started`` or ``failed``, and ``exited``. When the program
+is gone, however it ended, the socket closes: the server then kills its trials and every process that they have left.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import selectors
@@ -21,34 +22,31 @@ import socket
 import sys
 import traceback
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from pipeline_bench.trial import Trial
+from pipeline_bench import scratch
+from pipeline_bench.processes import adopt_orphans, end_with_parent, leave, outlive_parent, private_network
 from pipeline_bench.worker import forking
-from pipeline_bench.worker.channel import Channel
-from pipeline_bench.worker.lifetime import die_with_parent, leave
-from pipeline_bench.worker.main import run_trial
 
-MESSAGE_LIMIT_BYTES = 1 << 20
-_PR_SET_CHILD_SUBREAPER = 36
-
-
-def adopt_orphans() -> None:
-    """Ask the kernel to make this process the parent of descendants whose own parent has ended (Linux)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+MESSAGE_LIMIT_BYTES = 1 << 16
+DESCRIPTORS = 3
+NOT_BEGUN_EXIT_CODE = 70
+"""Of a trial's process that could not begin; what stopped it is on its stderr."""
 
 
 class _Server:
-    def __init__(self, control: socket.socket) -> None:
+    def __init__(self, control: socket.socket, command: Sequence[str]) -> None:
         self._control = control
+        self._command = command
+        self._pid = os.getpid()
         self._children: dict[int, int] = {}
         """The trials that run: process id to the trial's index."""
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def serve(self) -> None:
-        """Fork trials until the parent closes the socket."""
+        """Start trials until the program closes the socket."""
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         with selectors.DefaultSelector() as selector:
@@ -63,40 +61,61 @@ class _Server:
                     self._kill_all()
                     return
 
-    def say(self, **message: Any) -> None:
-        """Send a message; a parent that is gone is noticed at the next read."""
+    def send(self, **message: Any) -> None:
+        """Send a message; a program that is gone is noticed at the next read."""
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._control.send(json.dumps(message).encode())
 
     def _serve_one(self) -> bool:
-        request, descriptors, _, _ = socket.recv_fds(self._control, MESSAGE_LIMIT_BYTES, 2)
-        if not request:
+        message, descriptors, _, _ = socket.recv_fds(
+            self._control, MESSAGE_LIMIT_BYTES, DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
+        )
+        if not message:
             return False
-        pid = os.fork()
-        if pid == 0:
-            self._become_trial(request, *descriptors)
+        request: dict[str, Any] = json.loads(message)
+        try:
+            pid = os.fork()
+        except OSError as error:  # no memory, or as many processes as are allowed
+            self.send(failed=str(error), trial=request["trial"])
+        else:
+            if pid == 0:
+                self._become_trial(request, *descriptors)
+            self._children[pid] = request["trial"]
+            self.send(started=pid, trial=request["trial"])
         for descriptor in descriptors:
             os.close(descriptor)
-        index = int(json.loads(request)["index"])
-        self._children[pid] = index
-        self.say(started=pid, trial=index)
         return True
 
-    def _become_trial(self, request: bytes, events: int, stderr: int) -> None:
+    def _become_trial(self, request: dict[str, Any], trial: int, events: int, stderr: int) -> NoReturn:
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             os.setsid()
-            die_with_parent()
             os.dup2(stderr, 1)
             os.dup2(stderr, 2)
             self._control.close()
-            os.set_inheritable(events, False)  # a program that the user's code starts is not to hold it open
-            leave(run_trial(Trial.model_validate_json(request), Channel(events)))
+            if request["private_network"]:
+                private_network.enter()
+            end_with_parent(self._pid)  # after the namespaces: a change of privileges undoes it
+            if self._command:
+                os.dup2(trial, 0)
+                os.set_inheritable(events, True)
+                os.execv(self._command[0], [*self._command, str(events)])  # noqa: S606 - no shell is involved
+            self._run_trial(trial, events)
         except BaseException:
             traceback.print_exc()
         finally:
-            os._exit(70)
+            os._exit(NOT_BEGUN_EXIT_CODE)
+
+    def _run_trial(self, trial: int, events: int) -> NoReturn:
+        from pipeline_bench.trial import Trial
+        from pipeline_bench.worker.channel import Channel
+        from pipeline_bench.worker.main import run_trial
+
+        os.set_inheritable(events, False)  # a program that the user's code starts is not to hold it open
+        with os.fdopen(trial, "rb") as file:
+            request = file.read()
+        leave(run_trial(Trial.model_validate_json(request), Channel(events)))
 
     def _reap(self) -> None:
         for pid in list(self._children):
@@ -104,7 +123,8 @@ class _Server:
             if done:
                 index = self._children.pop(pid)
                 self._kill_orphans()
-                self.say(exited=pid, code=os.waitstatus_to_exitcode(status), trial=index)
+                scratch.sweep()
+                self.send(exited=pid, code=os.waitstatus_to_exitcode(status), trial=index)
 
     def _kill_orphans(self) -> None:
         """Kill what a trial that has ended left behind; the kernel hands it to this process, see `adopt_orphans`.
@@ -130,14 +150,11 @@ class _Server:
                 os.waitpid(pid, 0)
         self._children.clear()
         self._kill_orphans()
+        scratch.sweep()
 
 
-def main() -> None:
-    """Import, check, serve."""
-    control = socket.socket(fileno=int(sys.argv[1]))
-    die_with_parent()
-    adopt_orphans()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _import_everything() -> str | None:
+    """Import what a forked trial needs; return why this process must not be forked then, None where it may be."""
     import numpy as np  # noqa: F401 - its BLAS may start threads, which survive a fork; only later ones count
 
     # Python 3.12 warns of any fork beside another thread; NumPy's BLAS has one and handles the fork itself.
@@ -145,12 +162,24 @@ def main() -> None:
     before = forking.threads()
     import tensorflow as tf  # noqa: F401 - the import is what a fork saves
 
-    server = _Server(control)
-    reason = forking.why_not_forkable(before)
-    if reason:
-        server.say(refused=reason)
+    import pipeline_bench.worker.main  # noqa: F401
+
+    return forking.why_not_forkable(before)
+
+
+def main() -> None:
+    """Import, check, serve."""
+    control = socket.socket(fileno=int(sys.argv[1]))
+    command = sys.argv[2:]
+    adopt_orphans()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    reason = None if command else _import_everything()
+    server = _Server(control, command)
+    if reason is not None:
+        server.send(refused=reason)
         return
-    server.say(ready=True)
+    outlive_parent()  # from here on the closed socket says that the program is gone
+    server.send(ready=True)
     server.serve()
 
 

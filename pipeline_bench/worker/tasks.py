@@ -19,10 +19,10 @@ from typing import Any, Literal, NamedTuple
 from pipeline_bench import units
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.events import Device, QueueState, Stack
+from pipeline_bench.processes import end_with_parent, module_command
 from pipeline_bench.scenario import Variant
 from pipeline_bench.worker import forking
 from pipeline_bench.worker.groups import WorkerStep
-from pipeline_bench.worker.lifetime import die_with_parent
 
 JobName = Literal["ps", "worker"]
 Addresses = dict[str, list[str]]
@@ -163,7 +163,7 @@ def _fork(run: Callable[[Any], None], theirs: Any, not_theirs: Sequence[Any]) ->
     try:
         for connection in not_theirs:
             connection.close()
-        live_as_part_of(parent)
+        end_with_parent(parent)
         run(theirs)
     except BaseException:
         traceback.print_exc()
@@ -175,19 +175,12 @@ def _spawn(theirs: Any, tickets: int) -> int:
     inherited = [descriptor for descriptor in (theirs.fileno(), tickets) if descriptor >= 0]
     for descriptor in inherited:
         os.set_inheritable(descriptor, True)
-    command = [sys.executable, "-m", FRESH_MODULE, str(theirs.fileno()), str(os.getpid())]
+    command = module_command(FRESH_MODULE, theirs.fileno())
     try:
-        return os.posix_spawn(sys.executable, command, os.environ)
+        return os.posix_spawn(command[0], command, os.environ)
     finally:
         for descriptor in inherited:
             os.set_inheritable(descriptor, False)
-
-
-def live_as_part_of(parent: int) -> None:
-    """Have the kernel end this process with the trial that started it, also where that has ended already."""
-    die_with_parent()
-    if os.getppid() != parent:
-        os._exit(1)
 
 
 def hear(tasks: Sequence[Task]) -> Iterator[tuple[Task, Any]]:

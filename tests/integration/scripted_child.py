@@ -3,7 +3,8 @@
 Names: ``ok`` (steps of 1 ms by its own account), ``crash`` (SIGSEGV), ``exit`` (code 3, words on stderr), ``raise``
 (says that it failed), ``silent`` (steps, then nothing), ``stall`` (reports a stall of its own), ``garbage`` (no event
 at all), ``family`` (starts a grandchild in a session of its own, then hangs), ``orphan``
-(leaves a grandchild that holds its pipe, and is killed).
+(leaves a grandchild that holds its pipe, and is killed), ``daemon`` and ``daemon silent`` (start a process that leaves
+session and parent behind, then go through, or hang).
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from pipeline_bench.events import Device, Done, Evaluated, Failed, Hello, Phase,
 from pipeline_bench.series import Series
 from pipeline_bench.trial import Trial
 from pipeline_bench.worker.channel import Channel
-from pipeline_bench.worker.lifetime import die_with_parent
 
 STEPS = 60
 
@@ -37,16 +37,42 @@ def steps(first: int, count: int) -> Steps:
     )
 
 
+def start_daemon() -> None:
+    """Start a process as daemons do, by a parent of its own that ends; tell its number on stderr."""
+    code = (
+        "import os, subprocess, sys\n"
+        "daemon = subprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
+        "print('daemon', daemon.pid, file=sys.stderr)\n"
+        "os._exit(0)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def hang(script: str, channel: Channel) -> None:
+    channel.send(steps(0, 5))
+    if script == "stall":
+        queue = QueueState(name="input_queue", size=0, capacity=5)
+        stack = Stack(thread="MainThread", frames=("a.py:1 in main", "tensorflow/x.py:2 in run"))
+        channel.send(Stalled(phase="train", steps=5, queues=(queue,), stacks=(stack,)))
+    if script == "family":
+        grandchild = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+        sys.stderr.write(f"grandchild {grandchild.pid}\n")
+    time.sleep(1000)
+
+
 def main() -> None:
-    die_with_parent()
     faulthandler.register(signal.SIGUSR1)
     script = Trial.model_validate_json(sys.stdin.read()).variant.name
     channel = Channel(int(sys.argv[1]))
     channel.send(Hello(pid=os.getpid(), at_ns=time.monotonic_ns()))
     channel.send(Phase(name="train", at_ns=time.monotonic_ns()))
     channel.send(Device(kind="cpu", name="CPU:0"))
+    sys.stderr.write(f"trial {os.getpid()}\n")
+    sys.stderr.flush()
     sys.stdout.write("a library's noise on stdout\n")
     sys.stdout.flush()
+    if script.startswith("daemon"):
+        start_daemon()
     match script:
         case "crash":
             os.kill(os.getpid(), signal.SIGSEGV)
@@ -58,16 +84,8 @@ def main() -> None:
             channel.send(steps(0, 5))
             channel.send(Failed(error="ValueError: planted"))
             sys.exit(1)
-        case "silent" | "stall" | "family":
-            channel.send(steps(0, 5))
-            if script == "stall":
-                queue = QueueState(name="input_queue", size=0, capacity=5)
-                stack = Stack(thread="MainThread", frames=("a.py:1 in main", "tensorflow/x.py:2 in run"))
-                channel.send(Stalled(phase="train", steps=5, queues=(queue,), stacks=(stack,)))
-            if script == "family":
-                grandchild = subprocess.Popen(["sleep", "1000"], start_new_session=True)
-                sys.stderr.write(f"grandchild {grandchild.pid}\n")
-            time.sleep(1000)
+        case "silent" | "stall" | "family" | "daemon silent":
+            hang(script, channel)
         case "orphan":
             subprocess.Popen(["sleep", "3"], pass_fds=[int(sys.argv[1])])
             os.kill(os.getpid(), signal.SIGKILL)
@@ -77,6 +95,8 @@ def main() -> None:
         case _:
             channel.send(Evaluated(when="before", accuracy=0.5))
             channel.send(steps(0, STEPS // 2))
+            if script == "long":
+                time.sleep(3)
             channel.send(steps(STEPS // 2, STEPS // 2))
             channel.send(Evaluated(when="after", accuracy=0.9))
             channel.send(Done(at_ns=time.monotonic_ns()))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import psutil
@@ -14,16 +15,19 @@ import pytest
 from pipeline_bench import environment, follower
 from pipeline_bench.errors import SessionError
 from pipeline_bench.observer import Observer, Progress
-from pipeline_bench.process import FreshLauncher
-from pipeline_bench.runner import Runner
-from pipeline_bench.samplers.nvml import NvmlSampler
+from pipeline_bench.process import TrialServer
+from pipeline_bench.runner import ByPrecision, Finished, Planner, Runner
+from pipeline_bench.samplers.nvml import STOPPED, Limits, NvmlSampler
+from pipeline_bench.samplers.nvml_reader import METRICS
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
 from pipeline_bench.session import Precision, Session, TrialRecord, load
 from pipeline_bench.trial import Trial
+from tests.integration.program import scripted_launcher, started, wait_until_gone
 from tests.integration.scripted_child import STEPS
+from tests.stubs.nvml import nvml_stub, stub_environment
 
-CHILD = Path(__file__).with_name("scripted_child.py")
+__all__ = ["nvml_stub"]
 
 
 @pytest.fixture(autouse=True)
@@ -51,20 +55,32 @@ def scripted(*scripts: str, stall_timeout_s: float = 30) -> Scenario:
 
 
 def run(
-    folder: Path, scenario: Scenario, observer: Observer | None = None, precision: Precision | None = None
-) -> tuple[Session, bool]:
-    session = Session(
+    folder: Path,
+    scenario: Scenario,
+    observer: Observer | None = None,
+    precision: Precision | None = None,
+    planner: Planner | None = None,
+    limits: Limits | None = None,
+) -> Finished:
+    with (
+        closing(scripted_launcher(folder / "server.stderr")) as launcher,
+        closing(NvmlSampler.open(limits or Limits())) as gpu,
+    ):
+        runner = Runner(folder, launcher, gpu, observer or Observer(), planner=planner)
+        return runner.run(new_session(scenario, precision))
+
+
+def new_session(scenario: Scenario, precision: Precision | None = None) -> Session:
+    return Session(
         started_at="2026-01-01T00:00:00+00:00",
         scenario=scenario,
         environment=environment.describe(environment.Accelerator()),
         precision=precision,
     )
-    launcher = FreshLauncher((sys.executable, str(CHILD)))
-    return Runner(folder, launcher, NvmlSampler.open(), observer or Observer()).run(session)
 
 
 def trial(folder: Path, script: str, **kwargs: float) -> TrialRecord:
-    session, _ = run(folder, scripted(script, **kwargs))
+    session, *_ = run(folder, scripted(script, **kwargs))
     return session.trials[0]
 
 
@@ -89,7 +105,7 @@ def test_what_a_trial_prints_goes_to_its_file_and_not_into_its_results(tmp_path:
     [("crash", "SIGSEGV"), ("exit", "exit code 3"), ("raise", "ValueError: planted"), ("garbage", "this is no event")],
 )
 def test_a_trial_that_fails_says_how_and_the_others_go_on(tmp_path: Path, script: str, words: str) -> None:
-    session, interrupted = run(tmp_path, scripted("ok", script, "ok too"))
+    session, interrupted, _ = run(tmp_path, scripted("ok", script, "ok too"))
     assert [record.status for record in session.trials] == ["ok", "failed", "ok"]
     assert words in (session.trials[1].reason or "")
     assert not interrupted
@@ -119,16 +135,52 @@ def test_a_stall_that_the_child_explains_names_its_queue_and_its_threads(tmp_pat
 
 
 def test_a_stalled_trials_descendants_are_gone_even_from_another_session(tmp_path: Path) -> None:
-    record = trial(tmp_path, "family", stall_timeout_s=0.5)
-    assert record.stderr_file is not None
-    words = (tmp_path / record.stderr_file).read_text().split()
-    pid = int(words[words.index("grandchild") + 1])
-    for _ in range(100):
-        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
-            break
-        time.sleep(0.05)
-    else:
-        pytest.fail(f"the trial's grandchild {pid} still runs")
+    trial(tmp_path, "family", stall_timeout_s=0.5)
+    wait_until_gone(started(tmp_path, "grandchild"))
+
+
+def test_a_daemon_does_not_outlive_its_trial(tmp_path: Path) -> None:
+    assert trial(tmp_path, "daemon").status == "ok"
+    wait_until_gone(started(tmp_path, "daemon"))
+
+
+class KillsServer(Observer):
+    """Kills the trials' server, either as a trial is about to start or while it trains."""
+
+    def __init__(self, server: TrialServer, before: int | None = None) -> None:
+        self._server = server
+        self._before = before
+
+    def trial_started(self, trial: Trial) -> None:
+        if trial.index == self._before:
+            os.kill(self._server.pid, signal.SIGKILL)
+
+    def progress(self, trial: Trial, progress: Progress) -> None:
+        if progress.steps and self._before is None:
+            os.kill(self._server.pid, signal.SIGKILL)
+
+
+def test_a_daemon_does_not_outlive_the_server_that_is_killed(tmp_path: Path) -> None:
+    with closing(scripted_launcher(tmp_path / "server.stderr")) as server:
+        runner = Runner(tmp_path, server, NvmlSampler(), KillsServer(server))
+        session = runner.run(new_session(scripted("daemon silent"))).session
+    assert session.trials[0].status == "failed"
+    wait_until_gone(started(tmp_path, "daemon"))
+
+
+def test_when_the_server_is_lost_the_next_trial_has_another_one(tmp_path: Path) -> None:
+    others: list[TrialServer] = []
+
+    def another() -> TrialServer:
+        others.append(scripted_launcher(tmp_path / "server.stderr"))
+        return others[-1]
+
+    with closing(scripted_launcher(tmp_path / "server.stderr")) as server:
+        runner = Runner(tmp_path, server, NvmlSampler(), KillsServer(server, before=1), replacement=another)
+        session = runner.run(new_session(scripted("ok", "ok too", "third"))).session
+    assert [record.status for record in session.trials] == ["ok", "ok", "ok"]
+    (other,) = others
+    assert not psutil.pid_exists(other.pid)
 
 
 def test_the_file_is_there_before_the_first_trial_and_after_each(tmp_path: Path) -> None:
@@ -147,7 +199,7 @@ def test_the_file_is_there_before_the_first_trial_and_after_each(tmp_path: Path)
 
 def test_rounds_are_added_until_the_speedup_is_known_well_enough(tmp_path: Path) -> None:
     """The scripted steps take 1 ms each, so that the interval has no width once the precision counts."""
-    session, interrupted = run(tmp_path, scripted("ok", "ok too"), precision=Precision(goal=0.02, budget_s=600))
+    session, interrupted, _ = run(tmp_path, scripted("ok", "ok too"), precision=Precision(goal=0.02, budget_s=600))
     assert not interrupted
     assert [(record.variant, record.repeat) for record in session.trials] == [
         (name, repeat) for repeat in range(8) for name in ("ok", "ok too")
@@ -158,7 +210,7 @@ def test_rounds_are_added_until_the_speedup_is_known_well_enough(tmp_path: Path)
 
 
 def test_a_budget_that_is_too_small_still_gives_an_interval(tmp_path: Path) -> None:
-    session, _ = run(tmp_path, scripted("ok", "ok too"), precision=Precision(goal=0.02, budget_s=0.01))
+    session, *_ = run(tmp_path, scripted("ok", "ok too"), precision=Precision(goal=0.02, budget_s=0.01))
     assert len(session.trials) == 4
     assert session.precision is not None
     assert session.precision.ended_by == "budget"
@@ -166,7 +218,7 @@ def test_a_budget_that_is_too_small_still_gives_an_interval(tmp_path: Path) -> N
 
 
 def test_a_variant_that_never_works_does_not_keep_the_others_going(tmp_path: Path) -> None:
-    session, _ = run(tmp_path, scripted("ok", "raise"), precision=Precision(goal=0.02, budget_s=600))
+    session, *_ = run(tmp_path, scripted("ok", "raise"), precision=Precision(goal=0.02, budget_s=600))
     assert len(session.trials) == 4
     assert session.precision is not None
     assert session.precision.ended_by is None
@@ -175,7 +227,7 @@ def test_a_variant_that_never_works_does_not_keep_the_others_going(tmp_path: Pat
 
 def test_an_interrupt_is_what_ended_it(tmp_path: Path) -> None:
     goal = Precision(goal=0.02, budget_s=600)
-    session, interrupted = run(tmp_path, scripted("ok", "silent"), Impatient(), goal)
+    session, interrupted, _ = run(tmp_path, scripted("ok", "silent"), Impatient(), goal)
     assert interrupted
     assert session.precision is not None
     assert (session.precision.ended_by, session.precision.repeats) == ("interrupted", 0)
@@ -190,8 +242,59 @@ class Impatient(Observer):
             raise KeyboardInterrupt
 
 
+class InterruptsItself(ByPrecision, Observer):
+    """Sends the program SIGINT at a moment of its second trial: whatever it does just then."""
+
+    def __init__(self, moment: str) -> None:
+        self._moment = moment
+        self.ended: list[int] = []
+
+    def _at(self, moment: str, trial: int) -> None:
+        if moment == self._moment and trial == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    def next(self, session: Session) -> tuple[Session, Trial | None]:
+        self._at("planning", len(session.trials))
+        return super().next(session)
+
+    def updated(self, session: Session, interrupted: bool) -> Session:
+        self._at("results", len(session.trials) - 1)
+        return super().updated(session, interrupted)
+
+    def trial_started(self, trial: Trial) -> None:
+        self._at("start", trial.index)
+
+    def progress(self, trial: Trial, progress: Progress) -> None:
+        self._at("training", trial.index)
+
+    def trial_finished(self, trial: Trial, record: TrialRecord, session: Session) -> None:
+        self.ended.append(trial.index)
+        self._at("report", trial.index)
+
+
+@pytest.mark.parametrize("moment", ["planning", "start", "training", "results", "report"])
+def test_an_interrupt_at_any_moment_loses_no_trial_that_has_ended(tmp_path: Path, moment: str) -> None:
+    watcher = InterruptsItself(moment)
+    session, interrupted, unsaved = run(tmp_path, scripted("ok", "ok too", "never"), watcher, planner=watcher)
+    assert interrupted
+    assert unsaved is None
+    assert [record.index for record in session.trials] == watcher.ended
+    assert len(session.trials) == 2
+    assert load(tmp_path) == session
+
+
+def test_a_fault_in_the_results_does_not_cost_the_trial(tmp_path: Path) -> None:
+    class Faulty(ByPrecision):
+        def updated(self, session: Session, interrupted: bool) -> Session:
+            raise RuntimeError("planted")
+
+    with pytest.raises(RuntimeError, match="planted"):
+        run(tmp_path, scripted("ok"), planner=Faulty())
+    assert [record.status for record in load(tmp_path).trials] == ["ok"]
+
+
 def test_an_interrupted_session_keeps_what_was_measured(tmp_path: Path) -> None:
-    session, interrupted = run(tmp_path, scripted("ok", "silent", "never"), Impatient())
+    session, interrupted, _ = run(tmp_path, scripted("ok", "silent", "never"), Impatient())
     assert interrupted
     assert [record.status for record in session.trials] == ["ok", "interrupted"]
     assert load(tmp_path) == session
@@ -199,15 +302,11 @@ def test_an_interrupted_session_keeps_what_was_measured(tmp_path: Path) -> None:
 
 
 def test_a_child_that_cannot_be_started_is_a_failed_trial(tmp_path: Path) -> None:
-    session = Session(
-        started_at="2026-01-01T00:00:00+00:00",
-        scenario=scripted("ok"),
-        environment=environment.describe(environment.Accelerator()),
-    )
-    launcher = FreshLauncher(("/no/such/interpreter",))
-    done, _ = Runner(tmp_path, launcher, NvmlSampler.open(), Observer()).run(session)
+    with closing(TrialServer(tmp_path / "server.stderr", ("/no/such/interpreter",))) as launcher:
+        done = Runner(tmp_path, launcher, NvmlSampler(), Observer()).run(new_session(scripted("ok"))).session
     assert done.trials[0].status == "failed"
-    assert "could not be started" in (done.trials[0].reason or "")
+    assert "could not begin" in (done.trials[0].reason or "")
+    assert "No such file or directory" in done.trials[0].stderr_tail
 
 
 def test_a_disk_that_fills_ends_the_session_with_what_was_measured(
@@ -222,13 +321,81 @@ def test_a_disk_that_fills_ends_the_session_with_what_was_measured(
         return folder
 
     monkeypatch.setattr("pipeline_bench.runner.sessions.save", full_from_the_second_trial_on)
-    session, interrupted = run(tmp_path, scripted("ok", "ok too", "never"))
+    session, interrupted, unsaved = run(tmp_path, scripted("ok", "ok too", "never"))
     assert not interrupted
     assert [record.status for record in session.trials] == ["ok", "ok"]
-    assert "no space left" in session.notes[0]
+    assert unsaved == "planted: no space left on device"
 
 
 def test_a_trial_that_died_has_failed_although_its_descendant_holds_the_pipe(tmp_path: Path) -> None:
     record = trial(tmp_path, "orphan", stall_timeout_s=20)
     assert record.status == "failed"
     assert "SIGKILL" in (record.reason or "")
+
+
+# --- beside an NVML that hangs or crashes ----------------------------------------------------------------------------
+
+PATIENT = Limits(opening_s=60, answer_s=60, end_s=0.2)
+SOON = Limits(opening_s=30, answer_s=1, end_s=0.2)
+
+
+@pytest.fixture
+def nvml(nvml_stub: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Puts the stub of NVIDIA's library in its place, in the mode that is named (tests/stubs/nvml_stub.c)."""
+
+    def use(mode: str) -> None:
+        for name, value in stub_environment(nvml_stub, NVML_STUB_MODE=mode).items():
+            monkeypatch.setenv(name, value)
+
+    return use
+
+
+def device_reasons(record: TrialRecord) -> dict[str, str | None]:
+    return {track.metric: track.reason for track in record.samples if track.metric in METRICS}
+
+
+@pytest.mark.parametrize(
+    ("mode", "reason"), [("hang_after_2", STOPPED), ("crash_after_2", "NVML's process was killed by SIGSEGV")]
+)
+def test_trials_go_on_beside_an_nvml_that_stops(
+    tmp_path: Path, nvml: Callable[[str], None], mode: str, reason: str
+) -> None:
+    nvml(mode)
+    session, interrupted, _ = run(tmp_path, scripted("long", "ok"), limits=SOON)
+    assert not interrupted
+    assert [record.status for record in session.trials] == ["ok", "ok"]
+    assert [device_reasons(record) for record in session.trials] == [dict.fromkeys(METRICS, reason)] * 2
+    power = next(track for track in session.trials[0].samples if track.metric == "device_power_watts")
+    assert power.values is not None
+    assert power.values.unpack().tolist() == [250.5, 250.5]
+    assert load(tmp_path) == session
+
+
+@pytest.mark.parametrize("mode", ["hang_in_init", "hang_after_2"])
+def test_a_trial_stalls_in_time_while_nvml_hangs(tmp_path: Path, nvml: Callable[[str], None], mode: str) -> None:
+    nvml(mode)
+    session, *_ = run(tmp_path, scripted("silent", stall_timeout_s=0.5), limits=PATIENT)
+    assert session.trials[0].status == "stalled"
+
+
+def test_a_trial_that_ends_before_nvml_answers_has_the_reason(tmp_path: Path, nvml: Callable[[str], None]) -> None:
+    nvml("hang_in_init")
+    session, *_ = run(tmp_path, scripted("ok"), limits=PATIENT)
+    assert session.trials[0].status == "ok"
+    assert device_reasons(session.trials[0]) == dict.fromkeys(METRICS, "NVML had not answered when the trial ended")
+
+
+class SendsSigint(Observer):
+    """Presses Ctrl-C at the first sign of progress."""
+
+    def progress(self, trial: Trial, progress: Progress) -> None:
+        if progress.steps:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize("mode", ["hang_in_init", "hang_after_2"])
+def test_ctrl_c_ends_the_session_while_nvml_hangs(tmp_path: Path, nvml: Callable[[str], None], mode: str) -> None:
+    nvml(mode)
+    session, interrupted, _ = run(tmp_path, scripted("silent", "ok"), SendsSigint(), limits=PATIENT)
+    assert interrupted
+    assert [record.status for record in session.trials] == ["interrupted"]

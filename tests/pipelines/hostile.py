@@ -110,6 +110,29 @@ def raises_later():
     return tf.data.Dataset.range(50).map(lambda number: tf.py_function(_broken, [number], tf.int64))
 
 
+def raises_what_steers():
+    raise ValueError("a lone \udcff\ud800 surrogate, \x1b]0;a title\x07 and \x9b2J")
+
+
+def raises_megabytes():
+    raise ValueError("x" * 50_000_000)
+
+
+def _breaks_with(text):
+    def broken(number):
+        raise ValueError(text)
+
+    return tf.data.Dataset.range(50).map(lambda number: tf.py_function(broken, [number], tf.int64))
+
+
+def raises_what_steers_later():
+    return _breaks_with("\x1b]0;a title\x07a bell\x07 and \x9b2J")  # a lone surrogate here crashes TensorFlow
+
+
+def raises_megabytes_later():
+    return _breaks_with("x" * 50_000_000)
+
+
 def _stuck(number):
     time.sleep(600 if int(number) == 5 else 0)
     return number

@@ -1,4 +1,4 @@
-"""Runs NvmlSampler through the steps in its argument, with clocks that the steps set, and prints what each gave."""
+"""Runs NvmlReader through the steps in its argument, with clocks that the steps set, and prints what each gave."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
-from pipeline_bench.samplers.nvml import NvmlSampler
+from pipeline_bench.samplers.nvml_reader import NvmlReader
 
 
 class _Clocks:
@@ -16,44 +16,44 @@ class _Clocks:
     wall_ns = 0
 
 
-def _opened(sampler: NvmlSampler) -> dict[str, Any]:
+def _opened(reader: NvmlReader) -> dict[str, Any]:
     return {
-        "available": sampler.available,
-        "reason": sampler.reason,
-        "driver": sampler.driver,
-        "devices": [asdict(device) for device in sampler.devices],
-        "selected": sampler.selected.index if sampler.selected else None,
+        "available": reader.available,
+        "reason": reader.reason,
+        "driver": reader.driver,
+        "devices": [asdict(device) for device in reader.devices],
+        "selected": reader.selected.index if reader.selected else None,
     }
 
 
-def _do(step: dict[str, Any], sampler: NvmlSampler) -> Any:
+def _do(step: dict[str, Any], reader: NvmlReader) -> Any:
     match step["do"]:
         case "select":
-            device = sampler.select(step["pci_bus_id"])
+            device = reader.select(step["pci_bus_id"])
             return None if device is None else device.index
         case "begin":
-            return sampler.begin()
+            return reader.begin()
         case "poll":
-            return [asdict(reading) for reading in sampler.poll()]
+            return [asdict(reading) for reading in reader.poll()]
         case "close":
-            return sampler.close()
+            return reader.close()
         case other:
             raise ValueError(other)
 
 
 def main() -> None:
     clocks = _Clocks()
-    sampler: NvmlSampler | None = None
+    reader: NvmlReader | None = None
     answers: list[Any] = []
     for step in json.loads(sys.argv[1]):
         clocks.at_ns = step.get("at_ns", clocks.at_ns)
         clocks.wall_ns = step.get("wall_ns", clocks.wall_ns)
         os.environ.update(step.get("env", {}))
-        if sampler is None:
-            sampler = NvmlSampler.open(lambda: clocks.at_ns, lambda: clocks.wall_ns)
-            answers.append(_opened(sampler))
+        if reader is None:
+            reader = NvmlReader.open(lambda: clocks.at_ns, lambda: clocks.wall_ns)
+            answers.append(_opened(reader))
         else:
-            answers.append(_do(step, sampler))
+            answers.append(_do(step, reader))
     sys.stdout.write(json.dumps(answers))
 
 

@@ -1,4 +1,4 @@
-/* A stand-in for libnvidia-ml.so.1: the functions that pipeline_bench/samplers/nvml.py reaches through pynvml.
+/* A stand-in for libnvidia-ml.so.1: the functions that pipeline_bench/samplers/nvml_reader.py reaches through pynvml.
  *
  * It proves the plumbing and the error paths, and nothing about what the figures mean on a GPU.
  *
@@ -15,6 +15,11 @@
  *                                lost_after_N        after N temperature readings the GPU is lost (the sampler takes
  *                                                    one at the end of each poll)
  *                                uninitialized       every metric of a device is UNINITIALIZED
+ *                                hang_in_init, crash_in_init   nvmlInit never returns, or ends in SIGSEGV
+ *                                hang_after_N, crash_after_N, abort_after_N   so does every metric of a device after N
+ *                                                    temperature readings; SIGABRT for the last
+ *                                all_ones            every metric but the processes is all ones: not available
+ *                                negative            every metric but the processes is -40, as an unsigned number
  *   NVML_STUB_DEVICES            how many GPUs there are (1); GPU i has PCI id 00000000:0(i+1):00.0 and UUID GPU-stub-i
  *   NVML_STUB_UTILIZATION        percent (37)
  *   NVML_STUB_UTILIZATION_FILE   a file that holds the percent; wins over the former
@@ -22,12 +27,14 @@
  *                                every sixth of a second of the wall clock, the last 100 of them
  *   NVML_STUB_THROTTLE_REASONS   the bit mask of nvmlClocksEventReasons (0)
  *   NVML_STUB_PROCESSES          how many processes have the GPU open for computing (1)
+ *   NVML_STUB_DELAY_MS           how long a temperature reading takes (0)
  *   NVML_STUB_SAMPLE_TYPE        the nvmlValueType_t of the samples: 1 unsigned int (default) or 0 double
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { /* nvmlReturn_t */
     OK = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6,
@@ -53,9 +60,12 @@ static unsigned number(const char *name, unsigned otherwise) {
     return text ? (unsigned)atoi(text) : otherwise;
 }
 
+/* What is given for a value: itself, or what a driver gives that has none. */
+static u64 given(u64 value) { return is("all_ones") ? ~0ull : is("negative") ? (u64)-40 : value; }
+
 static double utilization(void) {
     const char *path = getenv("NVML_STUB_UTILIZATION_FILE"), *text = getenv("NVML_STUB_UTILIZATION");
-    double value = text ? atof(text) : 37;
+    double value = (unsigned)given((u64)(text ? atof(text) : 37));
     FILE *file = path ? fopen(path, "r") : NULL;
     if (file) {
         if (fscanf(file, "%lf", &value) != 1) value = 0;
@@ -64,8 +74,14 @@ static double utilization(void) {
     return value;
 }
 
+static void hang(void) { for (;;) pause(); }
+static void crash(void) { *(volatile int *)NULL = 0; }
+
 static int device_state(void) {
     int limit;
+    if (sscanf(mode(), "hang_after_%d", &limit) == 1 && polls >= limit) hang();
+    if (sscanf(mode(), "crash_after_%d", &limit) == 1 && polls >= limit) crash();
+    if (sscanf(mode(), "abort_after_%d", &limit) == 1 && polls >= limit) abort();
     if (references == 0 || is("uninitialized")) return UNINITIALIZED;
     if (sscanf(mode(), "lost_after_%d", &limit) == 1 && polls >= limit) return GPU_IS_LOST;
     return is("refused_metrics") ? NO_PERMISSION : OK;
@@ -109,6 +125,8 @@ int nvmlInitWithFlags(unsigned flags) {
     if (is("absent_driver")) return DRIVER_NOT_LOADED;
     if (is("no_permission")) return NO_PERMISSION;
     if (is("mismatch")) return VERSION_MISMATCH;
+    if (is("hang_in_init")) hang();
+    if (is("crash_in_init")) crash();
     references++;
     return OK;
 }
@@ -165,7 +183,7 @@ int nvmlDeviceGetMigMode(Device *device, unsigned *current, unsigned *pending) {
 
 int nvmlDeviceGetMemoryInfo(Device *device, Memory *memory) {
     memory->total = 16ull << 30;
-    memory->used = (u64)(device->index + 1) << 30;
+    memory->used = given((u64)(device->index + 1) << 30);
     memory->free = memory->total - memory->used;
     return device_state();
 }
@@ -199,7 +217,7 @@ int nvmlDeviceGetUtilizationRates(Device *device, Utilization *rates) {
 
 int nvmlDeviceGetClockInfo(Device *device, unsigned clock, unsigned *mhz) {
     (void)device;
-    *mhz = clock == 1 ? 1500 : 0; /* NVML_CLOCK_SM */
+    *mhz = clock == 1 ? (unsigned)given(1500) : 0; /* NVML_CLOCK_SM */
     return device_state();
 }
 
@@ -210,7 +228,7 @@ int nvmlDeviceGetCurrentClocksThrottleReasons(Device *device, u64 *reasons) {
 int nvmlDeviceGetCurrentClocksEventReasons(Device *device, u64 *reasons) {
 #endif
     (void)device;
-    *reasons = number("NVML_STUB_THROTTLE_REASONS", 0);
+    *reasons = given(number("NVML_STUB_THROTTLE_REASONS", 0));
     return device_state();
 }
 
@@ -227,7 +245,7 @@ int nvmlDeviceGetComputeRunningProcesses_v3(Device *device, unsigned *count, Pro
 
 int nvmlDeviceGetPowerUsage(Device *device, unsigned *milliwatts) {
     (void)device;
-    *milliwatts = 250500;
+    *milliwatts = (unsigned)given(250500);
     return is("refused_power") ? NO_PERMISSION : device_state();
 }
 
@@ -235,7 +253,8 @@ int nvmlDeviceGetTemperature(Device *device, unsigned sensor, unsigned *celsius)
     int state = device_state();
     (void)device;
     (void)sensor;
-    *celsius = 45;
+    *celsius = (unsigned)given(45);
+    usleep(1000 * number("NVML_STUB_DELAY_MS", 0));
     polls++;
     return state;
 }

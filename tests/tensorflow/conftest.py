@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from pipeline_bench import environment
 from pipeline_bench.observer import Observer
-from pipeline_bench.process import ForkServerLauncher, Launcher
+from pipeline_bench.process import Launcher, TrialServer
 from pipeline_bench.runner import Runner
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Scenario
@@ -49,18 +50,13 @@ def made_data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
 def fork_server(
     tmp_path_factory: pytest.TempPathFactory, faults_path: str, made_data_folder: None
 ) -> Iterator[Launcher]:
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = faults_path
-    server = ForkServerLauncher(tmp_path_factory.mktemp("server") / "import.stderr")
-    reason = server.wait_until_ready()
-    if before is None:
-        del os.environ["PYTHONPATH"]
-    else:
-        os.environ["PYTHONPATH"] = before
-    if reason:
-        pytest.fail(f"the fork server refused: {reason}")
-    yield server
-    server.close()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", faults_path)
+        server = TrialServer(tmp_path_factory.mktemp("server") / "import.stderr")
+    with closing(server):
+        if reason := server.wait_until_ready():
+            pytest.fail(f"the fork server refused: {reason}")
+        yield server
 
 
 @pytest.fixture
@@ -73,6 +69,7 @@ def run_scenario(fork_server: Launcher, tmp_path: Path) -> RunScenario:
             scenario=scenario,
             environment=environment.describe(environment.Accelerator()),
         )
-        return Runner(tmp_path, fork_server, NvmlSampler.open(), Observer()).run(session)[0]
+        with closing(NvmlSampler.open()) as gpu:
+            return Runner(tmp_path, fork_server, gpu, Observer()).run(session).session
 
     return run

@@ -229,7 +229,7 @@ def test_a_file_that_goes_while_it_is_trained_on_ends_the_trial(
             scenario=scenario,
             environment=environment.describe(environment.Accelerator()),
         )
-        runner = Runner(tmp_path_factory.mktemp("session"), fork_server, NvmlSampler.open(), Remover(path))
+        runner = Runner(tmp_path_factory.mktemp("session"), fork_server, NvmlSampler(), Remover(path))
         return runner.run(session)[0]
 
     record = train(run, folder, entry, steps=4000).trials[0]

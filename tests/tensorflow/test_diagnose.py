@@ -18,7 +18,7 @@ from pipeline_bench.comparison import new_session
 from pipeline_bench.diagnosed import Diagnosis
 from pipeline_bench.diagnosis import search, variants
 from pipeline_bench.observer import Observer
-from pipeline_bench.process import ForkServerLauncher, Launcher
+from pipeline_bench.process import Launcher, TrialServer
 from pipeline_bench.runner import Runner
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.session import Session
@@ -57,7 +57,7 @@ def run_trials(
     dataset = Target(file=str(file), name=name)
     network = Target(file=str(file), name=model) if model is not None else None
     scenario = variants.scenario(dataset, network, BUDGET_S, stall_timeout_s)
-    gpu = NvmlSampler.open()
+    gpu = NvmlSampler()
     asked = Diagnosis(target=dataset, model=network, budget_s=BUDGET_S)
     session = new_session(scenario, gpu, "diagnose").model_copy(update={"diagnosis": asked})
     return Runner(folder, server, gpu, Observer(), planner=First(trials)).run(session)[0]
@@ -103,6 +103,10 @@ def left_behind() -> list[psutil.Process]:
         ("of_a_graph", "Make it outside of tf.Graph().as_default()"),
         ("empty", "The dataset gives no element"),
         ("raises_later", "ValueError: sample 20 has no label"),
+        ("raises_what_steers", "raises_what_steers failed: ValueError: a lone \\xff\ufffd surrogate, and"),
+        ("raises_megabytes", "raises_megabytes failed: ValueError: xxx"),
+        ("raises_what_steers_later", "ValueError: a bell\ufffd and"),
+        ("raises_megabytes_later", "ValueError: xxx"),
     ],
 )
 def test_what_the_function_does_is_told_in_one_message(diagnose: Diagnose, name: str, message: str) -> None:
@@ -169,7 +173,7 @@ def test_a_fork_that_hangs_and_a_flood_leave_the_figures_alone(diagnose: Diagnos
 
 
 def test_a_tree_of_processes_does_not_outlive_its_trial(tmp_path: Path) -> None:
-    server = ForkServerLauncher(tmp_path / "import.stderr")
+    server = TrialServer(tmp_path / "import.stderr")
     try:
         assert server.wait_until_ready() is None
         run_trials(server, tmp_path, "leaves_a_tree_of_processes")
@@ -218,16 +222,13 @@ def test_elements_that_may_be_missing_are_described() -> None:
     assert elements.describe(made.element_spec) == "optional int64[]"
 
 
-@pytest.mark.parametrize(("trial", "number"), [("001", signal.SIGINT), ("002", signal.SIGTERM)])
-def test_an_interrupted_diagnosis_is_saved_and_leaves_no_process(
-    tmp_path: Path, trial: str, number: signal.Signals
-) -> None:
+def test_an_interrupted_diagnosis_is_saved_and_leaves_no_process(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pipeline_bench", "diagnose", f"{HOSTILE}:slow", "--budget", "20", "--no-live"]
     with subprocess.Popen([*command, "--out", str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as tool:
-        _wait_for(lambda: any(tmp_path.glob(f"*/trials/{trial}-*.stderr")))
+        _wait_for(lambda: any(tmp_path.glob("*/trials/001-*.stderr")))
         time.sleep(0.3)  # until it is under way
         family = psutil.Process(tool.pid).children(recursive=True)
-        tool.send_signal(number)
+        tool.send_signal(signal.SIGINT)
         _, errors = tool.communicate(timeout=20)
     assert tool.returncode == 130, errors
     assert b"Traceback" not in errors

@@ -53,7 +53,8 @@ def test_every_backend_carries_the_same_samples(run_scenario: RunScenario, sourc
     for trial in session.trials:
         if trial.variant != "ceiling":
             assert trial.work is not None
-            assert trial.work.checked_steps >= 60 // trial.work.every
+            # One of the first steps may be left out, to see what checking costs on this machine.
+            assert trial.work.checked_steps >= 59 // trial.work.every
             assert trial.work.samples == 16 * trial.work.checked_steps
 
 

@@ -66,7 +66,7 @@ def records(
         environment=environment.describe(environment.Accelerator()),
     )
     folder: Path = tmp_path_factory.mktemp("loops")
-    ended = Runner(folder, fork_server, NvmlSampler.open(), Observer()).run(session)[0]
+    ended = Runner(folder, fork_server, NvmlSampler(), Observer()).run(session)[0]
     return {record.variant: record for record in ended.trials}
 
 

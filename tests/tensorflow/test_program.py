@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,11 @@ import pytest
 
 from pipeline_bench import session as sessions
 from pipeline_bench.events import Done, Hello
-from pipeline_bench.process import FreshLauncher
+from pipeline_bench.process import fresh_launcher
 from pipeline_bench.scenario.file import load
 from pipeline_bench.trial import plan
 
-QUICK = ["--steps", "40", "--repeats", "2", "--set", "source.features=32", "--set", "model.hidden_widths=[16]"]
+QUICK = ["--steps", "40", "--repeats", "1", "--set", "source.features=32", "--set", "model.hidden_widths=[16]"]
 
 
 def program(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -102,10 +103,11 @@ def test_bad_input_measures_nothing(tmp_path: Path) -> None:
 
 def test_a_fresh_interpreter_runs_a_trial_where_forking_is_not_wanted(tmp_path: Path) -> None:
     trial = plan(load("two_layer", ["source.features=32"], ["tf_data"], run={"steps": 5, "repeats": 1}))[0]
-    child = FreshLauncher().start(trial, tmp_path / "stderr")
-    events = []
-    while not child.ended:
-        events += child.read(60)
-    child.close()
+    with closing(fresh_launcher(tmp_path / "server.stderr")) as launcher:
+        child = launcher.start(trial, tmp_path / "stderr")
+        events = []
+        while not child.ended:
+            events += child.read(60)
+        child.close()
     assert isinstance(events[0], Hello)
     assert isinstance(events[-1], Done)

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
-from pipeline_bench.comparison import Outcome, make_folder
+from pipeline_bench import comparison
+from pipeline_bench.comparison import Outcome, make_folder, new_session
 from pipeline_bench.errors import UsageError
-from pipeline_bench.session import Precision
+from pipeline_bench.observer import Observer
+from pipeline_bench.samplers.nvml import STOPPED, Limits, NvmlSampler
+from pipeline_bench.session import Precision, load, save
 from pipeline_bench.trial import round_of
+from tests.stubs.nvml import nvml_stub, stub_environment
 from tests.unit import sessions
 from tests.unit.records import record, scenario
+
+__all__ = ["nvml_stub"]
 
 NOON = datetime(2026, 1, 2, 12, 0, 0)
 
@@ -43,6 +51,46 @@ def test_a_file_in_the_way_is_a_usage_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="--out"):
         make_folder(tmp_path / "file", scenario("feed_dict"), lambda: NOON)
+
+
+def test_a_long_wait_for_the_driver_is_shown_and_ends(nvml_stub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[str] = []
+
+    class Listener(Observer):
+        def preparing(self, what: str) -> None:
+            shown.append(what)
+
+    for name, value in stub_environment(nvml_stub, NVML_STUB_MODE="hang_in_init").items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(comparison, "_OPENS_WITHIN_S", 0.1)
+    with closing(NvmlSampler.open(Limits(opening_s=0.5, end_s=0.2))) as gpu:
+        session = new_session(scenario("feed_dict"), gpu, observer=Listener())
+    assert shown == ["waiting for the NVIDIA driver to list the GPUs"]
+    assert session.environment.accelerator_reason == STOPPED
+
+
+@pytest.mark.parametrize("out", ["link", "link/inside"])
+def test_a_link_that_leads_nowhere_is_named(out: str, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("nowhere")
+    with pytest.raises(UsageError, match=r"--out .*: .*/link is a link that leads nowhere, to nowhere") as caught:
+        make_folder(tmp_path / out, scenario("feed_dict"), lambda: NOON)
+    assert "Mend or remove the link" in caught.value.hint
+
+
+def test_a_link_to_a_folder_is_as_good_as_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    assert make_folder(tmp_path / "link", scenario("feed_dict"), lambda: NOON).is_dir()
+
+
+def test_a_command_line_with_bytes_that_are_no_text_is_kept_as_it_can_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["/bin/pipeline-bench", "compare", "--out", os.fsdecode(b"caf\xe9"), "\ud800"])
+    session = new_session(scenario("feed_dict"), NvmlSampler())
+    assert session.command == "pipeline-bench compare --out 'caf\\xe9' '\ufffd'"
+    save(session, tmp_path)
+    assert load(tmp_path) == session
 
 
 def outcome(rounds: int, precision: Precision | None, failing: int | None = None) -> Outcome:

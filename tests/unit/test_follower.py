@@ -49,9 +49,11 @@ class Clock:
 
 
 class MadeUpChild(Child):
-    """Gives out events at planned times of the fake clock, then ends."""
+    """Gives out events at planned times of the fake clock, None for a part of one, then ends."""
 
-    def __init__(self, clock: Clock, script: Sequence[tuple[float, Event | Exception]], exit_code: int = 0) -> None:
+    def __init__(
+        self, clock: Clock, script: Sequence[tuple[float, Event | Exception | None]], exit_code: int = 0
+    ) -> None:
         self.pid = -1
         self.launcher = "fresh"
         self._clock = clock
@@ -61,19 +63,21 @@ class MadeUpChild(Child):
         self.closed = False
 
     @classmethod
-    def hanging(cls, clock: Clock, script: Sequence[tuple[float, Event | Exception]]) -> MadeUpChild:
+    def hanging(cls, clock: Clock, script: Sequence[tuple[float, Event | Exception | None]]) -> MadeUpChild:
         child = cls(clock, script)
         child._hangs = True
         return child
 
     def read(self, timeout_s: float) -> list[Event]:
         until_ns = self._clock.now_ns + max(1, round(timeout_s * NS_PER_S))
+        self.heard = False
         if self._script and self._script[0][0] * NS_PER_S <= until_ns:
             at_s, event = self._script.pop(0)
             self._clock.now_ns = max(self._clock.now_ns, round(at_s * NS_PER_S))
             if isinstance(event, Exception):
                 raise event
-            return [event]
+            self.heard = True
+            return [] if event is None else [event]
         self._clock.now_ns = until_ns
         return []
 
@@ -256,6 +260,18 @@ def test_a_parent_that_was_suspended_catches_up_before_it_calls_a_trial_stalled(
     log.apply(steps(0, [1.0]))
     log.heard_ns = hour_ns
     assert log.silent_s(hour_ns + NS_PER_S) == pytest.approx(1)
+
+
+def test_an_event_that_takes_longer_to_arrive_than_a_stall_is_no_stall(trial: Trial) -> None:
+    clock = Clock()
+    patience_s = trial.variant.run.stall_timeout_s + follower.STALL_GRACE_S
+    parts = [(0.6 * patience_s * part, None) for part in range(1, 6)]
+    whole: tuple[float, Event] = (parts[-1][0] + 0.1, Failed(error="ValueError: a long one"))
+    log = TrialLog(trial, 0)
+    assert (
+        follow(log, MadeUpChild.hanging(clock, [(0.1, Phase(name="train", at_ns=1)), *parts, whole]), clock) == "failed"
+    )
+    assert record(log, "failed", None, Path("trials/x.stderr"), 1).reason == "ValueError: a long one"
 
 
 def test_the_depth_of_each_queue_is_kept_for_the_times_it_answered(trial: Trial) -> None:

@@ -26,7 +26,7 @@ TENSORFLOW_PARTS = {
     "lessons",
     "several_steps",
 }
-CHILD_PARTS = {*TENSORFLOW_PARTS, "events", "series"}
+CHILD_PARTS = {*TENSORFLOW_PARTS, "events", "series", "text"}
 # These run in a training job's own process, which has TensorFlow and Keras before it imports them.
 JOB_PARTS = {"job", "keras"}
 ARE_TENSORFLOWS = {"pipeline_bench.keras", "pipeline_bench.job.probed"}
@@ -42,7 +42,7 @@ LAYERS = [
     {"ui", "report", "runner"},
     {"follower"},
     {"trial_log"},
-    {"process", "worker", "observer", "samplers", "made_data"},
+    {"process", "servers", "worker", "observer", "samplers", "made_data"},
     {"results", "environment", "palette", "difference"},
     {"diagnosis"},
     {
@@ -66,7 +66,7 @@ LAYERS = [
     {"events", "plugins", "native"},
     {"diagnosed"},
     {"user_pipeline"},
-    {"series", "units", "errors"},
+    {"series", "units", "errors", "text", "reading", "interrupts", "files", "processes", "scratch"},
     {"pipeline_bench"},
 ]
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from pipeline_bench.process import FreshLauncher, best_launcher, explain_exit, stderr_tail, trim
+from pipeline_bench.events import Event, Failed
+from pipeline_bench.process import TrialServer, best_launcher, explain_exit, stderr_tail, trim
 from pipeline_bench.trial import plan
 from tests.unit.records import scenario
 
@@ -66,20 +68,45 @@ def test_events_that_come_in_pieces_are_put_together(tmp_path: Path) -> None:
         """os.write(fd, b'{"event": "phase", "na'); time.sleep(0.2); os.write(fd, b'me": "train", "at_ns": 5}\\n')"""
     )
     trial = plan(scenario("feed_dict"))[0]
-    child = FreshLauncher((sys.executable, "-c", script)).start(trial, tmp_path / "stderr")
-    events = []
-    while not child.ended:
-        events += child.read(10)
-    child.close()
+    with closing(TrialServer(tmp_path / "log", (sys.executable, "-c", script))) as server:
+        child = server.start(trial, tmp_path / "stderr")
+        events = []
+        while not child.ended:
+            events += child.read(10)
+        child.close()
     assert [event.event for event in events] == ["phase"]
 
 
-def test_a_closed_child_leaves_no_file_descriptor(tmp_path: Path) -> None:
+def test_an_event_of_many_megabytes_arrives_whole_and_bounded(tmp_path: Path) -> None:
+    """Its parts count as heard, so that nobody takes the child for one that hangs."""
+    script = (
+        "import json, os, sys; fd = int(sys.argv[1]); sys.stdin.read();"
+        "line = json.dumps({'event': 'failed', 'error': 'x' * 30_000_000}).encode() + b'\\n'\n"
+        "while line: line = line[os.write(fd, line):]"
+    )
+    trial = plan(scenario("feed_dict"))[0]
+    events: list[Event] = []
+    parts = 0
+    with closing(TrialServer(tmp_path / "log", (sys.executable, "-c", script))) as server:
+        child = server.start(trial, tmp_path / "stderr")
+        while not child.ended:
+            found = child.read(10)
+            parts += child.heard and not found
+            events += found
+        child.close()
+    (failed,) = events
+    assert isinstance(failed, Failed)
+    assert 1000 < len(failed.error) < 100_000
+    assert parts > 1
+
+
+@pytest.mark.parametrize("command", [(sys.executable, "-c", "import sys; sys.stdin.read()"), ("/no/such/program",)])
+def test_a_closed_child_leaves_no_file_descriptor(tmp_path: Path, command: tuple[str, ...]) -> None:
     trial = plan(scenario("feed_dict"))[0]
     before = len(list(Path("/proc/self/fd").iterdir()))
-    for _ in range(3):
-        child = FreshLauncher((sys.executable, "-c", "import sys; sys.stdin.read()")).start(trial, tmp_path / "stderr")
-        child.close()
+    with closing(TrialServer(tmp_path / "log", command)) as server:
+        for _ in range(3):
+            server.start(trial, tmp_path / "stderr").close()
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
@@ -92,20 +119,5 @@ def test_a_server_that_cannot_import_is_replaced_by_fresh_interpreters(
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *(path for path in sys.path if path)]))
     launcher, reason = best_launcher(tmp_path / "log")
     launcher.close()
-    assert isinstance(launcher, FreshLauncher)
+    assert launcher.name == "fresh"
     assert "planted: a broken wheel" in (reason or "")
-
-
-def test_other_systems_get_fresh_interpreters_and_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline_bench.process.sys.platform", "darwin")
-    launcher, reason = best_launcher(tmp_path / "log")
-    assert isinstance(launcher, FreshLauncher)
-    assert "darwin" in (reason or "")
-
-
-def test_a_child_that_cannot_be_started_leaves_no_file_descriptor(tmp_path: Path) -> None:
-    trial = plan(scenario("feed_dict"))[0]
-    before = len(list(Path("/proc/self/fd").iterdir()))
-    with pytest.raises(FileNotFoundError):
-        FreshLauncher(("/no/such/interpreter",)).start(trial, tmp_path / "stderr")
-    assert len(list(Path("/proc/self/fd").iterdir())) == before

@@ -1,6 +1,7 @@
 """A packed column is lossless, and a damaged one is told."""
 
 import base64
+import tracemalloc
 import zlib
 from typing import Any
 
@@ -47,6 +48,29 @@ def test_what_does_not_fit_is_refused(values: Any) -> None:
 def test_another_count_is_told() -> None:
     with pytest.raises(ValueError, match="holds 2 values, but says 3"):
         Series.pack([1, 2]).model_copy(update={"count": 3}).unpack()
+
+
+@pytest.mark.parametrize("count", [0, 5, 400])
+def test_no_more_is_unpacked_than_a_column_says_that_it_holds(count: int) -> None:
+    bomb = base64.b64encode(zlib.compress(bytes(1 << 27), 9)).decode()
+    tracemalloc.start()
+    with pytest.raises(ValueError, match=f"holds more than {count} values, but says {count}"):
+        Series(dtype="<i8", count=count, data=bomb).unpack()
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak_bytes < 1 << 24
+
+
+@pytest.mark.parametrize("count", [-1, 2**60, 10**30])
+def test_a_count_that_no_column_has_is_told(count: int) -> None:
+    with pytest.raises(ValueError, match="a packed column"):
+        Series.pack([1, 2]).model_copy(update={"count": count}).unpack()
+
+
+@pytest.mark.parametrize("raw", [zlib.compress(bytes(16))[:-5], zlib.compress(bytes(15)), b""])
+def test_half_a_column_is_told(raw: bytes) -> None:
+    with pytest.raises(ValueError, match="of 2 values is damaged"):
+        Series(dtype="<i8", count=2, data=base64.b64encode(raw).decode()).unpack()
 
 
 @given(st.text())

@@ -105,6 +105,41 @@ def test_a_damaged_file_is_told_by_name(content: bytes, tmp_path: Path) -> None:
     assert str(file) in caught.value.message
 
 
+def test_columns_that_would_unpack_to_more_than_a_machine_holds_are_told_before_they_are(
+    session: Session, tmp_path: Path
+) -> None:
+    content = json.loads(session.to_json())
+    content["trials"][0]["steps"]["loss"]["count"] = 600_000_000
+    (tmp_path / "session.json").write_text(json.dumps(content))
+    with pytest.raises(SessionError, match=r"would unpack to 4\.\d+ GiB, .* to 1\.00 GiB at most"):
+        sessions.load(tmp_path)
+
+
+def test_a_column_of_autotune_that_is_damaged_is_told(session: Session, tmp_path: Path) -> None:
+    column = Series.pack([1])
+    tuned = user_pipeline.Tuned(stage=0, node="ParallelMapV2", parameter="parallelism", at_ns=column, values=column)
+    trial = session.trials[0].model_copy(update={"inspection": user_pipeline.Inspection(tuned=(tuned,))})
+    content = json.loads(session.model_copy(update={"trials": (trial,)}).to_json())
+    content["trials"][0]["inspection"]["tuned"][0]["values"]["data"] = "AAAA"
+    (tmp_path / "session.json").write_text(json.dumps(content))
+    with pytest.raises(SessionError, match="AUTOTUNE's parallelism of ParallelMapV2, values: a packed column"):
+        sessions.load(tmp_path)
+
+
+def test_a_pipe_and_a_device_are_not_even_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path, what in ((tmp_path / "pipe", "a pipe"), (Path("/dev/zero"), "a device")):
+        with pytest.raises(SessionError, match=f"cannot be read: it is {what}, and not a file"):
+            sessions.load(path)
+
+
+def test_a_file_larger_than_a_session_is_told(tmp_path: Path) -> None:
+    with (tmp_path / "session.json").open("wb") as file:
+        file.truncate((1 << 30) + 1)  # a hole: it takes no room
+    with pytest.raises(SessionError, match=r"it holds more than 1\.00 GiB"):
+        sessions.load(tmp_path)
+
+
 def test_half_a_file_is_told(session: Session, tmp_path: Path) -> None:
     text = session.to_json()
     (tmp_path / "session.json").write_text(text[: len(text) // 2])

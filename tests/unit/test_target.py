@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from pathlib import Path
 
@@ -128,3 +129,27 @@ def test_a_text_is_read_and_anything_else_refused(script: Path) -> None:
     handle = sys.stdout
     with pytest.raises(UsageError, match="cannot be sent to another process"):
         target.from_callable(lambda: handle)
+
+
+def test_a_path_that_is_no_text_is_refused_before_anything_is_made(script: Path) -> None:
+    path = script.with_name(os.fsdecode(b"caf\xe9.py"))
+    path.write_text(SCRIPT)
+    with pytest.raises(UsageError, match=r"caf\\xe9\.py:make_dataset holds bytes that are no text") as caught:
+        target.parse(f"{path.name}:make_dataset")
+    assert "rename the file or its folder" in caught.value.hint
+
+
+def test_a_file_in_a_folder_that_is_no_text_is_refused_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    (folder / "train.py").write_text(SCRIPT)
+    monkeypatch.chdir(folder)
+    for text in ("train.py:make_dataset", "train:make_dataset"):
+        with pytest.raises(UsageError, match=r"caf\\xe9/train\.py holds bytes that are no text"):
+            target.parse(text)
+
+
+def test_a_target_is_kept_as_it_is_and_shown_safely() -> None:
+    made = Target(file="a\x1b[2Jb.py", name="f")
+    assert Target.model_validate_json(made.model_dump_json()) == made
+    assert (made.text, made.label) == ("ab.py:f", "ab.py:f")

@@ -164,13 +164,6 @@ def test_names_are_told_apart_by_where_they_begin_to_differ(names: list[str], sh
     assert units.without_shared_start(names) == shown
 
 
-def test_a_line_of_code_keeps_its_blanks_and_nothing_that_steers() -> None:
-    assert units.code_line("\tds = ds.map(f)   # é 名\r\n") == "    ds = ds.map(f)   # é 名"
-    assert units.code_line("a\x1b[31mb\u202ec\x07") == "ab\ufffdc\ufffd"
-    assert units.code_line("x" * 10, 5) == "xxxx…"
-    assert units.code_line("") == ""
-
-
 @pytest.mark.parametrize(("number", "name"), [(9, "SIGKILL"), (63, "signal 63"), (200, "signal 200")])
 def test_signals_are_named(number: int, name: str) -> None:
     assert units.signal_name(number) == name

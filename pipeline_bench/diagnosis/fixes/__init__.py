@@ -18,6 +18,7 @@ from pipeline_bench import units
 from pipeline_bench.diagnosed import Attempt, Bottleneck, Fix
 from pipeline_bench.diagnosis import segments
 from pipeline_bench.diagnosis.segments import NS_PER_MS, Segments
+from pipeline_bench.text import one_line
 from pipeline_bench.user_pipeline import Inspection, Stage
 
 WORTH = 0.03
@@ -40,6 +41,8 @@ class Context:
     as_written_ms: float | None = None
     free_memory_bytes: float | None = None
     """What a cache in memory may take; None where it is not known."""
+    no_servers: str | None = None
+    """Why no trial may start servers of TensorFlow's; None where it may."""
 
 
 class FixKind(ABC):
@@ -72,8 +75,8 @@ class FixKind(ABC):
         return Fix.model_validate(
             {
                 "kind": self.name,
-                "variant": units.one_line(variant, _VARIANT_CHARACTERS),
-                "title": units.one_line(title),
+                "variant": one_line(variant, _VARIANT_CHARACTERS),
+                "title": one_line(title),
                 "edits": edits,
                 "stages": tuple(stages),
                 "reorders": reorders,
@@ -117,7 +120,7 @@ def could_save(stages: Collection[int], parts: Segments, as_written_ms: float | 
 def short(stage: Stage) -> str:
     """What to call a stage in a title: its function's name, or its method's."""
     name = stage.function.name if stage.function is not None else stage.method
-    return units.one_line(name, _NAME_CHARACTERS)
+    return one_line(name, _NAME_CHARACTERS)
 
 
 def _not_tried(kind: FixKind, fix: Fix, inspection: Inspection, context: Context, parts: Segments) -> str | None:

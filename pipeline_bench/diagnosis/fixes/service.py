@@ -27,6 +27,8 @@ class Service(FixKind):
     def hindrance(self, fix: Fix, inspection: Inspection, context: Context) -> str | None:
         if not context.model:
             return "a worker on this machine has the same cores, and without a model nothing competes for them"
+        if context.no_servers is not None:
+            return context.no_servers
         for stage in inspection.stages:
             if _runs_python(stage):
                 return f"a tf.data service worker cannot run the Python of {short(stage)}"

@@ -20,6 +20,7 @@ from pipeline_bench.report.html.steps import Clock, Floats, Steps, read_steps
 from pipeline_bench.report.html.text import json_block, line, name
 from pipeline_bench.report.html.timeline import timeline
 from pipeline_bench.session import Session
+from pipeline_bench.text import one_line
 
 _METHOD = (
     "Each trial runs in a process of its own; the trials of the variants take turns, because machines drift. A variant "
@@ -119,7 +120,7 @@ def _harmless(value: Any) -> Any:
     """The last gate: whatever text a template shows has no control or direction characters."""
     if isinstance(value, str) and not isinstance(value, Markup):
         indent = value[: len(value) - len(value.lstrip(" "))]
-        return indent + units.one_line(value)
+        return indent + one_line(value)
     return value
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipeline_bench import units
 from pipeline_bench.diagnosed import Diagnosis
 from pipeline_bench.report import pipeline_tree
 from pipeline_bench.report.html import colours, tables
 from pipeline_bench.report.html.figure import Figure, Json, Legend, layout
 from pipeline_bench.report.html.tables import Cell
 from pipeline_bench.report.html.text import label
+from pipeline_bench.text import one_line
 
 _HEIGHT_PX = 220
 _MOST_STAGES, _MOST_POINTS = 8, 400
@@ -40,8 +40,8 @@ def autotune(diagnosis: Diagnosis | None) -> Figure | None:
         colour, dash = colours.of_variant(len(lines))
         name = label(stage.label, 40)
         lines.append(_line(name, at_s[kept].tolist(), values[kept].tolist(), colour, dash))
-        legend.append(Legend(units.one_line(stage.label, 40), colour, dash))
-        rows.append((units.one_line(stage.label, 60), *_course(values)))
+        legend.append(Legend(one_line(stage.label, 40), colour, dash))
+        rows.append((one_line(stage.label, 60), *_course(values)))
         upper, span_s = max(upper, float(values.max())), max(span_s, float(at_s[-1]))
     if not lines:
         return None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pipeline_bench import units
 from pipeline_bench.session import DeviceUtilization, Estimate, Interval, Session
+from pipeline_bench.text import one_line
 
 
 @dataclass(frozen=True)
@@ -31,12 +32,12 @@ class Table:
     @property
     def reasons(self) -> tuple[str, ...]:
         """Why figures are missing: each reason once, in the order of its first mark."""
-        found = (units.one_line(cell.reason or "") for row in self.rows for cell in row)
+        found = (one_line(cell.reason or "") for row in self.rows for cell in row)
         return tuple(dict.fromkeys(reason for reason in found if reason))
 
     def mark(self, cell: Cell) -> str:
         """The number of the cell's footnote; empty where there is none."""
-        reason = units.one_line(cell.reason or "")
+        reason = one_line(cell.reason or "")
         return str(self.reasons.index(reason) + 1) if reason else ""
 
 

@@ -7,7 +7,7 @@ import json
 import math
 from typing import Any
 
-from pipeline_bench import units
+from pipeline_bench.text import one_line
 
 NAME_LIMIT = 80
 """A longer name of a variant ends in an ellipsis; what was run lists it to `TEXT_LIMIT`."""
@@ -20,17 +20,17 @@ _SIGNIFICANT_DIGITS = 6
 
 def name(text: str) -> str:
     """A variant's name as the page shows it, on one line."""
-    return units.one_line(text, NAME_LIMIT) or "(a name without a visible character)"
+    return one_line(text, NAME_LIMIT) or "(a name without a visible character)"
 
 
 def line(text: str) -> str:
     """Any other text of a scenario, a driver or a failing process, on one line."""
-    return units.one_line(text, TEXT_LIMIT)
+    return one_line(text, TEXT_LIMIT)
 
 
 def label(text: str, limit: int = LABEL_LIMIT) -> str:
     """Text inside a plot. plotly reads tags and entities in every label, so that the ones in a name must be escaped."""
-    return html.escape(units.one_line(text, limit), quote=False)
+    return html.escape(one_line(text, limit), quote=False)
 
 
 def json_block(value: Any) -> str:

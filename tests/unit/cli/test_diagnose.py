@@ -94,7 +94,8 @@ def test_the_options_arrive_and_the_report_is_printed_and_written(
     assert found["dataset"].argument == 64
     assert found["model"].name == "make_model"
     assert found["model"].argument is None
-    assert found["options"] == {"budget_s": 30.0, "allow_reordering": True, "stall_timeout_s": 9.0}
+    asked = {"budget_s": 30.0, "allow_reordering": True, "stall_timeout_s": 9.0, "expose_servers": False}
+    assert found["options"] == asked
     assert "map(decode) starves the pipeline" in capsys.readouterr().out
     assert {path.name for path in found["folder"].iterdir()} >= {"report.md", "report.html"}
 
@@ -115,3 +116,20 @@ def test_interrupted_before_the_first_trial_nothing_stays(
     assert run(["diagnose", "train.py:make_dataset"]) == 130
     assert "nothing was measured" in capsys.readouterr().out
     assert not found["folder"].exists()
+
+
+@pytest.mark.parametrize("kept", [(), ("session.json",)])
+def test_interrupted_before_the_session_began_nothing_stays_and_nothing_measured_is_lost(
+    script: Path, monkeypatch: pytest.MonkeyPatch, kept: tuple[str, ...]
+) -> None:
+    folders: list[Path] = []
+
+    def interrupted(dataset: Any, model: Any, folder: Path, *_: Any, **__: Any) -> Outcome:
+        folders.append(folder)
+        for name in kept:
+            (folder / name).write_text("measured")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(examination, "examine", interrupted)
+    assert run(["diagnose", "train.py:make_dataset"]) == 130
+    assert folders[0].exists() == bool(kept)

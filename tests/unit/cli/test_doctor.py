@@ -124,7 +124,7 @@ def test_the_probe_tells_what_the_import_raised(broken_tensorflow: Path) -> None
 
 def test_the_probe_survives_a_crash(broken_tensorflow: Path) -> None:
     broken_tensorflow.write_text("import os\nos.kill(os.getpid(), 9)\n")
-    assert run_probe().reason == "its process was ended by SIGKILL"
+    assert run_probe().reason == "its process was killed by SIGKILL"
 
 
 def test_the_probe_gives_up_on_an_import_that_hangs(broken_tensorflow: Path) -> None:

@@ -1,13 +1,20 @@
 """The command line as a whole: help, versions, exit codes, and what becomes of an exception."""
 
+import io
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import typer
+from rich.console import Console
 
 from pipeline_bench import __version__, cli
+from pipeline_bench import session as saved
+from pipeline_bench.cli import delivery, stdout
+from pipeline_bench.comparison import Outcome
 from pipeline_bench.errors import PipelineBenchError, UsageError
+from tests.unit import sessions
 
 
 @pytest.fixture
@@ -93,6 +100,53 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
     process.wait()
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--version"],
+        ["scenarios"],
+        ["backends", "--json"],
+        ["lesson", "--list"],
+        ["report", "SESSION", "-f", "html"],
+        [],
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("option", ["-X utf8", "-u"])
+def test_a_full_disk_behind_stdout_is_one_message(arguments: list[str], option: str, tmp_path: Path) -> None:
+    saved.save(sessions.normal(), tmp_path)
+    given = [str(tmp_path) if argument == "SESSION" else argument for argument in arguments]
+    with Path("/dev/full").open("wb") as full:
+        ended = subprocess.run(
+            [sys.executable, *option.split(), "-m", "pipeline_bench", *given],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert ended.stderr == b"Error: stdout cannot be written: No space left on device.\n"
+    assert ended.returncode == 1
+
+
+def test_a_session_for_a_full_stdout_is_one_message_and_the_reports_are_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    outcome = Outcome(sessions.normal(), tmp_path, interrupted=False)
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr(sys, "stdout", stdout.named(full))
+        monkeypatch.setattr(stdout, "silence", lambda: None)
+        _, problems = delivery.deliver(outcome, Console(file=io.StringIO()), "-")
+    assert problems == ["--json - was not written: No space left on device."]
+    assert {path.name for path in tmp_path.iterdir()} == {"report.md", "report.html"}
+
+
+def test_with_stderr_full_as_well_the_exit_code_is_all_that_there_is() -> None:
+    with Path("/dev/full").open("wb") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "pipeline_bench", "scenarios"], stdout=full, stderr=full, check=False
+        )
+    assert ended.returncode == 1
+
+
 def test_a_terminal_without_utf8_gets_a_mark_and_no_traceback() -> None:
     ended = subprocess.run(
         [sys.executable, "-m", "pipeline_bench", "backends"],
@@ -113,3 +167,11 @@ def test_help_imports_nothing_heavy() -> None:
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, text=True)
     assert ended.stderr.strip() == "[]"
+
+
+def test_too_little_memory_is_one_message_and_no_bug(
+    raising: list[BaseException], capsys: pytest.CaptureFixture[str]
+) -> None:
+    raising.append(MemoryError())
+    assert cli.run([]) == 1
+    assert capsys.readouterr().err.startswith("Error: there is not enough memory.")

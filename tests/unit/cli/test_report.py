@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -81,3 +82,15 @@ def test_a_damaged_column_is_an_error_that_names_it(folder: Path, capsys: pytest
     for form in ("terminal", "html", "markdown", "csv", "json", "trace"):
         assert run(["report", str(folder), "-f", form]) == 2
         assert "tf_data, repeat 1: steps, end_ns" in capsys.readouterr().err
+
+
+def test_a_path_that_is_no_text_is_read_and_written(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    odd = folder.rename(tmp_path.with_name(os.fsdecode(b"caf\xe9")))
+    for form in ("terminal", "html", "markdown", "csv", "json", "trace"):
+        assert run(["report", str(odd), "-f", form, "-o", str(odd / os.fsdecode(f"{form}\xe9".encode("latin-1")))]) == 0
+    assert run(["diff", str(odd), str(odd)]) == 0
+    assert "caf\\xe9" in capsys.readouterr().out
+    assert run(["report", str(odd / "none")]) == 2
+    assert "caf\\xe9/none cannot be read" in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """The command `scenarios`."""
 
 import json
+import os
 import tomllib
 from pathlib import Path
 
@@ -57,3 +58,17 @@ def test_an_invalid_scenario_is_one_message_with_exit_2(tmp_path: Path, capsys: 
 def test_schema_is_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["scenarios", "--schema"]) == 0
     assert json.loads(capsys.readouterr().out)["title"] == "pipeline-bench scenario"
+
+
+def test_a_scenario_may_come_through_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b'name = "piped"\n')
+    os.close(writing)
+    assert run(["scenarios", f"/dev/fd/{reading}"]) == 0
+    os.close(reading)
+    assert 'name = "piped"' in capsys.readouterr().out
+
+
+def test_what_never_ends_is_no_scenario(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["scenarios", "/dev/zero"]) == 2
+    assert "it holds more than 1.00 MiB" in capsys.readouterr().err

@@ -21,7 +21,7 @@ class Refusing(Launcher):
 
     name: LauncherName = "fresh"
 
-    def start(self, trial: Trial, stderr: Path) -> Child:
+    def start(self, trial: Trial, stderr: Path, *, private_network: bool = False) -> Child:
         raise PipelineBenchError("not in this test")
 
 
@@ -35,6 +35,6 @@ def test_the_runner_saves_what_disturbed_the_trials(tmp_path: Path) -> None:
         environment=sessions.CPU,
         trials=trials,
     )
-    returned, _ = Runner(tmp_path, Refusing(), NvmlSampler(), Observer()).run(session)
+    returned, *_ = Runner(tmp_path, Refusing(), NvmlSampler(), Observer()).run(session)
     assert [(each.kind, each.variant, each.repeat) for each in returned.disturbances] == [("burst", "feed_dict", 0)]
     assert load(tmp_path).disturbances == returned.disturbances

@@ -1,5 +1,6 @@
 """The session of a watched job, and that every report can show it."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,12 @@ from pipeline_bench.job.record import JobRecord
 from pipeline_bench.job.steps import NO_WAIT_NS
 from pipeline_bench.plugins import renderer
 from pipeline_bench.report import html, markdown
+from pipeline_bench.samplers.nvml import STOPPED, Limits, NvmlSampler
+from pipeline_bench.samplers.nvml_reader import METRICS
 from pipeline_bench.session import Session
+from tests.stubs.nvml import nvml_stub, stub_environment
+
+__all__ = ["nvml_stub"]
 
 MS = 10**6
 CPU = Device(kind="cpu", name="CPU")
@@ -108,6 +114,42 @@ def test_every_report_shows_it(session: Session) -> None:
     assert between(session, session)
 
 
+@pytest.mark.parametrize(
+    ("opening_s", "in_the_tracks", "of_the_machine"),
+    [
+        (1, STOPPED, STOPPED),
+        (1000, "NVML had not answered when the trial ended", "NVML had not answered when it was closed"),
+    ],
+)
+def test_a_job_beside_an_nvml_that_hangs_ends_with_its_steps_and_the_reason(
+    nvml_stub: Path, monkeypatch: pytest.MonkeyPatch, opening_s: float, in_the_tracks: str, of_the_machine: str
+) -> None:
+    for name, value in stub_environment(nvml_stub, NVML_STUB_MODE="hang_in_init").items():
+        monkeypatch.setenv(name, value)
+    hanging = NvmlSampler.open(Limits(opening_s, end_s=0.2))
+    monkeypatch.setattr(NvmlSampler, "open", lambda: hanging)
+    record = JobRecord("my job", Device(kind="gpu", name="GPU", pci_bus_id="0000:01:00.0"))
+    assert hanging.pid is not None, "the job waited until the opening was given up"
+    record.log.extend(np.arange(50) * MS, np.arange(1, 51) * MS, 1000)
+    session, _ = record.finish("ok", None, None)
+    assert session.trials[0].status == "ok"
+    assert {track.reason for track in session.trials[0].samples if track.metric in METRICS} == {in_the_tracks}
+    assert session.environment.accelerator_reason == of_the_machine
+    assert hanging.pid is None
+
+
 def test_the_conclusion_names_what_limits_the_job() -> None:
     assert conclude(finished()) == "job is severely input-bound."
     assert conclude(finished(wait_ms=0.1)) == "what limits job stays open."
+
+
+def test_a_job_whose_command_line_and_name_are_no_text_is_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["train.py", os.fsdecode(b"caf\xe9")])
+    record = JobRecord("a \udcff\x1b]0;title\x07 job", CPU)
+    session, folder = record.finish("failed", "a \ud800 reason", tmp_path)
+    assert folder is not None
+    assert sessions.load(folder) == session
+    assert session.command == "train.py 'caf\\xe9'"
+    assert session.scenario.name == "a \\xff job"

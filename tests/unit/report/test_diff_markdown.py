@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from pipeline_bench import units
 from pipeline_bench.difference import Difference
 from pipeline_bench.report import diff_markdown
+from pipeline_bench.text import one_line
 from tests.unit.report import commonmark, differences
 
 
@@ -80,4 +80,4 @@ def test_a_name_is_shown_as_it_is_and_steers_nothing(name: str) -> None:
 def test_a_reader_sees_the_name_and_no_markup_of_it(name: str) -> None:
     text = diff_markdown.render(differences.hostile(name))
     assert commonmark.unwanted(text) == []
-    assert commonmark.shown(text).count(" ".join(units.one_line(name).split())[:60]) >= 8
+    assert commonmark.shown(text).count(" ".join(one_line(name).split())[:60]) >= 8

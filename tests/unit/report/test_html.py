@@ -23,6 +23,7 @@ from pipeline_bench.session import (
     Speedup,
     WorkCheck,
 )
+from pipeline_bench.text import one_line
 from tests.unit import sessions
 from tests.unit.report.pages import EVERY, HOSTILE, Page, hostile
 
@@ -61,7 +62,7 @@ def test_every_element_is_closed(session: Session) -> None:
 
 def test_the_verdict_comes_before_every_figure(normal: Page) -> None:
     session = sessions.normal()
-    conclusion = units.one_line(conclude(session))
+    conclusion = one_line(conclude(session))
     assert conclusion in normal.text
     start = normal.text.index(conclusion)
     for result in session.results:
@@ -112,7 +113,7 @@ def test_what_failed_is_told_with_its_reason_and_evidence() -> None:
     text = Page(html.render(session)).text
     for record in session.trials:
         if record.status != "ok":
-            assert units.one_line(record.reason or "") in text
+            assert one_line(record.reason or "") in text
     for shown in ("no memory", "loop.py:8 in run", "queue input held 0 of 5 elements", session.notes[0]):
         assert shown in text
 

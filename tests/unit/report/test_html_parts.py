@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_bench import units
 from pipeline_bench.report import html
 from pipeline_bench.report.html import bars, colours, content, steps, text
 from pipeline_bench.report.html.timeline import POINTS
@@ -21,6 +20,7 @@ from pipeline_bench.series import Series
 from pipeline_bench.session import (
     Estimate,
 )
+from pipeline_bench.text import one_line
 from tests.unit import sessions
 from tests.unit.report.pages import Page, measured, plot, recorded
 
@@ -33,7 +33,7 @@ LIMIT_PEAK_BYTES = 500_000_000
 def test_a_label_is_read_back_as_the_text(given_text: str) -> None:
     label = text.label(given_text)
     assert not re.search("[<>]", label)
-    assert stdlib_html.unescape(label) == units.one_line(given_text, text.LABEL_LIMIT)
+    assert stdlib_html.unescape(label) == one_line(given_text, text.LABEL_LIMIT)
 
 
 @given(

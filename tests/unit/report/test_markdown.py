@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_bench import units
 from pipeline_bench.conclusion import conclude
 from pipeline_bench.report import markdown
 from pipeline_bench.session import Disturbance, Precision, Session, Speedup, WorkCheck
+from pipeline_bench.text import one_line
 from tests.unit import sessions
 from tests.unit.report import commonmark
 
@@ -161,15 +161,15 @@ def test_a_name_is_shown_as_it_is_and_steers_nothing(name: str) -> None:
 def test_a_reader_sees_the_name_and_no_markup_of_it(name: str) -> None:
     text = markdown.render(named(name))
     assert commonmark.unwanted(text) == []
-    visible = " ".join(units.one_line(name).split())[:60]
+    visible = " ".join(one_line(name).split())[:60]
     assert commonmark.shown(text).count(visible) >= 8
 
 
 @given(st.text(min_size=1))
 def test_any_text_is_seen_as_it_is(text: str) -> None:
     escaped = markdown.escape(text, 10_000)
-    assert commonmark.shown(f"x {escaped}").removeprefix("x").strip() == units.one_line(text)
-    assert commonmark.shown(escaped).strip() == units.one_line(text)
+    assert commonmark.shown(f"x {escaped}").removeprefix("x").strip() == one_line(text)
+    assert commonmark.shown(escaped).strip() == one_line(text)
     assert commonmark.unwanted(escaped) == []
 
 

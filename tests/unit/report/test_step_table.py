@@ -44,8 +44,3 @@ def test_margins_of_shares_are_in_percentage_points() -> None:
 @pytest.mark.parametrize(("value", "text"), [(0.69314, "0.6931"), (1.946e-05, "1.9e-05"), (0.0, "0"), (None, "–")])
 def test_losses(value: float | None, text: str) -> None:
     assert units.loss(value) == text
-
-
-def test_foreign_text_is_one_harmless_line() -> None:
-    assert units.one_line("a\x1b[31mb\u202ec\n\td\x1b]0;title\x07e\x00") == "ab�c de�"
-    assert units.one_line("abcdef", 4) == "abc…"

@@ -9,6 +9,7 @@ import sys
 import time
 from collections import namedtuple
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import psutil
 import pytest
@@ -53,21 +54,25 @@ def test_this_process_is_read_with_its_source_and_stamp() -> None:
     assert {"cpu_seconds", "memory_bytes"} <= set(values(readings))
 
 
-def test_memory_is_bytes_and_cpu_is_seconds_as_psutil_gives_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_bytes_and_cpu_is_seconds_as_psutil_gives_them(
+    child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
     cpu = namedtuple("cpu", "user system children_user children_system")
     memory = namedtuple("memory", "rss vms")
     # oneshot() reaches into the methods it caches, which the stand-ins have not got.
     monkeypatch.setattr(psutil.Process, "oneshot", lambda _: contextlib.nullcontext())
     monkeypatch.setattr(psutil.Process, "cpu_times", lambda _: cpu(1.5, 0.25, 100.0, 100.0))
     monkeypatch.setattr(psutil.Process, "memory_info", lambda _: memory(4096, 9_999_999))
-    read = values(HostSampler(os.getpid()).poll())
+    read = values(HostSampler(child.pid).poll())
     assert (read["cpu_seconds"], read["memory_bytes"]) == (1.75, 4096)
 
 
-def test_read_and_written_bytes_are_not_swapped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_and_written_bytes_are_not_swapped(
+    child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
     counters = namedtuple("counters", "read_count write_count read_bytes write_bytes")
     monkeypatch.setattr(psutil.Process, "io_counters", lambda _: counters(1, 2, 3, 4), raising=False)
-    read = values(HostSampler(os.getpid()).poll())
+    read = values(HostSampler(child.pid).poll())
     assert (read["read_bytes"], read["write_bytes"]) == (3, 4)
 
 
@@ -137,6 +142,33 @@ def test_a_closed_sampler_reads_no_process() -> None:
     sampler.close()
     sampler.close()
     assert not PROCESS_METRICS & {reading.metric for reading in sampler.poll()}
+
+
+@dataclass
+class Helper:
+    """A process of the profiler's own."""
+
+    cpu_s: float = 0.0
+    pid: int | None = None
+
+
+@pytest.mark.parametrize("itself", [True, False])
+def test_the_profiler_and_its_helper_are_taken_off_the_others_once(
+    child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch, itself: bool
+) -> None:
+    times = namedtuple("times", "user system idle")
+    helper, busy_s, own_s = Helper(), 0.0, 0.0
+    monkeypatch.setattr(psutil, "cpu_times", lambda: times(busy_s, 0, busy_s))
+    monkeypatch.setattr(psutil.Process, "oneshot", lambda _: contextlib.nullcontext())
+    monkeypatch.setattr(psutil.Process, "cpu_times", lambda _: times(own_s, 0, 0))
+    monkeypatch.setattr(time, "process_time", lambda: own_s)
+    monkeypatch.setattr("pipeline_bench.samplers.children._started_by", lambda _: [])
+    sampler = HostSampler(os.getpid() if itself else child.pid, helper=helper)
+    busy_s = 1
+    sampler.poll()
+    busy_s, own_s, helper.cpu_s = 11, 2, 1
+    # Of 20 s, 10 were busy: 1 the helper's, 2 the process', and 2 the profiler's where that is another one.
+    assert values(sampler.poll())["other_cpu_percent"] == pytest.approx(100 * (7 if itself else 5) / 20)
 
 
 def test_a_poll_never_lists_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,412 +1,433 @@
-"""The NVML sampler against a stub of NVIDIA's library, in a process of its own.
+"""The sampler beside NVML's process: an NVML that hangs or crashes is a reason, and no process outlives its parent.
 
 The stub proves the plumbing and the error paths, and nothing about what the figures mean on a GPU.
 """
 
 from __future__ import annotations
 
-import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any
 
-import pynvml
+import psutil
 import pytest
 
-from pipeline_bench.samplers.nvml import (
-    RATES_SOURCE,
-    SAMPLES_SOURCE,
-    UTILIZATION,
-    NvmlSampler,
-)
-from pipeline_bench.samplers.nvml_devices import NvmlDevice, first_visible, normalise_pci_bus_id
-from pipeline_bench.samplers.nvml_errors import explain
-from tests.stubs.nvml import LIBRARY, run_probe
+from pipeline_bench.samplers import Reading
+from pipeline_bench.samplers.host import HostSampler
+from pipeline_bench.samplers.nvml import STOPPED, Limits, NvmlSampler
+from pipeline_bench.samplers.nvml_reader import METRICS, SAMPLES_SOURCE, UTILIZATION
+from tests.stubs.nvml import stub_environment
 
-S = 1_000_000_000
-WALL = 1_800_000_000 * S
-"""The wall clock at monotonic 0 in these tests."""
+QUICK = Limits(opening_s=30, answer_s=1, end_s=0.2)
+"""Patient with a slow machine while NVML opens, not with what the stub never answers."""
 
-METRICS = {
-    "device_utilization_percent",
-    "device_memory_bytes",
-    "device_sm_clock_mhz",
-    "device_throttle_reasons",
-    "device_processes",
-    "device_power_watts",
-    "device_temperature_celsius",
-}
+NO_PATIENCE = Limits(opening_s=0.5, end_s=0.2)
+DEADLINE_S = 60.0
+
+Open = Callable[..., NvmlSampler]
 
 
-def step(do: str, at_s: float = 0, **more: Any) -> dict[str, Any]:
-    at_ns = round(at_s * S)
-    return {"do": do, "at_ns": at_ns, "wall_ns": WALL + at_ns, **more}
+@pytest.fixture
+def opened(nvml_stub: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
+    """Opens samplers whose process finds the stub, with its variables; closes them."""
+    with ExitStack() as stack:
+
+        def open_one(limits: Limits = QUICK, **variables: str) -> NvmlSampler:
+            for name, value in stub_environment(nvml_stub, **{"NVML_STUB_MODE": "ok", **variables}).items():
+                monkeypatch.setenv(name, value)
+            return stack.enter_context(closing(NvmlSampler.open(limits)))
+
+        yield open_one
 
 
-def stub_samples(*samples: tuple[float, float]) -> dict[str, str]:
-    """The driver's buffer: (seconds on our monotonic clock, percent)."""
-    return {"NVML_STUB_SAMPLES": ",".join(f"{(WALL + round(at * S)) // 1000}:{value}" for at, value in samples)}
+def polled(sampler: NvmlSampler, enough: Callable[[list[Reading]], bool]) -> list[Reading]:
+    """What the polls give until it is enough."""
+    readings: list[Reading] = []
+    deadline = time.monotonic() + DEADLINE_S
+    while not enough(readings):
+        assert time.monotonic() < deadline, readings
+        readings += sampler.poll()
+    return readings
 
 
-def only(metric: str, readings: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [reading for reading in readings if reading["metric"] == metric]
+def values(readings: list[Reading], metric: str) -> list[float | None]:
+    return [reading.value for reading in readings if reading.metric == metric and reading.value is not None]
 
 
-def figures(metric: str, readings: list[dict[str, Any]]) -> list[tuple[int, float | None]]:
-    return [(reading["at_ns"], reading["value"]) for reading in only(metric, readings)]
+def reasons(readings: list[Reading]) -> dict[str, str]:
+    return {reading.metric: reading.reason for reading in readings if reading.reason is not None}
 
 
-def reasons(readings: list[dict[str, Any]]) -> dict[str, str]:
-    assert all((reading["value"] is None) == (reading["reason"] is not None) for reading in readings)
-    return {reading["metric"]: reading["reason"] for reading in readings if reading["reason"] is not None}
+def all_explained(readings: list[Reading]) -> bool:
+    return len([reading for reading in readings if reading.reason is not None]) >= len(METRICS)
 
 
-# --- where nothing can be read ---------------------------------------------------------------------------------------
+def some_power(readings: list[Reading]) -> bool:
+    return bool(values(readings, "device_power_watts"))
 
 
-def test_no_library_is_a_reason(tmp_path: Path) -> None:
-    try:
-        ctypes.CDLL(LIBRARY)
-    except OSError:
-        pass
-    else:
-        pytest.skip("this machine has NVIDIA's library")
-    opened, first, second = run_probe(tmp_path, [step("open"), step("poll", 1), step("poll", 2)])
-    expected = "no NVIDIA driver here (libnvidia-ml.so.1 was not found)"
-    assert (opened["available"], opened["reason"], opened["devices"]) == (False, expected, [])
-    assert reasons(first) == dict.fromkeys(METRICS, expected)
-    assert second == []
+def pid_of(sampler: NvmlSampler) -> int:
+    assert sampler.pid is not None
+    return sampler.pid
 
 
-def test_a_library_that_cannot_be_loaded_is_a_reason(tmp_path: Path) -> None:
-    (tmp_path / LIBRARY).write_bytes(b"")
-    opened, readings = run_probe(tmp_path, [step("open"), step("poll", 1)])
-    assert "libnvidia-ml.so.1 was not found" in opened["reason"]
-    assert set(reasons(readings)) == METRICS
-
-
-@pytest.mark.parametrize(
-    ("mode", "said"),
-    [
-        ("absent_driver", "not loaded"),
-        ("no_permission", "no permission"),
-        ("mismatch", "differ in version"),
-        ("no_devices", "lists no GPU"),
-    ],
-)
-def test_a_driver_that_refuses_is_a_reason(nvml_stub: Path, mode: str, said: str) -> None:
-    steps = [step("open"), step("poll", 1), step("poll", 2), step("close"), step("close")]
-    opened, first, second, *_ = run_probe(nvml_stub, steps, NVML_STUB_MODE=mode)
-    assert not opened["available"]
-    assert said in opened["reason"]
-    assert "\n" not in opened["reason"]
-    assert opened["selected"] is None
-    assert reasons(first) == dict.fromkeys(METRICS, opened["reason"])
-    assert second == []
-
-
-def test_the_version_error_that_is_no_nvml_error_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse() -> None:
-        raise pynvml.NVMLLibraryMismatchError("use a versioned function\nsuch as _v2")
-
-    monkeypatch.setattr(pynvml, "nvmlInit", refuse)
-    sampler = NvmlSampler.open()
-    assert not sampler.available
-    assert sampler.reason == "nvidia-ml-py and the driver's NVML library do not match in version"
-
-
-def test_a_broken_install_of_pynvml_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "pynvml", None)
-    sampler = NvmlSampler.open()
-    assert sampler.reason is not None
-    assert sampler.reason.startswith("the module pynvml (of nvidia-ml-py) cannot be imported")
-
-
-def test_a_pynvml_of_another_kind_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(pynvml, "nvmlInit")
-    sampler = NvmlSampler.open()
-    assert sampler.reason is not None
-    assert "nvmlInit" in sampler.reason
-
-
-def test_an_error_without_a_plain_text_keeps_what_nvml_said_on_one_line() -> None:
-    assert explain(RuntimeError("first\n  second")) == "NVML failed: first second"
-
-
-# --- which device ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("given", "normal"),
-    [
-        ("0000:01:00.0", "00000000:01:00.0"),
-        ("00000000:01:00.0", "00000000:01:00.0"),
-        ("0000:AF:00.0", "00000000:af:00.0"),
-        ("01:00.0", "00000000:01:00.0"),
-        ("0001:3b:00", "00000001:3b:00.0"),
-        (" 10000:01:00.1 ", "00010000:01:00.1"),
-        ("GPU:0", "gpu:0"),
-        ("", ""),
-    ],
-)
-def test_pci_ids_are_normalised(given: str, normal: str) -> None:
-    assert normalise_pci_bus_id(given) == normal
-
-
-def test_devices_are_described(nvml_stub: Path) -> None:
-    [opened] = run_probe(nvml_stub, [step("open")], NVML_STUB_DEVICES="2")
-    assert (opened["available"], opened["reason"], opened["driver"]) == (True, None, "999.99")
-    assert opened["devices"][1] == {
-        "index": 1,
-        "name": "NVIDIA Stub",
-        "uuid": "GPU-stub-1",
-        "pci_bus_id": "00000000:02:00.0",
-        "memory_bytes": 16 << 30,
-        "mig_enabled": False,
-    }
-    assert opened["selected"] == 0
-
-
-def test_the_device_is_the_one_that_tensorflow_names(nvml_stub: Path) -> None:
-    steps = [step("open"), step("select", pci_bus_id="0000:02:00.0"), step("poll", 1)]
-    _, selected, readings = run_probe(nvml_stub, steps, NVML_STUB_DEVICES="2")
-    assert selected == 1
-    assert figures("device_memory_bytes", readings) == [(S, 2 << 30)]
-
-
-def test_a_device_that_nvml_does_not_list_is_a_reason(nvml_stub: Path) -> None:
-    steps = [step("open"), step("select", pci_bus_id="0000:7f:00.0"), step("poll", 1), step("poll", 2)]
-    opened, selected, first, second = run_probe(nvml_stub, steps)
-    assert opened["available"]
-    assert selected is None
-    assert reasons(first) == dict.fromkeys(METRICS, "NVML lists no GPU at PCI address 0000:7f:00.0")
-    assert second == []
-
-
-def test_cuda_visible_devices_is_honoured(nvml_stub: Path) -> None:
-    [opened] = run_probe(nvml_stub, [step("open")], NVML_STUB_DEVICES="3", CUDA_VISIBLE_DEVICES="2,0")
-    assert opened["selected"] == 2
-
-
-def device(index: int) -> NvmlDevice:
-    return NvmlDevice(index, "NVIDIA Stub", f"GPU-stub-{index}", f"00000000:0{index + 1}:00.0", 16 << 30, False)
-
-
-@pytest.mark.parametrize(
-    ("visible", "index"), [(None, 0), ("1", 1), ("1,0", 1), ("GPU-stub-1", 1), ("", None), ("-1", None), ("5", None)]
-)
-def test_first_visible(visible: str | None, index: int | None) -> None:
-    environ = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
-    found, reason = first_visible((device(0), device(1)), environ)
-    assert (found.index if found else None) == index
-    assert (reason is None) == (index is not None)
-
-
-def test_first_visible_of_none() -> None:
-    assert first_visible((), {}) == (None, "the NVIDIA driver lists no GPU")
+def assert_gone(pid: int) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline, f"the process {pid} still runs"
+        time.sleep(0.02)
 
 
 # --- what is read ----------------------------------------------------------------------------------------------------
 
 
-def test_every_metric_has_its_unit(nvml_stub: Path) -> None:
-    steps = [step("open", env=stub_samples((-1, 10))), step("poll", 1, env=stub_samples((0.5, 60)))]
-    _, readings = run_probe(nvml_stub, steps)
-    assert {reading["metric"]: reading["value"] for reading in readings} == {
-        "device_utilization_percent": 60,
-        "device_memory_bytes": 1 << 30,
-        "device_sm_clock_mhz": 1500,
-        "device_throttle_reasons": 0,
-        "device_processes": 1,
-        "device_power_watts": 250.5,
-        "device_temperature_celsius": 45,
-    }
+def test_readings_come_from_the_process_with_stamps_of_our_clock(opened: Open) -> None:
+    sampler = opened()
+    before_ns = time.monotonic_ns()
+    readings = polled(sampler, some_power)
+    assert values(readings, "device_power_watts")[0] == 250.5
     assert reasons(readings) == {}
+    (power,) = [reading for reading in readings if reading.metric == "device_power_watts"]
+    assert before_ns <= power.at_ns <= time.monotonic_ns()
 
 
-@pytest.mark.parametrize("value_type", ["0", "1"])
-def test_buffered_samples_carry_the_drivers_stamps_on_our_clock(nvml_stub: Path, value_type: str) -> None:
-    steps = [
-        step("open", env=stub_samples((-1, 10))),
-        step("poll", 1, env=stub_samples((-1, 10), (0.25, 20), (0.5, 30))),
-        step("poll", 2, env=stub_samples((0.25, 20), (0.5, 30), (1.75, 40))),
-    ]
-    _, first, second = run_probe(nvml_stub, steps, NVML_STUB_SAMPLE_TYPE=value_type)
-    assert figures(UTILIZATION, first) == [(S // 4, 20), (S // 2, 30)]
-    assert figures(UTILIZATION, second) == [(7 * S // 4, 40)]
-    assert {reading["source"] for reading in only(UTILIZATION, first)} == {SAMPLES_SOURCE}
+def test_the_gpus_are_listed_and_the_first_visible_one_is_selected(opened: Open) -> None:
+    sampler = opened(NVML_STUB_DEVICES="3", CUDA_VISIBLE_DEVICES="2,0")
+    assert sampler.available
+    assert (sampler.driver, len(sampler.devices)) == ("999.99", 3)
+    assert sampler.selected == sampler.devices[2]
+    assert (sampler.accelerator.name, sampler.accelerator.reason) == ("NVIDIA Stub", None)
 
 
-def test_a_trial_begins_without_what_was_buffered_before(nvml_stub: Path) -> None:
-    steps = [
-        step("open", env=stub_samples((-1, 10))),
-        step("begin", 5, env=stub_samples((3, 90), (4.5, 80))),
-        step("poll", 6, env=stub_samples((3, 90), (4.5, 80), (5.5, 70))),
-    ]
-    *_, readings = run_probe(nvml_stub, steps)
-    assert figures(UTILIZATION, readings) == [(11 * S // 2, 70)]
+def test_the_gpu_that_is_selected_is_read(opened: Open) -> None:
+    sampler = opened(NVML_STUB_DEVICES="2")
+    sampler.select("0000:02:00.0")
+    assert values(polled(sampler, some_power), "device_memory_bytes") == [2 << 30]
+    assert sampler.selected == sampler.devices[1]
 
 
-def test_a_trial_that_begins_right_after_a_poll_reads_the_buffer_still(nvml_stub: Path) -> None:
-    steps = [
-        step("open", env=stub_samples((-1, 10))),
-        step("begin", 1),
-        step("poll", 2, env=stub_samples((-1, 10), (1.5, 70))),
-    ]
-    *_, readings = run_probe(nvml_stub, steps)
-    assert [(reading["source"], reading["value"]) for reading in only(UTILIZATION, readings)] == [(SAMPLES_SOURCE, 70)]
+def test_a_gpu_that_is_not_there_is_a_reason_once_a_trial(opened: Open) -> None:
+    sampler = opened()
+    sampler.select("0000:7f:00.0")
+    expected = dict.fromkeys(METRICS, "NVML lists no GPU at PCI address 0000:7f:00.0")
+    assert reasons(polled(sampler, all_explained)) == expected
+    assert sampler.poll() == []
+    sampler.begin()
+    assert reasons(polled(sampler, all_explained)) == expected
 
 
-def test_an_implausible_stamp_becomes_now(nvml_stub: Path) -> None:
-    buffered = stub_samples((-61, 1), (-59, 2), (0.25, 3), (1.25, 4), (1.75, 5))
-    steps = [step("open", env=stub_samples((-100, 0))), step("poll", 1, env=buffered)]
-    _, readings = run_probe(nvml_stub, steps)
-    assert figures(UTILIZATION, readings) == [(S, 1), (-59 * S, 2), (S // 4, 3), (5 * S // 4, 4), (S, 5)]
+def test_without_a_driver_the_reason_is_given_and_no_process_stays(opened: Open) -> None:
+    sampler = opened(NVML_STUB_MODE="absent_driver")
+    pid = pid_of(sampler)
+    expected = "the NVIDIA driver is installed, but not loaded"
+    assert sampler.reason == expected
+    assert reasons(sampler.poll()) == dict.fromkeys(METRICS, expected)
+    assert sampler.poll() == []
+    assert_gone(pid)
 
 
-def test_the_offset_of_the_wall_clock_is_measured_at_each_poll(nvml_stub: Path) -> None:
-    hour = 3600
-    later = step("poll", 2, env=stub_samples((hour + 1.5, 60)))
-    later["wall_ns"] += hour * S  # somebody set the clock
-    steps = [step("open", env=stub_samples((-1, 10))), step("poll", 1, env=stub_samples((0.5, 50))), later]
-    _, first, second = run_probe(nvml_stub, steps)
-    assert figures(UTILIZATION, first) == [(S // 2, 50)]
-    assert figures(UTILIZATION, second) == [(3 * S // 2, 60)]
+def test_an_answer_that_comes_late_is_taken_up_by_a_later_poll(opened: Open) -> None:
+    sampler = opened(NVML_STUB_DELAY_MS="300")
+    assert sampler.available
+    assert sampler.poll() == [], "the poll waited for what takes ten times as long as it may wait"
+    assert some_power(polled(sampler, some_power))
 
 
-def test_nothing_new_in_the_buffer_is_no_failure(nvml_stub: Path) -> None:
-    steps = [step("open", env=stub_samples((-1, 10))), step("poll", 1), step("poll", 1.5, env=stub_samples((1.25, 50)))]
-    _, first, second = run_probe(nvml_stub, steps)
-    assert only(UTILIZATION, first) == []
-    assert figures(UTILIZATION, second) == [(5 * S // 4, 50)]
+def test_what_nvml_owes_a_trial_that_ends_has_a_reason_and_what_came_late_is_kept(opened: Open) -> None:
+    sampler = opened(NVML_STUB_DELAY_MS="300", NVML_STUB_SAMPLES="")
+    polled(sampler, some_power)
+    late = sampler.poll()
+    while not late:
+        late = sampler.end()
+    assert some_power(late)
+    assert reasons(late) == {}
+    sampler.begin()
+    sampler.poll()
+    assert set(reasons(sampler.end())) == set(METRICS)
 
 
-@pytest.mark.parametrize("mode", ["no_samples", "samples_unsupported"])
-def test_without_buffered_samples_the_utilization_rates_are_read(nvml_stub: Path, mode: str) -> None:
-    _, readings = run_probe(nvml_stub, [step("open"), step("poll", 1)], NVML_STUB_MODE=mode)
-    assert figures(UTILIZATION, readings) == [(S, 37)]
-    assert only(UTILIZATION, readings)[0]["source"] == RATES_SOURCE
+def test_the_wait_for_the_opening_can_be_limited(opened: Open) -> None:
+    sampler = opened(Limits(opening_s=DEADLINE_S, end_s=0.2), NVML_STUB_MODE="hang_in_init")
+    assert not sampler.wait_until_open(0.1)
+    assert opened().wait_until_open(DEADLINE_S)
 
 
-def test_a_buffer_that_falls_silent_gives_way_to_the_utilization_rates(nvml_stub: Path) -> None:
-    steps = [step("open", env=stub_samples((-1, 10))), step("poll", 1), step("poll", 2), step("poll", 2.5)]
-    _, *polls = run_probe(nvml_stub, steps)
-    assert [figures(UTILIZATION, readings) for readings in polls] == [[], [], [(5 * S // 2, 37)]]
+def test_what_was_asked_for_before_the_trial_is_no_reading_of_it(opened: Open) -> None:
+    sampler = opened(NVML_STUB_DELAY_MS="300", NVML_STUB_SAMPLES="")
+    assert sampler.available
+    sampler.poll()
+    sampler.begin()
+    begun_ns = time.monotonic_ns()
+    assert all(reading.at_ns >= begun_ns for reading in polled(sampler, some_power))
 
 
-def test_the_same_rate_is_recorded_once_a_window_and_another_at_once(nvml_stub: Path) -> None:
-    steps = [
-        step("open"),
-        step("poll", 1.0),
-        step("poll", 1.1),
-        step("poll", 1.2),
-        step("poll", 1.25, env={"NVML_STUB_UTILIZATION": "90"}),
-    ]
-    _, *polls = run_probe(nvml_stub, steps, NVML_STUB_MODE="no_samples")
-    recorded = [figure for readings in polls for figure in figures(UTILIZATION, readings)]
-    assert recorded == [(S, 37), (1_200_000_000, 37), (1_250_000_000, 90)]
+def test_files_of_the_working_directory_shadow_no_module(
+    opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("json", "pynvml", "pipeline_bench"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit(9)")
+    monkeypatch.chdir(tmp_path)
+    assert opened().reason is None
 
 
-def test_an_idle_gpu_reads_zero_and_gives_no_reason(nvml_stub: Path) -> None:
-    steps = [step("open", env=stub_samples((-1, 10))), step("poll", 1, env=stub_samples((0.5, 0)))]
-    _, readings = run_probe(nvml_stub, steps)
-    assert figures(UTILIZATION, readings) == [(S // 2, 0)]
+# --- an NVML that hangs ----------------------------------------------------------------------------------------------
 
 
-def test_what_is_no_percentage_is_left_out(nvml_stub: Path) -> None:
-    buffered = stub_samples((0.25, 4_000_000_000), (0.5, 50))
-    _, readings = run_probe(nvml_stub, [step("open", env=stub_samples((-1, 10))), step("poll", 1, env=buffered)])
-    assert figures(UTILIZATION, readings) == [(S // 2, 50)]
+def test_an_nvml_that_does_not_open_in_time_is_a_reason_and_its_process_is_ended(opened: Open) -> None:
+    sampler = opened(NO_PATIENCE, NVML_STUB_MODE="hang_in_init")
+    pid = pid_of(sampler)
+    accelerator = sampler.accelerator
+    assert (accelerator.name, accelerator.reason) == (None, STOPPED)
+    assert reasons(sampler.poll()) == dict.fromkeys(METRICS, STOPPED)
+    assert_gone(pid)
 
 
-# --- what holds the clock down, and who else is there -----------------------------------------------------------------
+def test_an_nvml_that_hangs_later_is_a_reason_for_every_metric_once_a_trial(opened: Open) -> None:
+    sampler = opened(NVML_STUB_MODE="hang_after_2")
+    pid = pid_of(sampler)
+    readings = polled(sampler, all_explained)
+    assert len(values(readings, "device_power_watts")) == 2
+    assert reasons(readings) == dict.fromkeys(METRICS, STOPPED)
+    assert sampler.poll() == []
+    sampler.begin()
+    assert reasons(sampler.poll()) == dict.fromkeys(METRICS, STOPPED)
+    assert sampler.reason == STOPPED
+    assert_gone(pid)
 
 
-def test_the_reasons_of_a_lowered_clock_are_nvmls_bit_mask(nvml_stub: Path) -> None:
-    steps = [step("open"), step("poll", 1), step("poll", 2, env={"NVML_STUB_THROTTLE_REASONS": "72"})]
-    _, first, second = run_probe(nvml_stub, steps)
-    assert figures("device_throttle_reasons", first) == [(S, 0)]
-    assert figures("device_throttle_reasons", second) == [(2 * S, 72)]
+def test_the_reason_belongs_to_the_instrument_that_was_read(opened: Open) -> None:
+    sampler = opened(NVML_STUB_MODE="hang_after_20", NVML_STUB_DELAY_MS="20")
+    readings = [reading for reading in polled(sampler, all_explained) if reading.metric == UTILIZATION]
+    assert {reading.source for reading in readings} == {SAMPLES_SOURCE}
+    assert (readings[-1].value, readings[-1].reason) == (None, STOPPED)
 
 
-def test_a_driver_that_knows_the_reasons_by_their_older_name_is_asked_for_that(old_nvml_stub: Path) -> None:
-    _, readings = run_probe(old_nvml_stub, [step("open"), step("poll", 1)], NVML_STUB_THROTTLE_REASONS="4")
-    assert figures("device_throttle_reasons", readings) == [(S, 4)]
+def test_ctrl_c_ends_the_wait_for_an_nvml_that_hangs(opened: Open) -> None:
+    sampler = opened(Limits(opening_s=DEADLINE_S), NVML_STUB_MODE="hang_in_init")
+    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        _ = sampler.reason
+    timer.join()
 
 
-@pytest.mark.parametrize("count", [0, 1, 3])
-def test_the_processes_on_the_gpu_are_counted(nvml_stub: Path, count: int) -> None:
-    _, readings = run_probe(nvml_stub, [step("open"), step("poll", 1)], NVML_STUB_PROCESSES=str(count))
-    assert figures("device_processes", readings) == [(S, count)]
+# --- a process that ends ---------------------------------------------------------------------------------------------
 
 
-def test_processes_that_may_not_be_listed_are_a_reason_and_not_none_at_all(nvml_stub: Path) -> None:
-    _, readings = run_probe(nvml_stub, [step("open"), step("poll", 1)], NVML_STUB_MODE="refused_processes")
-    assert reasons(readings) == {"device_processes": "the NVIDIA driver refused: no permission"}
+@pytest.mark.parametrize(
+    ("mode", "signal_name"),
+    [("crash_in_init", "SIGSEGV"), ("crash_after_1", "SIGSEGV"), ("abort_after_1", "SIGABRT")],
+)
+def test_an_nvml_that_crashes_is_a_reason(opened: Open, mode: str, signal_name: str) -> None:
+    sampler = opened(NVML_STUB_MODE=mode)
+    expected = f"NVML's process was killed by {signal_name}"
+    assert reasons(polled(sampler, all_explained)) == dict.fromkeys(METRICS, expected)
+    assert sampler.poll() == []
+    assert sampler.accelerator.reason == expected
+    assert sampler.pid is None
 
 
-# --- what cannot be read, and loss in mid-run ------------------------------------------------------------------------
+def test_a_process_that_is_killed_between_two_polls_is_a_reason(opened: Open) -> None:
+    sampler = opened()
+    polled(sampler, some_power)
+    os.kill(pid_of(sampler), signal.SIGKILL)
+    assert reasons(polled(sampler, all_explained)) == dict.fromkeys(METRICS, "NVML's process was killed by SIGKILL")
 
 
-def test_a_metric_that_is_refused_is_explained_once_a_trial_and_the_others_go_on(nvml_stub: Path) -> None:
-    steps = [step("open"), step("poll", 1), step("poll", 2), step("begin", 3), step("poll", 4)]
-    _, first, second, _, third = run_probe(nvml_stub, steps, NVML_STUB_MODE="refused_power")
-    assert reasons(first) == {"device_power_watts": "the NVIDIA driver refused: no permission"}
-    assert only("device_power_watts", second) == []
-    assert figures("device_temperature_celsius", second) == [(2 * S, 45)]
-    assert reasons(third) == reasons(first)
+ANSWERING = """
+import os, sys, time
+
+def answer(line):
+    os.write(int(sys.argv[-2]), line + b"\\n")
+"""
 
 
-def test_a_refusal_that_passes_costs_only_the_readings_it_hit(nvml_stub: Path) -> None:
-    refuse, allow = {"NVML_STUB_MODE": "refused_metrics"}, {"NVML_STUB_MODE": "ok"}
-    steps = [step("open"), step("poll", 1, env=refuse), step("poll", 2, env=refuse), step("poll", 3, env=allow)]
-    _, first, second, third = run_probe(nvml_stub, steps)
-    assert set(reasons(first)) == METRICS
-    assert second == []
-    assert {reading["metric"] for reading in third if reading["value"] is not None} == METRICS
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("sys.exit(3)", "NVML's process ended with exit code 3"),
+        ("answer(b'nonsense')", "NVML's process gave an answer that cannot be read"),
+        ("answer(b'7')", "NVML's process gave an answer that cannot be read"),
+    ],
+)
+def test_a_process_that_is_not_ours_is_a_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, reason: str
+) -> None:
+    interpreter = tmp_path / "python"
+    interpreter.write_text(f"#!{sys.executable}\n{ANSWERING}\n{script}\ntime.sleep(1000)\n")
+    interpreter.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(interpreter))
+    with closing(NvmlSampler.open(QUICK)) as sampler:
+        assert sampler.reason == reason
 
 
-def test_under_mig_utilization_is_absent_with_the_reason(nvml_stub: Path) -> None:
-    opened, first, second = run_probe(nvml_stub, [step("open"), step("poll", 1), step("poll", 2)], NVML_STUB_MODE="mig")
-    assert opened["devices"][0]["mig_enabled"]
-    assert reasons(first) == {UTILIZATION: "NVML does not report it while MIG is enabled on this GPU"}
-    assert figures("device_memory_bytes", first) == [(S, 1 << 30)]
-    assert only(UTILIZATION, second) == []
+def test_a_process_that_cannot_be_started_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/no/such/interpreter")
+    with closing(NvmlSampler.open()) as sampler:
+        assert sampler.reason == "NVML's process could not be started: No such file or directory"
+        assert set(reasons(sampler.poll())) == set(METRICS)
 
 
-def test_a_gpu_that_is_lost_gives_its_reason_once_and_then_nothing(nvml_stub: Path) -> None:
-    steps = [step("open"), step("poll", 1), step("poll", 2), step("poll", 3), step("begin", 4), step("poll", 5)]
-    _, first, second, third, _, next_trial = run_probe(nvml_stub, steps, NVML_STUB_MODE="lost_after_1")
-    assert reasons(first) == {}
-    assert reasons(second) == dict.fromkeys(METRICS, "the GPU was lost: the driver can no longer reach it")
-    assert third == []
-    assert set(reasons(next_trial)) == METRICS
+# --- how long the process lives --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("mode", "source"), [("ok", SAMPLES_SOURCE), ("samples_unsupported", RATES_SOURCE)])
-def test_a_gpu_that_comes_back_is_not_read_before_the_next_trial(nvml_stub: Path, mode: str, source: str) -> None:
-    lost, back = {"NVML_STUB_MODE": "lost_after_0"}, {"NVML_STUB_MODE": mode}
-    steps = [
-        step("open", env=back),
-        step("poll", 1, env=lost),
-        step("poll", 2, env=back),
-        step("begin"),
-        step("poll", 3),
-    ]
-    _, at_loss, after, _, next_trial = run_probe(nvml_stub, steps)
-    assert only(UTILIZATION, at_loss)[0]["source"] == source
-    assert after == []
-    assert reasons(next_trial) == {}
+@pytest.mark.parametrize("mode", ["ok", "hang_in_init", "hang_after_1"])
+def test_a_closed_sampler_leaves_no_process_and_reads_nothing(opened: Open, mode: str) -> None:
+    sampler = opened(NVML_STUB_MODE=mode)
+    pid = pid_of(sampler)
+    for _ in range(3):
+        sampler.poll()
+    sampler.close()
+    assert_gone(pid)
+    assert sampler.pid is None
+    assert sampler.poll() == []
+    sampler.begin()
+    sampler.close()
+    assert sampler.poll() == []
 
 
-def test_a_library_that_is_shut_down_in_mid_run_is_a_loss(nvml_stub: Path) -> None:
-    gone = {"NVML_STUB_MODE": "uninitialized"}
-    _, readings, after = run_probe(nvml_stub, [step("open"), step("poll", 1, env=gone), step("poll", 2)])
-    assert reasons(readings) == dict.fromkeys(METRICS, "the NVML library was shut down")
-    assert after == []
+def test_a_sampler_that_is_closed_before_nvml_answers_says_so_and_does_not_wait(opened: Open) -> None:
+    sampler = opened(Limits(opening_s=DEADLINE_S, end_s=0.2), NVML_STUB_MODE="hang_in_init")
+    sampler.close()
+    assert sampler.accelerator.reason == "NVML had not answered when it was closed"
 
 
-def test_a_closed_sampler_reads_nothing(nvml_stub: Path) -> None:
-    steps = [step("open"), step("close"), step("poll", 1), step("close"), step("select", pci_bus_id=None)]
-    _, _, readings, _, selected = run_probe(nvml_stub, steps)
-    assert readings == []
-    assert selected is None
+def test_a_closed_sampler_still_knows_the_gpu(opened: Open) -> None:
+    sampler = opened(NVML_STUB_DEVICES="2", CUDA_VISIBLE_DEVICES="1")
+    assert sampler.available
+    sampler.close()
+    assert (sampler.accelerator.name, sampler.selected) == ("NVIDIA Stub", sampler.devices[1])
+
+
+def test_ctrl_c_in_the_terminal_is_not_for_the_process(opened: Open) -> None:
+    sampler = opened()
+    polled(sampler, some_power)
+    assert os.getsid(pid_of(sampler)) != os.getsid(0)
+    os.kill(pid_of(sampler), signal.SIGINT)
+    assert polled(sampler, some_power)
+    assert sampler.reason is None
+
+
+def test_the_process_outlives_the_thread_that_opened_it(opened: Open) -> None:
+    samplers: list[NvmlSampler] = []
+
+    def open_one() -> None:
+        samplers.append(opened())
+        samplers[0].wait_until_open(DEADLINE_S)  # by then the process has asked the kernel to end with its parent
+
+    thread = threading.Thread(target=open_one)
+    thread.start()
+    thread.join()
+    for _ in range(2):
+        assert polled(samplers[0], some_power)
+    assert samplers[0].reason is None
+
+
+PARENT = """
+import sys, threading
+from pipeline_bench.samplers.nvml import NvmlSampler
+
+def watch():
+    sampler = NvmlSampler.open()
+    for _ in range(3):
+        sampler.poll()
+    print(sampler.pid, flush=True)
+    sys.stdin.read()
+
+if sys.argv[1] == "main thread":
+    watch()
+thread = threading.Thread(target=watch)
+thread.start()
+thread.join()
+"""
+
+
+def parent(stub: Path, code: str, *arguments: str, **variables: str) -> subprocess.Popen[str]:
+    """A process that opens a sampler and says its process' number."""
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *arguments],
+        env={**stub_environment(stub, **variables), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("thread", ["main thread", "another thread"])
+@pytest.mark.parametrize("mode", ["ok", "hang_in_init", "hang_after_1"])
+def test_no_process_is_left_when_the_parent_is_killed(nvml_stub: Path, mode: str, thread: str) -> None:
+    with parent(nvml_stub, PARENT, thread, NVML_STUB_MODE=mode) as process:
+        assert process.stdout is not None
+        pid = int(process.stdout.readline())
+        process.kill()
+    assert_gone(pid)
+
+
+FORKING = """
+import os, threading, time
+from pipeline_bench.samplers.nvml import NvmlSampler
+
+def open_one():
+    global sampler
+    sampler = NvmlSampler.open()
+
+thread = threading.Thread(target=open_one)  # so that the kernel does not end the process by itself
+thread.start()
+thread.join()
+assert sampler.available, sampler.reason
+if os.fork() == 0:
+    assert sampler.poll() == []
+    sampler.begin()
+    sampler.close()
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
+while not sampler.poll():
+    assert sampler.reason is None, sampler.reason
+print(sampler.pid, flush=True)
+if os.fork() == 0:
+    time.sleep(1000)
+    os._exit(0)
+time.sleep(1000)
+"""
+
+
+def test_a_fork_of_the_parent_leaves_the_process_alone_and_does_not_keep_it_alive(nvml_stub: Path) -> None:
+    with parent(nvml_stub, FORKING) as process:
+        assert process.stdout is not None
+        pid = int(process.stdout.readline())
+        forks = psutil.Process(process.pid).children()
+        process.kill()
+    try:
+        assert_gone(pid)
+    finally:
+        for fork in forks:
+            if fork.pid != pid:
+                fork.kill()
+
+
+# --- what the process itself uses ------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's list of children is Linux' own")
+def test_the_process_is_none_of_the_jobs_that_is_watched_from_within(opened: Open) -> None:
+    sampler = opened()
+    assert sampler.available
+    threads = {
+        helper is None: next(r.value for r in HostSampler(os.getpid(), helper=helper).poll() if r.metric == "threads")
+        for helper in (None, sampler)
+    }
+    own = psutil.Process(pid_of(sampler)).num_threads()
+    assert threads[True] == (threads[False] or 0) + own
+
+
+def test_the_cpu_time_of_the_process_is_known(opened: Open) -> None:
+    sampler = opened()
+    assert sampler.cpu_s == 0.0
+    assert sampler.available
+    assert 0 < sampler.cpu_s < DEADLINE_S

@@ -14,7 +14,7 @@ def main() -> None:
     connection = Connection(int(sys.argv[1]))
     match connection.recv():
         case "say":
-            connection.send(f"a child of {sys.argv[2]}")
+            connection.send(f"a child of {os.getppid()}")
         case "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         case "exit":

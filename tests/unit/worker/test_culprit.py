@@ -89,7 +89,7 @@ def errors() -> Iterator[tuple[BaseException, str]]:
 
 @pytest.mark.parametrize(("error", "text"), list(errors()), ids=lambda value: type(value).__name__)
 def test_an_error_is_said_by_its_type_and_its_first_telling_line(error: BaseException, text: str) -> None:
-    assert culprit.said(error) == text
+    assert culprit.explained(error) == text
 
 
 def test_what_was_not_found_says_how_far_was_looked() -> None:

@@ -97,14 +97,18 @@ def test_stacks_name_every_other_thread() -> None:
     def waits_here() -> None:
         release.wait()
 
-    thread = threading.Thread(target=waits_here, name="a producer")
-    thread.start()
+    names = ("a producer", "a \udcff\x1b]0;title\x07 thread")
+    threads = [threading.Thread(target=waits_here, name=name) for name in names]
+    for thread in threads:
+        thread.start()
     try:
         found = {stack.thread: stack.frames for stack in thread_stacks()}
     finally:
         release.set()
-        thread.join()
-    assert any("in waits_here" in frame for frame in found["a producer"])
+        for thread in threads:
+            thread.join()
+    for shown in ("a producer", "a \\xff thread"):
+        assert any("in waits_here" in frame for frame in found[shown])
     assert threading.current_thread().name not in found
 
 

@@ -1,0 +1,102 @@
+"""Interrupts at safe points: SIGINT, SIGTERM and SIGHUP are kept back until the code asks for them.
+
+By default Python raises KeyboardInterrupt between any two instructions: between the end of a trial and the line that
+adds its record to the session, say, which loses the trial. Inside `deferred` a signal is only noted, and `check`, which
+every loop that waits calls a few times a second, hands it to the handler that it had before.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+CHECK_EVERY_S = 0.2
+"""How long a wait may last until it calls `check` again."""
+INSIST_AFTER_S = 10.0
+"""A further signal so long after one that is still kept back takes effect at once: nothing may be uninterruptible."""
+
+Handler = Callable[[int, FrameType | None], object]
+"""A signal's, as `signal.signal` takes it."""
+
+
+class _Deferral:
+    """The signals that are kept back, and the handlers that they had before."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._before: dict[int, Handler] = {}
+        self._pending: int | None = None
+        self.delivered = False
+        self._pending_s = 0.0
+
+    def install(self) -> None:
+        """Replace the handlers of Python functions; a signal that is ignored, or ends the process, stays so."""
+        for number in SIGNALS:
+            handler = signal.getsignal(number)
+            if callable(handler):
+                self._before[number] = handler
+                signal.signal(number, self._note)
+
+    def restore(self) -> None:
+        """Put the handlers back."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def deliver(self) -> None:
+        """Call the handler of the signal that is kept back, if there is one; by default it raises."""
+        number, self._pending = self._pending, None
+        if number is not None:
+            self.delivered = True
+            self._before[number](number, None)
+
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        now_s = self._clock()
+        if self._pending is None:
+            self._pending, self._pending_s = number, now_s
+        elif now_s - self._pending_s > INSIST_AFTER_S:
+            self.deliver()
+
+
+_active: _Deferral | None = None
+
+
+@contextmanager
+def deferred(clock: Callable[[], float] = time.monotonic) -> Iterator[None]:
+    """Keep signals back until `check`, or until the end of the outermost such block.
+
+    In a thread other than the main one it changes nothing: Python runs signal handlers in the main thread only.
+
+    Args:
+        clock: seconds, for `INSIST_AFTER_S`.
+
+    Raises:
+        KeyboardInterrupt: at the end of the block, where the first signal came and nothing has asked for it.
+    """
+    global _active  # noqa: PLW0603 - signal handlers belong to the process, too
+    if _active is not None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    deferral = _active = _Deferral(clock)
+    deferral.install()
+    try:
+        yield
+    finally:
+        _active = None
+        deferral.restore()
+    if not deferral.delivered:  # a second signal asks for what the first one has had
+        deferral.deliver()
+
+
+def check() -> None:
+    """Let a signal that was kept back take effect here.
+
+    Raises:
+        KeyboardInterrupt: there was one, and its handler is Python's own or the command line's.
+    """
+    if _active is not None and threading.current_thread() is threading.main_thread():
+        _active.deliver()

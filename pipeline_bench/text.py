@@ -1,0 +1,145 @@
+"""Makes text of foreign origin safe: done once, where it enters the program, so that whatever shows it need not ask.
+
+Safe text can be written as UTF-8 and steers no terminal. It enters by pydantic's models (`Text`), by the message of an
+error (`errors.PipelineBenchError`), and by what a child catches of a user's code (`message_of`).
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import Annotated, Any
+
+MESSAGE_CHARACTERS = 10_000
+"""The most that is kept of what an exception or a program said: more is data, and nobody reads it."""
+FIELD_CHARACTERS = 20_000
+"""The most that is kept of any text of a session or an event: of a traceback with its causes, for one."""
+
+_CUT = " […] "
+
+_ESCAPES = re.compile(r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|(?:\x1b\]|\x9d)[^\x07\x1b\x9c\x9d]*(?:\x07|\x1b\\|\x9c)")
+"""Colours, cursor movements and window titles, as programs send them to a terminal."""
+
+_LINE_ENDS = re.compile("\r\n|[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
+"""What `str.splitlines` takes for the end of a line, besides the line feed."""
+
+_BARE_IN_JSON = re.compile("[\x7f-\x9f]")
+_UNUSUAL = re.compile(r"[^\n\t -~]+")
+_FIRST_BYTE, _LAST_BYTE = 0xDC80, 0xDCFF
+"""The lone surrogates that stand for a byte of a path or an argument that is no UTF-8 (PEP 383)."""
+
+
+def safe(text: str) -> str:
+    r"""Return the text, of one or more lines, without anything that steers a terminal or cannot be written.
+
+    Line feeds and tabs stay, every other end of a line becomes a line feed, and escape sequences are removed. Other
+    control and format characters, among them those that change the direction of what follows, are shown as U+FFFD, and
+    a byte that was no UTF-8 as ``\xff``. What is safe already is returned as it is.
+    """
+    if text.isprintable():  # nearly every text there is, and quickly seen
+        return text
+    return _UNUSUAL.sub(_shown, _LINE_ENDS.sub("\n", _ESCAPES.sub("", text)))
+
+
+def is_utf8(text: str) -> bool:
+    """Return whether the text can be written: one that came from bytes that are no UTF-8 holds lone surrogates."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def to_json(model: Any, indent: int | None = None) -> str:
+    """Return a pydantic model as JSON in which every control character is escaped: data may hold some.
+
+    A copy of a model may have been given a text that did not go through its field; that must not cost the whole.
+    """
+    try:
+        document: str = model.model_dump_json(indent=indent)
+    except ValueError:  # pydantic writes no lone surrogate
+        document = type(model).model_validate(model.model_dump()).model_dump_json(indent=indent)
+    # JSON itself escapes C0 only.
+    return _BARE_IN_JSON.sub(lambda char: f"\\u{ord(char[0]):04x}", document)
+
+
+def bounded(text: str, limit: int = MESSAGE_CHARACTERS) -> str:
+    """Return the text, or its beginning and its end where it has more than `limit` characters."""
+    if len(text) <= limit:
+        return text
+    head = (limit - len(_CUT)) // 2
+    return f"{text[:head]}{_CUT}{text[len(text) - (limit - len(_CUT) - head) :]}"
+
+
+def said(text: str, limit: int = MESSAGE_CHARACTERS) -> str:
+    """Return what a program said, safe and of at most `limit` characters."""
+    return bounded(safe(bounded(text, limit)), limit)
+
+
+def message_of(error: BaseException) -> str:
+    """Return what an exception says, safe and bounded; empty where it says nothing, or where saying it raises."""
+    try:
+        return said(str(error))
+    except Exception:  # of a class of the user's that cannot say it
+        return ""
+
+
+def line_of(error: BaseException, limit: int = 300) -> str:
+    """Return an exception in one line, with its type: ``ValueError: no such file``."""
+    words, name = message_of(error), type(error).__name__
+    return one_line(f"{name}: {words}" if words else name, limit)
+
+
+def one_line(text: str, limit: int | None = None) -> str:
+    """Return the text as one safe line, runs of space as one space.
+
+    Args:
+        text: what a scenario, a driver or a failing process wrote.
+        limit: the most characters to keep; a longer text ends in an ellipsis.
+    """
+    shown = " ".join(safe(text).split())
+    return shown if limit is None or len(shown) <= limit else shown[: limit - 1].rstrip() + "…"
+
+
+def code_line(text: str, limit: int | None = None) -> str:
+    """Return a line of foreign code as it stands, its blanks kept, made safe.
+
+    Args:
+        text: one line; what follows a line end is left out.
+        limit: the most characters to keep; a longer line ends in an ellipsis.
+    """
+    line = (safe(text).splitlines() or [""])[0].expandtabs(4)
+    shown = "".join(" " if char.isspace() else char for char in line).rstrip()
+    return shown if limit is None or len(shown) <= limit else shown[: limit - 1] + "…"
+
+
+def _shown(run: re.Match[str]) -> str:
+    """A run of characters beyond ASCII's printable ones, made safe."""
+    return run[0] if run[0].isprintable() else "".join(map(_harmless, run[0]))
+
+
+def _harmless(char: str) -> str:
+    if _FIRST_BYTE <= ord(char) <= _LAST_BYTE:
+        return f"\\x{ord(char) - _FIRST_BYTE + 0x80:02x}"
+    # Control and format characters steer a terminal or reverse what follows; other surrogates stand for nothing.
+    return "\N{REPLACEMENT CHARACTER}" if unicodedata.category(char) in {"Cc", "Cf", "Cs"} else char
+
+
+class MadeSafe:
+    """Has pydantic make a string safe before it looks at it, so that no lone surrogate is refused."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema  # noqa: PLC0415 - the command line's --help needs none of it
+
+        return core_schema.no_info_before_validator_function(_entering, handler(source))
+
+
+def _entering(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    # A name of nothing but escape sequences is a name all the same.
+    return said(value, FIELD_CHARACTERS) or ("\N{REPLACEMENT CHARACTER}" if value else "")
+
+
+Text = Annotated[str, MadeSafe()]
+"""The type of every field of a session and of an event that is text to be read, and not data: made safe and bounded."""

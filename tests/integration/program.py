@@ -1,0 +1,89 @@
+"""The program with scripted children in place of TensorFlow's: ``python -m tests.integration.program ARGUMENTS``.
+
+All of it is real but for what the trials do: the server that starts them, the signals, the files, the exit codes. It
+has the command ``pipeline-bench`` has. `start` runs it with a scenario of one variant a script; see `scripted_child`.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pipeline_bench import process
+from pipeline_bench import session as sessions
+from pipeline_bench.__main__ import main
+from pipeline_bench.session import Session
+
+CHILD = Path(__file__).with_name("scripted_child.py")
+ROOT = Path(__file__).parents[2]
+
+
+def scripted_launcher(log: Path) -> process.TrialServer:
+    return process.TrialServer(log, (sys.executable, str(CHILD)))
+
+
+def start(folder: Path, *scripts: str, options: tuple[str, ...] = (), repeats: int = 1) -> subprocess.Popen[str]:
+    """Start the program on a scenario with a variant for each script; it leads a session of its own."""
+    scenario = folder / "scripted.toml"
+    variants = [f'[[variants]]\nname = "{script}"\nbackend = "feed_dict"\n' for script in scripts]
+    scenario.write_text(f"[run]\nrepeats = {repeats}\n" + "".join(variants), encoding="utf-8")
+    command = ["compare", str(scenario), "--no-live", "--out", str(folder / "reports"), *options]
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.integration.program", *command],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def session_of(folder: Path) -> Session:
+    """The session that the program has left under `folder`."""
+    (inside,) = (folder / "reports").iterdir()
+    return sessions.load(inside)
+
+
+def started(folder: Path, word: str, script: str = "") -> int:
+    """The process that a scripted child has named behind that word; 0 where it has named none yet.
+
+    Of the trials of any script, or of one whose name is a single word.
+    """
+    files = [file for file in folder.rglob("*.stderr") if file.parent.name == "trials" and script in file.name]
+    words = [word for file in files for word in file.read_text().split()]
+    return int(words[words.index(word) + 1]) if word in words[:-1] else 0
+
+
+def wait_for(look: Callable[[], int]) -> int:
+    """Look until there is something other than 0, and return it."""
+    for _ in range(1200):
+        if found := look():
+            return found
+        time.sleep(0.05)
+    raise AssertionError("it did not come")
+
+
+def wait_until_gone(pid: int) -> None:
+    assert pid
+    for _ in range(200):
+        try:
+            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+                return
+        except psutil.NoSuchProcess:
+            return
+        time.sleep(0.05)
+    psutil.Process(pid).kill()
+    pytest.fail(f"the process {pid} still runs")
+
+
+if __name__ == "__main__":
+    process.best_launcher = lambda log, *_: (scripted_launcher(log), None)
+    process.fresh_launcher = scripted_launcher
+    main()

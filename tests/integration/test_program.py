@@ -1,0 +1,129 @@
+"""The program as a process: what a signal to it, its server or its trial leaves, and what it exits with."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.integration.program import session_of, start, started, wait_for, wait_until_gone
+
+INTERRUPTED = 130
+
+
+def trial_of(folder: Path, script: str) -> int:
+    """The process of a script's trial, once there is one."""
+    return wait_for(lambda: started(folder, "trial", script))
+
+
+def line(program: subprocess.Popen[str], words: str) -> str:
+    """Read what the program prints up to the line with these words."""
+    assert program.stdout is not None
+    return next(text for text in program.stdout if words in text)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_saves_what_was_measured_and_leaves_no_process(tmp_path: Path, number: signal.Signals) -> None:
+    program = start(tmp_path, "ok", "silent", "never")
+    line(program, "ok, repeat 1/1: ok")
+    trial = trial_of(tmp_path, "silent")
+    family = psutil.Process(program.pid).children(recursive=True)
+    program.send_signal(number)
+    _, errors = program.communicate(timeout=60)
+    assert program.returncode == INTERRUPTED
+    assert "Traceback" not in errors
+    assert [record.status for record in session_of(tmp_path).trials] == ["ok", "interrupted"]
+    (folder,) = (tmp_path / "reports").iterdir()
+    assert {"report.md", "report.html"} <= {path.name for path in folder.iterdir()}
+    assert trial in [process.pid for process in family]
+    for process in family:
+        wait_until_gone(process.pid)
+
+
+def test_a_second_signal_costs_neither_trials_nor_reports(tmp_path: Path) -> None:
+    program = start(tmp_path, "ok", "silent")
+    trial_of(tmp_path, "silent")
+    program.send_signal(signal.SIGINT)
+    for _ in range(20):
+        if program.poll() is None:
+            program.send_signal(signal.SIGINT)
+        with_a_pause(0.02)
+    program.communicate(timeout=60)
+    assert program.returncode == INTERRUPTED
+    assert [record.status for record in session_of(tmp_path).trials] == ["ok", "interrupted"]
+    (folder,) = (tmp_path / "reports").iterdir()
+    assert (folder / "report.html").exists()
+
+
+def with_a_pause(seconds: float) -> None:
+    signal.sigtimedwait([], seconds)
+
+
+def test_under_nohup_a_closed_terminal_ends_nothing(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup leaves it to the program
+    try:
+        program = start(tmp_path, "long")
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    trial_of(tmp_path, "long")
+    program.send_signal(signal.SIGHUP)
+    program.communicate(timeout=60)
+    assert program.returncode == 0
+    assert [record.status for record in session_of(tmp_path).trials] == ["ok", "ok"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGQUIT])
+def test_a_program_that_is_killed_leaves_its_ended_trials_and_no_process(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    program = start(tmp_path, "ok", "daemon silent")
+    line(program, "ok, repeat 1/1: ok")
+    processes = [wait_for(lambda: started(tmp_path, "daemon")), trial_of(tmp_path, "silent")]
+    processes += [each.pid for each in psutil.Process(program.pid).children(recursive=True)]
+    program.send_signal(number)
+    program.communicate(timeout=60)
+    assert program.returncode == -number
+    for process in processes:
+        wait_until_gone(process)
+    assert [record.status for record in session_of(tmp_path).trials] == ["ok"]
+
+
+def test_a_session_goes_on_without_the_server_that_is_killed(tmp_path: Path) -> None:
+    program = start(tmp_path, "daemon silent", "ok")
+    daemon = wait_for(lambda: started(tmp_path, "daemon"))
+    server = psutil.Process(trial_of(tmp_path, "silent")).ppid()
+    os.kill(server, signal.SIGKILL)
+    output, _ = program.communicate(timeout=60)
+    assert program.returncode == 1
+    assert "the trials' server is lost" in output
+    assert [record.status for record in session_of(tmp_path).trials] == ["failed", "ok", "ok"]
+    wait_until_gone(daemon)
+
+
+def test_a_trial_that_is_stopped_counts_as_stalled_and_the_others_run(tmp_path: Path) -> None:
+    program = start(tmp_path, "silent", "ok", options=("--stall-timeout", "1"))
+    os.kill(trial_of(tmp_path, "silent"), signal.SIGSTOP)
+    program.communicate(timeout=60)
+    assert program.returncode == 1
+    assert [record.status for record in session_of(tmp_path).trials] == ["stalled", "ok", "ok"]
+
+
+def test_a_program_that_was_stopped_goes_on(tmp_path: Path) -> None:
+    program = start(tmp_path, "long")
+    trial_of(tmp_path, "long")
+    program.send_signal(signal.SIGSTOP)
+    with_a_pause(1.0)
+    program.send_signal(signal.SIGCONT)
+    program.communicate(timeout=60)
+    assert program.returncode == 0
+
+
+def test_a_failed_trial_makes_the_program_exit_with_1(tmp_path: Path) -> None:
+    program = start(tmp_path, "raise")
+    output, _ = program.communicate(timeout=60)
+    assert program.returncode == 1
+    assert "ValueError: planted" in output

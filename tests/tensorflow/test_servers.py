@@ -1,0 +1,108 @@
+"""TensorFlow's servers that a trial starts: other machines do not reach them, unless that was asked for."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pipeline_bench import environment, servers
+from pipeline_bench.observer import Observer, Progress
+from pipeline_bench.process import Launcher
+from pipeline_bench.runner import Runner
+from pipeline_bench.samplers.nvml import NvmlSampler
+from pipeline_bench.scenario import Component, Run, Scenario, Variant
+from pipeline_bench.session import Session, TrialRecord
+from pipeline_bench.trial import Trial
+from pipeline_bench.user_pipeline import KIND, OffloadToService, Target, Task
+from tests.tensorflow import test_replication
+
+SCRIPT = """
+import tensorflow as tf
+
+
+def make_dataset():
+    return tf.data.Dataset.range(64).repeat().map(lambda number: number + 1).batch(8)
+"""
+
+pytestmark = pytest.mark.skipif(servers.refusal() is not None, reason=f"{servers.refusal()}")
+
+
+class Listener(Observer):
+    """At the first steps of a trial: how many listening sockets its processes hold, by the network they are in."""
+
+    def __init__(self) -> None:
+        self.sockets: Counter[str] = Counter()
+
+    def progress(self, trial: Trial, progress: Progress) -> None:
+        if progress.steps and not self.sockets:
+            for process in psutil.Process().children(recursive=True):
+                with contextlib.suppress(OSError):  # it has ended by now
+                    self.sockets[network_of(process.pid)] += listening(process.pid)
+
+
+def network_of(pid: int) -> str:
+    return str(Path(f"/proc/{pid}/ns/net").readlink())
+
+
+def listening(pid: int) -> int:
+    """How many listening sockets a process holds."""
+    tables = [Path(f"/proc/{pid}/net/{name}").read_text(encoding="ascii") for name in ("tcp", "tcp6")]
+    rows = [line.split() for table in tables for line in table.splitlines()[1:]]
+    sockets = {f"socket:[{row[9]}]" for row in rows if row[3] == "0A"}
+    return sum(str(entry.readlink()) in sockets for entry in Path(f"/proc/{pid}/fd").iterdir())
+
+
+def workers(_: Path) -> Scenario:
+    return test_replication.scenario(test_replication.variant("workers", **test_replication.BETWEEN), time_s=1)
+
+
+def service(folder: Path) -> Scenario:
+    script = folder / "train.py"
+    script.write_text(SCRIPT, encoding="utf-8")
+    target = Target(file=str(script), name="make_dataset")
+    task = Task(target=target, activity="drain", edits=(OffloadToService(workers=1),), warmup_s=0.1)
+    variant = Variant(
+        name="service",
+        backend="tf_data",
+        source=Component(kind=KIND, options=task.model_dump(mode="json")),
+        model=Component(kind="none"),
+        loop=Component(kind="drain"),
+        run=Run(time_s=1, repeats=1),
+    )
+    return Scenario(name="service", variants=(variant,))
+
+
+def run_on(
+    launcher: Launcher, wanted: Scenario, folder: Path, observer: Observer, *, expose_servers: bool
+) -> TrialRecord:
+    session = Session(
+        started_at="2026-01-01T00:00:00+00:00",
+        scenario=wanted,
+        environment=environment.describe(environment.Accelerator()),
+    )
+    runner = Runner(folder, launcher, NvmlSampler(), observer, expose_servers=expose_servers)
+    return runner.run(session).session.trials[0]
+
+
+@pytest.mark.parametrize("wanted", [workers, service])
+def test_what_a_trial_serves_is_in_a_network_of_its_own(
+    fork_server: Launcher, tmp_path: Path, wanted: Callable[[Path], Scenario]
+) -> None:
+    seen = Listener()
+    record = run_on(fork_server, wanted(tmp_path), tmp_path, seen, expose_servers=False)
+    assert record.status == "ok", record.reason
+    assert seen.sockets.pop(network_of(psutil.Process().pid)) == 0
+    assert seen.sockets.total() > 0, "the servers listen somewhere"
+
+
+def test_servers_are_exposed_where_that_was_asked_for(fork_server: Launcher, tmp_path: Path) -> None:
+    seen = Listener()
+    record = run_on(fork_server, workers(tmp_path), tmp_path, seen, expose_servers=True)
+    assert record.status == "ok", record.reason
+    assert list(seen.sockets) == [network_of(psutil.Process().pid)]
+    assert seen.sockets.total() > 0

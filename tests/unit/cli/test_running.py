@@ -1,0 +1,111 @@
+"""Signals while a command measures, and a session that cannot be written where it belongs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline_bench import comparison
+from pipeline_bench.cli import run
+from pipeline_bench.cli.running import SHOW_CURSOR, interruptible
+from pipeline_bench.comparison import Outcome
+from pipeline_bench.session import load
+from tests.unit import sessions
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_what_ends_a_process_interrupts_a_command(number: signal.Signals) -> None:
+    with pytest.raises(KeyboardInterrupt), interruptible():
+        os.kill(os.getpid(), number)
+
+
+def test_under_nohup_a_closed_terminal_is_none_of_its_business() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with interruptible():
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_quit_shows_the_cursor_again_and_is_one() -> None:
+    program = (
+        "import os, signal; from pipeline_bench.cli.running import interruptible\n"
+        "with interruptible(): os.kill(os.getpid(), signal.SIGQUIT)\n"
+    )
+    in_a_terminal = "import pty, sys; sys.exit(pty.spawn([sys.executable, '-c', sys.argv[1]]))"
+    ended = subprocess.run(
+        [sys.executable, "-c", in_a_terminal, program], stdin=subprocess.DEVNULL, capture_output=True, check=False
+    )
+    assert SHOW_CURSOR in ended.stdout
+    assert ended.returncode & 0x7F == signal.SIGQUIT, "the status of wait(2): the number of the signal"
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
+    """In place of measuring: a session whose folder is as the test makes it."""
+    monkeypatch.chdir(tmp_path)
+    told: dict[str, Any] = {"before": lambda folder: None, "unsaved": None}
+
+    def compare(scenario: Any, folder: Path, observer: Any, **options: Any) -> Outcome:
+        session = sessions.normal()
+        told["before"](folder)
+        return Outcome(session, folder, interrupted=False, unsaved=told["unsaved"])
+
+    monkeypatch.setattr(comparison, "compare", compare)
+    return told
+
+
+def test_a_session_that_cannot_be_saved_is_written_to_stdout(
+    measured: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured.update(before=shutil.rmtree, unsaved="session.json cannot be written: No space left on device.")
+    assert run(["compare", "--no-live"]) == 1
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["scenario"]["name"] == sessions.normal().scenario.name
+    assert "session.json cannot be written" in captured.err
+    assert "report.html was not written: No such file or directory" in captured.err
+    assert "Session saved in" not in captured.out + captured.err
+
+
+def test_a_session_that_could_not_be_saved_is_once_there_is_room(
+    measured: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured.update(unsaved="session.json cannot be written: No space left on device.")
+    assert run(["compare", "--no-live"]) == 0
+    assert "Session saved in" in capsys.readouterr().out
+    assert load(next(Path("reports").iterdir())).scenario.name == sessions.normal().scenario.name
+
+
+def test_a_report_that_cannot_be_written_is_named_and_the_session_stays(
+    measured: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured.update(before=lambda folder: (folder / "report.html").mkdir())
+    assert run(["compare", "--no-live"]) == 1
+    captured = capsys.readouterr()
+    assert "report.html was not written: Is a directory. `pipeline-bench report" in captured.err
+    assert "Session saved in" in captured.out
+    folder = next(Path("reports").iterdir())
+    assert (folder / "report.md").read_text().startswith("#")
+
+
+def test_a_page_that_does_not_fit_into_memory_costs_neither_session_nor_report(
+    measured: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_large(_: object) -> str:
+        raise MemoryError
+
+    monkeypatch.setattr("pipeline_bench.report.html.render", too_large)
+    assert run(["compare", "--no-live"]) == 1
+    captured = capsys.readouterr()
+    assert "report.html was not written: there is not enough memory." in captured.err
+    assert "Session saved in" in captured.out
