@@ -1,12 +1,18 @@
-"""What a variant's figures mean: one verdict and one plain sentence. The thresholds of the verdicts are here."""
+"""What a variant's figures mean: one verdict and one plain sentence. The thresholds of the verdicts are here.
+
+A verdict follows from two figures and how well they are known: input wait and host slowdown, shares of the step, whose
+rest is the accelerator utilization. Of all pairs of values that are plausible, a verdict holds for so many; that share
+is its probability.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import numpy as np
+import numpy.typing as npt
 
 from pipeline_bench import units
-from pipeline_bench.session import Disturbance, Estimate, Result, Verdict
+from pipeline_bench.analysis import belief
+from pipeline_bench.session import Doubt, Estimate, Result, ShareName, Verdict, VerdictKind
 
 # A step that waits a tenth of its time for input is worth mending; MLPerf Storage and DLIO pass a system at an
 # accelerator utilization of 0.90, the same line seen from the other side.
@@ -14,71 +20,99 @@ BOUND_SHARE = 0.10
 SEVERE_SHARE = 0.20
 COMPUTE_BOUND_AU = 0.90
 
-# Below this a percentile and a mean over a trial's steps say little.
+CERTAIN = 0.975
+"""A verdict is given plainly from this probability on: its 95 % interval lies on one side of the line."""
+PROBABLE = 0.85
+"""From this one on it is given as probable. Below, what else is plausible is named, and no verdict."""
+PLAUSIBLE = 0.05
+"""A verdict of less than this probability is not named among what is plausible."""
+
+# Below this a percentile and a mean over a variant's steps say little.
 NEEDED_STEPS = 30
 
 # A backend may beat its ceiling by this much before the ceiling itself is in doubt.
 CEILING_TOLERANCE = 0.02
 
-# Trials of one variant whose shares lie this far apart, while their step times do not even overlap, are no repeats.
-DISAGREEING_SHARE = 0.25
+BUSY_SHARE = 0.05
+"""What others took of the CPU is named as a reason for doubt from here on."""
+
+_LIMITS: tuple[VerdictKind, ...] = ("input-bound", "host-bound", "compute-bound", "mixed")
+
+# The middles of so many equal parts of the normal distribution: enough for a probability of two digits.
+_PARTS = 201
+_NORMAL_REACH = 1.96
+"""How many standard deviations a 95 % interval reaches to each side."""
 
 
-@dataclass(frozen=True)
-class Spread:
-    """How far apart the trials of one variant lie.
-
-    `disjoint` is true where the 5th to 95th percentiles of the step times of two trials, each in units of the ceiling
-    trial beside it, do not overlap; `share` names the share that differs most between the trials.
-    """
-
-    disjoint: bool
-    share: str
-    lowest: float
-    highest: float
-
-    @property
-    def disagrees(self) -> bool:
-        """Whether the trials differ by more than their own spread explains."""
-        return self.disjoint and self.highest - self.lowest > DISAGREEING_SHARE
-
-
-def judge(
-    result: Result,
-    is_ceiling: bool,
-    spread: Spread | None,
-    fewest_steps: int,
-    disturbances: Sequence[Disturbance] = (),
-    for_more: str = "raise --steps or --time",
-) -> Verdict:
-    """The verdict on one variant's figures, or the reason why there is none.
+def judge(result: Result, is_ceiling: bool, steps: int, taken: float = 0.0, for_more: str = "raise --steps") -> Verdict:
+    """Return the verdict on one variant's figures, or the reason why there is none.
 
     Args:
         result: the variant's figures.
         is_ceiling: whether the variant is a ceiling, the reference itself.
-        spread: see `Spread`; None where there is nothing to compare.
-        fewest_steps: measured steps of the shortest trial.
-        disturbances: of the trials that the figures are of, and of the ceiling's trials beside them.
+        steps: measured steps of all its trials, or of its ceiling's where these are fewer.
+        taken: what others took of the CPU during those steps, 0 to 1.
         for_more: what to do for more steps.
     """
-    refusal = _too_little(result, fewest_steps, for_more) or (
-        None if is_ceiling else _doubtful(result, spread, disturbances)
-    )
+    refusal = _too_little(result, steps, for_more)
     if refusal is not None:
         return refusal
     if is_ceiling:
         return Verdict(kind="ceiling", text=f"steps in {_ms(result)} on average, with no input at all: the reference.")
-    verdict = _unless_spoilt(_limit(result), result, disturbances)
-    if result.accelerator_utilization.ci95 is None:
-        caveat = "This rests on one trial beside its ceiling, so it has no interval."
-        return verdict.model_copy(update={"text": f"{verdict.text} {caveat}"})
-    return verdict
+    return _limit(result, taken)
+
+
+def _limit(result: Result, taken: float) -> Verdict:
+    if result.input_wait_share.value is None:
+        return inconclusive(result.input_wait_share.reason or "its input wait was not measured")
+    chances = probabilities(result)
+    kind = max(chances, key=lambda each: chances[each])
+    if result.accelerator_utilization.value is None and not (kind == "input-bound" and chances[kind] >= CERTAIN):
+        return inconclusive(result.accelerator_utilization.reason or "there is no ceiling to compare with")
+    if chances[kind] >= CERTAIN and result.accelerator_utilization.ci95 is not None:
+        return _found(kind, result, None)
+    doubt = _doubt(result, kind, chances, taken)
+    if chances[kind] >= PROBABLE:
+        return _found(kind, result, doubt)
+    return _open(result, kind, doubt)
+
+
+def inconclusive(reason: str, doubt: Doubt | None = None) -> Verdict:
+    """Return no verdict, and why, in a clause without a full stop."""
+    return Verdict(kind="inconclusive", doubt=doubt, text=f"inconclusive: {reason.rstrip('.')}.")
+
+
+def label(verdict: Verdict) -> str:
+    """Return the verdict in two words or three: ``probably severely input-bound``."""
+    probably = "probably " if verdict.certainty == "probable" else ""
+    return f"{probably}{'severely ' if verdict.severe else ''}{verdict.kind}"
+
+
+def probabilities(result: Result) -> dict[VerdictKind, float]:
+    """Return how probable each limit is by the result's input wait, host slowdown and their intervals.
+
+    The errors of the two are taken as normal and independent of each other; the accelerator utilization is what they
+    leave. Where there is no host slowdown, all from none to what the wait leaves is taken as plausible.
+    """
+    wait = np.clip(_values(result.input_wait_share), 0.0, 1.0)[:, None]
+    host = _values(result.host_slowdown_share)[None, :]
+    if result.host_slowdown_share.value is None:
+        host = np.linspace(0.0, max(0.0, 1 - _value(result.input_wait_share)), _PARTS)[None, :]
+    larger = np.maximum(wait, host)
+    bound = larger >= BOUND_SHARE
+    holds: dict[VerdictKind, npt.NDArray[np.bool_]] = {
+        "input-bound": bound & (wait >= host),
+        "host-bound": bound & (wait < host),
+        "compute-bound": ~bound & (1 - wait - host >= COMPUTE_BOUND_AU),
+        "mixed": ~bound & (1 - wait - host < COMPUTE_BOUND_AU),
+    }
+    return {kind: float(where.mean()) for kind, where in holds.items()}
 
 
 def judge_watched(
     step_ms: float | None, wait_ms: float | None, wait_share: float | None, steps: int, reason: str | None = None
 ) -> Verdict:
-    """The verdict on a job that was watched from within, which has no ceiling beside it: input-bound, or not told.
+    """Return the verdict on a job that was watched from within, without a ceiling beside it: input-bound, or not told.
 
     Args:
         step_ms: milliseconds a step on average.
@@ -91,10 +125,10 @@ def judge_watched(
         why = (reason or "no step has ended").removesuffix(".")
         return Verdict(kind="not-measured", text=f"its input wait was not measured: {why}.")
     if steps < NEEDED_STEPS:
-        return _inconclusive(f"only {units.count(steps, 'step')} ended, {NEEDED_STEPS} are needed")
+        return inconclusive(f"only {units.count(steps, 'step')} ended, {NEEDED_STEPS} are needed")
     waits = f"waits {units.milliseconds(wait_ms)} of its mean step of {units.milliseconds(step_ms)} for the batch"
     if wait_share < BOUND_SHARE:
-        return _inconclusive(
+        return inconclusive(
             f"not input-bound: {waits} ({units.share(wait_share)}); whether the host or the model takes the rest "
             "cannot be told without a ceiling, which `pipeline-bench diagnose` measures with --model"
         )
@@ -107,214 +141,156 @@ def judge_watched(
     return Verdict(kind="input-bound", severe=severe, text=text)
 
 
-def _limit(result: Result) -> Verdict:
-    wait, host = result.input_wait_share, result.host_slowdown_share
-    waits_more = _value(wait) >= _value(host)
-    if _above(wait if waits_more else host, BOUND_SHARE):
-        return _input_bound(result) if waits_more else _host_bound(result)
-    if _above(result.accelerator_utilization, COMPUTE_BOUND_AU):
-        return _compute_bound(result)
-    return _undecided(result)
+def _found(kind: VerdictKind, result: Result, doubt: Doubt | None) -> Verdict:
+    """Return the verdict of that kind; a probable one where there is a doubt, which its sentence names first."""
+    says = {"input-bound": _input_bound, "host-bound": _host_bound, "compute-bound": _compute_bound, "mixed": _mixed}
+    bound = {"input-bound": result.input_wait_share, "host-bound": result.host_slowdown_share}.get(kind)
+    verdict = Verdict(
+        kind=kind,
+        certainty="certain" if doubt is None else "probable",
+        severe=bound is not None and _severe(bound),
+        doubt=doubt,
+        text="",
+    )
+    aside = f" ({doubt_text(doubt)})" if doubt is not None else ""
+    return verdict.model_copy(update={"text": f"{label(verdict)}{aside}: {says[kind](result)}."})
 
 
-def _too_little(result: Result, fewest_steps: int, for_more: str) -> Verdict | None:
+def _open(result: Result, kind: VerdictKind, doubt: Doubt) -> Verdict:
+    kinds = [kind, *doubt.instead]
+    named = f"{', '.join(kinds[:-1])} or {kinds[-1]}" if len(kinds) > 1 else kind
+    if doubt.rounds == 1:
+        will_tell = "use --repeats 3 or more"
+    elif doubt.taken_share >= BUSY_SHARE:
+        will_tell = "a quieter machine will tell, or a larger --budget"
+    else:
+        will_tell = "a larger --budget or more --repeats will tell"
+    return inconclusive(f"{named}; {doubt_text(doubt)}; {will_tell}", doubt)
+
+
+def _doubt(result: Result, kind: VerdictKind, chances: dict[VerdictKind, float], taken: float) -> Doubt:
+    """Return what speaks against the most probable kind: the figure between it and the next one, and its interval."""
+    others = sorted((each for each in _LIMITS if each != kind), key=lambda each: -chances[each])
+    instead = tuple(each for each in others if chances[each] >= PLAUSIBLE)
+    figure, line = _between(kind, others[0], result)
+    estimate = _estimates(result)[figure]
+    low, high = _ends(estimate)
+    return Doubt(
+        figure=figure,
+        low=low,
+        high=high,
+        line=line,
+        instead=instead,
+        rounds=result.trials if estimate.ci95 else 1,
+        taken_share=taken,
+    )
+
+
+def _between(kind: VerdictKind, other: VerdictKind, result: Result) -> tuple[ShareName, float | None]:
+    """Return which figure decides between two kinds, and the line that it decides at; None: the other part's share."""
+    pair = {kind, other}
+    if pair == {"input-bound", "host-bound"}:
+        wait, host = (_width(each) for each in (result.input_wait_share, result.host_slowdown_share))
+        return ("input wait" if wait >= host else "host slowdown"), None
+    if pair == {"compute-bound", "mixed"}:
+        return "accelerator utilization", COMPUTE_BOUND_AU
+    figure: ShareName = "input wait" if "input-bound" in pair else "host slowdown"
+    return figure, BOUND_SHARE
+
+
+def doubt_text(doubt: Doubt) -> str:
+    """Return the doubt in one clause: ``input wait is 8 % to 14 %, and the line is at 10 %``."""
+    if doubt.rounds == 1:
+        return "in one trial beside its ceiling, which has no interval"
+    show = units.fraction if doubt.figure == "accelerator utilization" else units.share
+    interval = f"{doubt.figure} is {show(doubt.low)} to {show(doubt.high)}"
+    against = "it may be the smaller part" if doubt.line is None else f"the line is at {show(doubt.line)}"
+    beside = f", beside work that took {units.share(doubt.taken_share)} of the CPU"
+    return f"{interval}, {against}{beside if doubt.taken_share >= BUSY_SHARE else ''}"
+
+
+def _too_little(result: Result, steps: int, for_more: str) -> Verdict | None:
     if result.trials == 0:
         reason = (result.reason or "no trial has ended yet").removesuffix(".")
         return Verdict(kind="not-measured", text=f"was not measured: {reason}.")
-    if fewest_steps < NEEDED_STEPS:
-        return _inconclusive(
-            f"only {units.count(fewest_steps, 'step')} of a trial came after warm-up, {NEEDED_STEPS} are needed; "
-            f"{for_more}"
+    if steps < NEEDED_STEPS:
+        return inconclusive(
+            f"only {units.count(steps, 'step')} came after warm-up, {NEEDED_STEPS} are needed; {for_more}"
         )
     return None
 
 
-def _doubtful(result: Result, spread: Spread | None, disturbances: Sequence[Disturbance]) -> Verdict | None:
-    au = result.accelerator_utilization
-    if au.value is None or result.input_wait_share.value is None:
-        return _inconclusive(au.reason or result.input_wait_share.reason or "there is no ceiling to compare with")
-    if spread is not None and spread.disagrees:
-        return _inconclusive(
-            f"its trials disagree beyond their own spread: {spread.share} from {units.share(spread.lowest)} to "
-            f"{units.share(spread.highest)}; {_worst(result, disturbances) or 'something else used the machine'}"
-        )
-    host = result.host_slowdown_share
-    low = au.ci95[0] if au.ci95 else au.value
-    slowdown = host.ci95[1] if host.ci95 else _value(host)
-    if low > 1 + CEILING_TOLERANCE or slowdown < -CEILING_TOLERANCE:
-        return _inconclusive(
-            f"beside its wait it beats its ceiling (host slowdown {units.share(host.value)}), which cannot be: "
-            f"{_worst(result, disturbances) or 'the ceiling was disturbed, or this variant does less work'}"
-        )
-    return None
-
-
-def _input_bound(result: Result) -> Verdict:
+def _input_bound(result: Result) -> str:
     wait = result.input_wait_share
-    severe = _severe(wait)
-    text = (
-        f"{'severely ' if severe else ''}input-bound: waits {units.milliseconds(result.input_wait_ms.value)} "
-        f"of its mean step of {_ms(result)} for the batch ({units.share(wait.value)}); without the wait it would step "
-        f"{units.ratio(1 / max(1 - _value(wait), 1e-9))} as fast{_also_slow(result)}."
+    return (
+        f"waits {units.milliseconds(result.input_wait_ms.value)} of its mean step of {_ms(result)} for the batch "
+        f"({units.share(wait.value)}); without the wait it would step "
+        f"{units.ratio(1 / max(1 - _value(wait), 1e-9))} as fast{_also_slow(result)}"
     )
-    return Verdict(kind="input-bound", severe=severe, text=text)
 
 
-def _host_bound(result: Result) -> Verdict:
+def _host_bound(result: Result) -> str:
     host = result.host_slowdown_share
-    severe = _severe(host)
-    text = (
-        f"{'severely ' if severe else ''}host-bound: the batch is there, but the host takes "
-        f"{units.milliseconds(result.host_slowdown_ms.value)} of the mean step of {_ms(result)} "
-        f"({units.share(host.value)}) beside the model: copies, Python, cores that the input threads "
-        f"use{_also_waits(result)}."
+    return (
+        f"the batch is there, but the host takes {units.milliseconds(result.host_slowdown_ms.value)} of the mean step "
+        f"of {_ms(result)} ({units.share(host.value)}) beside the model: copies, Python, cores that the input threads "
+        f"use{_also_waits(result)}"
     )
-    return Verdict(kind="host-bound", severe=severe, text=text)
 
 
-def _compute_bound(result: Result) -> Verdict:
+def _compute_bound(result: Result) -> str:
     au = result.accelerator_utilization
-    text = (
-        f"compute-bound: runs at {units.share(au.value)} of the ceiling; a faster input would gain at most "
-        f"{units.share(max(0.0, 1 / _value(au) - 1))}."
-    )
-    return Verdict(kind="compute-bound", text=text)
+    gain = max(0.0, 1 / max(_value(au), 1e-9) - 1)
+    return f"runs at {units.share(au.value)} of the ceiling; a faster input would gain at most {units.share(gain)}"
 
 
-def _undecided(result: Result) -> Verdict:
+def _mixed(result: Result) -> str:
     wait, host, au = result.input_wait_share, result.host_slowdown_share, result.accelerator_utilization
-    straddled = _straddled(result)
-    if straddled is not None:
-        low, high = straddled.estimate.ci95 or (0.0, 0.0)
-        return _inconclusive(
-            f"{straddled.name} is {units.share(straddled.estimate.value)}, between {units.share(low)} and "
-            f"{units.share(high)}, and the line is at {units.share(straddled.threshold)}; {_what_would_tell(result)}"
-        )
-    text = (
-        f"mixed: runs at {units.share(au.value)} of the ceiling; input wait ({units.share(wait.value)}) and host "
-        f"slowdown ({units.share(host.value)}) are each too small to be the cause alone."
+    return (
+        f"runs at {units.share(au.value)} of the ceiling; input wait ({units.share(wait.value)}) and host slowdown "
+        f"({units.share(host.value)}) are each too small to be the cause alone"
     )
-    return Verdict(kind="mixed", text=text)
-
-
-@dataclass(frozen=True)
-class _Check:
-    """A figure and the line that decides about it."""
-
-    name: str
-    estimate: Estimate
-    threshold: float
-
-
-def _checks(result: Result) -> list[_Check]:
-    """The larger bound first, as it would be named first."""
-    bounds = [
-        _Check("input wait", result.input_wait_share, BOUND_SHARE),
-        _Check("host slowdown", result.host_slowdown_share, BOUND_SHARE),
-    ]
-    bounds.sort(key=lambda check: _value(check.estimate), reverse=True)
-    return [*bounds, _Check("accelerator utilization", result.accelerator_utilization, COMPUTE_BOUND_AU)]
-
-
-def _straddled(result: Result) -> _Check | None:
-    """The first figure whose interval lies on both sides of its line."""
-    for check in _checks(result):
-        if check.estimate.ci95 and check.estimate.ci95[0] < check.threshold <= check.estimate.ci95[1]:
-            return check
-    return None
-
-
-def _unless_spoilt(verdict: Verdict, result: Result, disturbances: Sequence[Disturbance]) -> Verdict:
-    """The verdict, or none where what the disturbances cost could have decided it.
-
-    A share cannot have moved by much more than what they cost in time, in either direction, so every interval is
-    widened by that; a verdict that does not survive it is none.
-    """
-    if verdict.kind == "inconclusive":
-        worst = _worst(result, disturbances)
-        return (
-            verdict.model_copy(update={"text": f"{verdict.text.removesuffix('.')}, and {worst}."}) if worst else verdict
-        )
-    widened = _widened(result, disturbances)
-    shaken, moved = _limit(widened), _straddled(widened)
-    if shaken.kind == verdict.kind or moved is None:
-        return shaken if verdict.severe and not shaken.severe else verdict
-    check = next(check for check in _checks(result) if check.name == moved.name)
-    low, high = check.estimate.ci95 or (None, None)
-    interval = f" ({units.share(low)} to {units.share(high)})" if low is not None else ""
-    own = [each for each in disturbances if each.variant == result.variant]
-    return _inconclusive(
-        f"{check.name} is {units.share(check.estimate.value)}{interval}, but undisturbed it could lie on the other "
-        f"side of the line at {units.share(check.threshold)}: "
-        f"{_worst(result, own if check.estimate is result.input_wait_share else disturbances)}"
-    )
-
-
-def _widened(result: Result, disturbances: Sequence[Disturbance]) -> Result:
-    """The figures with room for the disturbances: the ceiling's have no part in the share of the input wait."""
-    own = _mean_cost(result, [each for each in disturbances if each.variant == result.variant])
-    ceiling = _mean_cost(result, [each for each in disturbances if each.variant != result.variant])
-    costs = {"input_wait_share": own, "host_slowdown_share": own + ceiling, "accelerator_utilization": own + ceiling}
-    wider: dict[str, Estimate] = {}
-    for name, cost in costs.items():
-        estimate: Estimate = getattr(result, name)
-        low, high = estimate.ci95 or (_value(estimate), _value(estimate))
-        wider[name] = estimate.model_copy(update={"ci95": (low - cost, high + cost)}) if cost else estimate
-    return result.model_copy(update=wider)
-
-
-def _mean_cost(result: Result, disturbances: Sequence[Disturbance]) -> float:
-    """The share of a trial's time that disturbances cost, in the mean over the trials, disturbed or not.
-
-    Of several in one trial the largest counts: a burst and the other processes that caused it cost their time once.
-    """
-    costs: dict[int, float] = {}
-    for each in disturbances:
-        costs[each.repeat] = max(costs.get(each.repeat, 0.0), each.cost_share or 0.0)
-    return sum(costs.values()) / max(1, result.trials)
-
-
-def _worst(result: Result, disturbances: Sequence[Disturbance]) -> str:
-    """The disturbance that cost most, in which trial, and how many others there were; "" where none cost anything."""
-    costly = [each for each in disturbances if each.cost_share]
-    if not costly:
-        return ""
-    worst = max(costly, key=lambda each: each.cost_share or 0.0)
-    where = f"in repeat {worst.repeat + 1}{'' if worst.variant == result.variant else ' of its ceiling'}"
-    others = len({(each.variant, each.repeat) for each in costly}) - 1
-    more = f" ({units.count(others, 'more trial')} of these figures disturbed as well)" if others else ""
-    return f"{where} {worst.text}{more}"
-
-
-def _what_would_tell(result: Result) -> str:
-    if result.trials == 2:  # noqa: PLR2004 - Student's t with 1 degree of freedom
-        return "an interval over 2 trials is 12.7 standard errors wide to each side: use --repeats 3 or more"
-    return "more --repeats or --steps will tell"
 
 
 def _also_slow(result: Result) -> str:
     host = result.host_slowdown_share
-    return f"; the host costs {units.share(host.value)} beside it" if _above(host, BOUND_SHARE) else ""
+    return f"; the host costs {units.share(host.value)} beside it" if _ends(host)[0] >= BOUND_SHARE else ""
 
 
 def _also_waits(result: Result) -> str:
     wait = result.input_wait_share
-    return f"; it also waits {units.share(wait.value)} for input" if _above(wait, BOUND_SHARE) else ""
+    return f"; it also waits {units.share(wait.value)} for input" if _ends(wait)[0] >= BOUND_SHARE else ""
 
 
-def _inconclusive(reason: str) -> Verdict:
-    return Verdict(kind="inconclusive", text=f"inconclusive: {reason}.")
+def _estimates(result: Result) -> dict[ShareName, Estimate]:
+    return {
+        "input wait": result.input_wait_share,
+        "host slowdown": result.host_slowdown_share,
+        "accelerator utilization": result.accelerator_utilization,
+    }
 
 
-def _above(estimate: Estimate, threshold: float) -> bool:
-    """Whether the whole interval is at or above the threshold; without an interval, the value."""
-    low = estimate.ci95[0] if estimate.ci95 else _value(estimate)
-    return low >= threshold
+def _values(estimate: Estimate) -> npt.NDArray[np.float64]:
+    """Return equally plausible values of a figure; of one round, those that the usual scatter lets expect."""
+    return _value(estimate) + _width(estimate) / _NORMAL_REACH * belief.equally_plausible(_PARTS)
+
+
+def _ends(estimate: Estimate) -> tuple[float, float]:
+    value = _value(estimate)
+    return estimate.ci95 or (value - _width(estimate), value + _width(estimate))
+
+
+def _width(estimate: Estimate) -> float:
+    """Return how far the figure may be off to one side."""
+    if estimate.ci95 is not None:
+        return max(estimate.ci95[1] - _value(estimate), _value(estimate) - estimate.ci95[0])
+    low, high = belief.of([0.0], belief.SHARE_SCATTER).interval()
+    return (high - low) / 2
 
 
 def _severe(estimate: Estimate) -> bool:
-    """Like `_above`, but never without an interval."""
-    return estimate.ci95 is not None and _above(estimate, SEVERE_SHARE)
+    """Return whether the whole interval is at or above the line; never so without an interval."""
+    return estimate.ci95 is not None and estimate.ci95[0] >= SEVERE_SHARE
 
 
 def _value(estimate: Estimate) -> float:
@@ -322,5 +298,5 @@ def _value(estimate: Estimate) -> float:
 
 
 def _ms(result: Result) -> str:
-    """The mean step time, which the shares are of, rather than the median that the table shows."""
+    """Return the mean step time, which the shares are of, rather than the median that the table shows."""
     return units.milliseconds(result.step_ms.mean)

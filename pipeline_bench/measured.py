@@ -1,36 +1,85 @@
-"""The measured steps of a trial, as figures are taken of them: warm-up left out."""
+"""The measured steps of a trial, as figures are taken of them: warm-up left out, and where it helps what was disturbed.
+
+Steps are left out at a level: those that lie in windows in which others took more than so much of the CPU. It is the
+same level for every trial of a session, the one that by its number of rounds and by what others took in them leaves the
+figures known best; what the figures come to has no part in the choice.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
+from pipeline_bench.analysis import belief, effects
+from pipeline_bench.analysis.interference import Taken
+from pipeline_bench.scenario import Scenario
 from pipeline_bench.session import TrialRecord
+
+Floats = npt.NDArray[np.float64]
+
+LEVELS = (0.05, 0.15, 0.4, 1.0)
+"""How much of the CPU others may have taken while a step that counts was under way; the last one lets all count."""
+FEWEST_STEPS = 10
+"""A trial with fewer steps that count, and fewer than it has, counts in no figure at that level."""
 
 _NS_PER_MS = 1e6
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The measured steps of one trial, warm-up left out."""
+    """The measured steps of one trial, warm-up left out, and those that others took too much from.
+
+    Attributes:
+        record: the trial.
+        cores: the cores that this process may use.
+        level: how much of the CPU others may have taken while a step that counts was under way.
+    """
 
     record: TrialRecord
+    cores: int = 1
+    level: float = field(default=LEVELS[-1])
 
     @cached_property
-    def start_ns(self) -> npt.NDArray[np.int64]:
+    def _all_start_ns(self) -> npt.NDArray[np.int64]:
         assert self.record.steps is not None
         return self.record.steps.start_ns.unpack()[self.record.warmup_steps :]
 
     @cached_property
-    def end_ns(self) -> npt.NDArray[np.int64]:
+    def _all_end_ns(self) -> npt.NDArray[np.int64]:
         assert self.record.steps is not None
         return self.record.steps.end_ns.unpack()[self.record.warmup_steps :]
 
     @cached_property
-    def step_ms(self) -> npt.NDArray[np.float64]:
+    def _all_taken(self) -> Floats:
+        """What others took while each step was under way, 0 to 1; 0 where it is not known."""
+        taken = Taken.of(self.record, self.cores)
+        if taken is None:
+            return np.zeros(self._all_end_ns.size)
+        return taken.at((self._all_start_ns + self._all_end_ns) // 2)
+
+    @cached_property
+    def _counts(self) -> npt.NDArray[np.bool_]:
+        return np.asarray(self._all_taken <= self.level)
+
+    @property
+    def enough(self) -> bool:
+        """Whether enough of its steps count for a figure."""
+        return int(self._counts.sum()) >= min(FEWEST_STEPS, self._counts.size)
+
+    @cached_property
+    def start_ns(self) -> npt.NDArray[np.int64]:
+        return self._all_start_ns[self._counts]
+
+    @cached_property
+    def end_ns(self) -> npt.NDArray[np.int64]:
+        return self._all_end_ns[self._counts]
+
+    @cached_property
+    def step_ms(self) -> Floats:
         return (self.end_ns - self.start_ns) / _NS_PER_MS
 
     @cached_property
@@ -38,11 +87,17 @@ class Measured:
         return float(self.step_ms.mean())
 
     @cached_property
+    def taken(self) -> float:
+        """What others took while the steps that count were under way, 0 to 1, on average over their time."""
+        return float(np.average(self._all_taken[self._counts], weights=np.maximum(self.step_ms, 1e-9)))
+
+    @cached_property
     def mean_wait_ms(self) -> float | None:
         assert self.record.steps is not None
         if self.record.steps.wait_ns is None:
             return None
-        return float(self.record.steps.wait_ns.unpack()[self.record.warmup_steps :].mean()) / _NS_PER_MS
+        wait_ns = self.record.steps.wait_ns.unpack()[self.record.warmup_steps :]
+        return float(wait_ns[self._counts].mean()) / _NS_PER_MS
 
     @property
     def emulated(self) -> str | None:
@@ -50,14 +105,20 @@ class Measured:
         device = self.record.device
         return device.name if device is not None and device.kind == "emulated" else None
 
+    @property
+    def device_kind(self) -> effects.DeviceKind:
+        """The kind of device that its model was on."""
+        return self.record.device.kind if self.record.device is not None else "cpu"
+
     @cached_property
     def busy_share(self) -> float | None:
         """How much of the measured time an emulated device was busy, 0 to 1; None of a model that computed."""
         assert self.record.steps is not None
         if self.record.steps.busy_ns is None:
             return None
-        busy_ns = float(self.record.steps.busy_ns.unpack()[self.record.warmup_steps :].sum())
-        return busy_ns / float(self.end_ns[-1] - self.start_ns[0])
+        busy_ns = self.record.steps.busy_ns.unpack()[self.record.warmup_steps :]
+        # The steps follow each other without a gap, so that those that count have the time that they took.
+        return min(1.0, float(busy_ns[self._counts].sum()) / max(1.0, float((self.end_ns - self.start_ns).sum())))
 
     @cached_property
     def total_s(self) -> float:
@@ -65,3 +126,51 @@ class Measured:
         assert self.record.steps is not None
         steps = self.record.steps
         return float(steps.end_ns.unpack()[-1] - steps.start_ns.unpack()[0]) / 1e9
+
+
+ByVariant = dict[str, dict[int, Measured]]
+"""The good trials of a session, by variant and by round."""
+
+
+def of(scenario: Scenario, trials: Sequence[TrialRecord], cores: int) -> ByVariant:
+    """Return the measured steps of the good trials at the level that leaves the figures known best.
+
+    Args:
+        scenario: as resolved.
+        trials: those that have ended, in any order.
+        cores: the cores that this process may use.
+    """
+    everything = _at(scenario, trials, cores, LEVELS[-1])
+    if not any(trial.taken > LEVELS[0] for own in everything.values() for trial in own.values()):
+        return everything
+    at_levels = [_at(scenario, trials, cores, level) for level in LEVELS[:-1]]
+    return min([everything, *at_levels], key=lambda found: _variance(scenario, found, everything))
+
+
+def _at(scenario: Scenario, trials: Sequence[TrialRecord], cores: int, level: float) -> ByVariant:
+    found: ByVariant = {variant.name: {} for variant in scenario.variants}
+    for trial in trials:
+        if trial.variant in found and trial.measured:
+            measured = Measured(trial, cores, level)
+            if measured.enough:
+                found[trial.variant][trial.repeat] = measured
+    return found
+
+
+def _variance(scenario: Scenario, found: ByVariant, everything: ByVariant) -> float:
+    """How well the accelerator utilization of the variants will be known: its variance, summed over them.
+
+    By the scatter that is usual between rounds, how many there are, and what others may have done to them.
+    """
+    total = 0.0
+    for variant in scenario.variants:
+        own = found[variant.name]
+        ceilings = found[variant.ceiling] if variant.ceiling and everything.get(variant.ceiling) else own
+        rounds = [repeat for repeat in own if repeat in ceilings]
+        if not rounds and everything[variant.name]:
+            return float("inf")
+        taken = [(own[repeat].taken + ceilings[repeat].taken) / 2 for repeat in rounds]
+        if rounds:
+            systematic = effects.of("utilization", own[rounds[0]].device_kind) * float(np.mean(taken))
+            total += belief.SHARE_SCATTER**2 / len(rounds) + systematic**2
+    return total

@@ -9,25 +9,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from pipeline_bench import (
     cache_state,
     device_utilization,
-    disturbances,
     equal_work,
     findings,
+    measured,
     plugins,
+    speedups,
     stats,
+    units,
     user_pipeline,
 )
+from pipeline_bench.analysis import belief, effects
 from pipeline_bench.measured import Measured
 from pipeline_bench.scenario import Published, Scenario, Variant
 from pipeline_bench.session import (
     DeviceUtilization,
-    Disturbance,
     Estimate,
     PublishedComparison,
     Result,
@@ -38,43 +40,35 @@ from pipeline_bench.session import (
     Verdict,
 )
 
+Pair = tuple[Measured, Measured]
+"""A trial, and that of its ceiling in the same round."""
+
 _TOO_FEW_TRIALS = "an interval needs at least 2 trials"
 
 
-def summarise(
-    scenario: Scenario, trials: Sequence[TrialRecord], cores: int, disturbed: Sequence[Disturbance] | None = None
-) -> tuple[Result, ...]:
-    """One result a variant, in the scenario's order; a variant without a good trial says why.
+def summarise(scenario: Scenario, trials: Sequence[TrialRecord], cores: int) -> tuple[Result, ...]:
+    """Return one result a variant, in the scenario's order; a variant without a good trial says why.
 
     Args:
         scenario: as resolved.
         trials: those that have ended, in any order.
-        cores: the cores that this process may use, for the utilization of a CPU.
-        disturbed: what disturbed the trials, where it has been found already.
+        cores: the cores that this process may use.
     """
-    measured = {
-        variant.name: {t.repeat: Measured(t) for t in trials if t.variant == variant.name and t.measured}
-        for variant in scenario.variants
-    }
-    disturbed = disturbances.find(trials, cores) if disturbed is None else disturbed
-    return tuple(_result(scenario, variant, trials, measured, disturbed, cores) for variant in scenario.variants)
+    found = measured.of(scenario, trials, cores)
+    results = tuple(_result(scenario, variant, trials, found, cores) for variant in scenario.variants)
+    return speedups.against_fastest(scenario, results, found)
 
 
 def _result(
-    scenario: Scenario,
-    variant: Variant,
-    trials: Sequence[TrialRecord],
-    measured: dict[str, dict[int, Measured]],
-    disturbed: Sequence[Disturbance],
-    cores: int,
+    scenario: Scenario, variant: Variant, trials: Sequence[TrialRecord], found: measured.ByVariant, cores: int
 ) -> Result:
-    own = measured[variant.name]
+    own = found[variant.name]
     status, reason = _status(variant, [t for t in trials if t.variant == variant.name], len(own))
     if not own:
         result = _unmeasured(variant, status, reason)
-        return result.model_copy(update={"verdict": findings.judge(result, variant.ceiling is None, None, 0)})
+        return result.model_copy(update={"verdict": findings.judge(result, variant.ceiling is None, 0)})
     runs = [own[repeat] for repeat in sorted(own)]
-    ceilings = measured.get(variant.ceiling, {}) if variant.ceiling else {}
+    ceilings = found.get(variant.ceiling, {}) if variant.ceiling else {}
     pairs = [(own[repeat], ceilings[repeat]) for repeat in sorted(own) if repeat in ceilings]
     used = device_utilization.of(runs, cores)
     loss = _finite(_last_loss(runs[-1]))
@@ -92,35 +86,32 @@ def _result(
         **_rate(variant, runs),
         **_split(variant, runs, pairs),
         device_utilization=used,
-        speedup=_speedup(scenario, variant, own, measured),
-        work=equal_work.check(variant, _records(own), scenario.baseline, _records(measured[scenario.baseline.name])),
+        speedup=speedups.over_baseline(scenario, variant, found),
+        work=equal_work.check(variant, _records(own), scenario.baseline, _records(found[scenario.baseline.name])),
         loss=loss,
         accuracy=accuracy,
         missing=_missing(variant, runs[-1], loss is None, accuracy.before is None and accuracy.after is None),
         published=_published(scenario.published, variant, runs, used),
         verdict=Verdict(kind="not-measured", text=""),
     )
-    fewest, for_more = _fewest_steps(variant, runs, [top for _, top in pairs])
-    beside = {(run.record.variant, run.record.repeat) for run in [*runs, *(top for _, top in pairs)]}
-    relevant = [each for each in disturbed if (each.variant, each.repeat) in beside]
-    verdict = findings.judge(result, variant.ceiling is None, _spread(pairs), fewest, relevant, for_more)
-    if (reason := cache_state.doubt(variant, _records(own))) is not None:
-        verdict = cache_state.refusal(reason)
+    return result.model_copy(update={"verdict": _verdict(scenario, variant, result, runs, pairs)})
+
+
+def _verdict(
+    scenario: Scenario, variant: Variant, result: Result, runs: Sequence[Measured], pairs: Sequence[Pair]
+) -> Verdict:
     if result.work.status == "unequal":
-        verdict = equal_work.refusal(result.work)
-    return result.model_copy(update={"verdict": verdict})
+        return equal_work.refusal(result.work)
+    if (reason := cache_state.doubt(variant, [run.record for run in runs])) is not None:
+        return cache_state.refusal(reason)
+    steps = min(sum(len(run.step_ms) for run in some) for some in (runs, [top for _, top in pairs]) if some)
+    for_more = "raise --budget" if variant.source.kind == user_pipeline.KIND else "raise --steps or --repeats"
+    return findings.judge(result, variant.ceiling is None, steps, _taken(pairs), for_more)
 
 
-def _fewest_steps(variant: Variant, runs: Sequence[Measured], ceilings: Sequence[Measured]) -> tuple[int, str]:
-    """How many steps a verdict rests on, and what would make them more.
-
-    The trials of a diagnosis are short and many, and their steps were warmed up before they were told: there all trials
-    of a variant count together.
-    """
-    if variant.source.kind == user_pipeline.KIND:
-        counts = [sum(len(run.step_ms) for run in some) for some in (runs, ceilings) if some]
-        return min(counts), "raise --budget"
-    return min(len(run.step_ms) for run in [*runs, *ceilings]), "raise --steps or --time"
+def _taken(pairs: Sequence[Pair]) -> float:
+    """Return what others took of the CPU during the steps that count, 0 to 1, on average."""
+    return float(np.mean([(run.taken + top.taken) / 2 for run, top in pairs])) if pairs else 0.0
 
 
 def _missing(variant: Variant, run: Measured, no_loss: bool, no_accuracy: bool) -> dict[str, str]:
@@ -143,18 +134,8 @@ def _trains_nothing(variant: Variant, run: Measured) -> str | None:
     return None if model is None or model.trains else f"the model {kind} trains nothing"
 
 
-def _records(measured: dict[int, Measured]) -> list[TrialRecord]:
-    return [measured[repeat].record for repeat in sorted(measured)]
-
-
-def _batch_size(variant: Variant) -> int:
-    """The samples of a step, by the option of that name; a step of a source without it counts as one.
-
-    A source that wraps another has that one's options in a table among its own.
-    """
-    options = variant.source.options
-    tables = [options, *(value for value in options.values() if isinstance(value, dict))]
-    return int(next((table["batch_size"] for table in tables if "batch_size" in table), 1))
+def _records(own: dict[int, Measured]) -> list[TrialRecord]:
+    return [own[repeat].record for repeat in sorted(own)]
 
 
 def _status(variant: Variant, trials: Sequence[TrialRecord], good: int) -> tuple[ResultStatus, str | None]:
@@ -209,35 +190,24 @@ def _step_time(runs: Sequence[Measured]) -> StepTime:
 def _rate(variant: Variant, runs: Sequence[Measured]) -> dict[str, Any]:
     """Samples a second, by the mean step time, whose interval it has."""
     means = [run.mean_ms for run in runs]
-    samples_ms = _batch_size(variant) * 1e3
+    samples_ms = speedups.batch_size(variant) * 1e3
     interval = stats.ratio_interval([samples_ms / mean for mean in means])
     return {"samples_per_second": samples_ms / float(np.mean(means)), "samples_per_second_ci95": interval}
 
 
-def _split(
-    variant: Variant, runs: Sequence[Measured], pairs: Sequence[tuple[Measured, Measured]]
-) -> dict[str, Estimate]:
-    """Input wait, ceiling and host slowdown, each in ms and as a share of the step."""
+def _split(variant: Variant, runs: Sequence[Measured], pairs: Sequence[Pair]) -> dict[str, Estimate]:
+    """Return input wait, ceiling and host slowdown, each in ms and as a share of the step."""
     if variant.ceiling is None:
         itself = Estimate(reason="this is the ceiling: it has no input")
         names = ("input_wait_ms", "input_wait_share", "host_slowdown_ms", "host_slowdown_share")
-        return {
-            **dict.fromkeys(names, itself),
-            "ceiling_ms": _share([run.mean_ms for run in runs]),
-            "accelerator_utilization": itself,
-        }
+        means = [run.mean_ms for run in runs]
+        ceiling = Estimate(value=float(np.mean(means)), ci95=stats.mean_interval(means))
+        ceiling = ceiling if ceiling.ci95 else ceiling.model_copy(update={"reason": _TOO_FEW_TRIALS})
+        return {**dict.fromkeys(names, itself), "ceiling_ms": ceiling, "accelerator_utilization": itself}
     # Only repeats that have a ceiling beside them, where any has: the three parts are then of the same steps.
-    used = [run for run, _ in pairs] or runs
+    used = [run for run, _ in pairs] or list(runs)
     step_ms = float(np.mean([run.mean_ms for run in used]))
-    if runs[0].mean_wait_ms is None:
-        wait = host = Estimate(reason=f"the backend {variant.backend} does not say how long a step waits for its batch")
-    else:
-        wait = _share([(run.mean_wait_ms or 0.0) / run.mean_ms for run in used], lowest=0.0, highest=1.0)
-        host = _share([1 - (run.mean_wait_ms or 0.0) / run.mean_ms - top.mean_ms / run.mean_ms for run, top in pairs])
-    utilization = _share([top.mean_ms / run.mean_ms for run, top in pairs], lowest=0.0)
-    if not pairs:
-        missing = Estimate(reason=f"its ceiling, {variant.ceiling!r}, was not measured beside it")
-        host, utilization = missing, missing
+    wait, host, utilization = _shares(variant, used, pairs)
     return {
         "input_wait_ms": _of_step(wait, step_ms),
         "input_wait_share": wait,
@@ -248,14 +218,59 @@ def _split(
     }
 
 
-def _share(values: Sequence[float], lowest: float = -math.inf, highest: float = math.inf) -> Estimate:
-    """The mean of a share over trials; its interval ends where the share itself has to."""
-    if not values:
-        return Estimate(reason="it was not measured")
-    interval = stats.mean_interval(values)
-    if interval is None:
-        return Estimate(value=float(np.mean(values)), reason=_TOO_FEW_TRIALS)
-    return Estimate(value=float(np.mean(values)), ci95=(max(lowest, interval[0]), min(highest, interval[1])))
+def _shares(variant: Variant, used: Sequence[Measured], pairs: Sequence[Pair]) -> tuple[Estimate, Estimate, Estimate]:
+    """Return input wait, host slowdown and accelerator utilization; what cannot be is none, and says why."""
+    device, taken = used[0].device_kind, _taken(pairs)
+
+    def share(name: effects.Figure, values: Sequence[float]) -> Estimate:
+        return _estimate(belief.of(values, belief.SHARE_SCATTER, effects.of(name, device) * taken))
+
+    waits = [min(1.0, (run.mean_wait_ms or 0.0) / run.mean_ms) for run in used]
+    tops = [top.mean_ms / run.mean_ms for run, top in pairs]
+    no_wait = used[0].mean_wait_ms is None
+    untold = Estimate(reason=f"the backend {variant.backend} does not say how long a step waits for its batch")
+    wait = untold if no_wait else share("wait", waits)
+    if not pairs:
+        missing = Estimate(reason=f"its ceiling, {variant.ceiling!r}, was not measured beside it")
+        return wait, (untold if no_wait else missing), missing
+    utilization = share("utilization", tops)
+    host = untold if no_wait else share("host", [1 - own - top for own, top in zip(waits, tops, strict=True)])
+    beyond = max(_lowest(utilization) - 1, 0.0 if no_wait else -_highest(host))
+    if beyond > findings.CEILING_TOLERANCE:
+        impossible = Estimate(
+            impossible=True,
+            reason=f"beside its wait it beats its ceiling by {units.share(beyond)} or more, which cannot be: "
+            "the ceiling was disturbed, or this variant does less work"
+        )
+        return _within(wait, 0.0, 1.0), (untold if no_wait else impossible), impossible
+    most = 1.0 if wait.value is None else 1 - wait.value
+    return _within(wait, 0.0, 1.0), _within(host, 0.0, 1.0), _within(utilization, 0.0, most)
+
+
+def _estimate(found: belief.Belief) -> Estimate:
+    """Return a share and its interval."""
+    if found.rounds == 1:
+        return Estimate(value=found.value, reason=_TOO_FEW_TRIALS)
+    return Estimate(value=found.value, ci95=found.interval())
+
+
+def _within(estimate: Estimate, lowest: float, highest: float) -> Estimate:
+    """Return the estimate and its interval moved to where they can be, where noise has brought them beyond."""
+    if estimate.value is None:
+        return estimate
+    ci95 = estimate.ci95 and (
+        min(max(estimate.ci95[0], lowest), highest),
+        max(min(estimate.ci95[1], 1.0), lowest),
+    )
+    return estimate.model_copy(update={"value": min(max(estimate.value, lowest), highest), "ci95": ci95})
+
+
+def _lowest(estimate: Estimate) -> float:
+    return estimate.ci95[0] if estimate.ci95 else estimate.value or 0.0
+
+
+def _highest(estimate: Estimate) -> float:
+    return estimate.ci95[1] if estimate.ci95 else estimate.value or 0.0
 
 
 def _of_step(share: Estimate, step_ms: float) -> Estimate:
@@ -264,55 +279,6 @@ def _of_step(share: Estimate, step_ms: float) -> Estimate:
         return share
     ci95 = share.ci95 and (share.ci95[0] * step_ms, share.ci95[1] * step_ms)
     return Estimate(value=share.value * step_ms, ci95=ci95, reason=share.reason)
-
-
-def _spread(pairs: Sequence[tuple[Measured, Measured]]) -> findings.Spread | None:
-    """How far apart the trials lie, the outermost tenth of many left out: of many, some always lie far out."""
-    if not pairs:
-        return None
-    ranges = [np.percentile(run.step_ms, [5, 95]) / top.mean_ms for run, top in pairs]
-    shares = {
-        "input wait": [(run.mean_wait_ms or 0.0) / run.mean_ms for run, _ in pairs],
-        "accelerator utilization": [top.mean_ms / run.mean_ms for run, top in pairs],
-    }
-    ends = {name: _inner_ends(values) for name, values in shares.items()}
-    widest = max(ends, key=lambda name: ends[name][1] - ends[name][0])
-    highest_low, lowest_high = _inner_ends([low for low, _ in ranges])[1], _inner_ends([high for _, high in ranges])[0]
-    return findings.Spread(highest_low > lowest_high, widest, *ends[widest])
-
-
-def _inner_ends(values: Sequence[float]) -> tuple[float, float]:
-    """The lowest and the highest value; from 10 values on without a tenth of them at each end."""
-    inner = sorted(values)
-    left_out = len(inner) // 10
-    return float(inner[left_out]), float(inner[-1 - left_out])
-
-
-def _speedup(
-    scenario: Scenario, variant: Variant, own: dict[int, Measured], measured: dict[str, dict[int, Measured]]
-) -> Speedup:
-    """The throughput over that of the baseline in the same repeat."""
-    over = scenario.baseline
-    if variant.name == over.name:
-        return Speedup(over=over.name, reason="this is the variant that the others are compared with")
-    base = measured[over.name]
-    shared = [repeat for repeat in sorted(own) if repeat in base]
-    if not shared:
-        return Speedup(over=over.name, reason=f"{over.name!r} was not measured")
-    emulated = {own[shared[0]].emulated, base[shared[0]].emulated}
-    if len(emulated) > 1:
-        which = "one of the two is emulated" if None in emulated else "the two emulate different devices"
-        return Speedup(over=over.name, reason=f"{which}: {over.name!r} is no measure for it")
-    scale = _batch_size(variant) / _batch_size(over)
-    ratios = [scale * base[repeat].mean_ms / own[repeat].mean_ms for repeat in shared]
-    value, ci95 = stats.typical_ratio(ratios), stats.typical_ratio_interval(ratios)
-    claim = stats.typical_ratio_interval(ratios, stats.CLAIM_CONFIDENCE)
-    if ci95 is None or claim is None:
-        return Speedup(over=over.name, value=value, reason=_TOO_FEW_TRIALS)
-    difference: Literal["faster", "slower", "none"] = "none"
-    if not claim[0] <= 1 <= claim[1]:
-        difference = "faster" if value > 1 else "slower"
-    return Speedup(over=over.name, value=value, ci95=ci95, difference=difference, smallest=stats.half_width(claim))
 
 
 def _last_loss(run: Measured) -> float:

@@ -160,7 +160,7 @@ class Runner:
     def _with_results(self, session: Session) -> Session:
         cores = session.environment.cores
         disturbed = disturbances.find(session.trials, cores)
-        results = summarise(session.scenario, session.trials, cores, disturbed)
+        results = summarise(session.scenario, session.trials, cores)
         return session.model_copy(update={"results": results, "disturbances": disturbed})
 
     def _run_trial(self, trial: Trial, cores: int) -> TrialRecord:

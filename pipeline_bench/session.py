@@ -12,6 +12,8 @@ History of `schema_version`; every version up to this one can be read:
         `traceback`; `watched` for a session that was kept by a job itself
     5   adds, each with a default: a trial's `placement`; of a scenario's runtime `cpu_devices`, `replicas`,
         `replication`, `synchronous` and `log_placement`
+    6   adds, each with a default: a verdict's `certainty` and `doubt`; a speed-up's `certainty`; a result's
+        `against_fastest`; an estimate's `impossible`
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from pipeline_bench.series import Series
 from pipeline_bench.text import Text, to_json
 from pipeline_bench.user_pipeline import Fingerprint, Inspection
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 SESSION_FILE = "session.json"
 _LARGEST_BYTES = 1 << 30
 """Of a session's file. An hour of steps of 1 ms takes less than a tenth of it."""
@@ -64,6 +66,7 @@ DisturbanceKind = Literal[
     "gpu-clock",
 ]
 Interval = tuple[float, float]
+ShareName = Literal["input wait", "host slowdown", "accelerator utilization"]
 
 
 class _Record(BaseModel):
@@ -180,6 +183,8 @@ class Estimate(_Record):
 
     value: float | None = None
     ci95: Interval | None = None
+    impossible: bool = False
+    """Whether there is no value because what was measured cannot be."""
     reason: Text | None = None
 
 
@@ -196,14 +201,15 @@ class DeviceUtilization(_Record):
 class Speedup(_Record):
     """How many times the throughput of the variant `over`.
 
-    `difference` is what may be claimed, at 98 % (`stats.CLAIM_CONFIDENCE`); `smallest` the least relative difference
-    that this run could have told from none, 0.021 for 2.1 %.
+    `difference` is what may be claimed, and how surely (`speedups`); `smallest` the least relative difference that this
+    run could have told from none, 0.021 for 2.1 %.
     """
 
     over: Text | None = None
     value: float | None = None
     ci95: Interval | None = None
     difference: Literal["faster", "slower", "none"] | None = None
+    certainty: Literal["certain", "probable"] = "certain"
     smallest: float | None = None
     reason: Text | None = None
 
@@ -239,11 +245,29 @@ class Precision(_Record):
     text: Text = ""
 
 
+class Doubt(_Record):
+    """What keeps a verdict from being certain: a figure whose interval does not lie on one side of its line."""
+
+    figure: ShareName
+    low: float
+    high: float
+    line: float | None = None
+    """Where the figure decides; None where it decides by being more or less than the other part of the step."""
+    instead: tuple[VerdictKind, ...] = ()
+    """The other kinds that are plausible, the most probable first."""
+    rounds: int
+    taken_share: float = 0.0
+    """What other work took of the CPU meanwhile, 0 to 1."""
+
+
 class Verdict(_Record):
     """What limits a variant, in one plain sentence. `severe` only for a bound that is."""
 
     kind: VerdictKind
+    certainty: Literal["certain", "probable"] = "certain"
     severe: bool = False
+    doubt: Doubt | None = None
+    """Of a probable verdict, and of none that was given because more than one is plausible."""
     text: Text
 
 
@@ -286,6 +310,8 @@ class Result(_Record):
     accelerator_utilization: Estimate = Estimate()
     device_utilization: DeviceUtilization = DeviceUtilization()
     speedup: Speedup = Speedup()
+    against_fastest: Speedup = Speedup()
+    """How many times the throughput of the variant that was measured to be the fastest."""
     work: WorkCheck = WorkCheck()
     loss: float | None = None
     accuracy: AccuracyPair = AccuracyPair()
@@ -316,7 +342,7 @@ class Environment(_Record):
 class Session(_Record):
     """One run of a scenario."""
 
-    schema_version: Literal[1, 2, 3, 4, 5] = 5
+    schema_version: Literal[1, 2, 3, 4, 5, 6] = 6
     started_at: Text
     """ISO 8601 with the zone."""
     command: Text = ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pipeline_bench import findings
 from pipeline_bench.session import Disturbance, Result, Session
 
 
@@ -22,22 +21,13 @@ def cost(session: Session, variant: str) -> tuple[float, Disturbance | None]:
 
 
 def about(result: Result) -> str | None:
-    """Why the AU of a result is not to be relied on: what its verdict says where it is inconclusive; None where it is.
+    """Return why the AU of a result is not to be relied on: what its verdict says where it refuses one; else None.
 
-    A verdict is also inconclusive where nothing but the width of an interval leaves the cause open. The AU is then as
-    good as its own interval, and that decides.
+    Where nothing but the width of an interval leaves the limit open, the AU is as good as that interval, which decides.
     """
-    if result.verdict.kind != "inconclusive" or result.accelerator_utilization.value is None:
+    verdict, au = result.verdict, result.accelerator_utilization
+    if au.impossible:
+        return au.reason
+    if verdict.kind != "inconclusive" or verdict.doubt is not None or au.value is None:
         return None
-    undisturbed = findings.judge(result, False, None, findings.NEEDED_STEPS)
-    if undisturbed.text == result.verdict.text and not _beats_its_ceiling(result):
-        return None
-    return result.verdict.text.removeprefix("inconclusive: ").rstrip(".")
-
-
-def _beats_its_ceiling(result: Result) -> bool:
-    au, host = result.accelerator_utilization, result.host_slowdown_share
-    low = au.ci95[0] if au.ci95 else au.value
-    high = host.ci95[1] if host.ci95 else host.value
-    margin = findings.CEILING_TOLERANCE
-    return (low is not None and low > 1 + margin) or (high is not None and high < -margin)
+    return verdict.text.removeprefix("inconclusive: ").rstrip(".")

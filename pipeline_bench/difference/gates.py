@@ -191,9 +191,10 @@ def _unreliable(result: Result) -> tuple[Outcome, str] | None:
     reason = doubts.about(result)
     if reason is None:
         return None
-    shown = units.fraction(result.accelerator_utilization.value)
-    why = one_line(reason, _REASON_LIMIT)
-    return "undecided", f"its AU of {shown} cannot be relied on, its verdict is inconclusive: {why}"
+    au, why = result.accelerator_utilization, one_line(reason, _REASON_LIMIT)
+    if au.value is None:
+        return "undecided", f"it has no AU: {why}"
+    return "undecided", f"its AU of {units.fraction(au.value)} cannot be relied on, its verdict is inconclusive: {why}"
 
 
 def _au(result: Result, limit: float) -> tuple[Outcome, str]:

@@ -141,7 +141,7 @@ class JobRecord:
             environment=environment.seen_by_tensorflow(described, [self._device]),
             notes=tuple(self.notes),
             trials=(trial,),
-            results=tuple(self._told(result) for result in summarise(scenario, (trial,), self._cores, disturbed=())),
+            results=tuple(self._told(result) for result in summarise(scenario, (trial,), self._cores)),
             watched=True,
         )
 

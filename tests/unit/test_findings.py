@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline_bench import findings
 from pipeline_bench.results import summarise
-from pipeline_bench.session import Disturbance, Estimate, Result, Verdict
+from pipeline_bench.session import Estimate, Result, Verdict
 from tests.unit.records import record, scenario
 
 
@@ -73,29 +72,51 @@ def result(wait: Estimate, host: Estimate, au: Estimate, trials: int = 3) -> Res
     )
 
 
-def judged(wait: Estimate, host: Estimate, au: Estimate, **kwargs: object) -> Verdict:
-    spread = kwargs.get("spread")
-    steps = kwargs.get("steps", 300)
-    assert spread is None or isinstance(spread, findings.Spread)
-    assert isinstance(steps, int)
-    return findings.judge(result(wait, host, au), False, spread, steps)
+def judged(wait: Estimate, host: Estimate, au: Estimate, steps: int = 300, taken: float = 0.0) -> Verdict:
+    return findings.judge(result(wait, host, au), False, steps, taken)
+
+
+def test_figures_that_are_known_well_give_a_plain_verdict() -> None:
+    found = judged(estimate(0.13, 0.02), estimate(0.0), estimate(0.87))
+    assert (found.kind, found.certainty, found.doubt) == ("input-bound", "certain", None)
+
+
+def test_an_interval_across_a_line_with_most_of_it_beyond_is_probable_and_says_what_the_doubt_is() -> None:
+    found = judged(estimate(0.13, 0.04), estimate(0.0), estimate(0.87))
+    assert (found.kind, found.certainty) == ("input-bound", "probable")
+    assert found.doubt is not None
+    assert (found.doubt.figure, found.doubt.line, found.doubt.rounds) == ("input wait", findings.BOUND_SHARE, 3)
+    assert found.doubt.instead[0] == "compute-bound"
+    assert found.text.startswith("probably input-bound (input wait is 9 % to 17 %, the line is at 10 %): waits")
 
 
 @pytest.mark.parametrize("half", [0.02, 0.09])
-def test_an_interval_across_a_threshold_is_inconclusive_and_says_which(half: float) -> None:
-    found = judged(estimate(0.11, half), estimate(0.0), estimate(0.89))
+def test_an_interval_about_a_line_is_inconclusive_and_names_what_is_plausible(half: float) -> None:
+    found = judged(estimate(0.10, half), estimate(0.0), estimate(0.90, half))
     assert found.kind == "inconclusive"
-    assert "input wait" in found.text
+    assert found.doubt is not None
+    assert found.doubt.figure == "input wait"
+    assert {"input-bound", "compute-bound"} & set(found.doubt.instead)
+    assert "input-bound" in found.text
+    assert "compute-bound" in found.text
 
 
-def test_an_interval_that_only_touches_the_threshold_from_above_is_a_verdict() -> None:
-    assert judged(estimate(0.13, 0.02), estimate(0.0), estimate(0.87)).kind == "input-bound"
-
-
-def test_a_backend_that_beats_its_ceiling_gets_no_verdict() -> None:
-    found = judged(estimate(0.0), estimate(-0.2), estimate(1.2))
+def test_a_large_wait_that_is_not_known_well_is_not_passed_over_for_a_small_slowdown_that_is() -> None:
+    found = judged(estimate(0.30, 0.35), estimate(0.16), estimate(0.54))
     assert found.kind == "inconclusive"
-    assert "beats its ceiling" in found.text
+    assert found.doubt is not None
+    assert (found.doubt.figure, found.doubt.line) == ("input wait", None)
+    assert set(found.doubt.instead) <= {"input-bound", "host-bound"}
+
+
+def test_a_wait_far_from_every_line_is_certain_however_wide_its_interval() -> None:
+    assert judged(estimate(0.60, 0.20), estimate(0.02, 0.02), estimate(0.38, 0.2)).certainty == "certain"
+
+
+def test_other_work_is_named_beside_the_doubt_and_not_without_one() -> None:
+    doubted = judged(estimate(0.13, 0.04), estimate(0.0), estimate(0.87), taken=0.48)
+    assert "beside work that took 48 % of the CPU" in doubted.text
+    assert "CPU" not in judged(estimate(0.5), estimate(0.0), estimate(0.5), taken=0.48).text
 
 
 def test_a_backend_within_the_noise_of_its_ceiling_is_compute_bound() -> None:
@@ -108,166 +129,64 @@ def test_too_few_steps_get_no_verdict() -> None:
     assert str(findings.NEEDED_STEPS) in found.text
 
 
-def test_trials_that_disagree_get_no_verdict() -> None:
-    spread = findings.Spread(disjoint=True, share="input wait", lowest=0.1, highest=0.9)
-    found = judged(estimate(0.5), estimate(0.0), estimate(0.5), spread=spread)
-    assert found.kind == "inconclusive"
-    assert "disagree" in found.text
-
-
-def test_trials_apart_by_less_than_their_own_spread_are_no_disagreement() -> None:
-    spread = findings.Spread(disjoint=False, share="input wait", lowest=0.1, highest=0.9)
-    assert judged(estimate(0.5), estimate(0.0), estimate(0.5), spread=spread).kind == "input-bound"
-
-
 def test_the_ceiling_is_the_reference_and_not_judged() -> None:
     trials = [record("ceiling", repeat, 5.0, None) for repeat in range(3)]
     found = summarise(scenario("feed_dict"), trials, cores=2)[1].verdict
     assert found.kind == "ceiling"
 
 
-def test_a_large_but_uncertain_wait_is_not_passed_over_for_a_small_certain_slowdown() -> None:
-    found = judged(estimate(0.30, 0.25), estimate(0.12), estimate(0.58))
-    assert found.kind == "inconclusive"
-    assert "input wait" in found.text
+@pytest.mark.parametrize(("wait", "ceiling", "kind"), [(0.0, 13.0, "inconclusive"), (6.0, 9.5, "input-bound")])
+def test_a_ceiling_that_is_beaten_spoils_only_what_rests_on_it(wait: float, ceiling: float, kind: str) -> None:
+    trials = [
+        each
+        for repeat in range(3)
+        for each in (record("feed_dict", repeat, 10.0, wait), record("ceiling", repeat, ceiling, None))
+    ]
+    found = summarise(scenario("feed_dict"), trials, cores=2)[0]
+    assert found.verdict.kind == kind
+    for impossible in (found.accelerator_utilization, found.host_slowdown_share, found.host_slowdown_ms):
+        assert impossible.value is None
+        assert "beats its ceiling" in (impossible.reason or "")
 
 
-@pytest.mark.parametrize(("wait", "host", "au"), [(0.6, -0.55, 0.95), (0.0, -0.3, 1.3)])
-def test_parts_that_exceed_the_step_get_no_verdict(wait: float, host: float, au: float) -> None:
-    found = judged(estimate(wait), estimate(host), estimate(au))
-    assert found.kind == "inconclusive"
-    assert "beats its ceiling" in found.text
-
-
-def test_the_larger_uncertain_share_is_the_one_that_is_named() -> None:
-    found = judged(estimate(0.05, 0.06), estimate(0.30, 0.25), estimate(0.65, 0.3))
-    assert "host slowdown" in found.text
-
-
-def test_without_an_interval_nothing_is_severe_and_the_sentence_says_why() -> None:
+def test_one_trial_gives_a_probable_verdict_at_most_and_none_that_is_severe() -> None:
     bare = (Estimate(value=0.5, reason="one"), Estimate(value=0.1, reason="one"), Estimate(value=0.4, reason="one"))
-    found = findings.judge(result(*bare), False, None, 300)
-    assert (found.kind, found.severe) == ("input-bound", False)
-    assert "no interval" in found.text
+    found = judged(*bare)
+    assert (found.kind, found.certainty, found.severe) == ("input-bound", "probable", False)
+    assert "one trial" in found.text
 
 
-# --- disturbances ----------------------------------------------------------------------------------------------------
-
-
-def disturbed(
-    cost: float | None, repeat: int = 1, variant: str = "v", text: str = "others took the CPU"
-) -> Disturbance:
-    return Disturbance(kind="cpu-contention", variant=variant, repeat=repeat, cost_share=cost, text=text)
-
-
-def judged_with(wait: float, host: float, au: float, *found: Disturbance, half: float = 0.01) -> Verdict:
-    figures = result(estimate(wait, half), estimate(host, half), estimate(au, half))
-    return findings.judge(figures, False, None, 300, found)
-
-
-def test_a_disturbance_that_could_have_decided_makes_a_verdict_inconclusive_and_is_its_reason() -> None:
-    assert judged_with(0.12, 0.0, 0.88).kind == "input-bound"
-    found = judged_with(0.12, 0.0, 0.88, disturbed(0.2))
-    assert found.kind == "inconclusive"
-    for part in ("input wait is 12 % (11 % to 13 %)", "the line at 10 %", "in repeat 2 others took the CPU"):
-        assert part in found.text
-
-
-def test_a_verdict_far_from_its_line_stands_with_all_its_words() -> None:
-    assert judged_with(0.70, 0.0, 0.30, disturbed(0.05)) == judged_with(0.70, 0.0, 0.30)
-
-
-@pytest.mark.parametrize(
-    ("wait", "host", "au", "kind"), [(0.0, 0.12, 0.88, "host-bound"), (0.0, 0.0, 0.92, "compute-bound")]
-)
-@pytest.mark.parametrize("variant", ["v", "ceiling"])
-def test_what_rests_on_the_ceiling_is_spoilt_by_the_ceilings_disturbances_too(
-    wait: float, host: float, au: float, kind: str, variant: str
-) -> None:
-    assert judged_with(wait, host, au).kind == kind
-    found = judged_with(wait, host, au, disturbed(0.2, variant=variant))
-    assert found.kind == "inconclusive"
-    assert ("of its ceiling" in found.text) == (variant == "ceiling")
-
-
-def test_the_input_wait_does_not_rest_on_the_ceiling() -> None:
-    assert judged_with(0.14, 0.0, 0.86, disturbed(0.3, variant="ceiling")).kind == "input-bound"
-
-
-def test_a_mixed_verdict_is_spoilt_as_well() -> None:
-    assert judged_with(0.07, 0.07, 0.86).kind == "mixed"
-    assert judged_with(0.07, 0.07, 0.86, disturbed(0.2)).kind == "inconclusive"
-
-
-def test_a_bound_that_a_disturbance_could_have_made_severe_is_not() -> None:
-    assert judged_with(0.25, 0.0, 0.75).severe
-    found = judged_with(0.25, 0.0, 0.75, disturbed(0.3))
-    assert (found.kind, found.severe) == ("input-bound", False)
-    assert "severely" not in found.text
-
-
-def test_the_cost_is_the_mean_over_the_trials_and_of_one_trial_the_largest() -> None:
-    """Three trials: 0.06 of one costs 0.02 in the mean, however many findings say the same."""
-    same = [disturbed(0.06), disturbed(0.05), disturbed(0.06)]
-    assert judged_with(0.14, 0.0, 0.86, *same).kind == "input-bound"
-    assert judged_with(0.14, 0.0, 0.86, *same, disturbed(0.06, repeat=0)).kind == "inconclusive"
-
-
-@pytest.mark.parametrize("cost", [None, 0.0])
-def test_a_disturbance_of_no_known_cost_spoils_nothing(cost: float | None) -> None:
-    assert judged_with(0.111, 0.0, 0.88, disturbed(cost), half=0.01) == judged_with(0.111, 0.0, 0.88, half=0.01)
-
-
-def test_several_disturbed_trials_are_counted_and_the_worst_is_named() -> None:
-    found = judged_with(0.12, 0.0, 0.88, disturbed(0.1), disturbed(0.3, repeat=2, text="it was worst"))
-    assert "in repeat 3 it was worst (1 more trial of these figures disturbed as well)" in found.text
-
-
-def test_an_inconclusive_verdict_names_the_disturbance_too() -> None:
-    found = judged_with(0.11, 0.0, 0.89, disturbed(0.2), half=0.05)
-    assert "more --repeats or --steps will tell, and in repeat 2 others took the CPU." in found.text
-
-
-def test_trials_that_disagree_name_the_disturbance_in_place_of_a_guess() -> None:
-    spread = findings.Spread(disjoint=True, share="input wait", lowest=0.1, highest=0.9)
-    figures = result(estimate(0.5), estimate(0.0), estimate(0.5))
-    assert "something else" in findings.judge(figures, False, spread, 300).text
-    found = findings.judge(figures, False, spread, 300, [disturbed(0.2)])
-    assert "in repeat 2 others took the CPU" in found.text
-    assert "something else" not in found.text
-
-
-def test_without_an_interval_a_disturbance_widens_the_figure_itself() -> None:
-    bare = (Estimate(value=0.15, reason="one"), Estimate(value=0.0, reason="one"), Estimate(value=0.85, reason="one"))
-    figures = result(*bare, trials=1)
-    assert findings.judge(figures, False, None, 300, [disturbed(0.03, repeat=0)]).kind == "input-bound"
-    assert findings.judge(figures, False, None, 300, [disturbed(0.06, repeat=0)]).kind == "inconclusive"
+def test_one_trial_near_a_line_gives_none() -> None:
+    bare = (Estimate(value=0.11, reason="one"), Estimate(value=0.0, reason="one"), Estimate(value=0.89, reason="one"))
+    assert judged(*bare).kind == "inconclusive"
 
 
 @given(
-    wait=st.floats(0, 0.6),
-    host=st.floats(0, 0.4),
-    half=st.floats(0.0001, 0.3),
-    costs=st.lists(st.floats(0, 1), max_size=6),
+    wait=st.floats(0, 1),
+    host=st.floats(-0.05, 1),
+    half_wait=st.floats(0.001, 0.5),
+    half_host=st.floats(0.001, 0.5),
 )
-def test_a_disturbance_never_makes_a_verdict_out_of_none(
-    wait: float, host: float, half: float, costs: list[float]
+def test_probabilities_are_of_everything_that_can_be(
+    wait: float, host: float, half_wait: float, half_host: float
 ) -> None:
-    found = [disturbed(cost, index % 3, "v" if index < 3 else "ceiling") for index, cost in enumerate(costs)]
-    clean = judged_with(wait, host, 1 - wait - host, half=half)
-    spoilt = judged_with(wait, host, 1 - wait - host, *found, half=half)
-    assert spoilt.kind in {clean.kind, "inconclusive"}
-    assert clean.severe or not spoilt.severe
+    found = findings.probabilities(result(estimate(wait, half_wait), estimate(host, half_host), estimate(0.5)))
+    assert sum(found.values()) == pytest.approx(1.0)
 
 
-def test_a_burst_in_a_trial_reaches_the_verdict_of_its_variant() -> None:
-    """A wait of 12 % in three repeats, one of them with a burst that took a fifth of its time."""
-    slow = np.full(600, 10.0)
-    slow[300:420] *= 2.0
-    trials = [record("feed_dict", repeat, 10.0, 1.2, noise=0.002, steps=600) for repeat in range(3)]
-    trials += [record("ceiling", repeat, 8.0, None, noise=0.002, steps=600) for repeat in range(3)]
-    assert summarise(scenario("feed_dict", steps=600), trials, cores=2)[0].verdict.kind == "input-bound"
-    trials[0] = record("feed_dict", 0, list(slow), 1.2)
-    found = summarise(scenario("feed_dict", steps=600), trials, cores=2)[0].verdict
-    assert found.kind == "inconclusive"
-    assert "in repeat 1 its steps were 9" in found.text
+def test_a_line_in_the_middle_of_an_interval_is_as_probable_on_either_side() -> None:
+    found = findings.probabilities(result(estimate(0.10, 0.05), estimate(0.0), estimate(0.9)))
+    assert found["input-bound"] == pytest.approx(0.5, abs=0.02)
+    ends = findings.probabilities(result(estimate(0.15, 0.05), estimate(0.0), estimate(0.9)))
+    assert ends["input-bound"] == pytest.approx(0.975, abs=0.01)
+
+
+def test_rounds_that_disagree_are_in_doubt_by_how_far_they_do() -> None:
+    trials = [
+        each
+        for repeat, wait in enumerate((0.1, 4.0, 0.1, 3.0))
+        for each in (record("feed_dict", repeat, 5.0 + wait, wait), record("ceiling", repeat, 5.0, None))
+    ]
+    found = summarise(scenario("feed_dict"), trials, cores=2)[0]
+    assert found.verdict.certainty == "probable" or found.verdict.kind == "inconclusive"
+    assert found.verdict.doubt is not None

@@ -71,7 +71,7 @@ def measured(scenario: Scenario, **step_ms: float) -> Session:
         scenario=scenario,
         environment=CPU,
         trials=trials,
-        results=summarise(scenario, trials, cores=2, disturbed=()),
+        results=summarise(scenario, trials, cores=2),
     )
 
 

@@ -10,9 +10,9 @@ from pipeline_bench import replication
 from pipeline_bench.errors import UsageError
 from pipeline_bench.models.emulated import Emulated
 from pipeline_bench.models.two_layer import TwoLayer
-from pipeline_bench.results import _batch_size
 from pipeline_bench.scenario import Runtime
 from pipeline_bench.scenario.resolve import resolve
+from pipeline_bench.speedups import batch_size
 
 
 def asked(replicas: int, how: str = "in_graph") -> Runtime:
@@ -66,8 +66,8 @@ def test_a_worker_has_its_part_of_the_batch_and_the_variant_keeps_the_whole() ->
             "variants": [{"name": "v", "backend": "tf_data", "runtime": {"replicas": 3}}],
         }
     ).variants
-    assert _batch_size(replication.part_of(whole)) == 4
-    assert _batch_size(whole) == 12
+    assert batch_size(replication.part_of(whole)) == 4
+    assert batch_size(whole) == 12
 
 
 def test_the_batch_of_a_wrapped_source_is_divided_too() -> None:
@@ -79,8 +79,8 @@ def test_the_batch_of_a_wrapped_source_is_divided_too() -> None:
             "variants": [{"name": "v", "backend": "tf_data", "runtime": {"replicas": 2}}],
         }
     ).variants
-    assert _batch_size(replication.part_of(whole)) == 16
-    assert _batch_size(whole) == 32
+    assert batch_size(replication.part_of(whole)) == 16
+    assert batch_size(whole) == 32
 
 
 @given(st.integers(0, 2**31 - 1), st.integers(2, 64))

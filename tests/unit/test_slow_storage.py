@@ -10,11 +10,11 @@ import pytest
 
 from pipeline_bench.errors import ScenarioError
 from pipeline_bench.records.pace import SteadySleep
-from pipeline_bench.results import _batch_size
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
 from pipeline_bench.sources.image_folder import ImageFolder
 from pipeline_bench.sources.slow_storage import SlowStorage
+from pipeline_bench.speedups import batch_size
 
 
 def scenario(*backends: str, **source: Any) -> Scenario:
@@ -51,7 +51,7 @@ def test_every_default_of_the_files_is_filled_in() -> None:
 
 
 def test_the_samples_of_a_step_are_those_of_the_files() -> None:
-    assert _batch_size(scenario(files={"kind": "image_folder", "batch_size": 8}).variants[0]) == 8
+    assert batch_size(scenario(files={"kind": "image_folder", "batch_size": 8}).variants[0]) == 8
 
 
 @pytest.mark.parametrize(

@@ -182,31 +182,26 @@ def test_a_slowdown_that_disturbances_could_explain_is_undecided() -> None:
     assert slower(disturbed(before, (0, 1.0), (1, 1.0), (2, 1.0)), enough).outcome == "failed"
 
 
-def test_an_au_of_trials_that_disagree_is_undecided_with_the_verdicts_reason() -> None:
-    trials = (4.0, 4.02, 12.0)
-    session = pairs.session({"feed_dict": trials})
-    verdict = session.result("feed_dict").verdict
-    assert verdict.kind == "inconclusive"
-    assert "disagree" in verdict.text
-    gate = au(session, 0.9)
+def test_an_au_of_trials_that_disagree_is_undecided_by_its_interval() -> None:
+    gate = au(pairs.session({"feed_dict": (4.0, 4.02, 12.0)}), 0.6)
     assert gate.outcome == "undecided"
-    assert "its trials disagree" in gate.text
+    assert "lies within the interval" in gate.text
 
 
-def test_an_au_that_was_disturbed_is_undecided_where_the_verdict_is_inconclusive_for_it() -> None:
+def test_an_au_is_undecided_where_the_verdict_is_refused() -> None:
     session = pairs.session({"feed_dict": STEADY})
-    text = "inconclusive: input wait is 12 %, but undisturbed it could lie on the other side of the line at 10 %."
+    text = "inconclusive: its files were not as cold as it asked."
     spoilt = pairs.with_result(session, "feed_dict", verdict=Verdict(kind="inconclusive", text=text))
     assert au(session, 0.6).outcome == "failed"
     gate = au(spoilt, 0.6)
     assert gate.outcome == "undecided"
-    assert "undisturbed it could lie on the other side" in gate.text
+    assert "its files were not as cold as it asked" in gate.text
 
 
 def test_an_au_far_below_the_limit_fails_also_where_only_its_cause_is_open() -> None:
     """The interval of the input wait holds a verdict's line, while that of the AU ends far below the limit."""
     session = pairs.session({"feed_dict": (3.3, 3.33, 3.27)}, (2.7, 2.7, 2.7), wait_ms=0.33)
-    assert "and the line is at" in session.result("feed_dict").verdict.text
+    assert "the line is at" in session.result("feed_dict").verdict.text
     assert au(session, 0.95).outcome == "failed"
 
 

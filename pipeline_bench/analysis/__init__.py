@@ -1,0 +1,1 @@
+"""What the trials of a session come to: pure functions of their records."""
