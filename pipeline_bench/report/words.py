@@ -41,18 +41,18 @@ def busy_time(session: Session) -> str | None:
         return None
     who = "" if len(emulated) == len(session.results) else " of " + _names(emulated)
     told = f"emul. util.{who}: how long the emulated device was busy ÷ wall time; no device was measured"
-    return "; ".join([told, *_overrun(session)])
+    late = [f"{name}'s {took}" for name, took in _overrun(session)]
+    return f"{told}; busy longer than it was to be, on a host that did not keep up: {', '.join(late)}" if late else told
 
 
-def _overrun(session: Session) -> Iterator[str]:
-    """Which variants' devices were busy longer than they were to be, where the host was too slow for them."""
+def _overrun(session: Session) -> Iterator[tuple[str, str]]:
+    """The variants whose device was busy longer than asked for, each with how long it was, and was to be."""
     for variant in session.scenario.variants:
         step_ms = variant.model.options.get("step_ms")
         columns = [trial.steps.busy_ns for trial in session.trials if trial.variant == variant.name and trial.steps]
         busy_ms = [column.unpack() / 1e6 for column in columns if column is not None and column.count]
         if step_ms and busy_ms and (median := float(np.median(np.concatenate(busy_ms)))) > _OVERRUN * step_ms:
-            name, took = one_line(variant.name, 48), units.milliseconds(median)
-            yield f"{name}'s was busy {took} a step in place of {step_ms:g} ms: the host did not keep up with it"
+            yield one_line(variant.name, 48), f"{units.milliseconds(median)} a step, not {step_ms:g} ms"
 
 
 def other_device(session: Session) -> str | None:

@@ -81,5 +81,5 @@ def test_a_host_that_does_not_keep_up_with_its_device_is_told(busy_ms: float, sa
         results=summarise(scenario, found, cores=2),
     )
     told = words.busy_time(session) or ""
-    assert ("tf_data's was busy 1.40 ms a step in place of 1.1 ms" in told) == said
+    assert ("a host that did not keep up: tf_data's 1.40 ms a step, not 1.1 ms" in told) == said
     assert "feed_dict's" not in told
