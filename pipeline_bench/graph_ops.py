@@ -45,19 +45,68 @@ def steady_delay(latency_us: Any, name: str) -> Any:
     """
     import tensorflow as tf
 
-    # By how many microseconds a wait is too long, and how many waits there were.
-    overshoot = shared_variable(name, [2], tf.float64)
+    kept = _overshoot(name)
     with tf.device("/cpu:0"):
         wanted_us = tf.cast(latency_us, tf.float64)
-        now_us, waits = tf.unstack(overshoot.read_value())
-        wait_us = tf.cast(tf.round(tf.maximum(wanted_us - now_us, 1.0)), tf.int64)
-        _, took_s = timed(lambda: [delay(wait_us)])
-        # The first wait sets its ops up, which says nothing of the others. Then a running mean: 1, 1/2, 1/3, ...
-        gain = tf.where(waits > 0, tf.maximum(1 / tf.maximum(waits, 1.0), _GAIN), 0.0)
-        error_us = tf.clip_by_value(took_s * 1e6 - wanted_us, -_LARGEST_ERROR_US, _LARGEST_ERROR_US)
-        next_us = tf.clip_by_value(now_us + gain * error_us, 0.0, _LARGEST_ERROR_US)
-        with tf.control_dependencies([overshoot.assign([next_us, waits + 1], read_value=False)]):
+        before = kept.read_value()
+        _, took_s = timed(lambda: [delay(_shortened(wanted_us, before))])
+        with tf.control_dependencies([kept.assign(_learned(before, took_s * 1e6 - wanted_us), read_value=False)]):
             return tf.identity(took_s)
+
+
+def fill_up(since_s: Any, latency_us: float, name: str) -> Any:
+    """Wait, as `steady_delay` does, until `latency_us` have passed since a time stamp; not at all where they have.
+
+    What is to come before the wait is said by the control dependencies that it is built under.
+
+    Args:
+        since_s: what `tf.timestamp` gave.
+        latency_us: microseconds, what has passed since then counted in.
+        name: of the variable that keeps the overshoot.
+
+    Returns:
+        The seconds since the stamp when the wait was over, float64 []: more than asked for where it came too late.
+    """
+    import tensorflow as tf
+
+    kept = _overshoot(name)
+    with tf.device("/cpu:0"):
+        left_us = latency_us - (tf.timestamp() - since_s) * 1e6
+        before = kept.read_value()
+        wait_us = _shortened(left_us, before)
+        waited = tf.cond(left_us > 0, lambda: delay(wait_us), lambda: tf.constant(0))
+        with tf.control_dependencies([waited]):
+            took_s = tf.timestamp() - since_s
+        error_us = took_s * 1e6 - latency_us
+        # What came too late, or could not have waited less, says nothing of how long a wait takes.
+        after = tf.where((wait_us > 1) | (error_us < 0), _learned(before, error_us), before)
+        with tf.control_dependencies([kept.assign(after, read_value=False)]):
+            return tf.identity(took_s)
+
+
+def _overshoot(name: str) -> Any:
+    """By how many microseconds a wait is too long, and how many waits there were."""
+    import tensorflow as tf
+
+    return shared_variable(name, [2], tf.float64)
+
+
+def _shortened(wanted_us: Any, overshoot: Any) -> Any:
+    """The wait to ask for, int64 []: 1 at least."""
+    import tensorflow as tf
+
+    return tf.cast(tf.round(tf.maximum(wanted_us - overshoot[0], 1.0)), tf.int64)
+
+
+def _learned(overshoot: Any, error_us: Any) -> Any:
+    """The overshoot after another wait, which was too long by `error_us`."""
+    import tensorflow as tf
+
+    now_us, waits = tf.unstack(overshoot)
+    # The first wait sets its ops up, which says nothing of the others. Then a running mean: 1, 1/2, 1/3, ...
+    gain = tf.where(waits > 0, tf.maximum(1 / tf.maximum(waits, 1.0), _GAIN), 0.0)
+    error_us = tf.clip_by_value(error_us, -_LARGEST_ERROR_US, _LARGEST_ERROR_US)
+    return tf.stack([tf.clip_by_value(now_us + gain * error_us, 0.0, _LARGEST_ERROR_US), waits + 1])
 
 
 def call_counter(name: str) -> Any:

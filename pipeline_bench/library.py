@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from pipeline_bench import main_job
 from pipeline_bench.comparison import compare as run_comparison
 from pipeline_bench.comparison import make_folder
 from pipeline_bench.diagnosed import DEFAULT_BUDGET_S
@@ -28,7 +29,7 @@ from pipeline_bench.user_pipeline import Target, target
 
 
 def compare(
-    scenario_or_path: str | Path = "two_layer",
+    scenario_or_path: str | Path | None = None,
     *,
     settings: Sequence[str] | Mapping[str, Any] = (),
     backends: Sequence[str] | None = None,
@@ -42,7 +43,8 @@ def compare(
     """Train one model under every variant of a scenario, as ``pipeline-bench compare`` does.
 
     Args:
-        scenario_or_path: a shipped scenario's name, or the path of a TOML file.
+        scenario_or_path: a shipped scenario's name, or the path of a TOML file. None: the main job, ``two_layer`` on a
+            GPU that TensorFlow uses, else ``tutorial`` on an emulated accelerator, as a note of the session says.
         settings: what ``--set`` takes, ``["source.batch_size=32"]`` or ``{"source.batch_size": 32}``.
         backends: only the variants of these; a missing one is added.
         steps: training steps a trial.
@@ -72,7 +74,8 @@ def compare(
     )
     given = {"steps": steps, "time_s": time_s, "repeats": repeats}
     run = {key: value for key, value in given.items() if value is not None}
-    scenario = load_scenario(str(scenario_or_path), list(written), list(backends or ()), run=run)
+    job = main_job.choose() if scenario_or_path is None else main_job.MainJob(str(scenario_or_path))
+    scenario = job.noted(load_scenario(job.scenario, list(written), list(backends or ()), run=run))
     with _folder(out, scenario) as folder:
         outcome = run_comparison(
             scenario,

@@ -90,7 +90,7 @@ def _result(
         work=equal_work.check(variant, _records(own), scenario.baseline, _records(found[scenario.baseline.name])),
         loss=loss,
         accuracy=accuracy,
-        missing=_missing(variant, runs[-1], loss is None, accuracy.before is None and accuracy.after is None),
+        missing=_missing(variant, loss is None, accuracy.before is None and accuracy.after is None),
         published=_published(scenario.published, variant, runs, used),
         verdict=Verdict(kind="not-measured", text=""),
     )
@@ -114,9 +114,9 @@ def _taken(pairs: Sequence[Pair]) -> float:
     return float(np.mean([(run.taken + top.taken) / 2 for run, top in pairs])) if pairs else 0.0
 
 
-def _missing(variant: Variant, run: Measured, no_loss: bool, no_accuracy: bool) -> dict[str, str]:
+def _missing(variant: Variant, no_loss: bool, no_accuracy: bool) -> dict[str, str]:
     """Why there is no loss or no accuracy, where there is none."""
-    nothing = _trains_nothing(variant, run) if no_loss or no_accuracy else None
+    nothing = _trains_nothing(variant) if no_loss or no_accuracy else None
     reasons = {}
     if no_loss:
         reasons["loss"] = nothing or "the last step's loss was not a finite number"
@@ -125,10 +125,8 @@ def _missing(variant: Variant, run: Measured, no_loss: bool, no_accuracy: bool) 
     return reasons
 
 
-def _trains_nothing(variant: Variant, run: Measured) -> str | None:
+def _trains_nothing(variant: Variant) -> str | None:
     """Why a model without loss and accuracy is as it should be; None where it trains, or is no plug-in of ours."""
-    if run.emulated:
-        return "an emulated device trains nothing"
     kind = variant.model.kind
     model: Any = plugins.find("models", kind) if kind in plugins.names("models") else None
     return None if model is None or model.trains else f"the model {kind} trains nothing"

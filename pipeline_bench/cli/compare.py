@@ -16,8 +16,13 @@ if TYPE_CHECKING:
 
 def compare(
     scenario: Annotated[
-        str, typer.Argument(help="A shipped scenario's name (see `pipeline-bench scenarios`) or a path to a TOML file.")
-    ] = "two_layer",
+        str | None,
+        typer.Argument(
+            help="A shipped scenario's name (see `pipeline-bench scenarios`) or a path to a TOML file. By default the "
+            "2017 tutorial's job: two_layer where TensorFlow uses a GPU, else tutorial, on an emulated accelerator.",
+            show_default=False,
+        ),
+    ] = None,
     backends: Annotated[
         str | None, typer.Option(metavar="A,B", help="Only the variants of these backends; a missing one is added.")
     ] = None,
@@ -67,17 +72,28 @@ def compare(
     ] = False,
 ) -> None:
     """Train one model under every variant of a scenario; show time, waits and utilization side by side."""
+    from pipeline_bench.main_job import MainJob, choose
+
     given = {"steps": steps, "time_s": time, "repeats": repeats, "seed": seed, "stall_timeout_s": stall_timeout}
     goal = _goal(precision, budget)
-    resolved = _load(scenario, given, settings or [], backends)
+    job = MainJob(scenario) if scenario is not None else choose()
+    resolved = job.noted(_load(job.scenario, given, settings or [], backends))
     resolved = _logging_placement(resolved) if log_placement else resolved
-    raise typer.Exit(_run(resolved, out, json_to, live=not no_live, goal=goal, expose_servers=expose_servers))
+    options = {"live": not no_live, "expose_servers": expose_servers}
+    raise typer.Exit(_run(resolved, out, json_to, goal=goal, first=job.note, **options))
 
 
 def _run(
-    scenario: Scenario, out: Path, json_to: str | None, live: bool, goal: Precision | None, expose_servers: bool
+    scenario: Scenario,
+    out: Path,
+    json_to: str | None,
+    *,
+    goal: Precision | None,
+    first: str | None,
+    live: bool,
+    expose_servers: bool,
 ) -> int:
-    """Run, show, export; the exit code says whether every trial went through."""
+    """Run, show, export, after the `first` line if any; the exit code says whether every trial went through."""
     from rich.console import Console
 
     from pipeline_bench.comparison import compare as run_comparison
@@ -90,6 +106,8 @@ def _run(
     # With the session on stdout, everything that is for a reader goes to stderr.
     console = Console(stderr=json_to == STDOUT, highlight=False)
     folder = make_folder(out, scenario)
+    if first is not None:
+        console.print(first)
     return run_and_show(
         lambda observer: run_comparison(scenario, folder, observer, precision=goal, expose_servers=expose_servers),
         folder,

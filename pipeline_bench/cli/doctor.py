@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -13,11 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pipeline_bench.environment import Accelerator
-    from pipeline_bench.processes.answering import AnsweringProcess
     from pipeline_bench.session import Environment
+    from pipeline_bench.tensorflow_probe import Probed
     from pipeline_bench.worker.probe import ProbeReport
 
-PROBE_LIMIT_S = 120
 PYTHON_NEEDED = (3, 11)
 NARROWEST_TERMINAL = 80
 
@@ -39,15 +37,6 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Probed:
-    """How the probe's process ended: with a report, or with the reason for none and what it wrote to stderr."""
-
-    report: ProbeReport | None = None
-    reason: str = ""
-    stderr: str = ""
-
-
-@dataclass(frozen=True)
 class Terminal:
     """Where stdout goes."""
 
@@ -64,6 +53,7 @@ def doctor(
 
     from pipeline_bench.environment import describe
     from pipeline_bench.samplers.nvml import NvmlSampler
+    from pipeline_bench.tensorflow_probe import run_probe
 
     with closing(NvmlSampler.open()) as gpu:  # NVML opens while TensorFlow is imported
         probed = run_probe()
@@ -93,11 +83,11 @@ def examine(
     return (
         _python(environment),
         _tensorflow(environment, probed),
-        *((_matmul(report),) if report else ()),
-        _gpu(report, accelerator),
+        *((_matmul(report, probed.gpus),) if report else ()),
+        _gpu(probed, accelerator),
         _driver(accelerator),
         _nvml(accelerator),
-        _cuda(report),
+        _cuda(probed),
         Check("CPU", "ok", environment.cpu),
         Check("cores", "ok", f"{environment.cores} usable by this process"),
         *(
@@ -108,33 +98,6 @@ def examine(
         _memory(environment),
         _display(terminal),
     )
-
-
-def run_probe(limit_s: float = PROBE_LIMIT_S) -> Probed:
-    """Ask TensorFlow in a process of its own: its import can crash, hang, or fill the screen."""
-    from pydantic import ValidationError
-
-    from pipeline_bench.processes import module_command
-    from pipeline_bench.processes.answering import AnsweringProcess
-    from pipeline_bench.worker.probe import ProbeReport
-
-    line: bytes | None = None
-    with suppress(TimeoutError), AnsweringProcess(module_command("pipeline_bench.worker.probe")) as child:
-        line = next(child.lines(limit_s), b"")
-    if line is None:
-        return Probed(reason=f"it did not answer within {limit_s:g} s", stderr=child.words)
-    if child.exit_code != 0:
-        return Probed(reason=_cause(child), stderr=child.words)
-    try:
-        return Probed(ProbeReport.model_validate_json(line))
-    except ValidationError as error:
-        return Probed(reason=f"its answer is no report: {error.errors()[0]['msg']}", stderr=child.words)
-
-
-def _cause(child: AnsweringProcess) -> str:
-    """The last line that a process wrote says why it ended; one that a signal ended wrote none."""
-    lines = [line for line in child.words.splitlines() if line.strip()]
-    return lines[-1].strip() if lines and child.exit_code > 0 else f"its process {child.ending}"
 
 
 def _terminal() -> Terminal:
@@ -168,34 +131,23 @@ def _tensorflow(environment: Environment, probed: Probed) -> Check:
     )
 
 
-def _matmul(report: ProbeReport) -> Check:
+def _matmul(report: ProbeReport, gpus: Sequence[str]) -> Check:
     if report.matmul.ok:
         return Check("matmul", "ok", f"a small product came out right on {report.matmul.device}")
     return Check(
         "matmul",
         "missing",
         f"a small product failed on {report.matmul.device}: {report.matmul.error}",
-        "Compare on the CPU with --set runtime.device=cpu, or mend the GPU's set-up."
-        if _gpus(report)
-        else GET_TENSORFLOW,
+        "Compare on the CPU with --set runtime.device=cpu, or mend the GPU's set-up." if gpus else GET_TENSORFLOW,
     )
 
 
-def _gpus(report: ProbeReport | None) -> list[str]:
-    devices = [device for device in report.devices if device.kind == "gpu"] if report else []
-    return [
-        device.name + (f" (compute capability {device.compute_capability})" if device.compute_capability else "")
-        for device in devices
-    ]
-
-
-def _gpu(report: ProbeReport | None, accelerator: Accelerator) -> Check:
-    gpus = _gpus(report)
-    if gpus:
-        return Check("GPU", "ok", ", ".join(gpus))
+def _gpu(probed: Probed, accelerator: Accelerator) -> Check:
+    if probed.gpus:
+        return Check("GPU", "ok", ", ".join(probed.gpus))
     if accelerator.name is None:
         return Check("GPU", "absent", "none found; everything is measured on the CPU", GET_DRIVER)
-    why = "; ".join(report.reasons) if report else ""
+    why = "; ".join(probed.report.reasons) if probed.report else ""
     found = f"{accelerator.name} is there, but TensorFlow does not use it{': ' + why if why else ''}"
     return Check("GPU", "absent", found, GET_CUDA)
 
@@ -213,13 +165,14 @@ def _nvml(accelerator: Accelerator) -> Check:
     return Check("NVML", "absent", f"device utilization is the CPU's: {reason}", "")
 
 
-def _cuda(report: ProbeReport | None) -> Check:
+def _cuda(probed: Probed) -> Check:
     from pipeline_bench.environment import distribution_version
 
+    report = probed.report
     packages = ("nvidia-cuda-runtime", "nvidia-cudnn", "nvidia-cublas")
     versions = [(name, distribution_version(f"{name}-cu12") or distribution_version(name)) for name in packages]
     found = ", ".join(f"{name.removeprefix('nvidia-')} {version}" for name, version in versions if version)
-    if _gpus(report):
+    if probed.gpus:
         return Check("CUDA libraries", "ok", found or "found by TensorFlow on the system's library path")
     if report and not report.built_with_cuda:
         return Check("CUDA libraries", "absent", "this TensorFlow is built for the CPU only", GET_CUDA)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
 
 from pipeline_bench import cache_state, units
 from pipeline_bench.conclusion import smallest
 from pipeline_bench.session import BUSY_TIME, Result, Session, TrialRecord
 from pipeline_bench.text import one_line
+
+_OVERRUN = 1.05
+"""A median busy time of so many times what was asked for is worth a word; waits come out right within 2 %."""
 
 
 def no_difference(result: Result) -> str:
@@ -35,7 +40,19 @@ def busy_time(session: Session) -> str | None:
     if not emulated:
         return None
     who = "" if len(emulated) == len(session.results) else " of " + _names(emulated)
-    return f"emul. util.{who}: how long the emulated device was busy ÷ wall time; no device was measured"
+    told = f"emul. util.{who}: how long the emulated device was busy ÷ wall time; no device was measured"
+    late = [f"{name}'s {took}" for name, took in _overrun(session)]
+    return f"{told}; busy longer than it was to be, on a host that did not keep up: {', '.join(late)}" if late else told
+
+
+def _overrun(session: Session) -> Iterator[tuple[str, str]]:
+    """The variants whose device was busy longer than asked for, each with how long it was, and was to be."""
+    for variant in session.scenario.variants:
+        step_ms = variant.model.options.get("step_ms")
+        columns = [trial.steps.busy_ns for trial in session.trials if trial.variant == variant.name and trial.steps]
+        busy_ms = [column.unpack() / 1e6 for column in columns if column is not None and column.count]
+        if step_ms and busy_ms and (median := float(np.median(np.concatenate(busy_ms)))) > _OVERRUN * step_ms:
+            yield one_line(variant.name, 48), f"{units.milliseconds(median)} a step, not {step_ms:g} ms"
 
 
 def other_device(session: Session) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -23,6 +23,15 @@ class SyntheticOptions(plugins.Options):
         float,
         Field(ge=0, le=_DAY_MS, allow_inf_nan=False, description="wait per batch; holds no core and no GIL"),
     ] = 0.0
+    batch_ms: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            le=_DAY_MS,
+            allow_inf_nan=False,
+            description="how long a batch takes in all: what making it leaves of that is waited",
+        ),
+    ] = None
 
 
 class Synthetic(Source):
@@ -31,7 +40,7 @@ class Synthetic(Source):
     name = "synthetic"
     summary = "random normal features; the label is 1 where they sum to more than 0"
     Options = SyntheticOptions
-    timing_options = frozenset({"latency_ms"})
+    timing_options = frozenset({"latency_ms", "batch_ms"})
 
     @property
     def batch_size(self) -> int:
@@ -42,32 +51,45 @@ class Synthetic(Source):
         return Moments(mean=0.0, std=1.0)
 
     def produce(self, samples: int) -> tuple[Any, ...]:
-        """Features [samples, features], after the latency; of samples made singly, every batch_size-th one waits."""
+        """Features [samples, features], after the waits; of samples made singly, every batch_size-th one waits."""
+        import tensorflow as tf
+
+        if self.options.batch_ms is None:
+            return (self._late(samples),)
+        with tf.device("/cpu:0"):
+            begun_s = tf.timestamp()
+            with tf.control_dependencies([begun_s]):
+                made = self._late(samples)
+            with tf.control_dependencies([made]):
+                batch_us = self.options.batch_ms * 1000
+                rest = self._once_a_batch(samples, lambda name: graph_ops.fill_up(begun_s, batch_us, name), "fill_up")
+            with tf.control_dependencies([rest]):
+                return (tf.identity(made),)
+
+    def _late(self, samples: int) -> Any:
+        """Features [samples, features], after the latency."""
         import tensorflow as tf
 
         with tf.device("/cpu:0"):
             if self.options.latency_ms == 0:
-                return (self._features(samples, "training"),)
-            with tf.control_dependencies([self._wait(samples)]):
-                return (self._features(samples, "training"),)
+                return self._features(samples, "training")
+            latency_us = self.options.latency_ms * 1000
+            waited = self._once_a_batch(samples, lambda name: graph_ops.steady_delay(latency_us, name), "latency")
+            with tf.control_dependencies([waited]):
+                return self._features(samples, "training")
 
-    def _wait(self, samples: int) -> Any:
+    def _once_a_batch(self, samples: int, wait: Callable[[str], Any], name: str) -> Any:
         """The wait for a batch; for less than a batch, whole at the first of its samples.
 
         A share of the wait at every sample would not do: a sleep of some 100 µs takes twice as long as it says.
         """
         import tensorflow as tf
 
-        latency_us = self.options.latency_ms * 1000
-
-        def wait() -> Any:
-            return graph_ops.steady_delay(latency_us, "synthetic_overshoot")
-
         if samples >= self.batch_size:
-            return wait()
-        before = graph_ops.call_counter("synthetic_calls") * samples
+            return wait(f"synthetic_{name}")
+        before = graph_ops.call_counter(f"synthetic_{name}_calls") * samples
         first = tf.math.floormod(before, self.batch_size) < samples
-        return tf.cond(first, wait, lambda: tf.constant(0.0, tf.float64))
+        return tf.cond(first, lambda: wait(f"synthetic_{name}"), lambda: tf.constant(0.0, tf.float64))
 
     def finish(self, carried: Sequence[Any]) -> Batch:
         import tensorflow as tf

@@ -57,7 +57,7 @@ def test_its_steps_are_busy_as_told_and_their_utilization_is_of_that(run_scenari
         assert 0 < (result.device_utilization.mean_percent or 0) < 100
         assert result.loss is None
         assert result.accuracy.after is None
-        assert result.missing["loss"] == result.missing["accuracy"] == "an emulated device trains nothing"
+        assert result.missing["loss"] == result.missing["accuracy"] == "the model emulated trains nothing"
     equal = {result.variant: result.work.status for result in session.results if result.variant != "ceiling"}
     assert equal == {"feed_dict": "equal", "tf_data": "equal"}
     assert session.environment.accelerator_kind == "emulated"

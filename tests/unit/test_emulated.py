@@ -90,11 +90,11 @@ def planned() -> Session:
 
 
 @pytest.fixture
-def classic() -> Session:
+def one_device() -> Session:
     """Two variants on one emulated device of 1 ms."""
     scenario = resolve(
         {
-            "name": "classic",
+            "name": "test",
             "model": {"kind": "emulated", "step_ms": 1.0},
             "run": {"steps": 100, "repeats": 3},
             "variants": [{"name": "a", "backend": "feed_dict"}, {"name": "b", "backend": "fifo_queue"}],
@@ -118,34 +118,34 @@ def mixed() -> Session:
     return session(scenario, found)
 
 
-def test_its_utilization_is_busy_over_wall_time_and_nothing_that_was_sampled(classic: Session) -> None:
-    percents = {result.variant: result.device_utilization for result in classic.results}
+def test_its_utilization_is_busy_over_wall_time_and_nothing_that_was_sampled(one_device: Session) -> None:
+    percents = {result.variant: result.device_utilization for result in one_device.results}
     assert percents["a"].mean_percent == pytest.approx(25, rel=0.02)
     assert percents["b"].mean_percent == pytest.approx(50, rel=0.02)
     assert {used.source for used in percents.values()} == {BUSY_TIME}
-    assert percents["a"].samples == classic.result("a").steps
+    assert percents["a"].samples == one_device.result("a").steps
 
 
-def test_a_loop_that_brings_no_busy_time_gives_no_utilization_and_says_so(classic: Session) -> None:
+def test_a_loop_that_brings_no_busy_time_gives_no_utilization_and_says_so(one_device: Session) -> None:
     bare = [
         record.model_copy(update={"steps": record.steps.model_copy(update={"busy_ns": None})})
-        for record in classic.trials
+        for record in one_device.trials
         if record.steps
     ]
-    used = summarise(classic.scenario, bare, cores=2)[0].device_utilization
+    used = summarise(one_device.scenario, bare, cores=2)[0].device_utilization
     assert used.mean_percent is None
     assert "busy time" in (used.reason or "")
 
 
-def test_what_it_does_not_train_has_a_reason(classic: Session) -> None:
-    found = classic.result("a")
+def test_what_it_does_not_train_has_a_reason(one_device: Session) -> None:
+    found = one_device.result("a")
     assert found.loss is None
-    assert found.missing == dict.fromkeys(("loss", "accuracy"), "an emulated device trains nothing")
+    assert found.missing == dict.fromkeys(("loss", "accuracy"), "the model emulated trains nothing")
 
 
-def test_on_one_emulated_device_variants_are_compared_as_ever(classic: Session) -> None:
-    assert classic.result("b").speedup.value == pytest.approx(2, rel=0.02)
-    assert conclude(classic).startswith("b is fastest: 2.00× the throughput of a")
+def test_on_one_emulated_device_variants_are_compared_as_ever(one_device: Session) -> None:
+    assert one_device.result("b").speedup.value == pytest.approx(2, rel=0.02)
+    assert conclude(one_device).startswith("b is fastest: 2.00× the throughput of a")
 
 
 def test_different_devices_are_not_held_against_each_other(planned: Session) -> None:
@@ -179,22 +179,22 @@ def test_a_device_whose_verdict_is_open_is_not_told(planned: Session) -> None:
     assert said == "Of the emulated accelerators, not told: 1 ms a step (b, AU 0.44) and 4 ms a step (c, AU 0.98)."
 
 
-def test_sessions_on_other_devices_are_not_divided_by_each_other_and_decide_no_gate(classic: Session) -> None:
+def test_sessions_on_other_devices_are_not_divided_by_each_other_and_decide_no_gate(one_device: Session) -> None:
     step_ms = {"ceiling": 0.8}
-    of_real = [records.record(t.variant, t.repeat, step_ms.get(t.variant, 1.0), 0.1) for t in classic.trials]
-    real = session(classic.scenario, of_real)
+    of_real = [records.record(t.variant, t.repeat, step_ms.get(t.variant, 1.0), 0.1) for t in one_device.trials]
+    real = session(one_device.scenario, of_real)
     entries = [{"name": name, "backend": "feed_dict"} for name in ("a", "b")]
-    changed = resolve({"name": "classic", "model": {"kind": "emulated", "step_ms": 5.0}, "variants": entries})
+    changed = resolve({"name": "test", "model": {"kind": "emulated", "step_ms": 5.0}, "variants": entries})
     slower = session(changed, trials(changed, a=(8.0, 2.8, 5), b=(6.0, 0.9, 5)))
     for after, device in ((real, "a device that computed"), (slower, NAME.format("5"))):
-        found = between(classic, after, Limits(slower=0.05))
+        found = between(one_device, after, Limits(slower=0.05))
         assert {change.step_time.value for change in found.variants} == {None}
         first = found.variants[0]
         assert f"it trained on {NAME.format('1')} before and on {device} after" in first.text
         assert {gate.outcome for gate in found.gates} == {"undecided"}
         assert diff_words.headline(found).endswith("2 variants: 2 on another device.")
         assert first.accelerator_utilization.change is not None
-    assert between(classic, classic).variants[0].step_time.value == pytest.approx(1)
+    assert between(one_device, one_device).variants[0].step_time.value == pytest.approx(1)
 
 
 def test_the_environment_names_every_emulated_device() -> None:
@@ -221,8 +221,8 @@ TEXTS = [shown, markdown.render, html.render, notebook.render]
 
 
 @pytest.mark.parametrize("render", TEXTS)
-def test_every_report_is_headed_with_the_emulated_device_and_the_host(classic: Session, render: Any) -> None:
-    text = render(classic)
+def test_every_report_is_headed_with_the_emulated_device_and_the_host(one_device: Session, render: Any) -> None:
+    text = render(one_device)
     assert "emulated accelerator, busy 1 ms a step; the host is this machine: Example CPU 2.0 GHz, 2 cores" in text
     assert "emul. util." in text
     assert "CPU util." not in text
@@ -230,8 +230,8 @@ def test_every_report_is_headed_with_the_emulated_device_and_the_host(classic: S
 
 
 @pytest.mark.parametrize("render", [shown, markdown.render, html.render])
-def test_every_report_says_how_the_utilization_was_had(classic: Session, render: Any) -> None:
-    assert "how long the emulated device was busy ÷ wall time; no device was measured" in render(classic)
+def test_every_report_says_how_the_utilization_was_had(one_device: Session, render: Any) -> None:
+    assert "how long the emulated device was busy ÷ wall time; no device was measured" in render(one_device)
 
 
 @pytest.mark.parametrize("render", [shown, markdown.render, html.render])
@@ -250,8 +250,8 @@ def test_beside_emulated_ones_a_real_device_is_labelled_as_itself() -> None:
     assert "mixed 51 %" not in figure.alt
 
 
-def test_the_spreadsheet_names_the_device(classic: Session) -> None:
-    rows = list(csv_module.DictReader(io.StringIO(csv.render(classic))))
+def test_the_spreadsheet_names_the_device(one_device: Session) -> None:
+    rows = list(csv_module.DictReader(io.StringIO(csv.render(one_device))))
     assert {row["emulated_device"] for row in rows} == {NAME.format("1")}
     assert {row["device_utilization_source"] for row in rows} == {BUSY_TIME}
 
@@ -261,8 +261,8 @@ def test_a_real_device_has_no_emulated_name() -> None:
     assert all(isinstance(r, Result) and r.emulated is None for r in sessions.normal().results)
 
 
-def test_the_live_figure_and_the_record_are_of_its_busy_time(classic: Session) -> None:
-    trial: Trial = plan(classic.scenario)[0]
+def test_the_live_figure_and_the_record_are_of_its_busy_time(one_device: Session) -> None:
+    trial: Trial = plan(one_device.scenario)[0]
     log = TrialLog(trial, 0)
     log.apply(Device(kind="emulated", name=NAME.format("1")))
     start_ns = np.arange(10, dtype=np.int64) * 4 * MS

@@ -256,7 +256,7 @@ def test_a_queue_that_does_not_follow_the_rule_is_not_said_to(ratio: float, word
 
 
 def test_published_figures_are_of_the_same_job_as_the_lessons() -> None:
-    for name, original in (("feed_dict_or_queue", "classic"), ("elements_of_a_queue", "queue_elements")):
+    for name, original in (("feed_dict_or_queue", "tutorial"), ("elements_of_a_queue", "queue_elements")):
         ours, theirs = scenario_of(compares(find(name))[0]), load(original)
         assert ours.published is not None
         for figure in ours.published.figures:

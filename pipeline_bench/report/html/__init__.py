@@ -73,7 +73,7 @@ def render(session: Session) -> str:
             learning=content.learning(session),
             published=content.published(session),
             troubles=account.troubles(session),
-            notes=[line(note) for note in (*session.scenario.notes, *session.notes)],
+            notes=[line(note) for note in dict.fromkeys((*session.scenario.notes, *session.notes))],
             disturbances=account.disturbances(session),
             unreadable=unreadable,
             work=account.work(session),

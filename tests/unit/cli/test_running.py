@@ -69,7 +69,7 @@ def test_a_session_that_cannot_be_saved_is_written_to_stdout(
     measured: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     measured.update(before=shutil.rmtree, unsaved="session.json cannot be written: No space left on device.")
-    assert run(["compare", "--no-live"]) == 1
+    assert run(["compare", "two_layer", "--no-live"]) == 1
     captured = capsys.readouterr()
     assert json.loads(captured.out)["scenario"]["name"] == sessions.normal().scenario.name
     assert "session.json cannot be written" in captured.err
@@ -81,7 +81,7 @@ def test_a_session_that_could_not_be_saved_is_once_there_is_room(
     measured: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     measured.update(unsaved="session.json cannot be written: No space left on device.")
-    assert run(["compare", "--no-live"]) == 0
+    assert run(["compare", "two_layer", "--no-live"]) == 0
     assert "Session saved in" in capsys.readouterr().out
     assert load(next(Path("reports").iterdir())).scenario.name == sessions.normal().scenario.name
 
@@ -90,7 +90,7 @@ def test_a_report_that_cannot_be_written_is_named_and_the_session_stays(
     measured: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     measured.update(before=lambda folder: (folder / "report.html").mkdir())
-    assert run(["compare", "--no-live"]) == 1
+    assert run(["compare", "two_layer", "--no-live"]) == 1
     captured = capsys.readouterr()
     assert "report.html was not written: Is a directory. `pipeline-bench report" in captured.err
     assert "Session saved in" in captured.out
@@ -105,7 +105,7 @@ def test_a_page_that_does_not_fit_into_memory_costs_neither_session_nor_report(
         raise MemoryError
 
     monkeypatch.setattr("pipeline_bench.report.html.render", too_large)
-    assert run(["compare", "--no-live"]) == 1
+    assert run(["compare", "two_layer", "--no-live"]) == 1
     captured = capsys.readouterr()
     assert "report.html was not written: there is not enough memory." in captured.err
     assert "Session saved in" in captured.out

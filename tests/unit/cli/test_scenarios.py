@@ -51,7 +51,7 @@ def test_an_invalid_scenario_is_one_message_with_exit_2(tmp_path: Path, capsys: 
     assert captured.out == ""
     assert captured.err.splitlines() == [
         f"Error: {file}, key source.batchsize: unknown key.",
-        "Did you mean 'batch_size'? (allowed: batch_size, features, latency_ms)",
+        "Did you mean 'batch_size'? (allowed: batch_ms, batch_size, features, latency_ms)",
     ]
 
 
