@@ -51,7 +51,7 @@ class Outcome:
         if self.session.diagnosis is not None:
             return not self.interrupted and self.session.diagnosis.failure is None
         if precision is not None:
-            whole = precision.ended_by in ("precision", "budget")
+            whole = precision.ended_by in ("precision", "decided", "budget")
         else:
             whole = len(trials) == len(plan(self.session.scenario))
         return whole and all(trial.status == "ok" for trial in trials)

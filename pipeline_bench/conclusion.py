@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
-from pipeline_bench import units
+from pipeline_bench import speedups, units
 from pipeline_bench.session import Result, Session, Speedup
 
 WORTH = 1.1
@@ -45,35 +46,64 @@ def _found(session: Session) -> str:
 
 
 def _compared(session: Session, best: Result, base: Result) -> str:
-    """What the best one gains over the baseline, and what limits that."""
-    baseline = base.variant
+    """Return what the best one gains over the baseline, and what limits that."""
     limit = _limit(base)
     if len(_comparable(session)) == 1:
         return (
             f"{limit}." if best is base else f"{best.variant} was measured, with nothing to compare it with; {limit}."
         )
-    if best is base:
-        open_ones = [r.variant for r in _comparable(session) if r is not base and r.speedup.difference != "slower"]
-        if not open_ones:
-            return f"No variant is faster than {baseline}; {limit}."
-        return f"No variant was found to be faster than {baseline}, though {_joined(open_ones, 'or')} may be; {limit}."
-    return f"{_gain(session, best, baseline)}; {limit}."
+    told = [result for result in _comparable(session) if _is(result.speedup, "faster")]
+    leader = max(told, key=lambda result: result.speedup.value or 0.0, default=None)
+    if leader is None:
+        return f"{_none_faster(session, best, base)}; {limit}."
+    return f"{_gain(session, leader, base.variant)}; {limit}."
 
 
-def _gain(session: Session, best: Result, baseline: str) -> str:
-    """By how much the best one is faster than the baseline, as far as that may be said."""
-    speedup = best.speedup
-    if speedup.ci95 is None:
-        times = units.ratio(speedup.value)
+def _none_faster(session: Session, best: Result, base: Result) -> str:
+    """Return how the others stand to a baseline that none was found to be faster than."""
+    baseline = base.variant
+    others = [result for result in _comparable(session) if result is not base]
+    single = [result for result in others if result.speedup.value is not None and result.speedup.ci95 is None]
+    if best is not base and best in single:
+        times = units.ratio(best.speedup.value)
         return f"{best.variant} had {times} the throughput of {baseline} in one trial each, which proves no difference"
-    if speedup.difference == "none":
-        return f"No difference found between {best.variant} and {baseline} ({smallest(speedup)})"
-    rivals = _rivals(session, best)
-    told = f", though not told from {_joined(rivals, 'or')}" if rivals else ""
-    low, high = (units.ratio(end) for end in speedup.ci95)
-    return (
-        f"{best.variant} is fastest{told}: {units.ratio(speedup.value)} the throughput of {baseline} ({low} to {high})"
-    )
+    ties = [result.variant for result in others if speedups.tie(result.speedup)]
+    slower = [result.variant for result in others if _is(result.speedup, "slower")]
+    unsure = [result for result in others if result.variant not in (*ties, *slower)]
+    said = [f"{_joined([baseline, *ties], 'and')} tie"] if ties else []
+    if best in unsure and (best.speedup.value or 0.0) > WORTH:
+        low, high = (units.ratio(end) for end in best.speedup.ci95 or ())
+        said.append(
+            f"{best.variant} may be faster than {baseline}: {units.ratio(best.speedup.value)} ({low} to {high})"
+        )
+        unsure.remove(best)
+    if unsure:
+        names = _joined([result.variant for result in unsure], "and")
+        said.append(f"{names} {'are' if len(unsure) > 1 else 'is'} not told from {baseline}")
+    return "; ".join(said) or f"No variant is faster than {baseline}"
+
+
+def _is(speedup: Speedup, difference: Literal["faster", "slower"]) -> bool:
+    """Return whether that is said of it; the sessions of the first version say it by their interval alone."""
+    if speedup.difference is None and speedup.ci95 is not None:
+        return speedup.ci95[0] > 1 if difference == "faster" else speedup.ci95[1] < 1
+    return speedup.difference == difference
+
+
+def _gain(session: Session, leader: Result, baseline: str) -> str:
+    """Return by how much the fastest one is faster than the baseline, and who may be as fast."""
+    speedup = leader.speedup
+    ties, unsure = _rivals(session, leader)
+    low, high = (units.ratio(end) for end in speedup.ci95 or (speedup.value, speedup.value))
+    times = f"{units.ratio(speedup.value)} the throughput of {baseline} ({low} to {high})"
+    probably = "probably " if speedup.certainty == "probable" else ""
+    if ties:
+        said = f"{_joined([leader.variant, *ties], 'and')} tie: {probably}about {times}"
+    elif unsure or probably:
+        said = f"{leader.variant} is {probably}faster: {times}"
+    else:
+        said = f"{leader.variant} is fastest: {times}"
+    return f"{said}; {_joined(unsure, 'and')} may be as fast" if unsure else said
 
 
 def _cut_short(session: Session) -> bool:
@@ -133,11 +163,23 @@ def _utilization(result: Result) -> float:
     return result.accelerator_utilization.value or 0.0
 
 
-def _rivals(session: Session, best: Result) -> list[str]:
-    """Those whose speed-up over the same baseline may be as high: the intervals overlap, or there is none."""
-    low = best.speedup.ci95[0] if best.speedup.ci95 else 0.0
-    others = [result for result in _comparable(session) if result is not best and result.speedup.value is not None]
-    return [result.variant for result in others if result.speedup.ci95 is None or result.speedup.ci95[1] >= low]
+def _rivals(session: Session, leader: Result) -> tuple[list[str], list[str]]:
+    """Return those that tie with the leader, and those that are not told from it."""
+    low = leader.speedup.ci95[0] if leader.speedup.ci95 else 0.0
+    ties: list[str] = []
+    unsure: list[str] = []
+    for result in _comparable(session):
+        if result is leader or result.variant == session.scenario.baseline.name:
+            continue
+        against = result.against_fastest
+        if against.over == leader.variant and against.ci95 is not None:
+            if speedups.tie(against):
+                ties.append(result.variant)
+            elif not _is(against, "slower"):
+                unsure.append(result.variant)
+        elif result.speedup.value is not None and (result.speedup.ci95 is None or result.speedup.ci95[1] >= low):
+            unsure.append(result.variant)
+    return ties, unsure
 
 
 def _joined(names: Sequence[str], word: str) -> str:
@@ -155,4 +197,5 @@ def _limit(baseline: Result) -> str:
         "not-measured": f"{name} was not measured",
         "mixed": f"nothing limits {name} alone",
     }
-    return known.get(baseline.verdict.kind, f"{name} is {severely}{baseline.verdict.kind}")
+    probably = "probably " if baseline.verdict.certainty == "probable" else ""
+    return known.get(baseline.verdict.kind, f"{name} is {probably}{severely}{baseline.verdict.kind}")

@@ -20,6 +20,7 @@ from pipeline_bench.comparison import make_folder
 from pipeline_bench.diagnosed import DEFAULT_BUDGET_S
 from pipeline_bench.errors import UsageError
 from pipeline_bench.observer import Observer
+from pipeline_bench.precision import fixing, until_decided
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.file import load as load_scenario
 from pipeline_bench.scratch import ScratchFolder
@@ -36,6 +37,7 @@ def compare(
     steps: int | None = None,
     time_s: float | None = None,
     repeats: int | None = None,
+    budget_s: float | None = None,
     out: Path | str | None = None,
     quiet: bool = True,
     expose_servers: bool = False,
@@ -50,6 +52,8 @@ def compare(
         steps: training steps a trial.
         time_s: seconds of training a trial, in place of `steps`.
         repeats: trials a variant, interleaved.
+        budget_s: where none of `steps`, `time_s` and `repeats` is given, rounds are added until every verdict and who
+            is faster is decided, for so many seconds at most; 60 by default.
         out: where the session's folder is made; None keeps no file.
         quiet: write no line about the progress to stderr.
         expose_servers: let TensorFlow's servers be reached from other machines, without a password, where this system
@@ -82,6 +86,7 @@ def compare(
             folder,
             _observer(quiet, folder),
             command="pipeline_bench.compare",
+            precision=None if fixing(run, written) else until_decided(budget_s),
             expose_servers=expose_servers,
         )
     if outcome.interrupted:

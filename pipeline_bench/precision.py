@@ -1,4 +1,4 @@
-"""Repeats until the speed-ups are known well enough: when another round begins, when the adding ends, and why.
+"""Rounds until everything is decided, or the speed-ups are known well enough: when another begins, and what ends it.
 
 Pure: everything follows from the session, its trials and the results of these. A ratio is known to ±2 % when its 95 %
 interval reaches 2 % to each side of its middle. Whether it does decides about more repeats; whether the interval holds
@@ -10,11 +10,11 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pipeline_bench import stats, units
+from pipeline_bench import decision, stats, units
 from pipeline_bench.errors import UsageError
 from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.session import Interval, Precision, Session
@@ -23,6 +23,8 @@ from pipeline_bench.trial import Trial, plan, planned_rounds, round_of
 
 DEFAULT_BUDGET_S = 600.0
 """Seconds, where a goal is given without a budget."""
+DECIDING_BUDGET_S = 60.0
+"""Seconds, where neither a goal nor a plan is given."""
 NARROWEST, WIDEST = 0.001, 0.5
 """The goals that make sense. 0.1 % is less than two copies of one process differ by; ±50 % says nothing."""
 
@@ -37,10 +39,12 @@ JUDGED_FROM_REPEATS = 8
 
 SPEEDUP, UTILIZATION = "speed-up", "accelerator utilization"
 
+_LENGTHS = ("steps", "time_s", "repeats")
+
 _GIVEN = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(%?)\s*")
 
-EndedBy = Literal["precision", "budget", "interrupted"]
-State = Literal["unfinished", "precision", "budget", "nothing to narrow"]
+EndedBy = Literal["precision", "decided", "budget", "interrupted"]
+State = Literal["unfinished", "precision", "decided", "budget", "nothing to narrow"]
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,22 @@ def wanted(goal: str, budget_s: float | None) -> Precision:
             "2% is a usual one; on a busy machine 5%.",
         )
     return Precision(goal=value, budget_s=DEFAULT_BUDGET_S if budget_s is None else budget_s)
+
+
+def until_decided(budget_s: float | None = None) -> Precision:
+    """Return what is asked for where neither a goal nor a plan is given: rounds until everything is decided."""
+    return Precision(goal=None, budget_s=DECIDING_BUDGET_S if budget_s is None else budget_s)
+
+
+def fixing(run: Mapping[str, object], settings: Sequence[str]) -> list[str]:
+    """Return the keys that a user gave of those that fix how long a session takes, such as ``run.repeats``.
+
+    Args:
+        run: the keys of a scenario's ``run`` that were given.
+        settings: as ``--set`` takes them.
+    """
+    keys = [*(f"run.{key}" for key in run), *(setting.split("=")[0].strip() for setting in settings)]
+    return [key for key in keys if key.removeprefix("run.") in _LENGTHS]
 
 
 def check(scenario: Scenario) -> None:
@@ -159,7 +179,7 @@ def updated(session: Session, interrupted: bool = False) -> Session:
     if all(record.repeat < complete for record in session.trials):
         state = _state(session, before)
     ended_by: EndedBy | None = "interrupted" if interrupted else None
-    if state == "precision" or state == "budget":  # noqa: PLR1714 - this way the types follow
+    if state == "precision" or state == "decided" or state == "budget":  # noqa: PLR1714 - this way the types follow
         ended_by = state  # also where the interrupt came after the last trial
     after = before.model_copy(update={"repeats": complete, "ended_by": ended_by})
     text = _text(session, after, state)
@@ -184,17 +204,26 @@ def _half_width(ci95: Interval | None) -> float:
 
 
 def _state(session: Session, precision: Precision) -> State:
-    """Where the session stands between two rounds."""
-    complete = rounds(session)
-    if complete < NEEDED_ROUNDS:
+    """Return where the session stands between two rounds."""
+    if rounds(session) < NEEDED_ROUNDS:
         return "unfinished"
-    worst = widest(session)
+    reached = _decided(session) if precision.goal is None else _narrowed(session, precision.goal)
+    if reached == "unfinished" and elapsed_s(session) + _next_round_s(session) > precision.budget_s:
+        return "budget"
+    return reached
+
+
+def _decided(session: Session) -> State:
+    at_look = decision.is_look(rounds(session), planned_rounds(session.scenario))
+    return "decided" if at_look and not decision.open_questions(session) else "unfinished"
+
+
+def _narrowed(session: Session, goal: float) -> State:
+    worst, complete = widest(session), rounds(session)
     if worst is None and complete >= planned_rounds(session.scenario):
         return "nothing to narrow"
-    if worst is not None and worst.half_width <= precision.goal and complete >= judged_from(session.scenario):
+    if worst is not None and worst.half_width <= goal and complete >= judged_from(session.scenario):
         return "precision"
-    if elapsed_s(session) + _next_round_s(session) > precision.budget_s:
-        return "budget"
     return "unfinished"
 
 
@@ -214,6 +243,8 @@ def _next_round_s(session: Session) -> float:
 def _text(session: Session, precision: Precision, state: State) -> str:
     """What ended the adding of repeats, or how it stands, and what is known: one line in plain words."""
     after = f"after {units.count(precision.repeats, 'repeat')}"
+    if precision.goal is None:
+        return _decided_text(session, precision)
     match precision.ended_by, state:
         case "precision", _:
             head = f"precision of {units.precision(precision.goal)} reached {after}"
@@ -229,6 +260,27 @@ def _text(session: Session, precision: Precision, state: State) -> str:
     return "; ".join([": ".join([head, *_known(session, precision)]), *_left_out(session)])
 
 
+def _decided_text(session: Session, precision: Precision) -> str:
+    """Return what is open, and what ended the rounds; empty where everything is decided."""
+    after = f"after {units.count(precision.repeats, 'round')}"
+    ended = {
+        "budget": f"the budget of {precision.budget_s:g} s was spent {after}",
+        "interrupted": f"it was interrupted {after}",
+    }.get(precision.ended_by or "", f"it was seen {after}")
+    still = open_words(session)
+    return "; ".join([*([f"open when {ended}: {still}"] if still else []), *_left_out(session)])
+
+
+def open_words(session: Session) -> str:
+    """Return the open questions in a few words: ``the limit of tf_data, fifo_queue against tf_data``."""
+    return ", ".join(
+        f"{one_line(each.variant)} against {one_line(each.against)}"
+        if each.against is not None
+        else f"the limit of {one_line(each.variant)}"
+        for each in decision.open_questions(session)
+    )
+
+
 def _known(session: Session, precision: Precision) -> Iterator[str]:
     """How well the least known ratio is known."""
     worst = widest(session)
@@ -241,7 +293,7 @@ def _known(session: Session, precision: Precision) -> Iterator[str]:
     others = sum(ratio.exists for ratio in ratios(session)) > 1
     text = f"{name}'s {worst.what} is known to ±{units.precision(worst.half_width)}"
     text += ", the others better" if others else ""
-    if worst.half_width <= precision.goal and precision.ended_by != "precision":
+    if precision.goal is not None and worst.half_width <= precision.goal and precision.ended_by != "precision":
         text += f", which counts only from {judged_from(session.scenario)} repeats on"
     yield text
 

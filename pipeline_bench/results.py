@@ -238,7 +238,7 @@ def _shares(variant: Variant, used: Sequence[Measured], pairs: Sequence[Pair]) -
         impossible = Estimate(
             impossible=True,
             reason=f"beside its wait it beats its ceiling by {units.share(beyond)} or more, which cannot be: "
-            "the ceiling was disturbed, or this variant does less work"
+            "the ceiling was disturbed, or this variant does less work",
         )
         return _within(wait, 0.0, 1.0), (untold if no_wait else impossible), impossible
     most = 1.0 if wait.value is None else 1 - wait.value

@@ -13,7 +13,8 @@ History of `schema_version`; every version up to this one can be read:
     5   adds, each with a default: a trial's `placement`; of a scenario's runtime `cpu_devices`, `replicas`,
         `replication`, `synchronous` and `log_placement`
     6   adds, each with a default: a verdict's `certainty` and `doubt`; a speed-up's `certainty`; a result's
-        `against_fastest`; an estimate's `impossible`
+        `against_fastest`; an estimate's `impossible`; a
+        `precision` may have no goal: until everything is decided
 """
 
 from __future__ import annotations
@@ -235,13 +236,13 @@ class Disturbance(_Record):
 
 
 class Precision(_Record):
-    """How narrow the intervals of the speed-ups were to become, and what ended the adding of repeats."""
+    """Until when rounds of trials were added, and what ended that."""
 
-    goal: float
-    """The half-width of every interval, relative: 0.02 for 2 %."""
+    goal: float | None
+    """The half-width of every speed-up's interval, relative: 0.02 for 2 %; None: until everything is decided."""
     budget_s: float
     repeats: int = 0
-    ended_by: Literal["precision", "budget", "interrupted"] | None = None
+    ended_by: Literal["precision", "decided", "budget", "interrupted"] | None = None
     text: Text = ""
 
 

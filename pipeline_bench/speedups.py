@@ -15,9 +15,9 @@ from pipeline_bench.measured import ByVariant
 from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.session import Result, Speedup
 
-# Rounds are added until the differences are told, and judged again after more and more of them (`precision.JUDGED_AT`).
+# Rounds are added until the differences are told, and judged again after more and more of them (`decision.is_look`).
 # Of two equal variants, whose ratio scatters between rounds by 3 % to 30 %, at most 2 in 100 are then said to differ
-# (tests/unit/test_speedups.py simulates it).
+# (tests/unit/test_decision.py simulates it).
 CERTAIN_CLAIM = 0.998
 """A difference is told plainly where an interval of that confidence leaves out 1."""
 PROBABLE_CLAIM = 0.99
@@ -62,7 +62,7 @@ def against_fastest(scenario: Scenario, results: Sequence[Result], measured: ByV
 
 def tie(speedup: Speedup) -> bool:
     """Return whether the two variants are known to be about as fast."""
-    if speedup.ci95 is None or speedup.difference != "none":
+    if speedup.ci95 is None or speedup.difference not in ("none", None):
         return False
     return speedup.ci95[0] >= 1 / TIE and speedup.ci95[1] <= TIE
 

@@ -41,7 +41,11 @@ def compare(
     ] = None,
     budget: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", callback=positive, help="The most time --precision may take; 600 by default."),
+        typer.Option(
+            metavar="SECONDS",
+            callback=positive,
+            help="The most time for rounds: 60 by default, 600 with --precision.",
+        ),
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -75,7 +79,7 @@ def compare(
     from pipeline_bench.main_job import MainJob, choose
 
     given = {"steps": steps, "time_s": time, "repeats": repeats, "seed": seed, "stall_timeout_s": stall_timeout}
-    goal = _goal(precision, budget)
+    goal = _goal(precision, budget, given, settings or [])
     job = MainJob(scenario) if scenario is not None else choose()
     resolved = job.noted(_load(job.scenario, given, settings or [], backends))
     resolved = _logging_placement(resolved) if log_placement else resolved
@@ -100,7 +104,7 @@ def _run(
     from pipeline_bench.comparison import make_folder
     from pipeline_bench.precision import check
 
-    if goal is not None:
+    if goal is not None and goal.goal is not None:
         check(scenario)
     check_export(json_to)
     # With the session on stdout, everything that is for a reader goes to stderr.
@@ -117,16 +121,22 @@ def _run(
     )
 
 
-def _goal(precision: str | None, budget_s: float | None) -> Precision | None:
+def _goal(
+    precision: str | None, budget_s: float | None, given: dict[str, float | None], settings: list[str]
+) -> Precision | None:
+    """Return until when rounds are added; None where the plan is fixed by its length."""
     from pipeline_bench.errors import UsageError
-    from pipeline_bench.precision import wanted
+    from pipeline_bench.precision import fixing, until_decided, wanted
 
     if precision is not None:
         return wanted(precision, budget_s)
+    fixed = fixing({key: value for key, value in given.items() if value is not None}, settings)
+    if not fixed:
+        return until_decided(budget_s)
     if budget_s is not None:
         raise UsageError(
-            "--budget was given without --precision.",
-            "It is the most time that --precision may take: add --precision 2%, or set the length with --repeats.",
+            f"--budget was given beside {' and '.join(fixed)}, by which the length is fixed.",
+            "Leave out one of the two; with --precision 2% both count.",
         )
     return None
 

@@ -157,7 +157,7 @@ def _precision(session: Session) -> RenderableType | None:
     """How well the speed-ups are known, where a goal was set, and what ended the adding of repeats."""
     if session.precision is None or not session.precision.text:
         return None
-    reached = session.precision.ended_by == "precision"
+    reached = session.precision.ended_by in ("precision", "decided")
     return Text(f"{sentence(one_line(session.precision.text))}.", style="" if reached else "yellow")
 
 

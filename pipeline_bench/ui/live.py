@@ -15,7 +15,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from pipeline_bench import palette, precision, units
+from pipeline_bench import decision, palette, precision, units
 from pipeline_bench.observer import Observer, Progress
 from pipeline_bench.session import BUSY_TIME, CPU_TIME, EMULATED_LABEL, Session, TrialRecord
 from pipeline_bench.text import one_line
@@ -243,6 +243,10 @@ def _overall(course: Course, elapsed_s: float, width: int) -> Table:
 def _precision(session: Session) -> Text:
     """How well the least known speed-up is known, beside the goal: short, so that a narrow terminal shows both."""
     assert session.precision is not None
+    if session.precision.goal is None:
+        still = units.count(len(decision.open_questions(session)), "question")
+        shown = f"{still} open" if session.precision.repeats else "until everything is decided"
+        return Text(f"round {session.precision.repeats + 1}; {shown}")
     goal = f"goal ±{units.precision(session.precision.goal)}"
     worst = precision.widest(session)
     if worst is None or not math.isfinite(worst.half_width):

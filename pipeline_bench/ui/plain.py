@@ -60,10 +60,9 @@ class PlainView(Observer):
         elif session.precision is None:
             self._line(f"{name}: {units.count(len(plan), 'trial')} of {variants}")
         else:
-            goal = f"±{units.precision(session.precision.goal)}"
-            self._line(
-                f"{name}: {variants}, repeated until {goal} is reached, for {session.precision.budget_s:g} s at most"
-            )
+            goal = session.precision.goal
+            until = "everything is decided" if goal is None else f"±{units.precision(goal)} is reached"
+            self._line(f"{name}: {variants}, repeated until {until}, for {session.precision.budget_s:g} s at most")
         if self._folder is not None:
             self._line(f"saved in {self._folder}")
 
@@ -101,6 +100,11 @@ class PlainView(Observer):
 
 def _standing(session: Session, goal: Precision) -> str:
     """After a round: how well the least known ratio is known, and how much of the budget is left."""
+    after = f"after {units.count(goal.repeats, 'repeat')}"
+    left_s = max(0.0, goal.budget_s - precision.elapsed_s(session))
+    if goal.goal is None:
+        still = precision.open_words(session)
+        return f"{after}: {f'open: {still}' if still else 'nothing is open'}; {units.clock(left_s)} of the budget left"
     if goal.ended_by is not None:
         return goal.text
     worst = precision.widest(session)
@@ -108,8 +112,6 @@ def _standing(session: Session, goal: Precision) -> str:
     if worst is not None and math.isfinite(worst.half_width):
         name = one_line(worst.variant, _NAME_LIMIT)
         known = f"widest ±{units.precision(worst.half_width)}, {name}'s {worst.what}"
-    left_s = max(0.0, goal.budget_s - precision.elapsed_s(session))
-    after = f"after {units.count(goal.repeats, 'repeat')}"
     return f"{after}: goal ±{units.precision(goal.goal)}, {known}; {units.clock(left_s)} of the budget left"
 
 

@@ -38,17 +38,44 @@ def test_who_did_other_work_is_not_the_fastest() -> None:
 
 def test_one_whose_interval_overlaps_the_best_one_s_is_named() -> None:
     close = changed("fifo_queue", speedup=Speedup(over="feed_dict", value=1.6, ci95=(1.5, 1.65)))
-    assert conclude(close).startswith("tf_data is fastest, though not told from fifo_queue: 1.66×")
+    assert conclude(close).startswith(
+        "tf_data is faster: 1.66× the throughput of feed_dict (1.61× to 1.71×); fifo_queue may"
+    )
+
+
+def test_those_that_tie_are_the_fastest_together() -> None:
+    against = Speedup(over="tf_data", value=0.98, ci95=(0.95, 1.01), difference="none")
+    tie = changed("fifo_queue", against_fastest=against)
+    assert conclude(tie).startswith("tf_data and fifo_queue tie: about 1.66× the throughput of feed_dict (1.61×")
+    open_one = changed("fifo_queue", against_fastest=against.model_copy(update={"ci95": (0.7, 1.3)}))
+    assert "fifo_queue may be as fast" in conclude(open_one)
+
+
+def test_a_gain_that_is_probable_is_said_to_be() -> None:
+    probable = Speedup(over="feed_dict", value=1.4, ci95=(1.1, 1.7), difference="faster", certainty="probable")
+    session = changed("tf_data", speedup=probable)
+    session = session.model_copy(update={"results": tuple(r for r in session.results if r.variant != "fifo_queue")})
+    assert conclude(session).startswith("tf_data is probably faster: 1.40×")
+
+
+def test_one_that_is_faster_is_named_though_another_one_that_is_not_told_came_out_higher() -> None:
+    wild = changed("tf_data", speedup=Speedup(over="feed_dict", value=2.0, ci95=(0.7, 4.0), difference="none"))
+    assert conclude(wild).startswith("fifo_queue is faster: 1.26×")
+    assert "tf_data may be as fast" in conclude(wild)
 
 
 def test_a_gain_that_is_none_is_no_difference() -> None:
     speedup = Speedup(over="feed_dict", value=1.01, ci95=(0.99, 1.03), difference="none", smallest=0.0199)
     session = changed("tf_data", speedup=speedup)
     session = session.model_copy(update={"results": tuple(r for r in session.results if r.variant != "fifo_queue")})
-    assert conclude(session) == (
-        "No difference found between tf_data and feed_dict (smallest this run could have seen: 2 %); feed_dict "
-        "is severely input-bound."
-    )
+    assert conclude(session) == "feed_dict and tf_data tie; feed_dict is severely input-bound."
+
+
+def test_a_gain_that_may_be_chance_is_not_proven_and_says_how_much_it_came_to() -> None:
+    wild = Speedup(over="feed_dict", value=4.0, ci95=(0.8, 20.0), difference="none", smallest=7.3)
+    session = changed("tf_data", speedup=wild)
+    session = session.model_copy(update={"results": tuple(r for r in session.results if r.variant != "fifo_queue")})
+    assert conclude(session).startswith("tf_data may be faster than feed_dict: 4.00× (0.80× to 20.00×); feed_dict is")
 
 
 def test_a_baseline_is_beaten_by_none_only_where_all_were_found_to_be_slower() -> None:
@@ -57,7 +84,7 @@ def test_a_baseline_is_beaten_by_none_only_where_all_were_found_to_be_slower() -
     unsure = Speedup(over="feed_dict", value=0.9, ci95=(0.7, 1.2), difference="none", smallest=0.3)
     for speedup, text in (
         (slower, "No variant is faster than feed_dict; feed_dict is"),
-        (unsure, "No variant was found to be faster than feed_dict, though tf_data may be; feed_dict is"),
+        (unsure, "tf_data is not told from feed_dict; feed_dict is"),
     ):
         speedups = {"fifo_queue": slower, "tf_data": speedup}
         results = tuple(r.model_copy(update={"speedup": speedups.get(r.variant, r.speedup)}) for r in session.results)
@@ -72,7 +99,7 @@ def test_names_with_commas_of_their_own_are_told_apart() -> None:
         r.model_copy(update={"variant": named[r.variant], "speedup": unsure}) if r.variant in named else r
         for r in session.results
     )
-    assert "though in_graph, 2; in_graph, 4; or mirrored, 2 may be" in conclude(
+    assert "in_graph, 2; in_graph, 4; and mirrored, 2 are not told from feed_dict" in conclude(
         session.model_copy(update={"results": results})
     )
 

@@ -52,6 +52,7 @@ LAYERS = [
         "cache_state",
         "conclusion",
         "precision",
+        "decision",
         "disturbances",
         "thread_advice",
         "loop_advice",

@@ -179,7 +179,7 @@ def precision(session: Session) -> str:
     goal = session.precision
     if goal is None:
         return ""
-    if goal.text:
+    if goal.text or goal.goal is None:
         return line(goal.text)
     ended = {"precision": "it was reached", "budget": "the time was used up", "interrupted": "it was interrupted"}
     end = f", then {ended[goal.ended_by]}" if goal.ended_by else ""
