@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from random import Random
 
 from tests.unit.hostile import PIECES
+
+DATA = Path(__file__).parent / "data"
 
 TEXTS = (
     *PIECES,
@@ -27,6 +30,11 @@ NUMBERS = (
     *("0", "-1", "1", "2", "1e308", "-1e308", "5e-324", "9223372036854775807", "9223372036854775808", "1" + "0" * 400),
     *("inf", "nan", "-0.0", "0.5", "1e9", "2147483648", "1000000", "0x10", "1_000"),
 )
+
+
+def lines(name: str) -> list[str]:
+    """Return the lines of a file of `DATA`."""
+    return (DATA / name).read_text("utf-8").splitlines()
 
 
 def damaged(content: bytes, random: Random) -> bytes:  # noqa: PLR0911 - one for each damage

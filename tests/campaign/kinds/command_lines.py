@@ -12,89 +12,15 @@ from tests.campaign.bench import Bench
 from tests.campaign.kinds import Case
 from tests.campaign.outcome import Outcome
 from tests.campaign.processes import Program
-from tests.campaign.words import NUMBERS, TEXTS
+from tests.campaign.words import NUMBERS, TEXTS, lines
 from tests.unit import sessions
 
 COUNT = 400
 WAITS = False
 _REAL_EVERY = 8
-_SEEDS = (
-    *(
-        "",
-        "--version",
-        "--help",
-        "scenarios",
-        "scenarios two_layer",
-        "scenarios --schema",
-        "backends",
-        "backends --json",
-    ),
-    *(
-        "report session.json",
-        "report session.json -f html",
-        "report . -f csv -o out.csv",
-        "report session.json -f trace",
-    ),
-    *("diff session.json session.json", "diff . . -f json --fail-if-slower 5%", "diff . . --fail-if-au-below 0.9"),
-    *("compare two_layer --steps 3 --repeats 1 --no-live", "compare --precision 2% --budget 9 --no-live"),
-    *("compare classic --backends tf_data,feed_dict --set run.repeats=1", "compare --time 1 --seed 3 --json s.json"),
-    *(
-        "compare two_layer --set source.batch_size=8 --out out --log-placement",
-        "compare --stall-timeout 3 --expose-servers",
-    ),
-    *("diagnose train.py:make_dataset --budget 20", "diagnose train.py:make --model train.py:model --batch-arg 3"),
-    *(
-        "data list",
-        "data make tfrecord --out made --size 1MB",
-        "data remove --all",
-        "lesson --list",
-        "lesson queue --no-input",
-    ),
-)
+_SEEDS = lines("command_lines.txt")
 """Command lines that are right; where they would measure no process can be started, so that they end soon."""
-_WORDS = (
-    *(
-        "--set",
-        "--out",
-        "-o",
-        "-f",
-        "--json",
-        "--only",
-        "compare",
-        "report",
-        "diff",
-        "diagnose",
-        "--",
-        "-h",
-        "@file",
-        "=",
-    ),
-    *(
-        "run.steps=0",
-        "source.kind=csv",
-        "variants.9.backend=x",
-        "run={}",
-        "a.b.c=1",
-        "source=[",
-        "x=",
-        "=1",
-        "runtime=1",
-    ),
-    *(
-        "/dev/full",
-        "/dev/null/x",
-        "out\n",
-        "train.py:",
-        ":f",
-        "train.py:a:b",
-        "a.b.c:f",
-        "5%%",
-        "-5%",
-        "1e400",
-        "TB",
-        "0",
-    ),
-)
+_WORDS = lines("words.txt")
 _AROUND: tuple[dict[str, Any], ...] = (
     *({"env": {"LC_ALL": "C", "PYTHONUTF8": "0"}}, {"env": {"LC_ALL": "xx_YY.nothing"}}, {"env": {"COLUMNS": "1"}}),
     *(
@@ -134,7 +60,7 @@ def attempt(case: Case, bench: Bench) -> list[Outcome]:
     arguments = case["arguments"]
     if not case.get("real"):
         arguments = [word.replace("\0", "") for word in arguments]
-        return [bench.warm.run(bench.folder, arguments, (0, 1, 2), case["env"], tells_all=False)]
+        return [bench.warm.run(bench.folder, arguments, (0, 1, 2), case["env"])]
     if case.get("bytes"):
         arguments = [*arguments, b"\xff\xfe\x80"]
     return [_real(arguments, case, bench.folder)]

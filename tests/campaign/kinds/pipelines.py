@@ -12,6 +12,7 @@ from tests.campaign.bench import Bench
 from tests.campaign.kinds import Case
 from tests.campaign.outcome import Outcome
 from tests.campaign.processes import Program, survivors
+from tests.campaign.words import DATA, lines
 from tests.tensorflow.test_diagnose import run_trials
 from tests.unit.hostile import unsafe
 from tests.unit.test_hostile_text import every_view
@@ -20,145 +21,9 @@ COUNT = 80
 WAITS = False
 _COMMAND_EVERY = 20
 """One in so many is given to the command itself, which takes longer."""
-_DEEDS = (
-    *(
-        "raise ValueError('no label')",
-        "raise ValueError('\\udcff\\ud800 \\x1b]0;t\\x07 \\x9b2J')",
-        "raise BaseException('x')",
-    ),
-    *(
-        "raise ValueError('x' * 50_000_000)",
-        "raise Silent",
-        "raise KeyboardInterrupt",
-        "raise SystemExit(0)",
-        "sys.exit('x')",
-    ),
-    *(
-        "raise StopIteration",
-        "raise MemoryError",
-        "raise ExceptionGroup('g', [ValueError('\\x1b[2J')])",
-        "raise type('\\x1b[2J', (ValueError,), {})",
-    ),
-    *("os._exit(0)", "os._exit(77)", "os.abort()", "os.kill(os.getpid(), 9)", "os.kill(os.getpid(), signal.SIGSTOP)"),
-    *(
-        "os.kill(os.getpid(), signal.SIGTERM)",
-        "os.kill(os.getpid(), signal.SIGINT)",
-        "os.killpg(0, 9)",
-        "time.sleep(600)",
-    ),
-    *(
-        "re.match(r'(a+)+$', 'a' * 60 + 'b')",
-        "recurse()",
-        "bytearray(1 << 50)",
-        "ctypes.string_at(0)",
-        "signal.pause()",
-    ),
-    *(
-        "os.fork() or time.sleep(600)",
-        "os.fork() and os._exit(0)",
-        "subprocess.Popen(['sleep', '604'], start_new_session=True)",
-    ),
-    *("subprocess.Popen(['bash', '-c', 'setsid setsid sleep 604 & exit'])", "subprocess.Popen(['yes'])"),
-    *("threading.Thread(target=time.sleep, args=(600,)).start()", "threading.Thread(target=boom).start()"),
-    *(
-        "os.closerange(3, 4096)",
-        "os.closerange(0, 3)",
-        "[os.write(fd, b'junk\\n') for fd in range(1, 64) if is_pipe(fd)]",
-    ),
-    *(
-        "print('\\x1b]0;title\\x07\\x1b[2J' * 100)",
-        "print('x' * 10_000_000)",
-        "sys.stderr.write('\\x9b2J\\n')",
-        "sys.stdout.close()",
-    ),
-    *(
-        "setattr(sys, 'stdout', None) or setattr(sys, 'stderr', None)",
-        "input('?')",
-        "sys.path.clear() or sys.modules.clear()",
-    ),
-    *(
-        "os.environ.clear()",
-        "os.chdir('/')",
-        "os.remove(__file__)",
-        "shutil.rmtree(os.path.dirname(__file__))",
-        "os.setsid()",
-    ),
-    *(
-        "atexit.register(time.sleep, 600)",
-        "signal.signal(signal.SIGTERM, signal.SIG_IGN)",
-        "setattr(time, 'monotonic_ns', lambda: 0)",
-    ),
-    *("setattr(time, 'sleep', boom)", "setattr(json, 'dumps', boom)", "warnings.simplefilter('error')", "gc.disable()"),
-    *(
-        "resource.setrlimit(resource.RLIMIT_NOFILE, (8, 8))",
-        "resource.setrlimit(resource.RLIMIT_AS, (1 << 20, 1 << 20))",
-    ),
-    *(
-        "shutil.rmtree(tempfile.gettempdir(), ignore_errors=True)",
-        "os.kill(os.getppid(), 9)",
-        "sys.setswitchinterval(100)",
-    ),
-)
+_DEEDS = lines("deeds.txt")
 _PLACES = ("import", "make", "map", "generator")
-_SCRIPT = """\
-import atexit, ctypes, gc, json, os, re, resource, shutil, signal, stat, subprocess, sys, tempfile, threading
-import time, warnings
-
-import numpy as np
-import tensorflow as tf
-
-
-class Silent(Exception):
-    def __str__(self):
-        raise RuntimeError("no text")
-
-
-def boom(*_, **__):
-    raise RuntimeError("boom")
-
-
-def recurse():
-    recurse()
-
-
-def is_pipe(fd):
-    try:
-        return stat.S_ISFIFO(os.fstat(fd).st_mode)
-    except OSError:
-        return False
-
-
-def deed():
-    {deed}
-
-
-def mapped(number):
-    if int(number) == {at}:
-        deed()
-    return number
-
-
-def generated():
-    for number in range(100):
-        mapped(number)
-        yield number
-
-
-def make():
-    if {place!r} == "make":
-        deed()
-    if {place!r} == "generator":
-        dataset = tf.data.Dataset.from_generator(generated, output_signature=tf.TensorSpec((), tf.int64))
-    else:
-        dataset = tf.data.Dataset.range(100)
-    if {place!r} == "map":
-        dataset = dataset.map(lambda number: tf.py_function(mapped, [number], tf.int64))
-    return dataset.batch(4)
-
-
-if {place!r} == "import":
-    deed()
-"""
+_SCRIPT = (DATA / "script.txt").read_text("utf-8")
 _LIMIT_S = 2.0
 """How long a trial may make no progress; the deeds that hang hang for longer."""
 
