@@ -102,4 +102,8 @@ def _say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        _say("interrupted; go on with --resume")
+        sys.exit(130)

@@ -21,9 +21,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from pipeline_bench import cli
+from pipeline_bench import cli, comparison, examination  # noqa: F401 - the commands import them when they run
 from tests.campaign.outcome import Outcome
 from tests.campaign.processes import ROOT, text_of
+from tests.unit import sessions
+from tests.unit.test_hostile_text import every_view
 
 LIMIT_S = 60.0
 _MOST_BYTES = 16 << 30
@@ -80,10 +82,7 @@ class Warm:
 
 def serve() -> None:
     """Answer requests until stdin ends."""
-    for module in ("report.html", "report.terminal", "report.markdown", "report.trace", "report.csv", "comparison"):
-        __import__(f"pipeline_bench.{module}")
-    for module in ("examination", "difference.between", "report.diff_terminal", "report.diff_markdown", "stats"):
-        __import__(f"pipeline_bench.{module}")
+    every_view(sessions.normal())  # what it imports and compiles, the forks need not
     for line in sys.stdin:
         request = json.loads(line)
         sys.stdout.flush()

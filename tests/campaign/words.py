@@ -2,39 +2,29 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from tests.unit.hostile import PIECES
 
 DATA = Path(__file__).parent / "data"
 
-TEXTS = (
-    *PIECES,
-    *(
-        "",
-        "x" * 5000,
-        "../../etc/passwd",
-        "/dev/zero",
-        "/dev/full",
-        "/proc/self/mem",
-        "a/b",
-        "nan",
-        "-1",
-        "%s%n",
-        "{0}",
-    ),
-    *("--help", "-", "~", "$HOME", "feed_dict", "ceiling", "tf_data", "CON", "你好", "\U0001f600", "\ud800", "𝟙"),
-)
-NUMBERS = (
-    *("0", "-1", "1", "2", "1e308", "-1e308", "5e-324", "9223372036854775807", "9223372036854775808", "1" + "0" * 400),
-    *("inf", "nan", "-0.0", "0.5", "1e9", "2147483648", "1000000", "0x10", "1_000"),
-)
-
 
 def lines(name: str) -> list[str]:
     """Return the lines of a file of `DATA`."""
     return (DATA / name).read_text("utf-8").splitlines()
+
+
+def values(name: str) -> list[Any]:
+    """Return what each line of a file of `DATA` is as JSON."""
+    return [json.loads(line) for line in lines(name)]
+
+
+TEXTS = (*PIECES, *values("texts.jsonl"))
+NUMBERS = lines("numbers.txt")
+"""As a command line or a file writes them; some are none."""
 
 
 def damaged(content: bytes, random: Random) -> bytes:  # noqa: PLR0911 - one for each damage

@@ -12,7 +12,7 @@ from tests.campaign.bench import Bench
 from tests.campaign.kinds import Case
 from tests.campaign.outcome import Outcome
 from tests.campaign.processes import Program
-from tests.campaign.words import NUMBERS, TEXTS, lines
+from tests.campaign.words import NUMBERS, TEXTS, lines, values
 from tests.unit import sessions
 
 COUNT = 400
@@ -21,23 +21,7 @@ _REAL_EVERY = 8
 _SEEDS = lines("command_lines.txt")
 """Command lines that are right; where they would measure no process can be started, so that they end soon."""
 _WORDS = lines("words.txt")
-_AROUND: tuple[dict[str, Any], ...] = (
-    *({"env": {"LC_ALL": "C", "PYTHONUTF8": "0"}}, {"env": {"LC_ALL": "xx_YY.nothing"}}, {"env": {"COLUMNS": "1"}}),
-    *(
-        {"env": {"COLUMNS": "x", "TERM": "dumb"}},
-        {"env": {"PYTHONIOENCODING": "ascii:strict"}},
-        {"env": {"HOME": "/dev/null"}},
-    ),
-    *({"env": {"COLUMNS": "100000"}}, {"env": {"TMPDIR": "/nowhere"}}, {"env": {"NO_COLOR": "1", "FORCE_COLOR": "1"}}),
-    *(
-        {"stdout": "/dev/full"},
-        {"stdout": "closed"},
-        {"stderr": "/dev/full"},
-        {"stderr": "closed"},
-        {"stdin": "closed"},
-    ),
-    *({"stdout": "gone"}, {"bytes": True}, {"bytes": True, "env": {"LC_ALL": "C"}}, {"env": {"PYTHONUNBUFFERED": "1"}}),
-)
+_AROUND = values("around.jsonl")
 """What is around a real process: its environment, its streams, and whether its arguments are no UTF-8."""
 _MEASURES = ("compare", "diagnose", "lesson", "doctor", "data")
 

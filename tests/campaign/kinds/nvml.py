@@ -12,15 +12,12 @@ from tests.campaign.bench import Bench
 from tests.campaign.kinds import Case
 from tests.campaign.outcome import Outcome, saved
 from tests.campaign.processes import SCRIPTED, Program
+from tests.campaign.words import lines
 from tests.stubs.nvml import build, stub_environment
 
 COUNT = 30
 WAITS = True
-_MODES = (
-    *("ok", "absent_driver", "no_permission", "mismatch", "no_devices", "no_samples", "samples_unsupported", "mig"),
-    *("refused_metrics", "refused_power", "refused_processes", "lost_after_1", "uninitialized", "all_ones", "negative"),
-    *("crash_in_init", "hang_after_0", "hang_after_2", "crash_after_0", "crash_after_2", "abort_after_1"),
-)
+_MODES = lines("nvml_modes.txt")
 """See tests/stubs/nvml_stub.c. An nvmlInit that hangs is given two minutes, which no try has."""
 _VARIABLES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("NVML_STUB_DEVICES", ("0", "3", "8", "1000")),

@@ -11,7 +11,7 @@ from tests.campaign.bench import Bench
 from tests.campaign.kinds import Case
 from tests.campaign.outcome import Outcome
 from tests.campaign.processes import ROOT, Program
-from tests.campaign.words import NUMBERS, TEXTS, damaged
+from tests.campaign.words import NUMBERS, TEXTS, damaged, values
 
 COUNT = 400
 WAITS = False
@@ -19,14 +19,7 @@ _SHIPPED = sorted((ROOT / "scenarios").glob("*.toml"))
 _KEY = re.compile(r"^(\s*)([A-Za-z_]+)( *= *)(.+)$")
 _REAL_EVERY = 25
 _PLUGINS = ("image_folder", "tfrecord", "npz", "csv", "generator", "memory", "slow_storage", "emulated", "mnist_cnn")
-_LINES = (
-    *('[source]\nkind = "csv"\npath = "/dev/zero"\n', "[[variants]]\n", "[run]\nsteps = 1\ntime_s = 1\n"),
-    *('page_cache = "cold"\n', "a.b.c.d = 1\n", "[runtime]\nreplicas = 64\n", "[runtime]\ncpu_devices = -1\n"),
-    *('[source]\nkind = "generator"\ncallable = "a.py:f"\n', "x = " + "[" * 3000, "x = 1e999\n", "\ufeff", "\x00"),
-    *('[source]\nkind = "slow_storage"\n[source.files]\nkind = "slow_storage"\n', "[source.files]\nkind = 3\n"),
-    *('[runtime]\nreplicas = 2\nreplication = "between_graph"\n', "options = { capacity = 0 }\n", "[published]\n"),
-    *('[loop]\nkind = "native"\n', '[loop]\nkind = "keras_fit"\n', 'path = "\\u0000"\n', "ceiling = true\n"),
-)
+_LINES = values("scenario_lines.jsonl")
 
 
 def plan(random: Random, number: int) -> Case:
