@@ -65,7 +65,7 @@ def _real(arguments: list[Any], case: Case, folder: Path) -> Outcome:
     program = Program(folder, arguments, environment=case.get("env"), **options)
     for descriptor in (value for value in options.values() if isinstance(value, int)):
         os.close(descriptor)
-    full = case.get("stdout") == "/dev/full" and not case.get("bytes")
+    full = case.get("stdout") == "/dev/full" and "-o" not in arguments
     found = program.outcome(allowed=(0, 1, 2), tells_all=not lost and not bad_stdout)
     if full and found.code == 0:
         found.more.append("stdout was full, and the exit code says nothing of it")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import tempfile
 from functools import cache
 from pathlib import Path
 from random import Random
+from shutil import rmtree
 
 from pipeline_bench.errors import PipelineBenchError
 from tests.campaign.bench import Bench
@@ -71,4 +73,6 @@ def _lies(reports: Path) -> list[str]:
 
 @cache
 def _stub() -> Path:
-    return build(Path(tempfile.mkdtemp(prefix="campaign-nvml-")))
+    folder = tempfile.mkdtemp(prefix="campaign-nvml-")
+    atexit.register(rmtree, folder, ignore_errors=True)
+    return build(Path(folder))
