@@ -53,9 +53,11 @@ class Bench:
     def server(self) -> TrialServer:
         """A server that has imported TensorFlow; another one where a try has ended it."""
         if self._server is not None and _answers(self._server):
+            self.temporary.mkdir(exist_ok=True)  # a try may have removed it
             return self._server
         if self._server is not None:
             self._server.close()
+            rmtree(self.temporary, ignore_errors=True)
         self.temporary.mkdir(exist_ok=True)
         changes = {MARK: self.mark, "TMPDIR": str(self.temporary), "PYTHONPATH": str(ROOT)}
         with _STARTING:

@@ -54,7 +54,8 @@ def attempt(case: Case, bench: Bench) -> list[Outcome]:
     except Exception:  # nothing of the user's may reach the runner
         found.stderr = traceback.format_exc()
     found.processes = tuple(survivors(bench.mark, spared=[server.pid]))
-    found.leftovers = tuple(path.name for path in bench.temporary.glob("pipeline-bench*"))
+    if bench.server() is server:  # else what it has left goes with the one that has taken its place
+        found.leftovers = tuple(path.name for path in bench.temporary.glob("pipeline-bench*"))
     return [found]
 
 
