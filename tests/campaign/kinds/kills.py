@@ -144,6 +144,9 @@ def _allowed(case: Case, numbers: list[str]) -> tuple[int, ...]:
     for name in numbers:
         if name in SOFT_SIGNALS:
             codes += (130,)
-        if name in ("SIGQUIT", "SIGKILL") or (name in SOFT_SIGNALS and case["moment"] == "start"):
+        if name in ("SIGQUIT", "SIGKILL"):
             codes += (-getattr(signal, name),)
+        elif name in SOFT_SIGNALS and case["moment"] == "start":
+            # Interrupted before any of this program ran, Python itself ends with 1.
+            codes += (-getattr(signal, name), 1)
     return codes
