@@ -132,7 +132,7 @@ def session_whole(outcome: Outcome) -> Iterator[str]:
         yield f"trials {sorted(missing)} were told and are not in the session"
     if not outcome.asked_to_end:
         return
-    if found.trials and outcome.code == 130 and not list(outcome.folder.glob("*/report.html")):
+    if found.trials and outcome.code not in (0, 1) and not list(outcome.folder.glob("*/report.html")):
         yield "it was interrupted and left no report"
     if outcome.in_flight and (not found.trials or found.trials[-1].status != "interrupted"):
         yield "the trial in flight is not in the session as interrupted"

@@ -69,8 +69,9 @@ def _measured(case: Case, bench: Bench, disk: Path, *, mounted: bool) -> Outcome
         (disk / "ballast").unlink(missing_ok=True)
     # A limit of all files holds for what is printed, too: then stdout is full as well.
     quiet = fault == "limit"
-    folder = None if fault in ("limit", "removed", "vanishes", "temporary full") else disk
-    found = program.outcome(allowed=(0, 1, 2), folder=folder, tells_all=not quiet)
+    found = program.outcome(allowed=(0, 1, 2), tells_all=not quiet)
+    if fault not in ("limit", "removed", "vanishes", "temporary full"):
+        found.folder = _copied(disk, bench.folder / "kept")
     if (
         found.code == 0
         and fault in ("full", "fills", "read-only", "vanishes")
@@ -78,6 +79,14 @@ def _measured(case: Case, bench: Bench, disk: Path, *, mounted: bool) -> Outcome
     ):
         found.more.append("the disk failed, and the exit code says nothing of it")
     return found
+
+
+def _copied(disk: Path, kept: Path) -> Path:
+    """Keep the session that lies there, for the checks: the file system goes first."""
+    for file in disk.glob("*/session.json"):
+        (kept / file.parent.name).mkdir(parents=True)
+        shutil.copy(file, kept / file.parent.name)
+    return kept
 
 
 def _mount(disk: Path) -> bool:

@@ -146,6 +146,8 @@ def _allowed(case: Case, numbers: list[str]) -> tuple[int, ...]:
             codes += (130,)
         if name in ("SIGQUIT", "SIGKILL"):
             codes += (-getattr(signal, name),)
+        elif name in SOFT_SIGNALS and case["moment"] == "reports":
+            codes += (-getattr(signal, name),)  # when all was written, and the program was about to end
         elif name in SOFT_SIGNALS and case["moment"] == "start":
             # Interrupted before any of this program ran, Python itself ends with 1.
             codes += (-getattr(signal, name), 1)
