@@ -24,7 +24,7 @@ from pipeline_bench import interrupts, scratch, units
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.events import Event, decode
 from pipeline_bench.processes import module_command
-from pipeline_bench.processes.answering import end_whole
+from pipeline_bench.processes.answering import cannot_start, end_whole
 from pipeline_bench.trial import Trial
 from pipeline_bench.worker.channel import CLOSED_EXIT_CODE
 from pipeline_bench.worker.server import MESSAGE_LIMIT_BYTES, NOT_BEGUN_EXIT_CODE
@@ -136,26 +136,37 @@ class TrialServer(Launcher):
         Args:
             log: the file for what it writes to stderr.
             command: what each trial is a fresh process of; empty: each is a fork of the server.
+
+        Raises:
+            PipelineBenchError: it cannot be started.
         """
         self.name: LauncherName = "fresh" if command else "forkserver"
         self._log = log
         self._mark = secrets.token_hex(8)
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with log.open("wb") as file, theirs:
-            self._server = subprocess.Popen(
-                module_command("pipeline_bench.worker.server", theirs.fileno(), *command),
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=file,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-                # Unbuffered, so that a killed trial's last words are kept.
-                env={**os.environ, "PYTHONUNBUFFERED": "1", _MARK: self._mark},
-            )
+        try:
+            with theirs:
+                self._server = self._started(theirs.fileno(), command)
+        except OSError as error:
+            self._control.close()
+            raise cannot_start("The server of the trials", error) from error
         self.exit_codes: dict[int, int] = {}
         self._ready = False
         self._lost = False
         """Whether it has closed its end of the socket: it has ended."""
+
+    def _started(self, control: int, command: Sequence[str]) -> subprocess.Popen[bytes]:
+        with self._log.open("wb") as file:
+            return subprocess.Popen(
+                module_command("pipeline_bench.worker.server", control, *command),
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                pass_fds=[control],
+                start_new_session=True,
+                # Unbuffered, so that a killed trial's last words are kept.
+                env={**os.environ, "PYTHONUNBUFFERED": "1", _MARK: self._mark},
+            )
 
     @property
     def pid(self) -> int:

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, settings
 settings.register_profile(
     "pipeline_bench", deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow]
 )
+settings.register_profile("campaign", settings.get_profile("pipeline_bench"), max_examples=200, database=None)
 settings.load_profile("pipeline_bench")
 
 # A shell's background jobs, and much of continuous integration, ignore SIGINT, which every process started here would

@@ -16,6 +16,7 @@ from typing import Self
 import psutil
 
 from pipeline_bench import interrupts, units
+from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.text import safe
 
 _READ_BYTES = 1 << 16
@@ -39,14 +40,20 @@ class AnsweringProcess:
             environment: variables beside those that this process has.
 
         Raises:
-            OSError: no process can be started.
+            PipelineBenchError: no process can be started.
         """
+        try:
+            self._start(command, request, environment)
+        except OSError as error:
+            raise cannot_start("A process", error) from error
+
+    def _start(self, command: Sequence[str], request: str, environment: Mapping[str, str] | None) -> None:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - for as long as the process runs
         self._answers, theirs = os.pipe()
-        with tempfile.TemporaryFile() as stdin:
-            stdin.write(request.encode())
-            stdin.seek(0)
-            try:
+        try:
+            with tempfile.TemporaryFile() as stdin:
+                stdin.write(request.encode())
+                stdin.seek(0)
                 self._process = subprocess.Popen(
                     [*command, str(theirs)],
                     stdin=stdin,
@@ -56,12 +63,12 @@ class AnsweringProcess:
                     start_new_session=True,
                     env={**os.environ, **(environment or {})},
                 )
-            except BaseException:
-                os.close(self._answers)
-                self._log.close()
-                raise
-            finally:
-                os.close(theirs)
+        except BaseException:
+            os.close(self._answers)
+            self._log.close()
+            raise
+        finally:
+            os.close(theirs)
 
     def __enter__(self) -> Self:
         return self
@@ -121,6 +128,19 @@ class AnsweringProcess:
         """How it ended, in words, once the block has ended: ``was killed by SIGSEGV``, ``ended with exit code 1``."""
         code = self.exit_code
         return f"was killed by {units.signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
+
+
+def cannot_start(what: str, error: OSError) -> PipelineBenchError:
+    """Return the error that says that a process cannot be started, and why.
+
+    Args:
+        what: the process: ``The server of the trials``.
+        error: the system's reason.
+    """
+    return PipelineBenchError(
+        f"{what} cannot be started: {error.strerror or error}.",
+        "Free some memory or room in TMPDIR, or raise the limit of processes that `ulimit -u` shows.",
+    )
 
 
 def end_whole(pid: int) -> None:

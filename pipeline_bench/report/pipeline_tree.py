@@ -63,6 +63,8 @@ def rows(diagnosis: Diagnosis) -> list[Row]:
     if inspection is None or not inspection.stages:
         return []
     made = list(_branch(_Tree(inspection), inspection.sink, 0))
+    if all(row.is_inner for row in made):  # anybody may have written the file: it lacks its sink, or runs in a circle
+        return made
     last = max(index for index, row in enumerate(made) if not row.is_inner)
     ends = {"┬": "─", "├": "└"}
     made[last] = replace(made[last], guide=ends.get(made[last].guide[:1], "") + made[last].guide[1:])

@@ -142,7 +142,7 @@ def _partly_filled(
     while True:
         recorder.phase("fill")
         part = scratch / f"part-{kept}"
-        part.mkdir()
+        part.mkdir(parents=True)
         made = rewriting.rebuilt(recipe, task.edits, part, cached_elements=kept)
         passes = caches.fill(made.caches, max(0.0, end_s - time.monotonic()), recorder.still_at_it)
         if all(one.whole for one in passes):
@@ -166,7 +166,7 @@ def _fingerprint(task: Task, recipe: Recipe, scratch: Path, channel: Channel, re
         channel.send(Fingerprinted(fingerprint=_none_because(reason)))
         return
     part = scratch / "fingerprint"
-    part.mkdir()
+    part.mkdir(parents=True)  # the user's code may have cleared the folder for temporary files
     made = itertools.count()
 
     def make(seed: int) -> Any:

@@ -23,16 +23,17 @@ LIBRARY = "libnvidia-ml.so.1"
 @pytest.fixture(scope="session")
 def nvml_stub(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder to put in front of LD_LIBRARY_PATH before a process starts; see nvml_stub.c for the variables."""
-    return _build(tmp_path_factory.mktemp("nvml_stub"))
+    return build(tmp_path_factory.mktemp("nvml_stub"))
 
 
 @pytest.fixture(scope="session")
 def old_nvml_stub(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same with the names that a driver before 535 has."""
-    return _build(tmp_path_factory.mktemp("old_nvml_stub"), "-DNVML_STUB_OLD_NAMES")
+    return build(tmp_path_factory.mktemp("old_nvml_stub"), "-DNVML_STUB_OLD_NAMES")
 
 
-def _build(folder: Path, *options: str) -> Path:
+def build(folder: Path, *options: str) -> Path:
+    """Build the stub in the folder, and return that."""
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("no C compiler (cc) to build the NVML stub with")

@@ -172,6 +172,13 @@ def test_a_fork_that_hangs_and_a_flood_leave_the_figures_alone(diagnose: Diagnos
     assert not left_behind()
 
 
+def test_a_temporary_folder_that_the_users_code_removes_costs_nothing(diagnose: Diagnose) -> None:
+    session = diagnose("removes_its_temporary_folder")
+    assert [trial.status for trial in session.trials] == ["ok", "ok"]
+    assert session.trials[1].fingerprint is not None
+    assert session.trials[1].fingerprint.reason is None
+
+
 def test_a_tree_of_processes_does_not_outlive_its_trial(tmp_path: Path) -> None:
     server = TrialServer(tmp_path / "import.stderr")
     try:

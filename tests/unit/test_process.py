@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.events import Event, Failed
 from pipeline_bench.process import TrialServer, best_launcher, explain_exit, stderr_tail, trim
+from pipeline_bench.processes.answering import AnsweringProcess
 from pipeline_bench.trial import plan
 from tests.unit.records import scenario
 
@@ -121,3 +125,16 @@ def test_a_server_that_cannot_import_is_replaced_by_fresh_interpreters(
     launcher.close()
     assert launcher.name == "fresh"
     assert "planted: a broken wheel" in (reason or "")
+
+
+def test_where_no_process_can_be_started_one_message_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with pytest.raises(PipelineBenchError, match="The server of the trials cannot be started: Resource temporarily"):
+        TrialServer(tmp_path / "server.stderr")
+    with pytest.raises(PipelineBenchError, match="A process cannot be started: Resource temporarily"):
+        AnsweringProcess(["true"])
+    assert len(list(Path("/proc/self/fd").iterdir())) == before

@@ -116,3 +116,9 @@ def test_a_variant_of_one_session_alone_is_no_condition() -> None:
     session = sessions.normal()
     scenario = session.scenario.model_copy(update={"variants": (*session.scenario.variants, extra)})
     assert conditions(session, session.model_copy(update={"scenario": scenario})) == ()
+
+
+def test_a_ceiling_that_the_session_lacks_is_no_error() -> None:
+    """Anybody may have written the file."""
+    lacking = with_variants({"ceiling": "nowhere"}, "feed_dict")
+    assert ceilings_differ_in(lacking, lacking, "feed_dict") == ()
