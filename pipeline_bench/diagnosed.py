@@ -56,7 +56,9 @@ class Fix(_Part):
     stages: tuple[int, ...] = ()
     """The stages that it touches."""
     reorders: bool = False
-    """Whether samples may come in another order, or a function must be safe to run on several threads at once."""
+    """Whether samples may come in another order."""
+    threads: bool = False
+    """Whether a function of the user's must be safe to run on several threads at once."""
     because: Text = ""
     """Why it is worth a try, or its price, in one sentence: ``takes about 2.1 GB of memory``."""
     combines: tuple[Text, ...] = ()
@@ -108,6 +110,7 @@ class Diagnosis(_Part):
     target: Target
     model: Target | None = None
     allow_reordering: bool = False
+    allow_threads: bool = False
     budget_s: Annotated[float, Field(gt=0)]
     inspection: Inspection | None = None
     """None until the pipeline was looked at; see `failure` where that did not succeed."""

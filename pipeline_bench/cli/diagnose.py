@@ -40,7 +40,14 @@ def diagnose(
         bool,
         typer.Option(
             "--allow-reordering",
-            help="Also try what may change the order of samples, or run your functions on several threads at once.",
+            help="Also try what may change the order of the samples.",
+        ),
+    ] = False,
+    allow_threads: Annotated[
+        bool,
+        typer.Option(
+            "--allow-threads",
+            help="Also try what runs your functions on several threads at once; the samples keep their order.",
         ),
     ] = False,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where the session's folder is made.")] = Path("reports"),
@@ -86,6 +93,7 @@ def diagnose(
             observer,
             budget_s=budget,
             allow_reordering=allow_reordering,
+            allow_threads=allow_threads,
             stall_timeout_s=stall_timeout,
             expose_servers=expose_servers,
         ),

@@ -198,8 +198,9 @@ def _tried(attempt: Attempt, result: Result | None, labels: tuple[str, ...], not
     if speedup is not None and measured and said == _SAID["no-gain"] and (speedup.smallest or _TOO_WIDE) < _TOO_WIDE:
         remarks.append(smallest(speedup))
     remarks += [attempt.fix.because] if attempt.outcome in ("proposed", "faster", "not-tried", "pending") else []
-    if attempt.fix.reorders and not attempt.fix.because and attempt.outcome in ("proposed", "faster"):
-        remarks.append("may change the order, or run a function on several threads at once")
+    if not attempt.fix.because and attempt.outcome in ("proposed", "faster"):
+        remarks += ["may change the order"] * attempt.fix.reorders
+        remarks += ["runs a function on several threads at once"] * attempt.fix.threads
     remarks.append(note)
     remark = "; ".join(one_line(text, _TEXT_LIMIT).rstrip(".") for text in remarks if text)
     return Tried(

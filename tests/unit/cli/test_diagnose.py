@@ -89,12 +89,18 @@ def test_the_exit_code_says_whether_there_is_a_diagnosis(
 def test_the_options_arrive_and_the_report_is_printed_and_written(
     script: Path, found: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = ["--model", "train.py:make_model", "--batch-arg", "64", "--budget", "30", "--allow-reordering"]
+    options = ["--model", "train.py:make_model", "--batch-arg", "64", "--budget", "30", "--allow-threads"]
     assert run(["diagnose", "train.py:make_dataset", *options, "--stall-timeout", "9"]) == 0
     assert found["dataset"].argument == 64
     assert found["model"].name == "make_model"
     assert found["model"].argument is None
-    asked = {"budget_s": 30.0, "allow_reordering": True, "stall_timeout_s": 9.0, "expose_servers": False}
+    asked = {
+        "budget_s": 30.0,
+        "allow_reordering": False,
+        "allow_threads": True,
+        "stall_timeout_s": 9.0,
+        "expose_servers": False,
+    }
     assert found["options"] == asked
     assert "map(decode) starves the pipeline" in capsys.readouterr().out
     assert {path.name for path in found["folder"].iterdir()} >= {"report.md", "report.html"}
