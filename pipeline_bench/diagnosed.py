@@ -79,6 +79,8 @@ class CodeChange(_Part):
 
     diff: str | None = None
     """A unified diff against the user's file; None where it cannot be told."""
+    root: Text | None = None
+    """The folder that the diff's names start from; None where its files have none in common."""
     text: Text = ""
     """What to write, in words and code, where there is no diff, or what to add to it."""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from pipeline_bench import interrupts, process, servers
+from pipeline_bench import checkout, interrupts, process, servers
 from pipeline_bench.comparison import Outcome, new_session, run
 from pipeline_bench.diagnosed import DEFAULT_BUDGET_S, Diagnosis
 from pipeline_bench.diagnosis import code_change, search, variants
@@ -74,8 +74,9 @@ def _with_code(outcome: Outcome, observer: Observer) -> Outcome:
     if diagnosis is None or diagnosis.inspection is None:
         return outcome
     texts = _source_texts(diagnosis)
+    names = {file: checkout.named(file, Path.cwd()) for file in texts}
     attempts = tuple(
-        attempt.model_copy(update={"code": code_change.change(texts, diagnosis.inspection, attempt.fix)})
+        attempt.model_copy(update={"code": code_change.change(texts, diagnosis.inspection, attempt.fix, names)})
         if attempt.outcome in ("proposed", "faster")
         else attempt
         for attempt in diagnosis.attempts

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline_bench.cli.running import STDOUT, ExposeServers, check_export, positive, run_and_show
+from pipeline_bench.cli.running import STDOUT, ExposeServers, OpenPage, check_export, positive, run_and_show
 
 if TYPE_CHECKING:
     from pipeline_bench.scenario import Scenario
@@ -54,6 +54,7 @@ def compare(
         ),
     ] = None,
     no_live: Annotated[bool, typer.Option("--no-live", help="Plain lines in place of the live screen.")] = False,
+    open_page: OpenPage = False,
     expose_servers: ExposeServers = False,
     seed: Annotated[int | None, typer.Option(min=0, max=2**31 - 1, help="Seed of the weights and the batches.")] = None,
     stall_timeout: Annotated[
@@ -71,11 +72,28 @@ def compare(
     goal = _goal(precision, budget)
     resolved = _load(scenario, given, settings or [], backends)
     resolved = _logging_placement(resolved) if log_placement else resolved
-    raise typer.Exit(_run(resolved, out, json_to, live=not no_live, goal=goal, expose_servers=expose_servers))
+    raise typer.Exit(
+        _run(
+            resolved,
+            out,
+            json_to,
+            live=not no_live,
+            goal=goal,
+            open_page=open_page,
+            expose_servers=expose_servers,
+        )
+    )
 
 
 def _run(
-    scenario: Scenario, out: Path, json_to: str | None, live: bool, goal: Precision | None, expose_servers: bool
+    scenario: Scenario,
+    out: Path,
+    json_to: str | None,
+    *,
+    live: bool,
+    goal: Precision | None,
+    open_page: bool,
+    expose_servers: bool,
 ) -> int:
     """Run, show, export; the exit code says whether every trial went through."""
     from rich.console import Console
@@ -96,6 +114,7 @@ def _run(
         console,
         json_to,
         live=live,
+        open_page=open_page,
     )
 
 

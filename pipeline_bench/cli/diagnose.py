@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pipeline_bench.cli.running import STDOUT, ExposeServers, check_export, positive, run_and_show
+from pipeline_bench.cli.running import STDOUT, ExposeServers, OpenPage, check_export, positive, run_and_show
 
 _LEAST_BUDGET_S, _MOST_BUDGET_S = 20.0, 86_400.0
 """The inspection and one round of trials take some 15 s; beyond a day it is a mistake in the unit."""
@@ -68,6 +68,7 @@ def diagnose(
         ),
     ] = None,
     no_live: Annotated[bool, typer.Option("--no-live", help="Plain lines in place of the live screen.")] = False,
+    open_page: OpenPage = False,
     expose_servers: ExposeServers = False,
 ) -> None:
     """Find the stage of your own pipeline that starves it, and try what helps; your files are never changed."""
@@ -101,6 +102,7 @@ def diagnose(
         console,
         json_to,
         live=not no_live,
+        open_page=open_page,
     )
     raise typer.Exit(code)
 

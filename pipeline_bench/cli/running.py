@@ -37,6 +37,9 @@ ExposeServers = Annotated[
 ]
 """The option of the commands whose trials may start servers."""
 
+OpenPage = Annotated[bool, typer.Option("--open", help="Show the page, report.html, in the browser at the end.")]
+"""The option of the commands that leave a page."""
+
 
 def positive(value: float | None) -> float | None:
     """Check an option that is a number of seconds.
@@ -56,6 +59,7 @@ def run_and_show(
     json_to: str | None,
     *,
     live: bool,
+    open_page: bool = False,
 ) -> int:
     """Run, show, export; return the exit code: 0 only where all went through and all of it could be written.
 
@@ -65,6 +69,7 @@ def run_and_show(
         console: where the report goes; of stderr where the session itself goes to stdout.
         json_to: the option ``--json``, checked.
         live: whether a screen is wanted in place of lines.
+        open_page: whether the page is to be shown in the browser at the end.
     """
     from pipeline_bench import interrupts
     from pipeline_bench.cli import delivery
@@ -82,7 +87,7 @@ def run_and_show(
                 shutil.rmtree(folder, ignore_errors=True)
                 console.print("Interrupted before the first trial; nothing was measured.")
                 return INTERRUPTED
-            outcome, problems = delivery.deliver(outcome, console, json_to)
+            outcome, problems = delivery.deliver(outcome, console, json_to, open_page=open_page)
         if outcome.unsaved is not None:
             delivery.rescue(outcome, json_to)
     if outcome.interrupted:
