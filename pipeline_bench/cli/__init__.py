@@ -26,6 +26,7 @@ from pipeline_bench.cli.doctor import doctor
 from pipeline_bench.cli.lesson import lesson
 from pipeline_bench.cli.report import report
 from pipeline_bench.cli.scenarios import scenarios
+from pipeline_bench.cli.sessions import sessions
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.text import said
 
@@ -41,7 +42,7 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (compare, diagnose, report, diff, scenarios, backends, doctor, lesson):
+for command in (compare, diagnose, report, diff, sessions, scenarios, backends, doctor, lesson):
     app.command()(command)
 app.add_typer(data)
 

@@ -43,6 +43,7 @@ def diff(
     """Say what changed between two sessions. Exit 0: no gate failed, 1: one did, 2: they cannot be compared."""
     from pipeline_bench.difference.between import between
     from pipeline_bench.difference.gates import Limits, share
+    from pipeline_bench.kept import find
     from pipeline_bench.session import load
 
     # The largest slowdown that can be asked about is arbitrary; ten times as slow is no gate but a wish.
@@ -55,7 +56,7 @@ def diff(
         load(after),
         Limits(slower, au_below),
         strict=fail_if_undecided,
-        paths=(str(before), str(after)),
+        paths=(str(find(before)), str(find(after))),
     )
     write(_render(difference, form, output), output)
     if difference.outcome == "failed":

@@ -66,7 +66,7 @@ LAYERS = [
     {"events", "plugins", "native"},
     {"diagnosed"},
     {"user_pipeline"},
-    {"series", "units", "errors", "text", "reading", "interrupts", "files", "checkout", "processes", "scratch"},
+    {"series", "units", "errors", "text", "reading", "interrupts", "files", "checkout", "kept", "processes", "scratch"},
     {"pipeline_bench"},
 ]
 
