@@ -39,7 +39,6 @@ app = typer.Typer(
     epilog="In a training job: pipeline_bench.keras.StarvationMonitor for model.fit, pipeline_bench.monitor for a loop "
     "of your own. From Python: pipeline_bench.compare, diagnose, load.",
     pretty_exceptions_enable=False,
-    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (compare, diagnose, report, diff, sessions, scenarios, backends, doctor, lesson):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pipeline_bench.cli.completion import backend_names, scenario_names, setting_keys
 from pipeline_bench.cli.running import STDOUT, ExposeServers, OpenPage, check_export, positive, run_and_show
 
 if TYPE_CHECKING:
@@ -16,10 +17,19 @@ if TYPE_CHECKING:
 
 def compare(
     scenario: Annotated[
-        str, typer.Argument(help="A shipped scenario's name (see `pipeline-bench scenarios`) or a path to a TOML file.")
+        str,
+        typer.Argument(
+            help="A shipped scenario's name (see `pipeline-bench scenarios`) or a path to a TOML file.",
+            autocompletion=scenario_names,
+        ),
     ] = "two_layer",
     backends: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Only the variants of these backends; a missing one is added.")
+        str | None,
+        typer.Option(
+            metavar="A,B",
+            help="Only the variants of these backends; a missing one is added.",
+            autocompletion=backend_names,
+        ),
     ] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Training steps per trial.")] = None,
     time: Annotated[
@@ -41,7 +51,10 @@ def compare(
     settings: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="KEY=VALUE", help="Any key of the scenario, dotted: source.batch_size=32. Repeatable."
+            "--set",
+            metavar="KEY=VALUE",
+            help="Any key of the scenario, dotted: source.batch_size=32. Repeatable.",
+            autocompletion=setting_keys,
         ),
     ] = None,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where the session's folder is made.")] = Path("reports"),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pipeline_bench.cli.completion import session_words
 from pipeline_bench.cli.output import Output, write
 
 if TYPE_CHECKING:
@@ -25,8 +26,18 @@ class DiffFormat(StrEnum):
 
 
 def diff(
-    before: Annotated[Path, typer.Argument(help="The session to compare with: a session.json, or its folder.")],
-    after: Annotated[Path, typer.Argument(help="The session that is judged: a session.json, or its folder.")],
+    before: Annotated[
+        Path,
+        typer.Argument(
+            help="The session to compare with: a session.json, its folder, or last~1.", autocompletion=session_words
+        ),
+    ],
+    after: Annotated[
+        Path,
+        typer.Argument(
+            help="The session that is judged: a session.json, its folder, or last.", autocompletion=session_words
+        ),
+    ],
     fail_if_slower: Annotated[
         str | None,
         typer.Option(metavar="5%", help="Exit 1 where a variant's step time grew by more, and not by noise."),

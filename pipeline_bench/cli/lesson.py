@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pipeline_bench.cli.completion import lesson_names
+
 if TYPE_CHECKING:
     from pipeline_bench.lessons import Lesson
     from pipeline_bench.ui.lesson import Player
@@ -17,7 +19,12 @@ if TYPE_CHECKING:
 def lesson(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME", show_default=False, help="Which one; without it, the list and the first one."),
+        typer.Argument(
+            metavar="NAME",
+            show_default=False,
+            help="Which one; without it, the list and the first one.",
+            autocompletion=lesson_names,
+        ),
     ] = None,
     listed: Annotated[bool, typer.Option("--list", help="Print a name and a line for each, and nothing else.")] = False,
     no_input: Annotated[

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from pipeline_bench.cli.completion import session_words
 from pipeline_bench.cli.output import Output, write
 
 
@@ -33,7 +34,13 @@ _ENDINGS = {
 
 
 def report(
-    session: Annotated[Path, typer.Argument(help="A session.json, or the folder that holds it.")],
+    session: Annotated[
+        Path,
+        typer.Argument(
+            help="A session.json, the folder that holds it, or last, last~1 … of `pipeline-bench sessions`.",
+            autocompletion=session_words,
+        ),
+    ],
     form: Annotated[
         Format | None,
         typer.Option(

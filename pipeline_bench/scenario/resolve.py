@@ -28,7 +28,7 @@ def resolve(
         ScenarioError: with `where`, the key, what was given and what is allowed.
     """
     check = Checker(where)
-    allowed = {"name", "question", "published", "variants", "runtime", "run", *COMPONENTS}
+    allowed = {"name", "question", "usual_duration_s", "published", "variants", "runtime", "run", *COMPONENTS}
     check.texts(document)
     check.keys(document, "", allowed)
     base = {key: check.table(document.get(key, {}), key) for key in (*COMPONENTS, "runtime", "run")}
@@ -52,6 +52,7 @@ def resolve(
         {
             "name": document.get("name", safe(default_name)),
             "question": document.get("question", ""),
+            "usual_duration_s": document.get("usual_duration_s"),
             "variants": with_ceilings(variants),
             "published": check.table(published, "published") or None,
         },

@@ -42,6 +42,7 @@ def json_schema() -> dict[str, Any]:
         "properties": {
             "name": {"type": "string", "minLength": 1},
             "question": {"type": "string"},
+            "usual_duration_s": {"type": "number", "exclusiveMinimum": 0},
             **parts,
             "published": published,
             "variants": {"type": "array", "minItems": 1, "items": variant},

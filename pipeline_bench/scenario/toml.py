@@ -20,6 +20,8 @@ def to_toml(scenario: Scenario) -> str:
     parts = [_parts(variant) for variant in scenario.variants]
     shared = {name: table for name in _PARTS if (table := _shared([part[name] for part in parts]))}
     lines = [f"name = {_value(scenario.name)}", f"question = {_value(scenario.question)}"]
+    if scenario.usual_duration_s is not None:
+        lines += [f"usual_duration_s = {_value(scenario.usual_duration_s)}"]
     for name, table in shared.items():
         lines += ["", f"[{name}]", *_pairs(table)]
     if scenario.published:
