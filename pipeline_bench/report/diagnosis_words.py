@@ -218,9 +218,15 @@ def _interval(speedup: Speedup | None) -> str:
     if speedup is None or speedup.ci95 is None:
         return ""
     low, high = speedup.ci95
-    if low <= 0 or high / low > _TOO_WIDE:
+    if too_wide(speedup.ci95):
         return "interval too wide to tell"
     return f"{units.ratio(low)} to {units.ratio(high)}"
+
+
+def too_wide(interval: tuple[float, float]) -> bool:
+    """Whether the ends of a ratio's interval are so far apart that it tells nothing."""
+    low, high = interval
+    return low <= 0 or high / low > _TOO_WIDE
 
 
 def _said(attempt: Attempt, speedup: Speedup | None) -> str:
