@@ -25,9 +25,16 @@ def resolve(
     """Check a scenario given as the mapping that its TOML file holds, and fill in every default.
 
     Raises:
-        ScenarioError: with `where`, the key, what was given and what is allowed.
+        ScenarioError: with `where`, the key, what was given and what is allowed; of several errors, with each of them.
     """
     check = Checker(where)
+    with check.noting():
+        return _resolved(check, document, default_name, backends)
+    check.finish()
+    raise AssertionError("an error was noted, and is raised by now")
+
+
+def _resolved(check: Checker, document: Mapping[str, Any], default_name: str, backends: Sequence[str]) -> Scenario:
     allowed = {"name", "question", "usual_duration_s", "published", "variants", "runtime", "run", *COMPONENTS}
     check.texts(document)
     check.keys(document, "", allowed)
@@ -40,7 +47,7 @@ def resolve(
     if not {"steps", "time_s"} & set(base["run"]):
         base["run"] = {"steps": default["run"]["steps"], **base["run"]}
     given = document.get("variants", default["variants"])
-    variants = [check.variant(entry, f"variants.{i}", base) for i, entry in enumerate(check.tables(given, "variants"))]
+    variants = check.variants(check.tables(given, "variants"), base)
     if backends:
         variants = _only_backends(check, variants, backends, base)
     check.unique([variant.name for variant in variants])
@@ -58,6 +65,7 @@ def resolve(
         },
         "",
     )
+    check.finish()
     check.published(scenario, kept_all=not backends)
     return scenario
 
@@ -71,6 +79,6 @@ def _only_backends(
         if backend not in known:
             raise ScenarioError(f"--backends: there is no backend {backend!r}.", sentence(did_you_mean(backend, known)))
         matching = [variant for variant in variants if variant.backend == backend]
-        kept += matching or [check.variant({"backend": backend}, "--backends", base)]
+        kept += matching or check.added(backend, base)
     order = {variant.name: i for i, variant in enumerate(variants)}
     return sorted(kept, key=lambda variant: order.get(variant.name, len(order)))
