@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar, get_args
 
@@ -15,6 +15,7 @@ from pydantic.fields import FieldInfo
 from pipeline_bench import plugins
 from pipeline_bench.errors import ScenarioError, did_you_mean, sentence
 from pipeline_bench.scenario import Component, Run, Runtime, Scenario, Variant
+from pipeline_bench.scenario.ceilings import CEILING, other_job
 from pipeline_bench.scenario.overrides import COMPONENTS, RIVALS
 from pipeline_bench.text import is_utf8, one_line
 
@@ -127,11 +128,15 @@ class Checker:
         return made if len(self._found) == before else None
 
     def _variant(self, entry: dict[str, Any], key: str, base: dict[str, dict[str, Any]]) -> Variant | None:
-        self.keys(entry, key, {"name", "backend", "options", "runtime", "run", *COMPONENTS})
+        self.keys(entry, key, {"name", "backend", "options", "ceiling", "runtime", "run", *COMPONENTS})
         if "backend" not in entry:
             raise self.fail(f"{key}.backend", "is missing", f"allowed: {', '.join(plugins.names('backends'))}")
         backend = entry["backend"]
-        merged: dict[str, Any] = {"name": entry.get("name", backend), "backend": backend}
+        merged: dict[str, Any] = {
+            "name": entry.get("name", backend),
+            "backend": backend,
+            "ceiling": entry.get("ceiling"),
+        }
         with self.noting():
             given = entry.get("options", {})
             merged["options"] = self.options("backends", backend, given, f"{key}.backend", f"{key}.options")
@@ -214,6 +219,22 @@ class Checker:
         meaning = field.description if field else None
         hint = f"what it is: {meaning}" if meaning else "see docs/scenarios.md for what is allowed"
         return self.fail(place, message + given, hint)
+
+    def ceilings(self, variants: Sequence[Variant]) -> None:
+        """See that each ceiling that a variant names is one, of the variant's own job but for the loop."""
+        known = {variant.name: variant for variant in variants if variant.backend == CEILING}
+        for variant in variants:
+            if variant.ceiling is None:
+                continue
+            key = f"variants.{_called({'name': variant.name}, 0)}.ceiling"
+            if variant.backend == CEILING:
+                raise self.fail(key, "a ceiling has none", "leave it out")
+            if variant.ceiling not in known:
+                hint = did_you_mean(variant.ceiling, known)
+                raise self.fail(key, f"no variant {variant.ceiling!r} has the backend ceiling", hint)
+            if differing := other_job(variant, known[variant.ceiling]):
+                problem = f"{variant.ceiling!r} is of another job, with other {', '.join(differing)}"
+                raise self.fail(key, problem, "a ceiling that is named may differ in its loop alone")
 
     def published(self, scenario: Scenario, kept_all: bool) -> None:
         if scenario.published is None or not kept_all:

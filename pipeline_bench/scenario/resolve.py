@@ -51,6 +51,7 @@ def _resolved(check: Checker, document: Mapping[str, Any], default_name: str, ba
     if backends:
         variants = _only_backends(check, variants, backends, base)
     check.unique([variant.name for variant in variants])
+    check.ceilings(variants)
     # The default's published figures are of the default's job: a file that changes it does not inherit them.
     same_job = not {"variants", *COMPONENTS} & set(document)
     published = document.get("published", default.get("published", {}) if same_job else {})
@@ -80,5 +81,7 @@ def _only_backends(
             raise ScenarioError(f"--backends: there is no backend {backend!r}.", sentence(did_you_mean(backend, known)))
         matching = [variant for variant in variants if variant.backend == backend]
         kept += matching or check.added(backend, base)
+    named = {variant.ceiling for variant in kept}
+    kept += [variant for variant in variants if variant.name in named and variant not in kept]
     order = {variant.name: i for i, variant in enumerate(variants)}
     return sorted(kept, key=lambda variant: order.get(variant.name, len(order)))

@@ -29,6 +29,7 @@ def json_schema() -> dict[str, Any]:
             "name": {"type": "string", "minLength": 1},
             "backend": {"enum": plugins.names("backends")},
             "options": {"type": "object"},
+            "ceiling": {"type": "string", "minLength": 1},
             **parts,
         },
         "required": ["backend"],

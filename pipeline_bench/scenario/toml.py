@@ -32,6 +32,7 @@ def to_toml(scenario: Scenario) -> str:
             lines += ["", "[[published.figures]]", *_pairs(_without_none(figure))]
     for variant, own in zip(scenario.variants, parts, strict=True):
         lines += ["", "[[variants]]", f"name = {_value(variant.name)}", f"backend = {_value(variant.backend)}"]
+        lines += [f"ceiling = {_value(variant.ceiling)}"] if variant.ceiling is not None else []
         lines += [f"options = {_value(_without_none(variant.options))}"]
         for name in _PARTS:
             lines += [f"{name}.{line}" for line in _pairs(_difference(own[name], shared.get(name, {})))]

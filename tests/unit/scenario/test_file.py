@@ -296,7 +296,11 @@ QUEUE = {"backend": "fifo_queue"}
         ),
         ({"variants": [{**ONE, "source": {"batch_size": 0}}]}, "variants.feed_dict.source.batch_size", "given: 0"),
         ({"variants": [{**ONE, "run": {"repeats": -1}}]}, "variants.feed_dict.run.repeats", "given: -1"),
-        ({"variants": [{**ONE, "ceiling": "x"}]}, "variants.feed_dict.ceiling", "unknown key"),
+        (
+            {"variants": [{**ONE, "ceiling": "x"}]},
+            "variants.feed_dict.ceiling",
+            "no variant 'x' has the backend",
+        ),
         ({"source": {"kind": "syntetic"}}, "source.kind", "Did you mean 'synthetic'"),
         ({"source": {"kind": 3}}, "source.kind", "there is no source 3"),
         ({"source": {"batch_size": True}}, "source.batch_size", "given: true"),
@@ -319,6 +323,30 @@ def test_a_complaint_names_file_key_and_what_is_allowed(document: dict[str, Any]
     text = refusal({"name": "x", **document})
     assert text.startswith(f"mine.toml, key {key}: ")
     assert said in text
+
+
+TOP = {"name": "top", "backend": "ceiling", "loop": {"kind": "while_loop"}}
+
+
+def test_variants_of_several_loops_share_the_ceiling_that_they_name() -> None:
+    shared = [{**ONE, "name": kind, "ceiling": "top", "loop": {"kind": kind}} for kind in ("session", "callable")]
+    scenario = resolve({"name": "x", "variants": [*shared, TOP]})
+    assert [(each.name, each.ceiling) for each in scenario.variants] == [
+        ("session", "top"),
+        ("callable", "top"),
+        ("top", None),
+    ]
+    kept = resolve({"name": "x", "variants": [*shared, TOP, {"backend": "tf_data"}]}, backends=["feed_dict"])
+    assert "top" in [each.name for each in kept.variants]
+
+
+@pytest.mark.parametrize(
+    "other", [{"model": {"hidden_widths": [4]}}, {"source": {"batch_size": 4}}, {"run": {"seed": 3}}]
+)
+def test_a_ceiling_that_is_named_is_of_the_same_job(other: dict[str, Any]) -> None:
+    text = refusal({"variants": [{**ONE, "ceiling": "top"}, {**TOP, **other}]})
+    assert "'top' is of another job" in text
+    assert next(iter(next(iter(other.values())))) in text
 
 
 def test_every_error_is_told_at_once_and_each_of_them_once() -> None:
