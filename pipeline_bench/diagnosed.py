@@ -56,7 +56,9 @@ class Fix(_Part):
     stages: tuple[int, ...] = ()
     """The stages that it touches."""
     reorders: bool = False
-    """Whether samples may come in another order, or a function must be safe to run on several threads at once."""
+    """Whether samples may come in another order."""
+    threads: bool = False
+    """Whether a function of the user's must be safe to run on several threads at once."""
     because: Text = ""
     """Why it is worth a try, or its price, in one sentence: ``takes about 2.1 GB of memory``."""
     combines: tuple[Text, ...] = ()
@@ -77,6 +79,8 @@ class CodeChange(_Part):
 
     diff: str | None = None
     """A unified diff against the user's file; None where it cannot be told."""
+    root: Text | None = None
+    """The folder that the diff's names start from; None where its files have none in common."""
     text: Text = ""
     """What to write, in words and code, where there is no diff, or what to add to it."""
 
@@ -108,6 +112,7 @@ class Diagnosis(_Part):
     target: Target
     model: Target | None = None
     allow_reordering: bool = False
+    allow_threads: bool = False
     budget_s: Annotated[float, Field(gt=0)]
     inspection: Inspection | None = None
     """None until the pipeline was looked at; see `failure` where that did not succeed."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from pipeline_bench import interrupts, process, servers
+from pipeline_bench import checkout, interrupts, process, servers
 from pipeline_bench.comparison import Outcome, new_session, run
 from pipeline_bench.diagnosed import DEFAULT_BUDGET_S, Diagnosis
 from pipeline_bench.diagnosis import code_change, search, variants
@@ -27,6 +27,7 @@ def examine(
     *,
     budget_s: float = DEFAULT_BUDGET_S,
     allow_reordering: bool = False,
+    allow_threads: bool = False,
     stall_timeout_s: float | None = None,
     command: str = "",
     launcher: process.LauncherName = "forkserver",
@@ -40,7 +41,8 @@ def examine(
         folder: where the session and what its trials write to stderr are kept.
         observer: hears of every trial; called in this thread.
         budget_s: the most seconds to measure for.
-        allow_reordering: try fixes that may change the order of the samples or run a function on several threads.
+        allow_reordering: try fixes that may change the order of the samples.
+        allow_threads: try fixes that run a function on several threads at once.
         stall_timeout_s: a trial without progress for so long is ended; by default what the budget leaves room for.
         command: the command line, for the record; by default this process's own.
         launcher: ``fresh`` starts an interpreter for each trial where the fork server is not wanted.
@@ -50,7 +52,13 @@ def examine(
         SessionError: the folder cannot be written.
     """
     observer = Guarded(observer)
-    asked = Diagnosis(target=dataset, model=model, allow_reordering=allow_reordering, budget_s=budget_s)
+    asked = Diagnosis(
+        target=dataset,
+        model=model,
+        allow_reordering=allow_reordering,
+        allow_threads=allow_threads,
+        budget_s=budget_s,
+    )
     with interrupts.deferred(), closing(NvmlSampler.open()) as gpu:
         refusal = None if expose_servers else servers.refusal()
         planner = search.Search(float(psutil.virtual_memory().available), refusal)
@@ -66,8 +74,9 @@ def _with_code(outcome: Outcome, observer: Observer) -> Outcome:
     if diagnosis is None or diagnosis.inspection is None:
         return outcome
     texts = _source_texts(diagnosis)
+    names = {file: checkout.named(file, Path.cwd()) for file in texts}
     attempts = tuple(
-        attempt.model_copy(update={"code": code_change.change(texts, diagnosis.inspection, attempt.fix)})
+        attempt.model_copy(update={"code": code_change.change(texts, diagnosis.inspection, attempt.fix, names)})
         if attempt.outcome in ("proposed", "faster")
         else attempt
         for attempt in diagnosis.attempts

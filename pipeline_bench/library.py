@@ -101,6 +101,7 @@ def diagnose(
     argument: int | None = None,
     budget_s: float = DEFAULT_BUDGET_S,
     allow_reordering: bool = False,
+    allow_threads: bool = False,
     out: Path | str | None = None,
     quiet: bool = True,
     expose_servers: bool = False,
@@ -113,7 +114,8 @@ def diagnose(
         model: the function that makes the compiled Keras model; None looks at the pipeline alone.
         argument: what `make_dataset` is called with, where it takes one.
         budget_s: the most seconds to measure for.
-        allow_reordering: try fixes that may change the order of the samples or run a function on several threads.
+        allow_reordering: try fixes that may change the order of the samples.
+        allow_threads: try fixes that run a function on several threads at once; the samples keep their order.
         out: where the session's folder is made; None keeps no file.
         quiet: write no line about the progress to stderr.
         expose_servers: let TensorFlow's servers be reached from other machines, without a password, where this system
@@ -142,6 +144,7 @@ def diagnose(
             _observer(quiet, folder),
             budget_s=budget_s,
             allow_reordering=allow_reordering,
+            allow_threads=allow_threads,
             expose_servers=expose_servers,
             command="pipeline_bench.diagnose",
         )

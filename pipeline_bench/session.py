@@ -25,18 +25,18 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from pipeline_bench import plugins, reading, units
+from pipeline_bench import kept, plugins, reading, units
 from pipeline_bench.diagnosed import Diagnosis
 from pipeline_bench.errors import SessionError
 from pipeline_bench.events import Device, Placement, QueueState, Stack, Storage, Work
 from pipeline_bench.files import write_atomically
+from pipeline_bench.kept import SESSION_FILE
 from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.series import Series
 from pipeline_bench.text import Text, to_json
 from pipeline_bench.user_pipeline import Fingerprint, Inspection
 
 SCHEMA_VERSION = 6
-SESSION_FILE = "session.json"
 _LARGEST_BYTES = 1 << 30
 """Of a session's file. An hour of steps of 1 ms takes less than a tenth of it."""
 _UNPACKED_BYTES = 1 << 30
@@ -364,7 +364,9 @@ class Session(_Record):
         trials, variants = units.count(len(self.trials), "trial"), units.count(len(self.results), "variant")
         return f"<Session {self.scenario.name!r}: {trials} of {variants}>"
 
-    __str__ = __repr__
+    def __str__(self) -> str:
+        """The table and all else that the terminal shows, without colours."""
+        return plugins.renderer("text")(self)  # see `_repr_html_`
 
     def result(self, variant: str | Variant) -> Result:
         """The result of a variant.
@@ -414,13 +416,13 @@ def save(session: Session, folder: Path) -> Path:
 
 
 def load(path: Path | str) -> Session:
-    """Read a session from its file, or from the folder that holds it.
+    """Read a session from its file, from the folder that holds it, or by a word: ``last``, ``last~1`` (see `kept`).
 
     Raises:
         SessionError: there is no such file, it or a column in it is damaged, or a newer version of this program wrote
             it.
     """
-    file = Path(path)
+    file = kept.find(path)
     try:
         if file.is_dir():
             file /= SESSION_FILE

@@ -49,7 +49,7 @@ def diagnose(pipeline: Planted, budget_s: float, sessions: Path) -> tuple[Sessio
     file = sessions / f"{pipeline.name}.json"
     command = [sys.executable, "-m", "pipeline_bench", "diagnose", f"{pipeline.file}:make_dataset"]
     command += ["--budget", str(budget_s), "--json", str(file), "--out", str(sessions), "--no-live"]
-    command += ["--allow-reordering"] * pipeline.allow_reordering
+    command += ["--allow-reordering", "--allow-threads"] if pipeline.allow_reordering else []
     try:
         done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=budget_s + GRACE_S)
     except subprocess.TimeoutExpired:

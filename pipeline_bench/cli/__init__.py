@@ -26,6 +26,7 @@ from pipeline_bench.cli.doctor import doctor
 from pipeline_bench.cli.lesson import lesson
 from pipeline_bench.cli.report import report
 from pipeline_bench.cli.scenarios import scenarios
+from pipeline_bench.cli.sessions import sessions
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.text import said
 
@@ -38,10 +39,9 @@ app = typer.Typer(
     epilog="In a training job: pipeline_bench.keras.StarvationMonitor for model.fit, pipeline_bench.monitor for a loop "
     "of your own. From Python: pipeline_bench.compare, diagnose, load.",
     pretty_exceptions_enable=False,
-    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (compare, diagnose, report, diff, scenarios, backends, doctor, lesson):
+for command in (compare, diagnose, report, diff, sessions, scenarios, backends, doctor, lesson):
     app.command()(command)
 app.add_typer(data)
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline_bench.cli.running import STDOUT, ExposeServers, check_export, positive, run_and_show
+from pipeline_bench.cli.completion import backend_names, scenario_names, setting_keys
+from pipeline_bench.cli.running import STDOUT, ExposeServers, OpenPage, check_export, positive, run_and_show
 
 if TYPE_CHECKING:
     from pipeline_bench.scenario import Scenario
@@ -21,10 +22,16 @@ def compare(
             help="A shipped scenario's name (see `pipeline-bench scenarios`) or a path to a TOML file. By default the "
             "2017 tutorial's job: two_layer where TensorFlow uses a GPU, else tutorial, on an emulated accelerator.",
             show_default=False,
+            autocompletion=scenario_names,
         ),
     ] = None,
     backends: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Only the variants of these backends; a missing one is added.")
+        str | None,
+        typer.Option(
+            metavar="A,B",
+            help="Only the variants of these backends; a missing one is added.",
+            autocompletion=backend_names,
+        ),
     ] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Training steps per trial.")] = None,
     time: Annotated[
@@ -50,7 +57,10 @@ def compare(
     settings: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="KEY=VALUE", help="Any key of the scenario, dotted: source.batch_size=32. Repeatable."
+            "--set",
+            metavar="KEY=VALUE",
+            help="Any key of the scenario, dotted: source.batch_size=32. Repeatable.",
+            autocompletion=setting_keys,
         ),
     ] = None,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where the session's folder is made.")] = Path("reports"),
@@ -63,6 +73,7 @@ def compare(
         ),
     ] = None,
     no_live: Annotated[bool, typer.Option("--no-live", help="Plain lines in place of the live screen.")] = False,
+    open_page: OpenPage = False,
     expose_servers: ExposeServers = False,
     seed: Annotated[int | None, typer.Option(min=0, max=2**31 - 1, help="Seed of the weights and the batches.")] = None,
     stall_timeout: Annotated[
@@ -83,7 +94,7 @@ def compare(
     job = MainJob(scenario) if scenario is not None else choose()
     resolved = job.noted(_load(job.scenario, given, settings or [], backends))
     resolved = _logging_placement(resolved) if log_placement else resolved
-    options = {"live": not no_live, "expose_servers": expose_servers}
+    options = {"live": not no_live, "open_page": open_page, "expose_servers": expose_servers}
     raise typer.Exit(_run(resolved, out, json_to, goal=goal, first=job.note, **options))
 
 
@@ -95,6 +106,7 @@ def _run(
     goal: Precision | None,
     first: str | None,
     live: bool,
+    open_page: bool,
     expose_servers: bool,
 ) -> int:
     """Run, show, export, after the `first` line if any; the exit code says whether every trial went through."""
@@ -118,6 +130,7 @@ def _run(
         console,
         json_to,
         live=live,
+        open_page=open_page,
     )
 
 

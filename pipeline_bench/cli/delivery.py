@@ -6,48 +6,64 @@ import dataclasses
 import errno
 import shlex
 import sys
-from collections.abc import Iterator
+import webbrowser
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from pipeline_bench.cli import stdout
 from pipeline_bench.comparison import Outcome
+from pipeline_bench.diagnosed import CodeChange
 from pipeline_bench.errors import SessionError
 from pipeline_bench.files import write_atomically
-from pipeline_bench.report import html, markdown
+from pipeline_bench.report import diagnosis_words, html, markdown
 from pipeline_bench.report.terminal import render
 from pipeline_bench.session import Session, save
+from pipeline_bench.text import safe
 
 STDOUT = "-"
 _NOBODY_READS = (errno.EPIPE, errno.EIO)
 """The pipe's reader has left, or the terminal is gone: that is no reason to fail once the session is saved."""
 
 
-def deliver(outcome: Outcome, console: Console, json_to: str | None) -> tuple[Outcome, list[str]]:
-    """Write the reports and what ``--json`` asks for, and show the report.
+PAGE, PATCH = "report.html", "fix.patch"
+
+
+def deliver(
+    outcome: Outcome, console: Console, json_to: str | None, *, open_page: bool = False
+) -> tuple[Outcome, list[str]]:
+    """Write the reports, the patch and what ``--json`` asks for, show the report, and say where the page and patch are.
 
     Args:
         outcome: of the measuring.
         console: where the report is shown.
         json_to: the option ``--json``, checked.
+        open_page: show the page in the browser as well.
 
     Returns:
         The outcome, saved where it now could be, and a message for each file that could not be written.
     """
     outcome = _saved_after_all(outcome)
-    problems = [*_write_reports(outcome), *_export(outcome.session, json_to)]
+    written, problems = _write(outcome)
+    problems += _export(outcome.session, json_to)
     if outcome.unsaved is not None and not _can_ask():
         console = Console(stderr=True, highlight=False)  # stdout is for the session alone
     try:
         console.print(render(outcome.session, None if outcome.unsaved else outcome.folder, console.width))
+        for line in _places(outcome, written):
+            console.print(line, soft_wrap=True)  # what is to be copied has no line ends of ours
     except OSError as error:
         if error.errno not in _NOBODY_READS:
             stdout.silence()
             problems.append(f"The report cannot be shown: {error.strerror}.")
     for problem in problems:
         typer.echo(problem, err=True)
+    if open_page and PAGE in written and not webbrowser.open((outcome.folder / PAGE).absolute().as_uri()):
+        typer.echo("--open: no browser was found here.", err=True)
     return outcome, problems
 
 
@@ -87,17 +103,51 @@ def _saved_after_all(outcome: Outcome) -> Outcome:
     return dataclasses.replace(outcome, unsaved=None)
 
 
-def _write_reports(outcome: Outcome) -> Iterator[str]:
-    """Write the reports beside the session; yield a message for each that cannot be written."""
-    for name, render_file in (("report.md", markdown.render), ("report.html", html.render)):
+def _files(session: Session) -> dict[str, Callable[[], str]]:
+    """What stands beside a session's file, and how it is made; a patch only of a diagnosis that has one."""
+    files: dict[str, Callable[[], str]] = {
+        "report.md": partial(markdown.render, session),
+        PAGE: partial(html.render, session),
+    }
+    if (code := _code(session)) is not None and code.diff and code.root:
+        files[PATCH] = partial(str, code.diff)
+    return files
+
+
+def _write(outcome: Outcome) -> tuple[set[str], list[str]]:
+    """Write the files beside the session; return the names of those that are there, and a message for each other."""
+    written, problems = set(), []
+    for name, made in _files(outcome.session).items():
         path = outcome.folder / name
         try:
-            write_atomically(path, render_file(outcome.session))
+            write_atomically(path, made())
+            written.add(name)
         except (OSError, MemoryError) as error:
             reason = error.strerror if isinstance(error, OSError) else "there is not enough memory"
             folder = shlex.quote(str(outcome.folder))
-            again = "" if outcome.unsaved else f" `pipeline-bench report {folder} -o {name}` makes it again."
-            yield f"{path} was not written: {reason}.{again}"
+            command = f" `pipeline-bench report {folder} -o {name}` makes it again."
+            problems.append(f"{path} was not written: {reason}.{'' if outcome.unsaved or name == PATCH else command}")
+    return written, problems
+
+
+def _code(session: Session) -> CodeChange | None:
+    """The code to write that the report shows."""
+    if session.diagnosis is None:
+        return None
+    shown = diagnosis_words.code(diagnosis_words.tried(session, session.diagnosis), session.diagnosis)
+    return shown.attempt.code if shown is not None else None
+
+
+def _places(outcome: Outcome, written: set[str]) -> Iterator[Text]:
+    """Where the page is, and the command that applies the patch from where the user stands."""
+    if PAGE in written:
+        yield Text.assemble("Page: ", ((outcome.folder / PAGE).absolute().as_uri(), "bold"))
+    code = _code(outcome.session)
+    if PATCH in written and code is not None and code.root is not None:
+        here = Path(code.root) == Path.cwd()
+        patch = outcome.folder / PATCH
+        command = ["git", "apply", str(patch)] if here else ["git", "-C", code.root, "apply", str(patch.absolute())]
+        yield Text.assemble("Patch: ", (safe(shlex.join(command)), "bold"))
 
 
 def _export(session: Session, json_to: str | None) -> Iterator[str]:

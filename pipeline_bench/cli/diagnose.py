@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pipeline_bench.cli.running import STDOUT, ExposeServers, check_export, positive, run_and_show
+from pipeline_bench.cli.running import STDOUT, ExposeServers, OpenPage, check_export, positive, run_and_show
 
 _LEAST_BUDGET_S, _MOST_BUDGET_S = 20.0, 86_400.0
 """The inspection and one round of trials take some 15 s; beyond a day it is a mistake in the unit."""
@@ -40,7 +40,14 @@ def diagnose(
         bool,
         typer.Option(
             "--allow-reordering",
-            help="Also try what may change the order of samples, or run your functions on several threads at once.",
+            help="Also try what may change the order of the samples.",
+        ),
+    ] = False,
+    allow_threads: Annotated[
+        bool,
+        typer.Option(
+            "--allow-threads",
+            help="Also try what runs your functions on several threads at once; the samples keep their order.",
         ),
     ] = False,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where the session's folder is made.")] = Path("reports"),
@@ -61,6 +68,7 @@ def diagnose(
         ),
     ] = None,
     no_live: Annotated[bool, typer.Option("--no-live", help="Plain lines in place of the live screen.")] = False,
+    open_page: OpenPage = False,
     expose_servers: ExposeServers = False,
 ) -> None:
     """Find the stage of your own pipeline that starves it, and try what helps; your files are never changed."""
@@ -86,6 +94,7 @@ def diagnose(
             observer,
             budget_s=budget,
             allow_reordering=allow_reordering,
+            allow_threads=allow_threads,
             stall_timeout_s=stall_timeout,
             expose_servers=expose_servers,
         ),
@@ -93,6 +102,7 @@ def diagnose(
         console,
         json_to,
         live=not no_live,
+        open_page=open_page,
     )
     raise typer.Exit(code)
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline_bench.cli.output import Output, write
+from pipeline_bench.cli.completion import session_words
+from pipeline_bench.cli.output import Output, form_of, write
 
 if TYPE_CHECKING:
     from pipeline_bench.difference import Difference
@@ -24,9 +25,22 @@ class DiffFormat(StrEnum):
     JSON = "json"
 
 
+_ENDINGS = {".md": DiffFormat.MARKDOWN, ".json": DiffFormat.JSON, ".txt": DiffFormat.TERMINAL}
+
+
 def diff(
-    before: Annotated[Path, typer.Argument(help="The session to compare with: a session.json, or its folder.")],
-    after: Annotated[Path, typer.Argument(help="The session that is judged: a session.json, or its folder.")],
+    before: Annotated[
+        Path,
+        typer.Argument(
+            help="The session to compare with: a session.json, its folder, or last~1.", autocompletion=session_words
+        ),
+    ],
+    after: Annotated[
+        Path,
+        typer.Argument(
+            help="The session that is judged: a session.json, its folder, or last.", autocompletion=session_words
+        ),
+    ],
     fail_if_slower: Annotated[
         str | None,
         typer.Option(metavar="5%", help="Exit 1 where a variant's step time grew by more, and not by noise."),
@@ -37,14 +51,21 @@ def diff(
     fail_if_undecided: Annotated[
         bool, typer.Option("--fail-if-undecided", help="Exit 1 also where the trials are too few to decide a gate.")
     ] = False,
-    form: Annotated[DiffFormat, typer.Option("--format", "-f", help="What to render it as.")] = DiffFormat.TERMINAL,
+    form: Annotated[
+        DiffFormat | None,
+        typer.Option(
+            "--format", "-f", help="What to render it as; by default what FILE's name ends in, else terminal."
+        ),
+    ] = None,
     output: Output = None,
 ) -> None:
     """Say what changed between two sessions. Exit 0: no gate failed, 1: one did, 2: they cannot be compared."""
     from pipeline_bench.difference.between import between
     from pipeline_bench.difference.gates import Limits, share
+    from pipeline_bench.kept import find
     from pipeline_bench.session import load
 
+    chosen = form or form_of(output, _ENDINGS, DiffFormat.TERMINAL)
     # The largest slowdown that can be asked about is arbitrary; ten times as slow is no gate but a wish.
     slower = None if fail_if_slower is None else share(fail_if_slower, "--fail-if-slower", highest=10.0)
     au_below = (
@@ -55,9 +76,9 @@ def diff(
         load(after),
         Limits(slower, au_below),
         strict=fail_if_undecided,
-        paths=(str(before), str(after)),
+        paths=(str(find(before)), str(find(after))),
     )
-    write(_render(difference, form, output), output)
+    write(_render(difference, chosen, output), output)
     if difference.outcome == "failed":
         raise typer.Exit(GATE_FAILED)
 

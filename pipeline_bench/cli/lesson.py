@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import shutil
 import sys
+import termios
 import textwrap
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pipeline_bench.cli.completion import lesson_names
+
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from pipeline_bench.lessons import Lesson
     from pipeline_bench.ui.lesson import Player
 
@@ -17,7 +23,12 @@ if TYPE_CHECKING:
 def lesson(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME", show_default=False, help="Which one; without it, the list and the first one."),
+        typer.Argument(
+            metavar="NAME",
+            show_default=False,
+            help="Which one; without it, the list and the first one.",
+            autocompletion=lesson_names,
+        ),
     ] = None,
     listed: Annotated[bool, typer.Option("--list", help="Print a name and a line for each, and nothing else.")] = False,
     no_input: Annotated[
@@ -53,7 +64,7 @@ def _play(chosen: Lesson | None, *, waits: bool) -> None:
     from pipeline_bench.ui.lesson import LeftError, Player, console
 
     screen = console()
-    player = Player(screen, measure, screen.input if waits else None)
+    player = Player(screen, measure, (lambda prompt: asked(screen, prompt)) if waits else None)
     try:
         if chosen is None:
             player.show_list(lessons())
@@ -74,6 +85,13 @@ def _play(chosen: Lesson | None, *, waits: bool) -> None:
             following = after
     except LeftError:
         return
+
+
+def asked(screen: Console, prompt: str) -> str:
+    """The reader's line; what was typed before the question was there answers nothing, and is thrown away."""
+    with suppress(OSError, termios.error):
+        termios.tcflush(sys.stdin, termios.TCIFLUSH)
+    return screen.input(prompt)
 
 
 def _chosen(player: Player) -> Lesson:

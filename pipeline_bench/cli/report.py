@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from pipeline_bench.cli.output import Output, write
+from pipeline_bench.cli.completion import session_words
+from pipeline_bench.cli.output import Output, form_of, write
 
 
 class Format(StrEnum):
@@ -29,11 +30,18 @@ _ENDINGS = {
     ".md": Format.MARKDOWN,
     ".csv": Format.CSV,
     ".json": Format.JSON,
+    ".txt": Format.TERMINAL,
 }
 
 
 def report(
-    session: Annotated[Path, typer.Argument(help="A session.json, or the folder that holds it.")],
+    session: Annotated[
+        Path,
+        typer.Argument(
+            help="A session.json, the folder that holds it, or last, last~1 … of `pipeline-bench sessions`.",
+            autocompletion=session_words,
+        ),
+    ],
     form: Annotated[
         Format | None,
         typer.Option(
@@ -45,18 +53,10 @@ def report(
     """Render a saved session again: the terminal's table, HTML, Markdown, CSV, its JSON, or a trace for Perfetto."""
     from pipeline_bench.errors import UsageError
 
-    chosen = form or _of_name(output)
+    chosen = form or form_of(output, _ENDINGS, Format.TERMINAL)
     if chosen is Format.HTML and output is None and sys.stdout.isatty():
         raise UsageError("-f html: a page of 2 MB is not for a terminal.", "Give it a file: -o report.html.")
     write(_render(session, chosen, output), output)
-
-
-def _of_name(output: Path | None) -> Format:
-    """The format that a file's name asks for."""
-    if output is None:
-        return Format.TERMINAL
-    name = output.name.removesuffix(".gz")
-    return _ENDINGS.get(Path(name).suffix, Format.TERMINAL)
 
 
 def _render(path: Path, form: Format, output: Path | None) -> str:

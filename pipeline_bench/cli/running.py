@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import select
 import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
@@ -18,11 +19,14 @@ if TYPE_CHECKING:
 
     from pipeline_bench.comparison import Outcome
     from pipeline_bench.interrupts import Handler
-    from pipeline_bench.observer import Observer
+    from pipeline_bench.observer import Observer, Progress
+    from pipeline_bench.trial import Trial
 
 STDOUT = "-"
 TRIAL_FAILED = 1
 INTERRUPTED = 130
+UNREAD = 128 + signal.SIGPIPE
+"""What a shell says of a program that SIGPIPE ended: its lines have no reader any more."""
 SHOW_CURSOR = b"\x1b[?25h"
 """DECTCEM, "set": what a live screen has hidden (ECMA-48 private mode 25)."""
 
@@ -36,6 +40,9 @@ ExposeServers = Annotated[
     ),
 ]
 """The option of the commands whose trials may start servers."""
+
+OpenPage = Annotated[bool, typer.Option("--open", help="Show the page, report.html, in the browser at the end.")]
+"""The option of the commands that leave a page."""
 
 
 def positive(value: float | None) -> float | None:
@@ -56,6 +63,7 @@ def run_and_show(
     json_to: str | None,
     *,
     live: bool,
+    open_page: bool = False,
 ) -> int:
     """Run, show, export; return the exit code: 0 only where all went through and all of it could be written.
 
@@ -65,9 +73,10 @@ def run_and_show(
         console: where the report goes; of stderr where the session itself goes to stdout.
         json_to: the option ``--json``, checked.
         live: whether a screen is wanted in place of lines.
+        open_page: whether the page is to be shown in the browser at the end.
     """
     from pipeline_bench import interrupts
-    from pipeline_bench.cli import delivery
+    from pipeline_bench.cli import delivery, stdout
 
     with interruptible():
         with interrupts.deferred():  # a second signal does not cost the reports either
@@ -78,26 +87,63 @@ def run_and_show(
                 except KeyboardInterrupt:
                     if any(folder.iterdir()):
                         raise
+            unread = getattr(observer, "unread", False)
+            if unread:
+                stdout.silence()
             if outcome is None or (outcome.interrupted and not outcome.session.trials):
                 shutil.rmtree(folder, ignore_errors=True)
                 console.print("Interrupted before the first trial; nothing was measured.")
-                return INTERRUPTED
-            outcome, problems = delivery.deliver(outcome, console, json_to)
+                return UNREAD if unread else INTERRUPTED
+            outcome, problems = delivery.deliver(outcome, console, json_to, open_page=open_page)
         if outcome.unsaved is not None:
             delivery.rescue(outcome, json_to)
     if outcome.interrupted:
-        return INTERRUPTED
+        return UNREAD if unread else INTERRUPTED
     return 0 if outcome.all_ok and not problems else TRIAL_FAILED
 
 
 def view(console: Console, folder: Path, live: bool) -> AbstractContextManager[Observer]:
     """The live screen on a terminal, plain lines elsewhere."""
     from pipeline_bench.ui.live import LiveView
-    from pipeline_bench.ui.plain import PlainView
 
     if live and console.is_terminal and not console.is_dumb_terminal:
         return LiveView(console)
-    return nullcontext(PlainView(sys.stderr if console.stderr else sys.stdout, folder))
+    return nullcontext(lines(sys.stderr if console.stderr else sys.stdout, folder))
+
+
+def lines(stream: TextIO, folder: Path) -> Observer:
+    """Plain lines that end the run, as SIGTERM does, once nobody is left to read them: `| head` has seen enough."""
+    from pipeline_bench.ui.plain import PlainView
+
+    class UntilUnread(PlainView):
+        unread = False
+
+        def progress(self, trial: Trial, progress: Progress) -> None:
+            if not self.unread and _nobody_reads(stream):
+                self._end()
+
+        def _line(self, text: str) -> None:
+            try:
+                super()._line(text)
+            except BrokenPipeError:
+                self._end()
+
+        def _end(self) -> None:
+            if not self.unread:
+                self.unread = True
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    return UntilUnread(stream, folder)
+
+
+def _nobody_reads(stream: TextIO) -> bool:
+    """Whether the stream is a pipe or a socket whose other end is closed, without writing to it."""
+    asked = select.poll()
+    try:
+        asked.register(stream.fileno(), 0)  # errors are told whatever is asked for
+        return any(event & select.POLLERR for _, event in asked.poll(0))
+    except (OSError, ValueError):  # it is no file at all
+        return False
 
 
 def check_export(json_to: str | None) -> None:

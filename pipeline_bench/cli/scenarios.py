@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
 from typing import Annotated
 
 import typer
+
+from pipeline_bench.cli.completion import scenario_names
+
+_MINUTES_FROM_S = 120.0
 
 
 def scenarios(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="[SCENARIO]", show_default=False, help="A shipped scenario's name or a path to a TOML file."
+            metavar="[SCENARIO]",
+            show_default=False,
+            help="A shipped scenario's name or a path to a TOML file.",
+            autocompletion=scenario_names,
         ),
     ] = None,
     schema: Annotated[
@@ -34,21 +43,21 @@ def scenarios(
 
 
 def _list() -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
+    """A line for each: cut to a terminal's width, whole for a script."""
     from pipeline_bench.scenario.file import load
     from pipeline_bench.scenario.shipped import shipped
 
-    table = Table("scenario", "question", "variants", box=None, pad_edge=False, padding=(0, 2, 1, 0))
-    table.columns[0].no_wrap = True
-    for name in shipped():
-        scenario = load(name)
-        # Text, not str: a bracket in a name is no markup.
-        table.add_row(
-            Text(name), Text(scenario.question), Text("\n".join(variant.name for variant in scenario.variants))
-        )
-    console = Console()
-    console.print(table)
-    console.print("Run one with: pipeline-bench compare SCENARIO", highlight=False)
+    found = [load(name) for name in shipped()]
+    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    longest = max(len(each.name) for each in found)
+    for each in found:
+        line = f"{each.name:{longest}}  {_about(each.usual_duration_s):>7}  {each.question}"
+        typer.echo(line if room is None or len(line) <= room else f"{line[: room - 1]}…")
+    typer.echo("\nRun one: pipeline-bench compare NAME. The durations are of two idle cores.")
+    typer.echo("All of one, with its variants: pipeline-bench scenarios NAME.")
+
+
+def _about(duration_s: float | None) -> str:
+    if duration_s is None:
+        return "–"
+    return f"{duration_s:.0f} s" if duration_s < _MINUTES_FROM_S else f"{duration_s / 60:.0f} min"

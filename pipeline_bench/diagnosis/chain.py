@@ -49,6 +49,12 @@ def maps_after(inspection: Inspection, stage: Stage) -> list[Stage]:
     return run
 
 
+def any_order(inspection: Inspection, stage: Stage) -> bool:
+    """Whether a stage that runs in parallel gives what is ready first, because the user asked for it."""
+    options = [one.arguments.get("deterministic") for one in inspection.stages if one.method == "with_options"]
+    return stage.arguments.get("deterministic", options[-1] if options else None) is False
+
+
 def upstream(inspection: Inspection, stage: Stage) -> tuple[int, ...]:
     """The ids of a stage and of all that it depends on."""
     found: list[int] = []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import re
 from collections.abc import Mapping
 from functools import partial
 from pathlib import PurePath
@@ -43,18 +44,30 @@ _KEPT_WHEN_FUSED = ("num_parallel_calls", "deterministic")
 _OF_CACHE_FILES = "Give the cache a path of its own with room on the disk; delete the files when the pipeline changes."
 
 
-def change(source_texts: Mapping[str, str], inspection: Inspection, fix: Fix) -> CodeChange:
+_QUOTED = re.compile(r'["\\\x00-\x1f\x7f]')
+_WITH_ITS_END = re.compile(r"[^\n]*\n|[^\n]+")
+"""A line as git has them: a form feed in it ends none."""
+
+
+def change(
+    source_texts: Mapping[str, str],
+    inspection: Inspection,
+    fix: Fix,
+    names: Mapping[str, tuple[str, str]] | None = None,
+) -> CodeChange:
     """The code to write for a fix.
 
     Args:
         source_texts: the user's files by the names that the stages' places have, with their line ends as they are.
         inspection: the pipeline as it is written.
         fix: what to change.
+        names: of each file the folder that its patch starts from, and its path from there; see `checkout.named`. By
+            default a file goes by its name alone.
 
     Returns:
         A diff for the edits that can be told as a change of the text, and words for the others.
     """
-    code = _Code(source_texts, inspection)
+    code = _Code(source_texts, inspection, names or {})
     said: list[str] = []
     for edit in _in_order(fix.edits):
         try:
@@ -67,7 +80,8 @@ def change(source_texts: Mapping[str, str], inspection: Inspection, fix: Fix) ->
         diff = code.diff()
     except UntoldError as reason:
         return CodeChange(text=" ".join(words(edit, inspection, str(reason)) for edit in fix.edits))
-    return CodeChange(diff=diff or None, text=" ".join(said))
+    root = code.roots.pop() if len(code.roots) == 1 else None
+    return CodeChange(diff=diff or None, root=root, text=" ".join(said))
 
 
 def _in_order(edits: tuple[Edit, ...]) -> list[Edit]:
@@ -81,8 +95,11 @@ def _in_order(edits: tuple[Edit, ...]) -> list[Edit]:
 class _Code:
     """The files of a pipeline with the edits so far."""
 
-    def __init__(self, texts: Mapping[str, str], inspection: Inspection) -> None:
+    def __init__(self, texts: Mapping[str, str], inspection: Inspection, names: Mapping[str, tuple[str, str]]) -> None:
         self.inspection = inspection
+        self.names = names
+        self.roots: set[str | None] = set()
+        """What the patches of the files that changed start from, once `diff` was asked."""
         self.calls = StageCalls(texts, inspection)
         self.sink = inspection.sink
         stages = self.calls.stages
@@ -135,7 +152,9 @@ class _Code:
                 continue
             if not is_program(new):
                 raise UntoldError("the calls are laid out in a way that is not understood")
-            parts.append(_diff(file, source.text, new))
+            root, name = self.names.get(file, (None, PurePath(file).name))
+            self.roots.add(root)
+            parts.append(_diff(name, source.text, new))
         return "".join(parts)
 
     def _set_argument(self, source: Source, call: ast.Call, argument: str, text: str) -> None:
@@ -256,7 +275,15 @@ def _joined(head: str, join: str, added: Mapping[str, str]) -> bytes:
     return (head + join.join(f"{name}={value}" for name, value in added.items())).encode()
 
 
-def _diff(file: str, old: str, new: str) -> str:
-    name = PurePath(file).name
-    made = difflib.unified_diff(old.splitlines(keepends=True), new.splitlines(keepends=True), name, name)
+def _diff(name: str, old: str, new: str) -> str:
+    before, after = (_WITH_ITS_END.findall(text) for text in (old, new))
+    made = difflib.unified_diff(before, after, _header(f"a/{name}"), _header(f"b/{name}"))
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in made)
+
+
+def _header(name: str) -> str:
+    """A file's name as git writes it: in quotes where it needs them, and with its end marked where it has blanks."""
+    if _QUOTED.search(name):
+        octal = _QUOTED.sub(lambda found: rf"\{ord(found[0]):03o}", name)
+        return f'"{octal}"'
+    return f"{name}\t" if " " in name else name

@@ -67,6 +67,7 @@ def combine(parts: Sequence[Fix], taken: set[str]) -> Fix:
         edits=tuple(edits),
         stages=tuple(dict.fromkeys(stage for part in parts for stage in part.stages)),
         reorders=any(part.reorders for part in parts),
+        threads=any(part.threads for part in parts),
         because="; ".join(part.because for part in parts if part.because),
         combines=tuple(names),
     )

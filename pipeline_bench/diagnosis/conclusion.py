@@ -170,8 +170,12 @@ def _promising(session: Session, diagnosis: Diagnosis) -> str:
 
 
 def _left(diagnosis: Diagnosis) -> str:
-    """That fixes were left out for their order, where nothing else helped."""
-    held = [each for each in diagnosis.attempts if each.outcome == "not-tried" and each.fix.reorders]
-    if not held or diagnosis.allow_reordering:
+    """That fixes were left out for their order, or for their threads, where nothing else helped."""
+    left = [each.fix for each in diagnosis.attempts if each.outcome == "not-tried"]
+    reorders = any(fix.reorders for fix in left) and not diagnosis.allow_reordering
+    threads = any(fix.threads for fix in left) and not diagnosis.allow_threads
+    if not (reorders or threads):
         return ""
-    return f" With --allow-reordering {units.count(len(held), 'more fix', 'more fixes')} can be tried."
+    held = sum((fix.reorders and reorders) or (fix.threads and threads) for fix in left)
+    asked = " and ".join(["--allow-threads"] * threads + ["--allow-reordering"] * reorders)
+    return f" With {asked} {units.count(held, 'more fix', 'more fixes')} can be tried."

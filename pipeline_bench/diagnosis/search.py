@@ -93,6 +93,7 @@ class Search:
             gpu=session.environment.accelerator_kind == "gpu",
             model=diagnosis.model is not None,
             allow_reordering=diagnosis.allow_reordering,
+            allow_threads=diagnosis.allow_threads,
             bottleneck=found,
             as_written_ms=written_ms,
             free_memory_bytes=_CACHE_SHARE * (self._free_memory_bytes or session.environment.memory_bytes),

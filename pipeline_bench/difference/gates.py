@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pipeline_bench import units
-from pipeline_bench.difference import Gate, Outcome, VariantChange, doubts
+from pipeline_bench.difference import Gate, Outcome, Ratio, VariantChange, doubts
 from pipeline_bench.errors import UsageError
 from pipeline_bench.session import Result, Session
 from pipeline_bench.stats import CLAIM_CONFIDENCE
@@ -120,13 +120,24 @@ def _slower_gates(
         )
         if outcome == "failed" and change.step_time.value is not None:
             outcome, text = _explained(before, after, change, limit, text) or (outcome, text)
-        if change.ceilings_differ_in:
-            ceiling = None  # of another job: it says nothing of the machine
-        if outcome == "failed" and ceiling is not None and ceiling.difference == "slower":
-            text += f"; its ceiling became slower too, {units.change(ceiling.value)}: the machine, or TensorFlow"
+        if change.step_time.value is not None:
+            text = f"{text.rstrip('.')}{_beside(change, ceiling)}"
         yield Gate(
             name="slower", limit=limit, variant=change.variant, outcome=outcome, text=_named(change.variant, text)
         )
+
+
+def _beside(change: VariantChange, ceiling: Ratio | None) -> str:
+    """The change beside the ceiling, and whether that is a change of the ceiling itself, which no input makes."""
+    if (
+        change.ceilings_differ_in or change.beside_ceiling.value is None
+    ):  # of another job it says nothing of the machine
+        return ""
+    said = f"; beside its ceiling {units.change(change.beside_ceiling.value)}"
+    if ceiling is None or ceiling.difference not in ("faster", "slower"):
+        return said
+    changed = f"{ceiling.difference}, {units.change(ceiling.value)}"
+    return f"{said}: its ceiling itself became {changed}, by the machine or TensorFlow"
 
 
 def _slower(change: VariantChange, limit: float) -> tuple[Outcome, str]:

@@ -184,11 +184,25 @@ def prediction(played: Played, key: str, happened: str, right: bool | None = Non
         unit: what follows a number that was predicted, with its space where it has one: `` ms``, ``×``.
     """
     answer = played.answer(key)
+    if any(_wholly_disturbed(measured) for measured in played.results.values()):
+        right = None
     if answer is None:
         return f"**It was: {happened}.**"
     said = f"{answer:g}{unit}" if isinstance(answer, float) else answer
     judged = "" if right is None else ", as you predicted" if right else ", unlike you predicted"
     return f"You said: {said}. **It was: {happened}{judged}.**"
+
+
+def _wholly_disturbed(measured: Any) -> bool:
+    """Whether it is a comparison of whose variants one has no trial that nothing disturbed: then chance may decide."""
+    disturbed = {(each.variant, each.repeat) for each in getattr(measured, "disturbances", ())}
+    if not disturbed:
+        return False
+    variants = measured.scenario.variants
+    # Of a lesson without any input every variant is a ceiling, and these are then what it compares.
+    compared = {each.name for each in variants if each.ceiling is not None} or {each.name for each in variants}
+    undisturbed = {trial.variant for trial in measured.trials if (trial.variant, trial.repeat) not in disturbed}
+    return bool(compared - undisturbed)
 
 
 @cache

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pipeline_bench import units
-from pipeline_bench.diagnosed import Diagnosis
+from pipeline_bench.diagnosed import Diagnosis, Outcome
 from pipeline_bench.report import diagnosis_words as words
 from pipeline_bench.report import pipeline_tree
 from pipeline_bench.report.diagnosis_words import Tried
@@ -25,6 +25,10 @@ _ROOM_FOR_MARK = 30
 _INDENT = (0, 0, 0, 2)
 _BOTTLENECK = "bold red"
 _DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
+_OTHERS: dict[str, tuple[Outcome, ...]] = {
+    "Tried, and not proven to make it faster:": ("no-gain", "pending"),
+    "Tried, and not to be used:": ("slower", "refused", "failed"),
+}
 _OUTCOME_STYLES = {"proposed": "bold green", "faster": "green", "slower": "yellow", "refused": "red", "failed": "red"}
 
 
@@ -166,8 +170,7 @@ def _tree_captions(rows: Sequence[Row]) -> list[Text]:
 def _attempts(tries: Sequence[Tried], diagnosis: Diagnosis) -> RenderableType | None:
     if not tries:
         return None
-    limit = "" if diagnosis.allow_reordering else "; fixes that may reorder need --allow-reordering"
-    parts: list[RenderableType] = [_head("What to do", f"each tried in processes of its own{limit}")]
+    parts: list[RenderableType] = [_head("What to do", "each tried in processes of its own")]
     helping = [each for each in tries if each.helps]
     if helping:
         table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
@@ -177,10 +180,9 @@ def _attempts(tries: Sequence[Tried], diagnosis: Diagnosis) -> RenderableType | 
         for each in helping:
             table.add_row(Text(each.gain, style=_style(each)), Text(each.interval), _described(each))
         parts.append(table)
-    others = [each for each in tries if not each.helps and each.attempt.outcome != "not-tried"]
-    if others:
-        head = "Tried, and not to be used:" if helping else "Tried, and none is proven to make it faster:"
-        parts += [*([Text()] if helping else []), Text(head, "dim"), *map(_other, others)]
+    for head, outcomes in _OTHERS.items():
+        if others := [each for each in tries if each.attempt.outcome in outcomes]:
+            parts += [*([Text()] if len(parts) > 1 else []), Text(head, "dim"), *map(_other, others)]
     if left_out := words.left_out(tries, diagnosis):
         parts += [Text(), Text("Not tried:", "dim"), *(_point(Text(f"{each.text}.", "dim")) for each in left_out)]
     return Group(*parts)

@@ -198,8 +198,9 @@ def _tried(attempt: Attempt, result: Result | None, labels: tuple[str, ...], not
     if speedup is not None and measured and said == _SAID["no-gain"] and (speedup.smallest or _TOO_WIDE) < _TOO_WIDE:
         remarks.append(smallest(speedup))
     remarks += [attempt.fix.because] if attempt.outcome in ("proposed", "faster", "not-tried", "pending") else []
-    if attempt.fix.reorders and not attempt.fix.because and attempt.outcome in ("proposed", "faster"):
-        remarks.append("may change the order, or run a function on several threads at once")
+    if not attempt.fix.because and attempt.outcome in ("proposed", "faster"):
+        remarks += ["may change the order"] * attempt.fix.reorders
+        remarks += ["runs a function on several threads at once"] * attempt.fix.threads
     remarks.append(note)
     remark = "; ".join(one_line(text, _TEXT_LIMIT).rstrip(".") for text in remarks if text)
     return Tried(
@@ -217,9 +218,15 @@ def _interval(speedup: Speedup | None) -> str:
     if speedup is None or speedup.ci95 is None:
         return ""
     low, high = speedup.ci95
-    if low <= 0 or high / low > _TOO_WIDE:
+    if too_wide(speedup.ci95):
         return "interval too wide to tell"
     return f"{units.ratio(low)} to {units.ratio(high)}"
+
+
+def too_wide(interval: tuple[float, float]) -> bool:
+    """Whether the ends of a ratio's interval are so far apart that it tells nothing."""
+    low, high = interval
+    return low <= 0 or high / low > _TOO_WIDE
 
 
 def _said(attempt: Attempt, speedup: Speedup | None) -> str:

@@ -24,6 +24,7 @@ _DIFFERENCES = {"faster": "green", "slower": "red", "none": ""}
 def render(difference: Difference, width: int) -> RenderableType:
     """Everything that a difference says, for a terminal of that many columns."""
     sections = [
+        Text(words.headline(difference), style="bold"),
         _heading(difference),
         _lines("This comparison is not fair; not the same in both sessions:", words.unfair(difference), "yellow"),
         _lines("Disturbances, which are not the variants':", words.noises(difference), "yellow"),
@@ -32,7 +33,6 @@ def render(difference: Difference, width: int) -> RenderableType:
         _lines("", (*words.machine(difference), *words.alone(difference)), ""),
         _lines("", _notes(difference, width), "dim"),
         _gates(difference),
-        Text(words.headline(difference), style="bold"),
     ]
     spaced = [part for section in sections if section is not None for part in (section, Text())]
     return Group(*spaced[:-1])

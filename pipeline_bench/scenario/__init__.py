@@ -100,6 +100,8 @@ class Scenario(_Part):
 
     name: Name
     question: Text = ""
+    usual_duration_s: PositiveSeconds | None = None
+    """About how long a comparison of it takes as it stands in its file, on two idle cores; None with other values."""
     variants: Annotated[tuple[Variant, ...], Field(min_length=1)]
     published: Published | None = None
     notes: tuple[Text, ...] = ()

@@ -12,7 +12,7 @@ CEILING = "ceiling"
 
 
 def with_ceilings(variants: Sequence[Variant]) -> list[Variant]:
-    """Give every variant the name of its ceiling, and add the ceilings that the file does not have."""
+    """Give every variant that names no ceiling the name of its own, and add those that the file does not have."""
     ceilings = {_ceiling_key(variant): variant.name for variant in variants if variant.backend == CEILING}
     added: list[Variant] = []
     resolved = []
@@ -21,7 +21,7 @@ def with_ceilings(variants: Sequence[Variant]) -> list[Variant]:
     names = dict.fromkeys(name for values in settings.values() for name in sorted(values, key=_kinds_first))
     differing = [name for name in names if len({values.get(name) for values in settings.values()}) > 1]
     for variant in variants:
-        if variant.backend == CEILING:
+        if variant.backend == CEILING or variant.ceiling is not None:
             resolved.append(variant)
             continue
         key = _ceiling_key(variant)
@@ -34,6 +34,12 @@ def with_ceilings(variants: Sequence[Variant]) -> list[Variant]:
             ceilings[key] = name
         resolved.append(variant.model_copy(update={"ceiling": ceilings[key]}))
     return resolved + added
+
+
+def other_job(variant: Variant, ceiling: Variant) -> list[str]:
+    """In which settings a ceiling is of another job than the variant, by dotted name; the loop is not the job."""
+    own, its = _settings(variant), _settings(ceiling)
+    return sorted(name for name in own | its if own.get(name) != its.get(name) and not name.startswith("loop."))
 
 
 def _kinds_first(name: str) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -14,11 +15,13 @@ from pydantic.fields import FieldInfo
 from pipeline_bench import plugins
 from pipeline_bench.errors import ScenarioError, did_you_mean, sentence
 from pipeline_bench.scenario import Component, Run, Runtime, Scenario, Variant
+from pipeline_bench.scenario.ceilings import CEILING, other_job
 from pipeline_bench.scenario.overrides import COMPONENTS, RIVALS
 from pipeline_bench.text import is_utf8, one_line
 
 DEFAULT_KINDS = {"source": "synthetic", "model": "two_layer", "loop": "session"}
 
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
@@ -27,6 +30,32 @@ class Checker:
 
     def __init__(self, where: str) -> None:
         self.where = where
+        self._found: list[ScenarioError] = []
+
+    @contextmanager
+    def noting(self) -> Iterator[None]:
+        """Keep an error in the block for `finish`, so that what comes after is checked as well."""
+        try:
+            yield
+        except ScenarioError as error:
+            self._note(error)
+
+    def finish(self) -> None:
+        """See that nothing was noted.
+
+        Raises:
+            ScenarioError: all that was noted, each once, in its order.
+        """
+        found, self._found = self._found, []
+        if len(found) > 1:
+            lines = [f"- {error.message} {error.hint}".rstrip() for error in found]
+            raise ScenarioError("\n".join([f"{self.where} has {len(lines)} errors:", *lines]))
+        if found:
+            raise found[0]
+
+    def _note(self, error: ScenarioError) -> None:
+        if error.message not in [other.message for other in self._found]:  # every variant has the scenario's own values
+            self._found.append(error)
 
     def fail(self, key: str, problem: str, hint: str) -> ScenarioError:
         place = f"{self.where}, key {key}" if key else self.where
@@ -49,7 +78,7 @@ class Checker:
     def keys(self, table: Mapping[str, Any], prefix: str, allowed: set[str]) -> None:
         for key in table:
             if key not in allowed:
-                raise self.fail(_join(prefix, key), "unknown key", did_you_mean(key, allowed))
+                self._note(self.fail(_join(prefix, key), "unknown key", did_you_mean(key, allowed)))
 
     def table(self, value: Any, key: str) -> dict[str, Any]:
         if not isinstance(value, dict):
@@ -65,29 +94,61 @@ class Checker:
             raise self.fail(key, f"{_shown(value)} is no list of tables", f"write [[{key}]] once for each variant")
         return [self.table(entry, f"{key}.{i}") for i, entry in enumerate(value)]
 
+    def variants(self, entries: list[dict[str, Any]], base: dict[str, dict[str, Any]]) -> list[Variant]:
+        """Resolve the variants, each called by its name.
+
+        Raises:
+            ScenarioError: with everything that is wrong in them, and all that was noted before.
+        """
+        found = [self.variant(entry, f"variants.{_called(entry, i)}", base) for i, entry in enumerate(entries)]
+        self.finish()
+        return [variant for variant in found if variant is not None]
+
+    def added(self, backend: str, base: dict[str, dict[str, Any]]) -> list[Variant]:
+        """Resolve the variant of a backend that the scenario has none of.
+
+        Raises:
+            ScenarioError: it does not fit the scenario.
+        """
+        made = self.variant({"backend": backend}, "--backends", base)
+        self.finish()
+        return [made] if made is not None else []
+
     def unique(self, variant_names: list[str]) -> None:
         for name in variant_names:
             if variant_names.count(name) > 1:
                 raise self.fail("variants", f"two variants are named {name!r}", "give each its own name")
 
-    def variant(self, entry: dict[str, Any], key: str, base: dict[str, dict[str, Any]]) -> Variant:
-        """Resolve one variant over the scenario's own values."""
-        self.keys(entry, key, {"name", "backend", "options", "runtime", "run", *COMPONENTS})
+    def variant(self, entry: dict[str, Any], key: str, base: dict[str, dict[str, Any]]) -> Variant | None:
+        """Resolve one variant over the scenario's own values; None where an error in it was noted."""
+        before = len(self._found)
+        made = None
+        with self.noting():
+            made = self._variant(entry, key, base)
+        return made if len(self._found) == before else None
+
+    def _variant(self, entry: dict[str, Any], key: str, base: dict[str, dict[str, Any]]) -> Variant | None:
+        self.keys(entry, key, {"name", "backend", "options", "ceiling", "runtime", "run", *COMPONENTS})
         if "backend" not in entry:
             raise self.fail(f"{key}.backend", "is missing", f"allowed: {', '.join(plugins.names('backends'))}")
         backend = entry["backend"]
         merged: dict[str, Any] = {
             "name": entry.get("name", backend),
             "backend": backend,
-            "options": self.options("backends", backend, entry.get("options", {}), f"{key}.backend", f"{key}.options"),
+            "ceiling": entry.get("ceiling"),
         }
-        for part in (*COMPONENTS, "runtime", "run"):
-            own = self.table(entry.get(part, {}), f"{key}.{part}")
-            table = _over(base[part], own)
-            blame = _blame(part, key, own)
-            merged[part] = self.component(part, table, blame) if part in COMPONENTS else table
-        for part, model in (("runtime", Runtime), ("run", Run)):
-            merged[part] = self.model(model, merged[part], part, _blame(part, key, entry.get(part, {})))
+        with self.noting():
+            given = entry.get("options", {})
+            merged["options"] = self.options("backends", backend, given, f"{key}.backend", f"{key}.options")
+        models: dict[str, type[BaseModel]] = {"runtime": Runtime, "run": Run}
+        for part in (*COMPONENTS, *models):
+            with self.noting():
+                own = self.table(entry.get(part, {}), f"{key}.{part}")
+                table, blame = _over(base[part], own), _blame(part, key, own)
+                known = models.get(part)
+                merged[part] = self.model(known, table, part, blame) if known else self.component(part, table, blame)
+        if not {"options", *COMPONENTS, *models} <= merged.keys():
+            return None
         return self.model(Variant, merged, key)
 
     def component(self, part: str, table: dict[str, Any], blame: Callable[[str], str]) -> Component:
@@ -123,19 +184,28 @@ class Checker:
             # Through JSON because its strict mode is TOML's: true is no 1, "3" no 3, and a list may become a tuple.
             return model.model_validate_json(json.dumps(data, default=_plain), strict=True)
         except ValidationError as error:
-            raise self._explained(model, error, key, blame) from None
+            *others, last = self._explained(model, error, key, blame)
+            for other in others:
+                self._note(other)
+            raise last from None
         except (ValueError, RecursionError) as error:  # JSON's limits: digits of a number, depth of a nesting
             raise self.fail(key, f"holds a value that cannot be read: {error}", "write a smaller one") from None
 
     def _explained(
         self, model: type[BaseModel], error: ValidationError, key: str, blame: Callable[[str], str] | None
+    ) -> list[ScenarioError]:
+        """An error for each place; a value that fits no branch of a union is one problem a branch, told as one."""
+        places: dict[tuple[str, ...], list[Any]] = {}
+        for problem in error.errors():
+            places.setdefault(tuple(_follow(model, problem["loc"])[0]), []).append(problem)
+        return [self._explained_place(model, same, key, blame) for same in places.values()]
+
+    def _explained_place(
+        self, model: type[BaseModel], same: list[Any], key: str, blame: Callable[[str], str] | None
     ) -> ScenarioError:
-        problems = error.errors()
-        path, field = _follow(model, problems[0]["loc"])
-        # A value that fits no branch of a union is one problem a branch: tell them as one.
-        same = [problem for problem in problems if _follow(model, problem["loc"])[0] == path]
+        first = same[0]
+        path, field = _follow(model, first["loc"])
         place = blame(".".join(path)) if blame and path else _join(key, ".".join(path))
-        first = problems[0]
         if first["type"] == "extra_forbidden":
             return self.fail(place, "unknown key", did_you_mean(path[-1], _fields(model, first["loc"][:-1])))
         said = [problem["msg"].removeprefix("Value error, ").removeprefix("Input ") for problem in same]
@@ -149,6 +219,22 @@ class Checker:
         meaning = field.description if field else None
         hint = f"what it is: {meaning}" if meaning else "see docs/scenarios.md for what is allowed"
         return self.fail(place, message + given, hint)
+
+    def ceilings(self, variants: Sequence[Variant]) -> None:
+        """See that each ceiling that a variant names is one, of the variant's own job but for the loop."""
+        known = {variant.name: variant for variant in variants if variant.backend == CEILING}
+        for variant in variants:
+            if variant.ceiling is None:
+                continue
+            key = f"variants.{_called({'name': variant.name}, 0)}.ceiling"
+            if variant.backend == CEILING:
+                raise self.fail(key, "a ceiling has none", "leave it out")
+            if variant.ceiling not in known:
+                hint = did_you_mean(variant.ceiling, known)
+                raise self.fail(key, f"no variant {variant.ceiling!r} has the backend ceiling", hint)
+            if differing := other_job(variant, known[variant.ceiling]):
+                problem = f"{variant.ceiling!r} is of another job, with other {', '.join(differing)}"
+                raise self.fail(key, problem, "a ceiling that is named may differ in its loop alone")
 
     def published(self, scenario: Scenario, kept_all: bool) -> None:
         if scenario.published is None or not kept_all:
@@ -228,6 +314,14 @@ def _blame(part: str, key: str, own: Any) -> Callable[[str], str]:
         return f"{key}.{part}.{name}" if mine else f"{part}.{name}"
 
     return place
+
+
+def _called(entry: Mapping[str, Any], position: int) -> str:
+    """A variant's name as ``--set`` takes it; its position where it has none."""
+    name = entry.get("name", entry.get("backend"))
+    if not isinstance(name, str) or not name:
+        return str(position)
+    return name if _BARE_KEY.fullmatch(name) else json.dumps(name, ensure_ascii=False)
 
 
 def _join(prefix: str, key: str) -> str:

@@ -39,6 +39,8 @@ def load(
     cli_values.force_run(document, run or {})
     scenario = resolve(document, where=where, default_name=path.stem, backends=backends)
     scenario = scenario.model_copy(update={"notes": (*scenario.notes, *notes)})
+    if overrides or run or backends:
+        scenario = scenario.model_copy(update={"usual_duration_s": None})
     return _with_figures_of_the_same_job(scenario, as_written, where) if overrides else scenario
 
 

@@ -25,10 +25,17 @@ def resolve(
     """Check a scenario given as the mapping that its TOML file holds, and fill in every default.
 
     Raises:
-        ScenarioError: with `where`, the key, what was given and what is allowed.
+        ScenarioError: with `where`, the key, what was given and what is allowed; of several errors, with each of them.
     """
     check = Checker(where)
-    allowed = {"name", "question", "published", "variants", "runtime", "run", *COMPONENTS}
+    with check.noting():
+        return _resolved(check, document, default_name, backends)
+    check.finish()
+    raise AssertionError("an error was noted, and is raised by now")
+
+
+def _resolved(check: Checker, document: Mapping[str, Any], default_name: str, backends: Sequence[str]) -> Scenario:
+    allowed = {"name", "question", "usual_duration_s", "published", "variants", "runtime", "run", *COMPONENTS}
     check.texts(document)
     check.keys(document, "", allowed)
     base = {key: check.table(document.get(key, {}), key) for key in (*COMPONENTS, "runtime", "run")}
@@ -40,10 +47,11 @@ def resolve(
     if not {"steps", "time_s"} & set(base["run"]):
         base["run"] = {"steps": default["run"]["steps"], **base["run"]}
     given = document.get("variants", default["variants"])
-    variants = [check.variant(entry, f"variants.{i}", base) for i, entry in enumerate(check.tables(given, "variants"))]
+    variants = check.variants(check.tables(given, "variants"), base)
     if backends:
         variants = _only_backends(check, variants, backends, base)
     check.unique([variant.name for variant in variants])
+    check.ceilings(variants)
     # The default's published figures are of the default's job: a file that changes it does not inherit them.
     same_job = not {"variants", *COMPONENTS} & set(document)
     published = document.get("published", default.get("published", {}) if same_job else {})
@@ -52,11 +60,13 @@ def resolve(
         {
             "name": document.get("name", safe(default_name)),
             "question": document.get("question", ""),
+            "usual_duration_s": document.get("usual_duration_s"),
             "variants": with_ceilings(variants),
             "published": check.table(published, "published") or None,
         },
         "",
     )
+    check.finish()
     check.published(scenario, kept_all=not backends)
     return scenario
 
@@ -70,6 +80,8 @@ def _only_backends(
         if backend not in known:
             raise ScenarioError(f"--backends: there is no backend {backend!r}.", sentence(did_you_mean(backend, known)))
         matching = [variant for variant in variants if variant.backend == backend]
-        kept += matching or [check.variant({"backend": backend}, "--backends", base)]
+        kept += matching or check.added(backend, base)
+    named = {variant.ceiling for variant in kept}
+    kept += [variant for variant in variants if variant.name in named and variant not in kept]
     order = {variant.name: i for i, variant in enumerate(variants)}
     return sorted(kept, key=lambda variant: order.get(variant.name, len(order)))

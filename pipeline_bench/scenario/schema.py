@@ -29,6 +29,7 @@ def json_schema() -> dict[str, Any]:
             "name": {"type": "string", "minLength": 1},
             "backend": {"enum": plugins.names("backends")},
             "options": {"type": "object"},
+            "ceiling": {"type": "string", "minLength": 1},
             **parts,
         },
         "required": ["backend"],
@@ -42,6 +43,7 @@ def json_schema() -> dict[str, Any]:
         "properties": {
             "name": {"type": "string", "minLength": 1},
             "question": {"type": "string"},
+            "usual_duration_s": {"type": "number", "exclusiveMinimum": 0},
             **parts,
             "published": published,
             "variants": {"type": "array", "minItems": 1, "items": variant},

@@ -20,6 +20,8 @@ def to_toml(scenario: Scenario) -> str:
     parts = [_parts(variant) for variant in scenario.variants]
     shared = {name: table for name in _PARTS if (table := _shared([part[name] for part in parts]))}
     lines = [f"name = {_value(scenario.name)}", f"question = {_value(scenario.question)}"]
+    if scenario.usual_duration_s is not None:
+        lines += [f"usual_duration_s = {_value(scenario.usual_duration_s)}"]
     for name, table in shared.items():
         lines += ["", f"[{name}]", *_pairs(table)]
     if scenario.published:
@@ -30,6 +32,7 @@ def to_toml(scenario: Scenario) -> str:
             lines += ["", "[[published.figures]]", *_pairs(_without_none(figure))]
     for variant, own in zip(scenario.variants, parts, strict=True):
         lines += ["", "[[variants]]", f"name = {_value(variant.name)}", f"backend = {_value(variant.backend)}"]
+        lines += [f"ceiling = {_value(variant.ceiling)}"] if variant.ceiling is not None else []
         lines += [f"options = {_value(_without_none(variant.options))}"]
         for name in _PARTS:
             lines += [f"{name}.{line}" for line in _pairs(_difference(own[name], shared.get(name, {})))]

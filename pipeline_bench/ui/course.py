@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
+from pipeline_bench import plugins
 from pipeline_bench.observer import Progress
 from pipeline_bench.scenario import Variant
-from pipeline_bench.session import Result, Session, TrialRecord, VerdictKind
+from pipeline_bench.session import BUSY_TIME, Result, Session, TrialRecord, VerdictKind
 from pipeline_bench.trial import Trial
 
 _HISTORY = 256
@@ -33,6 +37,14 @@ class Row:
     verdict: VerdictKind | None = None
     repeats: int | None = None
     """How many trials it will have; None where that is not known beforehand."""
+
+    @cached_property
+    def emulates(self) -> bool:
+        """Whether its model only emulates its device; a user's own model is none of the plug-ins."""
+        if self.variant.model.kind not in plugins.names("models"):
+            return False
+        model: Any = plugins.find("models", self.variant.model.kind)(self.variant.model.options)
+        return model.emulated_device is not None
 
     @property
     def done(self) -> bool:
@@ -90,6 +102,11 @@ class Course:
 
     def hear(self, trial: Trial, progress: Progress) -> None:
         """The running trial has come further."""
+        if self.row(trial).emulates and progress.device_utilization_source != BUSY_TIME:
+            # Until the emulated device is there, what is known is the CPU's, and no figure of the device.
+            progress = dataclasses.replace(
+                progress, device_utilization_percent=None, device_utilization_source=BUSY_TIME
+            )
         self.last = progress
         self.source = progress.device_utilization_source or self.source
         self.row(trial).hear(progress)

@@ -13,6 +13,7 @@ from rich.text import Text
 from pipeline_bench import units
 from pipeline_bench.conclusion import may_gain
 from pipeline_bench.diagnosed import AS_WRITTEN, CEILING, Diagnosis
+from pipeline_bench.report.diagnosis_words import too_wide
 from pipeline_bench.session import Result, Session
 from pipeline_bench.text import one_line
 from pipeline_bench.trial import Trial
@@ -140,7 +141,9 @@ def _gains(course: Course, diagnosis: Diagnosis, rows: int, width: int) -> Table
 
 def _cells(result: Result, said: str) -> Sequence[Text]:
     gain, interval = result.speedup.value, result.speedup.ci95
-    ends = " to ".join(units.ratio(end) for end in interval) if interval is not None else ""
+    ends = units.NOT_MEASURED
+    if interval is not None and not too_wide(interval):
+        ends = " to ".join(units.ratio(end) for end in interval)
     is_base = result.variant == AS_WRITTEN
     return [
         Text(units.plain_milliseconds(result.step_ms.mean)),

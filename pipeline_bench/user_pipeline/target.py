@@ -159,8 +159,26 @@ def load(target: Target) -> Any:
             names = [each for each in vars(module) if callable(vars(module)[each]) and not each.startswith("_")]
             raise UserCodeError(f"there is no {target.name!r} in {target.file or target.module}",
                                 did_you_mean(target.name, names))  # fmt: skip
-        found = getattr(found, part)
+        found = getattr(_instance(found, part), part)
     return found
+
+
+def _instance(found: Any, name: str) -> Any:
+    """An object of the class whose method is named, made without arguments; what else there is, as it is.
+
+    Raises:
+        UserCodeError: the class wants arguments.
+        BaseException: whatever making the object raises.
+    """
+    if not inspect.isclass(found) or not inspect.isfunction(inspect.getattr_static(found, name, None)):
+        return found
+    with contextlib.suppress(ValueError):  # a class of C that does not tell its arguments
+        try:
+            inspect.signature(found).bind()
+        except TypeError as error:
+            hint = f"give its arguments defaults, or name a function that calls {found.__name__}(…).{name}()"
+            raise UserCodeError(f"{found.__name__} cannot be made without arguments: {error}", hint) from error
+    return found()
 
 
 _imported: dict[Path, ModuleType] = {}
@@ -236,17 +254,21 @@ def _check_arguments(function: Callable[..., Any], arguments: tuple[int, ...], t
     try:
         signature.bind(*arguments)
     except TypeError as error:
-        wanted = [
-            each.name
+        without = [
+            each
             for each in signature.parameters.values()
             if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
         ]
+        wanted = [each.name for each in without]
+        by_place = not any(each.kind is each.KEYWORD_ONLY for each in without)
         if arguments and not wanted:
             raise UserCodeError(f"{target.name} takes no argument", "leave --batch-arg out") from error
         names = ", ".join(wanted)
         text = f"{target.name} wants {'an argument' if len(wanted) == 1 else f'{len(wanted)} arguments'}: {names}"
-        if len(wanted) == 1 and not arguments and what == "dataset":
+        if len(wanted) == 1 and by_place and not arguments and what == "dataset":
             raise UserCodeError(text, f"give it a number by --batch-arg N, or {names} a default") from error
+        if not by_place:
+            text += f"; {wanted[0] if len(wanted) == 1 else 'some'} by keyword, which --batch-arg does not give"
         raise UserCodeError(text, "give them defaults, or name a function without arguments that calls it") from error
 
 

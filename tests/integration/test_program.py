@@ -44,6 +44,22 @@ def test_a_signal_saves_what_was_measured_and_leaves_no_process(tmp_path: Path, 
         wait_until_gone(process.pid)
 
 
+@pytest.mark.parametrize("scripts", [("ok", "silent"), ("silent", "never")], ids=["between lines", "before any line"])
+def test_without_a_reader_the_run_ends_with_what_was_measured_saved(tmp_path: Path, scripts: tuple[str, str]) -> None:
+    program = start(tmp_path, *scripts)
+    trial_of(tmp_path, "silent")
+    assert program.stdout is not None
+    program.stdout.close()  # as `head` does, while a trial runs that says nothing for long
+    program.wait(timeout=60)
+    assert program.stderr is not None
+    with program.stderr:
+        assert "Traceback" not in program.stderr.read()
+    assert program.returncode == 128 + signal.SIGPIPE
+    assert session_of(tmp_path).trials[-1].status == "interrupted"
+    (folder,) = (tmp_path / "reports").iterdir()
+    assert (folder / "report.html").exists()
+
+
 def test_a_second_signal_costs_neither_trials_nor_reports(tmp_path: Path) -> None:
     program = start(tmp_path, "ok", "silent")
     trial_of(tmp_path, "silent")

@@ -111,3 +111,42 @@ def test_the_child_of_a_fork_does_not_go_on(tmp_path: Path) -> None:
 
 def test_prints_and_threads_left_behind_do_no_harm() -> None:
     assert recorded.values(recorded.call("leaves_a_thread", file=recorded.FAILING)) == [0, 1]
+
+
+def script(folder: Path, text: str) -> str:
+    (folder / "script.py").write_text(text)
+    return str(folder / "script.py")
+
+
+CLASS = """
+class Data:
+    def __init__(self, size=3): self.size = size
+    def make(self): return self.size
+    @classmethod
+    def of_class(cls): return cls(5).size
+    @staticmethod
+    def plain(): return 7
+class Wants:
+    def __init__(self, folder): self.folder = folder
+    def make(self): return 1
+"""
+
+
+@pytest.mark.parametrize(("name", "made"), [("Data.make", 3), ("Data.of_class", 5), ("Data.plain", 7)])
+def test_a_method_is_called_on_an_object_made_without_arguments(name: str, made: int, tmp_path: Path) -> None:
+    with recorded.importing():
+        assert target.call(Target(file=script(tmp_path, CLASS), name=name), "model") == made
+
+
+def test_a_class_that_wants_arguments_is_told(tmp_path: Path) -> None:
+    with recorded.importing(), pytest.raises(UserCodeError, match="Wants cannot be made without arguments") as caught:
+        target.call(Target(file=script(tmp_path, CLASS), name="Wants.make"), "dataset")
+    assert "Wants(…).make()" in caught.value.hint
+
+
+def test_an_argument_by_keyword_is_not_said_to_be_given_by_an_option(tmp_path: Path) -> None:
+    file = script(tmp_path, "def make(*, size): return size\n")
+    with recorded.importing(), pytest.raises(UserCodeError, match="wants an argument: size; size by keyword") as caught:
+        target.call(Target(file=file, name="make"), "dataset")
+    assert "--batch-arg N" not in caught.value.hint
+    assert "give them defaults" in caught.value.hint

@@ -180,7 +180,7 @@ def attempts() -> tuple[Attempt, ...]:
         combines=("parallel map(decode)", "prefetch"),
     )
     cache = fix("cache", "Keep decoded elements in memory", because="takes about 2.1 GB of memory")
-    unordered = fix("unordered map", "Let decode finish in any order", reorders=True)
+    unordered = fix("unordered map", "Let decode finish in any order", reorders=True, threads=True)
 
     def tried(which: Fix, outcome: Outcome, reason: str = "", equality: Equality | None = IDENTICAL) -> Attempt:
         return Attempt(fix=which, outcome=outcome, reason=reason, equality=equality)

@@ -70,7 +70,7 @@ LAYERS = [
     {"events", "plugins", "native"},
     {"diagnosed"},
     {"user_pipeline"},
-    {"series", "units", "errors", "text", "reading", "interrupts", "files", "processes", "scratch"},
+    {"series", "units", "errors", "text", "reading", "interrupts", "files", "checkout", "kept", "processes", "scratch"},
     {"pipeline_bench"},
 ]
 

@@ -241,6 +241,21 @@ def test_what_disturbed_the_trials_is_told(name: str) -> None:
     assert "disturbed" not in told(lesson, played(lesson, 1.6))
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_prediction_is_not_judged_by_trials_that_were_all_disturbed(name: str) -> None:
+    lesson = find(name)
+    scenario = scenario_of(compares(lesson)[0])
+    others = tuple(
+        Disturbance(kind="cpu-contention", variant=scenario.baseline.name, repeat=repeat, text="a compiler ran")
+        for repeat in range(scenario.baseline.run.repeats)
+    )
+    run = played(lesson, 1.6, disturbances=others)
+    for part in lesson.parts:
+        if isinstance(part, Ask):
+            for answer in part.choices or (1.6, BASE_MS / 1.6):
+                assert "you predicted" not in told(lesson, run.with_answer(part.key, answer))
+
+
 def test_the_sum_and_the_longer_of_the_two_are_those_of_the_session() -> None:
     lesson = find("feed_dict_or_queue")
     text = told(lesson, played(lesson, 2.0))  # steps of 10 ms, 5 of them waiting, 4 on the device; the queue's are 5

@@ -1,6 +1,7 @@
 """The session file: saved whole or not at all, and a damaged one is told."""
 
 import errno
+import io
 import json
 import os
 import re
@@ -8,11 +9,14 @@ from pathlib import Path
 
 import pytest
 from pydantic import BaseModel
+from rich.cells import cell_len
+from rich.console import Console
 
 from pipeline_bench import diagnosed, user_pipeline
 from pipeline_bench import session as sessions
 from pipeline_bench.environment import Accelerator, describe
 from pipeline_bench.errors import SessionError
+from pipeline_bench.report import terminal
 from pipeline_bench.scenario.file import load as load_scenario
 from pipeline_bench.series import Series
 from pipeline_bench.session import Result, Session, TrialRecord, TrialSteps, Verdict
@@ -49,8 +53,18 @@ def test_what_is_saved_is_read_again(session: Session, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_printed_it_is_the_terminals_report_without_colours(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    console = Console(file=io.StringIO(), width=100, color_system=None, highlight=False)
+    with console.capture() as capture:
+        console.print(terminal.render(session, None, 100))
+    assert str(session).split() == capture.get().split()
+    assert "\x1b" not in str(session)
+    assert max(map(cell_len, str(session).splitlines())) <= 100
+
+
 def test_at_a_prompt_it_takes_a_line(session: Session) -> None:
-    assert repr(session) == str(session)
     assert repr(session).startswith(f"<Session {session.scenario.name!r}: ")
     assert len(repr(session)) < 120
 

@@ -37,6 +37,7 @@ class Context:
     gpu: bool = False
     model: bool = False
     allow_reordering: bool = False
+    allow_threads: bool = False
     bottleneck: Bottleneck = field(default_factory=Bottleneck)
     as_written_ms: float | None = None
     free_memory_bytes: float | None = None
@@ -69,6 +70,7 @@ class FixKind(ABC):
         *edits: object,
         stages: Iterable[int] = (),
         reorders: bool = False,
+        threads: bool = False,
         because: str = "",
     ) -> Fix:
         """A fix of this kind. `variant` and `title` may hold what the user wrote."""
@@ -80,6 +82,7 @@ class FixKind(ABC):
                 "edits": edits,
                 "stages": tuple(stages),
                 "reorders": reorders,
+                "threads": threads,
                 "because": because,
             }
         )
@@ -126,15 +129,26 @@ def short(stage: Stage) -> str:
 def _not_tried(kind: FixKind, fix: Fix, inspection: Inspection, context: Context, parts: Segments) -> str | None:
     if (hindrance := kind.hindrance(fix, inspection, context)) is not None:
         return f"{hindrance}."
-    if fix.reorders and not context.allow_reordering:
-        return (
-            "may change the order of the samples, or calls a function on several threads; --allow-reordering tries it."
-        )
+    if (held := _held_back(fix, context)) is not None:
+        return held
     share = could_save(fix.stages, parts, context.as_written_ms)
     if share is not None and share < WORTH:
         names = ", ".join(short(inspection.stage(number)) for number in fix.stages[:3])
         took = f"{names} takes" if len(fix.stages) == 1 else f"{names} take"
         return f"{took} {units.share(share)} of the time: there is next to nothing to gain."
+    return None
+
+
+def _held_back(fix: Fix, context: Context) -> str | None:
+    """What the fix needs that the user has not allowed, and the options that allow it."""
+    reorders, threads = fix.reorders and not context.allow_reordering, fix.threads and not context.allow_threads
+    if reorders and threads:
+        does = "may change the order of the samples, and calls a function on several threads"
+        return f"{does}; --allow-reordering and --allow-threads together try it."
+    if reorders:
+        return "may change the order of the samples; --allow-reordering tries it."
+    if threads:
+        return "keeps the order of the samples, and calls a function on several threads; --allow-threads tries it."
     return None
 
 

@@ -43,7 +43,7 @@ class Options(FixKind):
                     "Run the filters on several cores",
                     SetOptions(options={"experimental_optimization.filter_parallelization": True}),
                     stages=[stage.id for stage in filters],
-                    reorders=any(segments.may_differ(stage) for stage in filters),
+                    threads=any(segments.may_differ(stage) for stage in filters),
                 )
             )
         return found

@@ -34,14 +34,22 @@ class ParallelInterleave(FixKind):
 
     def _of_interleave(self, inspection: Inspection, stage: Stage, files: int) -> list[Fix]:
         given, cycle = stage.arguments.get("num_parallel_calls"), stage.arguments.get("cycle_length")
-        risky = segments.may_differ(stage) or any(segments.may_differ(inner) for inner in stage.inner)
+        risky = _needs_threads(stage)
         parallel = SetArgument(stage=stage.id, argument="num_parallel_calls", value=AUTOTUNE)
         wider = SetArgument(stage=stage.id, argument="cycle_length", value=files)
         found = []
         if given is None or given == 1:
             title = f"Have {short(stage)} read its inputs in parallel"
             found.append(
-                self.fix(inspection, f"parallel {stage.label}", title, parallel, stages=[stage.id], reorders=risky)
+                self.fix(
+                    inspection,
+                    f"parallel {stage.label}",
+                    title,
+                    parallel,
+                    stages=[stage.id],
+                    reorders=chain.any_order(inspection, stage),
+                    threads=risky,
+                )
             )
         if cycle is None or (isinstance(cycle, int) and 0 < cycle < files):
             title = f"Have {short(stage)} read {files} inputs in parallel"
@@ -54,6 +62,7 @@ class ParallelInterleave(FixKind):
                     *edits,
                     stages=[stage.id],
                     reorders=True,
+                    threads=risky,
                     because=_OTHER_ORDER,
                 )
             )
@@ -67,6 +76,7 @@ class ParallelInterleave(FixKind):
             Interleave(stage=stage.id, cycle_length=files),
             stages=[stage.id],
             reorders=True,
+            threads=_needs_threads(stage),
             because=_OTHER_ORDER,
         )
 
@@ -80,3 +90,8 @@ class ParallelInterleave(FixKind):
         title = f"Have {short(stage)} read {files} files at the same time"
         variant = f"parallel reads in {stage.label}"
         return [self.fix(inspection, variant, title, edit, stages=[stage.id], reorders=True, because=_OTHER_ORDER)]
+
+
+def _needs_threads(stage: Stage) -> bool:
+    """Whether a function of the user's in it must be safe to run on several threads at once."""
+    return any(segments.may_differ(each) for each in (stage, *stage.inner))

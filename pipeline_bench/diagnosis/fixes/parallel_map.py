@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipeline_bench.diagnosed import Fix
-from pipeline_bench.diagnosis import bottleneck, segments
+from pipeline_bench.diagnosis import bottleneck, chain, segments
 from pipeline_bench.diagnosis.fixes import Context, FixKind, short
 from pipeline_bench.user_pipeline import AUTOTUNE, Edit, Inspection, SetArgument, SetOptions, Stage
 
@@ -45,9 +45,18 @@ class ParallelMap(FixKind):
             edits.append(_room_to_wait(stage, inspection, calls))
             variant, title = f"{calls} parallel {stage.label}", f"Run {calls} calls of {short(stage)} at the same time"
         alone = stage.arguments.get("num_parallel_calls") in (None, 1)
-        reorders = alone and segments.may_differ(stage)
-        because = "its function must be safe to call from several threads" if reorders else ""
-        return self.fix(inspection, variant, title, *edits, stages=[stage.id], reorders=reorders, because=because)
+        threads = alone and segments.may_differ(stage)
+        because = "its function must be safe to call from several threads" if threads else ""
+        return self.fix(
+            inspection,
+            variant,
+            title,
+            *edits,
+            stages=[stage.id],
+            reorders=alone and chain.any_order(inspection, stage),
+            threads=threads,
+            because=because,
+        )
 
 
 def _room_to_wait(stage: Stage, inspection: Inspection, calls: int) -> Edit:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import shlex
+import subprocess
+import webbrowser
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 import pytest
 
 from pipeline_bench import examination
 from pipeline_bench.cli import run
 from pipeline_bench.comparison import Outcome
+from pipeline_bench.diagnosed import CodeChange
 from pipeline_bench.session import Session
 from tests.unit import diagnoses
 
@@ -89,12 +95,18 @@ def test_the_exit_code_says_whether_there_is_a_diagnosis(
 def test_the_options_arrive_and_the_report_is_printed_and_written(
     script: Path, found: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = ["--model", "train.py:make_model", "--batch-arg", "64", "--budget", "30", "--allow-reordering"]
+    options = ["--model", "train.py:make_model", "--batch-arg", "64", "--budget", "30", "--allow-threads"]
     assert run(["diagnose", "train.py:make_dataset", *options, "--stall-timeout", "9"]) == 0
     assert found["dataset"].argument == 64
     assert found["model"].name == "make_model"
     assert found["model"].argument is None
-    asked = {"budget_s": 30.0, "allow_reordering": True, "stall_timeout_s": 9.0, "expose_servers": False}
+    asked = {
+        "budget_s": 30.0,
+        "allow_reordering": False,
+        "allow_threads": True,
+        "stall_timeout_s": 9.0,
+        "expose_servers": False,
+    }
     assert found["options"] == asked
     assert "map(decode) starves the pipeline" in capsys.readouterr().out
     assert {path.name for path in found["folder"].iterdir()} >= {"report.md", "report.html"}
@@ -133,3 +145,67 @@ def test_interrupted_before_the_session_began_nothing_stays_and_nothing_measured
     monkeypatch.setattr(examination, "examine", interrupted)
     assert run(["diagnose", "train.py:make_dataset"]) == 130
     assert folders[0].exists() == bool(kept)
+
+
+def with_patch(folder: Path) -> Session:
+    """A diagnosis whose proposal changes the script."""
+    session = diagnoses.session()
+    assert session.diagnosis is not None
+    diff = f"--- a/train.py\n+++ b/train.py\n@@ -1,2 +1,2 @@\n-{SCRIPT.splitlines()[0]}\n+def make_dataset(size=1):\n"
+    code = CodeChange(diff=f"{diff} {SCRIPT.splitlines()[1]}\n", root=str(folder))
+    attempts = tuple(
+        each.model_copy(update={"code": code}) if each.outcome == "proposed" else each
+        for each in session.diagnosis.attempts
+    )
+    return session.model_copy(update={"diagnosis": session.diagnosis.model_copy(update={"attempts": attempts})})
+
+
+@pytest.mark.parametrize("below", [".", "folder below"])
+def test_the_last_line_is_a_command_that_applies_the_patch_from_here(
+    below: str, script: Path, found: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    subprocess.run(["git", "init", "-q", str(script)], check=True)
+    (script / below).mkdir(exist_ok=True)
+    monkeypatch.chdir(script / below)
+    found.update(session=with_patch(script))
+    assert run(["diagnose", f"{script}/train.py:make_dataset"]) == 0
+    said = capsys.readouterr().out.splitlines()[-1]
+    assert said.startswith("Patch: git ")
+    subprocess.run(shlex.split(said.removeprefix("Patch: ")), check=True)
+    assert (script / "train.py").read_text().startswith("def make_dataset(size=1):\n    raise")
+
+
+def test_without_a_change_that_can_be_told_there_is_no_patch(
+    script: Path, found: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    found.update(session=diagnoses.nothing_to_gain())
+    assert run(["diagnose", "train.py:make_dataset"]) == 0
+    assert "Patch:" not in capsys.readouterr().out
+    assert not (found["folder"] / "fix.patch").exists()
+
+
+@pytest.mark.parametrize("asked", [True, False])
+@pytest.mark.usefixtures("script", "found")
+def test_the_page_is_told_as_a_link_and_opened_where_that_is_asked(
+    asked: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened: list[str] = []
+
+    def browser(url: str) -> bool:
+        opened.append(url)
+        return True
+
+    monkeypatch.setattr(webbrowser, "open", browser)
+    assert run(["diagnose", "train.py:make_dataset", *["--open"] * asked]) == 0
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("Page: "))
+    link = line.removeprefix("Page: ")
+    assert Path(url2pathname(urlsplit(link).path)).read_text().startswith("<!")
+    assert opened == [link] * asked
+
+
+def test_without_a_browser_that_is_said(
+    script: Path, found: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(webbrowser, "open", lambda url: False)
+    assert run(["diagnose", "train.py:make_dataset", "--open"]) == 0
+    assert "no browser was found" in capsys.readouterr().err

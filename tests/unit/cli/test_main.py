@@ -35,7 +35,7 @@ def raising(monkeypatch: pytest.MonkeyPatch) -> list[BaseException]:
 def test_help_names_every_command(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(arguments) == 0
     out = capsys.readouterr().out
-    for command in ("compare", "diagnose", "report", "diff", "scenarios", "backends", "doctor", "lesson"):
+    for command in ("compare", "diagnose", "report", "diff", "sessions", "scenarios", "backends", "doctor", "lesson"):
         assert command in out
     assert "StarvationMonitor" in out
     assert "pipeline_bench.monitor" in out

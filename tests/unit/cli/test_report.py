@@ -94,3 +94,29 @@ def test_a_path_that_is_no_text_is_read_and_written(
     assert "caf\\xe9" in capsys.readouterr().out
     assert run(["report", str(odd / "none")]) == 2
     assert "caf\\xe9/none cannot be read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["report"], ["diff"]])
+def test_a_dash_is_stdout_and_no_file(
+    command: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(folder)
+    assert run([*command, *(["."] * (1 + (command == ["diff"]))), "-o", "-"]) == 0
+    assert "two_layer" in capsys.readouterr().out
+    assert not Path("-").exists()
+
+
+@pytest.mark.parametrize(("command", "name"), [("report", "x.pdf"), ("report", "x.pdf.gz"), ("diff", "x.html")])
+def test_a_name_that_ends_in_no_form_is_refused_with_those_there_are(
+    command: str, name: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([command, *([str(folder)] * (1 + (command == "diff"))), "-o", str(folder / name)]) == 2
+    error = capsys.readouterr().err
+    assert ".md, " in error
+    assert "--format" in error
+    assert not (folder / name).exists()
+
+
+def test_the_name_of_its_file_is_the_form_of_a_diff_too(folder: Path) -> None:
+    assert run(["diff", str(folder), str(folder), "-o", str(folder / "x.MD")]) == 0
+    assert "| --- |" in (folder / "x.MD").read_text()

@@ -1,7 +1,10 @@
 """The command `scenarios`."""
 
+import io
 import json
 import os
+import re
+import sys
 import tomllib
 from pathlib import Path
 
@@ -12,16 +15,38 @@ from pipeline_bench.scenario.file import load
 from pipeline_bench.scenario.shipped import shipped
 
 
-def test_lists_every_shipped_scenario_with_question_and_variants(capsys: pytest.CaptureFixture[str]) -> None:
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_lists_every_shipped_scenario_on_a_line_with_its_duration_and_question(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert run(["scenarios"]) == 0
-    out = capsys.readouterr().out
-    flat = " ".join(out.split())
+    lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines() if line)
     for name in shipped():
         scenario = load(name)
-        assert name in flat
-        assert scenario.question.split()[0] in flat
-        assert scenario.variants[0].name in flat
-    assert max(len(line) for line in out.splitlines()) <= 80
+        assert lines[name].endswith(scenario.question)
+        if scenario.usual_duration_s is not None:
+            assert re.match(r"\d+ (s|min)  ", lines[name])
+
+
+def test_on_a_terminal_each_is_one_line_of_its_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stdout", screen)
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run(["scenarios"]) == 0
+    listed = [line for line in screen.getvalue().splitlines() if line.split(" ")[0] in shipped()]
+    assert len(listed) == len(shipped())
+    assert max(map(len, listed)) <= 80
+    assert any(line.endswith("…") for line in listed)
+
+
+def test_other_values_than_the_files_have_no_usual_duration() -> None:
+    name = next(name for name in shipped() if load(name).usual_duration_s is not None)
+    assert load(name, ["run.repeats=9"]).usual_duration_s is None
+    assert load(name, run={"steps": 9}).usual_duration_s is None
 
 
 @pytest.mark.parametrize("name", sorted(shipped()))

@@ -186,13 +186,21 @@ class Machine:
         )
 
 
-def session(machine: Machine, *, budget_s: float = 120.0, allow_reordering: bool = False) -> Session:
+def session(
+    machine: Machine, *, budget_s: float = 120.0, allow_reordering: bool = False, allow_threads: bool = False
+) -> Session:
     model = MODEL if machine.ceiling_ms is not None else None
     return Session(
         started_at="2026-01-01T00:00:00+00:00",
         scenario=variants.scenario(TARGET, model, budget_s),
         environment=CPU,
-        diagnosis=Diagnosis(target=TARGET, model=model, budget_s=budget_s, allow_reordering=allow_reordering),
+        diagnosis=Diagnosis(
+            target=TARGET,
+            model=model,
+            budget_s=budget_s,
+            allow_reordering=allow_reordering,
+            allow_threads=allow_threads,
+        ),
     )
 
 
@@ -201,12 +209,13 @@ def diagnose(
     *,
     budget_s: float = 120.0,
     allow_reordering: bool = False,
+    allow_threads: bool = False,
     most: int = 300,
     free_memory_bytes: float | None = None,
 ) -> Session:
     """The search to its end, as the runner runs it."""
     search = Search(free_memory_bytes)
-    state = session(machine, budget_s=budget_s, allow_reordering=allow_reordering)
+    state = session(machine, budget_s=budget_s, allow_reordering=allow_reordering, allow_threads=allow_threads)
     for _ in itertools.repeat(None, most):
         state, trial = search.next(state)
         if trial is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,15 +53,36 @@ def test_every_file_of_the_folder_is_one_kind_under_the_files_name() -> None:
     assert [kind.name for kind in fixes.kinds()] == files
 
 
-def test_a_python_map_in_parallel_reorders_and_is_only_tried_where_that_is_allowed() -> None:
-    refused = tried(python_decode())
+@pytest.mark.parametrize("allow_reordering", [False, True])
+def test_a_python_map_in_parallel_keeps_its_order_and_is_only_tried_where_threads_are_allowed(
+    allow_reordering: bool,
+) -> None:
+    refused = tried(python_decode(), allow_reordering=allow_reordering)
     fix = of_kind(refused, "parallel_map")[0]
     assert fix.edits == (SetArgument(stage=1, argument="num_parallel_calls", value=AUTOTUNE),)
-    assert fix.reorders
-    assert "--allow-reordering tries it" in reason(refused, "parallel_map")
-    allowed = tried(python_decode(), allow_reordering=True)
+    assert (fix.threads, fix.reorders) == (True, False)
+    assert "--allow-threads tries it" in reason(refused, "parallel_map")
+    allowed = tried(python_decode(), allow_threads=True, allow_reordering=allow_reordering)
     assert allowed[0].fix.kind == "parallel_map", "the most promising comes first"
     assert allowed[0].outcome == "pending"
+
+
+@pytest.mark.parametrize("of_the_options", [False, True])
+def test_a_map_whose_user_wants_any_order_may_reorder_too_and_needs_both_options(of_the_options: bool) -> None:
+    looked = python_decode()
+    free: dict[str, Any] = {"deterministic": False}
+    stages = [
+        each.model_copy(update={"arguments": {**each.arguments, **free}})
+        if each.method == "map" and not of_the_options
+        else each
+        for each in looked.stages
+    ]
+    if of_the_options:
+        stages.append(stage(3, "with_options", 2, **free))
+    looked = looked.model_copy(update={"stages": tuple(stages), "sink": stages[-1].id})
+    assert "--allow-reordering and --allow-threads together try it" in reason(tried(looked), "parallel_map")
+    half = tried(looked, allow_threads=True)
+    assert "--allow-reordering tries it" in reason(half, "parallel_map")
 
 
 def test_a_stateless_map_is_parallel_by_default_and_no_fix() -> None:

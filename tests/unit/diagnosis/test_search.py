@@ -81,7 +81,7 @@ def test_the_planted_fix_is_found_confirmed_and_proposed() -> None:
 
 
 def test_two_faults_are_mended_by_a_combination() -> None:
-    found = diagnose(machine({BATCHED: 1.6, PARALLEL: 1.8}, noise=0.02), allow_reordering=True, budget_s=200)
+    found = diagnose(machine({BATCHED: 1.6, PARALLEL: 1.8}, noise=0.02), allow_threads=True, budget_s=200)
     proposal = said(found).attempt(said(found).proposal or "")
     assert set(proposal.fix.combines) == {BATCHED, PARALLEL}
     assert found.result(proposal.fix.variant).speedup.value == pytest.approx(2.88, rel=0.1)
@@ -302,7 +302,7 @@ def test_no_proposal_is_slower_and_the_budget_holds(
     factors: dict[str, float], noise: float, budget_s: float, seed: int, ceiling_ms: float | None
 ) -> None:
     ran = machine(factors, noise=noise, seed=seed, ceiling_ms=ceiling_ms)
-    found = diagnose(ran, budget_s=budget_s, allow_reordering=True)
+    found = diagnose(ran, budget_s=budget_s, allow_reordering=True, allow_threads=True)
     longest_s = max((each.ended_ns - each.started_ns) / 1e9 for each in found.trials)
     assert ran.now_s - 5.0 <= budget_s + longest_s
     assert not any(each.outcome == "pending" for each in said(found).attempts)
@@ -375,7 +375,7 @@ def test_one_stall_beside_good_trials_does_not_rule_a_fix_out(stalls: set[int], 
 @pytest.mark.parametrize("budget_s", [30.0, 40.0, 55.0])
 def test_of_several_fixes_that_help_a_short_budget_confirms_one_rather_than_begin_others(budget_s: float) -> None:
     ran = machine({CACHED: 9.0, BATCHED: 8.0, PARALLEL: 2.0, PREFETCHED: 1.5}, noise=0.05)
-    found = diagnose(ran, allow_reordering=True, budget_s=budget_s)
+    found = diagnose(ran, allow_threads=True, budget_s=budget_s)
     proposal = said(found).attempt(said(found).proposal or "")
     assert CACHED in (proposal.fix.variant, *proposal.fix.combines) or proposal.fix.variant == BATCHED
     assert len(trials_of(ran, proposal.fix.variant)) >= 3

@@ -48,7 +48,8 @@ def test_a_slowdown_says_when_its_ceiling_had_one_too() -> None:
     for ceiling_ms, told in ((pairs.CEILING_MS, False), ([ms * 1.5 for ms in pairs.CEILING_MS], True)):
         gate = slower(before, pairs.session({"feed_dict": slow}, ceiling_ms))
         assert gate.outcome == "failed"
-        assert ("its ceiling became slower too, +50 %" in gate.text) == told
+        assert "beside its ceiling" in gate.text
+        assert ("its ceiling itself became slower, +50 %" in gate.text) == told
 
 
 def test_without_an_interval_the_figure_alone_decides_and_says_so() -> None:
@@ -223,7 +224,7 @@ def test_a_ceiling_of_another_job_is_no_reason_for_a_slowdown() -> None:
 @pytest.mark.parametrize(("limit", "text"), [(0.05, "+5 %"), (0.075, "+7.5 %"), (2.0, "+200 %")])
 def test_a_limit_is_told_as_it_is_written(limit: float, text: str) -> None:
     same = pairs.session({"feed_dict": STEADY})
-    assert f"not more than {text}." in slower(same, same, limit).text
+    assert f"not more than {text};" in slower(same, same, limit).text
 
 
 def test_a_limit_of_au_is_explained_by_one_of_au() -> None:

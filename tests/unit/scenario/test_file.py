@@ -254,8 +254,8 @@ QUEUE = {"backend": "fifo_queue"}
         ({"variants": {}}, "variants", "no list of tables"),
         ({"variants": []}, "variants", "no list of tables"),
         ({"variants": [3]}, "variants.0", "3 is no table"),
-        ({"variants": [{**ONE, "options": 5}]}, "variants.0.options", "5 is no table"),
-        ({"variants": [{**ONE, "run": 5}]}, "variants.0.run", "5 is no table"),
+        ({"variants": [{**ONE, "options": 5}]}, "variants.feed_dict.options", "5 is no table"),
+        ({"variants": [{**ONE, "run": 5}]}, "variants.feed_dict.run", "5 is no table"),
         ({"name": 7}, "name", "given: 7"),
         ({"name": datetime.date(2026, 1, 1)}, "name", "2026-01-01"),
         ({"name": ""}, "name", "at least 1 character"),
@@ -273,22 +273,34 @@ QUEUE = {"backend": "fifo_queue"}
             "published.figures.0.variant",
             "Did you mean 'feed_dict'",
         ),
-        ({"variants": [{"name": "a"}]}, "variants.0.backend", "is missing"),
-        ({"variants": [{"backend": "feed_dikt"}]}, "variants.0.backend", "Did you mean 'feed_dict'"),
+        ({"variants": [{"name": "a"}]}, "variants.a.backend", "is missing"),
+        ({"variants": [{"backend": "feed_dikt"}]}, "variants.feed_dikt.backend", "Did you mean 'feed_dict'"),
         ({"variants": [{"backend": ["feed_dict"]}]}, "variants.0.backend", "there is no backend"),
         ({"variants": [ONE, ONE]}, "variants", "two variants are named 'feed_dict'"),
         ({"variants": [{**ONE, "name": 3}]}, "variants.0.name", "given: 3"),
-        ({"variants": [{**QUEUE, "options": {"treads": 2}}]}, "variants.0.options.treads", "Did you mean 'threads'"),
-        ({"variants": [{**QUEUE, "options": {"threads": 0}}]}, "variants.0.options.threads", "given: 0"),
-        ({"variants": [{**QUEUE, "options": {"element": "sampel"}}]}, "variants.0.options.element", "mean 'sample'"),
+        (
+            {"variants": [{**QUEUE, "options": {"treads": 2}}]},
+            "variants.fifo_queue.options.treads",
+            "Did you mean 'threads'",
+        ),
+        ({"variants": [{**QUEUE, "options": {"threads": 0}}]}, "variants.fifo_queue.options.threads", "given: 0"),
+        (
+            {"variants": [{**QUEUE, "options": {"element": "sampel"}}]},
+            "variants.fifo_queue.options.element",
+            "mean 'sample'",
+        ),
         (
             {"variants": [{"backend": "tf_data", "options": {"prefetch": "autoo"}}]},
-            "variants.0.options.prefetch",
+            "variants.tf_data.options.prefetch",
             "should be 'auto'",
         ),
-        ({"variants": [{**ONE, "source": {"batch_size": 0}}]}, "variants.0.source.batch_size", "given: 0"),
-        ({"variants": [{**ONE, "run": {"repeats": -1}}]}, "variants.0.run.repeats", "given: -1"),
-        ({"variants": [{**ONE, "ceiling": "x"}]}, "variants.0.ceiling", "unknown key"),
+        ({"variants": [{**ONE, "source": {"batch_size": 0}}]}, "variants.feed_dict.source.batch_size", "given: 0"),
+        ({"variants": [{**ONE, "run": {"repeats": -1}}]}, "variants.feed_dict.run.repeats", "given: -1"),
+        (
+            {"variants": [{**ONE, "ceiling": "x"}]},
+            "variants.feed_dict.ceiling",
+            "no variant 'x' has the backend",
+        ),
         ({"source": {"kind": "syntetic"}}, "source.kind", "Did you mean 'synthetic'"),
         ({"source": {"kind": 3}}, "source.kind", "there is no source 3"),
         ({"source": {"batch_size": True}}, "source.batch_size", "given: true"),
@@ -311,6 +323,62 @@ def test_a_complaint_names_file_key_and_what_is_allowed(document: dict[str, Any]
     text = refusal({"name": "x", **document})
     assert text.startswith(f"mine.toml, key {key}: ")
     assert said in text
+
+
+TOP = {"name": "top", "backend": "ceiling", "loop": {"kind": "while_loop"}}
+
+
+def test_variants_of_several_loops_share_the_ceiling_that_they_name() -> None:
+    shared = [{**ONE, "name": kind, "ceiling": "top", "loop": {"kind": kind}} for kind in ("session", "callable")]
+    scenario = resolve({"name": "x", "variants": [*shared, TOP]})
+    assert [(each.name, each.ceiling) for each in scenario.variants] == [
+        ("session", "top"),
+        ("callable", "top"),
+        ("top", None),
+    ]
+    kept = resolve({"name": "x", "variants": [*shared, TOP, {"backend": "tf_data"}]}, backends=["feed_dict"])
+    assert "top" in [each.name for each in kept.variants]
+
+
+@pytest.mark.parametrize(
+    "other", [{"model": {"hidden_widths": [4]}}, {"source": {"batch_size": 4}}, {"run": {"seed": 3}}]
+)
+def test_a_ceiling_that_is_named_is_of_the_same_job(other: dict[str, Any]) -> None:
+    text = refusal({"variants": [{**ONE, "ceiling": "top"}, {**TOP, **other}]})
+    assert "'top' is of another job" in text
+    assert next(iter(next(iter(other.values())))) in text
+
+
+def test_every_error_is_told_at_once_and_each_of_them_once() -> None:
+    document = {
+        "nmae": "x",
+        "run": {"repeats": 0, "seed": -1},
+        "variants": [
+            {"name": "a", "backend": "feed_dict", "options": {"x": 1}},
+            {"name": "my queue", "backend": "fifo_queue", "options": {"threads": 0}, "source": {"batch_size": 0}},
+            {"backend": "nothing"},
+        ],
+    }
+    head, *lines = refusal(document).splitlines()
+    assert head == "mine.toml has 7 errors:"
+    keys = [line.removeprefix("- mine.toml, key ").split(": ")[0] for line in lines]
+    assert sorted(keys) == sorted(
+        [
+            "nmae",
+            "run.repeats",
+            "run.seed",
+            "variants.a.options.x",
+            'variants."my queue".options.threads',
+            'variants."my queue".source.batch_size',
+            "variants.nothing.backend",
+        ]
+    )
+
+
+def test_an_error_that_ends_the_check_hides_none_before_it() -> None:
+    text = refusal({"nmae": "x", "source": 3})
+    assert "key nmae" in text
+    assert "key source" in text
 
 
 # Keys and values that lead deep into the checks, beside arbitrary ones.

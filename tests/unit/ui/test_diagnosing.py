@@ -194,3 +194,17 @@ def test_a_variant_that_the_session_did_not_begin_with_is_no_error() -> None:
     view.session_started(diagnoses.begun(), [])
     view.trial_finished(trial(diagnoses.HOSTILE, 7), session.trials[0], session)
     assert all(line.isprintable() for line in stream.getvalue().splitlines())
+
+
+@pytest.mark.parametrize("interval", [(0.0, 25628.0), (-0.5, 2.0), (0.1, 3.0)])
+def test_an_interval_that_tells_nothing_is_a_dash(interval: tuple[float, float]) -> None:
+    screen, session = Screen(160), diagnoses.session()
+    wide = [
+        result.model_copy(update={"speedup": result.speedup.model_copy(update={"ci95": interval})})
+        if result.speedup.ci95
+        else result
+        for result in session.results
+    ]
+    screen.finish("prefetch", session.model_copy(update={"results": tuple(wide)}))
+    assert "×  –" in " ".join(screen.text.split()).replace("× –", "×  –")
+    assert " to " not in screen.text.split("95 % interval")[1].split("left")[0]

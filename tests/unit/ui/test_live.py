@@ -9,8 +9,8 @@ from rich.console import Console
 
 from pipeline_bench import units
 from pipeline_bench.observer import Progress
-from pipeline_bench.scenario import Run
-from pipeline_bench.session import BUSY_TIME, Precision, Session
+from pipeline_bench.scenario import Component, Run
+from pipeline_bench.session import BUSY_TIME, CPU_TIME, Precision, Session
 from pipeline_bench.trial import Trial, plan
 from pipeline_bench.ui.live import LiveView
 from tests.unit import sessions
@@ -307,6 +307,30 @@ def test_with_a_goal_a_variant_is_done_only_when_the_adding_has_ended() -> None:
     screen.finish(screen.trials[-1])
     assert screen.row("feed_dict").startswith("✓ feed_dict")
     assert "all trials have ended" in screen.lines()
+
+
+def test_while_an_emulated_device_is_built_the_cpus_figure_is_none_of_its() -> None:
+    session = sessions.pending()
+    emulated = session.scenario.variants[0].model_copy(
+        update={"model": Component(kind="emulated", options={"step_ms": 2.0})}
+    )
+    variants = (emulated, *session.scenario.variants[1:])
+    session = session.model_copy(
+        update={
+            "scenario": session.scenario.model_copy(update={"variants": variants}),
+            "environment": session.environment.model_copy(update={"accelerator_kind": "emulated"}),
+        }
+    )
+    screen = Screen(session, width=100)
+    screen.view.session_started(session, screen.trials)
+    screen.view.trial_started(screen.trials[0])
+    screen.view.progress(
+        screen.trials[0], replace(at(0, phase="build", percent=97.0), device_utilization_source=CPU_TIME)
+    )
+    shown = "\n".join(screen.lines())
+    assert "97" not in shown
+    assert "CPU time" not in shown
+    assert f"emul.: {BUSY_TIME} ÷ wall time" in shown
 
 
 def test_an_emulated_device_is_called_that_from_its_first_figure_on() -> None:

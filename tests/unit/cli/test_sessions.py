@@ -1,0 +1,109 @@
+"""The command `sessions`, and the words that name its sessions to other commands."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+import pipeline_bench
+from pipeline_bench import session as saved
+from pipeline_bench.cli import run
+from tests.unit import diagnoses, sessions
+
+TIMES = {
+    "first": "2026-03-01T10:00:00+00:00",
+    "third": "2026-03-03T10:00:00+00:00",
+    "second": "2026-03-03T09:30:00+02:00",  # earlier than the third by its zone alone
+}
+
+
+@pytest.fixture(autouse=True)
+def reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Three sessions whose names and dates of files say nothing about their order."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+    for name, began in TIMES.items():
+        keep(tmp_path / "reports" / name, began)
+    return tmp_path / "reports"
+
+
+def keep(folder: Path, began: str, session: saved.Session | None = None) -> None:
+    folder.mkdir(parents=True)
+    made = (session or sessions.normal()).model_copy(update={"started_at": began, "command": f"did {folder.name}"})
+    os.utime(saved.save(made, folder), (0, 0))
+
+
+def test_they_are_listed_newest_first_with_command_verdict_and_path(
+    reports: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keep(reports / "diagnosed", "2026-03-02T10:00:00+00:00", diagnoses.session())
+    assert run(["sessions"]) == 0
+    out = capsys.readouterr().out
+    places = [out.index(f"reports/{name}") for name in ("third", "second", "diagnosed", "first")]
+    assert places == sorted(places)
+    for part in ("did second", "two_layer", "is fastest", "last~1", "map(decode) starves the pipeline"):
+        assert part in out
+
+
+@pytest.mark.parametrize(("word", "name"), [("last", "third"), ("last~0", "third"), ("last~2", "first")])
+def test_a_word_names_a_session_to_report_and_to_load(word: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["report", word, "-f", "json"]) == 0
+    assert f'"did {name}"' in capsys.readouterr().out
+    assert pipeline_bench.load(word).command == f"did {name}"
+
+
+def test_a_diff_of_words_names_the_folders(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["diff", "last~1", "last"]) == 0
+    out = capsys.readouterr().out
+    assert "reports/second" in out
+    assert "reports/third" in out
+
+
+def test_fewer_than_the_word_asks_for_is_one_message(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["report", "last~3"]) == 2
+    error = capsys.readouterr().err
+    assert "There is no session last~3: the folder reports here holds 3." in error
+    assert "pipeline-bench sessions" in error
+
+
+def test_a_file_of_that_name_comes_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    keep(tmp_path / "last", "2020-01-01T00:00:00+00:00")
+    assert run(["report", "last", "-f", "json"]) == 0
+    assert '"started_at": "2020-01-01T00:00:00+00:00"' in capsys.readouterr().out
+
+
+def test_a_damaged_one_is_said_to_be_and_hides_no_other(reports: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (reports / "third" / "session.json").write_text('{"started_at": "2026-04-01T10:00:00+00:00"')
+    os.mkfifo(reports / "pipe.json")
+    (reports / "pipe").mkdir()
+    os.mkfifo(reports / "pipe" / "session.json")
+    assert run(["sessions"]) == 0
+    out = capsys.readouterr().out
+    assert "is no session, or a damaged one" in out
+    assert "did first" in out
+
+
+def test_another_folder_is_listed_without_words(reports: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    reports.rename(reports.with_name("kept"))
+    assert run(["sessions", "kept"]) == 0
+    out = capsys.readouterr().out
+    assert "kept/third" in out
+    assert "last" not in out
+
+
+def test_without_any_that_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["sessions", str(tmp_path / "none")]) == 0
+    assert "No session is kept in" in capsys.readouterr().out
+
+
+def test_only_the_newest_are_shown_unless_all_are_asked_for(reports: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for day in range(1, 20):
+        keep(reports / f"more-{day}", f"2025-01-{day:02}T00:00:00+00:00")
+    assert run(["sessions"]) == 0
+    out = capsys.readouterr().out
+    assert "2 older sessions not shown" in out
+    assert "reports/more-1 " not in out
+    assert run(["sessions", "--all"]) == 0
+    assert "reports/more-1 " in capsys.readouterr().out

@@ -1,0 +1,76 @@
+"""The patch of a user's file, applied by git itself."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pipeline_bench import checkout
+from pipeline_bench.diagnosed import CodeChange, Fix
+from pipeline_bench.diagnosis.code_change import change
+from pipeline_bench.user_pipeline import InsertAfter
+from tests.unit.diagnosis.recorded import FILE, Recorder
+
+SOURCE = "import os\n\ndef make_dataset():\n    data = tf.data.Dataset.range(9)\n    return data.batch(2)\n"
+
+
+def made(file: Path, here: Path) -> CodeChange:
+    """The change for the source that stands in a file."""
+    recorder = Recorder()
+    inspection = recorder.inspection(recorder.run(SOURCE))
+    fix = Fix(kind="cache", variant="v", title="t", edits=(InsertAfter(stage=1, method="cache"),))
+    text = file.read_bytes().decode()
+    return change({FILE: text}, inspection, fix, {FILE: checkout.named(str(file), here)})
+
+
+def apply(code: CodeChange, folder: Path) -> None:
+    assert code.diff is not None
+    patch = folder / "fix.patch"
+    patch.write_bytes(code.diff.encode())
+    subprocess.run(["git", "apply", str(patch)], cwd=folder, check=True)
+
+
+@pytest.mark.parametrize("repository", [True, False], ids=["repository", "working folder"])
+@pytest.mark.parametrize("name", ["train.py", "src/data/train.py", "my train.py", 'a"b\\c\td.py', "größe.py"])
+def test_git_applies_it_from_the_top(name: str, repository: bool, tmp_path: Path) -> None:
+    if repository:
+        subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    file = tmp_path / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(SOURCE)
+    code = made(file, here=file.parent if repository else tmp_path)
+    assert code.root == str(tmp_path)
+    apply(code, tmp_path)
+    assert file.read_text() == SOURCE.replace("data.batch(2)", "data.batch(2).cache()")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [SOURCE.replace("\n", "\r\n"), SOURCE.removesuffix("\n"), SOURCE.replace("\n\ndef", "\n\f\n# a\fb\ndef")],
+    ids=["line ends of Windows", "no last line end", "form feeds"],
+)
+def test_git_applies_it_whatever_the_line_ends(source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "SOURCE", source)
+    file = tmp_path / "train.py"
+    file.write_bytes(source.encode())
+    apply(made(file, here=tmp_path), tmp_path)
+    assert file.read_bytes().decode() == source.replace("batch(2)", "batch(2).cache()")
+
+
+def test_a_file_of_no_repository_and_elsewhere_is_patched_from_its_own_folder(tmp_path: Path) -> None:
+    there, here = tmp_path / "there", tmp_path / "here"
+    there.mkdir()
+    here.mkdir()
+    (there / "train.py").write_text(SOURCE)
+    assert checkout.named(str(there / "train.py"), here) == (str(there), "train.py")
+
+
+def test_files_without_a_folder_in_common_have_no_patch() -> None:
+    recorder = Recorder()
+    inspection = recorder.inspection(recorder.run(SOURCE))
+    fix = Fix(kind="cache", variant="v", title="t", edits=(InsertAfter(stage=1, method="cache"),))
+    code = change({FILE: SOURCE}, inspection, fix)
+    assert code.diff is not None
+    assert code.root is None
