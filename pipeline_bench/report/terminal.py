@@ -17,7 +17,7 @@ from pipeline_bench import loop_advice, palette, thread_advice, units
 from pipeline_bench.conclusion import conclude
 from pipeline_bench.errors import sentence
 from pipeline_bench.events import Stack
-from pipeline_bench.report import diagnosis_terminal, disturbed, placement_terminal, words
+from pipeline_bench.report import diagnosis_terminal, diagnosis_words, disturbed, placement_terminal, words
 from pipeline_bench.report.step_table import is_ceiling, variant_name, variants_table
 from pipeline_bench.report.words import machine, no_difference, other_device
 from pipeline_bench.scenario import Published
@@ -269,7 +269,11 @@ def _is_told(session: Session, record: TrialRecord) -> bool:
         return False
     if record.traceback:
         return record.traceback == diagnosis.traceback
-    return bool(diagnosis.failure) and record.reason == diagnosis.failure and not record.stderr_tail
+    return (
+        bool(diagnosis.failure)
+        and record.reason == diagnosis.failure
+        and not diagnosis_words.own_words(record.stderr_tail)
+    )
 
 
 def _evidence(record: TrialRecord) -> Iterator[str]:
