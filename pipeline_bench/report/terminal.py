@@ -38,7 +38,7 @@ def render(session: Session, folder: Path | None, width: int) -> RenderableType:
     Args:
         session: finished, interrupted or not yet begun.
         folder: where it was saved; None where it was not.
-        width: the columns there are; below 60 the table is cut.
+        width: the columns there are; below 60 the tables have fewer columns.
     """
     found = session.diagnosis
     if found is not None:
@@ -176,7 +176,8 @@ def _published(session: Session, width: int) -> RenderableType | None:
         table.add_row(Text(variant_name(variant), style="bold"), *_published_cells(figures))
     captions = [*_published_captions(published, rows), *_other_device(session, rows)]
     lines = [Text(line, style="dim") for line in captions]
-    return Group(*map(Text, _gains(rows)), Text(), table, Text(), *lines)
+    shown: list[RenderableType] = [table, Text()] if width >= 60 else []  # noqa: PLR2004 - below, its figures would be cut
+    return Group(*map(Text, _gains(rows)), Text(), *shown, *lines)
 
 
 def _published_cells(figures: PublishedComparison) -> list[Text]:
