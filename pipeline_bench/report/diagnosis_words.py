@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -41,6 +42,10 @@ _EQUALITY = {
     "not-told": "whether the samples are the same is not known",
 }
 _TEXT_LIMIT = 400
+_LOG_LINE = re.compile(
+    r"[IWE]\d{4} \d\d:\d\d|WARNING: All log messages|To enable the following|\d{4}(-\d\d){2} .{8,20}: [IWE] "
+)
+"""TensorFlow's own log, below its fatal errors."""
 _TOO_WIDE = 10.0
 """An interval whose ends are so many times apart, or a least difference so large, tells nobody anything."""
 
@@ -295,3 +300,8 @@ def headline(session: Session, diagnosis: Diagnosis) -> str:
         return _ended(sentence(one_line(diagnosis.failure, 1200)))
     stopped = any(trial.status == "interrupted" for trial in session.trials)
     return "Interrupted before anything was found out." if stopped else "Nothing was found out yet."
+
+
+def own_words(stderr: str) -> list[str]:
+    """What a trial's process said on stderr beside the lines that TensorFlow logs in any process."""
+    return [line for line in stderr.splitlines() if line.strip() and not _LOG_LINE.match(line)]

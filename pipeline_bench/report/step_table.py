@@ -128,7 +128,11 @@ def _columns(width: int, device: str) -> list[_Column]:
     if width < _MEDIUM:
         step = _Column("ms/step\nsamp./s", _step_and_rate, 7)
         host = _Column("host\nslow.", host.cell, 5)
-        return [step, wait, utilization, host, device_column, speedup]
+        columns = [step, wait, utilization, host, device_column, speedup]
+        for least in (device_column, host, utilization, wait):  # a figure that is cut would be another figure
+            if _SMALLEST_NAME + sum(column.width + _GAP for column in columns) > width:
+                columns.remove(least)
+        return columns
     columns = [step, rate, wait, compute, host, utilization, device_column, speedup]
     if width >= _WIDE:
         columns.insert(columns.index(utilization), _Column(_legend(), _bar, _BAR_CELLS))

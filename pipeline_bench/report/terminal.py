@@ -17,7 +17,7 @@ from pipeline_bench import loop_advice, palette, thread_advice, units
 from pipeline_bench.conclusion import conclude
 from pipeline_bench.errors import sentence
 from pipeline_bench.events import Stack
-from pipeline_bench.report import diagnosis_terminal, disturbed, placement_terminal, words
+from pipeline_bench.report import diagnosis_terminal, diagnosis_words, disturbed, placement_terminal, words
 from pipeline_bench.report.step_table import is_ceiling, variant_name, variants_table
 from pipeline_bench.report.words import machine, no_difference, other_device
 from pipeline_bench.scenario import Published
@@ -38,7 +38,7 @@ def render(session: Session, folder: Path | None, width: int) -> RenderableType:
     Args:
         session: finished, interrupted or not yet begun.
         folder: where it was saved; None where it was not.
-        width: the columns there are; below 60 the table is cut.
+        width: the columns there are; below 60 the tables have fewer columns.
     """
     found = session.diagnosis
     if found is not None:
@@ -176,7 +176,8 @@ def _published(session: Session, width: int) -> RenderableType | None:
         table.add_row(Text(variant_name(variant), style="bold"), *_published_cells(figures))
     captions = [*_published_captions(published, rows), *_other_device(session, rows)]
     lines = [Text(line, style="dim") for line in captions]
-    return Group(*map(Text, _gains(rows)), Text(), table, Text(), *lines)
+    shown: list[RenderableType] = [table, Text()] if width >= 60 else []  # noqa: PLR2004 - below, its figures would be cut
+    return Group(*map(Text, _gains(rows)), Text(), *shown, *lines)
 
 
 def _published_cells(figures: PublishedComparison) -> list[Text]:
@@ -269,7 +270,11 @@ def _is_told(session: Session, record: TrialRecord) -> bool:
         return False
     if record.traceback:
         return record.traceback == diagnosis.traceback
-    return bool(diagnosis.failure) and record.reason == diagnosis.failure and not record.stderr_tail
+    return (
+        bool(diagnosis.failure)
+        and record.reason == diagnosis.failure
+        and not diagnosis_words.own_words(record.stderr_tail)
+    )
 
 
 def _evidence(record: TrialRecord) -> Iterator[str]:

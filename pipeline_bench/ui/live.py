@@ -172,7 +172,12 @@ def _table(rows: Sequence[Row], course: Course, width: int) -> Table:
     ]
     if width >= _NARROW:
         columns.append(("verdict", _VERDICT_CELLS))
+    heads = [head for head, _ in columns]
     least, most = _NAME_CELLS
+    for dropped in ("history", "", device, "wait", "trial"):  # a figure that is cut would be another figure
+        if 1 + least + 1 + sum(cells + 1 for _, cells in columns) >= width:
+            columns = [(head, cells) for head, cells in columns if head != dropped]
+    kept = [heads.index(head) for head, _ in columns]
     longest = max(Text(one_line(variant.name)).cell_len for variant in variants)
     room = width - 1 - sum(cells + 1 for _, cells in columns) - 1
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
@@ -183,7 +188,8 @@ def _table(rows: Sequence[Row], course: Course, width: int) -> Table:
         justify, overflow = ("right" if right else "left"), "crop"
         table.add_column(head, width=cells, justify=justify, no_wrap=True, overflow=overflow)  # type: ignore[arg-type]
     for row in rows:
-        table.add_row(*_cells(row, course, bar_cells, spark_cells)[: len(columns) + 2])
+        mark, name, *figures = _cells(row, course, bar_cells, spark_cells)
+        table.add_row(mark, name, *(figures[place] for place in kept))
     return table
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from pipeline_bench import precision, units
 from pipeline_bench.diagnosed import CEILING, Diagnosis
 from pipeline_bench.observer import Observer
+from pipeline_bench.report.diagnosis_words import too_wide
 from pipeline_bench.session import Precision, Session, TrialRecord
 from pipeline_bench.text import one_line
 from pipeline_bench.trial import Trial
@@ -84,7 +85,9 @@ class PlainView(Observer):
         """A finished trial of a diagnosis: what it tried, the gain so far, and how much of the budget is left."""
         left_s = diagnosing.left_s(session, self._clock() - self._started_s)
         left = "" if left_s is None else f"; {units.clock(left_s)} left"
-        self._line(f"[{trial.index + 1}] {diagnosing.named(trial)}: {', '.join(_tried(trial, record, session))}{left}")
+        # Why there will be no diagnosis is what the report says next.
+        tried = [record.status] if diagnosis.failure is not None else _tried(trial, record, session)
+        self._line(f"[{trial.index + 1}] {diagnosing.named(trial)}: {', '.join(tried)}{left}")
         found = diagnosis.bottleneck.text if diagnosis.bottleneck is not None else ""
         if found and found != self._found:
             self._found = found
@@ -124,7 +127,9 @@ def _tried(trial: Trial, record: TrialRecord, session: Session) -> list[str]:
     result = next((result for result in session.results if result.variant == trial.variant.name), None)
     if result is not None and result.speedup.value is not None and result.variant != CEILING:
         ends = result.speedup.ci95
-        interval = f" ({units.ratio(ends[0])} to {units.ratio(ends[1])})" if ends is not None else ""
+        interval = (
+            f" ({units.ratio(ends[0])} to {units.ratio(ends[1])})" if ends is not None and not too_wide(ends) else ""
+        )
         said = diagnosing.outcome(session, result)
         parts.append(f"{units.ratio(result.speedup.value)}{interval} so far{f', {said}' if said else ''}")
     return parts

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 
 import pytest
@@ -193,3 +194,12 @@ def test_what_ended_the_adding_of_repeats_is_said_once() -> None:
     shown_text = joined(sessions.normal().model_copy(update={"precision": ended}), 100)
     assert shown_text.count("The budget of 60 s was spent after 5 repeats: fifo_queue's speed-up is known") == 1
     assert "budget" not in joined(sessions.normal(), 100)
+
+
+@pytest.mark.parametrize("width", [40, 50, 58, 70])
+def test_on_a_narrow_terminal_no_figure_of_a_table_is_cut(width: int) -> None:
+    console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False)
+    with console.capture() as capture:
+        console.print(render(sessions.normal(), None, width))
+    assert not re.findall(r"\d+\.?…|…×", capture.get())
+    assert "12.3" in capture.get()

@@ -208,3 +208,12 @@ def test_an_interval_that_tells_nothing_is_a_dash(interval: tuple[float, float])
     screen.finish("prefetch", session.model_copy(update={"results": tuple(wide)}))
     assert "×  –" in " ".join(screen.text.split()).replace("× –", "×  –")
     assert " to " not in screen.text.split("95 % interval")[1].split("left")[0]
+
+
+def test_the_lines_leave_the_reason_of_a_failure_to_the_report() -> None:
+    stream, session = io.StringIO(), diagnoses.failed()
+    assert session.diagnosis is not None
+    assert session.diagnosis.failure is not None
+    PlainView(stream).trial_finished(trial("inspection"), session.trials[0], session)
+    assert "looking at the pipeline: failed" in stream.getvalue()
+    assert (session.trials[0].reason or "no reason") not in stream.getvalue()

@@ -341,3 +341,16 @@ def test_an_emulated_device_is_called_that_from_its_first_figure_on() -> None:
     shown = "\n".join(screen.lines())
     assert "emul." in screen.lines()[1] + screen.lines()[2]
     assert f"emul.: {BUSY_TIME} ÷ wall time" in shown
+
+
+@pytest.mark.parametrize("width", range(24, 80, 4))
+def test_on_a_narrow_terminal_columns_are_left_out_and_no_figure_is_cut(width: int) -> None:
+    screen = Screen(sessions.normal(), width=width)
+    screen.view.session_started(sessions.pending(), screen.trials)
+    screen.finish(screen.trials[0])
+    table = screen.lines()[1:6]
+    cells = set(" ".join(table).split())
+    assert "12.3" in cells
+    assert {"38", "%"} <= cells or "wait" not in cells
+    assert not [cell for cell in cells if cell in ("12.", "1/", "ms/", "ms/st", "wa", "tri", "C")]
+    assert all(line[0] in "✓●·✗ " for line in table)
