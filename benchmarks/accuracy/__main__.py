@@ -1,11 +1,12 @@
 """Known answers: how close the shares come to what was planted, and how many verdicts are right, by load.
 
-``python -m benchmarks.accuracy --out FOLDER [--loads "nothing,two loops"] [--cases 84] [--seed N] [--repeats 3]`` draws
+``python -m benchmarks.accuracy --out FOLDER [--loads "nothing,two loops"] [--cases 84] [--seed N] [--budget 60]`` draws
 new cases for every load, from a seed that it prints. What a case must come to follows from its construction
 (`benchmarks.accuracy.truth`): delays in reading, decoding, copying, Python and storage, one producer or several, steady
 or bursty, on an emulated device, whose bare step (`benchmarks.accuracy.bare`) is timed before and after without the
 program and without a load. A group of cases that share their device is one comparison, through the whole program,
-beside other work (`benchmarks.accuracy.loads`). About 10 s a case and load.
+beside other work (`benchmarks.accuracy.loads`), for as long as the program's own default lets it. About 10 s a case
+and load.
 
 FOLDER keeps the truth and the session of every group; the same command goes on where it stopped, and
 ``--judge`` judges what is there anew, with the program as it is now, and measures nothing.
@@ -32,6 +33,7 @@ from benchmarks.accuracy.loads import LOADS, beside
 from benchmarks.accuracy.plugin import install
 from pipeline_bench.comparison import compare
 from pipeline_bench.observer import Observer
+from pipeline_bench.precision import DECIDING_BUDGET_S, until_decided
 from pipeline_bench.results import summarise
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
@@ -51,6 +53,7 @@ class Outcome:
     utilization: float | None
     wait: float | None
     verdict: str
+    certain: bool
     text: str
 
     @property
@@ -66,6 +69,14 @@ class Outcome:
         return self.verdict == "inconclusive"
 
     @property
+    def plain(self) -> bool:
+        return not self.inconclusive and self.certain
+
+    @property
+    def probable(self) -> bool:
+        return not self.inconclusive and not self.certain
+
+    @property
     def right(self) -> bool:
         """Whether the verdict is the planted one; at a threshold, one of the two that meet there."""
         if not self.case.threshold:
@@ -74,7 +85,7 @@ class Outcome:
         return self.verdict in (bound, "compute-bound", "mixed")
 
 
-def scenario(device_ms: float, group: Sequence[Case], data: Path, repeats: int) -> Scenario:
+def scenario(device_ms: float, group: Sequence[Case], data: Path) -> Scenario:
     """A group as one comparison: every case is a variant beside the others, and the ceilings are shared."""
     variants = []
     for number, case in enumerate(group):
@@ -83,17 +94,16 @@ def scenario(device_ms: float, group: Sequence[Case], data: Path, repeats: int) 
     document: dict[str, Any] = {
         "name": "accuracy",
         "model": {"kind": "emulated", "step_ms": device_ms},
-        "run": {"repeats": repeats},
         "variants": variants,
     }
     return resolve(document)
 
 
-def measure(device_ms: float, what: Scenario, load: str, folder: Path) -> None:
+def measure(device_ms: float, what: Scenario, load: str, folder: Path, budget_s: float) -> None:
     """Measure a group beside a load, and keep what a bare step takes on the machine when it is left alone."""
     before_ms = bare.ceiling_ms(device_ms)
     with beside(load):
-        compare(what, folder, Observer())
+        compare(what, folder, Observer(), precision=until_decided(budget_s))
     ceiling_ms = (before_ms + bare.ceiling_ms(device_ms)) / 2
     (folder / CEILING).write_text(json.dumps(ceiling_ms), encoding="utf-8")
 
@@ -112,7 +122,8 @@ def _name(number: int, case: Case) -> str:
 
 def _outcome(case: Case, result: Result) -> Outcome:
     utilization, wait = result.accelerator_utilization.value, result.input_wait_share.value
-    return Outcome(case, utilization, wait, result.verdict.kind, result.reason or result.verdict.text)
+    verdict = result.verdict
+    return Outcome(case, utilization, wait, verdict.kind, verdict.certainty == "certain", result.reason or verdict.text)
 
 
 def write_files(folder: Path) -> None:
@@ -159,27 +170,33 @@ def _share(hits: Sequence[bool]) -> str:
 
 
 def by_load(outcomes: dict[str, list[Outcome]]) -> str:
-    """A row for each load: how many verdicts were given, and how many of them are right."""
-    rows = [f"{'beside':<10} {'cases':>5}  {'given':>6}  {'right':>6}  {'AU error':>14}  {'wait error':>14}"]
+    """A row for each load: how many verdicts were given plainly or as probable, and how many of each are right."""
+    head = ("beside", "cases", "plain", "right", "probably", "right", "AU error", "wait error")
+    rows = ["{:<10} {:>5}  {:>6}  {:>6}  {:>8}  {:>6}  {:>14}  {:>14}".format(*head)]
     for name, of in outcomes.items():
-        given = [outcome for outcome in of if not outcome.inconclusive]
+        clear = [outcome for outcome in of if not outcome.case.threshold]
         rows.append(
-            f"{name:<10} {len(of):>5}  {_share([not o.inconclusive for o in of if not o.case.threshold]):>6}"
-            f"  {_share([o.right for o in given]):>6}  {_errors([o.utilization_error for o in of]):>14}"
+            f"{name:<10} {len(of):>5}  {_share([o.plain for o in clear]):>6}"
+            f"  {_share([o.right for o in of if o.plain]):>6}  {_share([o.probable for o in clear]):>8}"
+            f"  {_share([o.right for o in of if o.probable]):>6}  {_errors([o.utilization_error for o in of]):>14}"
             f"  {_errors([o.wait_error for o in of]):>14}"
         )
-    rows.append(f"given: of the cases that lie {cases.CLEAR:.0%} of a step or more from every line; errors in points")
+    rows.append(
+        f"plain, probably: of the cases that lie {cases.CLEAR:.0%} of a step or more from every line; "
+        "errors: median and worst, in points"
+    )
     return "\n".join(rows)
 
 
 def show(number: int, device_ms: float, outcome: Outcome) -> None:
     """Print one case, on stderr."""
     case = outcome.case
+    said = f"probably {outcome.verdict}" if outcome.probable else outcome.verdict
     wrong = "" if outcome.right or outcome.inconclusive else f"  WRONG, it is {case.verdict}"
     print(
         f"{number:>3} {case.family:<20} {case.variant['name']:<22} device {device_ms:>4.1f} ms"
         f"  AU {case.truth.utilization:.3f} → {outcome.utilization or 0:.3f}"
-        f"  wait {case.truth.wait:.3f} → {outcome.wait or 0:.3f}  {outcome.verdict}{wrong}",
+        f"  wait {case.truth.wait:.3f} → {outcome.wait or 0:.3f}  {said}{wrong}",
         file=sys.stderr,
         flush=True,
     )
@@ -192,7 +209,7 @@ def settled(given: argparse.Namespace) -> dict[str, Any]:
         settings: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
         return settings
     seed = random.SystemRandom().randrange(10**6) if given.seed is None else given.seed
-    settings = {"seed": seed, "cases": given.cases, "repeats": given.repeats}
+    settings = {"seed": seed, "cases": given.cases, "budget_s": given.budget}
     given.out.mkdir(parents=True, exist_ok=True)
     kept.write_text(json.dumps(settings), encoding="utf-8")
     return settings
@@ -204,7 +221,7 @@ def main() -> None:
     parser.add_argument("--loads", default=",".join(LOADS))
     parser.add_argument("--cases", type=int, default=84)
     parser.add_argument("--seed", type=int, help="of an earlier run, to see its cases again")
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--budget", type=float, default=DECIDING_BUDGET_S, help="seconds for a group of cases")
     parser.add_argument("--judge", action="store_true", help="measure nothing")
     given = parser.parse_args()
     settings = settled(given)
@@ -221,7 +238,8 @@ def main() -> None:
                     if given.judge:
                         continue
                     folder.mkdir(parents=True, exist_ok=True)
-                    measure(device_ms, scenario(device_ms, group, Path(data), settings["repeats"]), name, folder)
+                    what = scenario(device_ms, group, Path(data))
+                    measure(device_ms, what, name, folder, settings["budget_s"])
                 for outcome in judged(folder, group):
                     outcomes.setdefault(name, []).append(outcome)
                     show(len(outcomes[name]), device_ms, outcome)
