@@ -13,7 +13,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pipeline_bench import environment, interrupts, made_data, plugins, process, replication, servers, thread_advice
+import psutil
+
+from pipeline_bench import (
+    environment,
+    interrupts,
+    made_data,
+    plugins,
+    process,
+    replication,
+    servers,
+    thread_advice,
+    units,
+)
 from pipeline_bench.errors import UsageError
 from pipeline_bench.loops import Job
 from pipeline_bench.observer import Guarded, Observer
@@ -25,6 +37,9 @@ from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.session import Precision, Session, save
 from pipeline_bench.trial import plan
 
+_LOOK_S = 0.2
+_BUSY_SHARE = 0.2
+"""Of two cores, less than half of one: an idle machine's own services take a tenth of that."""
 _OPENS_WITHIN_S = 1.0
 """An NVML that takes longer to list the GPUs is worth a word: some take many seconds."""
 
@@ -246,6 +261,8 @@ def run(
     logs.mkdir(exist_ok=True)
     save(session, folder)
     with interrupts.deferred():
+        if (busy := load_note(psutil.cpu_percent(_LOOK_S) / 100)) is not None:
+            observer.note(busy)
         observer.preparing("importing TensorFlow, once for all trials")
         try:
             chosen, reason = process.best_launcher(logs / "import.stderr", launcher)
@@ -260,6 +277,20 @@ def run(
                 folder, chosen, gpu, observer, planner=planner, replacement=fresh, expose_servers=expose_servers
             )
             return Outcome(folder=folder, **runner.run(session)._asdict())
+
+
+def load_note(busy_share: float) -> str | None:
+    """Return what a busy machine means for what is measured on it; None of one that is not.
+
+    Args:
+        busy_share: of the machine's CPU, 0 to 1, before anything of this program runs.
+    """
+    if busy_share < _BUSY_SHARE:
+        return None
+    return (
+        f"Other work takes {units.share(busy_share)} of this machine's CPU. Steps that it slows are left out where "
+        "enough others remain; verdicts may take longer, or stay probable."
+    )
 
 
 def new_session(scenario: Scenario, gpu: NvmlSampler, command: str = "", observer: Observer | None = None) -> Session:

@@ -104,7 +104,7 @@ def measure(device_ms: float, what: Scenario, load: str, folder: Path, budget_s:
     before_ms = bare.ceiling_ms(device_ms)
     with beside(load):
         compare(what, folder, Observer(), precision=until_decided(budget_s))
-    ceiling_ms = (before_ms + bare.ceiling_ms(device_ms)) / 2
+    ceiling_ms = min(before_ms, bare.ceiling_ms(device_ms))
     (folder / CEILING).write_text(json.dumps(ceiling_ms), encoding="utf-8")
 
 

@@ -53,6 +53,12 @@ class Taken:
         return self.share[np.minimum(np.searchsorted(self.until_ns, times_ns), self.until_ns.size - 1)]
 
 
+def others(record: TrialRecord) -> float:
+    """Return what other processes and the hypervisor took of the CPU while a trial ran, 0 to 1, on average."""
+    taken = [_track(record, metric) for metric in ("other_cpu_percent", "steal_percent")]
+    return min(1.0, sum(float(track[1].mean()) for track in taken if track is not None) / 100)
+
+
 def _track(record: TrialRecord, metric: str) -> tuple[npt.NDArray[np.int64], Floats] | None:
     """Return when and what was sampled of a metric; None where nothing was."""
     for track in record.samples:

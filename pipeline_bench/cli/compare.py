@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipeline_bench.cli.completion import backend_names, scenario_names, setting_keys
-from pipeline_bench.cli.running import STDOUT, ExposeServers, OpenPage, check_export, positive, run_and_show
+from pipeline_bench.cli.running import STDOUT, Details, ExposeServers, OpenPage, check_export, positive, run_and_show
 
 if TYPE_CHECKING:
     from pipeline_bench.scenario import Scenario
@@ -74,6 +74,7 @@ def compare(
     ] = None,
     no_live: Annotated[bool, typer.Option("--no-live", help="Plain lines in place of the live screen.")] = False,
     open_page: OpenPage = False,
+    details: Details = False,
     expose_servers: ExposeServers = False,
     seed: Annotated[int | None, typer.Option(min=0, max=2**31 - 1, help="Seed of the weights and the batches.")] = None,
     stall_timeout: Annotated[
@@ -94,7 +95,7 @@ def compare(
     job = MainJob(scenario) if scenario is not None else choose()
     resolved = job.noted(_load(job.scenario, given, settings or [], backends))
     resolved = _logging_placement(resolved) if log_placement else resolved
-    options = {"live": not no_live, "open_page": open_page, "expose_servers": expose_servers}
+    options = {"live": not no_live, "open_page": open_page, "details": details, "expose_servers": expose_servers}
     raise typer.Exit(_run(resolved, out, json_to, goal=goal, first=job.note, **options))
 
 
@@ -107,6 +108,7 @@ def _run(
     first: str | None,
     live: bool,
     open_page: bool,
+    details: bool,
     expose_servers: bool,
 ) -> int:
     """Run, show, export, after the `first` line if any; the exit code says whether every trial went through."""
@@ -131,6 +133,7 @@ def _run(
         json_to,
         live=live,
         open_page=open_page,
+        details=details,
     )
 
 

@@ -20,8 +20,7 @@ from pipeline_bench.comparison import Outcome
 from pipeline_bench.diagnosed import CodeChange
 from pipeline_bench.errors import SessionError
 from pipeline_bench.files import write_atomically
-from pipeline_bench.report import diagnosis_words, html, markdown
-from pipeline_bench.report.terminal import render
+from pipeline_bench.report import diagnosis_words, html, markdown, screen, terminal
 from pipeline_bench.session import Session, save
 from pipeline_bench.text import safe
 
@@ -34,7 +33,7 @@ PAGE, PATCH = "report.html", "fix.patch"
 
 
 def deliver(
-    outcome: Outcome, console: Console, json_to: str | None, *, open_page: bool = False
+    outcome: Outcome, console: Console, json_to: str | None, *, open_page: bool = False, details: bool = False
 ) -> tuple[Outcome, list[str]]:
     """Write the reports, the patch and what ``--json`` asks for, show the report, and say where the page and patch are.
 
@@ -43,6 +42,7 @@ def deliver(
         console: where the report is shown.
         json_to: the option ``--json``, checked.
         open_page: show the page in the browser as well.
+        details: show all that the page says, in place of one screen.
 
     Returns:
         The outcome, saved where it now could be, and a message for each file that could not be written.
@@ -53,7 +53,9 @@ def deliver(
     if outcome.unsaved is not None and not _can_ask():
         console = Console(stderr=True, highlight=False)  # stdout is for the session alone
     try:
-        console.print(render(outcome.session, None if outcome.unsaved else outcome.folder, console.width))
+        folder = None if outcome.unsaved else outcome.folder
+        whole = terminal.render(outcome.session, folder, console.width) if details else None
+        console.print(whole or screen.render(outcome.session, console.width))
         for line in _places(outcome, written):
             console.print(line, soft_wrap=True)  # what is to be copied has no line ends of ours
     except OSError as error:
@@ -140,6 +142,8 @@ def _code(session: Session) -> CodeChange | None:
 
 def _places(outcome: Outcome, written: set[str]) -> Iterator[Text]:
     """Where the page is, and the command that applies the patch from where the user stands."""
+    if PAGE not in written and outcome.unsaved is None:
+        yield Text.assemble("Session saved in ", (safe(str(outcome.folder)), "bold"))
     if PAGE in written:
         yield Text.assemble("Page: ", ((outcome.folder / PAGE).absolute().as_uri(), "bold"))
     code = _code(outcome.session)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pipeline_bench.cli.running import STDOUT, ExposeServers, OpenPage, check_export, positive, run_and_show
+from pipeline_bench.cli.running import STDOUT, Details, ExposeServers, OpenPage, check_export, positive, run_and_show
 
 _LEAST_BUDGET_S, _MOST_BUDGET_S = 20.0, 86_400.0
 """The inspection and one round of trials take some 15 s; beyond a day it is a mistake in the unit."""
@@ -69,6 +69,7 @@ def diagnose(
     ] = None,
     no_live: Annotated[bool, typer.Option("--no-live", help="Plain lines in place of the live screen.")] = False,
     open_page: OpenPage = False,
+    details: Details = False,
     expose_servers: ExposeServers = False,
 ) -> None:
     """Find the stage of your own pipeline that starves it, and try what helps; your files are never changed."""
@@ -103,6 +104,7 @@ def diagnose(
         json_to,
         live=not no_live,
         open_page=open_page,
+        details=details,
     )
     raise typer.Exit(code)
 

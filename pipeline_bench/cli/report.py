@@ -11,6 +11,7 @@ import typer
 
 from pipeline_bench.cli.completion import session_words
 from pipeline_bench.cli.output import Output, form_of, write
+from pipeline_bench.cli.running import Details
 
 
 class Format(StrEnum):
@@ -49,6 +50,7 @@ def report(
         ),
     ] = None,
     output: Output = None,
+    details: Details = False,
 ) -> None:
     """Render a saved session again: the terminal's table, HTML, Markdown, CSV, its JSON, or a trace for Perfetto."""
     from pipeline_bench.errors import UsageError
@@ -56,10 +58,10 @@ def report(
     chosen = form or form_of(output, _ENDINGS, Format.TERMINAL)
     if chosen is Format.HTML and output is None and sys.stdout.isatty():
         raise UsageError("-f html: a page of 2 MB is not for a terminal.", "Give it a file: -o report.html.")
-    write(_render(session, chosen, output), output)
+    write(_render(session, chosen, output, details or output is not None), output)
 
 
-def _render(path: Path, form: Format, output: Path | None) -> str:
+def _render(path: Path, form: Format, output: Path | None, details: bool) -> str:
     from pipeline_bench.report import csv, markdown, trace
     from pipeline_bench.session import load
 
@@ -79,9 +81,10 @@ def _render(path: Path, form: Format, output: Path | None) -> str:
             return trace.render(session)
     from rich.console import Console
 
-    from pipeline_bench.report import terminal
+    from pipeline_bench.report import screen, terminal
 
     console = Console(highlight=False, no_color=output is not None or None)
     with console.capture() as capture:
-        console.print(terminal.render(session, None, console.width))
+        whole = terminal.render(session, None, console.width) if details else None
+        console.print(whole or screen.render(session, console.width))
     return capture.get()

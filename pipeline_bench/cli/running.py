@@ -44,6 +44,11 @@ ExposeServers = Annotated[
 OpenPage = Annotated[bool, typer.Option("--open", help="Show the page, report.html, in the browser at the end.")]
 """The option of the commands that leave a page."""
 
+Details = Annotated[
+    bool, typer.Option("--details", help="Show all that the page says, in place of one screen of 80 × 24.")
+]
+"""The option of the commands that show a session in the terminal."""
+
 
 def positive(value: float | None) -> float | None:
     """Check an option that is a number of seconds.
@@ -64,6 +69,7 @@ def run_and_show(
     *,
     live: bool,
     open_page: bool = False,
+    details: bool = False,
 ) -> int:
     """Run, show, export; return the exit code: 0 only where all went through and all of it could be written.
 
@@ -74,6 +80,7 @@ def run_and_show(
         json_to: the option ``--json``, checked.
         live: whether a screen is wanted in place of lines.
         open_page: whether the page is to be shown in the browser at the end.
+        details: whether more than one screen is to be shown.
     """
     from pipeline_bench import interrupts
     from pipeline_bench.cli import delivery, stdout
@@ -94,7 +101,7 @@ def run_and_show(
                 shutil.rmtree(folder, ignore_errors=True)
                 console.print("Interrupted before the first trial; nothing was measured.")
                 return UNREAD if unread else INTERRUPTED
-            outcome, problems = delivery.deliver(outcome, console, json_to, open_page=open_page)
+            outcome, problems = delivery.deliver(outcome, console, json_to, open_page=open_page, details=details)
         if outcome.unsaved is not None:
             delivery.rescue(outcome, json_to)
     if outcome.interrupted:

@@ -99,8 +99,10 @@ def _hidden(inspection: Inspection, parts: Segments, as_written_ms: float) -> Bo
 
 
 def waits(cost: StageCost) -> bool:
-    """Whether the stage mostly waits: little of its time is CPU time."""
-    return cost.cpu_ns is not None and cost.elapsed_ns is not None and cost.cpu_ns < _WAITS * cost.elapsed_ns
+    """Whether the stage mostly waits: for little of its time it computes, or would if it had a core."""
+    if cost.cpu_ns is None or cost.elapsed_ns is None:
+        return False
+    return cost.cpu_ns + (cost.queued_ns or 0.0) < _WAITS * cost.elapsed_ns
 
 
 def _cause(inspection: Inspection, stage: Stage, cost: StageCost) -> Cause:

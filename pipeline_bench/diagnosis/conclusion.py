@@ -9,6 +9,7 @@ from pipeline_bench.diagnosis.bottleneck import NOT_THE_LIMIT
 from pipeline_bench.diagnosis.standing import Standing
 from pipeline_bench.session import Result, Session
 from pipeline_bench.text import one_line
+from pipeline_bench.user_pipeline import InsertAfter
 
 SIMPLER = 1.03
 """A combination must be this much faster than the best single fix in it: less is not worth more code."""
@@ -155,7 +156,10 @@ def _proposed(result: Result, diagnosis: Diagnosis, chosen: Standing) -> str:
     what = "the pipeline" if diagnosis.model is None else "the training step"
     interval = result.speedup.ci95
     ends = f" ({units.ratio(interval[0])} to {units.ratio(interval[1])})" if interval is not None else ""
-    return f"Proposed: {chosen.attempt.fix.title}. It makes {what} {units.ratio(result.speedup.value)} as fast{ends}."
+    caches = any(isinstance(edit, InsertAfter) and edit.method == "cache" for edit in chosen.attempt.fix.edits)
+    since = ", from the second epoch on" if caches else ""
+    times = units.ratio(result.speedup.value)
+    return f"Proposed: {chosen.attempt.fix.title}. It makes {what} {times} as fast{ends}{since}."
 
 
 def _promising(session: Session, diagnosis: Diagnosis) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -37,7 +37,7 @@ def sections(session: Session, diagnosis: Diagnosis, width: int) -> list[Rendera
     tries = words.tried(session, diagnosis)
     parts = (
         headline(session, diagnosis),
-        _failure(diagnosis),
+        failure(diagnosis),
         _standing(session, diagnosis),
         _tree(session, diagnosis, width),
         _attempts(tries, diagnosis),
@@ -59,7 +59,8 @@ def _head(text: str, more: str = "") -> Text:
     return Text.assemble((text, "bold underline"), (f"  {more}" if more else "", "dim"))
 
 
-def _failure(diagnosis: Diagnosis) -> RenderableType | None:
+def failure(diagnosis: Diagnosis) -> RenderableType | None:
+    """Return the traceback of the user's own code; None where it did not fail."""
     lines = words.traceback_lines(diagnosis.traceback)
     if not lines:
         return None
@@ -86,6 +87,21 @@ def _tree(session: Session, diagnosis: Diagnosis, width: int) -> RenderableType 
     return Group(*parts)
 
 
+def stages(diagnosis: Diagnosis, width: int) -> RenderableType | None:
+    """Return the tree of stages alone, a line each; None where it is not known."""
+    rows = pipeline_tree.rows(diagnosis)
+    return _tree_lines(rows, width, below=False) if rows else None
+
+
+def attempt_lines(session: Session, diagnosis: Diagnosis) -> Iterator[Text]:
+    """Yield a line for each fix that was tried, in the order of the report."""
+    for each in words.tried(session, diagnosis):
+        if each.attempt.outcome not in ("not-tried", "pending"):
+            interval = f" ({each.interval})" if each.interval else ""
+            said = f" {each.gain}{interval}" if each.gain != units.NOT_MEASURED else ""
+            yield Text.assemble("· ", (each.variant, "bold"), ": ", (each.outcome, _style(each)), said)
+
+
 def _tree_table(rows: Sequence[Row]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim", show_edge=False)
     table.add_column("stage", overflow="fold", min_width=20)
@@ -99,7 +115,7 @@ def _tree_table(rows: Sequence[Row]) -> Table:
     return table
 
 
-def _tree_lines(rows: Sequence[Row], width: int) -> Group:
+def _tree_lines(rows: Sequence[Row], width: int, *, below: bool = True) -> Group:
     """On a narrow terminal: what has no column stands below its stage."""
     bar = _BAR if width >= _NARROW else 0
     columns = [
@@ -118,7 +134,7 @@ def _tree_lines(rows: Sequence[Row], width: int) -> Group:
             figure.truncate(cells, overflow="ellipsis")
             blank = " " * (cells - figure.cell_len)
             line.append("  ").append_text(Text(blank) + figure if right else figure + Text(blank))
-        lines += [line, *_below(row, width)]
+        lines += [line, *(_below(row, width) if below else [])]
     return Group(*lines)
 
 

@@ -21,6 +21,8 @@ NAME_LIMIT = 48
 _FULL, _WIDE, _MEDIUM = 136, 112, 78
 _GAP = 2
 _SMALLEST_NAME = 12
+_FEW_VARIANTS = 4
+"""So many rows of two lines leave room on a screen of 24 lines for what is said of them."""
 _BAR_CELLS = 22
 _PARTS = (("wait", "▓", palette.INPUT_WAIT), ("compute", "█", palette.COMPUTE), ("host", "░", palette.HOST_SLOWDOWN))
 _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -31,11 +33,13 @@ class Footnotes:
     """Why a figure is missing: each reason once, numbered in the order of its first mark."""
 
     reasons: list[str] = field(default_factory=list)
+    shown: bool = True
+    """Whether they will stand below the table; else there are no marks."""
 
     def mark(self, reason: str | None) -> str:
         """The mark to put behind a figure; empty where there is no reason."""
         text = one_line(reason or "")
-        if not text:
+        if not text or not self.shown:
             return ""
         if text not in self.reasons:
             self.reasons.append(text)
@@ -52,6 +56,8 @@ class _Row:
     result: Result
     is_ceiling: bool
     footnotes: Footnotes
+    margins: bool = True
+    """Whether each figure has its margin below it."""
 
     @property
     def trouble(self) -> str | None:
@@ -66,7 +72,7 @@ class _Row:
         if shown == units.NOT_MEASURED and not self.is_ceiling:  # a caption says what a ceiling lacks
             shown += self.footnotes.mark(self.trouble if reason in {None, self.result.reason} else reason)
         text = Text(shown, justify="right")
-        return text.append(f"\n{under}", style="dim") if under else text
+        return text.append(f"\n{under}", style="dim") if under and self.margins else text
 
 
 @dataclass(frozen=True)
@@ -88,6 +94,14 @@ def variants_table(session: Session, width: int) -> RenderableType:
     return Group(*parts, Text(), *_captions(session, width, rows), *footnotes.lines())
 
 
+def figures_table(session: Session, width: int) -> Table:
+    """Return the figures alone, in few lines: each with its margin below it where there are few variants."""
+    few = len(session.results) <= _FEW_VARIANTS
+    rows = [_Row(result, is_ceiling(session, result), Footnotes(shown=False), few) for result in session.results]
+    rows.sort(key=lambda row: row.is_ceiling)
+    return _grid(rows, _columns(min(width, _FULL - 1), session.device_label), width, fold=False)
+
+
 def is_ceiling(session: Session, result: Result) -> bool:
     """Whether a result is the reference that others are held against."""
     return any(v.name == result.variant and v.ceiling is None for v in session.scenario.variants)
@@ -100,19 +114,20 @@ def variant_name(name: str) -> str:
     return text.plain
 
 
-def _grid(rows: Sequence[_Row], columns: Sequence[_Column], width: int) -> Table:
+def _grid(rows: Sequence[_Row], columns: Sequence[_Column], width: int, *, fold: bool = True) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, _GAP - 1, 0, 0))
     left = width - sum(column.width + _GAP for column in columns)
     longest = max((Text(variant_name(row.result.variant)).cell_len for row in rows), default=0)
-    table.add_column("\nvariant", width=max(_SMALLEST_NAME, min(left, longest + 1)), overflow="fold")
+    cells = max(_SMALLEST_NAME, min(left, longest + 1))
+    table.add_column("\nvariant", width=cells, overflow="fold" if fold else "ellipsis", no_wrap=not fold)
     for column in columns:
         table.add_column(column.head, width=column.width, justify="right", no_wrap=True)
     for row in rows:
         name = Text(variant_name(row.result.variant), style="" if row.is_ceiling else "bold")
         if row.result.status != "pending":
             name.append(row.footnotes.mark(row.trouble))
-        cells = (column.cell(row) for column in columns)
-        table.add_row(name, *cells, style="dim" if row.is_ceiling else "")
+        figures = (column.cell(row) for column in columns)
+        table.add_row(name, *figures, style="dim" if row.is_ceiling else "")
     return table
 
 
@@ -120,7 +135,6 @@ def _columns(width: int, device: str) -> list[_Column]:
     step = _Column("\nms/step", _step, 7)
     rate = _Column("samples\n/s", _rate, 7)
     wait = _Column("input\nwait", lambda row: _share(row, row.result.input_wait_share), 5)
-    compute = _Column("\ncompute", lambda row: _share(row, row.result.accelerator_utilization), 7)
     host = _Column("host\nslowdown", lambda row: _share(row, row.result.host_slowdown_share), 8)
     utilization = _Column("\nAU", _utilization, 5)
     device_column = _Column(f"{device}\nutil.", _device, 5)
@@ -133,7 +147,7 @@ def _columns(width: int, device: str) -> list[_Column]:
             if _SMALLEST_NAME + sum(column.width + _GAP for column in columns) > width:
                 columns.remove(least)
         return columns
-    columns = [step, rate, wait, compute, host, utilization, device_column, speedup]
+    columns = [step, rate, wait, host, utilization, device_column, speedup]
     if width >= _WIDE:
         columns.insert(columns.index(utilization), _Column(_legend(), _bar, _BAR_CELLS))
     return columns + _learning() if width >= _FULL else columns

@@ -44,7 +44,7 @@ def render(session: Session, folder: Path | None, width: int) -> RenderableType:
     if found is not None:
         sections = [_heading(session), *diagnosis_terminal.sections(session, found, width)]
     else:
-        sections = [_heading(session), _conclusion(session), variants_table(session, width), _verdicts(session)]
+        sections = [_heading(session), conclusion(session), variants_table(session, width), _verdicts(session)]
     extra = (
         _work(session) if found is None else None,
         _storage(session),
@@ -54,7 +54,7 @@ def render(session: Session, folder: Path | None, width: int) -> RenderableType:
         _precision(session),
         _published(session, width),
         _disturbances(session),
-        _failures(session),
+        failures(session),
         _notes(session),
     )
     sections += [section for section in extra if section]
@@ -90,7 +90,8 @@ def _heading(session: Session) -> RenderableType:
     return Group(*lines)
 
 
-def _conclusion(session: Session) -> RenderableType:
+def conclusion(session: Session) -> RenderableType:
+    """Return the sentence that every report begins with."""
     grid = Table.grid(padding=(0, 1, 0, 0))
     grid.add_row("→", Text(one_line(conclude(session)), style="bold"))
     return grid
@@ -242,7 +243,8 @@ def _disturbance(head: str, what: str) -> Text:
     return Text.assemble((f"{head}: ", "bold"), (kind, "bold yellow" if colon else "dim"), colon, words)
 
 
-def _failures(session: Session) -> RenderableType | None:
+def failures(session: Session) -> RenderableType | None:
+    """Return why trials failed, each with its evidence; None where all went through."""
     parts: list[RenderableType] = []
     shown: dict[str, TrialRecord] = {}
     for record in session.trials:

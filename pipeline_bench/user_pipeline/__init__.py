@@ -129,6 +129,8 @@ class StageCost(_Part):
     stage: int
     elapsed_ns: float | None = None
     cpu_ns: float | None = None
+    queued_ns: float | None = None
+    """For how long its threads could have run and had no core: other work had it, or the hypervisor."""
     elements: float | None = None
     """How many elements it gives for one of the sink's."""
     element_bytes: float | None = None

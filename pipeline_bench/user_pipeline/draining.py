@@ -7,9 +7,12 @@ function an element.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import resource
 import statistics
 import time
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipeline_bench.user_pipeline import taking
@@ -25,13 +28,16 @@ _SLICES = 3
 _WINDOW_S = 0.004
 """About how long a window takes, so that a slice ends near the time that it was given."""
 _WINDOW_MOST = 4096
+_STEAL = 8
+"""The column of the first line of /proc/stat, after its name: user, nice, system, idle, iowait, irq, softirq, steal."""
 
 
 class Rate(NamedTuple):
-    """Nanoseconds for one element, of wall time and of CPU time over all threads."""
+    """Nanoseconds for one element: wall time, CPU time over all threads, and how long these queued for a core."""
 
     elapsed_ns: float
     cpu_ns: float
+    queued_ns: float = 0.0
 
 
 def collect(
@@ -81,16 +87,37 @@ def drain(dataset: Any, deadline: taking.Deadline, per_ns: float, element_bytes:
 
 def _slice(taker: taking.Taker, deadline: taking.Deadline, seconds: float, size: int) -> Rate:
     calls = 0
-    start_ns, start_cpu_s = time.perf_counter_ns(), _cpu_s()
+    start_ns, start_cpu_s, start_queued_s = time.perf_counter_ns(), _cpu_s(), _queued_s()
     end_ns = start_ns + seconds * 1e9
     while not calls or time.perf_counter_ns() < end_ns:
         taker.take(deadline)
         calls += 1
     count = calls * size
-    return Rate((time.perf_counter_ns() - start_ns) / count, (_cpu_s() - start_cpu_s) * 1e9 / count)
+    elapsed_ns, cpu_s = time.perf_counter_ns() - start_ns, _cpu_s() - start_cpu_s
+    queued_s = max(0.0, _queued_s() - start_queued_s)  # a thread that has ended takes its figure along
+    return Rate(elapsed_ns / count, cpu_s * 1e9 / count, queued_s * 1e9 / count)
 
 
 def _cpu_s() -> float:
     """CPU seconds of this process so far, over all of its threads."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
+
+
+def _queued_s() -> float:
+    """Return for how many seconds threads of this process could have run and had no core; 0 where Linux does not say.
+
+    Other processes had it, which the kernel tells for each thread (``schedstat``, the second number), or the
+    hypervisor, which it tells for the whole machine (``steal`` of /proc/stat).
+    """
+    queued_ns = 0
+    for file in Path("/proc/self/task").glob("*/schedstat"):
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            queued_ns += int(file.read_text(encoding="ascii").split()[1])
+    return queued_ns / 1e9 + _stolen_s()
+
+
+def _stolen_s() -> float:
+    with contextlib.suppress(OSError, IndexError, ValueError), Path("/proc/stat").open(encoding="ascii") as file:
+        return int(file.readline().split()[_STEAL]) / os.sysconf("SC_CLK_TCK")
+    return 0.0

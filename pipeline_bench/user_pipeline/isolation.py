@@ -131,7 +131,7 @@ class Isolation:
             return known.model_copy(update={"elapsed_ns": 0.0, "cpu_ns": 0.0, "reason": found.reason or _CACHED})
         if found.rate is None:
             return known
-        costs = {"elapsed_ns": found.rate.elapsed_ns * elements, "cpu_ns": found.rate.cpu_ns * elements}
+        costs = {name: value * elements for name, value in found.rate._asdict().items()}
         return known.model_copy(update=costs)
 
     def _forget(self, coming: Sequence[Stage]) -> None:
@@ -218,7 +218,7 @@ class Isolation:
         taken = [(inputs or 0.0) * share for share in shares]
         elapsed_ns = gross.elapsed_ns - sum(n * rate.elapsed_ns for n, rate in zip(taken, fed, strict=True))
         cpu_ns = gross.cpu_ns - sum(n * rate.cpu_ns for n, rate in zip(taken, fed, strict=True))
-        return Rate(max(0.0, elapsed_ns), max(0.0, cpu_ns))
+        return Rate(max(0.0, elapsed_ns), max(0.0, cpu_ns), gross.queued_ns)
 
     def _count_inputs(self, stage: Stage, seconds: float) -> float | None:
         """How many elements it takes for one that it gives; a lower bound of what it gives where that is very much."""

@@ -16,7 +16,7 @@ from pipeline_bench import diagnosed, user_pipeline
 from pipeline_bench import session as sessions
 from pipeline_bench.environment import Accelerator, describe
 from pipeline_bench.errors import SessionError
-from pipeline_bench.report import terminal
+from pipeline_bench.report import screen
 from pipeline_bench.scenario.file import load as load_scenario
 from pipeline_bench.series import Series
 from pipeline_bench.session import Result, Session, TrialRecord, TrialSteps, Verdict
@@ -58,7 +58,7 @@ def test_printed_it_is_the_terminals_report_without_colours(session: Session, mo
     monkeypatch.setenv("FORCE_COLOR", "1")
     console = Console(file=io.StringIO(), width=100, color_system=None, highlight=False)
     with console.capture() as capture:
-        console.print(terminal.render(session, None, 100))
+        console.print(screen.render(session, 100))
     assert str(session).split() == capture.get().split()
     assert "\x1b" not in str(session)
     assert max(map(cell_len, str(session).splitlines())) <= 100

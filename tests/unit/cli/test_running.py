@@ -82,7 +82,7 @@ def test_a_session_that_could_not_be_saved_is_once_there_is_room(
 ) -> None:
     measured.update(unsaved="session.json cannot be written: No space left on device.")
     assert run(["compare", "two_layer", "--no-live"]) == 0
-    assert "Session saved in" in capsys.readouterr().out
+    assert "report.html" in capsys.readouterr().out
     assert load(next(Path("reports").iterdir())).scenario.name == sessions.normal().scenario.name
 
 

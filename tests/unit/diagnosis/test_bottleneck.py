@@ -91,6 +91,14 @@ def test_the_cause_follows_from_what_the_time_is_spent_on(
     assert bottleneck.find(looked, cores=2, as_written_ms=20.0).cause == cause
 
 
+def test_a_stage_that_queued_for_a_core_does_not_wait_but_computes() -> None:
+    stages = (stage(0, "range"), stage(1, "map", 0, of=function("f", python=True, stateful=True)))
+    alone = cost(1, 187.0, 54.0)
+    queued = alone.model_copy(update={"queued_ns": 80e6})
+    assert bottleneck.find(inspection(stages, (cost(0, 0.0), alone)), 2, 187.0).cause == "waiting"
+    assert bottleneck.find(inspection(stages, (cost(0, 0.0), queued)), 2, 187.0).cause == "python"
+
+
 def test_a_reader_reads_and_many_small_elements_are_handed_over() -> None:
     reading = inspection((stage(0, "TFRecordDataset"), stage(1, "batch", 0)), (cost(0, 9.0, 8.0), cost(1, 1.0)))
     assert bottleneck.find(reading, 2, 10.0).cause == "reading"

@@ -62,7 +62,7 @@ def test_the_step_is_drawn_where_there_is_room() -> None:
 
 def test_one_table_holds_everything_at_160_columns() -> None:
     rows = [line for line in shown(sessions.normal(), 160).splitlines() if line.startswith("tf_data ")]
-    figures = "tf_data 7.40 17.3k 0.3 % 95 % 5 % █████████████████████░ 0.95 90 % 1.66× 0.0123 51 % → 98 %"
+    figures = "tf_data 7.40 17.3k 0.3 % 5 % █████████████████████░ 0.95 90 % 1.66× 0.0123 51 % → 98 %"
     assert [" ".join(row.split()) for row in rows] == [figures]
 
 
@@ -77,7 +77,7 @@ def test_the_ceiling_comes_last() -> None:
 def test_what_was_not_measured_is_a_dash_with_its_reason() -> None:
     text = shown(sessions.pending(), 80)
     row = next(line for line in text.splitlines() if line.startswith("feed_dict"))
-    assert row.split() == ["feed_dict", *["–¹"] * 8]
+    assert row.split() == ["feed_dict", *["–¹"] * 7]
     assert "¹ no trial has ended yet" in text
     assert "0 %" not in text
 

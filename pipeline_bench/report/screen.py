@@ -1,0 +1,118 @@
+"""A session on one screen of 80 columns and 24 lines: who is faster, the figures, what limits each variant.
+
+All else is in `pipeline_bench.report.terminal`, and in the page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from pipeline_bench import findings, palette, precision, units
+from pipeline_bench.analysis import interference
+from pipeline_bench.diagnosed import Diagnosis
+from pipeline_bench.report import diagnosis_terminal, terminal, words
+from pipeline_bench.report.step_table import figures_table, is_ceiling, variant_name
+from pipeline_bench.session import Result, Session
+from pipeline_bench.text import one_line
+
+_NAME_CELLS = 24
+_NOTES = 1
+_ATTEMPTS = 4
+
+
+def render(session: Session, width: int) -> RenderableType:
+    """Return what a reader has to know at the end of a run, for a terminal of that many columns."""
+    found = session.diagnosis
+    machine = Text(one_line(words.machine(session)), style="dim")
+    shown: list[RenderableType] = [_line(_title(session), width), _line(machine, width)]
+    if found is None:
+        shown += [terminal.conclusion(session), figures_table(session, width), Text(), *_limits(session, width)]
+    else:
+        shown += _diagnosed(session, found, width)
+    shown += [_line(text, width) for text in _remarks(session)]
+    if failures := terminal.failures(session):
+        shown += [Text(), failures]
+    return Group(*shown)
+
+
+def _title(session: Session) -> Text:
+    title = Text(one_line(session.scenario.name), style="bold")
+    if session.scenario.question:
+        title.append(f"  {one_line(session.scenario.question)}", style="not bold italic")
+    return title
+
+
+def _line(text: Text, width: int) -> Text:
+    """Return the text on one line, cut at the edge of the screen."""
+    text.truncate(width, overflow="ellipsis")
+    return text
+
+
+def _limits(session: Session, width: int) -> Iterator[Text]:
+    """Yield a line a variant: what limits it, by how much, and the doubt if there is one."""
+    results = [result for result in session.results if not is_ceiling(session, result)]
+    longest = min(_NAME_CELLS, max((len(variant_name(result.variant)) for result in results), default=0))
+    for result in results:
+        verdict = result.verdict
+        colour = palette.VERDICTS[verdict.kind]
+        name = Text(variant_name(result.variant), style="bold")
+        name.truncate(longest, overflow="ellipsis", pad=True)
+        mark = Text("■ " if verdict.severe else "● ", style=colour)
+        label = Text(f"  {findings.label(verdict)}", style=f"bold {colour}")
+        yield _line(Text.assemble(mark, name, label, f": {_said(result)}"), width)
+
+
+def _said(result: Result) -> str:
+    """Return what a verdict says in a few words."""
+    verdict, step = result.verdict, units.milliseconds(result.step_ms.mean)
+    match verdict.kind:
+        case "input-bound":
+            said = f"waits {units.milliseconds(result.input_wait_ms.value)} of {step}"
+        case "host-bound":
+            said = f"the host takes {units.milliseconds(result.host_slowdown_ms.value)} of {step}"
+        case "compute-bound" | "mixed":
+            said = f"{units.share(result.accelerator_utilization.value)} of the ceiling's speed"
+        case _:
+            said = one_line(verdict.text.removeprefix(f"{verdict.kind}: "))
+    if verdict.doubt is None or verdict.kind == "inconclusive":
+        return said
+    return f"{said}; else {' or '.join(verdict.doubt.instead) or 'as one trial may be'}"
+
+
+def _remarks(session: Session) -> Iterator[Text]:
+    """Yield the equal work, the machine's noise, what is open, and the first notes: a line each."""
+    checked = [result for result in session.results if result.trials and not is_ceiling(session, result)]
+    equal = bool(checked) and all(result.work.status == "equal" for result in checked)
+    parts = [*(["equal work ✓"] if equal else []), _noise(session)]
+    if said := " · ".join(part for part in parts if part):
+        yield Text(said, style="dim")
+    if session.precision is not None and (open_words := precision.open_words(session)):
+        yield Text(f"still open: {open_words} (a larger --budget tells more)", style="yellow")
+    for note in session.notes[:_NOTES]:
+        yield Text(f"note: {one_line(note)}", style="yellow")
+
+
+def _noise(session: Session) -> str:
+    """Return how many trials ran beside other work, and how much of the CPU it took at most; empty where none did."""
+    measured = [trial for trial in session.trials if trial.measured]
+    beside = [taken for taken in map(interference.others, measured) if taken >= findings.BUSY_SHARE]
+    if not beside:
+        return ""
+    trials = units.count(len(measured), "trial")
+    return f"{len(beside)} of {trials} beside other work, up to {units.share(max(beside))} of the CPU"
+
+
+def _diagnosed(session: Session, found: Diagnosis, width: int) -> Iterator[RenderableType]:
+    yield diagnosis_terminal.headline(session, found)
+    for part in (diagnosis_terminal.failure(found), diagnosis_terminal.stages(found, width)):
+        if part is not None:
+            yield Text()
+            yield part
+    if attempts := list(diagnosis_terminal.attempt_lines(session, found)):
+        yield Text()
+        yield from (_line(text, width) for text in attempts[:_ATTEMPTS])
+        if len(attempts) > _ATTEMPTS:
+            yield Text(f"  and {units.count(len(attempts) - _ATTEMPTS, 'more attempt')}", style="dim")

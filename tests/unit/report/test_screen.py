@@ -1,0 +1,57 @@
+"""The end of a run on one screen: what it says, and that it fits."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from pipeline_bench.report import screen
+from pipeline_bench.session import Doubt, Session, WorkCheck
+from tests.unit import diagnoses, sessions
+
+
+def shown(session: Session, width: int = 80) -> list[str]:
+    console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False)
+    with console.capture() as capture:
+        console.print(screen.render(session, width))
+    return capture.get().splitlines()
+
+
+@pytest.mark.parametrize("session", [sessions.normal(), diagnoses.session(), sessions.pending()])
+def test_it_fits_a_screen_with_room_for_the_page_and_the_prompt(session: Session) -> None:
+    lines = shown(session)
+    assert len(lines) <= 22
+    assert max(map(len, lines)) <= 80
+
+
+def test_each_variant_has_a_line_with_its_limit_and_the_ceiling_none() -> None:
+    lines = shown(sessions.normal())
+    limits = [line for line in lines if line.startswith(("■", "●"))]
+    assert len(limits) == 3
+    assert any("input-bound: waits" in line for line in limits)
+    assert not any("ceiling:" in line for line in limits)
+
+
+def test_a_probable_limit_says_what_else_it_may_be() -> None:
+    session = sessions.normal()
+    doubt = Doubt(figure="input wait", low=0.08, high=0.2, line=0.1, instead=("mixed",), rounds=5)
+    verdict = session.results[0].verdict.model_copy(update={"certainty": "probable", "severe": False, "doubt": doubt})
+    first = session.results[0].model_copy(update={"verdict": verdict})
+    lines = shown(session.model_copy(update={"results": (first, *session.results[1:])}))
+    assert any("probably input-bound" in line and "else mixed" in line for line in lines)
+
+
+def test_equal_work_is_two_words_and_unequal_work_is_not_called_equal() -> None:
+    session = sessions.normal()
+    equal = [r.model_copy(update={"work": WorkCheck(status="equal", text="the same")}) for r in session.results]
+    assert any("equal work ✓" in line for line in shown(session.model_copy(update={"results": tuple(equal)})))
+    other = equal[0].model_copy(update={"work": WorkCheck(status="unequal", text="it lost 3")})
+    unequal = session.model_copy(update={"results": (other, *equal[1:])})
+    assert not any("equal work ✓" in line for line in shown(unequal))
+
+
+def test_no_line_is_said_twice() -> None:
+    lines = [line for line in shown(sessions.normal()) if line.strip()]
+    assert len(lines) == len(set(lines))

@@ -1,0 +1,93 @@
+"""The steps that count: what others disturbed is left out, what is the input's own stays in."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pipeline_bench import measured
+from pipeline_bench.comparison import load_note
+from pipeline_bench.results import summarise
+from pipeline_bench.series import Series
+from pipeline_bench.session import Track, TrialRecord
+from tests.unit.records import NS_PER_MS, record, scenario
+
+WINDOW_MS = 100
+
+
+def tracks(until_ms: float, disturbed: tuple[float, float] | None, others_percent: float = 60.0) -> tuple[Track, ...]:
+    """Samples of a machine that others use from one time to another, and that is busy meanwhile."""
+    at_ms = np.arange(WINDOW_MS, until_ms + WINDOW_MS, WINDOW_MS)
+    low, high = disturbed or (np.inf, np.inf)
+    inside = (at_ms > low) & (at_ms <= high)
+    values = {"machine_cpu_percent": np.where(inside, 100.0, 60.0), "other_cpu_percent": inside * others_percent}
+    at_ns = Series.pack((at_ms * NS_PER_MS).astype(np.int64))
+    return tuple(
+        Track(metric=name, source="psutil", at_ns=at_ns, values=Series.pack(column)) for name, column in values.items()
+    )
+
+
+def trials(disturbed: tuple[float, float] | None, wait_ms: float = 4.0, slowed_ms: float = 6.0) -> list[TrialRecord]:
+    """Three rounds of steps of 10 ms, which others make longer for a while in each trial."""
+    found = []
+    for repeat in range(3):
+        for name, usual_ms, wait in (("feed_dict", 10.0, wait_ms), ("ceiling", 5.0, None)):
+            ends_ms = np.cumsum(np.full(100, usual_ms))
+            inside = (ends_ms > disturbed[0]) & (ends_ms <= disturbed[1]) if disturbed else np.zeros(100, dtype=bool)
+            steps_ms = np.where(inside, usual_ms + slowed_ms, usual_ms)
+            samples = tracks(
+                float(steps_ms.sum()), disturbed and (disturbed[0], disturbed[1] + slowed_ms * inside.sum())
+            )
+            found.append(record(name, repeat, steps_ms.tolist(), wait, samples=samples))
+    return found
+
+
+def test_steps_in_windows_that_others_took_are_left_out() -> None:
+    of = scenario("feed_dict")
+    found = measured.of(of, trials((200.0, 400.0)), cores=2)["feed_dict"][0]
+    assert found.step_ms.max() == pytest.approx(10.0)
+    assert found.taken < 0.05
+    assert 50 < found.step_ms.size < 90
+
+
+def test_without_other_work_every_step_counts() -> None:
+    of = scenario("feed_dict")
+    ran = trials(None)
+    found = measured.of(of, ran, cores=2)["feed_dict"][0]
+    assert found.step_ms.size == 100 - ran[0].warmup_steps
+
+
+def test_bursts_of_the_input_itself_stay_in_beside_other_work() -> None:
+    """Every tenth batch takes 40 ms more, also while others use the machine for a part of the time."""
+    of = scenario("feed_dict")
+    bursty = [4.0] * 9 + [44.0]
+    ran = []
+    for repeat in range(3):
+        ran.append(record("feed_dict", repeat, bursty * 20, 4.0, samples=tracks(1600, (400.0, 800.0))))
+        ran.append(record("ceiling", repeat, [4.0] * 200, None, samples=tracks(800, None)))
+    found = summarise(of, ran, cores=2)[0]
+    assert found.accelerator_utilization.value == pytest.approx(0.5, abs=0.03)
+
+
+def test_where_nothing_is_quiet_all_of_it_counts_and_the_doubt_is_wider() -> None:
+    of = scenario("feed_dict")
+    quiet = summarise(of, trials(None), cores=2)[0]
+    busy = summarise(of, trials((0.0, 1e9)), cores=2)[0]
+    assert busy.steps == quiet.steps
+    assert quiet.accelerator_utilization.ci95 is not None
+    assert busy.accelerator_utilization.ci95 is not None
+    assert np.ptp(busy.accelerator_utilization.ci95) > 2 * np.ptp(quiet.accelerator_utilization.ci95)
+
+
+def test_a_trial_that_is_spoilt_whole_leaves_the_others_theirs() -> None:
+    ran = trials(None)
+    spoilt = trials((0.0, 1e9))
+    mixed = [*ran[:4], *spoilt[4:]]
+    found = measured.of(scenario("feed_dict"), mixed, cores=2)["feed_dict"]
+    assert set(found) in ({0, 1}, {0, 1, 2})
+    assert all(each.level == found[0].level for each in found.values())
+
+
+@pytest.mark.parametrize(("busy", "said"), [(0.05, False), (0.5, True), (1.0, True)])
+def test_a_busy_machine_is_told_of_before_anything_is_measured(busy: float, said: bool) -> None:
+    assert (load_note(busy) is not None) == said
