@@ -31,7 +31,7 @@ from pipeline_bench.session import (
 )
 from pipeline_bench.trial_log import TrialLog
 
-SAMPLE_EVERY_S = 0.2
+SAMPLE_EVERY_S = 0.1
 EXIT_WITHIN_S = 5.0
 
 # The child's own watch speaks first, and needs up to a second for a queue that does not answer.

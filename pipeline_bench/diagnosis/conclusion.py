@@ -159,7 +159,8 @@ def _proposed(result: Result, diagnosis: Diagnosis, chosen: Standing) -> str:
     caches = any(isinstance(edit, InsertAfter) and edit.method == "cache" for edit in chosen.attempt.fix.edits)
     since = ", from the second epoch on" if caches else ""
     times = units.ratio(result.speedup.value)
-    return f"Proposed: {chosen.attempt.fix.title}. It makes {what} {times} as fast{ends}{since}."
+    makes = "probably makes" if result.speedup.certainty == "probable" else "makes"
+    return f"Proposed: {chosen.attempt.fix.title}. It {makes} {what} {times} as fast{ends}{since}."
 
 
 def _promising(session: Session, diagnosis: Diagnosis) -> str:

@@ -246,7 +246,7 @@ def _captions(session: Session, width: int, rows: Sequence[_Row]) -> list[Text]:
         captions.append(busy)
     captions += [f"{session.environment.accelerator_kind.upper()} util.: {_instrument(session, s)}" for s in sources]
     captions += [
-        f"speed-up: samples/s over those of {over}; called a difference where it is one at 98 %" for over in overs
+        f"speed-up: samples/s over those of {over}; called a difference where it is one at 99 %" for over in overs
     ]
     if any(result.step_ms.ci95 is not None for result in session.results):
         captions.append("±: the wider side of the 95 % interval over trials")

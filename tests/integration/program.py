@@ -32,8 +32,9 @@ def start(folder: Path, *scripts: str, options: tuple[str, ...] = (), repeats: i
     """Start the program on a scenario with a variant for each script; it leads a session of its own."""
     scenario = folder / "scripted.toml"
     variants = [f'[[variants]]\nname = "{script}"\nbackend = "feed_dict"\n' for script in scripts]
-    scenario.write_text(f"[run]\nrepeats = {repeats}\n" + "".join(variants), encoding="utf-8")
-    command = ["compare", str(scenario), "--no-live", "--out", str(folder / "reports"), *options]
+    scenario.write_text("".join(variants), encoding="utf-8")
+    out = str(folder / "reports")
+    command = ["compare", str(scenario), "--no-live", "--repeats", str(repeats), "--out", out, *options]
     return subprocess.Popen(
         [sys.executable, "-m", "tests.integration.program", *command],
         cwd=ROOT,
