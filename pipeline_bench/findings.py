@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from pipeline_bench import units
 from pipeline_bench.analysis import belief
+from pipeline_bench.measured import NEEDED_STEPS
 from pipeline_bench.session import Doubt, Estimate, Result, ShareName, Verdict, VerdictKind
 
 # A step that waits a tenth of its time for input is worth mending; MLPerf Storage and DLIO pass a system at an
@@ -26,9 +27,6 @@ PROBABLE = 0.85
 """From this one on it is given as probable. Below, what else is plausible is named, and no verdict."""
 PLAUSIBLE = 0.05
 """A verdict of less than this probability is not named among what is plausible."""
-
-# Below this a percentile and a mean over a variant's steps say little.
-NEEDED_STEPS = 30
 
 # A backend may beat its ceiling by this much before the ceiling itself is in doubt.
 CEILING_TOLERANCE = 0.02

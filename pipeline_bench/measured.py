@@ -23,6 +23,8 @@ Floats = npt.NDArray[np.float64]
 
 LEVELS = (0.05, 0.15, 0.4, 1.0)
 """How much of the CPU others may have taken while a step that counts was under way; the last one lets all count."""
+NEEDED_STEPS = 30
+"""Of a variant, over all trials, for a verdict: below this a percentile and a mean over steps say little."""
 FEWEST_STEPS = 10
 """A trial with fewer steps that count, and fewer than it has, counts in no figure at that level."""
 
@@ -147,6 +149,12 @@ def of(scenario: Scenario, trials: Sequence[TrialRecord], cores: int) -> ByVaria
     return min([everything, *at_levels], key=lambda found: _variance(scenario, found, everything))
 
 
+def _lacks_steps(left: dict[int, Measured], all_of_it: dict[int, Measured]) -> bool:
+    """Return whether so few steps are left that they give no verdict, where all of them would."""
+    most, count = (sum(run.step_ms.size for run in some.values()) for some in (all_of_it, left))
+    return count < NEEDED_STEPS <= most
+
+
 def _at(scenario: Scenario, trials: Sequence[TrialRecord], cores: int, level: float) -> ByVariant:
     found: ByVariant = {variant.name: {} for variant in scenario.variants}
     for trial in trials:
@@ -168,6 +176,12 @@ def _variance(scenario: Scenario, found: ByVariant, everything: ByVariant) -> fl
         ceilings = found[variant.ceiling] if variant.ceiling and everything.get(variant.ceiling) else own
         rounds = [repeat for repeat in own if repeat in ceilings]
         if not rounds and everything[variant.name]:
+            return float("inf")
+        if any(
+            _lacks_steps(found[name], everything[name])
+            for name in (variant.name, variant.ceiling or variant.name)
+            if name in found
+        ):
             return float("inf")
         taken = [(own[repeat].taken + ceilings[repeat].taken) / 2 for repeat in rounds]
         if rounds:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from pipeline_bench import findings, units
 from pipeline_bench.job.steps import Totals
+from pipeline_bench.measured import NEEDED_STEPS
 from pipeline_bench.session import Verdict
 
 
@@ -49,7 +50,7 @@ class JobSummary:
         name = "not input-bound"
         if self.verdict.kind == "input-bound":
             name = f"{'severely ' if self.verdict.severe else ''}input-bound"
-        elif self.steps < findings.NEEDED_STEPS:
+        elif self.steps < NEEDED_STEPS:
             name = "too few steps for a verdict"
         return "; ".join([step, wait, au, *self._device(), name])
 

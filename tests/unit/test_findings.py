@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline_bench import findings
+from pipeline_bench.measured import NEEDED_STEPS
 from pipeline_bench.results import summarise
 from pipeline_bench.session import Estimate, Result, Verdict
 from tests.unit.records import record, scenario
@@ -124,9 +125,9 @@ def test_a_backend_within_the_noise_of_its_ceiling_is_compute_bound() -> None:
 
 
 def test_too_few_steps_get_no_verdict() -> None:
-    found = judged(estimate(0.9), estimate(0.0), estimate(0.1), steps=findings.NEEDED_STEPS - 1)
+    found = judged(estimate(0.9), estimate(0.0), estimate(0.1), steps=NEEDED_STEPS - 1)
     assert found.kind == "inconclusive"
-    assert str(findings.NEEDED_STEPS) in found.text
+    assert str(NEEDED_STEPS) in found.text
 
 
 def test_the_ceiling_is_the_reference_and_not_judged() -> None:

@@ -91,3 +91,13 @@ def test_a_trial_that_is_spoilt_whole_leaves_the_others_theirs() -> None:
 @pytest.mark.parametrize(("busy", "said"), [(0.05, False), (0.5, True), (1.0, True)])
 def test_a_busy_machine_is_told_of_before_anything_is_measured(busy: float, said: bool) -> None:
     assert (load_note(busy) is not None) == said
+
+
+def test_a_level_at_which_too_few_steps_are_left_for_a_verdict_is_not_chosen() -> None:
+    of = scenario("feed_dict")
+    ran = [
+        record("feed_dict", 0, [10.0] * 100, 4.0, samples=tracks(1000, None)),
+        record("ceiling", 0, [5.0] * 100, None, samples=tracks(500, (100.0, 500.0))),
+    ]
+    found = summarise(of, ran, cores=2)[0]
+    assert "came after warm-up" not in found.verdict.text

@@ -5,6 +5,7 @@ import pytest
 from pipeline_bench import findings
 from pipeline_bench.job.figures import summary
 from pipeline_bench.job.steps import Totals
+from pipeline_bench.measured import NEEDED_STEPS
 
 
 def totals(steps: int, step_us: int, wait_us: int) -> Totals:
@@ -45,7 +46,7 @@ def test_a_wait_that_was_not_measured_gives_its_reason_and_no_bound() -> None:
 
 
 def test_a_few_steps_make_no_verdict() -> None:
-    figures = summary(totals(findings.NEEDED_STEPS - 1, 1000, 900), (None, None), None)
+    figures = summary(totals(NEEDED_STEPS - 1, 1000, 900), (None, None), None)
     assert figures.verdict.kind == "inconclusive"
     assert figures.line.endswith("too few steps for a verdict")
 
