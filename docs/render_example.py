@@ -7,7 +7,7 @@ run this and look at what git shows.
 import gzip
 from pathlib import Path
 
-from pipeline_bench.report import csv, html, markdown, terminal, trace
+from pipeline_bench.report import csv, html, markdown, screen, trace
 from pipeline_bench.session import Session, load
 
 ROOT = Path(__file__).parent.parent
@@ -38,7 +38,7 @@ def main() -> None:
     for name, text in renderings(session).items():
         data = text.encode("utf-8")
         (EXAMPLE / name).write_bytes(gzip.compress(data, 9, mtime=0) if name.endswith(".gz") else data)
-    PICTURE.write_text(terminal.export_svg(session, None, WIDTH_COLUMNS), encoding="utf-8")
+    PICTURE.write_text(screen.export_svg(session, WIDTH_COLUMNS), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ def _tree(session: Session, diagnosis: Diagnosis, escape: Escape, table: Table) 
     noun = words.element_noun(diagnosis)
     captions = [
         f"from source to sink, each stage alone, a {noun}",
-        "share: of the own costs of all stages",
+        pipeline_tree.SHARE,
         "parallelism: as written (first → last as AUTOTUNE set it)",
         "buffer: elements in it on average (– is not known), of how many it holds",
         *(f"{escape(row.label, 80)}: {escape(row.reason, _TEXT_LIMIT)}" for row in rows if row.reason),

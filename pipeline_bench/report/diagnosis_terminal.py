@@ -172,7 +172,7 @@ def _below(row: Row, width: int) -> list[Text]:
 
 
 def _tree_captions(rows: Sequence[Row]) -> list[Text]:
-    said = ["share: of the own costs of all stages; parallel: as written, then as AUTOTUNE set it from first to last"]
+    said = [pipeline_tree.SHARE, "parallel: as written, then as AUTOTUNE set it from first to last"]
     if any(row.buffer for row in rows):
         said.append("buffer: elements in it on average (– is not known), of how many it holds")
     reasons: dict[str, list[str]] = {}

@@ -46,7 +46,7 @@ class Row:
     own_ms: float | None = None
     cpu_ms: float | None = None
     share: float | None = None
-    """Of the own costs of all stages that were measured, 0 to 1."""
+    """Of the time between two elements of the sink, 0 to 1, as the sentence on the bottleneck has it; see `SHARE`."""
     reason: str = ""
     """Why it has no cost."""
     parallelism: str = ""
@@ -57,12 +57,16 @@ class Row:
     is_inner: bool = False
 
 
+SHARE = "share: what a stage costs alone, of the time between two batches as written"
+"""What every report says of that column."""
+
+
 def rows(diagnosis: Diagnosis) -> list[Row]:
     """The tree from source to sink; empty before the pipeline was looked at."""
     inspection = diagnosis.inspection
     if inspection is None or not inspection.stages:
         return []
-    made = list(_branch(_Tree(inspection), inspection.sink, 0))
+    made = list(_branch(_Tree(inspection, diagnosis.reached_ms), inspection.sink, 0))
     if all(row.is_inner for row in made):  # anybody may have written the file: it lacks its sink, or runs in a circle
         return made
     last = max(index for index, row in enumerate(made) if not row.is_inner)
@@ -74,12 +78,12 @@ def rows(diagnosis: Diagnosis) -> list[Row]:
 
 
 class _Tree:
-    def __init__(self, inspection: Inspection) -> None:
+    def __init__(self, inspection: Inspection, reached_ms: float | None) -> None:
         self.inspection = inspection
         self.stages = {stage.id: stage for stage in inspection.stages}
         self.seen: set[int] = set()
         costs = [cost.elapsed_ns for cost in inspection.costs if cost.elapsed_ns is not None]
-        self.total_ns = sum(costs)
+        self.total_ns = reached_ms * 1e6 if reached_ms else sum(costs)
 
 
 def _branch(tree: _Tree, number: int, depth: int) -> Iterator[Row]:
@@ -116,7 +120,7 @@ def _row(tree: _Tree, stage: Stage, guide: str, depth: int, joins: int, again: b
     if again:
         return Row(guide, f"{label}, as above", where(stage.place), stage.id, depth, is_inner=True)
     inspection, cost = tree.inspection, tree.inspection.cost(stage.id) or StageCost(stage=stage.id)
-    share = cost.elapsed_ns / tree.total_ns if cost.elapsed_ns is not None and tree.total_ns > 0 else None
+    share = min(1.0, cost.elapsed_ns / tree.total_ns) if cost.elapsed_ns is not None and tree.total_ns > 0 else None
     return Row(
         guide,
         label,

@@ -5,9 +5,10 @@ All else is in `pipeline_bench.report.terminal`, and in the page.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from pipeline_bench import findings, palette, precision, units
@@ -36,6 +37,22 @@ def render(session: Session, width: int) -> RenderableType:
     if failures := terminal.failures(session):
         shown += [Text(), failures]
     return Group(*shown)
+
+
+def export_svg(session: Session, width: int = 100) -> str:
+    """Return the screen as a picture of a terminal window."""
+    console = Console(
+        record=True,
+        width=width,
+        file=io.StringIO(),
+        force_terminal=True,
+        color_system="truecolor",
+        legacy_windows=False,
+        _environ={},
+    )
+    console.print(render(session, width))
+    command = "compare" if session.diagnosis is None else "diagnose"
+    return console.export_svg(title=f"pipeline-bench {command}", unique_id="pipeline-bench")
 
 
 def _title(session: Session) -> Text:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -62,22 +61,6 @@ def render(session: Session, folder: Path | None, width: int) -> RenderableType:
         sections.append(Group(Text("Session saved in"), Text(_shorter(folder), style="bold", overflow="fold")))
     spaced = [part for section in sections for part in (section, Text())]
     return Group(*spaced[:-1])
-
-
-def export_svg(session: Session, folder: Path | None, width: int = 100) -> str:
-    """The report as a picture of a terminal window."""
-    console = Console(
-        record=True,
-        width=width,
-        file=io.StringIO(),
-        force_terminal=True,
-        color_system="truecolor",
-        legacy_windows=False,
-        _environ={},
-    )
-    console.print(render(session, folder, width))
-    command = "compare" if session.diagnosis is None else "diagnose"
-    return console.export_svg(title=f"pipeline-bench {command}", unique_id="pipeline-bench")
 
 
 def _heading(session: Session) -> RenderableType:

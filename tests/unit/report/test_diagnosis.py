@@ -335,11 +335,6 @@ def test_a_saved_one_is_rendered_by_the_command(
     assert capsys.readouterr().out.strip()
 
 
-def test_the_picture_names_the_command() -> None:
-    svg = terminal.export_svg(diagnoses.session(), FOLDER)
-    assert "diagnose" in svg
-
-
 def test_what_was_tried_and_not_proven_is_not_told_as_not_to_be_used() -> None:
     text = shown(diagnoses.session(), 160)
     _, rest = text.split("Tried, and not proven to make it faster:")

@@ -8,7 +8,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from pipeline_bench.report.terminal import export_svg, render
+from pipeline_bench.report.terminal import render
 from pipeline_bench.session import Precision, Session, WorkCheck
 from tests.unit import sessions
 
@@ -140,13 +140,6 @@ def test_the_folder_is_whole_and_on_lines_of_its_own(tmp_path: Path, monkeypatch
     text = shown(sessions.normal(), 60, folder)
     assert str(folder) in text.rpartition("Session saved in")[2].replace("\n", "")
     assert "saved" not in shown(sessions.normal(), 80, None)
-
-
-def test_the_picture() -> None:
-    svg = export_svg(sessions.normal(), FOLDER)
-    assert svg.startswith("<svg")
-    assert "pipeline-bench&#160;compare" in svg or "pipeline-bench compare" in svg
-    assert svg == export_svg(sessions.normal(), FOLDER), "the same session makes the same file"
 
 
 def test_the_steps_left_out_as_warmup_are_told() -> None:
