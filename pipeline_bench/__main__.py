@@ -19,8 +19,9 @@ def main() -> None:
         cli.main()
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
-    finally:  # a further Ctrl-C has nothing left to interrupt, and is not to change the exit code
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    finally:  # a further signal has nothing left to interrupt, and is not to change the exit code
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
 
 
 if __name__ == "__main__":

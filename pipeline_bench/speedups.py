@@ -110,9 +110,10 @@ def _speedup(variant: Variant, over: Variant, measured: ByVariant) -> Speedup:
     if len(logs) == 1:
         return Speedup(over=over.name, value=math.exp(logs[0]), reason=_TOO_FEW_TRIALS)
     taken = sum(own[repeat].taken + base[repeat].taken for repeat in shared) / (2 * len(shared))
-    disturbed = effects.of("ratio", own[shared[0]].device_kind) * taken
-    known = belief.of(logs, belief.RATIO_SCATTER, disturbed, trimmed=True)
-    of_variants = belief.of(logs, belief.RATIO_SCATTER, math.hypot(SAME_JOB_SCATTER, disturbed), trimmed=True)
+    known = belief.of(logs, belief.RATIO_SCATTER, trimmed=True)
+    # More rounds narrow the interval of what was measured here; a claim is of the variants, on any machine and any day.
+    systematic = math.hypot(SAME_JOB_SCATTER, effects.of("ratio", own[shared[0]].device_kind) * taken)
+    of_variants = belief.of(logs, belief.RATIO_SCATTER, systematic, trimmed=True)
     certain, probable = of_variants.interval(CERTAIN_CLAIM), of_variants.interval(PROBABLE_CLAIM)
     difference: Literal["faster", "slower", "none"] = "none"
     if not probable[0] <= 0 <= probable[1]:
