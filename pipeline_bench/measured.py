@@ -29,6 +29,8 @@ FEWEST_STEPS = 10
 """A trial with fewer steps that count, and fewer than it has, counts in no figure at that level."""
 
 _NS_PER_MS = 1e6
+_REACH = 1.96
+"""How many standard deviations a 95 % interval reaches to each side."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,7 @@ def of(scenario: Scenario, trials: Sequence[TrialRecord], cores: int) -> ByVaria
     if not any(trial.taken > LEVELS[0] for own in everything.values() for trial in own.values()):
         return everything
     at_levels = [_at(scenario, trials, cores, level) for level in LEVELS[:-1]]
-    return min([everything, *at_levels], key=lambda found: _variance(scenario, found, everything))
+    return min([everything, *at_levels], key=lambda found: _reach(scenario, found, everything))
 
 
 def _lacks_steps(left: dict[int, Measured], all_of_it: dict[int, Measured]) -> bool:
@@ -165,8 +167,8 @@ def _at(scenario: Scenario, trials: Sequence[TrialRecord], cores: int, level: fl
     return found
 
 
-def _variance(scenario: Scenario, found: ByVariant, everything: ByVariant) -> float:
-    """How well the accelerator utilization of the variants will be known: its variance, summed over them.
+def _reach(scenario: Scenario, found: ByVariant, everything: ByVariant) -> float:
+    """Return how badly the accelerator utilization of the variants will be known: its interval, squared and summed.
 
     By the scatter that is usual between rounds, how many there are, and what others may have done to them.
     """
@@ -186,5 +188,5 @@ def _variance(scenario: Scenario, found: ByVariant, everything: ByVariant) -> fl
         taken = [(own[repeat].taken + ceilings[repeat].taken) / 2 for repeat in rounds]
         if rounds:
             systematic = effects.of("utilization", own[rounds[0]].device_kind) * float(np.mean(taken))
-            total += belief.SHARE_SCATTER**2 / len(rounds) + systematic**2
+            total += belief.usual_reach(belief.SHARE_SCATTER, len(rounds)) ** 2 + (_REACH * systematic) ** 2
     return total

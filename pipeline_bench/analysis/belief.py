@@ -80,6 +80,16 @@ def of(values: Sequence[float], scatter: float, systematic: float = 0.0, *, trim
     )
 
 
+def usual_reach(scatter: float, rounds: int) -> float:
+    """Return how far the 95 % interval of a figure usually reaches to each side after so many rounds.
+
+    Args:
+        scatter: the standard deviation that is usual between rounds.
+        rounds: at least one.
+    """
+    return scatter / math.sqrt(rounds) * _quantile(PRIOR_FREEDOM + rounds - 1, (1 + CONFIDENCE) / 2)
+
+
 def _quantile(freedom: float, probability: float) -> float:
     from scipy import special
 
