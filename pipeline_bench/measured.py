@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from pipeline_bench.analysis import belief, effects
 from pipeline_bench.analysis.interference import Taken
-from pipeline_bench.scenario import Scenario
+from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.session import TrialRecord
 
 Floats = npt.NDArray[np.float64]
@@ -151,10 +151,16 @@ def of(scenario: Scenario, trials: Sequence[TrialRecord], cores: int) -> ByVaria
     return min([everything, *at_levels], key=lambda found: _reach(scenario, found, everything))
 
 
-def _lacks_steps(left: dict[int, Measured], all_of_it: dict[int, Measured]) -> bool:
-    """Return whether so few steps are left that they give no verdict, where all of them would."""
-    most, count = (sum(run.step_ms.size for run in some.values()) for some in (all_of_it, left))
-    return count < NEEDED_STEPS <= most
+def _shared(found: ByVariant, variant: Variant, everything: ByVariant) -> list[tuple[Measured, Measured]]:
+    """Return the trials of a variant with those of its ceiling in the same rounds; itself where it has none."""
+    own = found[variant.name]
+    ceilings = found[variant.ceiling] if variant.ceiling and everything.get(variant.ceiling) else own
+    return [(own[repeat], ceilings[repeat]) for repeat in own if repeat in ceilings]
+
+
+def _steps(pairs: Sequence[tuple[Measured, Measured]]) -> int:
+    """Return how many steps a verdict would rest on: those of the trials, or of the ceiling's where these are fewer."""
+    return min(sum(run.step_ms.size for run, _ in pairs), sum(top.step_ms.size for _, top in pairs))
 
 
 def _at(scenario: Scenario, trials: Sequence[TrialRecord], cores: int, level: float) -> ByVariant:
@@ -174,19 +180,13 @@ def _reach(scenario: Scenario, found: ByVariant, everything: ByVariant) -> float
     """
     total = 0.0
     for variant in scenario.variants:
-        own = found[variant.name]
-        ceilings = found[variant.ceiling] if variant.ceiling and everything.get(variant.ceiling) else own
-        rounds = [repeat for repeat in own if repeat in ceilings]
-        if not rounds and everything[variant.name]:
+        pairs = _shared(found, variant, everything)
+        if _steps(pairs) < NEEDED_STEPS <= _steps(_shared(everything, variant, everything)):
             return float("inf")
-        if any(
-            _lacks_steps(found[name], everything[name])
-            for name in (variant.name, variant.ceiling or variant.name)
-            if name in found
-        ):
+        if pairs:
+            taken = float(np.mean([(run.taken + top.taken) / 2 for run, top in pairs]))
+            systematic = effects.of("utilization", pairs[0][0].device_kind) * taken
+            total += belief.usual_reach(belief.SHARE_SCATTER, len(pairs)) ** 2 + (_REACH * systematic) ** 2
+        elif everything[variant.name]:
             return float("inf")
-        taken = [(own[repeat].taken + ceilings[repeat].taken) / 2 for repeat in rounds]
-        if rounds:
-            systematic = effects.of("utilization", own[rounds[0]].device_kind) * float(np.mean(taken))
-            total += belief.usual_reach(belief.SHARE_SCATTER, len(rounds)) ** 2 + (_REACH * systematic) ** 2
     return total
