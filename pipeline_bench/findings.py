@@ -70,7 +70,9 @@ def _limit(result: Result, taken: float) -> Verdict:
     if chances[kind] >= CERTAIN and result.accelerator_utilization.ci95 is not None:
         return _found(kind, result, None)
     doubt = _doubt(result, kind, chances, taken)
-    if chances[kind] >= PROBABLE:
+    # That it waits and is slowed is certain then, and which is more is the doubt.
+    is_both = chances["input-bound"] + chances["host-bound"] >= CERTAIN
+    if chances[kind] >= PROBABLE or is_both:
         return _found(kind, result, doubt)
     return _open(result, kind, doubt)
 

@@ -111,8 +111,9 @@ class Measured:
 
     @property
     def device_kind(self) -> effects.DeviceKind:
-        """The kind of device that its model was on."""
-        return self.record.device.kind if self.record.device is not None else "cpu"
+        """What its model computed on: an emulated device that trains lets the host compute what it learns."""
+        device, trains = self.record.device, self.record.accuracy.before is not None
+        return device.kind if device is not None and not (device.kind == "emulated" and trains) else "cpu"
 
     @cached_property
     def busy_share(self) -> float | None:

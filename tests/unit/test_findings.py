@@ -104,8 +104,9 @@ def test_an_interval_about_a_line_is_inconclusive_and_names_what_is_plausible(ha
 
 def test_a_large_wait_that_is_not_known_well_is_not_passed_over_for_a_small_slowdown_that_is() -> None:
     found = judged(estimate(0.30, 0.35), estimate(0.16), estimate(0.54))
-    assert found.kind == "inconclusive"
+    assert (found.kind, found.certainty) == ("input-bound", "probable")
     assert found.doubt is not None
+    assert found.doubt.instead == ("host-bound",)
     assert (found.doubt.figure, found.doubt.line) == ("input wait", None)
     assert set(found.doubt.instead) <= {"input-bound", "host-bound"}
 
