@@ -12,7 +12,9 @@ settings.register_profile(
 settings.register_profile("campaign", settings.get_profile("pipeline_bench"), max_examples=200, database=None)
 settings.load_profile("pipeline_bench")
 
-# A shell's background jobs, and much of continuous integration, ignore SIGINT, which every process started here would
-# inherit. What the tests start is to be interrupted as in a terminal.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell's background jobs, and much of continuous integration, ignore SIGINT and SIGQUIT, and what runs under nohup
+# ignores SIGHUP, which every process started here would inherit. What the tests start is to be ended as in a terminal.
+_USUAL = {signal.SIGINT: signal.default_int_handler, signal.SIGQUIT: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL}
+for _number, _handler in _USUAL.items():
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _handler)

@@ -95,7 +95,12 @@ def compare(
     job = MainJob(scenario) if scenario is not None else choose()
     resolved = job.noted(_load(job.scenario, given, settings or [], backends))
     resolved = _logging_placement(resolved) if log_placement else resolved
-    options = {"live": not no_live, "open_page": open_page, "details": details, "expose_servers": expose_servers}
+    options = {
+        "live": not no_live,
+        "open_page": open_page,
+        "details": details or log_placement,
+        "expose_servers": expose_servers,
+    }
     raise typer.Exit(_run(resolved, out, json_to, goal=goal, first=job.note, **options))
 
 

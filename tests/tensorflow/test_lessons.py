@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import termios
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -76,7 +77,12 @@ def test_a_new_user_plays_a_lesson_in_a_terminal_of_80_columns() -> None:
 
 @contextmanager
 def terminal(arguments: list[str], typed: str) -> Iterator[tuple[str, int]]:
-    """Run the program in a terminal of 80 columns whose reader has typed these lines; what it showed, and its code."""
+    """Run the program in a terminal of 80 columns; yield what it showed, and its code.
+
+    Args:
+        arguments: of the program.
+        typed: lines, each of which the reader types when asked: what is typed before is none of an answer.
+    """
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
@@ -90,11 +96,14 @@ def terminal(arguments: list[str], typed: str) -> Iterator[tuple[str, int]]:
     )
     os.close(theirs)
     try:
-        os.write(ours, typed.encode())
         shown = b""
+        answers = typed.splitlines(keepends=True)
         with suppress(OSError):  # EIO: the child has closed its side
             while piece := os.read(ours, 1 << 16):
                 shown += piece
+                if answers and re.sub(rb"\x1b\[[0-9;?]*[a-zA-Z]", b"", shown).endswith(b": "):
+                    time.sleep(0.2)  # the program has asked, and forgets what came before
+                    os.write(ours, answers.pop(0).encode())
         yield shown.decode(errors="replace"), child.wait(TIMEOUT_S)
     finally:
         child.kill()

@@ -46,7 +46,7 @@ def test_json_on_stdout_is_the_file_and_nothing_else(finished: tuple[Path, subpr
 
 def test_the_report_then_goes_to_stderr(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     _, done = finished
-    assert "Session saved in" in done.stderr
+    assert "Page: file://" in done.stderr
     assert "fifo_queue" in done.stderr
 
 

@@ -95,7 +95,7 @@ def test_a_backend_of_another_package_is_found_checked_and_resolved() -> None:
     assert plugins.origin("backends", "recycled") == "pipeline-bench-recycled"
     scenario = resolve({"name": "x", "variants": [{"backend": "recycled"}]})
     assert scenario.variants[0].options == {"batches": 4}
-    with pytest.raises(ScenarioError, match=r"variants\.0\.options\.batches"):
+    with pytest.raises(ScenarioError, match=r"variants\.recycled\.options\.batches"):
         resolve({"name": "x", "variants": [{"backend": "recycled", "options": {"batches": 0}}]})
 
 
