@@ -14,7 +14,8 @@ settings.load_profile("pipeline_bench")
 
 # A shell's background jobs, and much of continuous integration, ignore SIGINT and SIGQUIT, and what runs under nohup
 # ignores SIGHUP, which every process started here would inherit. What the tests start is to be ended as in a terminal.
-_USUAL = {signal.SIGINT: signal.default_int_handler, signal.SIGQUIT: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL}
-for _number, _handler in _USUAL.items():
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+for _number in (signal.SIGQUIT, signal.SIGHUP):
     if signal.getsignal(_number) is signal.SIG_IGN:
-        signal.signal(_number, _handler)
+        signal.signal(_number, signal.SIG_DFL)
