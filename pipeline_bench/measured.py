@@ -29,6 +29,8 @@ FEWEST_STEPS = 10
 """A trial with fewer steps that count, and fewer than it has, counts in no figure at that level."""
 
 _NS_PER_MS = 1e6
+_FEWEST_ROUNDS = 2
+"""An interval needs as many, of a variant and its ceiling, and of it and the baseline."""
 _REACH = 1.96
 """How many standard deviations a 95 % interval reaches to each side."""
 
@@ -179,10 +181,13 @@ def _reach(scenario: Scenario, found: ByVariant, everything: ByVariant) -> float
 
     By the scatter that is usual between rounds, how many there are, and what others may have done to them.
     """
-    total = 0.0
+    total, base = 0.0, scenario.baseline.name
     for variant in scenario.variants:
-        pairs = _shared(found, variant, everything)
-        if _steps(pairs) < NEEDED_STEPS <= _steps(_shared(everything, variant, everything)):
+        pairs, all_pairs = (_shared(some, variant, everything) for some in (found, everything))
+        if _steps(pairs) < NEEDED_STEPS <= _steps(all_pairs) or len(pairs) < _FEWEST_ROUNDS <= len(all_pairs):
+            return float("inf")
+        beside, all_beside = (len(some[variant.name].keys() & some[base].keys()) for some in (found, everything))
+        if beside < _FEWEST_ROUNDS <= all_beside:
             return float("inf")
         if pairs:
             taken = float(np.mean([(run.taken + top.taken) / 2 for run, top in pairs]))

@@ -101,3 +101,17 @@ def test_a_level_at_which_too_few_steps_are_left_for_a_verdict_is_not_chosen() -
     ]
     found = summarise(of, ran, cores=2)[0]
     assert "came after warm-up" not in found.verdict.text
+
+
+def test_a_round_is_not_left_out_where_one_would_remain() -> None:
+    """Of two rounds one is spoilt whole in one of the variants: an interval needs both."""
+    of = scenario("feed_dict", "tf_data")
+    ran = [
+        record(name, repeat, [step] * 100, wait, samples=tracks(1000, (0.0, 1e9) if (name, repeat) == spoilt else None))
+        for spoilt in [("tf_data", 1)]
+        for repeat in range(2)
+        for name, step, wait in (("feed_dict", 10.0, 4.0), ("tf_data", 8.0, 2.0), ("ceiling", 5.0, None))
+    ]
+    found = {result.variant: result for result in summarise(of, ran, cores=2)}
+    assert found["tf_data"].speedup.ci95 is not None
+    assert found["tf_data"].input_wait_share.ci95 is not None
