@@ -8,7 +8,7 @@ figures known best; what the figures come to has no part in the choice.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -36,40 +36,56 @@ _REACH = 1.96
 
 
 @dataclass(frozen=True)
-class Measured:
-    """The measured steps of one trial, warm-up left out, and those that others took too much from.
+class AllSteps:
+    """The steps of one trial after its warm-up, whatever others took from them.
 
     Attributes:
         record: the trial.
         cores: the cores that this process may use.
-        level: how much of the CPU others may have taken while a step that counts was under way.
     """
 
     record: TrialRecord
     cores: int = 1
-    level: float = field(default=LEVELS[-1])
 
     @cached_property
-    def _all_start_ns(self) -> npt.NDArray[np.int64]:
+    def start_ns(self) -> npt.NDArray[np.int64]:
         assert self.record.steps is not None
         return self.record.steps.start_ns.unpack()[self.record.warmup_steps :]
 
     @cached_property
-    def _all_end_ns(self) -> npt.NDArray[np.int64]:
+    def end_ns(self) -> npt.NDArray[np.int64]:
         assert self.record.steps is not None
         return self.record.steps.end_ns.unpack()[self.record.warmup_steps :]
 
     @cached_property
-    def _all_taken(self) -> Floats:
+    def taken(self) -> Floats:
         """What others took while each step was under way, 0 to 1; 0 where it is not known."""
         taken = Taken.of(self.record, self.cores)
         if taken is None:
-            return np.zeros(self._all_end_ns.size)
-        return taken.at((self._all_start_ns + self._all_end_ns) // 2)
+            return np.zeros(self.end_ns.size)
+        return taken.at((self.start_ns + self.end_ns) // 2)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The measured steps of one trial, warm-up left out, and those that others took too much from.
+
+    Attributes:
+        every: all of its steps, read once for all levels.
+        level: how much of the CPU others may have taken while a step that counts was under way.
+    """
+
+    every: AllSteps
+    level: float = LEVELS[-1]
+
+    @property
+    def record(self) -> TrialRecord:
+        """The trial."""
+        return self.every.record
 
     @cached_property
     def _counts(self) -> npt.NDArray[np.bool_]:
-        return np.asarray(self._all_taken <= self.level)
+        return np.asarray(self.every.taken <= self.level)
 
     @property
     def enough(self) -> bool:
@@ -78,11 +94,11 @@ class Measured:
 
     @cached_property
     def start_ns(self) -> npt.NDArray[np.int64]:
-        return self._all_start_ns[self._counts]
+        return self.every.start_ns[self._counts]
 
     @cached_property
     def end_ns(self) -> npt.NDArray[np.int64]:
-        return self._all_end_ns[self._counts]
+        return self.every.end_ns[self._counts]
 
     @cached_property
     def step_ms(self) -> Floats:
@@ -95,7 +111,7 @@ class Measured:
     @cached_property
     def taken(self) -> float:
         """What others took while the steps that count were under way, 0 to 1, on average over their time."""
-        return float(np.average(self._all_taken[self._counts], weights=np.maximum(self.step_ms, 1e-9)))
+        return float(np.average(self.every.taken[self._counts], weights=np.maximum(self.step_ms, 1e-9)))
 
     @cached_property
     def mean_wait_ms(self) -> float | None:
@@ -137,6 +153,8 @@ class Measured:
 
 ByVariant = dict[str, dict[int, Measured]]
 """The good trials of a session, by variant and by round."""
+Pair = tuple[Measured, Measured]
+"""A trial, and that of its ceiling in the same round."""
 
 
 def of(scenario: Scenario, trials: Sequence[TrialRecord], cores: int) -> ByVariant:
@@ -147,32 +165,33 @@ def of(scenario: Scenario, trials: Sequence[TrialRecord], cores: int) -> ByVaria
         trials: those that have ended, in any order.
         cores: the cores that this process may use.
     """
-    everything = _at(scenario, trials, cores, LEVELS[-1])
+    everything: ByVariant = {variant.name: {} for variant in scenario.variants}
+    for trial in trials:
+        if trial.variant in everything and trial.measured:
+            everything[trial.variant][trial.repeat] = Measured(AllSteps(trial, cores))
     if not any(trial.taken > LEVELS[0] for own in everything.values() for trial in own.values()):
         return everything
-    at_levels = [_at(scenario, trials, cores, level) for level in LEVELS[:-1]]
+    at_levels = [_at(everything, level) for level in LEVELS[:-1]]
     return min([everything, *at_levels], key=lambda found: _reach(scenario, found, everything))
 
 
-def _shared(found: ByVariant, variant: Variant, everything: ByVariant) -> list[tuple[Measured, Measured]]:
-    """Return the trials of a variant with those of its ceiling in the same rounds; itself where it has none."""
+def pairs(found: ByVariant, variant: Variant) -> list[Pair]:
+    """Return the trials of a variant that have one of its ceiling in their round, with that, by round."""
     own = found[variant.name]
-    ceilings = found[variant.ceiling] if variant.ceiling and everything.get(variant.ceiling) else own
-    return [(own[repeat], ceilings[repeat]) for repeat in own if repeat in ceilings]
+    ceilings = found.get(variant.ceiling, {}) if variant.ceiling else {}
+    return [(own[repeat], ceilings[repeat]) for repeat in sorted(own) if repeat in ceilings]
 
 
-def _steps(pairs: Sequence[tuple[Measured, Measured]]) -> int:
-    """Return how many steps a verdict would rest on: those of the trials, or of the ceiling's where these are fewer."""
-    return min(sum(run.step_ms.size for run, _ in pairs), sum(top.step_ms.size for _, top in pairs))
+def taken_of(some: Sequence[Pair]) -> float:
+    """Return what others took of the CPU during the steps that count, 0 to 1, on average."""
+    return float(np.mean([(run.taken + top.taken) / 2 for run, top in some])) if some else 0.0
 
 
-def _at(scenario: Scenario, trials: Sequence[TrialRecord], cores: int, level: float) -> ByVariant:
-    found: ByVariant = {variant.name: {} for variant in scenario.variants}
-    for trial in trials:
-        if trial.variant in found and trial.measured:
-            measured = Measured(trial, cores, level)
-            if measured.enough:
-                found[trial.variant][trial.repeat] = measured
+def _at(everything: ByVariant, level: float) -> ByVariant:
+    found: ByVariant = {}
+    for name, own in everything.items():
+        at_level = {repeat: Measured(trial.every, level) for repeat, trial in own.items()}
+        found[name] = {repeat: trial for repeat, trial in at_level.items() if trial.enough}
     return found
 
 
@@ -183,16 +202,25 @@ def _reach(scenario: Scenario, found: ByVariant, everything: ByVariant) -> float
     """
     total, base = 0.0, scenario.baseline.name
     for variant in scenario.variants:
-        pairs, all_pairs = (_shared(some, variant, everything) for some in (found, everything))
-        if _steps(pairs) < NEEDED_STEPS <= _steps(all_pairs) or len(pairs) < _FEWEST_ROUNDS <= len(all_pairs):
+        # A ceiling, and what has none beside it, is judged by its own trials.
+        has_ceiling = bool(variant.ceiling and everything.get(variant.ceiling))
+        some, all_of_it = (
+            pairs(each, variant) if has_ceiling else [(run, run) for run in each[variant.name].values()]
+            for each in (found, everything)
+        )
+        if _steps(some) < NEEDED_STEPS <= _steps(all_of_it) or len(some) < _FEWEST_ROUNDS <= len(all_of_it):
             return float("inf")
-        beside, all_beside = (len(some[variant.name].keys() & some[base].keys()) for some in (found, everything))
+        beside, all_beside = (len(each[variant.name].keys() & each[base].keys()) for each in (found, everything))
         if beside < _FEWEST_ROUNDS <= all_beside:
             return float("inf")
-        if pairs:
-            taken = float(np.mean([(run.taken + top.taken) / 2 for run, top in pairs]))
-            systematic = effects.of("utilization", pairs[0][0].device_kind) * taken
-            total += belief.usual_reach(belief.SHARE_SCATTER, len(pairs)) ** 2 + (_REACH * systematic) ** 2
+        if some:
+            systematic = effects.of("utilization", some[0][0].device_kind) * taken_of(some)
+            total += belief.usual_reach(belief.SHARE_SCATTER, len(some)) ** 2 + (_REACH * systematic) ** 2
         elif everything[variant.name]:
             return float("inf")
     return total
+
+
+def _steps(some: Sequence[Pair]) -> int:
+    """Return how many steps a verdict would rest on: those of the trials, or of the ceiling's where these are fewer."""
+    return min(sum(run.step_ms.size for run, _ in some), sum(top.step_ms.size for _, top in some))

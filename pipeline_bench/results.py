@@ -26,7 +26,7 @@ from pipeline_bench import (
     user_pipeline,
 )
 from pipeline_bench.analysis import belief, effects
-from pipeline_bench.measured import Measured
+from pipeline_bench.measured import Measured, Pair
 from pipeline_bench.scenario import Published, Scenario, Variant
 from pipeline_bench.session import (
     DeviceUtilization,
@@ -39,9 +39,6 @@ from pipeline_bench.session import (
     TrialRecord,
     Verdict,
 )
-
-Pair = tuple[Measured, Measured]
-"""A trial, and that of its ceiling in the same round."""
 
 _TOO_FEW_TRIALS = "an interval needs at least 2 trials"
 
@@ -68,8 +65,7 @@ def _result(
         result = _unmeasured(variant, status, reason)
         return result.model_copy(update={"verdict": findings.judge(result, variant.ceiling is None, 0)})
     runs = [own[repeat] for repeat in sorted(own)]
-    ceilings = found.get(variant.ceiling, {}) if variant.ceiling else {}
-    pairs = [(own[repeat], ceilings[repeat]) for repeat in sorted(own) if repeat in ceilings]
+    pairs = measured.pairs(found, variant)
     used = device_utilization.of(runs, cores)
     loss = _finite(_last_loss(runs[-1]))
     accuracy = runs[-1].record.accuracy
@@ -106,12 +102,7 @@ def _verdict(
         return cache_state.refusal(reason)
     steps = min(sum(len(run.step_ms) for run in some) for some in (runs, [top for _, top in pairs]) if some)
     for_more = "raise --budget" if variant.source.kind == user_pipeline.KIND else "raise --steps or --repeats"
-    return findings.judge(result, variant.ceiling is None, steps, _taken(pairs), for_more)
-
-
-def _taken(pairs: Sequence[Pair]) -> float:
-    """Return what others took of the CPU during the steps that count, 0 to 1, on average."""
-    return float(np.mean([(run.taken + top.taken) / 2 for run, top in pairs])) if pairs else 0.0
+    return findings.judge(result, variant.ceiling is None, steps, measured.taken_of(pairs), for_more)
 
 
 def _missing(variant: Variant, no_loss: bool, no_accuracy: bool) -> dict[str, str]:
@@ -218,10 +209,10 @@ def _split(variant: Variant, runs: Sequence[Measured], pairs: Sequence[Pair]) ->
 
 def _shares(variant: Variant, used: Sequence[Measured], pairs: Sequence[Pair]) -> tuple[Estimate, Estimate, Estimate]:
     """Return input wait, host slowdown and accelerator utilization; what cannot be is none, and says why."""
-    device, taken = used[0].device_kind, _taken(pairs)
+    device, taken = used[0].device_kind, measured.taken_of(pairs)
 
     def share(name: effects.Figure, values: Sequence[float]) -> Estimate:
-        return _estimate(belief.of(values, belief.SHARE_SCATTER, effects.of(name, device) * taken))
+        return _estimate(belief.of(values, belief.SHARE_SCATTER).widened(effects.of(name, device) * taken))
 
     waits = [min(1.0, (run.mean_wait_ms or 0.0) / run.mean_ms) for run in used]
     tops = [top.mean_ms / run.mean_ms for run, top in pairs]

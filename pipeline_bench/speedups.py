@@ -113,7 +113,7 @@ def _speedup(variant: Variant, over: Variant, measured: ByVariant) -> Speedup:
     known = belief.of(logs, belief.RATIO_SCATTER, trimmed=True)
     # More rounds narrow the interval of what was measured here; a claim is of the variants, on any machine and any day.
     systematic = math.hypot(SAME_JOB_SCATTER, effects.of("ratio", own[shared[0]].device_kind) * taken)
-    of_variants = belief.of(logs, belief.RATIO_SCATTER, systematic, trimmed=True)
+    of_variants = known.widened(systematic)
     certain, probable = of_variants.interval(CERTAIN_CLAIM), of_variants.interval(PROBABLE_CLAIM)
     difference: Literal["faster", "slower", "none"] = "none"
     if not probable[0] <= 0 <= probable[1]:

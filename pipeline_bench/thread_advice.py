@@ -8,7 +8,7 @@ from typing import Literal
 
 from pipeline_bench import stats, units
 from pipeline_bench.conclusion import WORTH
-from pipeline_bench.measured import Measured
+from pipeline_bench.measured import AllSteps, Measured
 from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.session import Session
 from pipeline_bench.text import one_line
@@ -151,7 +151,7 @@ def _but_for(variant: Variant, kind: Kind) -> Variant:
 
 def _ratios(session: Session, over: str, of: str) -> Sequence[float]:
     """The speed of a variant over that of another, in every repeat that has both."""
-    measured = {(t.variant, t.repeat): Measured(t).mean_ms for t in session.trials if t.measured}
+    measured = {(t.variant, t.repeat): Measured(AllSteps(t)).mean_ms for t in session.trials if t.measured}
 
     def found() -> Iterator[float]:
         for (variant, repeat), mean_ms in sorted(measured.items()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,9 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-Interval = tuple[float, float]
+from pipeline_bench.stats import CONFIDENCE, TRIMMED_SHARE, Interval, student_reach
 
-CONFIDENCE = 0.95
 PRIOR_FREEDOM = 2.0
 """What was known of the scatter between rounds before the first one counts as so many degrees of freedom."""
 SOME_ROUNDS, MANY_ROUNDS = 5, 8
@@ -21,10 +21,8 @@ SHARE_SCATTER = 0.02
 RATIO_SCATTER = 0.05
 """The same of the logarithm of a ratio of step times."""
 
-# Of that many rounds the outer fifths are trimmed: what another program does to some rounds moves them by tens of per
-# cent, and a mean follows the few. 20 % is Wilcox's usual choice ("Introduction to Robust Estimation", 2012, ch. 3).
-TRIMMED_SHARE = 0.2
 _TRIMMED_FROM = 5
+"""Of so many rounds the `TRIMMED_SHARE` at each end is trimmed."""
 
 
 @dataclass(frozen=True)
@@ -36,16 +34,18 @@ class Belief:
     """One standard error; 0 where every round gave the same."""
     freedom: float
     rounds: int
-    systematic: float = 0.0
-    """The part of `scale` that more rounds would not remove."""
 
     def interval(self, confidence: float = CONFIDENCE) -> Interval:
         """Return the interval that holds the true figure with this probability."""
-        reach = self.scale * _quantile(self.freedom, (1 + confidence) / 2)
+        reach = self.scale * student_reach(self.freedom, confidence)
         return (self.value - reach, self.value + reach)
 
+    def widened(self, systematic: float) -> Belief:
+        """Return the same where all rounds may be off in one direction by that much, one standard deviation."""
+        return dataclasses.replace(self, scale=math.hypot(self.scale, systematic))
 
-def of(values: Sequence[float], scatter: float, systematic: float = 0.0, *, trimmed: bool = False) -> Belief:
+
+def of(values: Sequence[float], scatter: float, *, trimmed: bool = False) -> Belief:
     """Return what is believed of the mean of a figure, of which every round gave one value.
 
     The scatter between rounds is estimated from them and from what is usual (a scaled inverse chi-squared prior with
@@ -56,7 +56,6 @@ def of(values: Sequence[float], scatter: float, systematic: float = 0.0, *, trim
     Args:
         values: one a round, at least one.
         scatter: the standard deviation that is usual between rounds.
-        systematic: by how much, one standard deviation, all rounds may be off in the same direction.
         trimmed: leave out the outer fifths of many rounds; of a share, what comes in one round of five may be the
             input's own, and stays.
     """
@@ -71,13 +70,7 @@ def of(values: Sequence[float], scatter: float, systematic: float = 0.0, *, trim
     if count >= MANY_ROUNDS or (count >= SOME_ROUNDS and squares / freedom > variance):
         variance, prior = squares / freedom, 0.0
     error = math.sqrt(variance / count) * count / kept.size
-    return Belief(
-        value=float(kept.mean()),
-        scale=math.hypot(error, systematic),
-        freedom=prior + freedom,
-        rounds=count,
-        systematic=systematic,
-    )
+    return Belief(value=float(kept.mean()), scale=error, freedom=prior + freedom, rounds=count)
 
 
 def usual_reach(scatter: float, rounds: int) -> float:
@@ -87,13 +80,7 @@ def usual_reach(scatter: float, rounds: int) -> float:
         scatter: the standard deviation that is usual between rounds.
         rounds: at least one.
     """
-    return scatter / math.sqrt(rounds) * _quantile(PRIOR_FREEDOM + rounds - 1, (1 + CONFIDENCE) / 2)
-
-
-def _quantile(freedom: float, probability: float) -> float:
-    from scipy import special
-
-    return float(special.stdtrit(freedom, probability))
+    return scatter / math.sqrt(rounds) * student_reach(PRIOR_FREEDOM + rounds - 1, CONFIDENCE)
 
 
 def equally_plausible(parts: int) -> npt.NDArray[np.float64]:

@@ -8,11 +8,12 @@ step is no more likely to be left out than a short one.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from pipeline_bench.session import TrialRecord
+from pipeline_bench.session import Track, TrialRecord
 
 Floats = npt.NDArray[np.float64]
 
@@ -36,13 +37,13 @@ class Taken:
             record: of a trial that ended.
             cores: the cores that this process may use.
         """
-        machine = _track(record, "machine_cpu_percent")
+        machine = _known(record, "machine_cpu_percent")
         if machine is None:
             return None
         until_ns, busy = machine
-        others = _at(_track(record, "other_cpu_percent"), until_ns)
-        stolen = _at(_track(record, "steal_percent"), until_ns)
-        held_up = _grown(_track(record, "cpu_throttled_seconds"), until_ns) / max(1, cores)
+        others = _at(_known(record, "other_cpu_percent"), until_ns)
+        stolen = _at(_known(record, "steal_percent"), until_ns)
+        held_up = _grown(_known(record, "cpu_throttled_seconds"), until_ns) / max(1, cores)
         # Only what runs is stolen from: 10 % of the time of a core that is busy half of it is a fifth of its work.
         of_work = stolen / np.maximum(np.maximum(busy, stolen), 1.0)
         share = np.where(busy >= SATURATED_PERCENT, others, 0.0) / 100 + of_work + held_up
@@ -55,18 +56,30 @@ class Taken:
 
 def others(record: TrialRecord) -> float:
     """Return what other processes and the hypervisor took of the CPU while a trial ran, 0 to 1, on average."""
-    taken = [_track(record, metric) for metric in ("other_cpu_percent", "steal_percent")]
+    taken = [_known(record, metric) for metric in ("other_cpu_percent", "steal_percent")]
     return min(1.0, sum(float(track[1].mean()) for track in taken if track is not None) / 100)
 
 
-def _track(record: TrialRecord, metric: str) -> tuple[npt.NDArray[np.int64], Floats] | None:
-    """Return when and what was sampled of a metric; None where nothing was."""
-    for track in record.samples:
-        if track.metric == metric and track.at_ns is not None and track.values is not None and track.at_ns.count:
-            at_ns = track.at_ns.unpack()
-            order = np.argsort(at_ns, kind="stable")
-            return at_ns[order], np.nan_to_num(track.values.unpack()[order].astype(np.float64))
-    return None
+def columns(record: TrialRecord, metric: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]] | None:
+    """Return when and what was sampled of a metric, by the instrument with the most samples; None where nothing was."""
+    track = max((track for track in record.samples if track.metric == metric), key=_count, default=None)
+    if track is None or track.at_ns is None or track.values is None or not _count(track):
+        return None
+    at_ns = track.at_ns.unpack()
+    order = np.argsort(at_ns, kind="stable")
+    return at_ns[order], track.values.unpack()[order]
+
+
+def _count(track: Track) -> int:
+    if track.at_ns is None or track.values is None or track.at_ns.count != track.values.count:
+        return 0
+    return track.values.count
+
+
+def _known(record: TrialRecord, metric: str) -> tuple[npt.NDArray[np.int64], Floats] | None:
+    """Return the columns of a metric, with 0 where a sample is no number."""
+    sampled = columns(record, metric)
+    return sampled and (sampled[0], np.nan_to_num(sampled[1].astype(np.float64)))
 
 
 def _at(track: tuple[npt.NDArray[np.int64], Floats] | None, until_ns: npt.NDArray[np.int64]) -> Floats:

@@ -7,12 +7,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from pipeline_bench import units
+from pipeline_bench.analysis.interference import SATURATED_PERCENT
 from pipeline_bench.disturbances.measured import MeasuredTrial
 from pipeline_bench.session import Disturbance
 
-# Other processes cost a trial time only while the CPU has hardly any left: two busy cores are never measured as wholly
-# busy, and a pipeline alone on them keeps them at 80 to 90 %.
-SATURATED_PERCENT = 90.0
 # Half of the share from which a verdict names a cause (findings.BOUND_SHARE); an idle system's own processes were seen
 # to take 0 to 2 %, now and then 3.
 CONTENTION_SHARE = 0.05

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from pipeline_bench.session import Disturbance, DisturbanceKind, Track, TrialRecord
+from pipeline_bench.analysis.interference import columns
+from pipeline_bench.session import Disturbance, DisturbanceKind, TrialRecord
 
 Floats = npt.NDArray[np.float64]
 
@@ -90,10 +90,10 @@ class MeasuredTrial:
 
     def sampled(self, metric: str) -> Sampled | None:
         """The samples of a metric that speak of the measured steps; None where there is none."""
-        columns = self._columns(metric)
-        if columns is None:
+        sampled = columns(self.record, metric)
+        if sampled is None:
             return None
-        at_ns, values = columns
+        at_ns, values = sampled
         since_ns = np.concatenate([at_ns[:1], at_ns[:-1]])
         covers_ns = np.minimum(at_ns, self.last_ns) - np.maximum(since_ns, self.first_ns)
         inside = (covers_ns > 0) & np.isfinite(values)
@@ -103,10 +103,10 @@ class MeasuredTrial:
 
     def grown(self, metric: str) -> float | None:
         """How much a cumulative metric grew a nanosecond of the measured steps; None where that is not known."""
-        columns = self._columns(metric)
-        if columns is None:
+        sampled = columns(self.record, metric)
+        if sampled is None:
             return None
-        at_ns, values = columns
+        at_ns, values = sampled
         first_ns, last_ns = max(self.first_ns, int(at_ns[0])), min(self.last_ns, int(at_ns[-1]))
         if last_ns <= first_ns:
             return None
@@ -117,18 +117,6 @@ class MeasuredTrial:
         """A finding about this trial, its cost held between 0 and 1."""
         cost = None if cost_share is None else min(1.0, max(0.0, cost_share))
         return Disturbance(kind=kind, variant=self.variant, repeat=self.repeat, cost_share=cost, text=text)
-
-    def _columns(self, metric: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any]] | None:
-        """When and what, by the instrument with the most samples; None where nothing was sampled."""
-        tracks = [track for track in self.record.samples if track.metric == metric and _count(track)]
-        if not tracks:
-            return None
-        track = max(tracks, key=_count)
-        assert track.at_ns is not None
-        assert track.values is not None
-        at_ns = track.at_ns.unpack()
-        order = np.argsort(at_ns, kind="stable")
-        return at_ns[order], track.values.unpack()[order]
 
 
 def stands_out(value: float, of_siblings: Sequence[float], least: float) -> bool:
@@ -145,9 +133,3 @@ def stands_out(value: float, of_siblings: Sequence[float], least: float) -> bool
 def without(values: Sequence[float], index: int) -> list[float]:
     """The values of the other repeats."""
     return [value for other, value in enumerate(values) if other != index]
-
-
-def _count(track: Track) -> int:
-    if track.at_ns is None or track.values is None or track.at_ns.count != track.values.count:
-        return 0
-    return track.values.count
