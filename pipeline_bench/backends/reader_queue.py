@@ -186,16 +186,21 @@ def _places_by_key(source: RecordSource) -> Any:
 def _epoch(records: int, place: Any) -> Any:
     """How many times the record at that place was read before, int64 [].
 
-    Between counting a visit and reading the count another thread could count one as well, but only of the same place:
-    where an epoch is shorter than there are threads.
+    One thread at a time: a count read after another thread's visit would give two samples the same number. That
+    happens where an epoch is so short that a thread still reads a record when others read it for the next epoch.
     """
     import tensorflow as tf
 
     visits = graph_ops.shared_variable(_VISITS, [records], tf.int64)
-    one = tf.constant(1, tf.int64)
-    counted = tf.raw_ops.ResourceScatterAdd(resource=visits.handle, indices=place, updates=one)
-    with tf.control_dependencies([counted]):
-        return tf.raw_ops.ResourceGather(resource=visits.handle, indices=place, dtype=tf.int64) - 1
+
+    def visit() -> Any:
+        one = tf.constant(1, tf.int64)
+        counted = tf.raw_ops.ResourceScatterAdd(resource=visits.handle, indices=place, updates=one)
+        with tf.control_dependencies([counted]):
+            return tf.raw_ops.ResourceGather(resource=visits.handle, indices=place, dtype=tf.int64) - 1
+
+    # The lock is the same for every thread's own part of the graph, as the variable is.
+    return tf.CriticalSection(shared_name=_VISITS).execute(visit, exclusive_resource_access=False)
 
 
 def _dequeue(queue: Any, samples: int) -> list[Any]:

@@ -56,6 +56,14 @@ def test_every_sample_comes_once_an_epoch_and_as_early_as_the_input_says(folder:
         assert not np.array_equal(numbers, np.sort(numbers))
 
 
+def test_no_number_comes_twice_where_an_epoch_is_as_short_as_there_are_threads(tmp_path: Path) -> None:
+    making.make(MadeData("tfrecord", 2, 2, 16), tmp_path)
+    for _ in range(5):
+        carried = inputs.carry(readers(threads=2), tfrecord(tmp_path), 100)
+        numbers = np.concatenate([numbers for numbers, _, _ in carried.batches])
+        assert len(set(numbers.tolist())) == numbers.size
+
+
 @pytest.mark.parametrize("fit", ["resize", "pad"])
 def test_what_comes_with_a_number_is_that_sample(folder: Path, fit: str) -> None:
     source = tfrecord(folder, fit=fit)
