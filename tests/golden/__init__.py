@@ -1,0 +1,94 @@
+"""What the program shows of every committed session, and every --help: what a redesign has to leave as it is.
+
+`digests.json` beside this file has the SHA-256 of each. A change that is meant is entered by
+``python -m tests.golden --accept``; ``python -m tests.golden FOLDER`` writes the texts, to be compared with another
+checkout's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import typer
+from typer.testing import CliRunner
+
+from pipeline_bench import cli
+
+ROOT = Path(__file__).parents[2]
+DIGESTS = Path(__file__).with_name("digests.json")
+SESSIONS = sorted(
+    str(path.relative_to(ROOT))
+    for pattern in ("docs/**/session.json", "reports/**/session.json", "tests/unit/data/session-v*.json")
+    for path in ROOT.glob(pattern)
+)
+WIDTHS = (80, 160)
+
+
+def commands() -> dict[str, list[str]]:
+    """Return the command line behind each text, by the text's name."""
+    found: dict[str, list[str]] = {}
+    for session in SESSIONS:
+        name = session.removesuffix(".json").replace("/", "-")
+        for form in ("markdown", "html", "csv", "json", "trace"):
+            found[f"{name}.{form}"] = ["report", session, "-f", form]
+        for width in WIDTHS:
+            found[f"{name}.screen{width}"] = ["report", session]
+            found[f"{name}.terminal{width}"] = ["report", session, "--details"]
+    pairs = [*((one, one) for one in SESSIONS), *itertools.pairwise(SESSIONS)]
+    for index, (before, after) in enumerate(pairs):
+        found[f"diff{index}.terminal80"] = ["diff", before, after]
+        found[f"diff{index}.markdown"] = ["diff", before, after, "-f", "markdown"]
+        found[f"diff{index}.json"] = ["diff", before, after, "-f", "json"]
+    for name in ("", *_commands()):
+        found[f"help{name and '-'}{name}"] = [*name.split(), "--help"]
+    for name in ("backends", "scenarios", "lesson"):
+        found[f"list-{name}.terminal80"] = [name]
+    return found
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """Yield the name and the text of each command's output, whatever machine it runs on."""
+    for name, arguments in commands().items():
+        yield name, text(name, arguments)
+
+
+def text(name: str, arguments: list[str]) -> str:
+    """Return what a command prints, without what differs between machines and versions of other packages."""
+    width = re.search(r"(\d+)$", name)
+    columns = width.group() if width and int(width.group()) in WIDTHS else "80"
+    plain = {"TERM": "dumb", "NO_COLOR": "1", "_TYPER_FORCE_DISABLE_TERMINAL": "1"}
+    given = [str(ROOT / part) if part in SESSIONS else part for part in arguments]
+    result = CliRunner().invoke(cli.app, given, env={"COLUMNS": columns, "LINES": "50", **plain})
+    page = re.sub(r'(<script type="application/gzip" id="plotly">)[^<]*', r"\1", result.output)
+    page = re.sub(r"sha256-[A-Za-z0-9+/=]+", "sha256-", page)
+    if name.startswith("help"):
+        page = re.sub(r"\W+", " ", page)  # how typer draws its boxes and breaks its lines is typer's
+    return f"{page}\n[{result.exit_code} {result.exception!r}]".replace(str(ROOT), "ROOT")
+
+
+def digest(shown: str) -> str:
+    """Return the SHA-256 of a text."""
+    return hashlib.sha256(shown.encode()).hexdigest()
+
+
+def accepted() -> dict[str, str]:
+    """Return the digests that were accepted, by name."""
+    found: dict[str, str] = json.loads(DIGESTS.read_text(encoding="utf-8"))
+    return found
+
+
+def _commands() -> list[str]:
+    """Return the commands, those of groups behind their group's name."""
+    root = typer.main.get_command(cli.app)
+
+    def walk(command: object, prefix: str) -> Iterator[str]:
+        for name, child in getattr(command, "commands", {}).items():
+            yield f"{prefix}{name}"
+            yield from walk(child, f"{prefix}{name} ")
+
+    return sorted(walk(root, ""))

@@ -1,0 +1,22 @@
+"""What is shown of the committed sessions, and every --help, is what was accepted: see tests/golden."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests import golden
+
+ACCEPTED = golden.accepted()
+COMMANDS = golden.commands()
+
+
+def test_every_text_was_accepted_once() -> None:
+    assert ACCEPTED.keys() == COMMANDS.keys()
+
+
+@pytest.mark.parametrize("name", COMMANDS, ids=str)
+def test_a_text_is_as_it_was_accepted(name: str) -> None:
+    shown = golden.text(name, COMMANDS[name])
+    assert golden.digest(shown) == ACCEPTED[name], (
+        f"pipeline-bench {' '.join(COMMANDS[name])} now shows:\n{shown[:4000]}"
+    )
