@@ -7,6 +7,7 @@ checkout's.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import json
@@ -58,17 +59,17 @@ def texts() -> Iterator[tuple[str, str]]:
 
 
 def text(name: str, arguments: list[str]) -> str:
-    """Return what a command prints, without what differs between machines and versions of other packages."""
+    """Return what a command prints in the checkout, without what differs between machines and versions of other packages."""
     width = re.search(r"(\d+)$", name)
     columns = width.group() if width and int(width.group()) in WIDTHS else "80"
     plain = {"TERM": "dumb", "NO_COLOR": "1", "_TYPER_FORCE_DISABLE_TERMINAL": "1"}
-    given = [str(ROOT / part) if part in SESSIONS else part for part in arguments]
-    result = CliRunner().invoke(cli.app, given, env={"COLUMNS": columns, "LINES": "50", **plain})
+    with contextlib.chdir(ROOT):
+        result = CliRunner().invoke(cli.app, arguments, env={"COLUMNS": columns, "LINES": "50", **plain})
     page = re.sub(r'(<script type="application/gzip" id="plotly">)[^<]*', r"\1", result.output)
     page = re.sub(r"sha256-[A-Za-z0-9+/=]+", "sha256-", page)
     if name.startswith("help"):
         page = re.sub(r"\W+", " ", page)  # how typer draws its boxes and breaks its lines is typer's
-    return f"{page}\n[{result.exit_code} {result.exception!r}]".replace(str(ROOT), "ROOT")
+    return f"{page}\n[{result.exit_code} {result.exception!r}]"
 
 
 def digest(shown: str) -> str:
