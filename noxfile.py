@@ -25,7 +25,7 @@ IN_PARALLEL = ["-n", "auto", "--maxprocesses", "4", "--dist", "loadfile"]
 @nox.session
 def lint(session: nox.Session) -> None:
     """Style, docstrings, the ban of TensorFlow at module level; types, strictly, for which TensorFlow is not needed."""
-    needed = ["nox", "rich", "typer", "numpy", "scipy", "psutil", "pydantic", "jinja2", "pillow"]
+    needed = ["nox", "rich", "typer", "numpy", "scipy", "psutil", "pydantic", "jinja2", "pillow", "libcst", "tomli-w"]
     session.install("ruff>=0.9", *TYPES, *needed, *TESTS)
     session.run("ruff", "check")
     session.run("ruff", "format", "--check")

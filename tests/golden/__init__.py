@@ -59,7 +59,7 @@ def texts() -> Iterator[tuple[str, str]]:
 
 
 def text(name: str, arguments: list[str]) -> str:
-    """Return what a command prints in the checkout, without what differs between machines and versions of other packages."""
+    """Return what a command prints in the checkout, less what machines and versions of other packages differ in."""
     width = re.search(r"(\d+)$", name)
     columns = width.group() if width and int(width.group()) in WIDTHS else "80"
     plain = {"TERM": "dumb", "NO_COLOR": "1", "_TYPER_FORCE_DISABLE_TERMINAL": "1"}
