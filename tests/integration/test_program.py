@@ -121,7 +121,7 @@ def test_a_session_goes_on_without_the_server_that_is_killed(tmp_path: Path) -> 
 
 
 def test_a_trial_that_is_stopped_counts_as_stalled_and_the_others_run(tmp_path: Path) -> None:
-    program = start(tmp_path, "silent", "ok", options=("--stall-timeout", "1"))
+    program = start(tmp_path, "silent", "ok", options=("--stall-timeout", "3"))
     os.kill(trial_of(tmp_path, "silent"), signal.SIGSTOP)
     program.communicate(timeout=60)
     assert program.returncode == 1

@@ -122,9 +122,9 @@ def test_steps_before_a_failure_are_not_lost(tmp_path: Path) -> None:
 
 
 def test_a_trial_that_falls_silent_is_stalled_with_its_stacks_asked_for(tmp_path: Path) -> None:
-    record = trial(tmp_path, "silent", stall_timeout_s=0.5)
+    record = trial(tmp_path, "silent", stall_timeout_s=3)
     assert record.status == "stalled"
-    assert "feed_dict made no step for 0.5 s after step 5" in (record.reason or "")
+    assert "feed_dict made no step for 3 s after step 5" in (record.reason or "")
 
 
 def test_a_stall_that_the_child_explains_names_its_queue_and_its_threads(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_a_stall_that_the_child_explains_names_its_queue_and_its_threads(tmp_pat
 
 
 def test_a_stalled_trials_descendants_are_gone_even_from_another_session(tmp_path: Path) -> None:
-    trial(tmp_path, "family", stall_timeout_s=0.5)
+    trial(tmp_path, "family", stall_timeout_s=3)
     wait_until_gone(started(tmp_path, "grandchild"))
 
 
@@ -374,7 +374,7 @@ def test_trials_go_on_beside_an_nvml_that_stops(
 @pytest.mark.parametrize("mode", ["hang_in_init", "hang_after_2"])
 def test_a_trial_stalls_in_time_while_nvml_hangs(tmp_path: Path, nvml: Callable[[str], None], mode: str) -> None:
     nvml(mode)
-    session, *_ = run(tmp_path, scripted("silent", stall_timeout_s=0.5), limits=PATIENT)
+    session, *_ = run(tmp_path, scripted("silent", stall_timeout_s=3), limits=PATIENT)
     assert session.trials[0].status == "stalled"
 
 

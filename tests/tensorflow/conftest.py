@@ -62,14 +62,20 @@ def fork_server(
 @pytest.fixture
 def run_scenario(fork_server: Launcher, tmp_path: Path) -> RunScenario:
     """Run a resolved scenario on the shared fork server."""
+    return lambda scenario: _run(scenario, fork_server, tmp_path)
 
-    def run(scenario: Scenario) -> Session:
-        session = Session(
-            started_at="2026-01-01T00:00:00+00:00",
-            scenario=scenario,
-            environment=environment.describe(environment.Accelerator()),
-        )
-        with closing(NvmlSampler.open()) as gpu:
-            return Runner(tmp_path, fork_server, gpu, Observer()).run(session).session
 
-    return run
+@pytest.fixture(scope="module")
+def run_scenario_once(fork_server: Launcher, tmp_path_factory: pytest.TempPathFactory) -> RunScenario:
+    """The same for a fixture whose session several tests look at."""
+    return lambda scenario: _run(scenario, fork_server, tmp_path_factory.mktemp("session"))
+
+
+def _run(scenario: Scenario, server: Launcher, folder: Path) -> Session:
+    session = Session(
+        started_at="2026-01-01T00:00:00+00:00",
+        scenario=scenario,
+        environment=environment.describe(environment.Accelerator()),
+    )
+    with closing(NvmlSampler.open()) as gpu:
+        return Runner(folder, server, gpu, Observer()).run(session).session

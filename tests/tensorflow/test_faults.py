@@ -70,20 +70,20 @@ def test_a_traceback_is_kept_with_the_trial(run_scenario: RunScenario) -> None:
 
 
 def test_a_hang_in_python_says_where_it_stood(run_scenario: RunScenario) -> None:
-    record = run_scenario(faulty("hang", stall_timeout_s=1)).trials[0]
+    record = run_scenario(faulty("hang", stall_timeout_s=3)).trials[0]
     assert record.status == "stalled"
     assert "pipeline_bench_faults.py" in (record.reason or "")
     assert "in go_wrong" in (record.reason or "")
 
 
 def test_a_hang_with_the_gil_held_is_ended_and_leaves_its_stacks(run_scenario: RunScenario) -> None:
-    record = run_scenario(faulty("hold_gil", stall_timeout_s=1)).trials[0]
+    record = run_scenario(faulty("hold_gil", stall_timeout_s=3)).trials[0]
     assert record.status == "stalled"
     assert "go_wrong" in record.stderr_tail
 
 
 def test_a_queue_that_nobody_fills_is_named_with_its_empty_size(run_scenario: RunScenario) -> None:
-    scenario = load("two_layer", ["source.latency_ms=1e6"], ["fifo_queue"], run={"repeats": 1, "stall_timeout_s": 1})
+    scenario = load("two_layer", ["source.latency_ms=1e6"], ["fifo_queue"], run={"repeats": 1, "stall_timeout_s": 3})
     record = run_scenario(scenario).trials[0]
     assert record.status == "stalled"
     assert "fifo_queue" in (record.reason or "")

@@ -50,28 +50,34 @@ BACKENDS: list[dict[str, Any]] = [
 ]
 
 
-def test_every_backend_trains_the_same_weights_on_the_same_samples(run_scenario: RunScenario) -> None:
-    found = by_variant(run_scenario(variants(*BACKENDS)))
-    reference = losses(found["feed_dict"])
-    assert len(reference) == 40
+SAMPLES: list[dict[str, Any]] = [
+    {"name": f"samples, {n}", "backend": "fifo_queue", "options": {"element": "sample", "threads": n}} for n in (1, 4)
+]
+
+
+@pytest.fixture(scope="module")
+def trained(run_scenario_once: RunScenario) -> dict[str, TrialRecord]:
+    """Every backend's trial, and the ceiling's, by variant."""
+    return by_variant(run_scenario_once(variants(*BACKENDS, *SAMPLES, steps=300)))
+
+
+def test_every_backend_trains_the_same_weights_on_the_same_samples(trained: dict[str, TrialRecord]) -> None:
+    reference = losses(trained["feed_dict"])
+    assert len(reference) == 300
     for name in (entry["name"] for entry in BACKENDS):
-        np.testing.assert_allclose(losses(found[name]), reference, rtol=1e-3, err_msg=name)
+        np.testing.assert_allclose(losses(trained[name])[:40], reference[:40], rtol=1e-3, err_msg=name)
 
 
-def test_before_training_every_backend_has_the_same_accuracy(run_scenario: RunScenario) -> None:
-    session = run_scenario(
-        variants(*BACKENDS, {"name": "samples", "backend": "fifo_queue", "options": {"element": "sample"}})
-    )
-    assert len({record.accuracy.before for record in session.trials}) == 1
+def test_before_training_every_backend_has_the_same_accuracy(trained: dict[str, TrialRecord]) -> None:
+    assert len({record.accuracy.before for record in trained.values()}) == 1
 
 
-def test_training_learns_under_every_backend(run_scenario: RunScenario) -> None:
-    session = run_scenario(variants(*BACKENDS, steps=300))
-    for record in session.trials:
-        if record.variant != "ceiling":
-            assert record.accuracy.before is not None
-            assert record.accuracy.after is not None
-            assert record.accuracy.after > max(0.75, record.accuracy.before), record.variant
+@pytest.mark.parametrize("name", [entry["name"] for entry in [*BACKENDS, *SAMPLES]])
+def test_training_learns_under_every_backend(trained: dict[str, TrialRecord], name: str) -> None:
+    accuracy = trained[name].accuracy
+    assert accuracy.before is not None
+    assert accuracy.after is not None
+    assert accuracy.after > max(0.75, accuracy.before)
 
 
 def test_another_seed_is_another_run_and_the_same_seed_the_same(run_scenario: RunScenario) -> None:
@@ -103,8 +109,8 @@ def test_a_trial_runs_its_length(run_scenario: RunScenario, length: dict[str, An
         assert end_ns[-1] - start_ns[0] >= 0.5e9 > end_ns[-2] - start_ns[0]
 
 
-def test_steps_follow_each_other_and_a_wait_is_part_of_its_step(run_scenario: RunScenario) -> None:
-    for record in run_scenario(variants(*BACKENDS)).trials:
+def test_steps_follow_each_other_and_a_wait_is_part_of_its_step(trained: dict[str, TrialRecord]) -> None:
+    for record in trained.values():
         assert record.steps is not None
         start_ns, end_ns = record.steps.start_ns.unpack(), record.steps.end_ns.unpack()
         assert (end_ns > start_ns).all()
@@ -115,8 +121,8 @@ def test_steps_follow_each_other_and_a_wait_is_part_of_its_step(run_scenario: Ru
             assert (waits <= end_ns - start_ns).all()
 
 
-def test_the_ceiling_has_no_input_to_wait_for(run_scenario: RunScenario) -> None:
-    record = by_variant(run_scenario(variants(BACKENDS[0])))["ceiling"]
+def test_the_ceiling_has_no_input_to_wait_for(trained: dict[str, TrialRecord]) -> None:
+    record = trained["ceiling"]
     assert record.status == "ok"
     assert record.steps is not None
     assert record.steps.wait_ns is None
@@ -125,12 +131,18 @@ def test_the_ceiling_has_no_input_to_wait_for(run_scenario: RunScenario) -> None
 DELAY_MS = 20.0
 
 
-@pytest.mark.parametrize("entry", BACKENDS[:4], ids=lambda entry: entry["name"])
-def test_a_planted_delay_is_found_as_input_wait(run_scenario: RunScenario, entry: dict[str, Any]) -> None:
-    """One-sided: a busy machine lengthens a wait, nothing shortens it. benchmarks/planted_delay has both sides."""
+@pytest.fixture(scope="module")
+def delayed(run_scenario_once: RunScenario) -> dict[str, TrialRecord]:
+    """Trials whose batches take `DELAY_MS` to make."""
     slow = {**SMALL, "source": {**SMALL["source"], "latency_ms": DELAY_MS}}
-    scenario = variants(entry, **slow)
-    record = by_variant(run_scenario(scenario))[entry["name"]]
+    two = {"name": "queue, 4 threads", "backend": "fifo_queue", "options": {"threads": 4}}
+    return by_variant(run_scenario_once(variants(*BACKENDS[:4], two, **slow)))
+
+
+@pytest.mark.parametrize("entry", BACKENDS[:4], ids=lambda entry: entry["name"])
+def test_a_planted_delay_is_found_as_input_wait(delayed: dict[str, TrialRecord], entry: dict[str, Any]) -> None:
+    """One-sided: a busy machine lengthens a wait, nothing shortens it. benchmarks/planted_delay has both sides."""
+    record = delayed[entry["name"]]
     assert record.steps is not None
     rest_ms = (record.steps.end_ns.unpack() - record.steps.start_ns.unpack())[record.warmup_steps :] / 1e6 - wait_ms(
         record
@@ -140,6 +152,10 @@ def test_a_planted_delay_is_found_as_input_wait(run_scenario: RunScenario, entry
     assert np.median(wait_ms(record)) >= 0.9 * expected_ms
 
 
+def test_producers_of_a_queue_wait_side_by_side(delayed: dict[str, TrialRecord]) -> None:
+    assert wait_ms(delayed["queue, 4 threads"]).mean() < 0.6 * wait_ms(delayed["queue"]).mean()
+
+
 def test_a_slow_producer_is_input_bound_under_every_backend(run_scenario: RunScenario) -> None:
     """XProf 2.24 calls the queue of this 'NOT input-bound' and the feed_dict 'potentially'."""
     slow = {**SMALL, "source": {**SMALL["source"], "latency_ms": 10}}
@@ -147,22 +163,6 @@ def test_a_slow_producer_is_input_bound_under_every_backend(run_scenario: RunSce
     session = run_scenario(scenario)
     for result in summarise(scenario, session.trials, cores=2)[:3]:
         assert result.verdict.kind == "input-bound", (result.variant, result.verdict.text)
-
-
-def test_two_producers_of_a_queue_wait_side_by_side(run_scenario: RunScenario) -> None:
-    slow = {**SMALL, "source": {**SMALL["source"], "latency_ms": DELAY_MS}}
-    entries = [{"name": str(n), "backend": "fifo_queue", "options": {"threads": n}} for n in (1, 4)]
-    found = by_variant(run_scenario(variants(*entries, **slow)))
-    assert wait_ms(found["4"]).mean() < 0.6 * wait_ms(found["1"]).mean()
-
-
-def test_single_samples_make_whole_batches(run_scenario: RunScenario) -> None:
-    entries = [
-        {"name": str(n), "backend": "fifo_queue", "options": {"element": "sample", "threads": n}} for n in (1, 4)
-    ]
-    for record in run_scenario(variants(*entries, steps=300)).trials[:2]:
-        assert record.accuracy.after is not None
-        assert record.accuracy.after > 0.75
 
 
 KIND: dict[str, Any] = {

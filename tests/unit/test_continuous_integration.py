@@ -117,3 +117,14 @@ def test_every_field_of_the_json_is_named() -> None:
     for model in (Difference, Side, Condition, Ratio, Shift, Gate):
         for field in model.model_fields:
             assert f"`{field}`" in page, f"{model.__name__}.{field}"
+
+
+def test_the_projects_own_workflow_runs_the_readmes_two_commands() -> None:
+    root = PAGE.parents[1]
+    parsed = yaml.safe_load((root / ".github" / "workflows" / "tests.yml").read_text(encoding="utf-8"))
+    job = parsed["jobs"]["readme"]
+    readme = (root / "README.md").read_text(encoding="utf-8")
+    commands = re.findall(r"^(python -m pip install .*?) +#", readme.partition("## Two commands")[2], re.MULTILINE)[:2]
+    assert [step["run"] for step in job["steps"] if "run" in step] == commands
+    pythons = set(re.findall(r"Python :: (3\.\d+)", (root / "pyproject.toml").read_text(encoding="utf-8")))
+    assert set(job["strategy"]["matrix"]["python"]) == pythons
