@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipeline_bench import units
 from pipeline_bench.events import Storage, StorageEpoch
 from pipeline_bench.scenario import Variant
 from pipeline_bench.session import TrialRecord, Verdict
+from pipeline_bench.text import units
 
 OTHER_STATE_SHARE = 0.10
 """How much of the files may be in the other state than was asked.

@@ -15,17 +15,7 @@ from typing import Any
 
 import psutil
 
-from pipeline_bench import (
-    environment,
-    interrupts,
-    made_data,
-    plugins,
-    process,
-    replication,
-    servers,
-    thread_advice,
-    units,
-)
+from pipeline_bench import environment, interrupts, made_data, plugins, process, replication, servers, thread_advice
 from pipeline_bench.errors import UsageError
 from pipeline_bench.loops import Job
 from pipeline_bench.observer import Guarded, Observer
@@ -35,6 +25,7 @@ from pipeline_bench.runner import TRIALS_FOLDER, Planner, Runner
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.session import Precision, Session, save
+from pipeline_bench.text import units
 from pipeline_bench.trial import plan
 
 _LOOK_S = 0.2

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from pipeline_bench import speedups, units
+from pipeline_bench import speedups
 from pipeline_bench.session import Result, Session, Speedup
+from pipeline_bench.text import units
 
 WORTH = 1.1
 """A gain that a reader would want to know of even where it is not proven."""

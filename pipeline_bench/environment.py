@@ -12,9 +12,10 @@ from pathlib import Path
 
 import psutil
 
-from pipeline_bench import __version__, units
+from pipeline_bench import __version__
 from pipeline_bench.events import Device
 from pipeline_bench.session import Environment
+from pipeline_bench.text import units
 
 # The names under which TensorFlow is distributed; all of them install the module `tensorflow`.
 TENSORFLOW_DISTRIBUTIONS = ("tensorflow", "tensorflow-cpu", "tensorflow-rocm", "tf-nightly", "tf-nightly-cpu")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from pipeline_bench import units
 from pipeline_bench.events import RandomSamples, Work
 from pipeline_bench.scenario import Variant
 from pipeline_bench.session import TrialRecord, Verdict, WorkCheck
+from pipeline_bench.text import units
 
 # A mean this many standard errors from the expected one, or a standard deviation, is none by chance.
 _STANDARD_ERRORS = 6.0

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline_bench import interrupts, stats, units, user_pipeline
+from pipeline_bench import interrupts, stats, user_pipeline
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.events import (
     Device,
@@ -29,6 +29,7 @@ from pipeline_bench.session import (
     TrialRecord,
     TrialStatus,
 )
+from pipeline_bench.text import units
 from pipeline_bench.trial_log import TrialLog
 
 SAMPLE_EVERY_S = 0.1

@@ -6,7 +6,6 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from pipeline_bench import units
 from pipeline_bench.comparison import compare
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.lessons import Compare, Run
@@ -16,7 +15,7 @@ from pipeline_bench.processes.answering import AnsweringProcess
 from pipeline_bench.scenario.resolve import resolve
 from pipeline_bench.scratch import ScratchFolder
 from pipeline_bench.session import Session
-from pipeline_bench.text import one_line
+from pipeline_bench.text import one_line, units
 
 _WORDS_KEPT = 300
 

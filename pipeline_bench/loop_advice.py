@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipeline_bench import units
 from pipeline_bench.conclusion import WORTH
 from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.session import Result, Session
-from pipeline_bench.text import one_line
+from pipeline_bench.text import one_line, units
 
 _NAME_LIMIT = 40
 

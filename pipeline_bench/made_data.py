@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline_bench import units
 from pipeline_bench.errors import PipelineBenchError, UsageError
 from pipeline_bench.processes import module_command
 from pipeline_bench.processes.answering import AnsweringProcess
 from pipeline_bench.records import made, making
 from pipeline_bench.records.made import MadeData
-from pipeline_bench.text import one_line
+from pipeline_bench.text import one_line, units
 
 # Left free, so that making data never fills a disk to its last byte.
 _RESERVE_BYTES = 64 << 20

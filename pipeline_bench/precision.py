@@ -14,11 +14,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pipeline_bench import decision, stats, units
+from pipeline_bench import decision, stats
 from pipeline_bench.errors import UsageError
 from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.session import Interval, Precision, Session
-from pipeline_bench.text import one_line
+from pipeline_bench.text import one_line, units
 from pipeline_bench.trial import Trial, plan, planned_rounds, round_of
 
 DEFAULT_BUDGET_S = 600.0

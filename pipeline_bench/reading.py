@@ -5,7 +5,7 @@ from __future__ import annotations
 import stat
 from pathlib import Path
 
-from pipeline_bench import units
+from pipeline_bench.text import units
 
 _KINDS = (
     (stat.S_ISDIR, "a folder"),

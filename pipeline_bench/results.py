@@ -22,7 +22,6 @@ from pipeline_bench import (
     plugins,
     speedups,
     stats,
-    units,
     user_pipeline,
 )
 from pipeline_bench.analysis import belief, effects
@@ -39,6 +38,7 @@ from pipeline_bench.session import (
     TrialRecord,
     Verdict,
 )
+from pipeline_bench.text import units
 
 _TOO_FEW_TRIALS = "an interval needs at least 2 trials"
 

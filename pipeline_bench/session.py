@@ -25,7 +25,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from pipeline_bench import kept, plugins, reading, units
+from pipeline_bench import kept, plugins, reading
 from pipeline_bench.diagnosed import Diagnosis
 from pipeline_bench.errors import SessionError
 from pipeline_bench.events import Device, Placement, QueueState, Stack, Storage, Work
@@ -33,7 +33,7 @@ from pipeline_bench.files import write_atomically
 from pipeline_bench.kept import SESSION_FILE
 from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.series import Series
-from pipeline_bench.text import Text, to_json
+from pipeline_bench.text import Text, to_json, units
 from pipeline_bench.user_pipeline import Fingerprint, Inspection
 
 SCHEMA_VERSION = 6

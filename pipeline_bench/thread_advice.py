@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pipeline_bench import stats, units
+from pipeline_bench import stats
 from pipeline_bench.conclusion import WORTH
 from pipeline_bench.measured import AllSteps, Measured
 from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.session import Session
-from pipeline_bench.text import one_line
+from pipeline_bench.text import one_line, units
 
 Kind = Literal["intra", "inter"]
 

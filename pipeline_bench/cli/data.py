@@ -50,8 +50,9 @@ def make(
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Another seed makes other data.")] = 0,
 ) -> None:
     """Make a data set of about that size; interrupted, the same command goes on where it stopped."""
-    from pipeline_bench import made_data, units
+    from pipeline_bench import made_data
     from pipeline_bench.records import made
+    from pipeline_bench.text import units
 
     asked = _asked(kind, size, {"--image-size": image_size, "--columns": columns, "--files": files}, seed)
     _check_folder(out, asked)
@@ -76,8 +77,9 @@ def make(
 @data.command(name="list")
 def list_made() -> None:
     """Show the data that `compare` made and keeps, with its size."""
-    from pipeline_bench import made_data, units
+    from pipeline_bench import made_data
     from pipeline_bench.records.made import made_root
+    from pipeline_bench.text import units
 
     found = made_data.kept()
     for kept in found:
@@ -95,8 +97,9 @@ def remove(
     """Remove data that `compare` made; it is made again when it is needed."""
     import shutil
 
-    from pipeline_bench import made_data, units
+    from pipeline_bench import made_data
     from pipeline_bench.errors import UsageError, did_you_mean
+    from pipeline_bench.text import units
 
     found = {kept.folder.name: kept for kept in made_data.kept()}
     if bool(names) == everything:

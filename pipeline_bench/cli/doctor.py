@@ -183,7 +183,7 @@ def _cuda(probed: Probed) -> Check:
 
 
 def _memory(environment: Environment) -> Check:
-    from pipeline_bench import units
+    from pipeline_bench.text import units
 
     return Check("memory", "ok", units.size(environment.memory_bytes))
 

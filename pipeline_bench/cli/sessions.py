@@ -24,7 +24,7 @@ def sessions(
 
     from pipeline_bench import kept
     from pipeline_bench.text import safe
-    from pipeline_bench.units import count
+    from pipeline_bench.text.units import count
 
     found = kept.sessions(folder)
     console = Console(highlight=False)

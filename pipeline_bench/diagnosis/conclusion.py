@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pipeline_bench import units
 from pipeline_bench.diagnosed import AS_WRITTEN, CEILING, Attempt, Diagnosis, Outcome
 from pipeline_bench.diagnosis import limits, standing
 from pipeline_bench.diagnosis.bottleneck import NOT_THE_LIMIT
 from pipeline_bench.diagnosis.standing import Standing
 from pipeline_bench.session import Result, Session
-from pipeline_bench.text import one_line
+from pipeline_bench.text import one_line, units
 from pipeline_bench.user_pipeline import InsertAfter
 
 SIMPLER = 1.03

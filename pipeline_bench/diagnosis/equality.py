@@ -6,9 +6,8 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 
-from pipeline_bench import units
 from pipeline_bench.diagnosed import Equality
-from pipeline_bench.text import one_line
+from pipeline_bench.text import one_line, units
 from pipeline_bench.user_pipeline import Component, Fingerprint
 
 _STANDARD_ERRORS = 6.0

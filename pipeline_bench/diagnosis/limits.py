@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pipeline_bench import units
 from pipeline_bench.diagnosed import CEILING, Diagnosis, Limit
 from pipeline_bench.diagnosis import segments
 from pipeline_bench.diagnosis.segments import NS_PER_MS
 from pipeline_bench.session import Session
-from pipeline_bench.text import one_line
+from pipeline_bench.text import one_line, units
 from pipeline_bench.user_pipeline import Inspection
 
 

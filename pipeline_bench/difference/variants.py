@@ -8,13 +8,13 @@ from typing import Literal
 
 import numpy as np
 
-from pipeline_bench import stats, units
+from pipeline_bench import stats
 from pipeline_bench.difference import Ratio, Shift, VariantChange, intervals
 from pipeline_bench.difference.conditions import ceilings_differ_in
 from pipeline_bench.errors import SessionError
 from pipeline_bench.session import Estimate, Interval, Result, Session, TrialRecord
 from pipeline_bench.stats import CLAIM_CONFIDENCE
-from pipeline_bench.text import one_line
+from pipeline_bench.text import one_line, units
 
 _NS_PER_MS = 1e6
 _NAME_LIMIT = 80

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from pipeline_bench import units
 from pipeline_bench.analysis.interference import SATURATED_PERCENT
 from pipeline_bench.disturbances.measured import MeasuredTrial
 from pipeline_bench.session import Disturbance
+from pipeline_bench.text import units
 
 # Half of the share from which a verdict names a cause (findings.BOUND_SHARE); an idle system's own processes were seen
 # to take 0 to 2 %, now and then 3.

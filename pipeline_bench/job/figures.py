@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipeline_bench import findings, units
+from pipeline_bench import findings
 from pipeline_bench.job.steps import Totals
 from pipeline_bench.measured import NEEDED_STEPS
 from pipeline_bench.session import Verdict
+from pipeline_bench.text import units
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline_bench import environment, units
+from pipeline_bench import environment
 from pipeline_bench.comparison import make_folder
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.events import Device
@@ -36,6 +36,7 @@ from pipeline_bench.session import (
     WorkCheck,
     save,
 )
+from pipeline_bench.text import units
 from pipeline_bench.trial import Trial
 from pipeline_bench.trial_log import TrialLog
 

@@ -7,7 +7,7 @@ import tomllib
 from pipeline_bench.backends.feed_dict import _FetchingInput
 from pipeline_bench.lessons import Ask, Compare, Document, Lesson, Played, Say, Show, Tell, Try, figures, prediction
 from pipeline_bench.lessons.figures import paragraphs
-from pipeline_bench.units import milliseconds, ratio
+from pipeline_bench.text.units import milliseconds, ratio
 
 # The tutorial's job as scenarios/tutorial.toml plants it, which says how its two times come from the published ones.
 _EMULATED = """\

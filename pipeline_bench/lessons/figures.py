@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from pipeline_bench import units
 from pipeline_bench.scenario.shipped import read, shipped
-from pipeline_bench.text import one_line
+from pipeline_bench.text import one_line, units
 
 if TYPE_CHECKING:
     from pipeline_bench.session import Interval, Result, Session

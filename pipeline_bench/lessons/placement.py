@@ -10,7 +10,7 @@ from pipeline_bench.lessons import Ask, Compare, Lesson, Played, Say, Show, Tell
 from pipeline_bench.lessons.figures import paragraphs
 from pipeline_bench.models.matpow import Matpow
 from pipeline_bench.text import one_line
-from pipeline_bench.units import count, ratio
+from pipeline_bench.text.units import count, ratio
 
 if TYPE_CHECKING:
     from pipeline_bench.events import Placement

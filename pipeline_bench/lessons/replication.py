@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pipeline_bench.lessons import Ask, Compare, Lesson, Played, Say, Show, Tell, Try, figures, prediction
 from pipeline_bench.lessons.figures import paragraphs
 from pipeline_bench.replication import in_graph
-from pipeline_bench.units import loss, ratio
+from pipeline_bench.text.units import loss, ratio
 
 if TYPE_CHECKING:
     from pipeline_bench.session import Session

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from pipeline_bench import units
 from pipeline_bench.lessons import Ask, Compare, Lesson, Played, Run, Say, Show, Tell, Try, figures, prediction
 from pipeline_bench.lessons.figures import paragraphs
 from pipeline_bench.models.emulated import Emulated
+from pipeline_bench.text import units
 
 SMALL, LARGE = 16, 256
 STEP_MS, LATENCY_MS = 4, 8

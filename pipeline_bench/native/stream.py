@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipeline_bench import units
 from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.text import units
 
 _HEAD = struct.Struct("=ii")
 _STEP_HEAD = struct.Struct("=qqq")

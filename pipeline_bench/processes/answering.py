@@ -15,9 +15,9 @@ from typing import Self
 
 import psutil
 
-from pipeline_bench import interrupts, units
+from pipeline_bench import interrupts
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.text import safe
+from pipeline_bench.text import safe, units
 
 _READ_BYTES = 1 << 16
 _ENDS_WITHIN_S = 5.0

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pipeline_bench import units
+from pipeline_bench.text import units
 
 HEADER = struct.Struct("<QI")
 FOOTER_BYTES = 4

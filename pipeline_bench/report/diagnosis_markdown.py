@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from pipeline_bench import units
 from pipeline_bench.diagnosed import Diagnosis
 from pipeline_bench.report import diagnosis_words as words
 from pipeline_bench.report import pipeline_tree
 from pipeline_bench.report.diagnosis_words import Tried
 from pipeline_bench.report.pipeline_tree import Row
 from pipeline_bench.session import Session
+from pipeline_bench.text import units
 
 _TEXT_LIMIT = 600
 _WORDS = ("stage", "where", "parallelism", "buffer", "element")

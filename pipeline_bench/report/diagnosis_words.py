@@ -6,12 +6,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipeline_bench import units
 from pipeline_bench.conclusion import may_gain, smallest
 from pipeline_bench.diagnosed import AS_WRITTEN, Attempt, Diagnosis, Outcome
 from pipeline_bench.errors import sentence
 from pipeline_bench.session import Result, Session, Speedup
-from pipeline_bench.text import code_line, one_line
+from pipeline_bench.text import code_line, one_line, units
 
 MARK = "◀ bottleneck"
 _RANK: dict[Outcome, int] = {

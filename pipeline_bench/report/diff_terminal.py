@@ -9,11 +9,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pipeline_bench import palette, units
 from pipeline_bench.difference import Difference, Outcome, Ratio, Shift, VariantChange
 from pipeline_bench.report import diff_words as words
+from pipeline_bench.report import palette
 from pipeline_bench.report.step_table import variant_name
-from pipeline_bench.text import one_line
+from pipeline_bench.text import one_line, units
 
 _WIDE = 136
 _POINTS_WIDE = 120

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from pipeline_bench import units
 from pipeline_bench.session import Disturbance
-from pipeline_bench.text import one_line
+from pipeline_bench.text import one_line, units
 
 _NAME_LIMIT = 80
 _TEXT_LIMIT = 300

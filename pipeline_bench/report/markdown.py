@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from pipeline_bench import loop_advice, thread_advice, units
+from pipeline_bench import loop_advice, thread_advice
 from pipeline_bench.conclusion import conclude, smallest
 from pipeline_bench.report import diagnosis_markdown, diagnosis_words, disturbed, placement_markdown, words
 from pipeline_bench.session import BUSY_TIME, Estimate, Interval, Result, Session, Speedup
-from pipeline_bench.text import one_line
+from pipeline_bench.text import one_line, units
 
 _NAME_LIMIT = 80
 _TEXT_LIMIT = 600

@@ -19,9 +19,8 @@ from pathlib import PurePath
 
 import numpy as np
 
-from pipeline_bench import units
 from pipeline_bench.diagnosed import Diagnosis
-from pipeline_bench.text import one_line
+from pipeline_bench.text import one_line, units
 from pipeline_bench.user_pipeline import AUTOTUNE, Inspection, Place, Stage, StageCost, Tuned
 
 NAME_LIMIT = 60

@@ -7,10 +7,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipeline_bench import units
 from pipeline_bench.events import PlacedOp, Placement
 from pipeline_bench.session import Session
-from pipeline_bench.text import one_line
+from pipeline_bench.text import one_line, units
 
 PLUMBING = frozenset(
     {

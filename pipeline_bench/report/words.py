@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from pipeline_bench import cache_state, units
+from pipeline_bench import cache_state
 from pipeline_bench.conclusion import smallest
 from pipeline_bench.session import BUSY_TIME, Result, Session, TrialRecord
-from pipeline_bench.text import one_line
+from pipeline_bench.text import one_line, units
 
 _OVERRUN = 1.05
 """A median busy time of so many times what was asked for is worth a word; waits come out right within 2 %."""

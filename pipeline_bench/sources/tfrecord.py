@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from pipeline_bench import units
 from pipeline_bench.records import Raw, RecordError, RecordFile, images
 from pipeline_bench.records.made import MadeData
 from pipeline_bench.records.making import IMAGE_KEY, LABEL_KEY
@@ -26,6 +25,7 @@ from pipeline_bench.records.tfrecord_index import (
     header_problem,
     read_index,
 )
+from pipeline_bench.text import units
 
 _READ_BYTES = 1 << 20
 _OFFSET_IN_ERROR = re.compile(r"(?:corrupted|truncated) record at (\d+)")

@@ -10,12 +10,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from pipeline_bench import units
 from pipeline_bench.conclusion import may_gain
 from pipeline_bench.diagnosed import AS_WRITTEN, CEILING, Diagnosis
 from pipeline_bench.report.diagnosis_words import too_wide
 from pipeline_bench.session import Result, Session
-from pipeline_bench.text import one_line
+from pipeline_bench.text import one_line, units
 from pipeline_bench.trial import Trial
 from pipeline_bench.ui.course import Course, fraction
 

@@ -15,10 +15,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from pipeline_bench import decision, palette, precision, units
+from pipeline_bench import decision, precision
 from pipeline_bench.observer import Observer, Progress
+from pipeline_bench.report import palette
 from pipeline_bench.session import BUSY_TIME, CPU_TIME, EMULATED_LABEL, Session, TrialRecord
-from pipeline_bench.text import one_line
+from pipeline_bench.text import one_line, units
 from pipeline_bench.trial import Trial
 from pipeline_bench.ui import diagnosing
 from pipeline_bench.ui.course import Course, Row

@@ -17,9 +17,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline_bench import units
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.text import line_of
+from pipeline_bench.text import line_of, units
 from pipeline_bench.user_pipeline import Stage, StageCost, caches, draining, element_errors, ratios, taking
 from pipeline_bench.user_pipeline.draining import Rate
 

@@ -12,10 +12,9 @@ import sys
 import time
 from typing import Any
 
-from pipeline_bench import units
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.processes import module_command
-from pipeline_bench.text import message_of
+from pipeline_bench.text import message_of, units
 
 _READY_S = 60.0
 """Each worker imports TensorFlow first."""

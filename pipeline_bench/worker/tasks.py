@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any, Literal, NamedTuple
 
-from pipeline_bench import units
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.events import Device, QueueState, Stack
 from pipeline_bench.processes import end_with_parent, module_command
 from pipeline_bench.scenario import Variant
+from pipeline_bench.text import units
 from pipeline_bench.worker import forking
 from pipeline_bench.worker.groups import WorkerStep
 

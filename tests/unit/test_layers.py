@@ -44,7 +44,7 @@ LAYERS = [
     {"trial_log"},
     {"tensorflow_probe"},
     {"process", "servers", "worker", "observer", "samplers", "made_data"},
-    {"results", "environment", "palette", "difference"},
+    {"results", "environment", "difference"},
     {"diagnosis"},
     {
         "findings",
@@ -70,7 +70,7 @@ LAYERS = [
     {"events", "plugins", "native"},
     {"diagnosed"},
     {"user_pipeline"},
-    {"series", "units", "errors", "text", "reading", "interrupts", "files", "checkout", "kept", "processes", "scratch"},
+    {"series", "errors", "text", "reading", "interrupts", "files", "checkout", "kept", "processes", "scratch"},
     {"pipeline_bench"},
 ]
 

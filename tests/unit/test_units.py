@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_bench import units
+from pipeline_bench.text import units
 
 
 @pytest.mark.parametrize(

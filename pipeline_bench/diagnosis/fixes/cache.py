@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from pipeline_bench import units
 from pipeline_bench.diagnosed import Fix
 from pipeline_bench.diagnosis import chain
 from pipeline_bench.diagnosis.fixes import Context, FixKind, short
+from pipeline_bench.text import units
 from pipeline_bench.user_pipeline import Edit, InsertAfter, Inspection, MoveBefore, Remove, Stage, Value
 
 _ENDS_THE_FIXED_PART = frozenset(

@@ -7,7 +7,7 @@ variants their name, verdicts their word.
 
 from __future__ import annotations
 
-from pipeline_bench import palette
+from pipeline_bench.report import palette
 from pipeline_bench.session import VerdictKind
 
 LIGHT_BACKGROUND = "#ffffff"

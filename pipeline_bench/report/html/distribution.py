@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from pipeline_bench import units
 from pipeline_bench.report.html import colours, tables
 from pipeline_bench.report.html.figure import Figure, Json, row_labels, rows_layout
 from pipeline_bench.report.html.steps import Floats
 from pipeline_bench.report.html.text import label, name
 from pipeline_bench.session import Result
+from pipeline_bench.text import units
 
 _BINS = 120
 _TAIL = 0.005

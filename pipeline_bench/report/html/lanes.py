@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pipeline_bench import units
 from pipeline_bench.report.html.steps import Floats, Steps
 from pipeline_bench.session import TrialRecord
+from pipeline_bench.text import units
 
 STEP_TIME = "step time, ms"
 """The title of the lane whose height `step_limit` sets."""

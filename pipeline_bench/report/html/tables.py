@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipeline_bench import units
 from pipeline_bench.session import DeviceUtilization, Estimate, Interval, Session
-from pipeline_bench.text import one_line
+from pipeline_bench.text import one_line, units
 
 
 @dataclass(frozen=True)

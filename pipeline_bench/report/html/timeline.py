@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from pipeline_bench import units
 from pipeline_bench.report.html import colours, strip
 from pipeline_bench.report.html.figure import Figure, Json, layout
 from pipeline_bench.report.html.lanes import STEP_TIME, Lane, Line, Lines, full, said_of_limit, step_limit, wait_limit
@@ -19,6 +18,7 @@ from pipeline_bench.report.html.steps import Clock, Floats, Steps, ascending, bi
 from pipeline_bench.report.html.tables import Table
 from pipeline_bench.report.html.text import label, name
 from pipeline_bench.session import Session, TrialRecord
+from pipeline_bench.text import units
 
 POINTS = 1500
 """Of each line over the whole session; a screen has about as many columns."""

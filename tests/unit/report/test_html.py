@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from pipeline_bench import session as saved
-from pipeline_bench import units
 from pipeline_bench.cli import run
 from pipeline_bench.conclusion import conclude
 from pipeline_bench.report import html
@@ -23,7 +22,7 @@ from pipeline_bench.session import (
     Speedup,
     WorkCheck,
 )
-from pipeline_bench.text import one_line
+from pipeline_bench.text import one_line, units
 from tests.unit import sessions
 from tests.unit.report.pages import EVERY, HOSTILE, Page, hostile
 

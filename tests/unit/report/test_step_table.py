@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from rich.cells import cell_len
 
-from pipeline_bench import units
 from pipeline_bench.report.step_table import Footnotes, variant_name
+from pipeline_bench.text import units
 
 
 def test_a_reason_is_told_once_and_numbered_by_its_first_mark() -> None:

@@ -7,10 +7,10 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from pipeline_bench import units
 from pipeline_bench.observer import Progress
 from pipeline_bench.scenario import Component, Run
 from pipeline_bench.session import BUSY_TIME, CPU_TIME, Precision, Session
+from pipeline_bench.text import units
 from pipeline_bench.trial import Trial, plan
 from pipeline_bench.ui.live import LiveView
 from tests.unit import sessions
