@@ -19,7 +19,7 @@ from pipeline_bench import environment, interrupts, made_data, plugins, process,
 from pipeline_bench.errors import UsageError
 from pipeline_bench.loops import Job
 from pipeline_bench.observer import Guarded, Observer
-from pipeline_bench.records.made import MadeData, made_folder
+from pipeline_bench.records.made import SyntheticDataset, dataset_folder
 from pipeline_bench.records.samples import SampleSource
 from pipeline_bench.runner import TRIALS_FOLDER, Planner, Runner
 from pipeline_bench.samplers.nvml import NvmlSampler
@@ -111,12 +111,12 @@ def prepare_data(scenario: Scenario, observer: Observer) -> None:
     sources = [source for source in found.values() if isinstance(source, SampleSource)]
     missing = made_data.wanted(sources)
     for source in sources:  # before the time is spent on making data
-        if getattr(made_data.innermost(source), "made_data", None) not in missing:
+        if getattr(made_data.innermost(source), "synthetic_dataset", None) not in missing:
             source.check()
     for data in missing:
         made_data.make(
             data,
-            made_folder(data),
+            dataset_folder(data),
             told=partial(_tell, observer, data),
             waiting=partial(observer.preparing, "another process makes the same data: waiting for it"),
         )
@@ -175,7 +175,7 @@ def _unavailable(variant: Variant, expose_servers: bool) -> str | None:
     return reason
 
 
-def _tell(observer: Observer, data: MadeData, made: int) -> None:
+def _tell(observer: Observer, data: SyntheticDataset, made: int) -> None:
     observer.making(f"{data.noun} for {data.kind}", made, data.samples)
 
 

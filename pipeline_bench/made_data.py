@@ -13,7 +13,7 @@ from pipeline_bench.errors import PipelineBenchError, UsageError
 from pipeline_bench.processes import module_command
 from pipeline_bench.processes.answering import AnsweringProcess
 from pipeline_bench.records import made, making
-from pipeline_bench.records.made import MadeData
+from pipeline_bench.records.made import SyntheticDataset
 from pipeline_bench.text import one_line, units
 
 # Left free, so that making data never fills a disk to its last byte.
@@ -28,17 +28,17 @@ class Kept:
     """A folder of made data in the user's cache."""
 
     folder: Path
-    data: MadeData
+    data: SyntheticDataset
     complete: bool
     size_bytes: int
 
 
-def wanted(sources: Iterable[Any]) -> list[MadeData]:
+def wanted(sources: Iterable[Any]) -> list[SyntheticDataset]:
     """The data that these sources read and that is not there, or not all of it; each once."""
-    found: dict[MadeData, None] = {}
+    found: dict[SyntheticDataset, None] = {}
     for source in sources:
-        data = getattr(innermost(source), "made_data", None)
-        if data is not None and not made.is_complete(data, made.made_folder(data)):
+        data = getattr(innermost(source), "synthetic_dataset", None)
+        if data is not None and not made.is_complete(data, made.dataset_folder(data)):
             found[data] = None
     return list(found)
 
@@ -51,7 +51,7 @@ def innermost(source: Any) -> Any:
 
 
 def make(
-    data: MadeData,
+    data: SyntheticDataset,
     folder: Path,
     told: Told,
     waiting: Callable[[], None] = lambda: None,
@@ -84,7 +84,7 @@ def make(
 def kept() -> list[Kept]:
     """The made data in the user's cache, by name."""
     found = []
-    root = made.made_root()
+    root = made.datasets_root()
     for folder in sorted(root.iterdir()) if root.is_dir() else ():
         manifest = made.read_manifest(folder)
         if manifest is not None:
@@ -107,7 +107,7 @@ def _follow(lines: Iterable[bytes], told: Told, waiting: Callable[[], None]) -> 
     return {}
 
 
-def _check_room(data: MadeData, folder: Path, elsewhere: str) -> None:
+def _check_room(data: SyntheticDataset, folder: Path, elsewhere: str) -> None:
     """See that the folder can be made, and that what is to come fits on its disk.
 
     Raises:

@@ -33,22 +33,22 @@ class Call(NamedTuple):
     """What each step shows of its samples, float64 [steps, n]; without numbers where they are not looked at."""
 
 
-def build(one: Callable[[Any], Step], steps: Any, looked_at: Any = None) -> Call:
+def build(one: Callable[[Any], Step], steps: Any, sampled: Any = None) -> Call:
     """Build a loop of so many steps into the default graph or into the function that is traced.
 
     Args:
-        one: builds a step, whose evidence is built by `if_looked_at` of its argument. It is called once: what is built
+        one: builds a step, whose evidence is built by `if_sampled` of its argument. It is called once: what is built
             twice has two of whatever its ops keep, as the optimiser's powers of beta.
         steps: how many, int32 [], at least 1.
-        looked_at: whether the steps are to show their evidence, bool []; None where they have none to show.
+        sampled: whether the steps are to show their evidence, bool []; None where they have none to show.
     """
     import tensorflow as tf
 
     def body(index: Any, rows: Any, shown: Any) -> tuple[Any, Any, Any]:
-        step = one(looked_at)
+        step = one(sampled)
         row = row_of(step)
         with tf.device("/cpu:0"):
-            if looked_at is not None:
+            if sampled is not None:
                 shown = shown.write(index, step.evidence)
             return index + 1, rows.write(index, row), shown
 
@@ -56,24 +56,24 @@ def build(one: Callable[[Any], Step], steps: Any, looked_at: Any = None) -> Call
         begin = (
             tf.constant(0),
             tf.TensorArray(tf.float64, steps, element_shape=[COLUMNS]),
-            tf.TensorArray(tf.float64, 0 if looked_at is None else steps, infer_shape=False),
+            tf.TensorArray(tf.float64, 0 if sampled is None else steps, infer_shape=False),
         )
     # One at a time, so that a step begins when the one before it has ended.
     _, rows, shown = tf.while_loop(lambda index, *_: index < steps, body, begin, parallel_iterations=1)
     with tf.device("/cpu:0"):
-        return Call(rows.stack(), tf.zeros([0, 0], tf.float64) if looked_at is None else shown.stack())
+        return Call(rows.stack(), tf.zeros([0, 0], tf.float64) if sampled is None else shown.stack())
 
 
-def if_looked_at(looked_at: Any, evidence: Callable[[], Any]) -> Any:
+def if_sampled(sampled: Any, evidence: Callable[[], Any]) -> Any:
     """What `evidence` builds, float64 [n], at a cost only where a step is looked at; [0] where not.
 
     Args:
-        looked_at: bool [], or None where every step is.
+        sampled: bool [], or None where every step is.
         evidence: builds it.
     """
     import tensorflow as tf
 
-    return evidence() if looked_at is None else tf.cond(looked_at, evidence, lambda: tf.zeros([0], tf.float64))
+    return evidence() if sampled is None else tf.cond(sampled, evidence, lambda: tf.zeros([0], tf.float64))
 
 
 def row_of(step: Step) -> Any:

@@ -48,8 +48,8 @@ class EagerInput:
     take: Take
     dataset: Any = None
     """The endless dataset that is taken from, whose elements are `Batch.tensors`; None of the ceiling."""
-    out_of_order_samples: int | None = None
-    """As `Input.out_of_order_samples`."""
+    reorder_window: int | None = None
+    """As `Input.reorder_window`."""
     stop: Callable[[], None] = lambda: None
     """Ends what was begun; raises what a producer raised."""
 
@@ -61,7 +61,7 @@ class Input:
     """How the input wait is had: ``probe``: `wait_s` is fetched with the step; ``fetch``: it is the time `fetch` takes;
     ``none``: there is no input to wait for."""
 
-    out_of_order_samples: int | None = None
+    reorder_window: int | None = None
     """How many samples may still be on their way while later ones reach the model: a batch for each further thread that
     makes them, 0 for an input that keeps their order. None where nobody has said; 16 batches are then allowed for."""
 

@@ -29,7 +29,7 @@ class FeedDict(Backend):
 
 class _FetchingInput(Input):
     wait = "fetch"
-    out_of_order_samples = 0
+    reorder_window = 0
 
     def __init__(self, source: Source) -> None:
         import tensorflow as tf
@@ -45,7 +45,7 @@ class _FetchingInput(Input):
 
 class _ReadingInput(Input):
     wait = "fetch"
-    out_of_order_samples = 0
+    reorder_window = 0
 
     def __init__(self, source: SampleSource) -> None:
         self._source = source

@@ -109,7 +109,7 @@ class _RunQueue(_QueueInput):
 
         super().__init__(take, capacity)
         self.in_graph = InGraph(produce=self._runner.enqueue_ops, close=self._close)
-        self.out_of_order_samples = (options.threads - 1) * (source.batch_size if whole else 1)
+        self.reorder_window = (options.threads - 1) * (source.batch_size if whole else 1)
 
     def _started(self, session: Any) -> Sequence[Any]:
         threads: Sequence[Any] = self._runner.create_threads(session, coord=self._coordinator, start=True)
@@ -146,7 +146,7 @@ class _ReadQueue(_QueueInput):
 
         super().__init__(take, capacity)
         in_hand = source.batch_size if self._whole else 1
-        self.out_of_order_samples = (len(self._streams) - 1) * (source.held_back + in_hand)
+        self.reorder_window = (len(self._streams) - 1) * (source.reorder_window + in_hand)
 
     def _started(self, session: Any) -> Sequence[Any]:
         threads = [

@@ -58,7 +58,7 @@ class PyDataset(Backend):
 
 
 class _AdaptedInput(Input):
-    out_of_order_samples = 0
+    reorder_window = 0
 
     def __init__(self, source: RecordSource, options: PyDatasetOptions) -> None:
         import tensorflow as tf

@@ -97,7 +97,7 @@ class _ReaderInput(Input):
         # Files are given out in order, so that only what the other threads have left of theirs can be passed; of a
         # queue that is drawn from, a sample may also be the last one.
         passed = self._capacity if options.shuffle else 0
-        self.out_of_order_samples = (threads - 1) * max(1, source.held_back) + passed
+        self.reorder_window = (threads - 1) * max(1, source.reorder_window) + passed
         self._coordinator = v1.train.Coordinator()
         self._threads: list[Any] = []
 

@@ -159,9 +159,9 @@ class _Ends:
 
 
 class _IteratorInput(Input):
-    def __init__(self, take: Take, initializer: Any, out_of_order_samples: int, ends: _Ends) -> None:
+    def __init__(self, take: Take, initializer: Any, reorder_window: int, ends: _Ends) -> None:
         super().__init__(*take(), take)
-        self.out_of_order_samples = out_of_order_samples
+        self.reorder_window = reorder_window
         self._initializer = initializer
         self._ends = ends
 
@@ -204,7 +204,7 @@ def _check(source: Source, options: TfDataOptions) -> None:
 
 def _out_of_order_samples(source: Source, options: TfDataOptions) -> int:
     if isinstance(source, RecordSource) and not options.from_generator:
-        return pipeline.out_of_order_samples(source, options)
+        return pipeline.reorder_window(source, options)
     if isinstance(source, SampleSource):
         return options.shuffle
     return (pipeline.most(options.parallel_calls) - 1) * source.batch_size

@@ -14,7 +14,7 @@ import typer
 from pipeline_bench.text import one_line, safe
 
 if TYPE_CHECKING:
-    from pipeline_bench.records.made import MadeData
+    from pipeline_bench.records.made import SyntheticDataset
 
 INTERRUPTED = 130
 _FILE_BYTES = 128 << 20
@@ -78,7 +78,7 @@ def make(
 def list_made() -> None:
     """Show the data that `compare` made and keeps, with its size."""
     from pipeline_bench import made_data
-    from pipeline_bench.records.made import made_root
+    from pipeline_bench.records.made import datasets_root
     from pipeline_bench.text import units
 
     found = made_data.kept()
@@ -86,7 +86,7 @@ def list_made() -> None:
         whole = "" if kept.complete else "  (not complete)"
         typer.echo(f"{units.size(kept.size_bytes):>9}  {one_line(kept.folder.name)}{whole}")
     total = units.size(sum(kept.size_bytes for kept in found))
-    typer.echo(f"{units.count(len(found), 'data set')} in {safe(str(made_root()))}, {total}")
+    typer.echo(f"{units.count(len(found), 'data set')} in {safe(str(datasets_root()))}, {total}")
 
 
 @data.command()
@@ -115,7 +115,7 @@ def remove(
         typer.echo(f"removed {one_line(name)}, {units.size(found[name].size_bytes)}")
 
 
-def _asked(kind: str, size: str, given: dict[str, int | None], seed: int) -> MadeData:
+def _asked(kind: str, size: str, given: dict[str, int | None], seed: int) -> SyntheticDataset:
     """What the options ask for: as many samples as come to the size, going by a few of them.
 
     Raises:
@@ -123,7 +123,7 @@ def _asked(kind: str, size: str, given: dict[str, int | None], seed: int) -> Mad
     """
     from pipeline_bench.errors import UsageError, did_you_mean, sentence
     from pipeline_bench.records import making
-    from pipeline_bench.records.made import KINDS, MadeData
+    from pipeline_bench.records.made import KINDS, SyntheticDataset
 
     known = next((known for known in KINDS if known == kind), None)
     if known is None:
@@ -134,12 +134,12 @@ def _asked(kind: str, size: str, given: dict[str, int | None], seed: int) -> Mad
             raise UsageError(f"{option} means nothing for {known}.", "Leave it out.")
     size_bytes = parse_size(size)
     side = given["--columns"] or _DEFAULT_COLUMNS if known == "csv" else given["--image-size"] or _DEFAULT_SIDE
-    probe = MadeData(known, _PROBED_SAMPLES, 1, side, seed)
+    probe = SyntheticDataset(known, _PROBED_SAMPLES, 1, side, seed)
     samples = max(1, round(size_bytes / (making.estimated_bytes(probe) / probe.samples)))
     files = (
         samples if known == "image_folder" else given["--files"] or max(_FEWEST_FILES, round(size_bytes / _FILE_BYTES))
     )
-    return MadeData(known, samples, min(files, samples), side, seed)
+    return SyntheticDataset(known, samples, min(files, samples), side, seed)
 
 
 def parse_size(text: str) -> int:
@@ -161,7 +161,7 @@ def parse_size(text: str) -> int:
     return size_bytes
 
 
-def _check_folder(out: Path, asked: MadeData) -> None:
+def _check_folder(out: Path, asked: SyntheticDataset) -> None:
     """See that the folder is new or empty, or holds a part of the same data.
 
     Raises:
@@ -194,7 +194,7 @@ def _tell_waiting() -> None:
 
 
 @contextmanager
-def _progress(asked: MadeData) -> Iterator[Callable[[int], None]]:
+def _progress(asked: SyntheticDataset) -> Iterator[Callable[[int], None]]:
     """A bar on a terminal, a line now and then elsewhere."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn

@@ -15,7 +15,7 @@ from pipeline_bench.scenario import Run, Runtime
 from pipeline_bench.sources import Batch, Source
 
 
-class Looking(NamedTuple):
+class SamplingRule(NamedTuple):
     """Which steps are looked at: the first ones but for one, then one in so many, by the shortest of the first.
 
     One in `every` = cost / (share * shortest of the steps 1 to `first_steps`); step `first_unchecked` only where that
@@ -34,11 +34,11 @@ class Looking(NamedTuple):
 class StepRecorder(Protocol):
     """Takes one finished step; times in ns of ``time.monotonic_ns``. False when the trial has run its length.
 
-    Where `due`, the next step is looked at: it is to bring its input's evidence, float64 [n]. `busy_ns` is how long
-    an emulated device was busy with the step.
+    Where `should_sample`, the next step is to bring its input's evidence, float64 [n]. `busy_ns` is how long an
+    emulated device was busy with the step.
     """
 
-    due: bool
+    should_sample: bool
 
     def __call__(
         self,
@@ -50,7 +50,7 @@ class StepRecorder(Protocol):
         busy_ns: int = 0,
     ) -> bool: ...
 
-    def due_among(self, steps: int) -> bool:
+    def should_sample_any(self, steps: int) -> bool:
         """Whether the next `steps` are to be looked at: for a loop that runs so many at a call."""
         ...
 
@@ -65,11 +65,11 @@ class StepRecorder(Protocol):
         ...
 
     @property
-    def looking(self) -> Looking | None:
-        """The rule behind `due`, for a loop whose steps are not driven from here; None: no step is looked at."""
+    def sampling_rule(self) -> SamplingRule | None:
+        """The rule behind `should_sample`, for a loop whose steps are not driven from here; None: no step is."""
         ...
 
-    def still_at_it(self) -> None:
+    def heartbeat(self) -> None:
         """Say that the loop is still preparing its first step, to the watches that would take it for a stall."""
         ...
 

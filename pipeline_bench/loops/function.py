@@ -42,12 +42,12 @@ class FunctionLoop(Loop):
             _several(training, record, self.options.steps_per_call)
 
 
-def _step(training: EagerTraining, looked_at: Any) -> Step:
+def _step(training: EagerTraining, sampled: Any) -> Step:
     batch, wait_s = training.take()
     loss = training.train_on(batch)
     shown = None
     if (evidence := training.evidence) is not None:
-        shown = several_steps.if_looked_at(looked_at, lambda: evidence(batch))
+        shown = several_steps.if_sampled(sampled, lambda: evidence(batch))
     return Step(loss, loss, wait_s, shown)
 
 
@@ -56,8 +56,8 @@ def _one_by_one(training: EagerTraining, record: StepRecorder) -> None:
 
     shows = training.evidence is not None
 
-    def build(looked_at: Any) -> list[Any]:
-        step = _step(training, looked_at)
+    def build(sampled: Any) -> list[Any]:
+        step = _step(training, sampled)
         return [several_steps.row_of(step), step.evidence] if shows else [several_steps.row_of(step)]
 
     # One function for both kinds of steps: in another one, what a model draws at random would begin anew.
@@ -66,18 +66,18 @@ def _one_by_one(training: EagerTraining, record: StepRecorder) -> None:
     flags = {flag: tf.constant(flag) for flag in (False, True)}
     more = True
     while more:
-        looked_at = flags[record.due]
+        sampled = flags[record.should_sample]
         start_ns = monotonic_ns()
-        row, *evidence = (each.numpy() for each in call(looked_at))
+        row, *evidence = (each.numpy() for each in call(sampled))
         more = record(start_ns, monotonic_ns(), int(row[1] * 1e9), float(row[0]), evidence[0] if evidence else None)
 
 
 def _several(training: EagerTraining, record: StepRecorder, steps_per_call: int) -> None:
     import tensorflow as tf
 
-    def build(steps: Any, looked_at: Any) -> several_steps.Call:
+    def build(steps: Any, sampled: Any) -> several_steps.Call:
         return several_steps.build(
-            lambda looked_at: _step(training, looked_at), steps, None if training.evidence is None else looked_at
+            lambda sampled: _step(training, sampled), steps, None if training.evidence is None else sampled
         )
 
     count, flag = tf.TensorSpec([], tf.int32), tf.TensorSpec([], tf.bool)
@@ -85,7 +85,7 @@ def _several(training: EagerTraining, record: StepRecorder, steps_per_call: int)
     more = True
     while more:
         steps = several_steps.asked_for(steps_per_call, record)
-        looked_at = record.due_among(steps)
+        sampled = record.should_sample_any(steps)
         start_ns = monotonic_ns()
-        rows, evidence = (each.numpy() for each in call(tf.constant(steps), tf.constant(looked_at)))
+        rows, evidence = (each.numpy() for each in call(tf.constant(steps), tf.constant(sampled)))
         more = several_steps.tell(record, start_ns, monotonic_ns(), rows, evidence)

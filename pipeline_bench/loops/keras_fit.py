@@ -82,7 +82,7 @@ class _Rows:
         with tf.device("/cpu:0"):
             self._rows, self._shown = zeros([steps, several_steps.COLUMNS]), zeros([steps, _numbers_shown(training)])
             self._waited_s, self._written = zeros([]), zeros([], tf.int32)
-            self._looked_at = zeros([], tf.bool)
+            self._sampled = zeros([], tf.bool)
 
     def add_wait(self, wait_s: Any) -> None:
         """Build what adds a wait to the step whose batch it was for, which is the next one that is written."""
@@ -104,13 +104,13 @@ class _Rows:
                 self._shown.scatter_nd_update(place, [evidence(batch)])
                 return tf.constant(True)
 
-            tf.cond(self._looked_at.read_value(), show, lambda: tf.constant(False))
+            tf.cond(self._sampled.read_value(), show, lambda: tf.constant(False))
 
-    def look(self, looked_at: bool) -> None:
+    def look(self, sampled: bool) -> None:
         """Say whether the next call is looked at."""
-        if looked_at != self._looks:
-            self._looks = looked_at
-            self._looked_at.assign(looked_at)
+        if sampled != self._looks:
+            self._looks = sampled
+            self._sampled.assign(sampled)
 
     def read(self) -> tuple[several_steps.Array, several_steps.Array | None]:
         """The rows of the call that has ended, and what its steps have shown, where it was looked at."""
@@ -161,7 +161,7 @@ def _callback(rows: _Rows, record: StepRecorder, steps: int) -> Any:
                 self.model.stop_training = True
 
         def _begin(self) -> None:
-            rows.look(record.due_among(steps))
+            rows.look(record.should_sample_any(steps))
             self._start_ns = monotonic_ns()
 
     return Recording()

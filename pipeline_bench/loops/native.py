@@ -106,7 +106,7 @@ class NativeLoop(Loop):
         if isinstance(toolchain, str):
             raise PipelineBenchError(f"The loop native cannot run: {toolchain}")
         try:
-            program = native.program(toolchain, record.still_at_it)
+            program = native.program(toolchain, record.heartbeat)
             self._queues = [(queue.name, queue.capacity) for queue in training.feeding.queues()]
             self._write(self._folder.path, session, training, record)
             self._follow(program, self._folder.path, record)
@@ -213,10 +213,10 @@ def _plan_of_steps(fetched: _Fetched, record: StepRecorder) -> Iterator[tuple[st
         yield "steps", record.steps_left
     if record.length_ns is not None:
         yield "length_ns", record.length_ns
-    if fetched.checked is not None and (looking := record.looking) is not None:
+    if fetched.checked is not None and (sampling_rule := record.sampling_rule) is not None:
         yield "checked", fetched.checked.name
         # Seventeen digits are the number itself, so that both sides count with the same one.
-        yield from ((key, repr(value)) for key, value in looking._asdict().items())
+        yield from ((key, repr(value)) for key, value in sampling_rule._asdict().items())
 
 
 def _op_name(op: Any) -> str:
@@ -228,7 +228,7 @@ def _wait_for_start(read: int, record: StepRecorder) -> None:
     """Wait until the program says something, which it does when its session has the variables."""
     end_s = time.monotonic() + _MOST_START_S
     while not select([read], [], [], _ASK_EVERY_S)[0]:
-        record.still_at_it()
+        record.heartbeat()
         if time.monotonic() > end_s:
             raise PipelineBenchError(f"the native program was not ready to train within {_MOST_START_S:.0f} s")
 
@@ -239,7 +239,7 @@ def _give(step: stream.Step, fetched: _Fetched, record: StepRecorder) -> bool:
     wait_ns = int(values[1] * 1e9) if fetched.has_wait else 0
     busy_at = 1 + fetched.has_wait
     busy_ns = int(values[busy_at] * 1e9) if fetched.has_busy else 0
-    evidence = values[busy_at + fetched.has_busy :] if step.looked_at else None
+    evidence = values[busy_at + fetched.has_busy :] if step.sampled else None
     return record(step.start_ns, step.end_ns, wait_ns, float(values[0]), evidence, busy_ns)
 
 

@@ -50,7 +50,7 @@ class SessionLoop(Loop):
             start_ns = monotonic_ns()
             feed = source.fetch(session)
             wait_ns = monotonic_ns() - start_ns
-            due = record.due
+            due = record.should_sample
             if due not in calls:  # only now is it known what is fed
                 calls[due] = self.calling(session, fetches[due], feed)
             _, shown, *evidence = calls[due](feed)
@@ -66,7 +66,7 @@ class SessionLoop(Loop):
         more = True
         while more:
             start_ns = monotonic_ns()
-            _, fetched = calls[record.due](None)
+            _, fetched = calls[record.should_sample](None)
             end_ns = monotonic_ns()
             busy_ns = 0 if graph.busy_s is None else int(fetched[2] * 1e9)
             more = record(start_ns, end_ns, int(fetched[1] * 1e9), fetched[0], fetched[rest:], busy_ns)

@@ -56,15 +56,15 @@ class WhileLoop(Loop):
         v1 = tf.compat.v1
         with tf.device("/cpu:0"):
             self._steps = v1.placeholder(tf.int32, [], name="steps_of_a_call")
-            self._looked_at = v1.placeholder(tf.bool, [], name="looked_at")
-        looked_at = None if training.feeding.evidence is None else self._looked_at
-        self._call = several_steps.build(training.build_step, self._steps, looked_at)
+            self._sampled = v1.placeholder(tf.bool, [], name="sampled")
+        sampled = None if training.feeding.evidence is None else self._sampled
+        self._call = several_steps.build(training.build_step, self._steps, sampled)
 
     def run(self, session: Any, training: Training, record: StepRecorder) -> None:
         more = True
         while more:
             steps = several_steps.asked_for(self.options.steps_per_call, record)
-            looked_at = record.due_among(steps)
+            sampled = record.should_sample_any(steps)
             start_ns = monotonic_ns()
-            rows, evidence = session.run(self._call, {self._steps: steps, self._looked_at: looked_at})
+            rows, evidence = session.run(self._call, {self._steps: steps, self._sampled: sampled})
             more = several_steps.tell(record, start_ns, monotonic_ns(), rows, evidence)

@@ -93,12 +93,12 @@ def cache_folder() -> Path:
     return folder.absolute() / "pipeline-bench" / "native"
 
 
-def program(toolchain: Toolchain, still_at_it: Callable[[], None] = lambda: None) -> Path:
+def program(toolchain: Toolchain, heartbeat: Callable[[], None] = lambda: None) -> Path:
     """The program, compiled where it is not yet.
 
     Args:
         toolchain: as `find` gives it.
-        still_at_it: called a few times a second while it is compiled.
+        heartbeat: called a few times a second while it is compiled.
 
     Raises:
         PipelineBenchError: the compiler fails, or nothing can be written to the user's cache.
@@ -111,7 +111,7 @@ def program(toolchain: Toolchain, still_at_it: Callable[[], None] = lambda: None
         folder.mkdir(parents=True, exist_ok=True)
         # Compiled beside its place and renamed: another trial finds all of it or nothing, a failure leaves nothing.
         with tempfile.TemporaryDirectory(prefix="unfinished-", dir=folder) as unfinished:
-            _compile(toolchain, Path(unfinished), still_at_it)
+            _compile(toolchain, Path(unfinished), heartbeat)
             (Path(unfinished) / _PROGRAM).replace(path)
     except OSError as error:
         raise PipelineBenchError(
@@ -162,10 +162,10 @@ def _commands(toolchain: Toolchain) -> tuple[list[str], list[str]]:
     )
 
 
-def _compile(toolchain: Toolchain, folder: Path, still_at_it: Callable[[], None]) -> None:
+def _compile(toolchain: Toolchain, folder: Path, heartbeat: Callable[[], None]) -> None:
     (folder / _STAND_IN).write_text(_stand_in(), encoding="ascii")
     for command in _commands(toolchain):
-        code, text = _run(command, folder, still_at_it)
+        code, text = _run(command, folder, heartbeat)
         if code != 0:
             raise PipelineBenchError(
                 f"The C compiler {toolchain.compiler[0]} cannot compile the program without Python: "
@@ -174,14 +174,14 @@ def _compile(toolchain: Toolchain, folder: Path, still_at_it: Callable[[], None]
             )
 
 
-def _run(command: list[str], folder: Path, still_at_it: Callable[[], None]) -> tuple[int | None, str]:
+def _run(command: list[str], folder: Path, heartbeat: Callable[[], None]) -> tuple[int | None, str]:
     """The exit code of a compiler, None where it does not end, and what it said."""
     with tempfile.TemporaryFile() as said:
         compiling = subprocess.Popen(
             command, cwd=folder, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=_environment()
         )
         try:
-            code = _wait(compiling, still_at_it)
+            code = _wait(compiling, heartbeat)
         finally:
             compiling.kill()
             compiling.wait()
@@ -194,13 +194,13 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "LC_ALL": "C"}
 
 
-def _wait(compiling: subprocess.Popen[bytes], still_at_it: Callable[[], None]) -> int | None:
+def _wait(compiling: subprocess.Popen[bytes], heartbeat: Callable[[], None]) -> int | None:
     """The compiler's exit code; None where it does not end."""
     for _ in range(round(_MOST_S / _ASK_EVERY_S)):
         try:
             return compiling.wait(_ASK_EVERY_S)
         except subprocess.TimeoutExpired:
-            still_at_it()
+            heartbeat()
     return None
 
 

@@ -27,7 +27,7 @@ class Step(NamedTuple):
 
     start_ns: int
     end_ns: int
-    looked_at: bool
+    sampled: bool
     values: Any
 
 
@@ -78,8 +78,8 @@ def _message(kind: int, content: bytes) -> Message:
         case 1:
             return Ready()
         case 2:
-            start_ns, end_ns, looked_at = _STEP_HEAD.unpack_from(content)
-            return Step(start_ns, end_ns, bool(looked_at), np.frombuffer(content, np.float64, offset=_STEP_HEAD.size))
+            start_ns, end_ns, sampled = _STEP_HEAD.unpack_from(content)
+            return Step(start_ns, end_ns, bool(sampled), np.frombuffer(content, np.float64, offset=_STEP_HEAD.size))
         case 3:
             return Sizes(struct.unpack(f"={len(content) // 8}q", content))
         case 4:

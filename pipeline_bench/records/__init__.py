@@ -195,7 +195,7 @@ class RecordSource(SampleSource):
         return Identity(self.records, lambda numbers: known[numbers % len(known)])
 
     @property
-    def held_back(self) -> int:
+    def reorder_window(self) -> int:
         return max(file.records for file in self.files)
 
     def streams(self, threads: int) -> list[Iterator[Sample]]:

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from pipeline_bench.errors import UsageError
 from pipeline_bench.records import FileOptions, RecordSource
-from pipeline_bench.records.made import MadeData, made_folder
+from pipeline_bench.records.made import SyntheticDataset, dataset_folder
 
 # Whether a file may be read is asked of so many of them at most, so that a million images delay no comparison.
 _ASKED = 1000
@@ -35,18 +35,18 @@ class FolderSource(RecordSource):
     """The same in words, for a message: ``*.csv``."""
 
     @property
-    def made_data(self) -> MadeData | None:
+    def synthetic_dataset(self) -> SyntheticDataset | None:
         """What is made where the option `path` is unset; None where it is set."""
         return None if self.options.path is not None else self._to_make()
 
-    def _to_make(self) -> MadeData:
+    def _to_make(self) -> SyntheticDataset:
         raise NotImplementedError
 
     @cached_property
     def root(self) -> Path:
         """The folder or file in which the records lie, or will."""
-        data = self.made_data
-        return made_folder(data) if data else Path(self.options.path).expanduser()
+        data = self.synthetic_dataset
+        return dataset_folder(data) if data else Path(self.options.path).expanduser()
 
     def check(self) -> None:
         found = list(islice(self.walk(), _ASKED))

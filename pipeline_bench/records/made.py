@@ -20,7 +20,7 @@ UNFINISHED = ".part"
 
 
 @dataclass(frozen=True)
-class MadeData:
+class SyntheticDataset:
     """What made data consists of; the same values give the same data.
 
     `side` is the pixels of an image's side, or the features of a line; of uneven images the most that a side may have.
@@ -69,12 +69,12 @@ class Manifest(BaseModel):
 
     made_by: Literal["pipeline-bench"] = "pipeline-bench"
     version: Literal[1] = 1
-    data: MadeData
+    data: SyntheticDataset
     complete: bool = False
     size_bytes: int = 0
 
 
-def made_root() -> Path:
+def datasets_root() -> Path:
     """The folder of all made data: ``$PIPELINE_BENCH_DATA``, or the user's cache."""
     given = os.environ.get(FOLDER_VARIABLE)
     if given:
@@ -83,9 +83,9 @@ def made_root() -> Path:
     return Path(cache).expanduser() / "pipeline-bench" / "data"
 
 
-def made_folder(data: MadeData) -> Path:
+def dataset_folder(data: SyntheticDataset) -> Path:
     """Where this data lies, or will."""
-    return made_root() / data.name
+    return datasets_root() / data.name
 
 
 def read_manifest(folder: Path) -> Manifest | None:
@@ -107,7 +107,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
     unfinished.replace(folder / MANIFEST)
 
 
-def present(data: MadeData, folder: Path) -> dict[int, int]:
+def present(data: SyntheticDataset, folder: Path) -> dict[int, int]:
     """The files that are there and whole: their index and their size in bytes."""
     sizes = {}
     folders = {str(Path(data.path(file)).parent) for file in range(min(data.file_count, CLASSES))}
@@ -121,7 +121,7 @@ def present(data: MadeData, folder: Path) -> dict[int, int]:
     return {file: size_bytes for file, size_bytes in found if size_bytes}
 
 
-def is_complete(data: MadeData, folder: Path) -> bool:
+def is_complete(data: SyntheticDataset, folder: Path) -> bool:
     """Whether all of this data lies in the folder."""
     manifest = read_manifest(folder)
     return bool(
@@ -129,6 +129,6 @@ def is_complete(data: MadeData, folder: Path) -> bool:
     )
 
 
-def as_json(data: MadeData) -> dict[str, Any]:
+def as_json(data: SyntheticDataset) -> dict[str, Any]:
     """For a message to the process that makes it."""
     return asdict(data)

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from pipeline_bench.records.made import CLASSES, UNFINISHED, MadeData, Manifest, present, write_manifest
+from pipeline_bench.records.made import CLASSES, UNFINISHED, Manifest, SyntheticDataset, present, write_manifest
 
 Told = Callable[[int], None]
 """Hears how many samples are there."""
@@ -36,7 +36,7 @@ def label_of(place: int) -> int:
     return place % CLASSES
 
 
-def image(data: MadeData, place: int) -> npt.NDArray[np.uint8]:
+def image(data: SyntheticDataset, place: int) -> npt.NDArray[np.uint8]:
     """The pixels of a made image, uint8 [height, width, 3]: its class' colours, shapes of its own, and noise."""
     from PIL import Image
 
@@ -55,7 +55,7 @@ def image(data: MadeData, place: int) -> npt.NDArray[np.uint8]:
     return np.asarray(np.clip(smooth[0] + smooth[1] - 24 + noise, 0, 255), dtype=np.uint8)
 
 
-def jpeg(data: MadeData, place: int) -> bytes:
+def jpeg(data: SyntheticDataset, place: int) -> bytes:
     """A made image as a file."""
     from PIL import Image
 
@@ -64,19 +64,19 @@ def jpeg(data: MadeData, place: int) -> bytes:
     return file.getvalue()
 
 
-def row(data: MadeData, place: int) -> npt.NDArray[np.float32]:
+def row(data: SyntheticDataset, place: int) -> npt.NDArray[np.float32]:
     """The features of a made line, float32 [side]: normal around the centre of its class."""
     centre = np.random.default_rng([data.seed, 2**32, label_of(place)]).normal(0, 0.5, data.side)
     noise = np.random.default_rng([data.seed, place]).standard_normal(data.side)
     return np.asarray(centre + noise, dtype=np.float32)
 
 
-def line(data: MadeData, place: int) -> str:
+def line(data: SyntheticDataset, place: int) -> str:
     """A made line: the features with five decimals, then the class."""
     return ",".join([*(f"{value:.5f}" for value in row(data, place)), str(label_of(place))])
 
 
-def estimated_bytes(data: MadeData) -> int:
+def estimated_bytes(data: SyntheticDataset) -> int:
     """About how large the data is: of a few of its samples."""
     places = range(min(_ESTIMATED_FROM, data.samples))
     sample: Callable[[int], int] = {
@@ -88,7 +88,7 @@ def estimated_bytes(data: MadeData) -> int:
     return round(sum(map(sample, places)) / len(places) * data.samples)
 
 
-def make(data: MadeData, folder: Path, told: Told = lambda _: None, threads: int = 0) -> None:
+def make(data: SyntheticDataset, folder: Path, told: Told = lambda _: None, threads: int = 0) -> None:
     """Make what of the data is not there yet; a manifest in the folder says what it is, and when it is complete.
 
     Args:
@@ -118,7 +118,7 @@ def make(data: MadeData, folder: Path, told: Told = lambda _: None, threads: int
     write_manifest(folder, Manifest(data=data, complete=True, size_bytes=size_bytes))
 
 
-def _images(data: MadeData, folder: Path, missing: list[int], pool: ThreadPoolExecutor) -> Iterator[int]:
+def _images(data: SyntheticDataset, folder: Path, missing: list[int], pool: ThreadPoolExecutor) -> Iterator[int]:
     for label in range(CLASSES):
         (folder / f"class_{label}").mkdir(exist_ok=True)
 
@@ -133,7 +133,7 @@ def _images(data: MadeData, folder: Path, missing: list[int], pool: ThreadPoolEx
         yield len(chunk)
 
 
-def _file(data: MadeData, folder: Path, file: int, pool: ThreadPoolExecutor) -> Iterator[int]:
+def _file(data: SyntheticDataset, folder: Path, file: int, pool: ThreadPoolExecutor) -> Iterator[int]:
     """Write one file of many samples; gives the numbers of samples that were written."""
     path = folder / data.path(file)
     unfinished = path.with_name(path.name + UNFINISHED)
@@ -142,7 +142,7 @@ def _file(data: MadeData, folder: Path, file: int, pool: ThreadPoolExecutor) -> 
     unfinished.replace(path)
 
 
-def _tfrecord(data: MadeData, path: Path, places: list[int], pool: ThreadPoolExecutor) -> Iterator[int]:
+def _tfrecord(data: SyntheticDataset, path: Path, places: list[int], pool: ThreadPoolExecutor) -> Iterator[int]:
     import tensorflow as tf
 
     def example(place: int) -> bytes:
@@ -163,7 +163,7 @@ def _tfrecord(data: MadeData, path: Path, places: list[int], pool: ThreadPoolExe
         raise OSError(f"{path} cannot be written: {error.message.rpartition('; ')[2]}") from error
 
 
-def _npz(data: MadeData, path: Path, places: list[int], pool: ThreadPoolExecutor) -> Iterator[int]:
+def _npz(data: SyntheticDataset, path: Path, places: list[int], pool: ThreadPoolExecutor) -> Iterator[int]:
     pixels = np.zeros((len(places), data.side, data.side, 3), dtype=np.uint8)
     labels = np.array([label_of(place) for place in places], dtype=np.int64)
 
@@ -177,7 +177,7 @@ def _npz(data: MadeData, path: Path, places: list[int], pool: ThreadPoolExecutor
         np.savez(file, x=pixels, y=labels)
 
 
-def _csv(data: MadeData, path: Path, places: list[int], pool: ThreadPoolExecutor) -> Iterator[int]:
+def _csv(data: SyntheticDataset, path: Path, places: list[int], pool: ThreadPoolExecutor) -> Iterator[int]:
     with path.open("w", encoding="ascii", newline="\n") as file:
         file.write(",".join([*(f"f{column}" for column in range(data.side)), "label"]) + "\n")
         for chunk in _chunks(places):

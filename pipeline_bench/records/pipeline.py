@@ -75,18 +75,18 @@ def calls(parallel_calls: int | Auto) -> Any:
     return {"auto": tf.data.AUTOTUNE, 1: None}.get(parallel_calls, parallel_calls)
 
 
-def out_of_order_samples(source: RecordSource, options: PipelineOptions) -> int:
-    """How many samples the stages of `of_records` may hold back while others pass; see `Input.out_of_order_samples`."""
+def reorder_window(source: RecordSource, options: PipelineOptions) -> int:
+    """How many samples the stages of `of_records` may hold back while others pass; see `Input.reorder_window`."""
     files = most(options.interleave)
     if files > 1 and not options.deterministic:
         files *= _OPEN_PER_TURN
     # Before the epochs follow each other, so no more than one of them.
-    held_back = min(options.shuffle + (files - 1) * source.held_back, source.records)
+    reorder_window = min(options.shuffle + (files - 1) * source.reorder_window, source.records)
     if not options.deterministic:
         # A map that TensorFlow merges with the batch behind it holds back a whole batch for want of one sample.
         in_a_call = source.batch_size if options.batch_before_map else 1
-        held_back += most(options.parallel_calls) * in_a_call + source.batch_size
-    return held_back
+        reorder_window += most(options.parallel_calls) * in_a_call + source.batch_size
+    return reorder_window
 
 
 def of_generator(source: SampleSource, samples: Callable[[], Iterator[Sample]], options: PipelineOptions) -> Any:

@@ -79,7 +79,7 @@ class SampleSource(Source):
         return None in self.sample_specs[0].shape
 
     @property
-    def held_back(self) -> int:
+    def reorder_window(self) -> int:
         """How many samples one of several `streams` may hold back while the others go on."""
         return 0
 

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from pipeline_bench.records import ArraySpec, Raw, RecordError, RecordFile, csv_lines
 from pipeline_bench.records.folder import FolderSource, MadeOptions
-from pipeline_bench.records.made import MadeData
+from pipeline_bench.records.made import SyntheticDataset
 
 
 class CsvOptions(MadeOptions):
@@ -47,9 +47,9 @@ class Csv(FolderSource):
     file_names = re.compile(r"\.csv$", re.IGNORECASE)
     wanted = "*.csv"
 
-    def _to_make(self) -> MadeData:
+    def _to_make(self) -> SyntheticDataset:
         options = self.options
-        return MadeData("csv", options.samples, options.files, options.made_columns)
+        return SyntheticDataset("csv", options.samples, options.files, options.made_columns)
 
     @property
     def files(self) -> Sequence[RecordFile]:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline_bench.records import Raw, RecordError, RecordFile, images
-from pipeline_bench.records.made import MadeData
+from pipeline_bench.records.made import SyntheticDataset
 
 
 class _Listed(NamedTuple):
@@ -33,10 +33,10 @@ class ImageFolder(images.ImageSource):
     file_names = re.compile(r"\.(jpe?g|png)$", re.IGNORECASE)
     wanted = "*.jpg, *.jpeg or *.png"
 
-    def _to_make(self) -> MadeData:
+    def _to_make(self) -> SyntheticDataset:
         options = self.options
         side, uneven = images.made_side(options), options.fit == "pad"
-        return MadeData("image_folder", options.samples, options.samples, side, uneven=uneven)
+        return SyntheticDataset("image_folder", options.samples, options.samples, side, uneven=uneven)
 
     @property
     def files(self) -> Sequence[RecordFile]:

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from pipeline_bench.records import ArraySpec, Raw, RecordError, RecordFile, npz_files
 from pipeline_bench.records.folder import FolderSource, MadeOptions
-from pipeline_bench.records.made import MadeData
+from pipeline_bench.records.made import SyntheticDataset
 
 _USUAL_FEATURES = ("x", "features", "x_train", "images", "X", "data")
 _USUAL_LABELS = ("y", "labels", "y_train", "label", "Y", "targets")
@@ -58,8 +58,8 @@ class Npz(FolderSource):
         self._kept: dict[str, tuple[npt.NDArray[Any], ...]] = {}
         self._lock = threading.Lock()
 
-    def _to_make(self) -> MadeData:
-        return MadeData("npz", self.options.samples, self.options.files, self.options.image_size)
+    def _to_make(self) -> SyntheticDataset:
+        return SyntheticDataset("npz", self.options.samples, self.options.files, self.options.image_size)
 
     @property
     def files(self) -> Sequence[RecordFile]:

@@ -169,8 +169,8 @@ class SlowStorage(RecordSource):
         return self.inner.identity
 
     @property
-    def held_back(self) -> int:
-        return self.inner.held_back
+    def reorder_window(self) -> int:
+        return self.inner.reorder_window
 
     def check(self) -> None:
         self.inner.check()

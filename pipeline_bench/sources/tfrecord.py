@@ -14,7 +14,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from pipeline_bench.records import Raw, RecordError, RecordFile, images
-from pipeline_bench.records.made import MadeData
+from pipeline_bench.records.made import SyntheticDataset
 from pipeline_bench.records.making import IMAGE_KEY, LABEL_KEY
 from pipeline_bench.records.tfrecord_index import (
     FOOTER_BYTES,
@@ -67,10 +67,10 @@ class Tfrecord(images.ImageSource):
         self._config = config
         super().prepare(config)
 
-    def _to_make(self) -> MadeData:
+    def _to_make(self) -> SyntheticDataset:
         options = self.options
         side, uneven = images.made_side(options), options.fit == "pad"
-        return MadeData("tfrecord", options.samples, options.files, side, uneven=uneven)
+        return SyntheticDataset("tfrecord", options.samples, options.files, side, uneven=uneven)
 
     @property
     def files(self) -> Sequence[RecordFile]:

@@ -21,8 +21,8 @@ class Accountable(NamedTuple):
     """Whether a step that is looked at shows anything of its samples."""
     features: Any
     """The shape of a batch's features, a `tf.TensorShape`."""
-    out_of_order_samples: int | None
-    """As `Input.out_of_order_samples`."""
+    reorder_window: int | None
+    """As `Input.reorder_window`."""
 
 
 def open_account(of: Accountable, channel: Channel, recorder: Recorder) -> None:
@@ -35,12 +35,12 @@ def open_account(of: Accountable, channel: Channel, recorder: Recorder) -> None:
         channel.send(Work(batch_size=source.batch_size, reason=reason))
         return
     values = evidence.values_per_sample(of.features)
-    opened = ledger.open_ledger(source, values, of.out_of_order_samples)
+    opened = ledger.open_ledger(source, values, of.reorder_window)
     if opened is not None:
         recorder.account(opened, evidence.cost_us(source, values))
 
 
-def prepare_storage(source: Source, recorder: Recorder) -> storage.StorageKeeper | None:
+def prepare_storage(source: Source, recorder: Recorder) -> storage.PageCacheController | None:
     """Have the source's files made cold or warm; None where it reads none.
 
     Raises:
@@ -50,13 +50,13 @@ def prepare_storage(source: Source, recorder: Recorder) -> storage.StorageKeeper
     if keeper is not None:
         recorder.phase(storage.PHASE)
         try:
-            keeper.prepare(recorder.still_at_it)
+            keeper.prepare(recorder.heartbeat)
         except OSError as error:
             raise PipelineBenchError(f"{error.filename} cannot be read: {error.strerror}.") from error
     return keeper
 
 
-def stand(trial: Trial, source: Source, out_of_order_samples: int | None, recorder: Recorder) -> culprit.Stand:
+def stand(trial: Trial, source: Source, reorder_window: int | None, recorder: Recorder) -> culprit.Stand:
     """Where to look for the record that the trial failed at; the watch takes that for progress."""
     recorder.phase(culprit.PHASE)
-    return culprit.stand(recorder.steps, source, out_of_order_samples, trial.variant.run.stall_timeout_s)
+    return culprit.stand(recorder.steps, source, reorder_window, trial.variant.run.stall_timeout_s)

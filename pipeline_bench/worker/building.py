@@ -53,13 +53,13 @@ def build(variant: Variant, model: Model, device: str | None, config: Any) -> Bu
         graph = replication.build(model, feeding.batch, evaluation, variant.runtime, device)
         feeding.evidence = evidence.build(source, feeding.batch) if feeding.wait != "none" else None
 
-    def build_step(looked_at: Any) -> Step:
-        return _step(variant, model, source, feeding, device, looked_at)
+    def build_step(sampled: Any) -> Step:
+        return _step(variant, model, source, feeding, device, sampled)
 
     return Built(Training(graph, feeding, v1.global_variables_initializer(), build_step), source)
 
 
-def _step(variant: Variant, model: Model, source: Source, feeding: Input, device: str | None, looked_at: Any) -> Step:
+def _step(variant: Variant, model: Model, source: Source, feeding: Input, device: str | None, sampled: Any) -> Step:
     """Another step, on the variables that are there."""
     import tensorflow as tf
 
@@ -71,5 +71,5 @@ def _step(variant: Variant, model: Model, source: Source, feeding: Input, device
         graph = replication.train_on(model, batch, variant.runtime, device)
         shown = None
         if feeding.evidence is not None:
-            shown = several_steps.if_looked_at(looked_at, lambda: evidence.build(source, batch))
+            shown = several_steps.if_sampled(sampled, lambda: evidence.build(source, batch))
     return Step(graph.train, graph.loss, wait_s, shown, graph.busy_s)

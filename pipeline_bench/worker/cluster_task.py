@@ -145,7 +145,7 @@ def _train(assignment: Assignment, session: Any, built: WorkerGraph, connection:
     connection.send(Trained())
 
 
-def _not_again(looked_at: Any) -> Step:
+def _not_again(sampled: Any) -> Step:
     raise PipelineBenchError("A worker of between_graph builds its step once.")
 
 

@@ -50,9 +50,9 @@ class Stand:
     limit_s: float
 
 
-def stand(steps: int, source: Source, out_of_order_samples: int | None, stall_timeout_s: float) -> Stand:
+def stand(steps: int, source: Source, reorder_window: int | None, stall_timeout_s: float) -> Stand:
     """Where to begin after so many steps: with what was trained on last, as far as later samples may overtake it."""
-    back = out_of_order_samples if out_of_order_samples is not None else source.batch_size
+    back = reorder_window if reorder_window is not None else source.batch_size
     return Stand(max(0, steps * source.batch_size - back), min(_MOST_S, _TIMEOUT_SHARE * stall_timeout_s))
 
 

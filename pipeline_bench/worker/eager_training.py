@@ -53,7 +53,7 @@ def run(trial: Trial, channel: Channel, recorder: Recorder) -> None:
         keeper.start()
 
     def stand() -> culprit.Stand:
-        return accounting.stand(trial, built.source, built.feeding.out_of_order_samples, recorder)
+        return accounting.stand(trial, built.source, built.feeding.reorder_window, recorder)
 
     def before_end() -> None:
         if placement.is_wanted(trial):  # its step trains once more
@@ -135,7 +135,7 @@ def _showing(source: Source) -> Callable[[Batch], Any]:
 def _accountable(built: _Built) -> accounting.Accountable:
     shape = built.batch[0].shape
     return accounting.Accountable(
-        built.source, built.training.evidence is not None, shape, built.feeding.out_of_order_samples
+        built.source, built.training.evidence is not None, shape, built.feeding.reorder_window
     )
 
 

@@ -31,7 +31,7 @@ def inspect(
     channel.send(Inspected(inspection=inspection))
     dataset = rewriting.rebuild(recipe, (), _folder(scratch, "whole"))
     whole_s = min(_WHOLE_S, limit_s * _WHOLE_SHARE)
-    ran = whole.run(dataset, recipe.stages, recipe.sink, whole_s, scratch, recorder.still_at_it)
+    ran = whole.run(dataset, recipe.stages, recipe.sink, whole_s, scratch, recorder.heartbeat)
     del dataset
     inspection = ran.entered(inspection)
     channel.send(Inspected(inspection=inspection))

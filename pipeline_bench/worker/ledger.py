@@ -67,7 +67,7 @@ class NumberedLedger(Ledger):
     Args:
         batch_size: the samples that a step should bring.
         identity: what the source says of its samples.
-        out_of_order_samples: see `Input.out_of_order_samples`.
+        reorder_window: see `Input.reorder_window`.
         skipped: the places of records that were left out, and why; read when the account is closed, and not before.
         damaged_files: see `RecordSource.damaged_files`.
     """
@@ -76,7 +76,7 @@ class NumberedLedger(Ledger):
         self,
         batch_size: int,
         identity: Identity,
-        out_of_order_samples: int | None,
+        reorder_window: int | None,
         skipped: Mapping[int, str] | None = None,
         damaged_files: Mapping[str, str] | None = None,
     ) -> None:
@@ -85,7 +85,7 @@ class NumberedLedger(Ledger):
         self._skipped: Mapping[int, str] = {} if skipped is None else skipped
         self._damaged = [f"{path}, {why}; the rest of the file" for path, why in (damaged_files or {}).items()]
         unknown = _UNKNOWN_ORDER_BATCHES * batch_size
-        self._out_of_order = unknown if out_of_order_samples is None else out_of_order_samples
+        self._out_of_order = unknown if reorder_window is None else reorder_window
         self._out_of_order += identity.shuffled_samples
         self._first = 0
         """The number that `_seen` begins with; all below are settled."""
@@ -161,7 +161,7 @@ class NumberedLedger(Ledger):
     def _beyond(self) -> int:
         """How many samples of unchecked steps may have had a larger number than any that was seen.
 
-        What reached the model after the first of these was overtaken by it: no more than `out_of_order_samples`, which
+        What reached the model after the first of these was overtaken by it: no more than `reorder_window`, which
         fill so many of the last checked steps.
         """
         checked = min(self._overtaken_steps, self.checked_steps)
@@ -259,18 +259,18 @@ class RandomLedger(Ledger):
         return work.model_copy(update={"random": random})
 
 
-def open_ledger(source: Source, values_per_sample: int, out_of_order_samples: int | None) -> Ledger | None:
+def open_ledger(source: Source, values_per_sample: int, reorder_window: int | None) -> Ledger | None:
     """The account for a source; None where its samples have neither numbers nor known moments.
 
     Args:
         source: what made the batches.
         values_per_sample: features of a sample.
-        out_of_order_samples: see `Input.out_of_order_samples`.
+        reorder_window: see `Input.reorder_window`.
     """
     if source.identity is not None:
         skipped = source.skipped if isinstance(source, SampleSource) else None
         damaged = source.damaged_files if isinstance(source, RecordSource) else None
-        return NumberedLedger(source.batch_size, source.identity, out_of_order_samples, skipped, damaged)
+        return NumberedLedger(source.batch_size, source.identity, reorder_window, skipped, damaged)
     if source.moments is not None:
         return RandomLedger(source.batch_size, values_per_sample, source.moments)
     return None

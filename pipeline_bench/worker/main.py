@@ -145,11 +145,11 @@ def _drive(loop: Any, session: Any, built: Built, recorder: Recorder, before_end
 def _accountable(built: Built) -> accounting.Accountable:
     feeding = built.feeding
     shape = feeding.batch.features.shape
-    return accounting.Accountable(built.source, feeding.evidence is not None, shape, feeding.out_of_order_samples)
+    return accounting.Accountable(built.source, feeding.evidence is not None, shape, feeding.reorder_window)
 
 
 def _stand(trial: Trial, built: Built, recorder: Recorder) -> culprit.Stand:
-    return accounting.stand(trial, built.source, built.feeding.out_of_order_samples, recorder)
+    return accounting.stand(trial, built.source, built.feeding.reorder_window, recorder)
 
 
 def _queue_states(loop: Any, session: Any, feeding: Input) -> Sequence[QueueState]:

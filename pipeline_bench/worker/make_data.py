@@ -20,7 +20,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from pipeline_bench.records import making
-from pipeline_bench.records.made import MadeData, is_complete, read_manifest
+from pipeline_bench.records.made import SyntheticDataset, is_complete, read_manifest
 
 _TELL_EVERY_S = 0.1
 _LOCK = ".lock"
@@ -31,7 +31,7 @@ class Request(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    data: MadeData
+    data: SyntheticDataset
     folder: Path
 
 

@@ -88,7 +88,7 @@ def _measure(task: Task, recipe: Recipe, scratch: Path, channel: Channel, record
         dataset = _filled(task, recipe, scratch, channel, recorder)
     if task.activity == "drain":
         recorder.phase("train")
-        consumers.drain(dataset, recorder, task.warmup_s, recorder.still_at_it)
+        consumers.drain(dataset, recorder, task.warmup_s, recorder.heartbeat)
         return
     if task.model is None:
         raise PipelineBenchError(f"The activity {task.activity} needs a model, and the task has none.")
@@ -96,7 +96,7 @@ def _measure(task: Task, recipe: Recipe, scratch: Path, channel: Channel, record
     recorder.has_wait = task.activity == "train"
     recorder.phase("train")
     consume = consumers.train if task.activity == "train" else consumers.ceiling
-    consume(dataset, step, recorder, task.warmup_s, recorder.still_at_it)
+    consume(dataset, step, recorder, task.warmup_s, recorder.heartbeat)
 
 
 def _filled(task: Task, recipe: Recipe, scratch: Path, channel: Channel, recorder: Recorder) -> Any:
@@ -113,7 +113,7 @@ def _filled(task: Task, recipe: Recipe, scratch: Path, channel: Channel, recorde
         return made.dataset
     recorder.phase("fill")
     limit_s = task.limit_s * _FIRST_FILL_SHARE
-    passes = caches.fill(filling, limit_s, recorder.still_at_it)
+    passes = caches.fill(filling, limit_s, recorder.heartbeat)
     if all(one.whole for one in passes):
         return made.dataset
     short = [one for cache, one in zip(filling, passes, strict=True) if id(cache) in inserted and not one.whole]
@@ -143,7 +143,7 @@ def _partly_filled(
         part = scratch / f"part-{kept}"
         part.mkdir(parents=True)
         made = rewriting.rebuilt(recipe, task.edits, part, cached_elements=kept)
-        passes = caches.fill(made.caches, max(0.0, end_s - time.monotonic()), recorder.still_at_it)
+        passes = caches.fill(made.caches, max(0.0, end_s - time.monotonic()), recorder.heartbeat)
         if all(one.whole for one in passes):
             within = units.seconds(first_s)
             _note(channel, f"A pass over the cache did not end within {within}: measured on its first {kept} elements.")
@@ -175,7 +175,7 @@ def _fingerprint(task: Task, recipe: Recipe, scratch: Path, channel: Channel, re
 
     limit_s = min(fingerprints.MOST_S, task.limit_s)
     try:
-        found = fingerprints.of(make, recipe.stages, limit_s, recorder.still_at_it)
+        found = fingerprints.of(make, recipe.stages, limit_s, recorder.heartbeat)
     except PipelineBenchError as error:
         found = _none_because(error.message)
     except Exception as error:  # whatever it is, it must not cost the steps

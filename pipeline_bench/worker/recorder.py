@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from pipeline_bench.events import Phase, QueueDepths, QueueState, Stack, Stalled, Steps, Work
-from pipeline_bench.loops import Looking
+from pipeline_bench.loops import SamplingRule
 from pipeline_bench.scenario import Run
 from pipeline_bench.series import Series
 from pipeline_bench.text import line_of
@@ -65,7 +65,7 @@ class Recorder:
         self.queue_sizes: QueueSizes = tuple
         self.stacks: Stacks = thread_stacks
         """Where the threads stand that make the steps."""
-        self.due = False
+        self.should_sample = False
         """Whether the next step is looked at."""
         self._every = 1
         self._ledger: Ledger | None = None
@@ -83,7 +83,7 @@ class Recorder:
         self._alive_ns = time.monotonic_ns()
         self._channel.send(Phase(name=name, at_ns=self._alive_ns))
 
-    def still_at_it(self) -> None:
+    def heartbeat(self) -> None:
         """Say that the phase goes on, to the watches that would take it for a stall; may be called often."""
         if time.monotonic_ns() - self._alive_ns > self._run.stall_timeout_s * 1e9 / _SIGNS_OF_LIFE:
             self.phase(self._phase)
@@ -95,7 +95,7 @@ class Recorder:
             ledger: what takes the evidence.
             cost_us: about what a step takes longer when it is looked at.
         """
-        self._ledger, self._cost_us, self.due = ledger, cost_us, True
+        self._ledger, self._cost_us, self.should_sample = ledger, cost_us, True
 
     def __call__(
         self,
@@ -119,10 +119,10 @@ class Recorder:
         self._loss[i] = loss
         self._steps = i + 1
         if self._ledger is not None:
-            self.due = self._is_due(i + 1)
+            self.should_sample = self._is_due(i + 1)
         return i + 1 < self._last_steps and end_ns - self._start_ns[0] < self._length_ns
 
-    def due_among(self, steps: int) -> bool:
+    def should_sample_any(self, steps: int) -> bool:
         """Whether the next `steps` are to be looked at, which one call runs. See `loops.StepRecorder`."""
         # One call in as many as else one step: a call that is looked at is looked at in every step.
         return self._ledger is not None and self._steps // steps % self._every == 0
@@ -138,11 +138,11 @@ class Recorder:
         return None if self._run.time_s is None else self._length_ns
 
     @property
-    def looking(self) -> Looking | None:
-        """The rule behind `due`. See `loops.StepRecorder`."""
+    def sampling_rule(self) -> SamplingRule | None:
+        """The rule behind `should_sample`. See `loops.StepRecorder`."""
         if self._ledger is None:
             return None
-        return Looking(self._cost_us, evidence.COST_SHARE, FIRST_STEPS, FIRST_UNCHECKED, _STEADY_FACTOR)
+        return SamplingRule(self._cost_us, evidence.COST_SHARE, FIRST_STEPS, FIRST_UNCHECKED, _STEADY_FACTOR)
 
     @property
     def steps(self) -> int:
@@ -188,7 +188,7 @@ class Recorder:
         try:
             self._ledger.take([(step, np.asarray(shown)) for step, shown in taken if shown is not None and len(shown)])
         except Exception as error:  # a source of another package: its account fails, not its trial
-            self.due, self._ledger = False, None
+            self.should_sample, self._ledger = False, None
             reason = f"its samples could not be accounted for: {line_of(error)}"
             self._channel.send(Work(reason=reason))
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pipeline_bench.events import QueueState, Stack
-from pipeline_bench.loops import Looking
+from pipeline_bench.loops import SamplingRule
 from pipeline_bench.worker import evidence
 from pipeline_bench.worker.groups import WorkerStep
 from pipeline_bench.worker.recorder import thread_stacks
@@ -42,7 +42,7 @@ class Reporter:
         self._synchronous = runtime.synchronous
         self._asks = self._last is None and (assignment.number == 0 or not runtime.synchronous)
         self._cost_us = cost_us
-        self.due = cost_us is not None
+        self.should_sample = cost_us is not None
         self._every = 1
         self._shortest_ns = 2**62
         self._taken = 0
@@ -77,9 +77,9 @@ class Reporter:
             self._decide(end_ns - start_ns, self._cost_us)
         return self._may_go_on()
 
-    def due_among(self, steps: int) -> bool:
+    def should_sample_any(self, steps: int) -> bool:
         """See `loops.StepRecorder`."""
-        return self.due
+        return self.should_sample
 
     @property
     def steps_left(self) -> int | None:
@@ -92,11 +92,11 @@ class Reporter:
         return None
 
     @property
-    def looking(self) -> Looking | None:
+    def sampling_rule(self) -> SamplingRule | None:
         """None: the steps are driven from here."""
         return None
 
-    def still_at_it(self) -> None:
+    def heartbeat(self) -> None:
         """The trial's own watch hears of this worker's steps."""
 
     def tell(self, until_ns: float, queues: tuple[QueueState, ...] = ()) -> None:
@@ -133,4 +133,4 @@ class Reporter:
             self._shortest_ns = min(self._shortest_ns, took_ns)
         if self._taken == evidence.FIRST_STEPS:
             self._every = evidence.every(cost_us, self._shortest_ns / 1e3)
-        self.due = self._taken != evidence.FIRST_UNCHECKED and self._taken % self._every == 0
+        self.should_sample = self._taken != evidence.FIRST_UNCHECKED and self._taken % self._every == 0

@@ -56,7 +56,7 @@ class _Epoch:
         self.pages = 0
 
 
-class StorageKeeper:
+class PageCacheController:
     """The state of one trial's files.
 
     Args:
@@ -233,7 +233,7 @@ class StorageKeeper:
         return self._epochs[index]
 
 
-def open_keeper(source: object, consumed_steps: Callable[[], int]) -> StorageKeeper | None:
+def open_keeper(source: object, consumed_steps: Callable[[], int]) -> PageCacheController | None:
     """The keeper of a source's files; None where it reads none.
 
     Args:
@@ -243,4 +243,6 @@ def open_keeper(source: object, consumed_steps: Callable[[], int]) -> StorageKee
     if not isinstance(source, RecordSource):
         return None
     batch_size = source.batch_size
-    return StorageKeeper(source.page_cache, Layout(source.files), lambda: consumed_steps() * batch_size, page_cache)
+    return PageCacheController(
+        source.page_cache, Layout(source.files), lambda: consumed_steps() * batch_size, page_cache
+    )

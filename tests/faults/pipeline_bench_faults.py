@@ -94,7 +94,7 @@ class Unequal(Backend):
 
 class _UnequalInput(Input):
     wait = "fetch"
-    out_of_order_samples = 0
+    reorder_window = 0
 
     def __init__(self, source: Source, fault: str) -> None:
         import tensorflow as tf

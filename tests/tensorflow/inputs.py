@@ -11,7 +11,7 @@ from pipeline_bench.sources import Source
 class Carried(NamedTuple):
     """What an input said and brought: a triple of numbers, features and labels for each batch."""
 
-    out_of_order_samples: int | None
+    reorder_window: int | None
     batches: list[tuple[Any, Any, Any]]
 
 
@@ -36,4 +36,4 @@ def carry(backend: Backend, source: Source, batches: int, seed: int = 0) -> Carr
                 ]
             finally:
                 feeding.stop(session)
-    return Carried(feeding.out_of_order_samples, found)
+    return Carried(feeding.reorder_window, found)

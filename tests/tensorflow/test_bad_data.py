@@ -14,7 +14,7 @@ from pipeline_bench.errors import PipelineBenchError, UsageError
 from pipeline_bench.observer import Observer, Progress
 from pipeline_bench.process import Launcher
 from pipeline_bench.records import RecordError, making
-from pipeline_bench.records.made import MadeData
+from pipeline_bench.records.made import SyntheticDataset
 from pipeline_bench.records.tfrecord_index import HEADER, read_index
 from pipeline_bench.runner import Runner
 from pipeline_bench.samplers.nvml import NvmlSampler
@@ -167,7 +167,7 @@ def test_memory_that_ran_out_is_not_taken_for_a_record_s_fault(folder: Path) -> 
 def test_of_a_file_of_many_records_the_record_is_named(run_scenario: RunScenario, tmp_path: Path) -> None:
     import tensorflow as tf
 
-    making.make(MadeData("tfrecord", RECORDS, 2, 16), tmp_path)
+    making.make(SyntheticDataset("tfrecord", RECORDS, 2, 16), tmp_path)
     path = sorted(tmp_path.glob("*.tfrecord"))[1]
     records = [bytes(record.numpy()) for record in tf.data.TFRecordDataset(str(path))]
     records[7] = records[7].replace(b"JFIF", b"JUNK").replace(b"\xff\xd8", b"\x00\x00")
@@ -180,7 +180,7 @@ def test_of_a_file_of_many_records_the_record_is_named(run_scenario: RunScenario
 
 
 def test_a_record_with_a_wrong_checksum_is_named(run_scenario: RunScenario, tmp_path: Path) -> None:
-    making.make(MadeData("tfrecord", RECORDS, 2, 16), tmp_path)
+    making.make(SyntheticDataset("tfrecord", RECORDS, 2, 16), tmp_path)
     path = sorted(tmp_path.glob("*.tfrecord"))[1]
     index = read_index(str(path))
     content = bytearray(path.read_bytes())
@@ -195,7 +195,7 @@ def test_a_record_of_foreign_bytes_is_named(run_scenario: RunScenario, tmp_path:
     """TensorFlow quotes it in its error, which then is no text."""
     import tensorflow as tf
 
-    making.make(MadeData("tfrecord", RECORDS, 1, 16), tmp_path)
+    making.make(SyntheticDataset("tfrecord", RECORDS, 1, 16), tmp_path)
     (path,) = tmp_path.glob("*.tfrecord")
     records = [bytes(record) for record in tf.compat.v1.io.tf_record_iterator(str(path))]
     with tf.io.TFRecordWriter(str(path)) as writer:

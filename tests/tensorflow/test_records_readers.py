@@ -12,7 +12,7 @@ from pipeline_bench import plugins
 from pipeline_bench.backends import Backend
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.records import RecordSource, making
-from pipeline_bench.records.made import MadeData
+from pipeline_bench.records.made import SyntheticDataset
 from tests.tensorflow import images, inputs
 from tests.tensorflow.conftest import RunScenario
 
@@ -26,7 +26,7 @@ WAYS: list[dict[str, Any]] = [{}, {"threads": 3}, {"threads": 9}, {"shuffle": 20
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """TFRecord files of several records each."""
     root = tmp_path_factory.mktemp("records")
-    making.make(MadeData("tfrecord", RECORDS, FILES, 16, uneven=True), root)
+    making.make(SyntheticDataset("tfrecord", RECORDS, FILES, 16, uneven=True), root)
     return root
 
 
@@ -47,9 +47,9 @@ def test_every_sample_comes_once_an_epoch_and_as_early_as_the_input_says(folder:
     carried = inputs.carry(readers(**way), tfrecord(folder), 4 * RECORDS // BATCH)
     numbers = np.concatenate([numbers for numbers, _, _ in carried.batches])
     assert len(set(numbers.tolist())) == 4 * RECORDS, "a sample came twice"
-    assert carried.out_of_order_samples is not None
+    assert carried.reorder_window is not None
     for seen in range(BATCH, 4 * RECORDS + 1, BATCH):
-        assert numbers[:seen].max() + 1 - seen <= carried.out_of_order_samples
+        assert numbers[:seen].max() + 1 - seen <= carried.reorder_window
     if not way:
         assert numbers.tolist() == list(range(4 * RECORDS))
     if "shuffle" in way:
@@ -57,7 +57,7 @@ def test_every_sample_comes_once_an_epoch_and_as_early_as_the_input_says(folder:
 
 
 def test_no_number_comes_twice_where_an_epoch_is_as_short_as_there_are_threads(tmp_path: Path) -> None:
-    making.make(MadeData("tfrecord", 2, 2, 16), tmp_path)
+    making.make(SyntheticDataset("tfrecord", 2, 2, 16), tmp_path)
     for _ in range(5):
         carried = inputs.carry(readers(threads=2), tfrecord(tmp_path), 100)
         numbers = np.concatenate([numbers for numbers, _, _ in carried.batches])

@@ -15,15 +15,15 @@ from PIL import Image
 from pipeline_bench import comparison, plugins
 from pipeline_bench.observer import Observer
 from pipeline_bench.records import FileOptions, RecordError, RecordSource, images, making
-from pipeline_bench.records.made import FOLDER_VARIABLE, MadeData
+from pipeline_bench.records.made import FOLDER_VARIABLE, SyntheticDataset
 from pipeline_bench.scenario.resolve import resolve
 from tests.tensorflow.conftest import RunScenario
 
 MADE = {
-    "image_folder": MadeData("image_folder", 23, 23, 20, uneven=True),
-    "tfrecord": MadeData("tfrecord", 23, 3, 20, uneven=True),
-    "npz": MadeData("npz", 23, 3, 12),
-    "csv": MadeData("csv", 23, 3, 5),
+    "image_folder": SyntheticDataset("image_folder", 23, 23, 20, uneven=True),
+    "tfrecord": SyntheticDataset("tfrecord", 23, 3, 20, uneven=True),
+    "npz": SyntheticDataset("npz", 23, 3, 12),
+    "csv": SyntheticDataset("csv", 23, 3, 5),
 }
 IMAGES: list[dict[str, Any]] = [
     {"image_size": 16},

@@ -14,16 +14,16 @@ from pipeline_bench.records import making
 from pipeline_bench.records.made import (
     FOLDER_VARIABLE,
     MANIFEST,
-    MadeData,
+    SyntheticDataset,
+    dataset_folder,
     is_complete,
-    made_folder,
     present,
     read_manifest,
 )
 
-IMAGES = MadeData("image_folder", 25, 25, 16)
-TABLE = MadeData("csv", 300, 3, 4)
-ARRAYS = MadeData("npz", 20, 3, 8)
+IMAGES = SyntheticDataset("image_folder", 25, 25, 16)
+TABLE = SyntheticDataset("csv", 300, 3, 4)
+ARRAYS = SyntheticDataset("npz", 20, 3, 8)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -35,7 +35,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("data", [IMAGES, TABLE, replace(IMAGES, uneven=True)], ids=lambda data: data.name)
-def test_the_same_data_is_made_whenever_it_is_made(tmp_path: Path, data: MadeData) -> None:
+def test_the_same_data_is_made_whenever_it_is_made(tmp_path: Path, data: SyntheticDataset) -> None:
     for name, threads in (("first", 1), ("second", 3)):
         making.make(data, tmp_path / name, threads=threads)
     assert contents(tmp_path / "first") == contents(tmp_path / "second")
@@ -49,7 +49,7 @@ def test_another_seed_makes_other_data() -> None:
 
 def test_the_classes_can_be_told_apart() -> None:
     """The mean image of one half of a class is nearer to that of its other half than to another class's."""
-    data = MadeData("image_folder", 400, 400, 16)
+    data = SyntheticDataset("image_folder", 400, 400, 16)
     pictures = np.stack([making.image(data, place) for place in range(400)]).astype(float)
     labels = np.array([making.label_of(place) for place in range(400)])
     halves = [[pictures[labels == label][half::2].mean(axis=0) for label in range(10)] for half in (0, 1)]
@@ -64,7 +64,7 @@ def test_uneven_images_differ_in_size_and_are_never_larger_than_asked_for() -> N
 
 
 @pytest.mark.parametrize("data", [IMAGES, TABLE], ids=lambda data: data.name)
-def test_what_was_interrupted_goes_on_where_it_stopped(tmp_path: Path, data: MadeData) -> None:
+def test_what_was_interrupted_goes_on_where_it_stopped(tmp_path: Path, data: SyntheticDataset) -> None:
     folder = tmp_path / "interrupted"
 
     def interrupt(made: int) -> None:
@@ -118,7 +118,7 @@ def test_the_manifest_says_how_large_the_data_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("data", [IMAGES, TABLE, ARRAYS], ids=lambda data: data.kind)
-def test_the_size_is_known_beforehand(tmp_path: Path, data: MadeData) -> None:
+def test_the_size_is_known_beforehand(tmp_path: Path, data: SyntheticDataset) -> None:
     data = replace(data, samples=400, side=32, files=400 if data.kind == "image_folder" else 2)
     making.make(data, tmp_path)
     assert making.estimated_bytes(data) == pytest.approx(sum(present(data, tmp_path).values()), rel=0.05)
@@ -141,7 +141,7 @@ def test_other_parameters_lie_in_another_folder(monkeypatch: pytest.MonkeyPatch)
         replace(IMAGES, kind="tfrecord"),
         replace(IMAGES, kind="tfrecord", files=3),
     ]
-    assert len({made_folder(data) for data in (IMAGES, *changed)}) == 7
+    assert len({dataset_folder(data) for data in (IMAGES, *changed)}) == 7
 
 
 def test_made_data_lies_in_the_users_cache_unless_told_otherwise(
@@ -149,12 +149,12 @@ def test_made_data_lies_in_the_users_cache_unless_told_otherwise(
 ) -> None:
     monkeypatch.delenv(FOLDER_VARIABLE, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert made_folder(TABLE) == tmp_path / "pipeline-bench" / "data" / "csv-300-lines-4columns-3-files"
+    assert dataset_folder(TABLE) == tmp_path / "pipeline-bench" / "data" / "csv-300-lines-4columns-3-files"
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert made_folder(TABLE).is_relative_to(tmp_path / "home" / ".cache")
+    assert dataset_folder(TABLE).is_relative_to(tmp_path / "home" / ".cache")
     monkeypatch.setenv(FOLDER_VARIABLE, "~/elsewhere")
-    assert made_folder(TABLE).parent == tmp_path / "home" / "elsewhere"
+    assert dataset_folder(TABLE).parent == tmp_path / "home" / "elsewhere"
 
 
 def test_an_image_is_a_jpeg_of_the_size_that_is_asked_for(tmp_path: Path) -> None:

@@ -14,13 +14,13 @@ import pytest
 from pipeline_bench import made_data
 from pipeline_bench.errors import UsageError
 from pipeline_bench.records import making
-from pipeline_bench.records.made import FOLDER_VARIABLE, MadeData, is_complete, made_folder, present
+from pipeline_bench.records.made import FOLDER_VARIABLE, SyntheticDataset, dataset_folder, is_complete, present
 from pipeline_bench.sources.csv import Csv
 from pipeline_bench.sources.synthetic import Synthetic
 from pipeline_bench.worker.make_data import Request, run
 
-DATA = MadeData("image_folder", 600, 600, 16)
-SMALL = MadeData("csv", 30, 2, 4)
+DATA = SyntheticDataset("image_folder", 600, 600, 16)
+SMALL = SyntheticDataset("csv", 30, 2, 4)
 
 
 def test_a_child_makes_it_and_tells_how_far_it_is(tmp_path: Path) -> None:
@@ -89,11 +89,11 @@ def test_two_processes_do_not_make_the_same_data_at_once(tmp_path: Path) -> None
 
 
 def test_what_another_process_has_begun_there_meanwhile_is_not_mixed_with(tmp_path: Path) -> None:
-    other = MadeData("csv", 8, 2, 3, seed=1)
+    other = SyntheticDataset("csv", 8, 2, 3, seed=1)
     making.make(other, tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.glob("*.csv")}
     with pytest.raises(UsageError, match=f"it holds other made data, {other.name}"):
-        made_data.make(MadeData("csv", 8, 2, 3, seed=2), tmp_path, lambda _: None)
+        made_data.make(SyntheticDataset("csv", 8, 2, 3, seed=2), tmp_path, lambda _: None)
     assert {path.name: path.read_bytes() for path in tmp_path.glob("*.csv")} == before
 
 
@@ -112,20 +112,20 @@ def test_only_sources_without_a_path_of_their_own_want_data(tmp_path: Path, monk
 
     sources = [made_one, Around(), Csv({"path": "/somewhere"}), Synthetic()]
     assert made_data.wanted(sources) == [SMALL]
-    making.make(SMALL, made_folder(SMALL))
+    making.make(SMALL, dataset_folder(SMALL))
     assert made_data.wanted(sources) == []
 
 
 def test_what_is_kept_is_listed_with_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
     assert made_data.kept() == []
-    making.make(SMALL, made_folder(SMALL))
-    other = MadeData("csv", 40, 2, 4)
-    making.make(other, made_folder(other))
-    (made_folder(other) / other.path(0)).unlink()
+    making.make(SMALL, dataset_folder(SMALL))
+    other = SyntheticDataset("csv", 40, 2, 4)
+    making.make(other, dataset_folder(other))
+    (dataset_folder(other) / other.path(0)).unlink()
     (tmp_path / "not ours").mkdir()
     kept = {found.folder.name: found for found in made_data.kept()}
     assert set(kept) == {SMALL.name, other.name}
     assert kept[SMALL.name].complete
-    assert kept[SMALL.name].size_bytes == sum(present(SMALL, made_folder(SMALL)).values())
+    assert kept[SMALL.name].size_bytes == sum(present(SMALL, dataset_folder(SMALL)).values())
     assert not kept[other.name].complete

@@ -35,9 +35,9 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def looked_at_in_c(library: Any, folder: Path, recorder: Recorder, lengths_ns: list[int]) -> list[bool]:
-    looking = recorder.looking
-    assert looking is not None
-    lines = ["train t", "plain p:0", "checked c:0", *(f"{k} {v!r}" for k, v in looking._asdict().items())]
+    sampling_rule = recorder.sampling_rule
+    assert sampling_rule is not None
+    lines = ["train t", "plain p:0", "checked c:0", *(f"{k} {v!r}" for k, v in sampling_rule._asdict().items())]
     (folder / "plan").write_text("\n".join(lines), encoding="ascii")
     plan = ctypes.create_string_buffer(PLAN_BYTES)
     library.plan_read(str(folder / "plan").encode(), plan)
@@ -53,7 +53,7 @@ def looked_at_by(recorder: Recorder, lengths_ns: list[int]) -> list[bool]:
     due = []
     now_ns = 10**15
     for length_ns in lengths_ns:
-        due.append(recorder.due)
+        due.append(recorder.should_sample)
         recorder(now_ns, now_ns + length_ns, 0, 0.0)
         now_ns += length_ns + 1000
     return due

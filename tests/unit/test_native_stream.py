@@ -31,7 +31,7 @@ def written(message: stream.Message) -> bytes:
         case stream.Ready():
             kind, content = 1, b""
         case stream.Step():
-            head = struct.pack("=qqq", message.start_ns, message.end_ns, message.looked_at)
+            head = struct.pack("=qqq", message.start_ns, message.end_ns, message.sampled)
             kind, content = 2, head + np.array(message.values, dtype=np.float64).tobytes()
         case stream.Sizes():
             kind, content = 3, struct.pack(f"={len(message.each)}q", *message.each)

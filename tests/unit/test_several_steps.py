@@ -22,7 +22,7 @@ EPOCH = 1_790_000_000 * S
 class Told:
     """A recorder that keeps what it is told, and has had enough after some steps."""
 
-    due = False
+    should_sample = False
 
     def __init__(self, enough: int = 10**9, steps_left: int | None = None) -> None:
         self.steps: list[tuple[Any, ...]] = []
@@ -40,7 +40,7 @@ class Told:
         self.steps.append((start_ns, end_ns, wait_ns, loss, evidence, busy_ns))
         return len(self.steps) < self._enough
 
-    def due_among(self, steps: int) -> bool:
+    def should_sample_any(self, steps: int) -> bool:
         return False
 
     @property
@@ -48,9 +48,9 @@ class Told:
         return self._left
 
     length_ns = None
-    looking = None
+    sampling_rule = None
 
-    def still_at_it(self) -> None:
+    def heartbeat(self) -> None:
         """Nobody waits."""
 
 

@@ -117,7 +117,7 @@ class Numbers:
 
     def __init__(self, batch_size: int) -> None:
         self.ledger = NumberedLedger(
-            batch_size, Identity(1000, lambda numbers: (numbers % 1000).astype(np.float32)), out_of_order_samples=0
+            batch_size, Identity(1000, lambda numbers: (numbers % 1000).astype(np.float32)), reorder_window=0
         )
         self.batch_size = batch_size
 
@@ -126,7 +126,7 @@ class Numbers:
         due = []
         for i in range(steps):
             evidence = None
-            if recorder.due:
+            if recorder.should_sample:
                 due.append(i)
                 numbers = np.arange(i * self.batch_size, (i + 1) * self.batch_size, dtype=np.float64)
                 evidence = np.concatenate([numbers, numbers % 1000]) if bring else None
@@ -244,7 +244,7 @@ def test_a_long_phase_says_that_it_goes_on_now_and_then(pipe: Pipe, monkeypatch:
     recorder.phase("storage")
     for second in range(60):
         now_ns[0] = second * 1000 * MS
-        recorder.still_at_it()
+        recorder.heartbeat()
     phases = [event for event in pipe.events() if isinstance(event, Phase)]
     assert {phase.name for phase in phases} == {"storage"}
     assert [phase.at_ns // MS // 1000 for phase in phases] == [0, 16, 32, 48]

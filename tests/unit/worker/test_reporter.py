@@ -89,7 +89,7 @@ def test_short_steps_are_looked_at_now_and_then_long_ones_always() -> None:
         reporter = Reporter(Pipe(), assignment(steps=100), cost_us)
         looked = []
         for number in range(1, 51):
-            looked.append(reporter.due)
+            looked.append(reporter.should_sample)
             take(reporter, number, took_ms)
         assert looked[2] is False
         assert looked[10:] == [step % every == 0 for step in range(10, 50)]
@@ -97,6 +97,6 @@ def test_short_steps_are_looked_at_now_and_then_long_ones_always() -> None:
 
 def test_what_shows_nothing_is_never_looked_at() -> None:
     reporter = Reporter(Pipe(), assignment(steps=100), None)
-    assert not reporter.due
+    assert not reporter.should_sample
     take(reporter, 1)
-    assert not reporter.due
+    assert not reporter.should_sample

@@ -12,7 +12,7 @@ from pipeline_bench.events import Storage
 from pipeline_bench.records import PageCache, RecordFile
 from pipeline_bench.records.page_cache import Layout, Part
 from pipeline_bench.worker import storage
-from pipeline_bench.worker.storage import StorageKeeper
+from pipeline_bench.worker.storage import PageCacheController
 
 RECORDS = 400
 RECORD_BYTES = 4096
@@ -76,7 +76,7 @@ class Trial:
         self.consumed = 0
         self._read = 0
         self._ahead = ahead
-        self.keeper = StorageKeeper(asked, self.layout, lambda: self.consumed, system)
+        self.keeper = PageCacheController(asked, self.layout, lambda: self.consumed, system)
 
     def begin(self) -> None:
         self.keeper.prepare()
