@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from pipeline_bench.session import load
+from pipeline_bench.model.session import load
 
 COMMAND = str(Path(sys.executable).with_name("pipeline-bench"))
 FORMS = ("terminal", "html", "markdown", "csv", "json", "trace")

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_bench.comparison import compare
+from pipeline_bench.model.session import Session
 from pipeline_bench.observer import Observer
 from pipeline_bench.scenario.resolve import resolve
-from pipeline_bench.session import Session
 
 SYNCHRONOUS = ("feed_dict", "tf_data, prefetch 0")
 VARIANTS: list[dict[str, Any]] = [

@@ -7,8 +7,8 @@ run this and look at what git shows.
 import gzip
 from pathlib import Path
 
+from pipeline_bench.model.session import Session, load
 from pipeline_bench.report import csv, html, markdown, screen, trace
-from pipeline_bench.session import Session, load
 
 ROOT = Path(__file__).parent.parent
 EXAMPLE = ROOT / "reports" / "example"

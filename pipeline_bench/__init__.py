@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pipeline_bench.job.monitor import monitor
     from pipeline_bench.library import compare, diagnose
-    from pipeline_bench.session import load
+    from pipeline_bench.model.session import load
 
 __all__ = ["__version__", "compare", "diagnose", "load", "monitor"]
 
 _MODULES = {
     "compare": "pipeline_bench.library",
     "diagnose": "pipeline_bench.library",
-    "load": "pipeline_bench.session",
+    "load": "pipeline_bench.model.session",
     "monitor": "pipeline_bench.job.monitor",
 }
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipeline_bench.events import Storage, StorageEpoch
+from pipeline_bench.model.events import Storage, StorageEpoch
+from pipeline_bench.model.result import Verdict
+from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.scenario import Variant
-from pipeline_bench.session import TrialRecord, Verdict
 from pipeline_bench.text import units
 
 OTHER_STATE_SHARE = 0.10

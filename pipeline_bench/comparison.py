@@ -18,15 +18,16 @@ import psutil
 from pipeline_bench import environment, interrupts, made_data, plugins, process, replication, servers, thread_advice
 from pipeline_bench.errors import UsageError
 from pipeline_bench.loops import Job
+from pipeline_bench.model.result import Precision
+from pipeline_bench.model.session import Session, save
+from pipeline_bench.model.trial import plan
 from pipeline_bench.observer import Guarded, Observer
 from pipeline_bench.records.made import SyntheticDataset, dataset_folder
 from pipeline_bench.records.samples import SampleSource
 from pipeline_bench.runner import TRIALS_FOLDER, Planner, Runner
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Scenario, Variant
-from pipeline_bench.session import Precision, Session, save
 from pipeline_bench.text import units
-from pipeline_bench.trial import plan
 
 _LOOK_S = 0.2
 _BUSY_SHARE = 0.2

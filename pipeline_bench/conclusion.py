@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Literal
 
 from pipeline_bench import speedups
-from pipeline_bench.session import Result, Session, Speedup
+from pipeline_bench.model.result import Result, Speedup
+from pipeline_bench.model.session import Session
 from pipeline_bench.text import units
 
 WORTH = 1.1

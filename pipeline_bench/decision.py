@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pipeline_bench import speedups
-from pipeline_bench.session import Result, Session
+from pipeline_bench.model.result import Result
+from pipeline_bench.model.session import Session
 
 _FIRST_LOOK = 6
 _LATER_LOOKS = 1.45

@@ -8,7 +8,7 @@ import numpy as np
 
 from pipeline_bench import stats
 from pipeline_bench.measured import Measured
-from pipeline_bench.session import BUSY_TIME, CPU_TIME, DeviceUtilization
+from pipeline_bench.model.result import BUSY_TIME, CPU_TIME, DeviceUtilization
 
 # The shortest window that the driver averages over (nvml.h, nvmlUtilization_t: 1/6 s to 1 s).
 _NVML_WINDOW_NS = 1_000_000_000 // 6

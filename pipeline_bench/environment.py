@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 
 from pipeline_bench import __version__
-from pipeline_bench.events import Device
-from pipeline_bench.session import Environment
+from pipeline_bench.model.events import Device
+from pipeline_bench.model.session import Environment
 from pipeline_bench.text import units
 
 # The names under which TensorFlow is distributed; all of them install the module `tensorflow`.

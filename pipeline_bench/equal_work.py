@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from pipeline_bench.events import RandomSamples, Work
+from pipeline_bench.model.events import RandomSamples, Work
+from pipeline_bench.model.result import Verdict, WorkCheck
+from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.scenario import Variant
-from pipeline_bench.session import TrialRecord, Verdict, WorkCheck
 from pipeline_bench.text import units
 
 # A mean this many standard errors from the expected one, or a standard deviation, is none by chance.

@@ -13,9 +13,9 @@ from pipeline_bench.comparison import Outcome, new_session, run
 from pipeline_bench.diagnosed import DEFAULT_BUDGET_S, Diagnosis
 from pipeline_bench.diagnosis import code_change, search, variants
 from pipeline_bench.errors import SessionError
+from pipeline_bench.model.session import save
 from pipeline_bench.observer import Guarded, Observer
 from pipeline_bench.samplers.nvml import NvmlSampler
-from pipeline_bench.session import save
 from pipeline_bench.user_pipeline import Target
 
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from pipeline_bench.analysis import belief
 from pipeline_bench.measured import NEEDED_STEPS
-from pipeline_bench.session import Doubt, Estimate, Result, ShareName, Verdict, VerdictKind
+from pipeline_bench.model.result import Doubt, Estimate, Result, ShareName, Verdict, VerdictKind
 from pipeline_bench.text import units
 
 # A step that waits a tenth of its time for input is worth mending; MLPerf Storage and DLIO pass a system at an

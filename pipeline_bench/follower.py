@@ -14,21 +14,12 @@ import numpy as np
 
 from pipeline_bench import interrupts, stats, user_pipeline
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.events import (
-    Device,
-    Failed,
-    Phase,
-    QueueState,
-    Stack,
-)
+from pipeline_bench.model.events import Device, Failed, Phase, QueueState, Stack
+from pipeline_bench.model.trial import TrialRecord, TrialStatus
 from pipeline_bench.observer import Observer
 from pipeline_bench.process import Child, explain_exit, stderr_tail
 from pipeline_bench.samplers import Sampler
 from pipeline_bench.scenario import Variant
-from pipeline_bench.session import (
-    TrialRecord,
-    TrialStatus,
-)
 from pipeline_bench.text import units
 from pipeline_bench.trial_log import TrialLog
 

@@ -14,7 +14,7 @@ import keras
 
 from pipeline_bench.job.fit import Timing, Watch
 from pipeline_bench.job.monitor import told
-from pipeline_bench.session import Session
+from pipeline_bench.model.session import Session
 from pipeline_bench.text import line_of
 
 if TYPE_CHECKING:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pipeline_bench.conclusion import WORTH
+from pipeline_bench.model.result import Result
+from pipeline_bench.model.session import Session
 from pipeline_bench.scenario import Scenario, Variant
-from pipeline_bench.session import Result, Session
 from pipeline_bench.text import one_line, units
 
 _NAME_LIMIT = 40

@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from pipeline_bench.analysis import belief, effects
 from pipeline_bench.analysis.interference import Taken
+from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.scenario import Scenario, Variant
-from pipeline_bench.session import TrialRecord
 
 Floats = npt.NDArray[np.float64]
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from pipeline_bench.session import Session, TrialRecord
-from pipeline_bench.trial import Trial
+from pipeline_bench.model.session import Session
+from pipeline_bench.model.trial import Trial, TrialRecord
 
 
 @dataclass(frozen=True)

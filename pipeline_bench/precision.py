@@ -16,10 +16,11 @@ from typing import Literal
 
 from pipeline_bench import decision, stats
 from pipeline_bench.errors import UsageError
+from pipeline_bench.model.result import Interval, Precision
+from pipeline_bench.model.session import Session
+from pipeline_bench.model.trial import Trial, plan, planned_rounds, round_of
 from pipeline_bench.scenario import Scenario, Variant
-from pipeline_bench.session import Interval, Precision, Session
 from pipeline_bench.text import one_line, units
-from pipeline_bench.trial import Trial, plan, planned_rounds, round_of
 
 DEFAULT_BUDGET_S = 600.0
 """Seconds, where a goal is given without a budget."""

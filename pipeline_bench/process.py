@@ -22,11 +22,11 @@ import psutil
 
 from pipeline_bench import interrupts, scratch
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.events import Event, decode
+from pipeline_bench.model.events import Event, decode
+from pipeline_bench.model.trial import Trial
 from pipeline_bench.processes import module_command
 from pipeline_bench.processes.answering import cannot_start, end_whole
 from pipeline_bench.text import units
-from pipeline_bench.trial import Trial
 from pipeline_bench.worker.channel import CLOSED_EXIT_CODE
 from pipeline_bench.worker.server import MESSAGE_LIMIT_BYTES, NOT_BEGUN_EXIT_CODE
 

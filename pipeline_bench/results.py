@@ -26,8 +26,7 @@ from pipeline_bench import (
 )
 from pipeline_bench.analysis import belief, effects
 from pipeline_bench.measured import Measured, Pair
-from pipeline_bench.scenario import Published, Scenario, Variant
-from pipeline_bench.session import (
+from pipeline_bench.model.result import (
     DeviceUtilization,
     Estimate,
     PublishedComparison,
@@ -35,9 +34,10 @@ from pipeline_bench.session import (
     ResultStatus,
     Speedup,
     StepTime,
-    TrialRecord,
     Verdict,
 )
+from pipeline_bench.model.trial import TrialRecord
+from pipeline_bench.scenario import Published, Scenario, Variant
 from pipeline_bench.text import units
 
 _TOO_FEW_TRIALS = "an interval needs at least 2 trials"

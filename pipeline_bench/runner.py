@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from pipeline_bench import disturbances, environment, follower, interrupts, precision, servers
-from pipeline_bench import session as sessions
 from pipeline_bench.errors import PipelineBenchError, SessionError
-from pipeline_bench.events import Device, Failed
+from pipeline_bench.model import session as sessions
+from pipeline_bench.model.events import Device, Failed
+from pipeline_bench.model.session import Environment, Session
+from pipeline_bench.model.trial import Trial, TrialRecord, TrialStatus, plan
 from pipeline_bench.observer import Observer
 from pipeline_bench.process import Child, Launcher, trim
 from pipeline_bench.results import summarise
 from pipeline_bench.samplers import Reading, Sampler
 from pipeline_bench.samplers.host import HostSampler
 from pipeline_bench.samplers.nvml import NvmlSampler
-from pipeline_bench.session import Environment, Session, TrialRecord, TrialStatus
-from pipeline_bench.trial import Trial, plan
 from pipeline_bench.trial_log import TrialLog
 
 TRIALS_FOLDER = "trials"

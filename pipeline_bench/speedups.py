@@ -12,8 +12,8 @@ from typing import Literal
 from pipeline_bench import stats
 from pipeline_bench.analysis import belief, effects
 from pipeline_bench.measured import ByVariant
+from pipeline_bench.model.result import Result, Speedup
 from pipeline_bench.scenario import Scenario, Variant
-from pipeline_bench.session import Result, Speedup
 
 # Rounds are added until the differences are told, and judged again after more and more of them (`decision.is_look`).
 # Of two equal variants, whose ratio scatters between rounds by 3 % to 30 %, at most 2 in 100 are then said to differ

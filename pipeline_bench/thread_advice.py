@@ -9,8 +9,8 @@ from typing import Literal
 from pipeline_bench import stats
 from pipeline_bench.conclusion import WORTH
 from pipeline_bench.measured import AllSteps, Measured
+from pipeline_bench.model.session import Session
 from pipeline_bench.scenario import Scenario, Variant
-from pipeline_bench.session import Session
 from pipeline_bench.text import one_line, units
 
 Kind = Literal["intra", "inter"]

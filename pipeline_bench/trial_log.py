@@ -8,7 +8,7 @@ from itertools import islice
 
 import numpy as np
 
-from pipeline_bench.events import (
+from pipeline_bench.model.events import (
     Device,
     Done,
     Evaluated,
@@ -25,19 +25,11 @@ from pipeline_bench.events import (
     Storage,
     Work,
 )
+from pipeline_bench.model.result import BUSY_TIME, CPU_TIME
+from pipeline_bench.model.series import Series
+from pipeline_bench.model.trial import AccuracyPair, PhaseMark, QueueDepth, Track, Trial, TrialSteps
 from pipeline_bench.observer import Progress
 from pipeline_bench.samplers import Reading
-from pipeline_bench.series import Series
-from pipeline_bench.session import (
-    BUSY_TIME,
-    CPU_TIME,
-    AccuracyPair,
-    PhaseMark,
-    QueueDepth,
-    Track,
-    TrialSteps,
-)
-from pipeline_bench.trial import Trial
 from pipeline_bench.user_pipeline import Fingerprint, Inspection
 
 _RECENT_STEPS = 200

@@ -23,9 +23,9 @@ from benchmarks.diagnose.planted import Planted
 from benchmarks.diagnose.scoring import Score
 from pipeline_bench import comparison
 from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.model.session import Session, load
 from pipeline_bench.observer import Observer
 from pipeline_bench.samplers.nvml import NvmlSampler
-from pipeline_bench.session import Session, load
 
 GRACE_S = 120.0
 """Beyond its budget, before a diagnosis counts as one that never ended."""

@@ -31,10 +31,10 @@ from scipy.stats import binomtest
 from benchmarks.precision.plugin import install
 from pipeline_bench import precision, stats
 from pipeline_bench.comparison import compare
+from pipeline_bench.model.session import Session
 from pipeline_bench.observer import Observer
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
-from pipeline_bench.session import Session
 
 UNITS, SLOWER_UNITS = 100, 103
 JOB: dict[str, Any] = {

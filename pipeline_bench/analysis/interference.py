@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline_bench.session import Track, TrialRecord
+from pipeline_bench.model.trial import Track, TrialRecord
 
 Floats = npt.NDArray[np.float64]
 

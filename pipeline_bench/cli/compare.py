@@ -11,8 +11,8 @@ from pipeline_bench.cli.completion import backend_names, scenario_names, setting
 from pipeline_bench.cli.running import STDOUT, Details, ExposeServers, OpenPage, check_export, positive, run_and_show
 
 if TYPE_CHECKING:
+    from pipeline_bench.model.result import Precision
     from pipeline_bench.scenario import Scenario
-    from pipeline_bench.session import Precision
 
 
 def compare(

@@ -12,7 +12,7 @@ from pipeline_bench.cli.completion import session_words
 from pipeline_bench.cli.output import Output, form_of, write
 
 if TYPE_CHECKING:
-    from pipeline_bench.difference import Difference
+    from pipeline_bench.model.difference import Difference
 
 GATE_FAILED = 1
 
@@ -63,7 +63,7 @@ def diff(
     from pipeline_bench.difference.between import between
     from pipeline_bench.difference.gates import Limits, share
     from pipeline_bench.kept import find
-    from pipeline_bench.session import load
+    from pipeline_bench.model.session import load
 
     chosen = form or form_of(output, _ENDINGS, DiffFormat.TERMINAL)
     # The largest slowdown that can be asked about is arbitrary; ten times as slow is no gate but a wish.

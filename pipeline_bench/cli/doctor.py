@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pipeline_bench.environment import Accelerator
-    from pipeline_bench.session import Environment
+    from pipeline_bench.model.session import Environment
     from pipeline_bench.tensorflow_probe import Probed
     from pipeline_bench.worker.probe import ProbeReport
 

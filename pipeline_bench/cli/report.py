@@ -62,8 +62,8 @@ def report(
 
 
 def _render(path: Path, form: Format, output: Path | None, details: bool) -> str:
+    from pipeline_bench.model.session import load
     from pipeline_bench.report import csv, markdown, trace
-    from pipeline_bench.session import load
 
     session = load(path)
     match form:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from pipeline_bench.comparison import Outcome
     from pipeline_bench.interrupts import Handler
+    from pipeline_bench.model.trial import Trial
     from pipeline_bench.observer import Observer, Progress
-    from pipeline_bench.trial import Trial
 
 STDOUT = "-"
 TRIAL_FAILED = 1

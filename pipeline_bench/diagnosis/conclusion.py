@@ -6,7 +6,8 @@ from pipeline_bench.diagnosed import AS_WRITTEN, CEILING, Attempt, Diagnosis, Ou
 from pipeline_bench.diagnosis import limits, standing
 from pipeline_bench.diagnosis.bottleneck import NOT_THE_LIMIT
 from pipeline_bench.diagnosis.standing import Standing
-from pipeline_bench.session import Result, Session
+from pipeline_bench.model.result import Result
+from pipeline_bench.model.session import Session
 from pipeline_bench.text import one_line, units
 from pipeline_bench.user_pipeline import InsertAfter
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from pipeline_bench.diagnosed import AS_WRITTEN, Attempt, Diagnosis, Fix
 from pipeline_bench.diagnosis import chain, equality
-from pipeline_bench.session import Session, TrialRecord
+from pipeline_bench.model.session import Session
+from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.text import one_line
 from pipeline_bench.user_pipeline import Fingerprint, InsertAfter, Inspection, MoveBefore, Remove
 

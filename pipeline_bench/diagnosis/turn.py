@@ -14,8 +14,8 @@ from pipeline_bench.diagnosed import AS_WRITTEN, CEILING, Attempt, Diagnosis
 from pipeline_bench.diagnosis import combinations, conclusion, segments, standing, variants
 from pipeline_bench.diagnosis.segments import NS_PER_MS
 from pipeline_bench.diagnosis.standing import CONFIRMED_TRIALS, Standing
-from pipeline_bench.session import Session
-from pipeline_bench.trial import Trial
+from pipeline_bench.model.session import Session
+from pipeline_bench.model.trial import Trial
 
 _ROUND_ATTEMPTS = 4
 """Attempts in a round: more would lie too far from the pipeline as written, which drifts with the machine."""

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pipeline_bench import plugins
-from pipeline_bench.difference import Condition
 from pipeline_bench.errors import UsageError
+from pipeline_bench.model.difference import Condition
+from pipeline_bench.model.session import Environment, Session
 from pipeline_bench.scenario import Variant
-from pipeline_bench.session import Environment, Session
 from pipeline_bench.text import one_line, units
 
 _VALUE_LIMIT = 120

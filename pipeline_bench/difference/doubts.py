@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pipeline_bench.session import Disturbance, Result, Session
+from pipeline_bench.model.result import Disturbance, Result
+from pipeline_bench.model.session import Session
 
 
 def cost(session: Session, variant: str) -> tuple[float, Disturbance | None]:

@@ -14,9 +14,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from pipeline_bench.difference import Gate, Outcome, Ratio, VariantChange, doubts
+from pipeline_bench.difference import doubts
 from pipeline_bench.errors import UsageError
-from pipeline_bench.session import Result, Session
+from pipeline_bench.model.difference import Gate, Outcome, Ratio, VariantChange
+from pipeline_bench.model.result import Result
+from pipeline_bench.model.session import Session
 from pipeline_bench.stats import CLAIM_CONFIDENCE
 from pipeline_bench.text import one_line, units
 

@@ -9,10 +9,13 @@ from typing import Literal
 import numpy as np
 
 from pipeline_bench import stats
-from pipeline_bench.difference import Ratio, Shift, VariantChange, intervals
+from pipeline_bench.difference import intervals
 from pipeline_bench.difference.conditions import ceilings_differ_in
 from pipeline_bench.errors import SessionError
-from pipeline_bench.session import Estimate, Interval, Result, Session, TrialRecord
+from pipeline_bench.model.difference import Ratio, Shift, VariantChange
+from pipeline_bench.model.result import Estimate, Interval, Result
+from pipeline_bench.model.session import Session
+from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.stats import CLAIM_CONFIDENCE
 from pipeline_bench.text import one_line, units
 

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from pipeline_bench.disturbances import gpu, host, steps
 from pipeline_bench.disturbances.measured import MeasuredTrial
-from pipeline_bench.session import Disturbance, TrialRecord
+from pipeline_bench.model.result import Disturbance
+from pipeline_bench.model.trial import TrialRecord
 
 
 def find(trials: Sequence[TrialRecord], cores: int) -> tuple[Disturbance, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from pipeline_bench.disturbances.measured import MeasuredTrial, stands_out, without
-from pipeline_bench.session import Disturbance
+from pipeline_bench.model.result import Disturbance
 from pipeline_bench.text import one_line, units
 
 # nvmlClocksEventReasons (nvml.h). Left out on purpose: idle (0x1), the clocks that a user set (0x2, 0x10, 0x100).

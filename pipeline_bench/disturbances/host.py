@@ -8,7 +8,7 @@ import numpy as np
 
 from pipeline_bench.analysis.interference import SATURATED_PERCENT
 from pipeline_bench.disturbances.measured import MeasuredTrial
-from pipeline_bench.session import Disturbance
+from pipeline_bench.model.result import Disturbance
 from pipeline_bench.text import units
 
 # Half of the share from which a verdict names a cause (findings.BOUND_SHARE); an idle system's own processes were seen

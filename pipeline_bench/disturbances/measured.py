@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline_bench.analysis.interference import columns
-from pipeline_bench.session import Disturbance, DisturbanceKind, TrialRecord
+from pipeline_bench.model.result import Disturbance, DisturbanceKind
+from pipeline_bench.model.trial import TrialRecord
 
 Floats = npt.NDArray[np.float64]
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline_bench.disturbances.measured import Floats, MeasuredTrial, stands_out, without
-from pipeline_bench.session import Disturbance
+from pipeline_bench.model.result import Disturbance
 from pipeline_bench.text import units
 
 # A smaller share of a trial's time moves no figure that is read in whole per cent.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pipeline_bench import findings
 from pipeline_bench.job.steps import Totals
 from pipeline_bench.measured import NEEDED_STEPS
-from pipeline_bench.session import Verdict
+from pipeline_bench.model.result import Verdict
 from pipeline_bench.text import units
 
 

@@ -21,7 +21,7 @@ from pipeline_bench.job.monitor import this_device
 from pipeline_bench.job.record import JobRecord
 from pipeline_bench.job.ring import Ring
 from pipeline_bench.job.steps import NO_WAIT_NS, Totals
-from pipeline_bench.session import Session
+from pipeline_bench.model.session import Session
 
 _BLOCK = 4096
 """Steps whose waits are read at once; the ring holds four times as many."""

@@ -10,12 +10,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from pipeline_bench.errors import UsageError
-from pipeline_bench.events import Device
 from pipeline_bench.job.figures import JobSummary
 from pipeline_bench.job.record import JobRecord
 from pipeline_bench.job.ring import ENDED, LEFT, Ring, Taken
 from pipeline_bench.job.steps import Passes
-from pipeline_bench.session import Session
+from pipeline_bench.model.events import Device
+from pipeline_bench.model.session import Session
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
+from pipeline_bench.model.result import CPU_TIME
 from pipeline_bench.samplers import Reading, Sampler
 from pipeline_bench.samplers.nvml_reader import UTILIZATION
-from pipeline_bench.session import CPU_TIME
 from pipeline_bench.trial_log import cpu_percent
 
 PERIOD_S = 0.2

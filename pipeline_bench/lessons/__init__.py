@@ -24,8 +24,8 @@ from pipeline_bench.errors import UsageError, did_you_mean, sentence
 from pipeline_bench.lessons.code import between, fitted
 
 if TYPE_CHECKING:
+    from pipeline_bench.model.session import Session
     from pipeline_bench.observer import Observer
-    from pipeline_bench.session import Session
 
 Answer = str | float
 """A prediction: the choice as it was offered, or a number."""

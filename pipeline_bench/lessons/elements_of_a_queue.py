@@ -11,7 +11,7 @@ from pipeline_bench.lessons.figures import paragraphs
 from pipeline_bench.text.units import milliseconds
 
 if TYPE_CHECKING:
-    from pipeline_bench.session import Session
+    from pipeline_bench.model.session import Session
 
 _BATCH_SIZE = 128
 _SCENARIO = f"""\

@@ -12,7 +12,8 @@ from pipeline_bench.scenario.shipped import read, shipped
 from pipeline_bench.text import one_line, units
 
 if TYPE_CHECKING:
-    from pipeline_bench.session import Interval, Result, Session
+    from pipeline_bench.model.result import Interval, Result
+    from pipeline_bench.model.session import Session
 
 Outcome = Literal["faster", "slower", "none", "unknown"]
 """What may be said of a variant beside the baseline.

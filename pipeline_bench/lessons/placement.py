@@ -13,8 +13,8 @@ from pipeline_bench.text import one_line
 from pipeline_bench.text.units import count, ratio
 
 if TYPE_CHECKING:
-    from pipeline_bench.events import Placement
-    from pipeline_bench.session import Session
+    from pipeline_bench.model.events import Placement
+    from pipeline_bench.model.session import Session
 
 _SCENARIO = """\
 [source]                    # asked for, and not used

@@ -11,7 +11,7 @@ from pipeline_bench.replication import in_graph
 from pipeline_bench.text.units import loss, ratio
 
 if TYPE_CHECKING:
-    from pipeline_bench.session import Session
+    from pipeline_bench.model.session import Session
 
 _SCENARIO = """\
 [source]

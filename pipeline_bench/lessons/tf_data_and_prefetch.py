@@ -11,7 +11,7 @@ from pipeline_bench.lessons.figures import paragraphs
 from pipeline_bench.text.units import milliseconds
 
 if TYPE_CHECKING:
-    from pipeline_bench.session import Session
+    from pipeline_bench.model.session import Session
 
 _LATENCY_MS = 4
 _STEP_MS = 3

@@ -11,7 +11,7 @@ from pipeline_bench.models.mnist_cnn import _logits
 from pipeline_bench.text.units import milliseconds, ratio
 
 if TYPE_CHECKING:
-    from pipeline_bench.session import Session
+    from pipeline_bench.model.session import Session
 
 _SCENARIO = """\
 [source]

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 from pipeline_bench.backends import Backend, Input
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.events import QueueState
+from pipeline_bench.model.events import QueueState
 from pipeline_bench.models import Model, TrainingGraph
 from pipeline_bench.plugins import Plugin
 from pipeline_bench.scenario import Run, Runtime

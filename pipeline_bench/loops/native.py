@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 from pipeline_bench import native
 from pipeline_bench.errors import PipelineBenchError, UsageError
-from pipeline_bench.events import QueueState
 from pipeline_bench.loops import Job, Loop, StepRecorder, Training
 from pipeline_bench.loops.session import in_one_tensor
+from pipeline_bench.model.events import QueueState
 from pipeline_bench.native import stream
 from pipeline_bench.scratch import ScratchFolder
 from pipeline_bench.text import one_line

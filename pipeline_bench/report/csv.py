@@ -6,7 +6,8 @@ import csv
 import io
 from collections.abc import Callable
 
-from pipeline_bench.session import Estimate, Interval, Result, Session
+from pipeline_bench.model.result import Estimate, Interval, Result
+from pipeline_bench.model.session import Session
 
 Cell = str | int | float | None
 

@@ -6,11 +6,11 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from pipeline_bench.diagnosed import Diagnosis
+from pipeline_bench.model.session import Session
 from pipeline_bench.report import diagnosis_words as words
 from pipeline_bench.report import pipeline_tree
 from pipeline_bench.report.diagnosis_words import Tried
 from pipeline_bench.report.pipeline_tree import Row
-from pipeline_bench.session import Session
 from pipeline_bench.text import units
 
 _TEXT_LIMIT = 600

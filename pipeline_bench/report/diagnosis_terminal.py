@@ -11,11 +11,11 @@ from rich.table import Table
 from rich.text import Text
 
 from pipeline_bench.diagnosed import Diagnosis, Outcome
+from pipeline_bench.model.session import Session
 from pipeline_bench.report import diagnosis_words as words
 from pipeline_bench.report import pipeline_tree
 from pipeline_bench.report.diagnosis_words import Tried
 from pipeline_bench.report.pipeline_tree import Row
-from pipeline_bench.session import Session
 from pipeline_bench.text import one_line, units
 
 _WIDE, _NARROW = 120, 72

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pipeline_bench.conclusion import may_gain, smallest
 from pipeline_bench.diagnosed import AS_WRITTEN, Attempt, Diagnosis, Outcome
 from pipeline_bench.errors import sentence
-from pipeline_bench.session import Result, Session, Speedup
+from pipeline_bench.model.result import Result, Speedup
+from pipeline_bench.model.session import Session
 from pipeline_bench.text import code_line, one_line, units
 
 MARK = "◀ bottleneck"

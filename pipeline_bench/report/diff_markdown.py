@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pipeline_bench.difference import Difference, Gate, Ratio, VariantChange
+from pipeline_bench.model.difference import Difference, Gate, Ratio, VariantChange
 from pipeline_bench.report import diff_words as words
 from pipeline_bench.report.markdown import escape, table
 from pipeline_bench.text import units

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pipeline_bench.difference import Difference, Outcome, Ratio, Shift, VariantChange
+from pipeline_bench.model.difference import Difference, Outcome, Ratio, Shift, VariantChange
 from pipeline_bench.report import diff_words as words
 from pipeline_bench.report import palette
 from pipeline_bench.report.step_table import variant_name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from pipeline_bench.session import Disturbance
+from pipeline_bench.model.result import Disturbance
 from pipeline_bench.text import one_line, units
 
 _NAME_LIMIT = 80

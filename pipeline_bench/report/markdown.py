@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from pipeline_bench import loop_advice, thread_advice
 from pipeline_bench.conclusion import conclude, smallest
+from pipeline_bench.model.result import BUSY_TIME, Estimate, Interval, Result, Speedup
+from pipeline_bench.model.session import Session
 from pipeline_bench.report import diagnosis_markdown, diagnosis_words, disturbed, placement_markdown, words
-from pipeline_bench.session import BUSY_TIME, Estimate, Interval, Result, Session, Speedup
 from pipeline_bench.text import one_line, units
 
 _NAME_LIMIT = 80

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pipeline_bench.model.result import Result
+from pipeline_bench.model.session import Session
 from pipeline_bench.report.html import bars, content, diagnosis, environment, machine
 from pipeline_bench.report.html.text import name
-from pipeline_bench.session import Result, Session
 from pipeline_bench.text import units
 
 

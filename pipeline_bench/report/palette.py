@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline_bench.session import VerdictKind
+from pipeline_bench.model.result import VerdictKind
 
 INPUT_WAIT = "red"
 COMPUTE = "green"

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipeline_bench.events import PlacedOp, Placement
-from pipeline_bench.session import Session
+from pipeline_bench.model.events import PlacedOp, Placement
+from pipeline_bench.model.session import Session
 from pipeline_bench.text import one_line, units
 
 PLUMBING = frozenset(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from pipeline_bench.model.session import Session
 from pipeline_bench.report import placement
-from pipeline_bench.session import Session
 
 _MOST_OPS = 100
 _NAME_LIMIT = 120

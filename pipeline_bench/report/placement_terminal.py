@@ -6,8 +6,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from pipeline_bench.model.session import Session
 from pipeline_bench.report import placement
-from pipeline_bench.session import Session
 from pipeline_bench.text import one_line, units
 
 _MOST_LINES = 24

@@ -14,9 +14,10 @@ from rich.text import Text
 from pipeline_bench import findings, precision
 from pipeline_bench.analysis import interference
 from pipeline_bench.diagnosed import Diagnosis
+from pipeline_bench.model.result import Result
+from pipeline_bench.model.session import Session
 from pipeline_bench.report import diagnosis_terminal, palette, terminal, words
 from pipeline_bench.report.step_table import figures_table, is_ceiling, variant_name
-from pipeline_bench.session import Result, Session
 from pipeline_bench.text import one_line, units
 
 _NAME_CELLS = 24

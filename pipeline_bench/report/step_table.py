@@ -10,8 +10,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from pipeline_bench.model.result import BUSY_TIME, Estimate, Result
+from pipeline_bench.model.session import Session
 from pipeline_bench.report import palette, words
-from pipeline_bench.session import BUSY_TIME, Estimate, Result, Session
 from pipeline_bench.text import one_line, units
 
 NAME_LIMIT = 48

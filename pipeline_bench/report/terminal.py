@@ -15,12 +15,14 @@ from rich.text import Text
 from pipeline_bench import loop_advice, thread_advice
 from pipeline_bench.conclusion import conclude
 from pipeline_bench.errors import sentence
-from pipeline_bench.events import Stack
+from pipeline_bench.model.events import Stack
+from pipeline_bench.model.result import PublishedComparison
+from pipeline_bench.model.session import Session
+from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.report import diagnosis_terminal, diagnosis_words, disturbed, palette, placement_terminal, words
 from pipeline_bench.report.step_table import is_ceiling, variant_name, variants_table
 from pipeline_bench.report.words import machine, no_difference, other_device
 from pipeline_bench.scenario import Published
-from pipeline_bench.session import PublishedComparison, Session, TrialRecord
 from pipeline_bench.text import code_line, one_line, safe, units
 
 _DISTURBANCES = 8

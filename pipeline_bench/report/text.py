@@ -7,8 +7,8 @@ import shutil
 
 from rich.console import Console
 
+from pipeline_bench.model.session import Session
 from pipeline_bench.report import screen
-from pipeline_bench.session import Session
 
 
 def render(session: Session) -> str:

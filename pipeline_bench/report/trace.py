@@ -16,10 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline_bench.errors import SessionError
+from pipeline_bench.model.series import Series
+from pipeline_bench.model.session import Session
+from pipeline_bench.model.trial import Track, TrialRecord
 from pipeline_bench.report.trace_events import Event, Place, Stamps, complete
 from pipeline_bench.report.trace_steps import steps
-from pipeline_bench.series import Series
-from pipeline_bench.session import Session, Track, TrialRecord
 from pipeline_bench.text import one_line
 
 STEP_LIMIT = 200_000

@@ -10,8 +10,8 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
+from pipeline_bench.model.trial import TrialRecord, TrialSteps
 from pipeline_bench.report.trace_events import Event, Place, Stamps, complete
-from pipeline_bench.session import TrialRecord, TrialSteps
 
 _NS_PER_MS = 1e6
 

@@ -8,7 +8,9 @@ import numpy as np
 
 from pipeline_bench import cache_state
 from pipeline_bench.conclusion import smallest
-from pipeline_bench.session import BUSY_TIME, Result, Session, TrialRecord
+from pipeline_bench.model.result import BUSY_TIME, Result
+from pipeline_bench.model.session import Session
+from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.text import one_line, units
 
 _OVERRUN = 1.05

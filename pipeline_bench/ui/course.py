@@ -10,10 +10,11 @@ from functools import cached_property
 from typing import Any
 
 from pipeline_bench import plugins
+from pipeline_bench.model.result import BUSY_TIME, Result, VerdictKind
+from pipeline_bench.model.session import Session
+from pipeline_bench.model.trial import Trial, TrialRecord
 from pipeline_bench.observer import Progress
 from pipeline_bench.scenario import Variant
-from pipeline_bench.session import BUSY_TIME, Result, Session, TrialRecord, VerdictKind
-from pipeline_bench.trial import Trial
 
 _HISTORY = 256
 

@@ -12,10 +12,11 @@ from rich.text import Text
 
 from pipeline_bench.conclusion import may_gain
 from pipeline_bench.diagnosed import AS_WRITTEN, CEILING, Diagnosis
+from pipeline_bench.model.result import Result
+from pipeline_bench.model.session import Session
+from pipeline_bench.model.trial import Trial
 from pipeline_bench.report.diagnosis_words import too_wide
-from pipeline_bench.session import Result, Session
 from pipeline_bench.text import one_line, units
-from pipeline_bench.trial import Trial
 from pipeline_bench.ui.course import Course, fraction
 
 _FOUND_LINES = 2

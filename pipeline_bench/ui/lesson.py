@@ -15,10 +15,10 @@ from rich.theme import Theme
 
 from pipeline_bench.errors import sentence
 from pipeline_bench.lessons import Answer, Ask, Compare, Lesson, Measure, Played, Run, Say, Show, Tell, Try
+from pipeline_bench.model.session import Session
+from pipeline_bench.model.trial import Trial
 from pipeline_bench.observer import Observer
-from pipeline_bench.session import Session
 from pipeline_bench.text import one_line
-from pipeline_bench.trial import Trial
 
 WIDTH_COLUMNS = 80
 _LEAVE = {"q", "quit", "exit"}

@@ -16,11 +16,12 @@ from rich.table import Table
 from rich.text import Text
 
 from pipeline_bench import decision, precision
+from pipeline_bench.model.result import BUSY_TIME, CPU_TIME, EMULATED_LABEL
+from pipeline_bench.model.session import Session
+from pipeline_bench.model.trial import Trial, TrialRecord
 from pipeline_bench.observer import Observer, Progress
 from pipeline_bench.report import palette
-from pipeline_bench.session import BUSY_TIME, CPU_TIME, EMULATED_LABEL, Session, TrialRecord
 from pipeline_bench.text import one_line, units
-from pipeline_bench.trial import Trial
 from pipeline_bench.ui import diagnosing
 from pipeline_bench.ui.course import Course, Row
 from pipeline_bench.ui.sparkline import sparkline

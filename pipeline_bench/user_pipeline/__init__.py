@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from pipeline_bench.series import Series
+from pipeline_bench.model.series import Series
 from pipeline_bench.text import Text, safe
 
 KIND = "your_pipeline"

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipeline_bench.series import Series
+from pipeline_bench.model.series import Series
 from pipeline_bench.user_pipeline import Stage, Tuned
 
 _MOST_SAMPLES = 512

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.events import Work
+from pipeline_bench.model.events import Work
+from pipeline_bench.model.trial import Trial
 from pipeline_bench.sources import Source
-from pipeline_bench.trial import Trial
 from pipeline_bench.worker import culprit, evidence, ledger, storage
 from pipeline_bench.worker.channel import Channel
 from pipeline_bench.worker.recorder import Recorder

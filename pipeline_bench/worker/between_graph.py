@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 
 from pipeline_bench import plugins, replication
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.events import Done, Evaluated, QueueState, Stack, Work
+from pipeline_bench.model.events import Done, Evaluated, QueueState, Stack, Work
+from pipeline_bench.model.trial import Trial
 from pipeline_bench.scenario import Variant
-from pipeline_bench.trial import Trial
 from pipeline_bench.worker import cluster_task, evidence, placement, tasks
 from pipeline_bench.worker.channel import Channel
 from pipeline_bench.worker.groups import Groups

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 
-from pipeline_bench.events import Event, encode
+from pipeline_bench.model.events import Event, encode
 
 CLOSED_EXIT_CODE = 71
 """Of a process whose own code has closed the pipe."""

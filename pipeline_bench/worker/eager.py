@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline_bench.events import Device
+from pipeline_bench.model.events import Device
 from pipeline_bench.scenario import Runtime
 from pipeline_bench.worker import runtime
 

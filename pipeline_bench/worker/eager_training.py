@@ -8,12 +8,12 @@ from typing import Any, Literal, NamedTuple
 
 from pipeline_bench import plugins
 from pipeline_bench.backends import Backend, EagerInput
-from pipeline_bench.events import Done, Evaluated
 from pipeline_bench.loops import EagerTraining, Loop
+from pipeline_bench.model.events import Done, Evaluated
+from pipeline_bench.model.trial import Trial
 from pipeline_bench.models import GradientModel
 from pipeline_bench.scenario import Variant
 from pipeline_bench.sources import Batch, Source
-from pipeline_bench.trial import Trial
 from pipeline_bench.worker import accounting, culprit, eager, evidence, placement, runtime
 from pipeline_bench.worker.channel import Channel
 from pipeline_bench.worker.recorder import Recorder

@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from pipeline_bench.events import Inspected
+from pipeline_bench.model.events import Inspected
 from pipeline_bench.user_pipeline import Inspection, disk, elements, isolation, rewriting, whole
 from pipeline_bench.user_pipeline.recording import Recipe
 from pipeline_bench.worker.channel import Channel

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from pipeline_bench.events import Epoch, NumberedSamples, RandomSamples, Work
+from pipeline_bench.model.events import Epoch, NumberedSamples, RandomSamples, Work
 from pipeline_bench.records import RecordSource
 from pipeline_bench.records.samples import SampleSource
 from pipeline_bench.sources import Identity, Moments, Source

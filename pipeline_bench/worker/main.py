@@ -14,9 +14,9 @@ from typing import Any, Literal
 from pipeline_bench import plugins, replication, user_pipeline
 from pipeline_bench.backends import Input
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
-from pipeline_bench.events import Device, Done, Evaluated, Failed, Hello, QueueState
+from pipeline_bench.model.events import Device, Done, Evaluated, Failed, Hello, QueueState
+from pipeline_bench.model.trial import Trial
 from pipeline_bench.processes import leave
-from pipeline_bench.trial import Trial
 from pipeline_bench.worker import (
     accounting,
     between_graph,

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
-from pipeline_bench.events import Done, Fingerprinted, Inspected
+from pipeline_bench.model.events import Done, Fingerprinted, Inspected
+from pipeline_bench.model.trial import Trial
 from pipeline_bench.scratch import ScratchFolder
 from pipeline_bench.text import line_of, units
-from pipeline_bench.trial import Trial
 from pipeline_bench.user_pipeline import INFINITE, Fingerprint, Inspection, Task, caches, consumers, rewriting, target
 from pipeline_bench.user_pipeline import fingerprint as fingerprints
 from pipeline_bench.user_pipeline.recording import Recipe, Recording

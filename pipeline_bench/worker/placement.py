@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from pipeline_bench.events import PlacedOp, Placement
 from pipeline_bench.loops import EagerTraining, Loop
+from pipeline_bench.model.events import PlacedOp, Placement
+from pipeline_bench.model.trial import Trial
 from pipeline_bench.text import line_of
-from pipeline_bench.trial import Trial
 from pipeline_bench.worker.building import Built
 from pipeline_bench.worker.channel import Channel
 

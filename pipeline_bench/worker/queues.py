@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pipeline_bench.backends import Input
-from pipeline_bench.events import QueueState
+from pipeline_bench.model.events import QueueState
 
 _ANSWER_MS = 1000
 

@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from pipeline_bench.events import Phase, QueueDepths, QueueState, Stack, Stalled, Steps, Work
 from pipeline_bench.loops import SamplingRule
+from pipeline_bench.model.events import Phase, QueueDepths, QueueState, Stack, Stalled, Steps, Work
+from pipeline_bench.model.series import Series
 from pipeline_bench.scenario import Run
-from pipeline_bench.series import Series
 from pipeline_bench.text import line_of
 from pipeline_bench.worker import evidence
 from pipeline_bench.worker.channel import Channel

@@ -9,8 +9,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from pipeline_bench.events import QueueState, Stack
 from pipeline_bench.loops import SamplingRule
+from pipeline_bench.model.events import QueueState, Stack
 from pipeline_bench.worker import evidence
 from pipeline_bench.worker.groups import WorkerStep
 from pipeline_bench.worker.recorder import thread_stacks

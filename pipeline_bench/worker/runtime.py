@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.events import Device
+from pipeline_bench.model.events import Device
 from pipeline_bench.models import Model
 from pipeline_bench.scenario import Runtime
 

@@ -108,7 +108,7 @@ class _Server:
             os._exit(NOT_BEGUN_EXIT_CODE)
 
     def _run_trial(self, trial: int, events: int) -> NoReturn:
-        from pipeline_bench.trial import Trial
+        from pipeline_bench.model.trial import Trial
         from pipeline_bench.worker.channel import Channel
         from pipeline_bench.worker.main import run_trial
 

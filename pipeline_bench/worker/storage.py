@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from pipeline_bench.events import Storage, StorageEpoch
+from pipeline_bench.model.events import Storage, StorageEpoch
 from pipeline_bench.records import PageCache, RecordSource, page_cache
 from pipeline_bench.records.page_cache import Layout, Part
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from pipeline_bench import plugins, replication
 from pipeline_bench.backends import Input
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.events import Device
+from pipeline_bench.model.events import Device
 from pipeline_bench.models import GradientModel, TrainingGraph
 from pipeline_bench.records import RecordSource
 from pipeline_bench.scenario import Variant

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from pipeline_bench.model.session import load
 from pipeline_bench.report import html
 from pipeline_bench.report.html import colours
-from pipeline_bench.session import load
 from tests.browser.devtools import BINARIES, Browser, Json, binary
 from tests.unit import diagnoses
 from tests.unit.report import pages as sessions

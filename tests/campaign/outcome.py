@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pipeline_bench import session as sessions
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.session import Session
+from pipeline_bench.model import session as sessions
+from pipeline_bench.model.session import Session
 from tests.unit.hostile import unsafe
 
 MOST_MEMORY_KB = 4 * 2**20

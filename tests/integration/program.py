@@ -16,9 +16,9 @@ import psutil
 import pytest
 
 from pipeline_bench import process
-from pipeline_bench import session as sessions
 from pipeline_bench.__main__ import main
-from pipeline_bench.session import Session
+from pipeline_bench.model import session as sessions
+from pipeline_bench.model.session import Session
 
 CHILD = Path(__file__).with_name("scripted_child.py")
 ROOT = Path(__file__).parents[2]

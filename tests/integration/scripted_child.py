@@ -18,9 +18,20 @@ import time
 
 import numpy as np
 
-from pipeline_bench.events import Device, Done, Evaluated, Failed, Hello, Phase, QueueState, Stack, Stalled, Steps
-from pipeline_bench.series import Series
-from pipeline_bench.trial import Trial
+from pipeline_bench.model.events import (
+    Device,
+    Done,
+    Evaluated,
+    Failed,
+    Hello,
+    Phase,
+    QueueState,
+    Stack,
+    Stalled,
+    Steps,
+)
+from pipeline_bench.model.series import Series
+from pipeline_bench.model.trial import Trial
 from pipeline_bench.worker.channel import Channel
 
 STEPS = 60

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_bench import session as saved
 from pipeline_bench.lessons import lessons
+from pipeline_bench.model import session as saved
 from pipeline_bench.scenario.shipped import shipped
 from tests.unit import sessions
 

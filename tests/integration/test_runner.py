@@ -14,6 +14,9 @@ import pytest
 
 from pipeline_bench import environment, follower
 from pipeline_bench.errors import SessionError
+from pipeline_bench.model.result import Precision
+from pipeline_bench.model.session import Session, load
+from pipeline_bench.model.trial import Trial, TrialRecord
 from pipeline_bench.observer import Observer, Progress
 from pipeline_bench.process import TrialServer
 from pipeline_bench.runner import ByPrecision, Finished, Planner, Runner
@@ -21,8 +24,6 @@ from pipeline_bench.samplers.nvml import STOPPED, Limits, NvmlSampler
 from pipeline_bench.samplers.nvml_reader import METRICS
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
-from pipeline_bench.session import Precision, Session, TrialRecord, load
-from pipeline_bench.trial import Trial
 from tests.integration.program import scripted_launcher, started, wait_until_gone
 from tests.integration.scripted_child import STEPS
 from tests.stubs.nvml import nvml_stub, stub_environment

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from pipeline_bench import environment
+from pipeline_bench.model.session import Session
 from pipeline_bench.observer import Observer
 from pipeline_bench.process import Launcher, TrialServer
 from pipeline_bench.runner import Runner
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Scenario
-from pipeline_bench.session import Session
 from tests import faults
 
 ROOT = Path(__file__).parents[2]

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from pipeline_bench.model.session import Session
 from pipeline_bench.scenario.resolve import resolve
-from pipeline_bench.session import Session
 from pipeline_bench.sources.image_folder import ImageFolder
 from tests.tensorflow.conftest import RunScenario
 

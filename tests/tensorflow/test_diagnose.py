@@ -13,16 +13,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipeline_bench import session as sessions
 from pipeline_bench.comparison import new_session
 from pipeline_bench.diagnosed import Diagnosis
 from pipeline_bench.diagnosis import search, variants
+from pipeline_bench.model import session as sessions
+from pipeline_bench.model.session import Session
+from pipeline_bench.model.trial import Trial
 from pipeline_bench.observer import Observer
 from pipeline_bench.process import Launcher, TrialServer
 from pipeline_bench.runner import Runner
 from pipeline_bench.samplers.nvml import NvmlSampler
-from pipeline_bench.session import Session
-from pipeline_bench.trial import Trial
 from pipeline_bench.user_pipeline import Target, elements
 
 HOSTILE = Path(__file__).parents[1] / "pipelines" / "hostile.py"

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline_bench.model.result import BUSY_TIME
+from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.results import summarise
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
-from pipeline_bench.session import BUSY_TIME, TrialRecord
 from tests.tensorflow.conftest import RunScenario
 
 STEP_MS = 4.0

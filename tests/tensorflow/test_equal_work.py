@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from pipeline_bench.conclusion import fastest
+from pipeline_bench.model.session import Session
 from pipeline_bench.scenario.resolve import resolve
-from pipeline_bench.session import Session
 from tests.tensorflow.conftest import RunScenario
 
 MODEL: dict[str, Any] = {"model": {"hidden_widths": [16]}}

@@ -14,10 +14,10 @@ from typing import Any
 import psutil
 import pytest
 
-from pipeline_bench import session as sessions
+from pipeline_bench.model import session as sessions
+from pipeline_bench.model.session import Session
 from pipeline_bench.scenario.file import load
 from pipeline_bench.scenario.resolve import resolve
-from pipeline_bench.session import Session
 from tests.tensorflow.conftest import RunScenario
 
 SMALL: dict[str, Any] = {"source": {"batch_size": 16, "features": 32}, "model": {"hidden_widths": [16]}}

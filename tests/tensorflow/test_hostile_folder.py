@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_bench import session as sessions
+from pipeline_bench.model import session as sessions
 
 SHADOWED = ("random", "queue", "json", "email", "numpy", "tensorflow", "pydantic", "keras", "pipeline_bench_faults")
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import pipeline_bench
-from pipeline_bench.session import Session
+from pipeline_bench.model.session import Session
 
 SMALL: dict[str, Any] = {
     "settings": {"source.features": 8, "model.hidden_widths": [8]},

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from pipeline_bench import environment, equal_work
+from pipeline_bench.model.session import Session
+from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.observer import Observer
 from pipeline_bench.process import Launcher
 from pipeline_bench.runner import Runner
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
-from pipeline_bench.session import Session, TrialRecord
 from tests.tensorflow import images
 from tests.tensorflow.conftest import RunScenario
 

@@ -17,9 +17,9 @@ import pytest
 
 from pipeline_bench import native
 from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
-from pipeline_bench.session import TrialRecord
 from tests.tensorflow import images
 from tests.tensorflow.conftest import RunScenario
 

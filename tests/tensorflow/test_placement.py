@@ -10,7 +10,7 @@ import pytest
 
 from pipeline_bench import environment
 from pipeline_bench.cli import run
-from pipeline_bench.events import Placement
+from pipeline_bench.model.events import Placement
 from pipeline_bench.models.matpow import Matpow
 from pipeline_bench.models.mnist_cnn import MnistCnn
 from pipeline_bench.scenario import Runtime

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from pipeline_bench import session as sessions
-from pipeline_bench.events import Done, Hello
+from pipeline_bench.model import session as sessions
+from pipeline_bench.model.events import Done, Hello
+from pipeline_bench.model.trial import plan
 from pipeline_bench.process import fresh_launcher
 from pipeline_bench.scenario.file import load
-from pipeline_bench.trial import plan
 
 QUICK = ["--steps", "40", "--repeats", "1", "--set", "source.features=32", "--set", "model.hidden_widths=[16]"]
 

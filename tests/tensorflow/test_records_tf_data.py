@@ -13,8 +13,8 @@ import pytest
 
 from pipeline_bench.backends.tf_data import TfData
 from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.model.session import Session
 from pipeline_bench.records import RecordSource
-from pipeline_bench.session import Session
 from pipeline_bench.sources import Batch
 from pipeline_bench.sources.generator import Generator
 from pipeline_bench.sources.memory import Memory

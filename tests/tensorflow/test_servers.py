@@ -11,13 +11,13 @@ import psutil
 import pytest
 
 from pipeline_bench import environment, servers
+from pipeline_bench.model.session import Session
+from pipeline_bench.model.trial import Trial, TrialRecord
 from pipeline_bench.observer import Observer, Progress
 from pipeline_bench.process import Launcher
 from pipeline_bench.runner import Runner
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Component, Run, Scenario, Variant
-from pipeline_bench.session import Session, TrialRecord
-from pipeline_bench.trial import Trial
 from pipeline_bench.user_pipeline import KIND, OffloadToService, Target, Task
 from tests.tensorflow import test_replication
 

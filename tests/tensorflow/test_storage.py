@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline_bench.model.session import Session
 from pipeline_bench.records import page_cache
 from pipeline_bench.records.page_cache import Part
 from pipeline_bench.results import summarise
 from pipeline_bench.scenario.resolve import resolve
-from pipeline_bench.session import Session
 from pipeline_bench.sources.slow_storage import SlowStorage
 from tests.tensorflow import images
 from tests.tensorflow.conftest import RunScenario

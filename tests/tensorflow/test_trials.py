@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from pipeline_bench.comparison import prepare_data
+from pipeline_bench.model.session import Session
+from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.observer import Observer
 from pipeline_bench.results import summarise
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.file import load
 from pipeline_bench.scenario.resolve import resolve
 from pipeline_bench.scenario.shipped import shipped
-from pipeline_bench.session import Session, TrialRecord
 from tests.tensorflow.conftest import RunScenario
 
 SMALL: dict[str, Any] = {"source": {"batch_size": 16, "features": 32}, "model": {"hidden_widths": [16]}}

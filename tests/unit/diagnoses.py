@@ -16,9 +16,11 @@ from pipeline_bench.diagnosed import (
     Limit,
     Outcome,
 )
+from pipeline_bench.model.result import Estimate, Result, Speedup, StepTime, Verdict
+from pipeline_bench.model.series import Series
+from pipeline_bench.model.session import Session
+from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.scenario import Component, Run, Scenario, Variant
-from pipeline_bench.series import Series
-from pipeline_bench.session import Estimate, Result, Session, Speedup, StepTime, TrialRecord, Verdict
 from pipeline_bench.user_pipeline import (
     KIND,
     InsertAfter,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from pipeline_bench.lessons import Compare, Lesson, Played, Run
+from pipeline_bench.model.session import Session
 from pipeline_bench.observer import Observer
 from pipeline_bench.scenario.resolve import resolve
-from pipeline_bench.session import Session
 from tests.unit import sessions
 
 TEN = {"samples": list(range(10)), "at_once": 3, "settled": 3, "in_all": 3}

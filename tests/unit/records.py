@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from pipeline_bench import stats
-from pipeline_bench.events import Device
+from pipeline_bench.model.events import Device
+from pipeline_bench.model.series import Series
+from pipeline_bench.model.trial import AccuracyPair, Track, TrialRecord, TrialStatus, TrialSteps
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
-from pipeline_bench.series import Series
-from pipeline_bench.session import AccuracyPair, Track, TrialRecord, TrialStatus, TrialSteps
 
 NS_PER_MS = 1_000_000
 

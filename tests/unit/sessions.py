@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline_bench.events import QueueState, Stack
-from pipeline_bench.scenario import Component, Published, PublishedFigure, Run, Scenario, Variant
-from pipeline_bench.series import Series
-from pipeline_bench.session import (
-    AccuracyPair,
+from pipeline_bench.model.events import QueueState, Stack
+from pipeline_bench.model.result import (
     DeviceUtilization,
-    Environment,
     Estimate,
     PublishedComparison,
     Result,
-    Session,
     Speedup,
     StepTime,
-    TrialRecord,
-    TrialSteps,
     Verdict,
     VerdictKind,
 )
+from pipeline_bench.model.series import Series
+from pipeline_bench.model.session import Environment, Session
+from pipeline_bench.model.trial import AccuracyPair, TrialRecord, TrialSteps
+from pipeline_bench.scenario import Component, Published, PublishedFigure, Run, Scenario, Variant
 
 CPU = Environment(
     accelerator_kind="cpu",

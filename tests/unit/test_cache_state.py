@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from pipeline_bench import cache_state
-from pipeline_bench.events import Storage, StorageEpoch
+from pipeline_bench.model.events import Storage, StorageEpoch
+from pipeline_bench.model.session import Session
+from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.report import words
 from pipeline_bench.results import summarise
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
-from pipeline_bench.session import Session, TrialRecord
 from tests.unit import sessions
 from tests.unit.records import record
 

@@ -13,8 +13,8 @@ import typer
 import yaml
 
 from pipeline_bench.cli import app
-from pipeline_bench.difference import Condition, Difference, Gate, Ratio, Shift, Side
 from pipeline_bench.difference.gates import share
+from pipeline_bench.model.difference import Condition, Difference, Gate, Ratio, Shift, Side
 
 PAGE = Path(__file__).parents[2] / "docs" / "continuous-integration.md"
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from pipeline_bench import decision, precision, speedups
 from pipeline_bench.analysis import belief
 from pipeline_bench.decision import OpenQuestion
-from pipeline_bench.session import Precision, Session
+from pipeline_bench.model.result import Precision
+from pipeline_bench.model.session import Session
 from tests.unit.records import scenario
 from tests.unit.test_precision import ended, new, run, spread
 

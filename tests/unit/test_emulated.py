@@ -15,16 +15,17 @@ from pipeline_bench.conclusion import conclude, fastest
 from pipeline_bench.difference.between import between
 from pipeline_bench.difference.gates import Limits
 from pipeline_bench.environment import Accelerator, seen_by_tensorflow
-from pipeline_bench.events import Device, Steps
+from pipeline_bench.model.events import Device, Steps
+from pipeline_bench.model.result import BUSY_TIME, CPU_TIME, DeviceUtilization, Result
+from pipeline_bench.model.series import Series
+from pipeline_bench.model.session import Session
+from pipeline_bench.model.trial import Track, Trial, TrialRecord, plan
 from pipeline_bench.report import csv, diff_words, html, markdown, notebook, terminal
 from pipeline_bench.report.html import bars
 from pipeline_bench.results import summarise
 from pipeline_bench.samplers import Reading
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
-from pipeline_bench.series import Series
-from pipeline_bench.session import BUSY_TIME, CPU_TIME, DeviceUtilization, Result, Session, Track, TrialRecord
-from pipeline_bench.trial import Trial, plan
 from pipeline_bench.trial_log import TrialLog
 from tests.unit import records, sessions
 

@@ -16,7 +16,7 @@ from pipeline_bench.environment import (
     usable_cores,
     usable_memory_bytes,
 )
-from pipeline_bench.events import Device
+from pipeline_bench.model.events import Device
 
 AFFINITY = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_bench import events
 from pipeline_bench.errors import ProtocolError
-from pipeline_bench.series import Series
+from pipeline_bench.model import events
+from pipeline_bench.model.series import Series
 
 NS = st.integers(0, 2**62)
 TEXT = st.text(max_size=20)

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from pipeline_bench import findings
 from pipeline_bench.measured import NEEDED_STEPS
+from pipeline_bench.model.result import Estimate, Result, Verdict
 from pipeline_bench.results import summarise
-from pipeline_bench.session import Estimate, Result, Verdict
 from tests.unit.records import record, scenario
 
 

@@ -11,7 +11,8 @@ import pytest
 
 from pipeline_bench import follower
 from pipeline_bench.errors import ProtocolError
-from pipeline_bench.events import (
+from pipeline_bench.follower import record, watch
+from pipeline_bench.model.events import (
     Device,
     Done,
     Evaluated,
@@ -25,13 +26,12 @@ from pipeline_bench.events import (
     Storage,
     Work,
 )
-from pipeline_bench.follower import record, watch
+from pipeline_bench.model.series import Series
+from pipeline_bench.model.trial import Trial, plan
 from pipeline_bench.observer import Observer, Progress
 from pipeline_bench.process import Child
 from pipeline_bench.samplers import Reading, Sampler
 from pipeline_bench.scenario.resolve import resolve
-from pipeline_bench.series import Series
-from pipeline_bench.trial import Trial, plan
 from pipeline_bench.trial_log import TrialLog, latest_utilization
 from tests.unit.records import scenario
 

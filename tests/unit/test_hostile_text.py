@@ -15,20 +15,21 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 from rich.console import Console
 
-from pipeline_bench import events, plugins
-from pipeline_bench import session as saved
+from pipeline_bench import plugins
 from pipeline_bench.cli import run
 from pipeline_bench.diagnosed import AS_WRITTEN, CEILING
 from pipeline_bench.diagnosis.variants import INSPECTION
-from pipeline_bench.difference import Difference
 from pipeline_bench.difference.between import between
 from pipeline_bench.errors import PipelineBenchError, ScenarioError, SessionError
+from pipeline_bench.model import events
+from pipeline_bench.model import session as saved
+from pipeline_bench.model.difference import Difference
+from pipeline_bench.model.session import Session
 from pipeline_bench.report import csv, diff_markdown, diff_terminal, html, markdown, notebook, terminal, trace
 from pipeline_bench.scenario.file import load
 from pipeline_bench.scenario.overrides import COMPONENTS
 from pipeline_bench.scenario.resolve import resolve
 from pipeline_bench.scenario.toml import to_toml
-from pipeline_bench.session import Session
 from pipeline_bench.text import is_utf8
 from pipeline_bench.user_pipeline import Inspection, element_errors, user_traceback
 from pipeline_bench.worker import culprit

@@ -26,7 +26,7 @@ TENSORFLOW_PARTS = {
     "lessons",
     "several_steps",
 }
-CHILD_PARTS = {*TENSORFLOW_PARTS, "events", "series", "text"}
+CHILD_PARTS = {*TENSORFLOW_PARTS, "model.events", "model.series", "model.trial", "text"}
 # These run in a training job's own process, which has TensorFlow and Keras before it imports them.
 JOB_PARTS = {"job", "keras"}
 ARE_TENSORFLOWS = {"pipeline_bench.keras", "pipeline_bench.job.probed"}
@@ -60,17 +60,19 @@ LAYERS = [
     {"device_utilization", "speedups"},
     {"measured"},
     {"analysis"},
-    {"session"},
+    {"model.session", "model.difference"},
+    {"model.result"},
     {"stats"},
     {"lessons"},
     {"loops", "several_steps"},
     {"replication"},
-    {"trial", "backends", "models"},
+    {"model.trial", "backends", "models"},
     {"sources", "records", "scenario", "graph_ops"},
-    {"events", "plugins", "native"},
+    {"model.events", "plugins", "native"},
     {"diagnosed"},
     {"user_pipeline"},
-    {"series", "errors", "text", "reading", "interrupts", "files", "checkout", "kept", "processes", "scratch"},
+    {"errors", "text", "reading", "interrupts", "files", "checkout", "kept", "processes", "scratch"},
+    {"model", "model.series"},
     {"pipeline_bench"},
 ]
 
@@ -83,8 +85,13 @@ class Import:
 
 
 def part_of(module: str) -> str:
-    """The file or folder directly under the package: ``backends`` of ``pipeline_bench.backends.tf_data``."""
+    """The file or folder directly under the package: ``backends`` of ``pipeline_bench.backends.tf_data``.
+
+    Of the model each file is a part of its own, since the child loads some of them.
+    """
     names = module.split(".")
+    if names[1:2] == ["model"]:
+        return ".".join(names[1:3])
     return names[1] if len(names) > 1 else names[0]
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from pipeline_bench.loop_advice import remarks
+from pipeline_bench.model.session import Session
 from pipeline_bench.results import summarise
 from pipeline_bench.scenario.resolve import resolve
-from pipeline_bench.session import Session
 from tests.unit import sessions
 from tests.unit.records import record
 

@@ -7,9 +7,9 @@ import pytest
 
 from pipeline_bench import measured
 from pipeline_bench.comparison import load_note
+from pipeline_bench.model.series import Series
+from pipeline_bench.model.trial import Track, TrialRecord
 from pipeline_bench.results import summarise
-from pipeline_bench.series import Series
-from pipeline_bench.session import Track, TrialRecord
 from tests.unit.records import NS_PER_MS, record, scenario
 
 WINDOW_MS = 100

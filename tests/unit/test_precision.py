@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from pipeline_bench import precision, stats
 from pipeline_bench.errors import UsageError
+from pipeline_bench.model.result import Precision
+from pipeline_bench.model.session import Session
+from pipeline_bench.model.trial import Trial, plan
 from pipeline_bench.results import summarise
 from pipeline_bench.scenario import Scenario
-from pipeline_bench.session import Precision, Session
-from pipeline_bench.trial import Trial, plan
 from tests.unit import sessions
 from tests.unit.records import record, scenario
 

@@ -13,13 +13,15 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from pipeline_bench import diagnosed, user_pipeline
-from pipeline_bench import session as sessions
 from pipeline_bench.environment import Accelerator, describe
 from pipeline_bench.errors import SessionError
+from pipeline_bench.model import session as sessions
+from pipeline_bench.model.result import Result, Verdict
+from pipeline_bench.model.series import Series
+from pipeline_bench.model.session import Session
+from pipeline_bench.model.trial import TrialRecord, TrialSteps
 from pipeline_bench.report import screen
 from pipeline_bench.scenario.file import load as load_scenario
-from pipeline_bench.series import Series
-from pipeline_bench.session import Result, Session, TrialRecord, TrialSteps, Verdict
 
 
 @pytest.fixture

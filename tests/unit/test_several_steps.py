@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline_bench import several_steps
-from pipeline_bench.series import Series
+from pipeline_bench.model.series import Series
 from pipeline_bench.several_steps import step_ends, tell
 
 S = 1_000_000_000

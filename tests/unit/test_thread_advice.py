@@ -8,11 +8,12 @@ import pytest
 from rich.console import Console
 
 from pipeline_bench import thread_advice
+from pipeline_bench.model.series import Series
+from pipeline_bench.model.session import Session
+from pipeline_bench.model.trial import TrialRecord, TrialSteps
 from pipeline_bench.report import html, markdown
 from pipeline_bench.report.terminal import render
 from pipeline_bench.scenario import Runtime, Scenario, Variant
-from pipeline_bench.series import Series
-from pipeline_bench.session import Session, TrialRecord, TrialSteps
 from tests.unit import sessions
 
 CORES = sessions.CPU.cores

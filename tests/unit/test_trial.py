@@ -5,8 +5,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline_bench.model.trial import Trial, plan, planned_rounds, round_of
 from pipeline_bench.scenario.resolve import resolve
-from pipeline_bench.trial import Trial, plan, planned_rounds, round_of
 
 
 def planned(*repeats: int) -> list[tuple[str, int]]:

@@ -10,6 +10,7 @@ import jinja2
 import numpy as np
 from markupsafe import Markup
 
+from pipeline_bench.model.session import Session
 from pipeline_bench.report import words
 from pipeline_bench.report.html import account, assets, bars, content, diagnosis, placement
 from pipeline_bench.report.html.autotune import autotune
@@ -18,7 +19,6 @@ from pipeline_bench.report.html.figure import Figure
 from pipeline_bench.report.html.steps import Clock, Floats, Steps, read_steps
 from pipeline_bench.report.html.text import json_block, line, name
 from pipeline_bench.report.html.timeline import timeline
-from pipeline_bench.session import Session
 from pipeline_bench.text import one_line, units
 
 _METHOD = (

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from pipeline_bench import loop_advice, thread_advice
+from pipeline_bench.model.session import Session
+from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.report import disturbed, words
 from pipeline_bench.report.html import content, tables
 from pipeline_bench.report.html.steps import Clock, Floats, Steps
 from pipeline_bench.report.html.tables import Cell, Table
 from pipeline_bench.report.html.text import line, name
-from pipeline_bench.session import Session, TrialRecord
 from pipeline_bench.text import units
 
 _MOST_TRIALS = 400

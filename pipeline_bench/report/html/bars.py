@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from pipeline_bench.model.result import BUSY_TIME, CPU_TIME, EMULATED_LABEL, Interval, Result
+from pipeline_bench.model.session import Session
 from pipeline_bench.report import words
 from pipeline_bench.report.html import colours, intervals, tables
 from pipeline_bench.report.html.figure import Figure, Json, Legend, row_labels, rows_layout
 from pipeline_bench.report.html.text import label, name
-from pipeline_bench.session import BUSY_TIME, CPU_TIME, EMULATED_LABEL, Interval, Result, Session
 from pipeline_bench.text import units
 
 _WIDEST_INTERVAL = 1.6

@@ -7,8 +7,8 @@ variants their name, verdicts their word.
 
 from __future__ import annotations
 
+from pipeline_bench.model.result import VerdictKind
 from pipeline_bench.report import palette
-from pipeline_bench.session import VerdictKind
 
 LIGHT_BACKGROUND = "#ffffff"
 DARK_BACKGROUND = "#14171b"

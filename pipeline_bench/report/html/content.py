@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pipeline_bench.conclusion import conclude, smallest
+from pipeline_bench.model.result import PublishedComparison, Result, Speedup
+from pipeline_bench.model.session import Session
 from pipeline_bench.report import diagnosis_words, words
 from pipeline_bench.report.html import colours, tables
 from pipeline_bench.report.html.tables import Cell, Table
 from pipeline_bench.report.html.text import NAME_LIMIT, line, name
-from pipeline_bench.session import PublishedComparison, Result, Session, Speedup
 from pipeline_bench.text import units
 
 

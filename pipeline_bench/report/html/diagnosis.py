@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from markupsafe import Markup, escape
 
 from pipeline_bench.diagnosed import Diagnosis
+from pipeline_bench.model.session import Session
 from pipeline_bench.report import diagnosis_words as words
 from pipeline_bench.report import pipeline_tree
 from pipeline_bench.report.html import colours, tables
 from pipeline_bench.report.html.tables import Cell, Table
 from pipeline_bench.report.html.text import line
 from pipeline_bench.report.pipeline_tree import Row
-from pipeline_bench.session import Session
 from pipeline_bench.text import units
 
 _MARKS = {"+": "ins", "-": "del", "@": "at"}

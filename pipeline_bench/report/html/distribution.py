@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from pipeline_bench.model.result import Result
 from pipeline_bench.report.html import colours, tables
 from pipeline_bench.report.html.figure import Figure, Json, row_labels, rows_layout
 from pipeline_bench.report.html.steps import Floats
 from pipeline_bench.report.html.text import label, name
-from pipeline_bench.session import Result
 from pipeline_bench.text import units
 
 _BINS = 120

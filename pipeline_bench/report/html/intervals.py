@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+from pipeline_bench.model.result import Interval
 from pipeline_bench.report.html.figure import Json
 from pipeline_bench.report.html.text import label
-from pipeline_bench.session import Interval
 
 CUT_REMARK = "An interval that reaches beyond the axis ends in an arrow there; the table has its ends."
 _AXIS_MARGIN = 1.06

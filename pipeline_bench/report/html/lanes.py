@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.report.html.steps import Floats, Steps
-from pipeline_bench.session import TrialRecord
 from pipeline_bench.text import units
 
 STEP_TIME = "step time, ms"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pipeline_bench.model.session import Session
 from pipeline_bench.report import placement
 from pipeline_bench.report.html import tables
 from pipeline_bench.report.html.tables import Cell, Table
 from pipeline_bench.report.html.text import line
-from pipeline_bench.session import Session
 from pipeline_bench.text import units
 
 _MOST_OPS = 1000

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline_bench.series import Series
-from pipeline_bench.session import Session, TrialRecord
+from pipeline_bench.model.series import Series
+from pipeline_bench.model.session import Session
+from pipeline_bench.model.trial import TrialRecord
 
 Floats = npt.NDArray[np.float64]
 

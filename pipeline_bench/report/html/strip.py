@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
+from pipeline_bench.model.result import Disturbance
+from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.report.html import colours
 from pipeline_bench.report.html.figure import Json, Legend
 from pipeline_bench.report.html.steps import Clock
 from pipeline_bench.report.html.text import label, name
-from pipeline_bench.session import Disturbance, TrialRecord
 
 PHASED_TRIALS = 24
 """With more trials than these their phases are slivers: a trial is then one box, and the repeats are numbered."""

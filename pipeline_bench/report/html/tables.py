@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipeline_bench.session import DeviceUtilization, Estimate, Interval, Session
+from pipeline_bench.model.result import DeviceUtilization, Estimate, Interval
+from pipeline_bench.model.session import Session
 from pipeline_bench.text import one_line, units
 
 

@@ -11,13 +11,14 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from pipeline_bench.model.session import Session
+from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.report.html import colours, strip
 from pipeline_bench.report.html.figure import Figure, Json, layout
 from pipeline_bench.report.html.lanes import STEP_TIME, Lane, Line, Lines, full, said_of_limit, step_limit, wait_limit
 from pipeline_bench.report.html.steps import Clock, Floats, Steps, ascending, bins, means, quantiles, read_track
 from pipeline_bench.report.html.tables import Table
 from pipeline_bench.report.html.text import label, name
-from pipeline_bench.session import Session, TrialRecord
 from pipeline_bench.text import units
 
 POINTS = 1500

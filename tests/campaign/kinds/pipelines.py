@@ -7,7 +7,7 @@ import traceback
 from pathlib import Path
 from random import Random
 
-from pipeline_bench.session import load
+from pipeline_bench.model.session import load
 from tests.campaign.bench import Bench
 from tests.campaign.kinds import Case
 from tests.campaign.outcome import Outcome

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from pipeline_bench.series import Series
-from pipeline_bench.session import Session
+from pipeline_bench.model.series import Series
+from pipeline_bench.model.session import Session
 from tests.campaign.bench import Bench
 from tests.campaign.kinds import Case
 from tests.campaign.outcome import Outcome

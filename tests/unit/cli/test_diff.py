@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_bench import session as saved
 from pipeline_bench.cli import run
-from pipeline_bench.difference import Difference
-from pipeline_bench.session import Session
+from pipeline_bench.model import session as saved
+from pipeline_bench.model.difference import Difference
+from pipeline_bench.model.session import Session
 from tests.unit import sessions
 from tests.unit.difference import pairs
 

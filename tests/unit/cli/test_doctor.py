@@ -9,7 +9,7 @@ import pytest
 from pipeline_bench.cli import run
 from pipeline_bench.cli.doctor import GET_CUDA, GET_TENSORFLOW, Check, Terminal, examine
 from pipeline_bench.environment import Accelerator, describe
-from pipeline_bench.session import Environment
+from pipeline_bench.model.session import Environment
 from pipeline_bench.tensorflow_probe import Probed, run_probe
 from pipeline_bench.worker.probe import Matmul, ProbedDevice, ProbeReport, reasons
 

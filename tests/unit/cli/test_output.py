@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_bench import session as saved
 from pipeline_bench.cli import run
 from pipeline_bench.cli.output import write
 from pipeline_bench.errors import UsageError
+from pipeline_bench.model import session as saved
 from pipeline_bench.report import trace
 from tests.unit import sessions
 

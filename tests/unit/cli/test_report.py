@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_bench import session as saved
 from pipeline_bench.cli import run
+from pipeline_bench.model import session as saved
 from pipeline_bench.report import csv, markdown
 from tests.unit import sessions
 

@@ -17,7 +17,7 @@ from pipeline_bench import comparison
 from pipeline_bench.cli import run
 from pipeline_bench.cli.running import SHOW_CURSOR, interruptible
 from pipeline_bench.comparison import Outcome
-from pipeline_bench.session import load
+from pipeline_bench.model.session import load
 from tests.unit import sessions
 
 

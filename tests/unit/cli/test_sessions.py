@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import pipeline_bench
-from pipeline_bench import session as saved
 from pipeline_bench.cli import run
+from pipeline_bench.model import session as saved
 from tests.unit import diagnoses, sessions
 
 TIMES = {

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from pipeline_bench.diagnosed import AS_WRITTEN, CEILING, Diagnosis
 from pipeline_bench.diagnosis import variants
 from pipeline_bench.diagnosis.search import Search
-from pipeline_bench.session import Disturbance, Session, TrialRecord
-from pipeline_bench.trial import Trial
+from pipeline_bench.model.result import Disturbance
+from pipeline_bench.model.session import Session
+from pipeline_bench.model.trial import Trial, TrialRecord
 from pipeline_bench.user_pipeline import Edit, Fingerprint, InsertAfter, MoveBefore, SetArgument, SetOptions, Task
 from tests.unit.diagnosis.simulated import (
     Machine,

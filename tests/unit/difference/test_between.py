@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline_bench.difference import Difference, VariantChange
 from pipeline_bench.difference.between import between
 from pipeline_bench.errors import SessionError, UsageError
-from pipeline_bench.session import Disturbance, Session
+from pipeline_bench.model.difference import Difference, VariantChange
+from pipeline_bench.model.result import Disturbance
+from pipeline_bench.model.session import Session
 from tests.unit import sessions
 from tests.unit.difference import pairs
 

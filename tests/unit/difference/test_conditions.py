@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from pipeline_bench.difference import Condition
 from pipeline_bench.difference.conditions import ceilings_differ_in, conditions
+from pipeline_bench.model.difference import Condition
+from pipeline_bench.model.session import Environment, Session
 from pipeline_bench.scenario import Component, Runtime, Variant
-from pipeline_bench.session import Environment, Session
 from tests.unit import sessions
 
 OTHER: dict[str, Any] = {

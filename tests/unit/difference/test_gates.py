@@ -6,11 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_bench.difference import Gate, Outcome
 from pipeline_bench.difference.between import between
 from pipeline_bench.difference.gates import Limits, share
 from pipeline_bench.errors import UsageError
-from pipeline_bench.session import Disturbance, Session, TrialStatus, Verdict, WorkCheck
+from pipeline_bench.model.difference import Gate, Outcome
+from pipeline_bench.model.result import Disturbance, Verdict, WorkCheck
+from pipeline_bench.model.session import Session
+from pipeline_bench.model.trial import TrialStatus
 from tests.unit.difference import pairs
 
 STEADY = (4.0, 4.02, 3.98)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from pipeline_bench.series import Series
-from pipeline_bench.session import Track, TrialRecord
+from pipeline_bench.model.series import Series
+from pipeline_bench.model.trial import Track, TrialRecord
 from tests.unit.records import record
 
 Floats = npt.NDArray[np.float64]

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline_bench.disturbances import find
-from pipeline_bench.events import Device
-from pipeline_bench.series import Series
-from pipeline_bench.session import Track, TrialRecord, TrialSteps
+from pipeline_bench.model.events import Device
+from pipeline_bench.model.series import Series
+from pipeline_bench.model.trial import Track, TrialRecord, TrialSteps
 from tests.unit.disturbances.planted import steady, trial
 
 METRICS = (

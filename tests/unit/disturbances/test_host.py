@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from pipeline_bench.disturbances import find
-from pipeline_bench.series import Series
-from pipeline_bench.session import Disturbance, Track
+from pipeline_bench.model.result import Disturbance
+from pipeline_bench.model.series import Series
+from pipeline_bench.model.trial import Track
 from tests.unit.disturbances.planted import absent, steady, track, trial
 
 SAMPLES = 26  # 5.2 s, the length of a trial of 1000 steps of 5 ms

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline_bench.disturbances import find
-from pipeline_bench.session import Disturbance
+from pipeline_bench.model.result import Disturbance
 from tests.unit.disturbances.planted import Floats, steady, trial
 
 

@@ -6,17 +6,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline_bench import session as sessions
 from pipeline_bench.conclusion import conclude
 from pipeline_bench.difference.between import between
-from pipeline_bench.events import Device
 from pipeline_bench.job.record import JobRecord
 from pipeline_bench.job.steps import NO_WAIT_NS
+from pipeline_bench.model import session as sessions
+from pipeline_bench.model.events import Device
+from pipeline_bench.model.session import Session
 from pipeline_bench.plugins import renderer
 from pipeline_bench.report import html, markdown
 from pipeline_bench.samplers.nvml import STOPPED, Limits, NvmlSampler
 from pipeline_bench.samplers.nvml_reader import METRICS
-from pipeline_bench.session import Session
 from tests.stubs.nvml import nvml_stub, stub_environment
 
 __all__ = ["nvml_stub"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pipeline_bench.difference import Condition, Difference, Gate, Noise, Ratio, Shift, Side, VariantChange
-from pipeline_bench.session import Disturbance
+from pipeline_bench.model.difference import Condition, Difference, Gate, Noise, Ratio, Shift, Side, VariantChange
+from pipeline_bench.model.result import Disturbance
 
 HOSTILE = (
     "<script>alert(1)</script>",

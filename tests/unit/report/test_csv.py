@@ -7,8 +7,9 @@ import io
 
 import pytest
 
+from pipeline_bench.model.result import Speedup, WorkCheck
+from pipeline_bench.model.session import Session
 from pipeline_bench.report import csv as report
-from pipeline_bench.session import Session, Speedup, WorkCheck
 from tests.unit import sessions
 
 

@@ -13,13 +13,14 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from pipeline_bench import session as saved
 from pipeline_bench.cli import run
 from pipeline_bench.diagnosed import Attempt
+from pipeline_bench.model import session as saved
+from pipeline_bench.model.result import Speedup
+from pipeline_bench.model.series import Series
+from pipeline_bench.model.session import Session
 from pipeline_bench.report import csv as csv_report
 from pipeline_bench.report import html, markdown, notebook, terminal, trace
-from pipeline_bench.series import Series
-from pipeline_bench.session import Session, Speedup
 from pipeline_bench.user_pipeline import Inspection
 from tests.unit import diagnoses
 from tests.unit.report.pages import Page

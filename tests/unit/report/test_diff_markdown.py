@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from pipeline_bench.difference import Difference
+from pipeline_bench.model.difference import Difference
 from pipeline_bench.report import diff_markdown
 from pipeline_bench.text import one_line
 from tests.unit.report import commonmark, differences

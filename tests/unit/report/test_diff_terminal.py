@@ -7,9 +7,9 @@ import io
 import pytest
 from rich.console import Console
 
-from pipeline_bench.difference import Difference, Noise
+from pipeline_bench.model.difference import Difference, Noise
+from pipeline_bench.model.result import Disturbance
 from pipeline_bench.report import diff_terminal
-from pipeline_bench.session import Disturbance
 from tests.unit.report import differences
 
 WIDTHS = (60, 80, 100, 120, 136, 160)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline_bench.difference import Difference, Noise, Ratio
+from pipeline_bench.model.difference import Difference, Noise, Ratio
+from pipeline_bench.model.result import Disturbance
 from pipeline_bench.report import diff_words
-from pipeline_bench.session import Disturbance
 from tests.unit.report import differences
 
 

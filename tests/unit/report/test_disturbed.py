@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from pipeline_bench.model.result import Disturbance
 from pipeline_bench.report import disturbed
-from pipeline_bench.session import Disturbance
 
 
 def noise(variant: str, repeat: int, cost: float | None = None, text: str = "it was busy.") -> Disturbance:

@@ -11,17 +11,12 @@ from typing import Any
 
 import pytest
 
-from pipeline_bench import session as saved
 from pipeline_bench.cli import run
 from pipeline_bench.conclusion import conclude
+from pipeline_bench.model import session as saved
+from pipeline_bench.model.result import Disturbance, Precision, Speedup, WorkCheck
+from pipeline_bench.model.session import Session
 from pipeline_bench.report import html
-from pipeline_bench.session import (
-    Disturbance,
-    Precision,
-    Session,
-    Speedup,
-    WorkCheck,
-)
 from pipeline_bench.text import one_line, units
 from tests.unit import sessions
 from tests.unit.report.pages import EVERY, HOSTILE, Page, hostile

@@ -13,13 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline_bench.model.result import Estimate
+from pipeline_bench.model.series import Series
 from pipeline_bench.report import html
 from pipeline_bench.report.html import bars, colours, content, steps, text
 from pipeline_bench.report.html.timeline import POINTS
-from pipeline_bench.series import Series
-from pipeline_bench.session import (
-    Estimate,
-)
 from pipeline_bench.text import one_line
 from tests.unit import sessions
 from tests.unit.report.pages import Page, measured, plot, recorded

@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline_bench.model.result import Disturbance
+from pipeline_bench.model.series import Series
+from pipeline_bench.model.session import Session
+from pipeline_bench.model.trial import QueueDepth, TrialRecord
 from pipeline_bench.report import html
-from pipeline_bench.series import Series
-from pipeline_bench.session import Disturbance, QueueDepth, Session, TrialRecord
 from tests.unit import sessions
 from tests.unit.report.pages import Page, measured, plot, recorded
 

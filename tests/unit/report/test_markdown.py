@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline_bench.conclusion import conclude
+from pipeline_bench.model.result import Disturbance, Precision, Speedup, WorkCheck
+from pipeline_bench.model.session import Session
 from pipeline_bench.report import markdown
-from pipeline_bench.session import Disturbance, Precision, Session, Speedup, WorkCheck
 from pipeline_bench.text import one_line
 from tests.unit import sessions
 from tests.unit.report import commonmark

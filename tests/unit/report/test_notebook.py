@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import pipeline_bench
-from pipeline_bench import session as saved
+from pipeline_bench.model import session as saved
+from pipeline_bench.model.session import Session
 from pipeline_bench.report import notebook
 from pipeline_bench.report.html import content
-from pipeline_bench.session import Session
 from pipeline_bench.text import units
 from tests.unit import sessions
 from tests.unit.report.pages import EVERY, HOSTILE, Page, hostile

@@ -6,11 +6,11 @@ import io
 
 from rich.console import Console
 
-from pipeline_bench.events import PlacedOp, Placement
+from pipeline_bench.model.events import PlacedOp, Placement
+from pipeline_bench.model.session import Session
 from pipeline_bench.report import html, markdown, placement
 from pipeline_bench.report.terminal import render
 from pipeline_bench.scenario import Runtime
-from pipeline_bench.session import Session
 from tests.unit import sessions
 from tests.unit.report import commonmark
 from tests.unit.report.pages import Page

@@ -7,8 +7,9 @@ import io
 import pytest
 from rich.console import Console
 
+from pipeline_bench.model.result import Doubt, WorkCheck
+from pipeline_bench.model.session import Session
 from pipeline_bench.report import screen
-from pipeline_bench.session import Doubt, Session, WorkCheck
 from tests.unit import diagnoses, sessions
 
 

@@ -8,8 +8,9 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from pipeline_bench.model.result import Precision, WorkCheck
+from pipeline_bench.model.session import Session
 from pipeline_bench.report.terminal import render
-from pipeline_bench.session import Precision, Session, WorkCheck
 from tests.unit import sessions
 
 WIDTHS = (60, 80, 100, 160)

@@ -8,8 +8,8 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from pipeline_bench.model.result import Disturbance, DisturbanceKind
 from pipeline_bench.report.terminal import render
-from pipeline_bench.session import Disturbance, DisturbanceKind
 from tests.unit import sessions
 
 

@@ -15,10 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline_bench.errors import SessionError
-from pipeline_bench.events import QueueState
+from pipeline_bench.model.events import QueueState
+from pipeline_bench.model.series import Series
+from pipeline_bench.model.session import Session, load, save
+from pipeline_bench.model.trial import PhaseMark, QueueDepth, Track, TrialRecord, TrialSteps
 from pipeline_bench.report import trace
-from pipeline_bench.series import Series
-from pipeline_bench.session import PhaseMark, QueueDepth, Session, Track, TrialRecord, TrialSteps, load, save
 from tests.unit import sessions
 
 EXAMPLE = Path(__file__).parents[3] / "reports" / "example"
@@ -282,7 +283,7 @@ def test_a_long_session_stays_small_and_keeps_all_its_steps(tmp_path: Path) -> N
     code = (
         "import pathlib, resource, sys\n"
         "from pipeline_bench.report import trace\n"
-        "from pipeline_bench.session import load\n"
+        "from pipeline_bench.model.session import load\n"
         "pathlib.Path(sys.argv[1], 'trace.json').write_text(trace.render(load(sys.argv[1])))\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
     )

@@ -9,9 +9,10 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from pipeline_bench.diagnosed import AS_WRITTEN
+from pipeline_bench.model.result import Speedup
+from pipeline_bench.model.session import Session
+from pipeline_bench.model.trial import Trial, plan
 from pipeline_bench.observer import Progress
-from pipeline_bench.session import Session, Speedup
-from pipeline_bench.trial import Trial, plan
 from pipeline_bench.ui import diagnosing
 from pipeline_bench.ui.live import LiveView
 from pipeline_bench.ui.plain import PlainView

@@ -140,7 +140,7 @@ def test_the_live_line_names_the_trial_that_is_running() -> None:
 
 
 def lesson_results_trials() -> list:  # type: ignore[type-arg]
-    from pipeline_bench.trial import plan
+    from pipeline_bench.model.trial import plan
 
     scenario = sessions.two_layer()
     return list(plan(scenario))[:2]

@@ -3,8 +3,8 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
-from pipeline_bench.session import Precision
-from pipeline_bench.trial import plan
+from pipeline_bench.model.result import Precision
+from pipeline_bench.model.trial import plan
 from pipeline_bench.ui.plain import PlainView
 from tests.unit import sessions
 

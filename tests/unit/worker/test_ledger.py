@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_bench.events import NumberedSamples, Work
+from pipeline_bench.model.events import NumberedSamples, Work
 from pipeline_bench.sources import Identity, Moments
 from pipeline_bench.worker import ledger as ledgers
 from pipeline_bench.worker.ledger import Ledger, NumberedLedger, RandomLedger

@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from pipeline_bench.events import Placement
+from pipeline_bench.model.events import Placement
+from pipeline_bench.model.trial import Trial
 from pipeline_bench.scenario import Runtime
-from pipeline_bench.trial import Trial
 from pipeline_bench.worker import placement
 from tests.unit import sessions
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline_bench.events import Event, Phase, QueueDepths, QueueState, Stalled, Steps, Work, decode
+from pipeline_bench.model.events import Event, Phase, QueueDepths, QueueState, Stalled, Steps, Work, decode
 from pipeline_bench.scenario import Run
 from pipeline_bench.sources import Identity
 from pipeline_bench.worker import recorder as recorders

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_bench.events import Storage
+from pipeline_bench.model.events import Storage
 from pipeline_bench.records import PageCache, RecordFile
 from pipeline_bench.records.page_cache import Layout, Part
 from pipeline_bench.worker import storage

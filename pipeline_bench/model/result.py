@@ -1,0 +1,193 @@
+"""What a variant's trials come to: its figures, its verdict, and what disturbed them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from pipeline_bench.model import Record
+from pipeline_bench.model.trial import AccuracyPair
+from pipeline_bench.text import Text
+
+CPU_TIME = "CPU time"
+"""The source of a CPU's device utilization: the trial's CPU time over wall time and cores."""
+BUSY_TIME = "emulated device's busy time"
+"""The source of an emulated device's utilization: how long it was busy over wall time, nothing that was sampled."""
+EMULATED_LABEL = "emul."
+"""An emulated device at the head of a column."""
+ResultStatus = Literal["pending", "ok", "partial", "failed", "stalled", "interrupted"]
+VerdictKind = Literal[
+    "input-bound", "host-bound", "compute-bound", "mixed", "ceiling", "inconclusive", "unequal-work", "not-measured"
+]
+DisturbanceKind = Literal[
+    "burst",
+    "drift",
+    "slow-start",
+    "cpu-contention",
+    "steal",
+    "cpu-throttling",
+    "gpu-contention",
+    "gpu-throttling",
+    "gpu-clock",
+]
+Interval = tuple[float, float]
+ShareName = Literal["input wait", "host slowdown", "accelerator utilization"]
+
+
+class StepTime(Record):
+    """Milliseconds a step.
+
+    `median` is the median of the trials' medians, `ci95` its interval; `mean` is the mean of their means, which the
+    shares are of; the percentiles are over all steps.
+    """
+
+    median: float | None = None
+    mean: float | None = None
+    p05: float | None = None
+    p95: float | None = None
+    ci95: Interval | None = None
+    reason: Text | None = None
+
+
+class Estimate(Record):
+    """A figure with its 95 % interval over trials; where either is None, the reason."""
+
+    value: float | None = None
+    ci95: Interval | None = None
+    impossible: bool = False
+    """Whether there is no value because what was measured cannot be."""
+    reason: Text | None = None
+
+
+class DeviceUtilization(Record):
+    """What the device reports of itself, 0 to 100, over the measured steps; of an emulated one, its busy time."""
+
+    source: Text | None = None
+    mean_percent: float | None = None
+    ci95: Interval | None = None
+    samples: int = 0
+    reason: Text | None = None
+
+
+class Speedup(Record):
+    """How many times the throughput of the variant `over`.
+
+    `difference` is what may be claimed, and how surely (`speedups`); `smallest` the least relative difference that this
+    run could have told from none, 0.021 for 2.1 %.
+    """
+
+    over: Text | None = None
+    value: float | None = None
+    ci95: Interval | None = None
+    difference: Literal["faster", "slower", "none"] | None = None
+    certainty: Literal["certain", "probable"] = "certain"
+    smallest: float | None = None
+    reason: Text | None = None
+
+
+class WorkCheck(Record):
+    """Whether a variant trained on the samples that it should, in one plain sentence."""
+
+    status: Literal["equal", "unequal", "not-checked"] = "not-checked"
+    text: Text = ""
+
+
+class Disturbance(Record):
+    """Something that is not of the variant, and disturbed one of its trials.
+
+    `cost_share` is about how much of the trial's measured time it took, 0 to 1; None where that cannot be told.
+    """
+
+    kind: DisturbanceKind
+    variant: Text
+    repeat: int
+    cost_share: float | None = None
+    text: Text
+
+
+class Precision(Record):
+    """Until when rounds of trials were added, and what ended that."""
+
+    goal: float | None
+    """The half-width of every speed-up's interval, relative: 0.02 for 2 %; None: until everything is decided."""
+    budget_s: float
+    repeats: int = 0
+    ended_by: Literal["precision", "decided", "budget", "interrupted"] | None = None
+    text: Text = ""
+
+
+class Doubt(Record):
+    """What keeps a verdict from being certain: a figure whose interval does not lie on one side of its line."""
+
+    figure: ShareName
+    low: float
+    high: float
+    line: float | None = None
+    """Where the figure decides; None where it decides by being more or less than the other part of the step."""
+    instead: tuple[VerdictKind, ...] = ()
+    """The other kinds that are plausible, the most probable first."""
+    rounds: int
+    taken_share: float = 0.0
+    """What other work took of the CPU meanwhile, 0 to 1."""
+
+
+class Verdict(Record):
+    """What limits a variant, in one plain sentence. `severe` only for a bound that is."""
+
+    kind: VerdictKind
+    certainty: Literal["certain", "probable"] = "certain"
+    severe: bool = False
+    doubt: Doubt | None = None
+    """Of a probable verdict, and of none that was given because more than one is plausible."""
+    text: Text
+
+
+class PublishedComparison(Record):
+    """An author's figures beside ours, for the same number of steps."""
+
+    seconds: float | None = None
+    our_seconds: float | None = None
+    seconds_ratio: float | None = None
+    """Ours over theirs."""
+    device_utilization_percent: float | None = None
+    our_device_utilization_percent: float | None = None
+    device_utilization_ratio: float | None = None
+    scaled_from_steps: int | None = None
+    """Our steps a trial, where our time was scaled up or down to the author's number of steps."""
+
+
+class Result(Record):
+    """One variant's figures over its trials."""
+
+    variant: Text
+    backend: Text
+    emulated: Text | None = None
+    """The device that its model emulates, by name; None where it computed."""
+    status: ResultStatus
+    reason: Text | None = None
+    trials: int = 0
+    """How many trials the figures are over."""
+    steps: int = 0
+    """How many measured steps the figures are over, warm-up excluded."""
+    warmup_steps: tuple[int, ...] = ()
+    step_ms: StepTime = StepTime()
+    samples_per_second: float | None = None
+    samples_per_second_ci95: Interval | None = None
+    input_wait_ms: Estimate = Estimate()
+    input_wait_share: Estimate = Estimate()
+    host_slowdown_ms: Estimate = Estimate()
+    host_slowdown_share: Estimate = Estimate()
+    ceiling_ms: Estimate = Estimate()
+    accelerator_utilization: Estimate = Estimate()
+    device_utilization: DeviceUtilization = DeviceUtilization()
+    speedup: Speedup = Speedup()
+    against_fastest: Speedup = Speedup()
+    """How many times the throughput of the variant that was measured to be the fastest."""
+    work: WorkCheck = WorkCheck()
+    loss: float | None = None
+    accuracy: AccuracyPair = AccuracyPair()
+    missing: dict[Text, Text] = Field(default_factory=dict)
+    """Why a plain field of this result (`loss`, `samples_per_second`, `accuracy`) is null, by its name."""
+    published: PublishedComparison | None = None
+    verdict: Verdict

@@ -1,0 +1,222 @@
+"""A session: everything of one run, and the JSON file that every view is rendered from.
+
+The file is a contract (docs/session.md). What was not measured is None with a reason, never 0.
+
+History of `schema_version`; every version up to this one can be read:
+    1   the first
+    2   adds, each with a default: a trial's `work` and `queue_depths`; a result's `work` and `samples_per_second_ci95`;
+        a device utilization's `ci95`; a speed-up's `difference` and `smallest`; a session's `disturbances` and
+        `precision`; the verdict `unequal-work`
+    3   adds, each with a default: what reads real files and what emulates a device leaves
+    4   adds, each with a default: the `diagnosis` of a user's own pipeline; a trial's `inspection`, `fingerprint` and
+        `traceback`; `watched` for a session that was kept by a job itself
+    5   adds, each with a default: a trial's `placement`; of a scenario's runtime `cpu_devices`, `replicas`,
+        `replication`, `synchronous` and `log_placement`
+    6   adds, each with a default: a verdict's `certainty` and `doubt`; a speed-up's `certainty`; a result's
+        `against_fastest`; an estimate's `impossible`; a
+        `precision` may have no goal: until everything is decided
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, Field, ValidationError
+
+from pipeline_bench import kept, plugins, reading
+from pipeline_bench.diagnosed import Diagnosis
+from pipeline_bench.errors import SessionError
+from pipeline_bench.files import write_atomically
+from pipeline_bench.kept import SESSION_FILE
+from pipeline_bench.model import Record
+from pipeline_bench.model.result import EMULATED_LABEL, Disturbance, Precision, Result
+from pipeline_bench.model.series import Series
+from pipeline_bench.model.trial import TrialRecord
+from pipeline_bench.scenario import Scenario, Variant
+from pipeline_bench.text import Text, to_json, units
+from pipeline_bench.user_pipeline import Inspection
+
+SCHEMA_VERSION = 6
+_LARGEST_BYTES = 1 << 30
+"""Of a session's file. An hour of steps of 1 ms takes less than a tenth of it."""
+_UNPACKED_BYTES = 1 << 30
+_UNPACKED_TIMES = 16
+"""What a session's columns may unpack to: so much, or as many times its file's size. Times of steps are noise, which
+zlib halves at best; a column of one value repeated shrinks a thousandfold."""
+
+
+class Environment(Record):
+    """The machine and the versions that the figures were measured with."""
+
+    accelerator_kind: Literal["gpu", "cpu", "emulated"]
+    """``emulated`` where every variant's model emulates its device."""
+    accelerator_name: Text
+    accelerator_reason: Text | None = None
+    """Why there is no GPU, or none that can be read, in one line."""
+    driver: Text | None = None
+    tensorflow: Text | None = None
+    python: Text
+    platform: Text
+    cpu: Text
+    cores: Annotated[int, Field(ge=1, le=2**20)]
+    memory_bytes: int
+    package: Text
+
+
+class Session(Record):
+    """One run of a scenario."""
+
+    schema_version: Literal[1, 2, 3, 4, 5, 6] = 6
+    started_at: Text
+    """ISO 8601 with the zone."""
+    command: Text = ""
+    scenario: Scenario
+    environment: Environment
+    notes: tuple[Text, ...] = ()
+    trials: tuple[TrialRecord, ...] = ()
+    results: tuple[Result, ...] = ()
+    disturbances: tuple[Disturbance, ...] = ()
+    precision: Precision | None = None
+    diagnosis: Diagnosis | None = None
+    """Of a session that diagnosed a user's own pipeline."""
+    watched: bool = False
+    """Whether a training job kept this session of itself: one trial, no ceiling beside it."""
+
+    def __repr__(self) -> str:
+        """Short, for a Python prompt; `to_json` has all of it."""
+        trials, variants = units.count(len(self.trials), "trial"), units.count(len(self.results), "variant")
+        return f"<Session {self.scenario.name!r}: {trials} of {variants}>"
+
+    def __str__(self) -> str:
+        """The table and all else that the terminal shows, without colours."""
+        return plugins.renderer("text")(self)  # see `_repr_html_`
+
+    def result(self, variant: str | Variant) -> Result:
+        """The result of a variant.
+
+        Raises:
+            KeyError: the session has none.
+        """
+        name = variant if isinstance(variant, str) else variant.name
+        for result in self.results:
+            if result.variant == name:
+                return result
+        raise KeyError(name)
+
+    @property
+    def device_label(self) -> str:
+        """The device at the head of a column: ``CPU``, ``GPU``, ``emul.``; ``mixed`` where some emulate it only."""
+        kind = self.environment.accelerator_kind
+        if kind == "emulated":
+            return EMULATED_LABEL
+        return "mixed" if any(result.emulated for result in self.results) else kind.upper()
+
+    def to_json(self) -> str:
+        """The file's content."""
+        return to_json(self, indent=1) + "\n"
+
+    def _repr_html_(self) -> str:
+        """The session as a notebook shows it: the conclusion, the verdicts, and the figures as a table."""
+        # A notebook knows nothing but this method, and reports stand above the session: it is found when it is needed.
+        return plugins.renderer("notebook")(self)
+
+
+def save(session: Session, folder: Path) -> Path:
+    """Write ``session.json`` atomically: a reader sees the old file or the new one, whole.
+
+    Raises:
+        SessionError: the folder cannot be written.
+    """
+    path = folder / SESSION_FILE
+    try:
+        write_atomically(path, session.to_json())
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise SessionError(
+            f"{path} cannot be written: {reason}.", "Free some space or choose another --out."
+        ) from error
+    return path
+
+
+def load(path: Path | str) -> Session:
+    """Read a session from its file, from the folder that holds it, or by a word: ``last``, ``last~1`` (see `kept`).
+
+    Raises:
+        SessionError: there is no such file, it or a column in it is damaged, or a newer version of this program wrote
+            it.
+    """
+    file = kept.find(path)
+    try:
+        if file.is_dir():
+            file /= SESSION_FILE
+        text = reading.whole_file(file, _LARGEST_BYTES)
+    except (OSError, ValueError) as error:
+        raise SessionError(
+            f"{file} cannot be read: {reading.why(error)}.", "Give a session.json or the folder that holds it."
+        ) from error
+    try:
+        session = Session.model_validate_json(text)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        place = ".".join(str(part) for part in problem["loc"])
+        if place == "schema_version" and isinstance(problem.get("input"), int) and problem["input"] > SCHEMA_VERSION:
+            raise SessionError(
+                f"{file} has schema version {problem['input']}; this program reads up to {SCHEMA_VERSION}.",
+                "Upgrade pipeline-bench.",
+            ) from None
+        raise SessionError(
+            f"{file} is no session, or a damaged one: {place or 'the file'}: {problem['msg']}.",
+            "Give an undamaged session.json.",
+        ) from None
+    _verify(session, file, max(_UNPACKED_BYTES, _UNPACKED_TIMES * len(text)))
+    return session.model_copy(update={"schema_version": SCHEMA_VERSION})
+
+
+def _verify(session: Session, file: Path, most_bytes: int) -> None:
+    """See that every packed column can be unpacked, and that all of them together are no more than that.
+
+    Raises:
+        SessionError: one cannot, or they are.
+    """
+    unpacked_bytes = sum(column.unpacked_bytes for _, column in _columns(session))
+    if unpacked_bytes > most_bytes:
+        raise SessionError(
+            f"{file} is damaged: its columns would unpack to {units.size(unpacked_bytes)}, "
+            f"and those of a session of its size to {units.size(most_bytes)} at most.",
+            "Give an undamaged session.json.",
+        )
+    for name, column in _columns(session):
+        try:
+            column.unpack()
+            if name.endswith("_ns") and not column.dtype.endswith("i8"):
+                raise ValueError(f"times are whole nanoseconds, and not {column.dtype}")
+        except ValueError as error:
+            raise SessionError(f"{file} is damaged: {name}: {error}.", "Give an undamaged session.json.") from None
+
+
+def _columns(session: Session) -> Iterator[tuple[str, Series]]:
+    """Every packed column of a session, and where it stands."""
+    for trial in session.trials:
+        where = f"{trial.variant}, repeat {trial.repeat + 1}"
+        for track in trial.samples:
+            yield from _columns_of(f"{where}: samples of {track.metric}", track)
+        for queue in trial.queue_depths:
+            yield from _columns_of(f"{where}: depths of the queue {queue.name}", queue)
+        if trial.steps is not None:
+            yield from _columns_of(f"{where}: steps", trial.steps)
+        yield from _tuned_columns(f"{where}: AUTOTUNE's", trial.inspection)
+    if session.diagnosis is not None:
+        yield from _tuned_columns("the diagnosis: AUTOTUNE's", session.diagnosis.inspection)
+
+
+def _tuned_columns(where: str, inspection: Inspection | None) -> Iterator[tuple[str, Series]]:
+    for tuned in inspection.tuned if inspection is not None else ():
+        yield from _columns_of(f"{where} {tuned.parameter} of {tuned.node}", tuned)
+
+
+def _columns_of(where: str, record: BaseModel) -> Iterator[tuple[str, Series]]:
+    for field in type(record).model_fields:
+        if isinstance(column := getattr(record, field), Series):
+            yield f"{where}, {field}", column

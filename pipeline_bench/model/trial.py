@@ -1,0 +1,147 @@
+"""A trial: one variant, once, in a process of its own; the order in which they run, and what each of them left."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from pipeline_bench.model import Record
+from pipeline_bench.model.events import Device, Placement, QueueState, Stack, Storage, Work
+from pipeline_bench.model.series import Series
+from pipeline_bench.scenario import Scenario, Variant
+from pipeline_bench.text import Text
+from pipeline_bench.user_pipeline import Fingerprint, Inspection
+
+TrialStatus = Literal["ok", "failed", "stalled", "interrupted"]
+
+
+class Trial(BaseModel):
+    """What a child is asked to do. `repeat` counts from 0 and is also the round of the interleaving."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    index: int
+    repeat: int
+    variant: Variant
+
+    @property
+    def label(self) -> str:
+        """The trial as a reader names it: ``feed_dict, repeat 2``."""
+        return f"{self.variant.name}, repeat {self.repeat + 1}"
+
+
+def plan(scenario: Scenario) -> tuple[Trial, ...]:
+    """Every trial in interleaved order (A B C A B C), so that a drift of the machine falls on all variants alike."""
+    trials: list[Trial] = []
+    for repeat in range(planned_rounds(scenario)):
+        trials += round_of(scenario, repeat, len(trials))
+    return tuple(trials)
+
+
+def planned_rounds(scenario: Scenario) -> int:
+    """How many rounds the scenario asks for: as many as the variant with the most repeats has."""
+    return max(variant.run.repeats for variant in scenario.variants)
+
+
+def round_of(scenario: Scenario, repeat: int, first_index: int) -> tuple[Trial, ...]:
+    """The trials of one round, in the scenario's order.
+
+    Args:
+        scenario: as resolved.
+        repeat: the round, from 0. Beyond those that the scenario asks for, every variant takes part.
+        first_index: how many trials came before.
+    """
+    added = repeat >= planned_rounds(scenario)
+    due = [variant for variant in scenario.variants if added or repeat < variant.run.repeats]
+    return tuple(Trial(index=first_index + i, repeat=repeat, variant=variant) for i, variant in enumerate(due))
+
+
+class Track(Record):
+    """One metric over a trial, as a sampler saw it. `source` names the instrument; an absent metric has a `reason`."""
+
+    metric: Text
+    source: Text
+    at_ns: Series | None = None
+    values: Series | None = None
+    reason: Text | None = None
+
+
+class PhaseMark(Record):
+    """When a part of a trial began (``time.monotonic_ns``)."""
+
+    name: Text
+    at_ns: int
+
+
+class TrialSteps(Record):
+    """Every step of a trial, warm-up included; see `events.Steps` for the columns."""
+
+    start_ns: Series
+    end_ns: Series
+    wait_ns: Series | None
+    busy_ns: Series | None = None
+    loss: Series
+
+    @property
+    def count(self) -> int:
+        """How many steps ended."""
+        return self.start_ns.count
+
+
+class AccuracyPair(Record):
+    """Share of right answers, 0 to 1, before the first step and after the last."""
+
+    before: float | None = None
+    after: float | None = None
+
+
+class QueueDepth(Record):
+    """How many elements a queue of the input held over a trial, of `capacity`."""
+
+    name: Text
+    capacity: int
+    at_ns: Series
+    size: Series
+
+
+class TrialRecord(Record):
+    """What one trial left: its end, its steps, its samples, and what it wrote to stderr."""
+
+    index: int
+    variant: Text
+    repeat: int
+    status: TrialStatus
+    reason: Text | None = None
+    launcher: Literal["forkserver", "fresh"] = "fresh"
+    started_ns: int
+    ended_ns: int
+    first_step_s: float | None = None
+    """Seconds from the start of the process to the end of its first step."""
+    warmup_steps: int = 0
+    steps: TrialSteps | None = None
+    accuracy: AccuracyPair = AccuracyPair()
+    device: Device | None = None
+    phases: tuple[PhaseMark, ...] = ()
+    samples: tuple[Track, ...] = ()
+    queue_depths: tuple[QueueDepth, ...] = ()
+    work: Work | None = None
+    storage: Storage | None = None
+    """What was in the page cache, of a source that reads files."""
+    placement: Placement | None = None
+    """Which op ran on which device, in a trial that was asked for it."""
+    inspection: Inspection | None = None
+    """Of a user's own pipeline, in the trial that looked at it."""
+    fingerprint: Fingerprint | None = None
+    """Which samples a user's own pipeline gave, in the trial that was asked for it."""
+    queues: tuple[QueueState, ...] = ()
+    stacks: tuple[Stack, ...] = ()
+    traceback: Text = ""
+    """Of an exception in the user's own code, from their first frame down."""
+    stderr_tail: Text = ""
+    stderr_file: Text | None = None
+
+    @property
+    def measured(self) -> bool:
+        """Whether it ended well and has steps after its warm-up, so that figures are taken of it."""
+        return self.status == "ok" and self.steps is not None and self.steps.count > self.warmup_steps
