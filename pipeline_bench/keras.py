@@ -1,6 +1,6 @@
 """``pipeline_bench.keras.StarvationMonitor``: after each epoch of ``model.fit``, how long its steps waited for input.
 
-How the steps are timed is told in `job.fit`; here is the callback, and what it says.
+How the steps are timed is told in `monitoring.fit`; here is the callback, and what it says.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 # Whoever imports this module is in a job of Keras, in whose process it is already.
 import keras
 
-from pipeline_bench.job.fit import Timing, Watch
-from pipeline_bench.job.monitor import told
 from pipeline_bench.model.session import Session
+from pipeline_bench.monitoring.fit import Timing, Watch
+from pipeline_bench.monitoring.monitor import told
 from pipeline_bench.text import line_of
 
 if TYPE_CHECKING:
-    from pipeline_bench.job.figures import JobSummary
+    from pipeline_bench.monitoring.figures import JobSummary
 
 _UNTOLD = "the training ended without saying so: something outside of its steps raised"
 

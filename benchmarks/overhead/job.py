@@ -22,8 +22,8 @@ import numpy as np
 import tensorflow as tf
 
 from pipeline_bench import monitor, stats
-from pipeline_bench.job.sampling import PERIOD_S
 from pipeline_bench.keras import StarvationMonitor
+from pipeline_bench.monitoring.sampling import PERIOD_S
 from pipeline_bench.samplers.host import HostSampler
 
 BLOCK_STEPS = 150

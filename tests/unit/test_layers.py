@@ -28,8 +28,8 @@ TENSORFLOW_PARTS = {
 }
 CHILD_PARTS = {*TENSORFLOW_PARTS, "model.events", "model.series", "model.trial", "text"}
 # These run in a training job's own process, which has TensorFlow and Keras before it imports them.
-JOB_PARTS = {"job", "keras"}
-ARE_TENSORFLOWS = {"pipeline_bench.keras", "pipeline_bench.job.probed"}
+JOB_PARTS = {"monitoring", "keras"}
+ARE_TENSORFLOWS = {"pipeline_bench.keras", "pipeline_bench.monitoring.probed"}
 """Their classes are subclasses of Keras' and TensorFlow's own; nothing else imports them at module level."""
 NOT_IN_THE_CHILD = {"rich", "typer", "pynvml", "psutil", "scipy"}
 
@@ -37,7 +37,7 @@ NOT_IN_THE_CHILD = {"rich", "typer", "pynvml", "psutil", "scipy"}
 LAYERS = [
     {"__main__"},
     {"cli"},
-    {"library", "job", "keras", "lesson_run"},
+    {"library", "monitoring", "keras", "lesson_run"},
     {"comparison", "examination", "main_job"},
     {"ui", "report", "runner"},
     {"follower"},
@@ -195,7 +195,7 @@ def test_every_module_opens_with_a_docstring(path: Path) -> None:
     assert (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").strip(), "no docstring"
 
 
-@pytest.mark.parametrize("folder", ["user_pipeline", "diagnosis", "job"])
+@pytest.mark.parametrize("folder", ["user_pipeline", "diagnosis", "monitoring"])
 def test_the_map_of_the_architecture_names_every_module(folder: str) -> None:
     page = (ROOT.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
     modules = {path.stem for path in (ROOT / folder).glob("*.py")} - {"__init__"}

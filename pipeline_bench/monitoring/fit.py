@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline_bench.job.figures import JobSummary
-from pipeline_bench.job.monitor import this_device
-from pipeline_bench.job.record import JobRecord
-from pipeline_bench.job.ring import Ring
-from pipeline_bench.job.steps import NO_WAIT_NS, Totals
 from pipeline_bench.model.session import Session
+from pipeline_bench.monitoring.figures import JobSummary
+from pipeline_bench.monitoring.monitor import this_device
+from pipeline_bench.monitoring.record import JobRecord
+from pipeline_bench.monitoring.ring import Ring
+from pipeline_bench.monitoring.steps import NO_WAIT_NS, Totals
 
 _BLOCK = 4096
 """Steps whose waits are read at once; the ring holds four times as many."""
@@ -34,7 +34,7 @@ class Timing:
     """What times a model's iterators. Kept from one `fit` to the next: a new one would have the model traced anew."""
 
     def __init__(self) -> None:
-        from pipeline_bench.job.probed import Probe, ProbedIterator
+        from pipeline_bench.monitoring.probed import Probe, ProbedIterator
 
         self.ring = Ring()
         self.probe = Probe(self, self.ring, a_row_a_call=True)

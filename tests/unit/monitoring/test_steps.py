@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_bench.job.steps import NO_WAIT_NS, Passes, StepLog, Totals
+from pipeline_bench.monitoring.steps import NO_WAIT_NS, Passes, StepLog, Totals
 
 STEP = st.tuples(st.integers(1, 10**7), st.integers(0, 10**6))
 

@@ -10,12 +10,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from pipeline_bench.errors import UsageError
-from pipeline_bench.job.figures import JobSummary
-from pipeline_bench.job.record import JobRecord
-from pipeline_bench.job.ring import ENDED, LEFT, Ring, Taken
-from pipeline_bench.job.steps import Passes
 from pipeline_bench.model.events import Device
 from pipeline_bench.model.session import Session
+from pipeline_bench.monitoring.figures import JobSummary
+from pipeline_bench.monitoring.record import JobRecord
+from pipeline_bench.monitoring.ring import ENDED, LEFT, Ring, Taken
+from pipeline_bench.monitoring.steps import Passes
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -59,7 +59,7 @@ class Monitor:
 
     def __enter__(self) -> Any:
         """Begin; gives the dataset to loop over, a `tf.data.Dataset` with the same elements."""
-        from pipeline_bench.job import probed
+        from pipeline_bench.monitoring import probed
 
         if self._record is not None:
             raise UsageError("This monitor was entered before.", "Make one with pipeline_bench.monitor for each block.")

@@ -8,11 +8,11 @@ import pytest
 
 from pipeline_bench.conclusion import conclude
 from pipeline_bench.difference.between import between
-from pipeline_bench.job.record import JobRecord
-from pipeline_bench.job.steps import NO_WAIT_NS
 from pipeline_bench.model import session as sessions
 from pipeline_bench.model.events import Device
 from pipeline_bench.model.session import Session
+from pipeline_bench.monitoring.record import JobRecord
+from pipeline_bench.monitoring.steps import NO_WAIT_NS
 from pipeline_bench.plugins import renderer
 from pipeline_bench.report import html, markdown
 from pipeline_bench.samplers.nvml import STOPPED, Limits, NvmlSampler

@@ -20,7 +20,7 @@ import tensorflow as tf
 from tensorflow.python.data.ops import dataset_autograph, dataset_ops, iterator_ops, optional_ops
 from tensorflow.python.framework import ops
 
-from pipeline_bench.job.ring import ENDED, LEFT, Ring, behind, last_of, stamped
+from pipeline_bench.monitoring.ring import ENDED, LEFT, Ring, behind, last_of, stamped
 
 
 class Told(Protocol):

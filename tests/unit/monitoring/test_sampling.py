@@ -4,8 +4,8 @@ from itertools import pairwise
 
 import pytest
 
-from pipeline_bench.job.sampling import Readings, SamplerThread
 from pipeline_bench.model.result import CPU_TIME
+from pipeline_bench.monitoring.sampling import Readings, SamplerThread
 from pipeline_bench.samplers import Reading, Sampler
 
 SECOND = 10**9

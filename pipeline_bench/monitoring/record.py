@@ -16,14 +16,14 @@ import numpy as np
 from pipeline_bench import environment
 from pipeline_bench.comparison import make_folder
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.job.figures import JobSummary, summary, verdict
-from pipeline_bench.job.sampling import Readings, SamplerThread
-from pipeline_bench.job.steps import StepLog, Totals
 from pipeline_bench.model.events import Device
 from pipeline_bench.model.result import Estimate, Result, WorkCheck
 from pipeline_bench.model.series import Series
 from pipeline_bench.model.session import Session, save
 from pipeline_bench.model.trial import PhaseMark, Trial, TrialRecord, TrialStatus, TrialSteps
+from pipeline_bench.monitoring.figures import JobSummary, summary, verdict
+from pipeline_bench.monitoring.sampling import Readings, SamplerThread
+from pipeline_bench.monitoring.steps import StepLog, Totals
 from pipeline_bench.results import summarise
 from pipeline_bench.samplers.host import HostSampler
 from pipeline_bench.samplers.nvml import NvmlSampler

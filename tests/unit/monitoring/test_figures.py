@@ -3,9 +3,9 @@
 import pytest
 
 from pipeline_bench import findings
-from pipeline_bench.job.figures import summary
-from pipeline_bench.job.steps import Totals
 from pipeline_bench.measured import NEEDED_STEPS
+from pipeline_bench.monitoring.figures import summary
+from pipeline_bench.monitoring.steps import Totals
 
 
 def totals(steps: int, step_us: int, wait_us: int) -> Totals:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pipeline_bench import findings
-from pipeline_bench.job.steps import Totals
 from pipeline_bench.measured import NEEDED_STEPS
 from pipeline_bench.model.result import Verdict
+from pipeline_bench.monitoring.steps import Totals
 from pipeline_bench.text import units
 
 
