@@ -26,7 +26,7 @@ from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.file import load as load_scenario
 from pipeline_bench.scratch import ScratchFolder
 from pipeline_bench.ui.plain import PlainView
-from pipeline_bench.user_pipeline import Target, target
+from pipeline_bench.user_pipeline import Target, loading
 
 
 def compare(
@@ -155,13 +155,13 @@ def diagnose(
 
 def _target(given: str | Callable[..., Any], argument: int | None, what: str) -> Target:
     if isinstance(given, str):
-        return target.parse(given, argument, what)
+        return loading.parse(given, argument, what)
     if not callable(given):
         raise UsageError(
             f"The {what} was given as a {type(given).__name__}.",
             f"Give the function that makes the {what}, or where it is: 'train.py:make_{what}'.",
         )
-    return target.from_callable(given, argument)
+    return loading.from_callable(given, argument)
 
 
 def _toml(value: Any) -> str:

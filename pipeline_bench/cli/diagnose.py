@@ -78,7 +78,7 @@ def diagnose(
     from pipeline_bench.comparison import make_folder
     from pipeline_bench.diagnosis import variants
     from pipeline_bench.examination import examine
-    from pipeline_bench.user_pipeline.target import parse
+    from pipeline_bench.user_pipeline.loading import parse
 
     _check_budget(budget)
     dataset = parse(target, batch_arg, "dataset")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -13,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, field_validator
 
-from pipeline_bench.records import callables
-from pipeline_bench.records.callables import CallableName
+from pipeline_bench.errors import UsageError, UserCodeError, sentence
 from pipeline_bench.records.samples import ArraySpec, RecordError, Sample, SampleOptions, SampleSource
 from pipeline_bench.sources import Identity
 from pipeline_bench.text import line_of
+from pipeline_bench.user_pipeline import Target, loading, user_code
 
 _BUILT_IN = "pipeline_bench.records.augmented:augmented_images"
 # A stream has no epochs that could be told from outside: all of it counts as one.
@@ -56,7 +57,7 @@ class GeneratorOptions(SampleOptions):
     @classmethod
     def _names_a_callable(cls, value: str | None) -> str | None:
         if value is not None:
-            CallableName.parse(value)
+            _target(value)
         return value
 
 
@@ -69,7 +70,7 @@ class Generator(SampleSource):
 
     def __init__(self, options: Any = None) -> None:
         super().__init__(options)
-        self._callable = CallableName.parse(self.options.callable or _BUILT_IN)
+        self._callable = _target(self.options.callable or _BUILT_IN)
         self._fingerprints = _Fingerprints()
 
     @property
@@ -89,7 +90,11 @@ class Generator(SampleSource):
         return shape if self.options.length is None else (self.options.length, *shape[1:])
 
     def check(self) -> None:
-        self._callable.check(self.options.arguments)
+        try:
+            definition = loading.check(self._callable, "generator")
+            loading.check_arguments(definition, self._callable.text, self.options.arguments)
+        except UsageError as error:
+            raise UsageError(f"source.callable: {error.message}.", sentence(error.hint)) from None
 
     def prepare(self, config: Any) -> None:
         """Take a batch from a call of its own: what the samples look like, and what the evaluation is made on."""
@@ -105,7 +110,18 @@ class Generator(SampleSource):
 
     @cached_property
     def _function(self) -> Any:
-        return self._callable.load()
+        try:
+            function = loading.load(self._callable)
+        except UserCodeError as error:
+            raise RecordError(f"The generator {self._callable.text}: {error.message}.") from error
+        except (Exception, SystemExit) as error:
+            _show(error)
+            message = f"The generator {self._callable.text} cannot be imported: {line_of(error)}"
+            raise RecordError(f"{message}{user_code.line_in(error)}.") from error
+        if not callable(function):
+            what = f"it is a {type(function).__name__}"
+            raise RecordError(f"The generator {self._callable.text} is no function: {what}.")
+        return function
 
     @cached_property
     def _first_batch(self) -> Sequence[Sample]:
@@ -141,7 +157,7 @@ class Generator(SampleSource):
                 if bad_in_a_row == _MOST_IN_A_ROW:
                     raise RecordError(f"{bad_in_a_row:,} samples in a row were left out; the last one: {fault}")
             if not good:
-                raise RecordError(f"The generator {self._callable} ended without giving a sample.{_why(skipped)}")
+                raise RecordError(f"The generator {self._callable.text} ended without giving a sample.{_why(skipped)}")
 
     def _pass(self, number: int, skipped: dict[int, str]) -> Iterator[tuple[Any, str]]:
         """What one call gives; at its end why it failed, where that is skipped."""
@@ -152,7 +168,7 @@ class Generator(SampleSource):
                 value = next(given, _END)
             except BaseException as error:  # a sys.exit() in it, for one, would end a thread without a word
                 if len(skipped) < _TRACEBACKS_SHOWN:
-                    callables.show(error)
+                    _show(error)
                 failure = self._raised(error, number)
                 if not self.skips:
                     raise failure from error
@@ -165,8 +181,8 @@ class Generator(SampleSource):
 
     def _raised(self, error: BaseException, number: int) -> RecordError:
         after = f"after {number:,} sample{'' if number == 1 else 's'}" if number else "before its first sample"
-        where = callables.where_in(error, self._function)
-        return RecordError(f"The generator {self._callable} raised {line_of(error)} {after}{where}.")
+        where = user_code.line_in(error, self._function)
+        return RecordError(f"The generator {self._callable.text} raised {line_of(error)} {after}{where}.")
 
     def _sample(self, number: int, value: Any, shape: tuple[int, ...] | None) -> tuple[Sample | None, str]:
         """A value as a sample; without one, why it is none, where that is skipped.
@@ -178,7 +194,7 @@ class Generator(SampleSource):
             features, label = _converted(*_parts(value))
             self._fits(features, shape)
         except ValueError as error:
-            message = f"Sample {number + 1:,} of the generator {self._callable} {error}."
+            message = f"Sample {number + 1:,} of the generator {self._callable.text} {error}."
             if not self.skips:
                 raise RecordError(message) from None
             return None, message
@@ -195,6 +211,25 @@ class Generator(SampleSource):
             raise ValueError(f"has features of shape {shape}, the first one {first}; only the first axis may differ")
         elif shape[0] > length:
             raise ValueError(f"has features of shape {shape}, and `length` allows {length} in the first axis")
+
+
+def _target(text: str) -> Target:
+    """Return the function that a scenario names.
+
+    Raises:
+        ValueError: it is no name of one; says what is allowed.
+    """
+    where, colon, name = text.rpartition(":")
+    if colon and name.isidentifier() and where.endswith(".py"):
+        return Target(file=where, name=name)
+    if colon and name.isidentifier() and all(map(str.isidentifier, where.split("."))):
+        return Target(module=where, name=name)
+    raise ValueError("it must be path/to/file.py:function or package.module:function")
+
+
+def _show(error: BaseException) -> None:
+    sys.stderr.write(f"{user_code.traceback_of(error)}\n")
+    sys.stderr.flush()
 
 
 class _Shared(Iterator[Sample]):

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from pipeline_bench.user_pipeline import element_errors, taking
+from pipeline_bench.user_pipeline import taking, user_code
 
 
 class Filled(NamedTuple):
@@ -44,7 +44,7 @@ def fill(caches: Sequence[Any], limit_s: float, alive: Callable[[], None] = lamb
     end_s = time.monotonic() + limit_s
     passes = []
     for cache in caches:
-        with element_errors.named(), taking.within(max(0.0, end_s - time.monotonic())) as deadline:
+        with user_code.element_errors(), taking.within(max(0.0, end_s - time.monotonic())) as deadline:
             passes.append(_pass_over(taking.Taker(cache), deadline, alive))
     return passes
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pipeline_bench.errors import UserCodeError
-from pipeline_bench.user_pipeline import INFINITE, element_errors, taking, user_traceback
+from pipeline_bench.user_pipeline import INFINITE, taking, user_code
 
 Record = Callable[[int, int, int, float], bool]
 Step = Callable[[Any], float]
@@ -47,7 +47,7 @@ def drain(dataset: Any, record: Record, warmup_s: float = 0.0, alive: Alive = la
     Raises:
         UserCodeError: it gives no element, or fails.
     """
-    with element_errors.named():
+    with user_code.element_errors():
         elements = _Endless(dataset)
         typical_ns, size_bytes = _warm_up(elements, warmup_s, alive)
         count = min(_WINDOW_MOST, round(_WINDOW_NS / typical_ns), int(_WINDOW_BYTES // max(1, size_bytes)))
@@ -188,11 +188,11 @@ class _Batches:
     def __init__(self, dataset: Any) -> None:
         self._dataset = dataset
         self._gave = False
-        with element_errors.named():
+        with user_code.element_errors():
             self._iterator = iter(dataset)
 
     def next(self) -> Any:
-        with element_errors.named():
+        with user_code.element_errors():
             try:
                 batch = next(self._iterator)
             except StopIteration:
@@ -308,7 +308,7 @@ def _guarded(step: Step) -> Step:
         except UserCodeError:
             raise
         except Exception as error:
-            message = f"The model failed on a batch: {user_traceback.message(error, _LONGEST_MESSAGE)}"
-            raise UserCodeError(message, traceback=user_traceback.text(error)) from error
+            message = f"The model failed on a batch: {user_code.summary(error, _LONGEST_MESSAGE)}"
+            raise UserCodeError(message, traceback=user_code.traceback_of(error)) from error
 
     return guarded

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline_bench.user_pipeline import Component, Fingerprint, Stage, element_errors, elements
+from pipeline_bench.user_pipeline import Component, Fingerprint, Stage, elements, user_code
 from pipeline_bench.user_pipeline.sketch import Sketch
 
 SEEDS = (11, 23)
@@ -95,7 +95,7 @@ def of(
     """
     padding = _padding(stages)
     dropped = [stage.arguments.get("batch_size") for stage in stages if stage.arguments.get("drop_remainder") is True]
-    with element_errors.named():
+    with user_code.element_errors():
         first_dataset = make(SEEDS[0])
         specs = dict(elements.flatten(first_dataset.element_spec))
         suspect = any(map(_may_keep_state, stages)) and not any(map(_draws_in_parallel, stages))

@@ -19,7 +19,7 @@ from typing import Any
 
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.text import line_of, units
-from pipeline_bench.user_pipeline import Stage, StageCost, caches, draining, element_errors, ratios, taking
+from pipeline_bench.user_pipeline import Stage, StageCost, caches, draining, ratios, taking, user_code
 from pipeline_bench.user_pipeline.draining import Rate
 
 STAGE_S = 0.7
@@ -143,7 +143,7 @@ class Isolation:
             return _Found(reason="what comes before it gave no element to feed it with", inputs=ratios.told(stage))
         found = _Found(inputs=ratios.told(stage))
         try:
-            with element_errors.named():
+            with user_code.element_errors():
                 if found.inputs is None:
                     found.inputs = self._count_inputs(stage, share_s / 3)
                 self._measure(stage, found, share_s, left_s)

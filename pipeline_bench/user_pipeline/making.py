@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.user_pipeline import composing, places, smaller, user_traceback
+from pipeline_bench.user_pipeline import composing, smaller, user_code
 from pipeline_bench.user_pipeline.plan import Node, Plan, mapped
 from pipeline_bench.user_pipeline.public_api import Entry, Run, intercepted
 from pipeline_bench.user_pipeline.recording import Call
@@ -82,7 +82,7 @@ class Maker:
         except PipelineBenchError:
             raise
         except Exception as error:
-            message = f"{node.label} cannot be made with this change: {user_traceback.message(error)}"
+            message = f"{node.label} cannot be made with this change: {user_code.summary(error)}"
             raise PipelineBenchError(message) from error
 
     def _called(self, node: Node, inputs: Sequence[Any]) -> Any:
@@ -186,7 +186,7 @@ class _Within:
 
     def handle(self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any], run: Run) -> Any:
         by_itself = self._function is not None and entry.is_behind(self._function)
-        if threading.get_ident() != self._thread or not (by_itself or places.from_other_code(2, _OWN_CODE)):
+        if threading.get_ident() != self._thread or not (by_itself or user_code.called_by_other_code(2, _OWN_CODE)):
             return run(args, kwargs)
         call = next(self._levels[-1], None)
         if call is None or call.entry is not entry:

@@ -1,7 +1,7 @@
 """A user's pipeline as the tree of calls that made it, recorded while their code runs.
 
     with Recording() as recording:                    # before the user's module is imported
-        value = target.call(task.target, "dataset")
+        value = loading.call(task.target, "dataset")
     recipe = recording.recipe(value)                  # UserCodeError where it is no dataset
 
 A call within another one is hidden: `from_generator` is one stage, whatever it calls itself. `apply` shows the calls
@@ -26,7 +26,7 @@ from pipeline_bench.user_pipeline import (
     distribution,
     elements,
     functions,
-    places,
+    user_code,
 )
 from pipeline_bench.user_pipeline.public_api import Entry, Run, intercepted
 
@@ -84,7 +84,7 @@ class Call:
         if function is None:
             return None
         told = functions.describe(function, self.result, self.method == "from_generator")
-        if places.is_converted(told.file or "") and self.place is not None:
+        if user_code.is_converted(told.file or "") and self.place is not None:
             # A function that is defined in a converted one: AutoGraph's file is gone when anyone looks.
             return told.model_copy(update={"file": self.place.file, "line": self.place.line})
         return told
@@ -233,7 +233,7 @@ class Recording:
         """Whether the user's function makes this call, rather than TensorFlow within another one."""
         function = self._open[-1].function
         by_itself = function is not None and entry.is_behind(function)
-        return by_itself or places.from_other_code(3, {Recording._handle.__code__})
+        return by_itself or user_code.called_by_other_code(3, {Recording._handle.__code__})
 
     def _note(
         self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, inner: tuple[Call, ...]
@@ -243,7 +243,7 @@ class Recording:
             numbers = [self._makers[id(_plain(each))] for each in inputs if id(_plain(each)) in self._makers]
         else:
             numbers = [self._maker(each) for each in inputs]
-        call = Call(self._next(), entry, args, kwargs, result, tuple(numbers), inner, places.of_call(3))
+        call = Call(self._next(), entry, args, kwargs, result, tuple(numbers), inner, user_code.location(3))
         self._makers[id(_plain(result))] = call.id
         self._calls[call.id] = call
         if self._open:

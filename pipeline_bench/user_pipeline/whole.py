@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipeline_bench.errors import UserCodeError
-from pipeline_bench.user_pipeline import Inspection, Stage, Tuned, autotune, consumers, disk, element_errors, elements
+from pipeline_bench.user_pipeline import Inspection, Stage, Tuned, autotune, consumers, disk, elements, user_code
 
 _ELEMENTS_WEIGHED = 64
 _NAMES_LOOKED_AT = 64
@@ -54,7 +54,7 @@ def run(
     Raises:
         UserCodeError: it gives no element, or fails.
     """
-    with element_errors.named(), disk.OpenFiles(apart_from=[scratch]) as opened:
+    with user_code.element_errors(), disk.OpenFiles(apart_from=[scratch]) as opened:
         read_before = disk.bytes_read()
         start_ns = time.perf_counter_ns()
         iterator = iter(dataset)

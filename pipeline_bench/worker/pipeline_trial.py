@@ -12,7 +12,7 @@ from pipeline_bench.model.events import Done, Fingerprinted, Inspected
 from pipeline_bench.model.trial import Trial
 from pipeline_bench.scratch import ScratchFolder
 from pipeline_bench.text import line_of, units
-from pipeline_bench.user_pipeline import INFINITE, Fingerprint, Inspection, Task, caches, consumers, rewriting, target
+from pipeline_bench.user_pipeline import INFINITE, Fingerprint, Inspection, Task, caches, consumers, loading, rewriting
 from pipeline_bench.user_pipeline import fingerprint as fingerprints
 from pipeline_bench.user_pipeline.recording import Recipe, Recording
 from pipeline_bench.worker import eager, inspecting
@@ -43,7 +43,7 @@ def run(trial: Trial, channel: Channel, recorder: Recorder) -> None:
         scratch = folder.path
         start_ns = time.perf_counter_ns()
         with Recording() as recording:
-            made = target.call(task.target, "dataset")
+            made = loading.call(task.target, "dataset")
         make_ns = float(time.perf_counter_ns() - start_ns)
         recipe = recording.recipe(made)
         _see_that_it_is_eager(recipe)
@@ -92,7 +92,7 @@ def _measure(task: Task, recipe: Recipe, scratch: Path, channel: Channel, record
         return
     if task.model is None:
         raise PipelineBenchError(f"The activity {task.activity} needs a model, and the task has none.")
-    step = consumers.step_of(target.call(task.model, "model"))
+    step = consumers.step_of(loading.call(task.model, "model"))
     recorder.has_wait = task.activity == "train"
     recorder.phase("train")
     consume = consumers.train if task.activity == "train" else consumers.ceiling

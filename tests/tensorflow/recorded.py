@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pipeline_bench.user_pipeline import Target, target
+from pipeline_bench.user_pipeline import Target, loading
 from pipeline_bench.user_pipeline.recording import Recipe, Recording
 
 PIPELINES = Path(__file__).parents[1] / "pipelines"
@@ -32,7 +32,7 @@ def importing() -> Iterator[None]:
 def call(name: str, argument: int | None = None, file: Path = TRAIN) -> Any:
     """What the function of that script returns."""
     with importing():
-        return target.call(Target(file=str(file), name=name, argument=argument), "dataset")
+        return loading.call(Target(file=str(file), name=name, argument=argument), "dataset")
 
 
 def recipe(name: str, argument: int | None = None) -> Recipe:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pipeline_bench.errors import UserCodeError
-from pipeline_bench.user_pipeline import AUTOTUNE, Stage, Target, elements, public_api, target
+from pipeline_bench.user_pipeline import AUTOTUNE, Stage, Target, elements, loading, public_api
 from pipeline_bench.user_pipeline.recording import Recipe, Recording
 from tests.tensorflow import recorded
 
@@ -130,7 +130,7 @@ def test_what_an_interleave_opens_is_inner(tmp_path: Path) -> None:
 
 def recipe_of_folder(folder: Path) -> Recipe:
     with Recording() as recording, recorded.importing():
-        make: Any = target.load(Target(file=str(recorded.TRAIN), name="make_interleave"))
+        make: Any = loading.load(Target(file=str(recorded.TRAIN), name="make_interleave"))
         value = make(str(folder))
     return recording.recipe(value)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipeline_bench.errors import UserCodeError
-from pipeline_bench.user_pipeline import Target, target
+from pipeline_bench.user_pipeline import Target, loading
 from tests.tensorflow import recorded
 
 
@@ -31,7 +31,7 @@ def test_nothing_is_written_beside_the_users_files(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text("import beside\ndef make(): return beside.made\n")
     (tmp_path / "beside.py").write_text("made = 'made'\n")
     with recorded.importing():
-        assert target.call(Target(file=str(tmp_path / "script.py"), name="make"), "model") == "made"
+        assert loading.call(Target(file=str(tmp_path / "script.py"), name="make"), "model") == "made"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["beside.py", "script.py"]
 
 
@@ -39,7 +39,7 @@ def test_the_working_folder_stays_and_arguments_are_the_scripts_own(tmp_path: Pa
     (tmp_path / "script.py").write_text("import os, sys\ndef make(): return os.getcwd(), sys.argv\n")
     file = str(tmp_path / "script.py")
     with recorded.importing():
-        assert target.call(Target(file=file, name="make"), "model") == (str(Path.cwd()), [file])
+        assert loading.call(Target(file=file, name="make"), "model") == (str(Path.cwd()), [file])
 
 
 def test_a_traceback_begins_at_their_own_first_frame_and_keeps_causes() -> None:
@@ -96,7 +96,7 @@ def test_missing_files_and_modules_are_told(tmp_path: Path) -> None:
         ("relative.py", "attempted relative import", "package.module:FUNCTION"),
     ):
         with recorded.importing(), pytest.raises(UserCodeError, match=message) as caught:
-            target.call(Target(file=str(tmp_path / file), name="make"), "dataset")
+            loading.call(Target(file=str(tmp_path / file), name="make"), "dataset")
         assert hint in caught.value.hint
 
 
@@ -135,18 +135,18 @@ class Wants:
 @pytest.mark.parametrize(("name", "made"), [("Data.make", 3), ("Data.of_class", 5), ("Data.plain", 7)])
 def test_a_method_is_called_on_an_object_made_without_arguments(name: str, made: int, tmp_path: Path) -> None:
     with recorded.importing():
-        assert target.call(Target(file=script(tmp_path, CLASS), name=name), "model") == made
+        assert loading.call(Target(file=script(tmp_path, CLASS), name=name), "model") == made
 
 
 def test_a_class_that_wants_arguments_is_told(tmp_path: Path) -> None:
     with recorded.importing(), pytest.raises(UserCodeError, match="Wants cannot be made without arguments") as caught:
-        target.call(Target(file=script(tmp_path, CLASS), name="Wants.make"), "dataset")
+        loading.call(Target(file=script(tmp_path, CLASS), name="Wants.make"), "dataset")
     assert "Wants(…).make()" in caught.value.hint
 
 
 def test_an_argument_by_keyword_is_not_said_to_be_given_by_an_option(tmp_path: Path) -> None:
     file = script(tmp_path, "def make(*, size): return size\n")
     with recorded.importing(), pytest.raises(UserCodeError, match="wants an argument: size; size by keyword") as caught:
-        target.call(Target(file=file, name="make"), "dataset")
+        loading.call(Target(file=file, name="make"), "dataset")
     assert "--batch-arg N" not in caught.value.hint
     assert "give them defaults" in caught.value.hint

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from pipeline_bench.errors import UsageError
 from pipeline_bench.records.samples import RecordError, Sample
 from pipeline_bench.sources.generator import Generator
 
@@ -209,9 +210,32 @@ def test_arguments_reach_the_callable(write: Write) -> None:
     assert labels(samples(write("yield [1], arguments['label']", arguments={"label": 7}), 1)) == [7]
 
 
-def test_a_callable_that_is_no_name_is_refused_with_the_options() -> None:
-    with pytest.raises(ValidationError, match=r"path/to/file\.py:function"):
-        Generator({"callable": "train.py"})
+@pytest.mark.parametrize("text", ["train.py", "train.py:", ":make", "a-b:make", "train.py:a.b", "a..b:make"])
+def test_a_callable_that_is_no_name_is_refused_with_the_options(text: str) -> None:
+    with pytest.raises(ValidationError, match=r"path/to/file\.py:function or package\.module:function"):
+        Generator({"callable": text})
+
+
+def test_a_callable_that_is_not_there_is_refused_before_anything_is_run(write: Write) -> None:
+    with pytest.raises(UsageError, match=r"^source\.callable: there is no file gone\.py\.$"):
+        Generator({"callable": "gone.py:make"}).check()
+    write("raise SystemExit").check()
+
+
+def test_a_callable_that_cannot_be_imported_shows_the_users_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name, text in (("broken", "\nimport no_such_module\n"), ("number", "make = 3")):
+        (tmp_path / f"{name}_generator.py").write_text(text)
+    with pytest.raises(RecordError, match=r"No module named 'no_such_module' \(broken_generator\.py:2\)"):
+        Generator({"callable": f"{tmp_path}/broken_generator.py:make"}).prepare(None)
+    shown = capfd.readouterr().err
+    assert "import no_such_module" in shown
+    assert "loading.py" not in shown
+    with pytest.raises(RecordError, match="is no function: it is a int"):
+        Generator({"callable": f"{tmp_path}/number_generator.py:make"}).prepare(None)
+    with pytest.raises(RecordError, match="there is no 'other' in"):
+        Generator({"callable": f"{tmp_path}/number_generator.py:other"}).prepare(None)
 
 
 def test_the_built_in_generator_gives_small_images_and_the_same_ones_again() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline_bench.errors import UsageError
-from pipeline_bench.user_pipeline import Target, target
+from pipeline_bench.user_pipeline import Target, loading
 
 SCRIPT = """
 import os.path as paths
@@ -22,8 +22,16 @@ def make_dataset(n=1): ...
 class Pipelines:
     def train(self): ...
 assigned = later = make_dataset
+annotated: object = print
+from elsewhere import other as renamed
 if assigned:
     async def conditional(): ...
+else:
+    otherwise = 1
+try:
+    import fast
+except ImportError:
+    class slow: ...
 def set_global():
     global from_inside
 """
@@ -38,17 +46,20 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize(
     "name",
-    ["make_dataset", "Pipelines.train", "assigned", "later", "imported", "paths", "conditional", "from_inside"],
+    [
+        *("make_dataset", "Pipelines.train", "assigned", "later", "annotated", "imported", "renamed", "paths"),
+        *("conditional", "otherwise", "slow", "from_inside"),
+    ],
 )
 def test_names_that_a_file_may_have_are_accepted(name: str, script: Path) -> None:
-    assert target.parse(f"train.py:{name}", 3) == Target(file="train.py", name=name, argument=3)
-    assert target.parse(f"{script}:{name}").text == f"{script}:{name}"
+    assert loading.parse(f"train.py:{name}", 3) == Target(file="train.py", name=name, argument=3)
+    assert loading.parse(f"{script}:{name}").text == f"{script}:{name}"
 
 
 @pytest.mark.parametrize("line", ["from somewhere import *", "globals()['f'] = 1", "def __getattr__(name): ..."])
 def test_in_doubt_a_name_is_accepted(line: str, script: Path) -> None:
     script.write_text(line)
-    assert target.parse("train.py:anything").name == "anything"
+    assert loading.parse("train.py:anything").name == "anything"
 
 
 @pytest.mark.parametrize(
@@ -73,7 +84,7 @@ def test_what_cannot_be_is_refused_in_words(text: str, message: str, hint: str) 
     Path("data.txt").write_text("")
     Path("broken.py").write_text("x = 1\ndef make(:\n")
     with pytest.raises(UsageError, match=message) as caught:
-        target.parse(text, what="model")
+        loading.parse(text, what="model")
     assert hint in caught.value.hint
 
 
@@ -82,21 +93,46 @@ def test_a_module_of_a_package_is_found_without_importing_it(script: Path) -> No
     package.mkdir()
     (package / "__init__.py").write_text("raise SystemExit")
     (package / "pipes.py").write_text(SCRIPT)
-    assert target.parse("my_package.pipes:make_dataset") == Target(module="my_package.pipes", name="make_dataset")
+    assert loading.parse("my_package.pipes:make_dataset") == Target(module="my_package.pipes", name="make_dataset")
     with pytest.raises(UsageError, match="there is no function 'nothing'"):
-        target.parse("my_package.pipes:nothing")
+        loading.parse("my_package.pipes:nothing")
     with pytest.raises(UsageError, match="is a module, not a package"):
-        target.parse("my_package.pipes.deeper:make")
+        loading.parse("my_package.pipes.deeper:make")
     assert "my_package" not in sys.modules
+
+
+def test_arguments_are_held_against_the_function(script: Path) -> None:
+    script.write_text("def make(path, *, size, seed=0): yield 1\ndef any_of(**options): yield 1")
+
+    def refused(name: str, **arguments: object) -> str:
+        definition = loading.check(Target(file="train.py", name=name))
+        try:
+            loading.check_arguments(definition, name, arguments)
+        except UsageError as error:
+            return f"{error.message}: {error.hint}"
+        return ""
+
+    assert not refused("make", path="x", size=3)
+    assert not refused("any_of", whatever=3)
+    assert "takes no 'sed': did you mean 'seed'?" in refused("make", path="x", size=3, sed=1)
+    assert "needs 'size'" in refused("make", path="x")
 
 
 @given(st.text(max_size=30))
 def test_any_text_is_a_target_or_refused(text: str) -> None:
     try:
-        assert target.parse(text).name
+        assert loading.parse(text).name
     except UsageError as error:
         told = (error.message, error.hint)
         assert all(told)
+
+
+def test_a_file_may_have_the_name_of_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+    (tmp_path / "json.py").write_text("def make(): return 7")
+    assert loading.load(Target(file=str(tmp_path / "json.py"), name="make"))() == 7
+    assert sys.modules["json"].loads("7") == 7
 
 
 def make_number() -> int:
@@ -104,9 +140,9 @@ def make_number() -> int:
 
 
 def test_a_function_of_a_module_travels_by_name() -> None:
-    found = target.from_callable(make_number, 2)
+    found = loading.from_callable(make_number, 2)
     assert (found.module, found.pickled, found.argument) == (__name__, None, 2)
-    assert target.load(found) is make_number
+    assert loading.load(found) is make_number
 
 
 def test_a_closure_and_a_partial_travel_by_value() -> None:
@@ -116,26 +152,26 @@ def test_a_closure_and_a_partial_travel_by_value() -> None:
         return secret + more
 
     for function, expected in ((closure, 42), (functools.partial(closure, 3), 44), (lambda: secret, 41)):
-        sent = Target.model_validate_json(target.from_callable(function).model_dump_json())
+        sent = Target.model_validate_json(loading.from_callable(function).model_dump_json())
         assert sent.pickled
-        assert target.load(sent)() == expected
-    assert target.from_callable(closure).text == "closure"
+        assert loading.load(sent)() == expected
+    assert loading.from_callable(closure).text == "closure"
 
 
 def test_a_text_is_read_and_anything_else_refused(script: Path) -> None:
-    assert target.from_callable("train.py:make_dataset", 4) == target.parse("train.py:make_dataset", 4)
+    assert loading.from_callable("train.py:make_dataset", 4) == loading.parse("train.py:make_dataset", 4)
     with pytest.raises(UsageError, match="a list is no function"):
-        target.from_callable([script])
+        loading.from_callable([script])
     handle = sys.stdout
     with pytest.raises(UsageError, match="cannot be sent to another process"):
-        target.from_callable(lambda: handle)
+        loading.from_callable(lambda: handle)
 
 
 def test_a_path_that_is_no_text_is_refused_before_anything_is_made(script: Path) -> None:
     path = script.with_name(os.fsdecode(b"caf\xe9.py"))
     path.write_text(SCRIPT)
     with pytest.raises(UsageError, match=r"caf\\xe9\.py:make_dataset holds bytes that are no text") as caught:
-        target.parse(f"{path.name}:make_dataset")
+        loading.parse(f"{path.name}:make_dataset")
     assert "rename the file or its folder" in caught.value.hint
 
 
@@ -146,7 +182,7 @@ def test_a_file_in_a_folder_that_is_no_text_is_refused_as_well(tmp_path: Path, m
     monkeypatch.chdir(folder)
     for text in ("train.py:make_dataset", "train:make_dataset"):
         with pytest.raises(UsageError, match=r"caf\\xe9/train\.py holds bytes that are no text"):
-            target.parse(text)
+            loading.parse(text)
 
 
 def test_a_target_is_kept_as_it_is_and_shown_safely() -> None:
