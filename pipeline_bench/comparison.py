@@ -161,9 +161,9 @@ def without_unavailable(scenario: Scenario, *, expose_servers: bool = False) -> 
     if not reasons:
         return scenario
     kept = [variant for variant in scenario.variants if variant.name not in reasons]
-    if all(variant.ceiling is None for variant in kept):
+    if all(variant.is_ceiling for variant in kept):
         raise UsageError("This machine can run none of the scenario's variants: " + "; ".join(set(reasons.values())))
-    told = [variant for variant in scenario.variants if variant.name in reasons and variant.ceiling is not None]
+    told = [variant for variant in scenario.variants if variant.name in reasons and not variant.is_ceiling]
     notes = tuple(f"The variant {variant.name!r} was left out: {reasons[variant.name]}" for variant in told)
     return scenario.model_copy(update={"variants": tuple(kept), "notes": (*scenario.notes, *notes)})
 

@@ -124,7 +124,7 @@ def may_gain(speedup: Speedup) -> bool:
 
 
 def _able(session: Session) -> Sequence[Result]:
-    ceilings = {variant.name for variant in session.scenario.variants if variant.ceiling is None}
+    ceilings = {variant.name for variant in session.scenario.variants if variant.is_ceiling}
     return [
         result
         for result in session.results

@@ -31,7 +31,7 @@ def open_questions(session: Session) -> tuple[OpenQuestion, ...]:
     found: list[OpenQuestion] = []
     for result in session.results:
         if result.trials:
-            found += _of(result, is_ceiling=session.scenario.variant(result.variant).ceiling is None)
+            found += _of(result, is_ceiling=session.scenario.variant(result.variant).is_ceiling)
     return tuple(dict.fromkeys(found))
 
 

@@ -31,7 +31,7 @@ def check(
         baseline: the variant that speed-ups are over; its epochs held the same samples, if its source is the same.
         baseline_trials: its trials that ended well.
     """
-    if variant.ceiling is None:
+    if variant.is_ceiling:
         return WorkCheck(text="a ceiling has no input")
     works = [trial.work for trial in trials if trial.work is not None]
     able = [work for work in works if work.reason is None]

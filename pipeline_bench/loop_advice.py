@@ -34,7 +34,7 @@ def _compared(scenario: Scenario) -> Sequence[Variant]:
     return [
         variant
         for variant in scenario.variants
-        if variant.ceiling is not None and variant.loop != over.loop and _but_for_loop(variant) == _but_for_loop(over)
+        if not variant.is_ceiling and variant.loop != over.loop and _but_for_loop(variant) == _but_for_loop(over)
     ]
 
 

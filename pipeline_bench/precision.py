@@ -110,7 +110,7 @@ def check(scenario: Scenario) -> None:
     Raises:
         UsageError: it has a ceiling only.
     """
-    if not _compared(scenario) and scenario.baseline.ceiling is None:
+    if not _compared(scenario) and scenario.baseline.is_ceiling:
         raise UsageError(
             f"--precision: {scenario.name} has only {scenario.baseline.name}, so there is no ratio to narrow.",
             "Compare at least one variant that is no ceiling.",
@@ -194,7 +194,7 @@ def judged_from(scenario: Scenario) -> int:
 
 def _compared(scenario: Scenario) -> list[Variant]:
     """The variants whose speed-ups count: no ceilings, unless there are only such; not the baseline."""
-    some = [variant for variant in scenario.variants if variant.ceiling is not None] or list(scenario.variants)
+    some = [variant for variant in scenario.variants if not variant.is_ceiling] or list(scenario.variants)
     return [variant for variant in some if variant.name != scenario.baseline.name]
 
 

@@ -63,7 +63,7 @@ def _result(
     status, reason = _status(variant, [t for t in trials if t.variant == variant.name], len(own))
     if not own:
         result = _unmeasured(variant, status, reason)
-        return result.model_copy(update={"verdict": findings.judge(result, variant.ceiling is None, 0)})
+        return result.model_copy(update={"verdict": findings.judge(result, variant.is_ceiling, 0)})
     runs = [own[repeat] for repeat in sorted(own)]
     pairs = measured.pairs(found, variant)
     used = device_utilization.of(runs, cores)
@@ -102,7 +102,7 @@ def _verdict(
         return cache_state.refusal(reason)
     steps = min(sum(len(run.step_ms) for run in some) for some in (runs, [top for _, top in pairs]) if some)
     for_more = "raise --budget" if variant.source.kind == user_pipeline.KIND else "raise --steps or --repeats"
-    return findings.judge(result, variant.ceiling is None, steps, measured.taken_of(pairs), for_more)
+    return findings.judge(result, variant.is_ceiling, steps, measured.taken_of(pairs), for_more)
 
 
 def _missing(variant: Variant, no_loss: bool, no_accuracy: bool) -> dict[str, str]:
@@ -186,7 +186,7 @@ def _rate(variant: Variant, runs: Sequence[Measured]) -> dict[str, Any]:
 
 def _split(variant: Variant, runs: Sequence[Measured], pairs: Sequence[Pair]) -> dict[str, Estimate]:
     """Return input wait, ceiling and host slowdown, each in ms and as a share of the step."""
-    if variant.ceiling is None:
+    if variant.is_ceiling:
         itself = Estimate(reason="this is the ceiling: it has no input")
         names = ("input_wait_ms", "input_wait_share", "host_slowdown_ms", "host_slowdown_share")
         means = [run.mean_ms for run in runs]

@@ -83,7 +83,7 @@ def batch_size(variant: Variant) -> int:
 
 
 def _comparable(scenario: Scenario, result: Result) -> bool:
-    is_ceiling = scenario.variant(result.variant).ceiling is None
+    is_ceiling = scenario.variant(result.variant).is_ceiling
     is_baseline = result.variant == scenario.baseline.name
     return (
         not is_ceiling

@@ -42,7 +42,7 @@ def excesses(scenario: Scenario, cores: int) -> tuple[Excess, ...]:
         found += [
             Excess(variant, kind, threads)
             for kind, threads in asked.items()
-            if threads > cores and variant.ceiling is not None
+            if threads > cores and not variant.is_ceiling
         ]
     return tuple(found)
 
@@ -145,7 +145,7 @@ def _asked(variant: Variant, kind: Kind, cores: int) -> int:
 def _but_for(variant: Variant, kind: Kind) -> Variant:
     """The variant without its name, its length, its ceiling, and its threads of that kind."""
     runtime = variant.runtime.model_copy(update={_key(kind): 0})
-    has_ceiling = "yes" if variant.ceiling is not None else None
+    has_ceiling = "yes" if not variant.is_ceiling else None
     return variant.model_copy(update={"name": "-", "run": None, "ceiling": has_ceiling, "runtime": runtime})
 
 

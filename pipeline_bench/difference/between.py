@@ -38,7 +38,7 @@ def between(
     """
     limits = limits or Limits()
     shared = [name for name in shared_variants(before, after) if _has_result(before, name) and _has_result(after, name)]
-    if all(after.scenario.variant(name).ceiling is None for name in shared):
+    if all(after.scenario.variant(name).is_ceiling for name in shared):
         besides = " besides ceilings" if shared else ""
         raise UsageError(
             f"{paths[0]} and {paths[1]} have no variant in common{besides}: {_names(before)} and {_names(after)}.",

@@ -92,7 +92,7 @@ def gates(
 def _gone_gates(before: Session, after: Session, limits: Limits) -> Iterator[Gate]:
     """A variant that AFTER does not have is held to what it would be held to, and nothing decides it."""
     there = {variant.name for variant in after.scenario.variants}
-    gone = [v.name for v in before.scenario.variants if v.ceiling is not None and v.name not in there]
+    gone = [v.name for v in before.scenario.variants if not v.is_ceiling and v.name not in there]
     demands: tuple[tuple[Literal["slower", "au-below"], float | None], ...] = (
         ("slower", limits.slower),
         ("au-below", limits.au_below),
@@ -191,7 +191,7 @@ def _explained(
 def _au_gates(after: Session, limit: float | None) -> Iterator[Gate]:
     if limit is None:
         return
-    ceilings = {variant.name for variant in after.scenario.variants if variant.ceiling is None}
+    ceilings = {variant.name for variant in after.scenario.variants if variant.is_ceiling}
     for result in after.results:
         if result.variant not in ceilings:
             outcome, text = _without_figures(result) or _unreliable(result) or _au(result, limit)

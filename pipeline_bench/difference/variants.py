@@ -83,7 +83,7 @@ def change(before: Session, after: Session, name: str) -> VariantChange:
     step_time = _ratio(was.step_ms, now.step_ms, _missing(one, other))
     if step_time.value is not None and (devices := _other_devices(one, other)) is not None:
         step_time = Ratio(reason=devices)
-    is_ceiling = after.scenario.variant(name).ceiling is None
+    is_ceiling = after.scenario.variant(name).is_ceiling
     differ_in = ceilings_differ_in(before, after, name)
     no_ceiling = "this is the ceiling itself" if is_ceiling else "its ceiling was not measured beside it in both"
     if step_time.value is None:

@@ -200,7 +200,7 @@ def _wholly_disturbed(measured: Any) -> bool:
         return False
     variants = measured.scenario.variants
     # Of a lesson without any input every variant is a ceiling, and these are then what it compares.
-    compared = {each.name for each in variants if each.ceiling is not None} or {each.name for each in variants}
+    compared = {each.name for each in variants if not each.is_ceiling} or {each.name for each in variants}
     undisturbed = {trial.variant for trial in measured.trials if (trial.variant, trial.repeat) not in disturbed}
     return bool(compared - undisturbed)
 

@@ -72,7 +72,7 @@ def _table(played: Played, key: str) -> str:
     rows = ["| variant | step time | samples/s | input wait | device utilization |", "|---|--:|--:|--:|--:|"]
     session = played.session(key)
     for variant in session.scenario.variants:
-        if variant.ceiling is not None:
+        if not variant.is_ceiling:
             result = session.result(variant)
             rows.append(
                 f"| {variant.name} | {units.milliseconds(result.step_ms.mean)} | "

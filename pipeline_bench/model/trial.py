@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
+import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
 from pipeline_bench.model import Record
@@ -145,3 +146,8 @@ class TrialRecord(Record):
     def measured(self) -> bool:
         """Whether it ended well and has steps after its warm-up, so that figures are taken of it."""
         return self.status == "ok" and self.steps is not None and self.steps.count > self.warmup_steps
+
+    def after_warmup(self, column: Literal["start_ns", "end_ns", "wait_ns", "busy_ns"]) -> npt.NDArray[Any] | None:
+        """Return a column of its steps, warm-up left out; None where the trial has no step or not that column."""
+        series: Series | None = getattr(self.steps, column, None)
+        return None if series is None else series.unpack()[self.warmup_steps :]

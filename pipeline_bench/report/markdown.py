@@ -139,7 +139,7 @@ def _caption(session: Session) -> str:
 
 def _work(session: Session) -> Iterator[tuple[str, str]]:
     """What is known of the samples that each variant trained on; a ceiling has no input."""
-    ceilings = {variant.name for variant in session.scenario.variants if variant.ceiling is None}
+    ceilings = session.scenario.ceilings
     for result in session.results:
         if result.work.text and result.variant not in ceilings:
             yield result.variant, result.work.text

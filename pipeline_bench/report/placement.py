@@ -87,7 +87,7 @@ def found(session: Session) -> list[Placed]:
     told = {trial.variant: trial.placement or _NOT_TOLD for trial in session.trials if trial.repeat == 0}
     asked = [variant for variant in session.scenario.variants if variant.runtime.log_placement]
     variants = [variant for variant in asked if variant.name in told]
-    shown = [variant for variant in variants if variant.ceiling is not None] or variants
+    shown = [variant for variant in variants if not variant.is_ceiling] or variants
     groups: dict[Placement, list[str]] = {}
     for variant in shown:
         groups.setdefault(told[variant.name], []).append(variant.name)

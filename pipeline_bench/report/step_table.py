@@ -104,7 +104,7 @@ def figures_table(session: Session, width: int) -> Table:
 
 def is_ceiling(session: Session, result: Result) -> bool:
     """Whether a result is the reference that others are held against."""
-    return any(v.name == result.variant and v.ceiling is None for v in session.scenario.variants)
+    return result.variant in session.scenario.ceilings
 
 
 def variant_name(name: str) -> str:

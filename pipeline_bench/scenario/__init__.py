@@ -94,6 +94,11 @@ class Variant(_Part):
     ceiling: Text | None = None
     """The name of the variant that is this one's ceiling; None for a ceiling itself."""
 
+    @property
+    def is_ceiling(self) -> bool:
+        """Whether it is a ceiling: a training without an input, which the others are measured against."""
+        return self.ceiling is None
+
 
 class Scenario(_Part):
     """A question and the variants that answer it, resolved: every default filled in."""
@@ -119,6 +124,11 @@ class Scenario(_Part):
         raise KeyError(name)
 
     @property
+    def ceilings(self) -> frozenset[str]:
+        """The names of the variants that are ceilings."""
+        return frozenset(variant.name for variant in self.variants if variant.is_ceiling)
+
+    @property
     def baseline(self) -> Variant:
         """The variant that the speed-ups are over: the first that is no ceiling, else the first."""
-        return next((variant for variant in self.variants if variant.ceiling is not None), self.variants[0])
+        return next((variant for variant in self.variants if not variant.is_ceiling), self.variants[0])

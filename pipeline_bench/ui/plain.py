@@ -158,7 +158,5 @@ def _mean_step_ms(record: TrialRecord) -> float | None:
 
 
 def _step_ns(record: TrialRecord) -> np.ndarray:
-    if record.steps is None:
-        return np.empty(0)
-    took_ns: np.ndarray = record.steps.end_ns.unpack() - record.steps.start_ns.unpack()
-    return took_ns[record.warmup_steps :]
+    start_ns, end_ns = record.after_warmup("start_ns"), record.after_warmup("end_ns")
+    return np.empty(0) if start_ns is None or end_ns is None else end_ns - start_ns

@@ -52,7 +52,7 @@ def scenario() -> Scenario:
         }
     )
     wanted = {whole.variant(name).ceiling for name in KEPT_CEILINGS}
-    kept = [variant for variant in whole.variants if variant.ceiling is not None or variant.name in wanted]
+    kept = [variant for variant in whole.variants if not variant.is_ceiling or variant.name in wanted]
     return whole.model_copy(update={"variants": tuple(kept)})
 
 
@@ -159,6 +159,6 @@ def test_a_shuffled_dataset_has_the_same_order_in_keras_which_makes_an_iterator_
     entries = [{"name": name, **shuffled, "loop": {"kind": name}} for name in ("session", "keras_fit")]
     source = {"kind": "image_folder", "path": str(images.make(tmp_path)), "image_size": 8, "batch_size": 8}
     whole = resolve({"name": "shuffled", "source": source, "run": {"steps": 6, "repeats": 1}, "variants": entries})
-    kept = whole.model_copy(update={"variants": tuple(each for each in whole.variants if each.ceiling is not None)})
+    kept = whole.model_copy(update={"variants": tuple(each for each in whole.variants if not each.is_ceiling)})
     losses = {record.variant: columns(record)[2] for record in run_scenario(kept).trials}
     np.testing.assert_allclose(losses["keras_fit"], losses["session"], rtol=1e-4)

@@ -127,7 +127,7 @@ def test_every_loop_tells_where_its_step_ran(run_scenario: RunScenario) -> None:
             "variants": [*loops, {**loops[0], "name": "not asked", "runtime": {"log_placement": False}}],
         }
     )
-    compared = [variant for variant in scenario.variants if variant.ceiling is not None]
+    compared = [variant for variant in scenario.variants if not variant.is_ceiling]
     session = run_scenario(scenario.model_copy(update={"variants": tuple(compared)}))
     *asked, not_asked = session.trials
     assert asked[0].accuracy == not_asked.accuracy  # nor does it count as training

@@ -43,7 +43,7 @@ def scenario(*variants: dict[str, Any], **run: Any) -> Scenario:
             "variants": list(variants),
         }
     )
-    kept = [each for each in resolved.variants if each.ceiling is not None]
+    kept = [each for each in resolved.variants if not each.is_ceiling]
     return resolved.model_copy(update={"variants": tuple(kept)})
 
 

@@ -64,7 +64,7 @@ def session_of(
         )
         changes: dict[str, Any] = {"status": "failed", "reason": "the test had it fail"}
         if times is not None:
-            wait_share = None if trial.variant.ceiling is None else 0.5
+            wait_share = None if trial.variant.is_ceiling else 0.5
             kind = "emulated" if emulated else "cpu"
             changes = {
                 "warmup_steps": WARMUP,

@@ -95,4 +95,4 @@ def _cell(text: str, under: str, reason: str | None) -> Cell:
 
 def ceilings(session: Session) -> frozenset[str]:
     """The names of the variants that are the reference others are held against."""
-    return frozenset(variant.name for variant in session.scenario.variants if variant.ceiling is None)
+    return session.scenario.ceilings

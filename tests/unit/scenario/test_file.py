@@ -92,12 +92,12 @@ class TestCeilings:
         scenario = load("two_layer")
         assert backends_of(scenario) == ["feed_dict", "fifo_queue", "tf_data", "ceiling"]
         assert {variant.ceiling for variant in scenario.variants[:3]} == {"ceiling"}
-        assert scenario.variants[3].ceiling is None
+        assert scenario.variants[3].is_ceiling
 
     def test_one_is_added_for_each_model_and_batch(self) -> None:
         scenario = load("batch_sizes")
         sizes = {v.name: v.source.options["batch_size"] for v in scenario.variants}
-        measured = [variant for variant in scenario.variants if variant.ceiling is not None]
+        measured = [variant for variant in scenario.variants if not variant.is_ceiling]
         assert len({variant.ceiling for variant in measured}) == len(set(sizes.values())) > 1
         assert all(sizes[variant.name] == sizes[variant.ceiling or ""] for variant in measured)
 
