@@ -15,7 +15,8 @@ from typing import Any
 
 import psutil
 
-from pipeline_bench import environment, interrupts, made_data, plugins, process, replication, servers, thread_advice
+from pipeline_bench import environment, interrupts, made_data, plugins, process, replication, servers
+from pipeline_bench.analysis import thread_advice
 from pipeline_bench.errors import UsageError
 from pipeline_bench.loops import Job
 from pipeline_bench.model.result import Precision

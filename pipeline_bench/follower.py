@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline_bench import interrupts, stats, user_pipeline
+from pipeline_bench import interrupts, user_pipeline
+from pipeline_bench.analysis import stats
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.events import Device, Failed, Phase, QueueState, Stack
 from pipeline_bench.model.trial import TrialRecord, TrialStatus

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from pipeline_bench import disturbances, environment, follower, interrupts, precision, servers
+from pipeline_bench import environment, follower, interrupts, servers
+from pipeline_bench.analysis import disturbances, precision
+from pipeline_bench.analysis.results import summarise
 from pipeline_bench.errors import PipelineBenchError, SessionError
 from pipeline_bench.model import session as sessions
 from pipeline_bench.model.events import Device, Failed
@@ -16,7 +18,6 @@ from pipeline_bench.model.session import Environment, Session
 from pipeline_bench.model.trial import Trial, TrialRecord, TrialStatus, plan
 from pipeline_bench.observer import Observer
 from pipeline_bench.process import Child, Launcher, trim
-from pipeline_bench.results import summarise
 from pipeline_bench.samplers import Reading, Sampler
 from pipeline_bench.samplers.host import HostSampler
 from pipeline_bench.samplers.nvml import NvmlSampler

@@ -31,12 +31,12 @@ from benchmarks.accuracy import bare, cases
 from benchmarks.accuracy.cases import Case
 from benchmarks.accuracy.loads import LOADS, beside
 from benchmarks.accuracy.plugin import install
+from pipeline_bench.analysis.precision import DECIDING_BUDGET_S, until_decided
+from pipeline_bench.analysis.results import summarise
 from pipeline_bench.comparison import compare
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import load
 from pipeline_bench.observer import Observer
-from pipeline_bench.precision import DECIDING_BUDGET_S, until_decided
-from pipeline_bench.results import summarise
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
 

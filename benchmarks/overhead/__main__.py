@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
-from pipeline_bench import stats
+from pipeline_bench.analysis import stats
 from pipeline_bench.comparison import compare
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve

@@ -21,7 +21,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from pipeline_bench import monitor, stats
+from pipeline_bench import monitor
+from pipeline_bench.analysis import stats
 from pipeline_bench.keras import StarvationMonitor
 from pipeline_bench.monitoring.sampling import PERIOD_S
 from pipeline_bench.samplers.host import HostSampler

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from pipeline_bench import graph_ops, stats
+from pipeline_bench import graph_ops
+from pipeline_bench.analysis import stats
 from pipeline_bench.loops.session import in_one_tensor
 from pipeline_bench.sources import Batch
 from pipeline_bench.sources.memory import Memory

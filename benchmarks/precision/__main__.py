@@ -29,7 +29,7 @@ import numpy as np
 from scipy.stats import binomtest
 
 from benchmarks.precision.plugin import install
-from pipeline_bench import precision, stats
+from pipeline_bench.analysis import precision, stats
 from pipeline_bench.comparison import compare
 from pipeline_bench.model.session import Session
 from pipeline_bench.observer import Observer

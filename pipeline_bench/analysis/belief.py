@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pipeline_bench.stats import CONFIDENCE, TRIMMED_SHARE, Interval, student_reach
+from pipeline_bench.analysis.stats import CONFIDENCE, TRIMMED_SHARE, Interval, student_reach
 
 PRIOR_FREEDOM = 2.0
 """What was known of the scatter between rounds before the first one counts as so many degrees of freedom."""

@@ -119,9 +119,9 @@ def _run(
     """Run, show, export, after the `first` line if any; the exit code says whether every trial went through."""
     from rich.console import Console
 
+    from pipeline_bench.analysis.precision import check
     from pipeline_bench.comparison import compare as run_comparison
     from pipeline_bench.comparison import make_folder
-    from pipeline_bench.precision import check
 
     if goal is not None and goal.goal is not None:
         check(scenario)
@@ -146,8 +146,8 @@ def _goal(
     precision: str | None, budget_s: float | None, given: dict[str, float | None], settings: list[str]
 ) -> Precision | None:
     """Return until when rounds are added; None where the plan is fixed by its length."""
+    from pipeline_bench.analysis.precision import fixing, until_decided, wanted
     from pipeline_bench.errors import UsageError
-    from pipeline_bench.precision import fixing, until_decided, wanted
 
     if precision is not None:
         return wanted(precision, budget_s)

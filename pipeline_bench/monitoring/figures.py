@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipeline_bench import findings
-from pipeline_bench.measured import NEEDED_STEPS
+from pipeline_bench.analysis import verdicts
+from pipeline_bench.analysis.measured import NEEDED_STEPS
 from pipeline_bench.model.result import Verdict
 from pipeline_bench.monitoring.steps import Totals
 from pipeline_bench.text import units
@@ -95,8 +95,8 @@ def verdict(
     reason: str | None,
     bounded: bool,
 ) -> Verdict:
-    """The verdict of `findings.judge_watched`, never a severe one where a GPU may have been busy during the wait."""
-    found = findings.judge_watched(step_ms, wait_ms, share, steps, reason)
+    """The verdict of `verdicts.judge_watched`, never a severe one where a GPU may have been busy during the wait."""
+    found = verdicts.judge_watched(step_ms, wait_ms, share, steps, reason)
     if bounded or found.kind != "input-bound":
         return found
     text = f"{found.text.removeprefix('severely ')} The GPU may have been busy meanwhile, so it can be much less."

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline_bench import environment
+from pipeline_bench.analysis.results import summarise
 from pipeline_bench.comparison import make_folder
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.events import Device
@@ -24,7 +25,6 @@ from pipeline_bench.model.trial import PhaseMark, Trial, TrialRecord, TrialStatu
 from pipeline_bench.monitoring.figures import JobSummary, summary, verdict
 from pipeline_bench.monitoring.sampling import Readings, SamplerThread
 from pipeline_bench.monitoring.steps import StepLog, Totals
-from pipeline_bench.results import summarise
 from pipeline_bench.samplers.host import HostSampler
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Component, Run, Scenario, Variant

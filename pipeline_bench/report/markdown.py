@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from pipeline_bench import loop_advice, thread_advice
-from pipeline_bench.conclusion import conclude, smallest
+from pipeline_bench.analysis import loop_advice, thread_advice
+from pipeline_bench.analysis.conclusion import conclude, smallest
 from pipeline_bench.model.result import BUSY_TIME, Estimate, Interval, Result, Speedup
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import diagnosis_markdown, diagnosis_words, disturbed, placement_markdown, words

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from pipeline_bench import findings, precision
-from pipeline_bench.analysis import interference
+from pipeline_bench.analysis import interference, precision, verdicts
 from pipeline_bench.diagnosed import Diagnosis
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session
@@ -79,7 +78,7 @@ def _limits(session: Session, width: int) -> Iterator[Text]:
         name = Text(variant_name(result.variant), style="bold")
         name.truncate(longest, overflow="ellipsis", pad=True)
         mark = Text("■ " if verdict.severe else "● ", style=colour)
-        label = Text(f"  {findings.label(verdict)}", style=f"bold {colour}")
+        label = Text(f"  {verdicts.label(verdict)}", style=f"bold {colour}")
         yield _line(Text.assemble(mark, name, label, f": {_said(result)}"), width)
 
 
@@ -116,7 +115,7 @@ def _remarks(session: Session) -> Iterator[Text]:
 def _noise(session: Session) -> str:
     """Return how many trials ran beside other work, and how much of the CPU it took at most; empty where none did."""
     measured = [trial for trial in session.trials if trial.measured]
-    beside = [taken for taken in map(interference.others, measured) if taken >= findings.BUSY_SHARE]
+    beside = [taken for taken in map(interference.others, measured) if taken >= verdicts.BUSY_SHARE]
     if not beside:
         return ""
     trials = units.count(len(measured), "trial")

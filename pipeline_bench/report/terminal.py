@@ -12,8 +12,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from pipeline_bench import loop_advice, thread_advice
-from pipeline_bench.conclusion import conclude
+from pipeline_bench.analysis import loop_advice, thread_advice
+from pipeline_bench.analysis.conclusion import conclude
 from pipeline_bench.errors import sentence
 from pipeline_bench.model.events import Stack
 from pipeline_bench.model.result import PublishedComparison

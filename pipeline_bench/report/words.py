@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from pipeline_bench import cache_state
-from pipeline_bench.conclusion import smallest
+from pipeline_bench.analysis import cache_state
+from pipeline_bench.analysis.conclusion import smallest
 from pipeline_bench.model.result import BUSY_TIME, Result
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord

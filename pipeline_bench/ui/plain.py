@@ -10,7 +10,7 @@ from typing import TextIO
 
 import numpy as np
 
-from pipeline_bench import precision
+from pipeline_bench.analysis import precision
 from pipeline_bench.diagnosed import CEILING, Diagnosis
 from pipeline_bench.model.result import Precision
 from pipeline_bench.model.session import Session

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline_bench.analysis.results import summarise
 from pipeline_bench.model.result import BUSY_TIME
 from pipeline_bench.model.trial import TrialRecord
-from pipeline_bench.results import summarise
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
 from tests.tensorflow.conftest import RunScenario

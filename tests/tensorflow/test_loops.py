@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline_bench import environment, equal_work
+from pipeline_bench import environment
+from pipeline_bench.analysis import equal_work
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.observer import Observer

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline_bench.analysis.results import summarise
 from pipeline_bench.model.session import Session
 from pipeline_bench.records import page_cache
 from pipeline_bench.records.page_cache import Part
-from pipeline_bench.results import summarise
 from pipeline_bench.scenario.resolve import resolve
 from pipeline_bench.sources.slow_storage import SlowStorage
 from tests.tensorflow import images

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pipeline_bench import stats
+from pipeline_bench.analysis import stats
 from pipeline_bench.model.events import Device
 from pipeline_bench.model.series import Series
 from pipeline_bench.model.trial import AccuracyPair, Track, TrialRecord, TrialStatus, TrialSteps

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from pipeline_bench import cache_state
+from pipeline_bench.analysis import cache_state
+from pipeline_bench.analysis.results import summarise
 from pipeline_bench.model.events import Storage, StorageEpoch
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.report import words
-from pipeline_bench.results import summarise
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
 from tests.unit import sessions

@@ -12,8 +12,8 @@ import pytest
 import typer
 import yaml
 
+from pipeline_bench.analysis.difference.gates import share
 from pipeline_bench.cli import app
-from pipeline_bench.difference.gates import share
 from pipeline_bench.model.difference import Condition, Difference, Gate, Ratio, Shift, Side
 
 PAGE = Path(__file__).parents[2] / "docs" / "continuous-integration.md"

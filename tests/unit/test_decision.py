@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_bench import decision, precision, speedups
-from pipeline_bench.analysis import belief
-from pipeline_bench.decision import OpenQuestion
+from pipeline_bench.analysis import belief, decision, precision, speedups
+from pipeline_bench.analysis.decision import OpenQuestion
 from pipeline_bench.model.result import Precision
 from pipeline_bench.model.session import Session
 from tests.unit.records import scenario

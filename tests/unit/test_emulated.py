@@ -11,9 +11,10 @@ import pytest
 from rich.console import Console
 
 from pipeline_bench import environment
-from pipeline_bench.conclusion import conclude, fastest
-from pipeline_bench.difference.between import between
-from pipeline_bench.difference.gates import Limits
+from pipeline_bench.analysis.conclusion import conclude, fastest
+from pipeline_bench.analysis.difference.between import between
+from pipeline_bench.analysis.difference.gates import Limits
+from pipeline_bench.analysis.results import summarise
 from pipeline_bench.environment import Accelerator, seen_by_tensorflow
 from pipeline_bench.model.events import Device, Steps
 from pipeline_bench.model.result import BUSY_TIME, CPU_TIME, DeviceUtilization, Result
@@ -22,7 +23,6 @@ from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Track, Trial, TrialRecord, plan
 from pipeline_bench.report import csv, diff_words, html, markdown, notebook, terminal
 from pipeline_bench.report.html import bars
-from pipeline_bench.results import summarise
 from pipeline_bench.samplers import Reading
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve

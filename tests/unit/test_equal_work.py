@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from pipeline_bench import equal_work
-from pipeline_bench.conclusion import conclude, fastest
+from pipeline_bench.analysis import equal_work
+from pipeline_bench.analysis.conclusion import conclude, fastest
+from pipeline_bench.analysis.results import summarise
 from pipeline_bench.model.events import Epoch, NumberedSamples, RandomSamples, Work
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
-from pipeline_bench.results import summarise
 from pipeline_bench.scenario import Component
 from tests.unit.records import record, scenario
 from tests.unit.sessions import CPU

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from pipeline_bench import disturbances
+from pipeline_bench.analysis import disturbances
+from pipeline_bench.analysis.results import summarise
 from pipeline_bench.model.session import Session, load
-from pipeline_bench.results import summarise
 from pipeline_bench.text import units
 
 ROOT = Path(__file__).parents[2]

@@ -16,10 +16,10 @@ from pydantic import BaseModel
 from rich.console import Console
 
 from pipeline_bench import plugins
+from pipeline_bench.analysis.difference.between import between
 from pipeline_bench.cli import run
 from pipeline_bench.diagnosed import AS_WRITTEN, CEILING
 from pipeline_bench.diagnosis.variants import INSPECTION
-from pipeline_bench.difference.between import between
 from pipeline_bench.errors import PipelineBenchError, ScenarioError, SessionError
 from pipeline_bench.model import events
 from pipeline_bench.model import session as saved

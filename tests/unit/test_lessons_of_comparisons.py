@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipeline_bench.analysis.results import summarise
 from pipeline_bench.lessons import Ask, Compare, Lesson, Played, Say, Tell, figures, find, lessons
 from pipeline_bench.model.events import Device, PlacedOp, Placement
 from pipeline_bench.model.result import Disturbance
 from pipeline_bench.model.series import Series
 from pipeline_bench.model.session import Environment, Session
 from pipeline_bench.model.trial import TrialRecord, TrialSteps, plan
-from pipeline_bench.results import summarise
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.file import load
 from pipeline_bench.scenario.resolve import resolve

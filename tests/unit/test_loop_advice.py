@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from pipeline_bench.loop_advice import remarks
+from pipeline_bench.analysis.loop_advice import remarks
+from pipeline_bench.analysis.results import summarise
 from pipeline_bench.model.session import Session
-from pipeline_bench.results import summarise
 from pipeline_bench.scenario.resolve import resolve
 from tests.unit import sessions
 from tests.unit.records import record

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipeline_bench import measured
+from pipeline_bench.analysis import measured
+from pipeline_bench.analysis.results import summarise
 from pipeline_bench.comparison import load_note
 from pipeline_bench.model.series import Series
 from pipeline_bench.model.trial import Track, TrialRecord
-from pipeline_bench.results import summarise
 from tests.unit.records import NS_PER_MS, record, scenario
 
 WINDOW_MS = 100

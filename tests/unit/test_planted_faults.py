@@ -10,9 +10,9 @@ from benchmarks.diagnose import planted, scoring
 from benchmarks.diagnose.pairs import Seen
 from benchmarks.diagnose.planted import Planted
 from benchmarks.diagnose.scoring import EXPERT, PROPOSAL, Score
+from pipeline_bench.analysis.results import summarise
 from pipeline_bench.diagnosed import AS_WRITTEN, Attempt, Bottleneck, Diagnosis, Fix
 from pipeline_bench.model.session import Session
-from pipeline_bench.results import summarise
 from pipeline_bench.scenario import Component, Scenario, Variant
 from pipeline_bench.user_pipeline import KIND, InsertAfter, Inspection, SetArgument, Stage, Target, Task, UserFunction
 from tests.unit.records import record

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline_bench import precision, stats
+from pipeline_bench.analysis import precision, stats
+from pipeline_bench.analysis.results import summarise
 from pipeline_bench.errors import UsageError
 from pipeline_bench.model.result import Precision
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, plan
-from pipeline_bench.results import summarise
 from pipeline_bench.scenario import Scenario
 from tests.unit import sessions
 from tests.unit.records import record, scenario

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline_bench import replication
+from pipeline_bench.analysis.speedups import batch_size
 from pipeline_bench.errors import UsageError
 from pipeline_bench.models.emulated import Emulated
 from pipeline_bench.models.two_layer import TwoLayer
 from pipeline_bench.scenario import Runtime
 from pipeline_bench.scenario.resolve import resolve
-from pipeline_bench.speedups import batch_size
 
 
 def asked(replicas: int, how: str = "in_graph") -> Runtime:

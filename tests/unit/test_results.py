@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipeline_bench import stats, user_pipeline
+from pipeline_bench import user_pipeline
+from pipeline_bench.analysis import stats
+from pipeline_bench.analysis.results import summarise
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.series import Series
 from pipeline_bench.model.trial import AccuracyPair, Track, TrialRecord
-from pipeline_bench.results import summarise
 from pipeline_bench.scenario.file import load
 from pipeline_bench.scenario.resolve import resolve
 from tests.unit.records import NS_PER_MS, record, scenario

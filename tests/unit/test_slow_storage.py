@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline_bench.analysis.speedups import batch_size
 from pipeline_bench.errors import ScenarioError
 from pipeline_bench.records.pace import SteadySleep
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
 from pipeline_bench.sources.image_folder import ImageFolder
 from pipeline_bench.sources.slow_storage import SlowStorage
-from pipeline_bench.speedups import batch_size
 
 
 def scenario(*backends: str, **source: Any) -> Scenario:

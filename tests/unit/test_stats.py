@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline_bench import stats
+from pipeline_bench.analysis import stats
 
 steps = st.lists(st.integers(min_value=1, max_value=10**12), min_size=0, max_size=400)
 trials = st.lists(st.floats(min_value=0.01, max_value=1e4), min_size=2, max_size=20)

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from pipeline_bench import plugins
+from pipeline_bench.analysis.results import summarise
 from pipeline_bench.errors import ScenarioError
 from pipeline_bench.model.series import Series
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import plan
 from pipeline_bench.report import words
-from pipeline_bench.results import summarise
 from pipeline_bench.scenario.file import load
 from tests.unit import records, sessions
 from tests.unit.test_emulated import MS, emulated

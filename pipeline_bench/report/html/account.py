@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline_bench import loop_advice, thread_advice
+from pipeline_bench.analysis import loop_advice, thread_advice
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.report import disturbed, words

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pipeline_bench.analysis.results import summarise
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialStatus
-from pipeline_bench.results import summarise
 from tests.unit import records, sessions
 
 CEILING_MS = (2.0, 2.02, 1.98)

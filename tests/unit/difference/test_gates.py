@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_bench.difference.between import between
-from pipeline_bench.difference.gates import Limits, share
+from pipeline_bench.analysis.difference.between import between
+from pipeline_bench.analysis.difference.gates import Limits, share
 from pipeline_bench.errors import UsageError
 from pipeline_bench.model.difference import Gate, Outcome
 from pipeline_bench.model.result import Disturbance, Verdict, WorkCheck

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from pipeline_bench.difference import intervals
+from pipeline_bench.analysis.difference import intervals
 
 values = st.lists(st.floats(0.01, 1e6), min_size=2, max_size=6)
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from pipeline_bench.analysis.conclusion import conclude
 from pipeline_bench.cli import run
-from pipeline_bench.conclusion import conclude
 from pipeline_bench.model import session as saved
 from pipeline_bench.model.result import Disturbance, Precision, Speedup, WorkCheck
 from pipeline_bench.model.session import Session

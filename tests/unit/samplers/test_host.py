@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import psutil
 import pytest
 
+from pipeline_bench.analysis.stats import cpu_utilization_percent
 from pipeline_bench.samplers import Reading, control_group, machine
 from pipeline_bench.samplers.host import HostSampler
-from pipeline_bench.stats import cpu_utilization_percent
 
 S = 1_000_000_000
 PROCESS_METRICS = {"cpu_seconds", "memory_bytes", "threads", "read_bytes", "write_bytes"}

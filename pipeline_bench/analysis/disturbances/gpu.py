@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from pipeline_bench.disturbances.measured import MeasuredTrial, stands_out, without
+from pipeline_bench.analysis.disturbances.measured import MeasuredTrial, stands_out, without
 from pipeline_bench.model.result import Disturbance
 from pipeline_bench.text import one_line, units
 
@@ -19,7 +19,7 @@ _HELD_DOWN = {
 }
 _POWER_CAP = 0x04
 
-# Half of the share from which a verdict names a cause (findings.BOUND_SHARE).
+# Half of the share from which a verdict names a cause (verdicts.BOUND_SHARE).
 THROTTLED_SHARE = 0.05
 CLOCK_DIFFERENCE = 0.05
 

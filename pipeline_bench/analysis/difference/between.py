@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from pipeline_bench.difference.conditions import conditions, only_in, shared_variants
-from pipeline_bench.difference.gates import Limits, gates
-from pipeline_bench.difference.variants import change
+from pipeline_bench.analysis.difference.conditions import conditions, only_in, shared_variants
+from pipeline_bench.analysis.difference.gates import Limits, gates
+from pipeline_bench.analysis.difference.variants import change
 from pipeline_bench.errors import UsageError
 from pipeline_bench.model.difference import Difference, Noise, Side
 from pipeline_bench.model.session import Session

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipeline_bench.conclusion import WORTH
+from pipeline_bench.analysis.conclusion import WORTH
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session
 from pipeline_bench.scenario import Scenario, Variant

@@ -9,9 +9,8 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
-from pipeline_bench import stats
-from pipeline_bench.analysis import belief, effects
-from pipeline_bench.measured import ByVariant
+from pipeline_bench.analysis import belief, effects, stats
+from pipeline_bench.analysis.measured import ByVariant
 from pipeline_bench.model.result import Result, Speedup
 from pipeline_bench.scenario import Scenario, Variant
 

@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from pipeline_bench.difference import doubts
+from pipeline_bench.analysis.difference import doubts
+from pipeline_bench.analysis.stats import CLAIM_CONFIDENCE
 from pipeline_bench.errors import UsageError
 from pipeline_bench.model.difference import Gate, Outcome, Ratio, VariantChange
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session
-from pipeline_bench.stats import CLAIM_CONFIDENCE
 from pipeline_bench.text import one_line, units
 
 _NAME_LIMIT = 80
@@ -76,7 +76,7 @@ def gates(
     Args:
         before: the session that `slower` is against.
         after: the session that is judged.
-        changes: the variants of both, see `pipeline_bench.difference.variants`.
+        changes: the variants of both, see `pipeline_bench.analysis.difference.variants`.
         limits: what was asked for.
         strict: whether a gate that cannot be decided fails.
     """

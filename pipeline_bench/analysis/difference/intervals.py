@@ -12,7 +12,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline_bench.stats import BOOTSTRAP_FROM_TRIALS, CONFIDENCE, Interval, percentile_bootstrap, student_reach
+from pipeline_bench.analysis.stats import (
+    BOOTSTRAP_FROM_TRIALS,
+    CONFIDENCE,
+    Interval,
+    percentile_bootstrap,
+    student_reach,
+)
 
 Floats = npt.NDArray[np.float64]
 

@@ -18,7 +18,7 @@ OTHER_STATE_SHARE = 0.10
 """How much of the files may be in the other state than was asked.
 
 A tenth of the files in memory takes at most a tenth of the storage's time away, which is the line at which a verdict
-names a cause (`findings.BOUND_SHARE`).
+names a cause (`verdicts.BOUND_SHARE`).
 """
 
 # What the first epoch may have read for the second one, or for another purpose, as a share of what it consumed.

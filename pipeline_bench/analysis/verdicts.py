@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline_bench.analysis import belief
-from pipeline_bench.measured import NEEDED_STEPS
+from pipeline_bench.analysis.measured import NEEDED_STEPS
 from pipeline_bench.model.result import Doubt, Estimate, Result, ShareName, Verdict, VerdictKind
 from pipeline_bench.text import units
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pipeline_bench.disturbances.measured import Floats, MeasuredTrial, stands_out, without
+from pipeline_bench.analysis.disturbances.measured import Floats, MeasuredTrial, stands_out, without
 from pipeline_bench.model.result import Disturbance
 from pipeline_bench.text import units
 
@@ -20,7 +20,7 @@ _BURST_DEVIATIONS = 6.0
 # … and from this much on, however even the rest is.
 _BURST_EXCESS = 0.05
 
-# Half of the share from which a verdict names a cause (findings.BOUND_SHARE): no drift below it decides one.
+# Half of the share from which a verdict names a cause (verdicts.BOUND_SHARE): no drift below it decides one.
 DRIFT_CHANGE = 0.05
 # Mann-Kendall's statistic in standard deviations (Mann, "Nonparametric tests against trend", 1945), far above 1.96:
 # neighbouring blocks are alike on a real machine, which the test takes for so much more evidence.

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from pipeline_bench.analysis.disturbances.measured import MeasuredTrial
 from pipeline_bench.analysis.interference import SATURATED_PERCENT
-from pipeline_bench.disturbances.measured import MeasuredTrial
 from pipeline_bench.model.result import Disturbance
 from pipeline_bench.text import units
 
-# Half of the share from which a verdict names a cause (findings.BOUND_SHARE); an idle system's own processes were seen
+# Half of the share from which a verdict names a cause (verdicts.BOUND_SHARE); an idle system's own processes were seen
 # to take 0 to 2 %, now and then 3.
 CONTENTION_SHARE = 0.05
 # Stolen and throttled time is the trial's loss in full, whatever else the machine does, so that less of it counts. The

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pipeline_bench import decision, stats
+from pipeline_bench.analysis import decision, stats
 from pipeline_bench.errors import UsageError
 from pipeline_bench.model.result import Interval, Precision
 from pipeline_bench.model.session import Session

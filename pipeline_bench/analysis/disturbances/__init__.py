@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipeline_bench.disturbances import gpu, host, steps
-from pipeline_bench.disturbances.measured import MeasuredTrial
+from pipeline_bench.analysis.disturbances import gpu, host, steps
+from pipeline_bench.analysis.disturbances.measured import MeasuredTrial
 from pipeline_bench.model.result import Disturbance
 from pipeline_bench.model.trial import TrialRecord
 

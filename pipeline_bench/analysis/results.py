@@ -13,19 +13,19 @@ from typing import Any
 
 import numpy as np
 
-from pipeline_bench import (
+from pipeline_bench import plugins, user_pipeline
+from pipeline_bench.analysis import (
+    belief,
     cache_state,
     device_utilization,
+    effects,
     equal_work,
-    findings,
     measured,
-    plugins,
     speedups,
     stats,
-    user_pipeline,
+    verdicts,
 )
-from pipeline_bench.analysis import belief, effects
-from pipeline_bench.measured import Measured, Pair
+from pipeline_bench.analysis.measured import Measured, Pair
 from pipeline_bench.model.result import (
     DeviceUtilization,
     Estimate,
@@ -63,7 +63,7 @@ def _result(
     status, reason = _status(variant, [t for t in trials if t.variant == variant.name], len(own))
     if not own:
         result = _unmeasured(variant, status, reason)
-        return result.model_copy(update={"verdict": findings.judge(result, variant.is_ceiling, 0)})
+        return result.model_copy(update={"verdict": verdicts.judge(result, variant.is_ceiling, 0)})
     runs = [own[repeat] for repeat in sorted(own)]
     pairs = measured.pairs(found, variant)
     used = device_utilization.of(runs, cores)
@@ -102,7 +102,7 @@ def _verdict(
         return cache_state.refusal(reason)
     steps = min(sum(len(run.step_ms) for run in some) for some in (runs, [top for _, top in pairs]) if some)
     for_more = "raise --budget" if variant.source.kind == user_pipeline.KIND else "raise --steps or --repeats"
-    return findings.judge(result, variant.is_ceiling, steps, measured.taken_of(pairs), for_more)
+    return verdicts.judge(result, variant.is_ceiling, steps, measured.taken_of(pairs), for_more)
 
 
 def _missing(variant: Variant, no_loss: bool, no_accuracy: bool) -> dict[str, str]:
@@ -225,7 +225,7 @@ def _shares(variant: Variant, used: Sequence[Measured], pairs: Sequence[Pair]) -
     utilization = share("utilization", tops)
     host = untold if no_wait else share("host", [1 - own - top for own, top in zip(waits, tops, strict=True)])
     beyond = max(_lowest(utilization) - 1, 0.0 if no_wait else -_highest(host))
-    if beyond > findings.CEILING_TOLERANCE:
+    if beyond > verdicts.CEILING_TOLERANCE:
         impossible = Estimate(
             impossible=True,
             reason=f"beside its wait it beats its ceiling by {units.share(beyond)} or more, which cannot be: "

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pipeline_bench import stats
-from pipeline_bench.measured import Measured
+from pipeline_bench.analysis import stats
+from pipeline_bench.analysis.measured import Measured
 from pipeline_bench.model.result import BUSY_TIME, CPU_TIME, DeviceUtilization
 
 # The shortest window that the driver averages over (nvml.h, nvmlUtilization_t: 1/6 s to 1 s).

@@ -8,15 +8,15 @@ from typing import Literal
 
 import numpy as np
 
-from pipeline_bench import stats
-from pipeline_bench.difference import intervals
-from pipeline_bench.difference.conditions import ceilings_differ_in
+from pipeline_bench.analysis import stats
+from pipeline_bench.analysis.difference import intervals
+from pipeline_bench.analysis.difference.conditions import ceilings_differ_in
+from pipeline_bench.analysis.stats import CLAIM_CONFIDENCE
 from pipeline_bench.errors import SessionError
 from pipeline_bench.model.difference import Ratio, Shift, VariantChange
 from pipeline_bench.model.result import Estimate, Interval, Result
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
-from pipeline_bench.stats import CLAIM_CONFIDENCE
 from pipeline_bench.text import one_line, units
 
 _NS_PER_MS = 1e6

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pipeline_bench import stats
-from pipeline_bench.conclusion import WORTH
-from pipeline_bench.measured import AllSteps, Measured
+from pipeline_bench.analysis import stats
+from pipeline_bench.analysis.conclusion import WORTH
+from pipeline_bench.analysis.measured import AllSteps, Measured
 from pipeline_bench.model.session import Session
 from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.text import one_line, units

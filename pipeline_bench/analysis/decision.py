@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pipeline_bench import speedups
+from pipeline_bench.analysis import speedups
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session
 
