@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pipeline_bench.library import compare, diagnose
     from pipeline_bench.model.session import load
-    from pipeline_bench.monitoring.monitor import monitor
+    from pipeline_bench.monitoring.loop import monitor
 
 __all__ = ["__version__", "compare", "diagnose", "load", "monitor"]
 
@@ -15,7 +15,7 @@ _MODULES = {
     "compare": "pipeline_bench.library",
     "diagnose": "pipeline_bench.library",
     "load": "pipeline_bench.model.session",
-    "monitor": "pipeline_bench.monitoring.monitor",
+    "monitor": "pipeline_bench.monitoring.loop",
 }
 
 try:

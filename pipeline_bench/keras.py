@@ -1,30 +1,41 @@
 """``pipeline_bench.keras.StarvationMonitor``: after each epoch of ``model.fit``, how long its steps waited for input.
 
-How the steps are timed is told in `monitoring.fit`; here is the callback, and what it says.
+Keras looks its training function up for each step, so a function in its place can hand on an iterator that is timed
+(`monitoring.probe`), and see when each step begins. Nothing else of the model is touched, nothing is added to the calls
+that Keras makes a step, and the model's own function is back at the end.
 """
 
 from __future__ import annotations
 
+import threading
 import weakref
 from pathlib import Path
+from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
 # Whoever imports this module is in a job of Keras, in whose process it is already.
 import keras
+import numpy as np
+import numpy.typing as npt
 
 from pipeline_bench.model.session import Session
-from pipeline_bench.monitoring.fit import Timing, Watch
-from pipeline_bench.monitoring.monitor import told
+from pipeline_bench.monitoring.record import JobRecord, this_device, write_line
+from pipeline_bench.monitoring.steps import NO_WAIT_NS, Totals
 from pipeline_bench.text import line_of
 
 if TYPE_CHECKING:
-    from pipeline_bench.monitoring.figures import JobSummary
+    from pipeline_bench.monitoring.steps import JobSummary
 
-_UNTOLD = "the training ended without saying so: something outside of its steps raised"
+_NOT_ENDED = "the training ended without saying so: something outside of its steps raised"
+_NOT_TENSORFLOW = "Keras runs on {backend}: the wait is measured of TensorFlow's training function only"
+_DISTRIBUTED = "{strategy} distributes the input, and its iterator cannot be timed"
+_NOT_TIMED = "the model's training function takes its batches in a way that is not known here"
+_BLOCK = 4096
+"""Steps whose waits are read at once; the ring holds four times as many."""
 
 
 class StarvationMonitor(keras.callbacks.Callback):  # type: ignore[misc]
-    """Tells after each epoch how long the steps waited for input, and keeps a session at the end of the training.
+    """Writes after each epoch how long the steps waited for input, and keeps a session at the end of the training.
 
     Attributes:
         session: the session of the last training that has ended.
@@ -53,20 +64,20 @@ class StarvationMonitor(keras.callbacks.Callback):  # type: ignore[misc]
         self._out = None if out is None else Path(out)
         self._quiet = quiet
         self._name = name
-        self._watch: Watch | None = None
-        self._timing: Timing | None = None
+        self._watch: _Watch | None = None
+        self._timing: _Timing | None = None
         self._timed_model: weakref.ref[Any] | None = None
 
     def on_train_begin(self, logs: Any = None) -> None:
         if self._watch is not None:  # an earlier training ended without saying so
-            self._end(_UNTOLD)
+            self._end(_NOT_ENDED)
         if isinstance(self._writer, str | Path):
             import tensorflow as tf
 
             self._writer = tf.summary.create_file_writer(str(self._writer))
-        watch = self._watch = Watch(self.model, self.params or {}, self._name, self._out, self._timing_of(self.model))
-        # Where another callback raises nobody is told: the session is kept when this one goes, or the program ends.
-        weakref.finalize(self, watch.finish, _UNTOLD)
+        watch = self._watch = _Watch(self.model, self.params or {}, self._name, self._out, self._timing_of(self.model))
+        # Keras tells nobody that another callback raised: the session is kept when this one goes, or the program ends.
+        weakref.finalize(self, watch.finish, _NOT_ENDED)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         if self._watch is not None:
@@ -81,7 +92,7 @@ class StarvationMonitor(keras.callbacks.Callback):  # type: ignore[misc]
             return
         figures = self._watch.end_epoch()
         if not self._quiet:
-            told(figures, f"epoch {epoch + 1}")
+            write_line(figures, f"epoch {epoch + 1}")
         if self._writer is not None:
             try:
                 _write(self._writer, figures, epoch)
@@ -96,13 +107,13 @@ class StarvationMonitor(keras.callbacks.Callback):  # type: ignore[misc]
     @property
     def summary(self) -> JobSummary | None:
         """The figures of the training so far; None before it begins and after it has ended."""
-        return self._watch.summary() if self._watch is not None else None
+        return self._watch.record.summary() if self._watch is not None else None
 
-    def _timing_of(self, model: Any) -> Timing | None:
+    def _timing_of(self, model: Any) -> _Timing | None:
         if keras.backend.backend() != "tensorflow":
             return None
         if self._timing is None or self._timed_model is None or self._timed_model() is not model:
-            self._timing, self._timed_model = Timing(), weakref.ref(model)
+            self._timing, self._timed_model = _Timing(), weakref.ref(model)
         return self._timing
 
     def _end(self, reason: str | None) -> None:
@@ -110,11 +121,11 @@ class StarvationMonitor(keras.callbacks.Callback):  # type: ignore[misc]
         watch, self._watch = self._watch, None
         self.session, self.folder = watch.finish(reason)
         if not self._quiet and self._out is not None:
-            told(watch.figures, self._name, self.folder, watch.record.problem)
+            write_line(watch.figures, self._name, self.folder, watch.record.problem)
 
 
 def _write(writer: Any, figures: JobSummary, epoch: int) -> None:
-    """The figures that were measured, as scalars of the epoch, in the units that their names say."""
+    """Write the figures that were measured as scalars of the epoch, in the units that their names say."""
     import tensorflow as tf
 
     scalars = {
@@ -134,3 +145,175 @@ def _write(writer: Any, figures: JobSummary, epoch: int) -> None:
                     f"pipeline_bench/{name}", tf.constant(value, tf.float32), step=epoch, metadata=metadata
                 )
     writer.flush()
+
+
+class _Timing:
+    """What times a model's iterators. Kept from one `fit` to the next: a new one would have the model traced anew."""
+
+    def __init__(self) -> None:
+        from pipeline_bench.monitoring.probe import Probe, ProbedIterator, Ring
+
+        self.ring = Ring()
+        self._probe = Probe(self._receive, self.ring, a_row_a_call=True)
+        self._class = ProbedIterator
+        self._iterator: Any = None
+        self._timed: Any = None
+        self.eager_wait_ns = NO_WAIT_NS
+        """Of the batches that were taken in eager mode since it was set to `NO_WAIT_NS`."""
+
+    def _receive(self, at_ns: int, wait_ns: int) -> None:
+        if wait_ns >= 0:
+            self.eager_wait_ns = max(0, self.eager_wait_ns) + wait_ns
+
+    def timed(self, iterator: Any) -> Any:
+        """Return the iterator, timed; as it is where it cannot be."""
+        if iterator is not self._iterator:
+            timed = iterator
+            if type(iterator) is self._class.__base__:
+                timed = self._class(
+                    components=(iterator._iterator_resource,),
+                    element_spec=iterator.element_spec,
+                    number=self._probe.number,
+                )
+            self._iterator, self._timed = iterator, timed
+        return self._timed
+
+    def forget(self) -> None:
+        """Let go of the last iterator, and of its buffers."""
+        self._iterator = self._timed = None
+
+
+class _Watch:
+    """One call of `fit`: stands in the place of the model's training function, and keeps what it sees."""
+
+    def __init__(self, model: Any, params: dict[str, Any], name: str, out: Path | None, timing: _Timing | None) -> None:
+        # Keras reads each step's losses for its callbacks, and so waits for the step.
+        self.record = JobRecord(name, this_device(), waits_for_device=True)
+        self.figures = self.record.summary()
+        self._timing = timing
+        self._out = out
+        self._model = weakref.ref(model)
+        self._original = model.train_function
+        self._finished: tuple[Session, Path | None] | None = None
+        self._lock = threading.RLock()
+        self._steps_a_call = int(getattr(model, "steps_per_execution", 1) or 1)
+        self._steps_an_epoch: int | None = params.get("steps")
+        self._calls = 0
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        self._waits: list[int] = []
+        self._before = Totals()
+        self._epoch_ns = monotonic_ns()
+        self._ends_of_data: tuple[type[BaseException], ...] = (StopIteration,)
+        if timing is not None:
+            import tensorflow as tf
+
+            self._ends_of_data = (StopIteration, tf.errors.OutOfRangeError)
+            timing.ring.read()
+        else:
+            self.record.reason = _NOT_TENSORFLOW.format(backend=keras.backend.backend())
+        if self._original is None:
+            self.record.reason = "the model has no training function"
+        else:
+            model.train_function = self._step
+
+    def begin_epoch(self) -> None:
+        """An epoch begins."""
+        self.flush()
+        self._calls = 0
+        self._before, self._epoch_ns = self.record.log.totals, monotonic_ns()
+
+    def end_epoch(self) -> JobSummary:
+        """Return the figures of the epoch."""
+        self.flush()
+        return self.record.summary(self._before, self._epoch_ns)
+
+    def _step(self, *arguments: Any, **named: Any) -> Any:
+        """Take a step, or several at once: what Keras calls in place of the model's training function."""
+        if self._finished is not None:
+            return self._original(*arguments, **named)
+        if len(self._starts) >= _BLOCK:
+            self.flush(more=True)
+        timing = self._timing
+        if timing is not None:
+            timing.eager_wait_ns = NO_WAIT_NS
+            if len(arguments) == 1:
+                arguments = (timing.timed(arguments[0]),)
+        start_ns = monotonic_ns()
+        try:
+            result = self._original(*arguments, **named)
+        except self._ends_of_data:  # the step before this one ended as this one began
+            if self._ends:
+                self._ends[-1] = start_ns
+            self.flush()
+            raise
+        except BaseException as error:
+            self.finish(f"the training was ended by {type(error).__name__}")
+            raise
+        self._starts.append(start_ns)
+        self._ends.append(monotonic_ns())
+        self._waits.append(NO_WAIT_NS if timing is None else timing.eager_wait_ns)
+        self._calls += 1
+        return result
+
+    def flush(self, more: bool = False) -> None:
+        """Bring the steps so far into the log.
+
+        Args:
+            more: whether another step follows at once, so that the last one ends as that begins.
+        """
+        with self._lock:
+            count = len(self._starts)
+            waits = self._read_waits(count)
+            if not count:
+                return
+            starts = np.array(self._starts, dtype=np.int64)
+            ends = np.append(starts[1:], monotonic_ns() if more else self._ends[-1])
+            self._starts, self._ends, self._waits = [], [], []
+            # Waits are of another clock, and a microsecond too long beside a step that is nothing but waiting.
+            waits = np.where(waits < 0, waits, np.minimum(waits, ends - starts))
+            size, last = self._steps_a_call, self._last_size(more)
+            self.record.log.extend(starts[:-1], ends[:-1], waits[:-1], size)
+            self.record.log.extend(starts[-1:], ends[-1:], waits[-1:], last)
+
+    def _last_size(self, more: bool) -> int:
+        """Return how many steps the last call took: fewer than the others where an epoch's steps are no multiple."""
+        size = self._steps_a_call
+        if more or not self._steps_an_epoch or self._calls * size <= self._steps_an_epoch:
+            return size
+        return max(1, self._steps_an_epoch - (self._calls - 1) * size)
+
+    def _read_waits(self, count: int) -> npt.NDArray[np.int64]:
+        """Return the waits of the last `count` calls in ns; none is known where they cannot be told apart."""
+        eager = np.array(self._waits, dtype=np.int64)
+        if self._timing is None:
+            return eager
+        try:
+            rows = self._timing.ring.read()
+        except Exception as error:  # TensorFlow may be gone: the program ends
+            self.record.reason = f"what was measured could not be read: {type(error).__name__}"
+            return eager
+        if not count or (eager >= 0).all():
+            return eager
+        # A call that found no data, or that raised, may have left one more.
+        if not rows.lost and len(rows.wait_ns) in (count, count + 1):
+            return rows.wait_ns[:count]
+        strategy = getattr(self._model(), "_distribute_strategy", None)
+        distributed = _DISTRIBUTED.format(strategy=type(strategy).__name__)
+        self.record.reason = _NOT_TIMED if strategy is None else distributed
+        return np.full(count, NO_WAIT_NS, dtype=np.int64)
+
+    def finish(self, reason: str | None) -> tuple[Session, Path | None]:
+        """Give the model its own function back, and keep the session; a second call returns the first one's."""
+        with self._lock:
+            if self._finished is not None:
+                return self._finished
+            self.flush()
+            self.figures = self.record.summary()
+            model = self._model()
+            if model is not None and getattr(model.train_function, "__self__", None) is self:
+                model.train_function = self._original
+            if self._timing is not None:
+                self._timing.forget()
+            self._finished = self.record.finish(reason, self._out)
+            return self._finished

@@ -162,12 +162,16 @@ class TrialLog:
         Of a trial that emulates its device without those of the GPU that may be here: it left that alone.
         """
         emulated = self.device is not None and self.device.kind == "emulated"
-        readings = [r for r in self.readings if not (emulated and r.metric.startswith("device_"))]
-        keys = dict.fromkeys((reading.metric, reading.source) for reading in readings)
-        return tuple(
-            _track(metric, source, [r for r in readings if (r.metric, r.source) == (metric, source)])
-            for metric, source in keys
-        )
+        return tracks([r for r in self.readings if not (emulated and r.metric.startswith("device_"))])
+
+
+def tracks(readings: Sequence[Reading]) -> tuple[Track, ...]:
+    """Return one track a metric and source."""
+    keys = dict.fromkeys((reading.metric, reading.source) for reading in readings)
+    return tuple(
+        _track(metric, source, [r for r in readings if (r.metric, r.source) == (metric, source)])
+        for metric, source in keys
+    )
 
 
 def _track(metric: str, source: str, readings: Sequence[Reading]) -> Track:

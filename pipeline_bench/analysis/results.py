@@ -78,7 +78,7 @@ def _result(
         trials=len(runs),
         steps=sum(len(run.step_ms) for run in runs),
         warmup_steps=tuple(run.record.warmup_steps for run in runs),
-        step_ms=_step_time(runs),
+        step_ms=step_time(runs),
         **_rate(variant, runs),
         **_split(variant, runs, pairs),
         device_utilization=used,
@@ -161,7 +161,8 @@ def _unmeasured(variant: Variant, status: ResultStatus, reason: str | None) -> R
     )
 
 
-def _step_time(runs: Sequence[Measured]) -> StepTime:
+def step_time(runs: Sequence[Measured]) -> StepTime:
+    """Return the median, the mean and the percentiles of the steps of some trials."""
     medians = [float(np.median(run.step_ms)) for run in runs]
     p05, p95 = (float(value) for value in np.percentile(np.concatenate([run.step_ms for run in runs]), [5, 95]))
     ci95 = stats.median_interval(medians)

@@ -110,7 +110,12 @@ def probabilities(result: Result) -> dict[VerdictKind, float]:
 
 
 def judge_watched(
-    step_ms: float | None, wait_ms: float | None, wait_share: float | None, steps: int, reason: str | None = None
+    step_ms: float | None,
+    wait_ms: float | None,
+    wait_share: float | None,
+    steps: int,
+    reason: str | None = None,
+    device_waits: bool = True,
 ) -> Verdict:
     """Return the verdict on a job that was watched from within, without a ceiling beside it: input-bound, or not told.
 
@@ -120,6 +125,7 @@ def judge_watched(
         wait_share: the same as a share of the step, 0 to 1; None where it was not measured.
         steps: how many steps that is over.
         reason: why the wait was not measured.
+        device_waits: whether the device is idle while the loop waits; the verdict is not a severe one otherwise.
     """
     if wait_share is None:
         why = (reason or "no step has ended").removesuffix(".")
@@ -132,11 +138,12 @@ def judge_watched(
             f"not input-bound: {waits} ({units.share(wait_share)}); whether the host or the model takes the rest "
             "cannot be told without a ceiling, which `pipeline-bench diagnose` measures with --model"
         )
-    severe = wait_share >= SEVERE_SHARE
+    severe = device_waits and wait_share >= SEVERE_SHARE
     faster = units.ratio(1 / max(1 - wait_share, 1e-9))
+    doubt = "" if device_waits else " The GPU may have been busy meanwhile, so it can be much less."
     text = (
         f"{'severely ' if severe else ''}input-bound: {waits} ({units.share(wait_share)}); without the wait it would "
-        f"step at most {faster} as fast; `pipeline-bench diagnose` finds the stage and tries what helps."
+        f"step at most {faster} as fast; `pipeline-bench diagnose` finds the stage and tries what helps.{doubt}"
     )
     return Verdict(kind="input-bound", severe=severe, text=text)
 

@@ -1,4 +1,4 @@
-"""One job as it is watched: its steps, its device, and the session that is kept of it."""
+"""One job as it is watched: its steps, what its device and host do meanwhile, and the session that is kept of it."""
 
 from __future__ import annotations
 
@@ -7,39 +7,142 @@ import shlex
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from pipeline_bench import environment
-from pipeline_bench.analysis.results import summarise
+from pipeline_bench.analysis import device_utilization, measured, verdicts
+from pipeline_bench.analysis.results import step_time
 from pipeline_bench.comparison import make_folder
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.events import Device
-from pipeline_bench.model.result import Estimate, Result, WorkCheck
+from pipeline_bench.model.result import CPU_TIME, DeviceUtilization, Estimate, Result, Speedup, StepTime, Verdict
 from pipeline_bench.model.series import Series
 from pipeline_bench.model.session import Session, save
-from pipeline_bench.model.trial import PhaseMark, Trial, TrialRecord, TrialStatus, TrialSteps
-from pipeline_bench.monitoring.figures import JobSummary, summary, verdict
-from pipeline_bench.monitoring.sampling import Readings, SamplerThread
-from pipeline_bench.monitoring.steps import StepLog, Totals
+from pipeline_bench.model.trial import PhaseMark, TrialRecord, TrialSteps
+from pipeline_bench.monitoring.steps import JobSummary, StepLog, Totals, summarise
+from pipeline_bench.samplers import Reading, Sampler
 from pipeline_bench.samplers.host import HostSampler
 from pipeline_bench.samplers.nvml import NvmlSampler
+from pipeline_bench.samplers.nvml_reader import UTILIZATION
 from pipeline_bench.scenario import Component, Run, Scenario, Variant
 from pipeline_bench.text import units
-from pipeline_bench.trial_log import TrialLog
+from pipeline_bench.trial_log import cpu_percent, tracks
 
 VARIANT = "job"
 OWN = "own"
 """The kind of every part of a watched job: none of them is a plug-in."""
 _CEILING = "the model alone"
 _NO_CEILING = "a job that is watched from within has no ceiling beside it"
+_MISSING = {
+    "samples_per_second": "how many samples a step takes is not known of a watched job",
+    "loss": "a watched job's loss is left to its own records",
+    "accuracy": "a watched job's accuracy is left to its own records",
+}
 _WARMUP_STEPS = 10
 """At most: the first steps trace and compile, and find a full buffer."""
 _NVML_OPENS_WITHIN_S = 2.0
 """Waited for only when the job ends: it may be shorter than the opening takes, and is not to be held up by it."""
+PERIOD_S = 0.2
+MAX_READINGS = 20_000
+"""Of one metric; when there are more, every second one is dropped, and from then on every second one is not kept."""
+
+
+class Readings:
+    """The samplers' readings, in bounded memory."""
+
+    def __init__(self, max_readings: int = MAX_READINGS) -> None:
+        self._max = max_readings
+        self._kept: dict[tuple[str, str], list[Reading]] = {}
+        self._every: dict[tuple[str, str], int] = {}
+        self._seen: dict[tuple[str, str], int] = {}
+
+    def add(self, readings: Sequence[Reading]) -> None:
+        """Take in the readings of one poll."""
+        for reading in readings:
+            key = (reading.metric, reading.source)
+            kept = self._kept.setdefault(key, [])
+            every = self._every.setdefault(key, 1)
+            seen = self._seen[key] = self._seen.get(key, -1) + 1
+            if seen % every and reading.reason is None:
+                continue
+            kept.append(reading)
+            if len(kept) > self._max:
+                del kept[1::2]
+                self._every[key] = 2 * every
+
+    def all(self) -> list[Reading]:
+        """Return everything that was kept, metric by metric, each in the order of its time."""
+        return [reading for kept in list(self._kept.values()) for reading in list(kept)]
+
+    def utilization(self, since_ns: int, cores: int, gpu: bool) -> tuple[float | None, str | None]:
+        """Return the device's utilization in percent since then, and its source; the CPU's where the job has no GPU.
+
+        The CPU's is the process's CPU time over wall time and `cores`.
+        """
+        if gpu:
+            every = [(key[1], self._since(key, since_ns)) for key in list(self._kept) if key[0] == UTILIZATION]
+            source, values = max(every, key=lambda each: len(each[1]), default=("", []))
+            return (sum(v for _, v in values) / len(values), source) if values else (None, None)
+        key = next((key for key in list(self._kept) if key[0] == "cpu_seconds"), ("", ""))
+        values = self._since(key, since_ns)
+        if not values or values[-1][0] == values[0][0]:
+            return None, None
+        (first_ns, first_s), (last_ns, last_s) = values[0], values[-1]
+        return cpu_percent(last_s - first_s, last_ns - first_ns, cores), CPU_TIME
+
+    def _since(self, key: tuple[str, str], since_ns: int) -> list[tuple[int, float]]:
+        kept = list(self._kept.get(key, ()))
+        return [(each.at_ns, each.value) for each in kept if each.at_ns >= since_ns and each.value is not None]
+
+
+class SamplerThread:
+    """Polls samplers every `PERIOD_S` in a daemon thread, which never keeps the job's process from ending."""
+
+    def __init__(
+        self, samplers: Sequence[Sampler], readings: Readings, after_poll: Callable[[], None] | None = None
+    ) -> None:
+        self._samplers = tuple(samplers)
+        self._readings = readings
+        self._after_poll = after_poll
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="pipeline-bench sampler", daemon=True)
+        self._thread.start()
+
+    def poll(self) -> None:
+        """Poll now, in the caller's thread; after `close` it does nothing."""
+        with self._lock:
+            if not self._stop.is_set():
+                self._poll()
+
+    def close(self) -> None:
+        """Poll a last time, end the thread and close the samplers; safe to call twice."""
+        with self._lock:
+            if self._stop.is_set():
+                return
+            self._poll()
+            for sampler in self._samplers:
+                self._readings.add(sampler.end())
+            self._stop.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join(timeout=2.0)
+        for sampler in self._samplers:
+            sampler.close()
+
+    def _run(self) -> None:
+        while not self._stop.wait(PERIOD_S):
+            self.poll()
+            if self._after_poll is not None:
+                self._after_poll()
+
+    def _poll(self) -> None:
+        for sampler in self._samplers:
+            self._readings.add(sampler.poll())
 
 
 class JobRecord:
@@ -53,18 +156,23 @@ class JobRecord:
     """
 
     def __init__(
-        self, name: str, device: Device, also: Callable[[], None] | None = None, *, waits_for_device: bool = False
+        self,
+        name: str,
+        device: Device,
+        after_poll: Callable[[], None] | None = None,
+        *,
+        waits_for_device: bool = False,
     ) -> None:
         """Begin to watch.
 
         Args:
             name: the job's, for a reader.
             device: that TensorFlow works on.
-            also: called in the sampler's thread after each poll.
+            after_poll: called in the sampler's thread after each poll.
             waits_for_device: whether each step of the loop ends with the device's work on it, so that the device is
                 idle while the next one waits. A CPU's does.
         """
-        self._bounded = waits_for_device or device.kind == "cpu"
+        self._device_waits = waits_for_device or device.kind == "cpu"
         self.log = StepLog()
         self.reason: str | None = None
         self.problem: str | None = None
@@ -80,14 +188,13 @@ class JobRecord:
         self._readings = Readings()
         host = HostSampler(os.getpid(), helper=self._gpu)
         samplers = [host, *([self._gpu] if device.kind == "gpu" else [])]
-        self._sampler = SamplerThread(samplers, self._readings, also)
+        self._sampler = SamplerThread(samplers, self._readings, after_poll)
         self._sampler.poll()
         self._lock = threading.Lock()
         self._session: Session | None = None
-        self._measured_steps = 0
 
     def summary(self, since: Totals | None = None, since_ns: int | None = None) -> JobSummary:
-        """The figures so far.
+        """Return the figures so far.
 
         Args:
             since: only of what came after these totals.
@@ -96,10 +203,14 @@ class JobRecord:
         self._sampler.poll()
         begin_ns = self._started_ns if since_ns is None else since_ns
         used = self._readings.utilization(begin_ns, self._cores, self._device.kind == "gpu")
-        return summary(self.log.totals.since(since or Totals()), used, self.reason, self._bounded)
+        return summarise(self.log.totals.since(since or Totals()), used, self.reason, self._device_waits)
 
-    def finish(self, status: TrialStatus, reason: str | None, out: Path | None) -> tuple[Session, Path | None]:
+    def finish(self, reason: str | None, out: Path | None) -> tuple[Session, Path | None]:
         """End the watching, and write the session; a second call gives the first one's session.
+
+        Args:
+            reason: what ended the job, where it did not end by itself.
+            out: the folder in which the session's own folder is made; None keeps no file.
 
         Returns:
             The session, and the folder that it was saved in; None where it could not be, which a note of it says.
@@ -110,7 +221,7 @@ class JobRecord:
             self._gpu.wait_until_open(_NVML_OPENS_WITHIN_S)
             self._sampler.close()
             self._gpu.close()
-            session = self._session = self._build(status, reason)
+            session = self._session = self._build(reason)
         if out is None:
             return session, None
         try:
@@ -122,9 +233,19 @@ class JobRecord:
             return self._session, None
         return session, folder
 
-    def _build(self, status: TrialStatus, reason: str | None) -> Session:
+    def _build(self, reason: str | None) -> Session:
         scenario = _scenario(self._name)
-        trial = self._trial(scenario, status, reason)
+        rows = self.log.rows()
+        warmup = min(int(np.searchsorted(np.cumsum(rows.count), _WARMUP_STEPS)) + 1, len(rows.count) // 2)
+        most = int(rows.count.max(initial=1))
+        if reason is not None:
+            self.notes.append(reason)
+        if most > 1:
+            self.notes.append(
+                f"the job's {int(rows.count.sum())} steps are kept as {len(rows.count)} rows, each the mean of "
+                f"up to {most} steps in a row"
+            )
+        trial = self._trial(reason, warmup)
         described = environment.describe(self._gpu.accelerator)
         return Session(
             started_at=self._started_at,
@@ -133,81 +254,84 @@ class JobRecord:
             environment=environment.seen_by_tensorflow(described, [self._device]),
             notes=tuple(self.notes),
             trials=(trial,),
-            results=tuple(self._told(result) for result in summarise(scenario, (trial,), self._cores)),
+            results=(self._result(scenario, trial, int(rows.count[warmup:].sum())),),
             watched=True,
         )
 
-    def _trial(self, scenario: Scenario, status: TrialStatus, reason: str | None) -> TrialRecord:
+    def _trial(self, reason: str | None, warmup: int) -> TrialRecord:
         rows = self.log.rows()
-        count = len(rows.start_ns)
-        if reason is not None:
-            self.notes.append(reason)
-        if count and int(rows.count.max()) > 1:
-            self.notes.append(
-                f"the job's {int(rows.count.sum())} steps are kept as {count} rows, each the mean of "
-                f"up to {int(rows.count.max())} steps in a row"
+        steps, first_step_s, begin_ns = None, None, self._started_ns
+        if rows.count.size:
+            steps = TrialSteps(
+                start_ns=Series.pack(rows.start_ns),
+                end_ns=Series.pack(rows.end_ns),
+                wait_ns=None if rows.wait_ns is None else Series.pack(rows.wait_ns),
+                loss=Series.pack(np.full(rows.count.size, np.nan)),
             )
-        warmup = min(int(np.searchsorted(np.cumsum(rows.count), _WARMUP_STEPS)) + 1, count // 2)
-        self._measured_steps = int(rows.count[warmup:].sum())
-        readings = TrialLog(Trial(index=0, repeat=0, variant=scenario.variants[0]), self._started_ns)
-        readings.readings = self._readings.all()
-        first_ns = int(rows.end_ns[0]) if count else None
+            first_step_s = (int(rows.end_ns[0]) - self._started_ns) / 1e9
+            begin_ns = int(rows.start_ns[0])
         return TrialRecord(
             index=0,
             variant=VARIANT,
             repeat=0,
             # What was measured of a job is good up to where it ended, however that came about.
-            status="ok" if count > warmup else status if status != "ok" else "failed",
-            reason=reason or (None if count else "no step of the job was seen"),
+            status="failed" if steps is None else "ok",
+            reason=reason or ("no step of the job was seen" if steps is None else None),
             started_ns=self._started_ns,
             ended_ns=time.monotonic_ns(),
-            first_step_s=None if first_ns is None else (first_ns - self._started_ns) / 1e9,
+            first_step_s=first_step_s,
             warmup_steps=warmup,
-            steps=TrialSteps(
-                start_ns=Series.pack(rows.start_ns),
-                end_ns=Series.pack(rows.end_ns),
-                wait_ns=None if rows.wait_ns is None else Series.pack(rows.wait_ns),
-                loss=Series.pack(np.full(count, np.nan)),
-            )
-            if count
-            else None,
+            steps=steps,
             device=self._device,
-            phases=(PhaseMark(name="train", at_ns=int(rows.start_ns[0]) if count else self._started_ns),),
-            samples=readings.tracks(),
+            phases=(PhaseMark(name="train", at_ns=begin_ns),),
+            samples=tracks(self._readings.all()),
         )
 
-    def _told(self, result: Result) -> Result:
-        """A result in the words of a job: there is no ceiling, and nobody said how many samples a step takes."""
-        share, wait = result.input_wait_share, result.input_wait_ms
-        if share.value is None:
-            share = wait = Estimate(reason=self.reason or share.reason)
-        at_most = (
-            ""
-            if share.value is None or not self._bounded
-            else f"; it is at most {units.fraction(1 - share.value)}, 1 - input wait"
-        )
-        none = Estimate(reason=_NO_CEILING)
-        mean_ms, steps = result.step_ms.mean, self._measured_steps
-        judged = verdict(mean_ms, wait.value, share.value, steps, share.reason, self._bounded)
-        return result.model_copy(
-            update={
-                "steps": self._measured_steps,
-                "input_wait_ms": wait,
-                "input_wait_share": share,
-                "host_slowdown_ms": none,
-                "host_slowdown_share": none,
-                "ceiling_ms": none,
-                "accelerator_utilization": Estimate(reason=f"{_NO_CEILING}{at_most}"),
-                "samples_per_second": None,
-                "samples_per_second_ci95": None,
-                "missing": {
-                    "samples_per_second": "how many samples a step takes is not known of a watched job",
-                    "loss": "a watched job's loss is left to its own records",
-                    "accuracy": "a watched job's accuracy is left to its own records",
-                },
-                "work": WorkCheck(),
-                "verdict": judged if result.trials else result.verdict,
-            }
+    def _result(self, scenario: Scenario, trial: TrialRecord, steps: int) -> Result:
+        """Return the job's figures: there is no ceiling, and nobody said how many samples a step takes."""
+        none, gone = Estimate(reason=_NO_CEILING), trial.reason
+        common: dict[str, Any] = {
+            "variant": VARIANT,
+            "backend": OWN,
+            "status": trial.status,
+            "host_slowdown_ms": none,
+            "host_slowdown_share": none,
+            "ceiling_ms": none,
+            "missing": _MISSING,
+        }
+        if trial.steps is None:
+            return Result(
+                **common,
+                reason=gone,
+                step_ms=StepTime(reason=gone),
+                input_wait_ms=Estimate(reason=self.reason or gone),
+                input_wait_share=Estimate(reason=self.reason or gone),
+                accelerator_utilization=none,
+                device_utilization=DeviceUtilization(reason=gone),
+                speedup=Speedup(reason=gone),
+                verdict=Verdict(kind="not-measured", text=f"was not measured: {gone}."),
+            )
+        (run,) = measured.of(scenario, [trial], self._cores)[VARIANT].values()
+        step = step_time([run])
+        wait_ms = share = None
+        reason, bound = self.reason or "no wait was measured", ""
+        if run.mean_wait_ms is not None:
+            share = min(1.0, run.mean_wait_ms / run.mean_ms)
+            wait_ms, reason = share * run.mean_ms, str(step.reason)
+            bound = f"; it is at most {units.fraction(1 - share)}, 1 - input wait" if self._device_waits else ""
+        return Result(
+            **common,
+            trials=1,
+            steps=steps,
+            warmup_steps=(trial.warmup_steps,),
+            step_ms=step,
+            input_wait_ms=Estimate(value=wait_ms, reason=reason),
+            input_wait_share=Estimate(value=share, reason=reason),
+            accelerator_utilization=Estimate(reason=f"{_NO_CEILING}{bound}"),
+            device_utilization=device_utilization.of([run], self._cores),
+            speedup=Speedup(over=VARIANT, reason="this is the variant that the others are compared with"),
+            against_fastest=Speedup(over=VARIANT, reason="this is the fastest variant"),
+            verdict=verdicts.judge_watched(step.mean, wait_ms, share, steps, reason, self._device_waits),
         )
 
 
@@ -215,3 +339,21 @@ def _scenario(name: str) -> Scenario:
     own = Component(kind=OWN)
     variant = Variant(name=VARIANT, backend=OWN, source=own, model=own, loop=own, run=Run(repeats=1), ceiling=_CEILING)
     return Scenario(name=name, question="How long does this job wait for its input?", variants=(variant,))
+
+
+def this_device() -> Device:
+    """Return the device that TensorFlow puts its work on here by default."""
+    import tensorflow as tf
+
+    gpus = tf.config.list_logical_devices("GPU")
+    if not gpus:
+        return Device(kind="cpu", name="CPU")
+    physical = tf.config.list_physical_devices("GPU")
+    details = tf.config.experimental.get_device_details(physical[0]) if physical else {}
+    return Device(kind="gpu", name=str(details.get("device_name", "GPU")))
+
+
+def write_line(figures: JobSummary, name: str, folder: Path | None = None, problem: str | None = None) -> None:
+    """Write the figures as a line to stdout, and where the session lies, or why there is none."""
+    where = f"; session in {folder}" if folder is not None else f"; no session: {problem}" if problem else ""
+    sys.stdout.write(f"{name}: {figures.line}{where}\n")

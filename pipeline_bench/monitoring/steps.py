@@ -1,11 +1,22 @@
-"""The steps of a job in bounded memory: exact totals, and rows that come to stand for several steps each. Pure."""
+"""The steps of a job in bounded memory: exact totals, rows that stand for several steps each, and a summary. Pure.
+
+A job has no ceiling beside it. What it shows is how long its steps wait; that a step without its wait would be the
+model's own, and the device busy for all of it, is the best that could be. So 1 minus the share of the wait is the most
+that the accelerator utilization can be, and is shown as that.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from pipeline_bench.analysis import verdicts
+from pipeline_bench.analysis.measured import NEEDED_STEPS
+from pipeline_bench.model.result import Verdict
+from pipeline_bench.text import units
 
 MAX_ROWS = 100_000
 """When there are more, neighbours are merged in pairs: from 50,000 to 100,000 rows stay, about 3 MB, however long the
@@ -13,13 +24,16 @@ job is."""
 _BLOCK = 1024
 NO_WAIT_NS = -1
 """The wait of a step that was not measured."""
+ENDED = -2
+"""In place of a wait: the loop asked for a batch, and there was none."""
+LEFT = -3
+"""In place of a wait: the loop left the dataset, or begins to read it again."""
 
-_Whole = npt.NDArray[np.int64]
+_Integers = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class Totals:
-    """What the steps so far come to, without the first; exact, however many there were.
+class Totals(NamedTuple):
+    """Sums over the steps so far, without the first; exact, however many there were.
 
     `wait_ns` is of the `waits` steps that have one, and `waited_ns` the time of those same steps, which the share of
     the wait is of.
@@ -32,14 +46,20 @@ class Totals:
     waited_ns: int = 0
 
     def since(self, before: Totals) -> Totals:
-        """What came after `before`."""
-        return Totals(
-            self.steps - before.steps,
-            self.time_ns - before.time_ns,
-            self.waits - before.waits,
-            self.wait_ns - before.wait_ns,
-            self.waited_ns - before.waited_ns,
+        """Return the sums over what came after `before`."""
+        return Totals(*(now - then for now, then in zip(self, before, strict=True)))
+
+    def plus(self, durations: _Integers, waits: _Integers, count: int) -> Totals:
+        """Return the sums with these rows of `count` steps each."""
+        known = waits >= 0
+        more = (
+            durations.size * count,
+            int(durations.sum()),
+            int(known.sum()) * count,
+            int(waits[known].sum()),
+            int(durations[known].sum()),
         )
+        return Totals(*(now + new for now, new in zip(self, more, strict=True)))
 
     @property
     def step_ms(self) -> float | None:
@@ -61,11 +81,11 @@ class Totals:
 class Rows:
     """Steps as a session keeps them: of each row the mean step of the `count` steps that it stands for, in ns."""
 
-    start_ns: _Whole
-    end_ns: _Whole
-    wait_ns: _Whole | None
+    start_ns: _Integers
+    end_ns: _Integers
+    wait_ns: _Integers | None
     """None where some step's wait was not measured."""
-    count: _Whole
+    count: _Integers
 
 
 class StepLog:
@@ -77,7 +97,7 @@ class StepLog:
     def __init__(self, max_rows: int = MAX_ROWS) -> None:
         self._max_rows = max_rows
         self._columns = np.empty((0, 4), dtype=np.int64)  # start, duration, wait or NO_WAIT_NS, steps
-        self._new: list[_Whole] = []
+        self._new: list[_Integers] = []
         self._new_rows = 0
         self._begun = False
         self.totals = Totals()
@@ -97,14 +117,14 @@ class StepLog:
         if not starts.size:
             return
         first, self._begun = 0 if self._begun else 1, True
-        self.totals = _added(self.totals, durations[first:], waits[first:], count)
+        self.totals = self.totals.plus(durations[first:], waits[first:], count)
         self._new.append(np.stack([starts, durations, waits, np.full_like(starts, count)], axis=1))
         self._new_rows += starts.size
         if self._new_rows + len(self._columns) > self._max_rows:
             self._settle()
 
     def rows(self) -> Rows:
-        """The steps as they are kept; means over their blocks where they were too many to be kept singly."""
+        """Return the steps as they are kept; means over their blocks where they were too many to be kept singly."""
         self._settle()
         start, duration, wait, count = self._columns.T
         return Rows(start, start + duration // count, None if (wait < 0).any() else wait // count, count)
@@ -112,32 +132,21 @@ class StepLog:
     def _settle(self) -> None:
         columns = np.concatenate([self._columns, *self._new])
         while len(columns) > self._max_rows:
-            columns = _in_pairs(columns)
+            columns = _merge_pairs(columns)
         self._columns, self._new, self._new_rows = columns, [], 0
 
 
-def _added(before: Totals, durations: _Whole, waits: _Whole, count: int) -> Totals:
-    known = waits >= 0
-    return Totals(
-        before.steps + durations.size * count,
-        before.time_ns + int(durations.sum()),
-        before.waits + int(known.sum()) * count,
-        before.wait_ns + int(waits[known].sum()),
-        before.waited_ns + int(durations[known].sum()),
-    )
-
-
-def _in_pairs(columns: _Whole) -> _Whole:
-    """Rows 0 and 1 as one, 2 and 3 as one …; the last one alone where their number is odd."""
-    whole = len(columns) // 2 * 2
-    first, second = columns[0:whole:2], columns[1:whole:2]
+def _merge_pairs(columns: _Integers) -> _Integers:
+    """Return rows 0 and 1 as one, 2 and 3 as one …; the last one alone where their number is odd."""
+    even = len(columns) // 2 * 2
+    first, second = columns[0:even:2], columns[1:even:2]
     merged = first + second
     merged[:, 0] = first[:, 0]
     merged[(first[:, 2] < 0) | (second[:, 2] < 0), 2] = NO_WAIT_NS
-    return np.concatenate([merged, columns[whole:]])
+    return np.concatenate([merged, columns[even:]])
 
 
-class Passes:
+class LoopSteps:
     """Turns the times at which a loop asked for its batches into steps: one begins as the next batch is asked for.
 
     A step is over when the loop asks for the next batch, or finds that there is none. The last one of a pass that the
@@ -146,28 +155,19 @@ class Passes:
 
     def __init__(self, log: StepLog) -> None:
         self._log = log
-        self._asked_ns = NO_WAIT_NS
-        self._wait_ns = 0
+        self._asked: tuple[int, int] | None = None
         self._new: list[tuple[int, int, int]] = []
 
-    def asked(self, at_ns: int, wait_ns: int) -> None:
-        """The loop asked for a batch at `at_ns`, and had it `wait_ns` later."""
-        if self._asked_ns >= 0:
-            self._new.append((self._asked_ns, at_ns, self._wait_ns))
+    def receive(self, at_ns: int, wait_ns: int) -> None:
+        """Take in that the loop asked for a batch at `at_ns` and had it `wait_ns` later, or `ENDED`, or `LEFT`."""
+        if self._asked is not None and wait_ns != LEFT:
+            start_ns, waited_ns = self._asked
+            self._new.append((start_ns, at_ns, waited_ns))
             if len(self._new) >= _BLOCK:
-                self.settle()
-        self._asked_ns, self._wait_ns = at_ns, wait_ns
+                self.flush()
+        self._asked = (at_ns, wait_ns) if wait_ns >= 0 else None
 
-    def ended(self, at_ns: int) -> None:
-        """The loop asked for a batch and there was none."""
-        self.asked(at_ns, 0)
-        self._asked_ns = NO_WAIT_NS
-
-    def left(self) -> None:
-        """The loop left the pass, or began another one."""
-        self._asked_ns = NO_WAIT_NS
-
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Bring the steps so far into the log: in blocks, because one at a time costs 20 µs."""
         new, self._new = self._new, []
         if new:
@@ -175,3 +175,74 @@ class Passes:
             steps = steps[steps[:, 1] > steps[:, 0]]  # a graph's clock is the wall clock, which may be set back
             waits = np.minimum(steps[:, 2], steps[:, 1] - steps[:, 0])
             self._log.extend(steps[:, 0], steps[:, 1], waits)
+
+
+@dataclass(frozen=True)
+class JobSummary:
+    """A job, or an epoch of it, so far; None where nothing was measured, and the reason."""
+
+    steps: int
+    step_ms: float | None
+    """Milliseconds from the start of a step to the start of the next one, on average."""
+    input_wait_ms: float | None
+    """Milliseconds that a step was blocked for its batch, on average."""
+    input_wait_share: float | None
+    """Of the steps' time, 0 to 1."""
+    utilization_at_most: float | None
+    """What the accelerator utilization cannot exceed, 0 to 1: the rest of the step; None where a GPU may have been
+    busy while the loop waited."""
+    device_utilization_percent: float | None
+    """What the device said of itself meanwhile, 0 to 100."""
+    device_utilization_source: str | None
+    verdict: Verdict
+    reason: str | None = None
+    """Why the input wait was not measured."""
+
+    @property
+    def line(self) -> str:
+        """The summary in one line."""
+        parts = [f"{units.count(self.steps, 'step')} of {units.milliseconds(self.step_ms)}"]
+        if self.input_wait_share is None:
+            parts.append(f"input wait not measured: {self.reason}")
+        else:
+            wait = f"{units.milliseconds(self.input_wait_ms)} ({units.share(self.input_wait_share)})"
+            bound = self.utilization_at_most
+            au = f"AU {units.NOT_MEASURED}" if bound is None else f"AU at most {units.fraction(bound)}"
+            parts += [f"input wait {wait}", au]
+        if self.device_utilization_percent is not None:
+            used = units.percent(self.device_utilization_percent)
+            parts.append(f"device {used} ({self.device_utilization_source})")
+        if self.input_wait_share is not None:
+            parts.append(self._verdict_name())
+        return "; ".join(parts)
+
+    def _verdict_name(self) -> str:
+        if self.verdict.kind == "input-bound":
+            return f"{'severely ' if self.verdict.severe else ''}input-bound"
+        return "too few steps for a verdict" if self.steps < NEEDED_STEPS else "not input-bound"
+
+
+def summarise(
+    totals: Totals, utilization: tuple[float | None, str | None], reason: str | None, device_waits: bool = True
+) -> JobSummary:
+    """Return the figures of some steps.
+
+    Args:
+        totals: of the steps.
+        utilization: the device's in percent and its source; both None where it was not sampled.
+        reason: why waits were not measured, where they were not.
+        device_waits: whether the device is idle while the loop waits; else the rest of the step bounds nothing.
+    """
+    share = totals.wait_share
+    reason = None if share is not None else reason or "no step has ended"
+    return JobSummary(
+        steps=totals.steps,
+        step_ms=totals.step_ms,
+        input_wait_ms=totals.wait_ms,
+        input_wait_share=share,
+        utilization_at_most=None if share is None or not device_waits else 1 - share,
+        device_utilization_percent=utilization[0],
+        device_utilization_source=utilization[1],
+        verdict=verdicts.judge_watched(totals.step_ms, totals.wait_ms, share, totals.steps, reason, device_waits),
+        reason=reason,
+    )

@@ -4,8 +4,7 @@ import pytest
 
 from pipeline_bench.analysis import verdicts
 from pipeline_bench.analysis.measured import NEEDED_STEPS
-from pipeline_bench.monitoring.figures import summary
-from pipeline_bench.monitoring.steps import Totals
+from pipeline_bench.monitoring.steps import Totals, summarise
 
 
 def totals(steps: int, step_us: int, wait_us: int) -> Totals:
@@ -13,7 +12,7 @@ def totals(steps: int, step_us: int, wait_us: int) -> Totals:
 
 
 def test_the_line_says_wait_bound_device_and_verdict() -> None:
-    line = summary(totals(100, 4000, 1500), (43.0, "NVML samples"), None).line
+    line = summarise(totals(100, 4000, 1500), (43.0, "NVML samples"), None).line
     assert line == (
         "100 steps of 4.00 ms; input wait 1.50 ms (38 %); AU at most 0.62; device 43 % (NVML samples); "
         "severely input-bound"
@@ -26,19 +25,19 @@ def test_the_line_says_wait_bound_device_and_verdict() -> None:
 )
 def test_the_thresholds_are_those_of_the_findings(wait_us: int, kind: str, severe: bool) -> None:
     assert (verdicts.BOUND_SHARE, verdicts.SEVERE_SHARE) == (0.10, 0.20)
-    verdict = summary(totals(100, 1000, wait_us), (None, None), None).verdict
+    verdict = summarise(totals(100, 1000, wait_us), (None, None), None).verdict
     assert (verdict.kind, verdict.severe) == (kind, severe)
 
 
 def test_what_is_not_input_bound_is_not_called_anything_else() -> None:
-    figures = summary(totals(100, 1000, 10), (None, None), None)
+    figures = summarise(totals(100, 1000, 10), (None, None), None)
     assert figures.line.endswith("not input-bound")
     assert "cannot be told without a ceiling" in figures.verdict.text
     assert "pipeline-bench diagnose" in figures.verdict.text
 
 
 def test_a_wait_that_was_not_measured_gives_its_reason_and_no_bound() -> None:
-    figures = summary(Totals(steps=50, time_ns=50 * 10**6), (None, None), "the input is distributed")
+    figures = summarise(Totals(steps=50, time_ns=50 * 10**6), (None, None), "the input is distributed")
     assert figures.line == "50 steps of 1.00 ms; input wait not measured: the input is distributed"
     assert figures.utilization_at_most is None
     assert figures.verdict.kind == "not-measured"
@@ -46,18 +45,18 @@ def test_a_wait_that_was_not_measured_gives_its_reason_and_no_bound() -> None:
 
 
 def test_a_few_steps_make_no_verdict() -> None:
-    figures = summary(totals(NEEDED_STEPS - 1, 1000, 900), (None, None), None)
+    figures = summarise(totals(NEEDED_STEPS - 1, 1000, 900), (None, None), None)
     assert figures.verdict.kind == "inconclusive"
     assert figures.line.endswith("too few steps for a verdict")
 
 
 def test_nothing_yet_is_not_zero() -> None:
-    figures = summary(Totals(), (None, None), None)
+    figures = summarise(Totals(), (None, None), None)
     assert figures.line == "0 steps of –; input wait not measured: no step has ended"
 
 
 def test_a_wait_beside_a_busy_gpu_bounds_nothing_and_is_never_severe() -> None:
-    figures = summary(totals(100, 1000, 900), (99.0, "NVML samples"), None, bounded=False)
+    figures = summarise(totals(100, 1000, 900), (99.0, "NVML samples"), None, device_waits=False)
     assert figures.utilization_at_most is None
     assert (figures.verdict.kind, figures.verdict.severe) == ("input-bound", False)
     assert "severely" not in figures.line + figures.verdict.text

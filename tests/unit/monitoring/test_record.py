@@ -32,7 +32,7 @@ def finished(steps: int = 100, wait_ms: float = 1.0, count: int = 1, reason: str
     wait_ns = int(wait_ms * MS) * count if wait_ms >= 0 else NO_WAIT_NS
     record.log.extend(starts, starts + 4 * MS * count, wait_ns, count)
     record.reason = reason
-    return record.finish("ok", None, None)[0]
+    return record.finish(None, None)[0]
 
 
 def test_the_session_has_the_jobs_figures_and_is_watched() -> None:
@@ -71,7 +71,7 @@ def test_a_wait_that_was_not_measured_keeps_its_reason() -> None:
 
 
 def test_a_job_without_a_step_has_a_session_that_says_so() -> None:
-    session = JobRecord("idle", CPU).finish("ok", None, None)[0]
+    session = JobRecord("idle", CPU).finish(None, None)[0]
     assert session.trials[0].status == "failed"
     assert "no step" in str(session.trials[0].reason)
     assert session.results[0].verdict.kind == "not-measured"
@@ -80,11 +80,11 @@ def test_a_job_without_a_step_has_a_session_that_says_so() -> None:
 def test_the_end_is_kept_once(tmp_path: Path) -> None:
     record = JobRecord("my job", CPU)
     record.log.extend(np.arange(50) * MS, np.arange(1, 51) * MS, 1000)
-    session, folder = record.finish("ok", "the job was ended by KeyboardInterrupt", tmp_path)
+    session, folder = record.finish("the job was ended by KeyboardInterrupt", tmp_path)
     assert folder is not None
     assert sessions.load(folder) == session
     assert session.notes == ("the job was ended by KeyboardInterrupt",)
-    assert record.finish("ok", None, tmp_path) == (session, None)
+    assert record.finish(None, tmp_path) == (session, None)
     assert len(list(tmp_path.iterdir())) == 1
 
 
@@ -92,7 +92,7 @@ def test_a_folder_that_cannot_be_written_does_not_disturb_the_job(tmp_path: Path
     in_the_way = tmp_path / "reports"
     in_the_way.write_text("a file")
     record = JobRecord("my job", CPU)
-    session, folder = record.finish("ok", None, in_the_way)
+    session, folder = record.finish(None, in_the_way)
     assert folder is None
     assert str(in_the_way) in str(record.problem)
     assert record.problem in session.notes
@@ -131,7 +131,7 @@ def test_a_job_beside_an_nvml_that_hangs_ends_with_its_steps_and_the_reason(
     record = JobRecord("my job", Device(kind="gpu", name="GPU", pci_bus_id="0000:01:00.0"))
     assert hanging.pid is not None, "the job waited until the opening was given up"
     record.log.extend(np.arange(50) * MS, np.arange(1, 51) * MS, 1000)
-    session, _ = record.finish("ok", None, None)
+    session, _ = record.finish(None, None)
     assert session.trials[0].status == "ok"
     assert {track.reason for track in session.trials[0].samples if track.metric in METRICS} == {in_the_tracks}
     assert session.environment.accelerator_reason == of_the_machine
@@ -148,7 +148,7 @@ def test_a_job_whose_command_line_and_name_are_no_text_is_saved(
 ) -> None:
     monkeypatch.setattr("sys.argv", ["train.py", os.fsdecode(b"caf\xe9")])
     record = JobRecord("a \udcff\x1b]0;title\x07 job", CPU)
-    session, folder = record.finish("failed", "a \ud800 reason", tmp_path)
+    session, folder = record.finish("a \ud800 reason", tmp_path)
     assert folder is not None
     assert sessions.load(folder) == session
     assert session.command == "train.py 'caf\\xe9'"

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from pipeline_bench.model.result import CPU_TIME
-from pipeline_bench.monitoring.sampling import Readings, SamplerThread
+from pipeline_bench.monitoring.record import Readings, SamplerThread
 from pipeline_bench.samplers import Reading, Sampler
 
 SECOND = 10**9

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_bench.monitoring.steps import NO_WAIT_NS, Passes, StepLog, Totals
+from pipeline_bench.monitoring.steps import ENDED, LEFT, NO_WAIT_NS, LoopSteps, StepLog, Totals
 
 STEP = st.tuples(st.integers(1, 10**7), st.integers(0, 10**6))
 
@@ -85,11 +85,11 @@ def test_an_epochs_totals_are_what_came_after_its_beginning() -> None:
 
 def test_a_step_lasts_until_the_next_batch_is_asked_for() -> None:
     log = StepLog()
-    passes = Passes(log)
-    passes.asked(100, 5)
-    passes.asked(130, 6)
-    passes.ended(170)
-    passes.settle()
+    passes = LoopSteps(log)
+    passes.receive(100, 5)
+    passes.receive(130, 6)
+    passes.receive(170, ENDED)
+    passes.flush()
     rows = log.rows()
     assert rows.start_ns.tolist() == [100, 130]
     assert rows.end_ns.tolist() == [130, 170]
@@ -97,11 +97,11 @@ def test_a_step_lasts_until_the_next_batch_is_asked_for() -> None:
 
 def test_the_step_that_a_loop_leaves_has_no_end_and_the_pause_after_it_is_no_step() -> None:
     log = StepLog()
-    passes = Passes(log)
-    passes.asked(100, 5)
-    passes.asked(130, 6)
-    passes.left()
-    passes.asked(10_000, 7)
-    passes.ended(10_040)
-    passes.settle()
+    passes = LoopSteps(log)
+    passes.receive(100, 5)
+    passes.receive(130, 6)
+    passes.receive(0, LEFT)
+    passes.receive(10_000, 7)
+    passes.receive(10_040, ENDED)
+    passes.flush()
     assert (log.rows().end_ns - log.rows().start_ns).tolist() == [30, 40]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import weakref
 from pathlib import Path
@@ -10,17 +9,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from pipeline_bench.errors import UsageError
-from pipeline_bench.model.events import Device
 from pipeline_bench.model.session import Session
-from pipeline_bench.monitoring.figures import JobSummary
-from pipeline_bench.monitoring.record import JobRecord
-from pipeline_bench.monitoring.ring import ENDED, LEFT, Ring, Taken
-from pipeline_bench.monitoring.steps import Passes
+from pipeline_bench.monitoring.record import JobRecord, this_device, write_line
+from pipeline_bench.monitoring.steps import JobSummary, LoopSteps
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-_NONE_TAKEN = (
+_NOTHING_TAKEN = (
     "the loop took no batch from the monitored dataset itself; what is built upon it (a map, a prefetch, a distributed "
     "dataset) is not measured: monitor the last dataset before the loop"
 )
@@ -58,21 +54,21 @@ class Monitor:
         self._patch: AbstractContextManager[None] | None = None
 
     def __enter__(self) -> Any:
-        """Begin; gives the dataset to loop over, a `tf.data.Dataset` with the same elements."""
-        from pipeline_bench.monitoring import probed
+        """Begin; return the dataset to loop over, a `tf.data.Dataset` with the same elements."""
+        from pipeline_bench.monitoring import probe
 
         if self._record is not None:
             raise UsageError("This monitor was entered before.", "Make one with pipeline_bench.monitor for each block.")
-        self._ring = Ring()
+        self._ring = probe.Ring()
         self._lock = threading.Lock()
         # The eager loop and the graph's rows come in turns of their own; both end in the same log.
-        record = self._record = JobRecord(self._name, this_device(), also=_weakly(self))
-        record.reason = _NONE_TAKEN
-        self._passes, self._graph_passes = Passes(record.log), Passes(record.log)
-        self._probe = probed.Probe(self._passes, self._ring, a_row_a_call=False)
-        self._patch = probed.autograph_loops_timed()
+        record = self._record = JobRecord(self._name, this_device(), after_poll=_reader(self))
+        record.reason = _NOTHING_TAKEN
+        self._eager_steps, self._graph_steps = LoopSteps(record.log), LoopSteps(record.log)
+        self._probe = probe.Probe(self._eager_steps.receive, self._ring, a_row_a_call=False)
+        self._patch = probe.autograph_loops_timed()
         self._patch.__enter__()
-        return probed.ProbedDataset(self._dataset, self._probe.number)
+        return probe.ProbedDataset(self._dataset, self._probe.number)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -81,13 +77,12 @@ class Monitor:
         if self._record is None or self._patch is None:
             return
         self._patch.__exit__(None, None, None)
-        self._passes.left()
         self._read(settled=True)
         figures = self.summary
         reason = None if kind is None else f"the job was ended by {kind.__name__}"
-        self.session, self.folder = self._record.finish("ok", reason, self._out)
+        self.session, self.folder = self._record.finish(reason, self._out)
         if not self._quiet:
-            told(figures, self._name, self.folder, self._record.problem)
+            write_line(figures, self._name, self.folder, self._record.problem)
 
     @property
     def summary(self) -> JobSummary:
@@ -103,12 +98,13 @@ class Monitor:
         assert self._record is not None
         with self._lock:
             if self._ring.traced:
-                taken = self._ring.take(settled)
-                _replay(taken, self._graph_passes)
-                if taken.lost:
-                    self._record.notes.append(f"{taken.lost} steps came too fast to be kept")
-            self._graph_passes.settle()
-            self._passes.settle()
+                rows = self._ring.read(settled)
+                for at_ns, wait_ns in zip(rows.at_ns.tolist(), rows.wait_ns.tolist(), strict=True):
+                    self._graph_steps.receive(at_ns, wait_ns)
+                if rows.lost:
+                    self._record.notes.append(f"{rows.lost} steps came too fast to be kept")
+            self._graph_steps.flush()
+            self._eager_steps.flush()
 
 
 def monitor(
@@ -119,7 +115,7 @@ def monitor(
     Args:
         dataset: a `tf.data.Dataset`, the last one before the loop.
         out: the folder in which the session's own folder is made; None keeps no file.
-        quiet: say nothing at the end.
+        quiet: write no line at the end.
         name: of the job, for the report.
 
     Returns:
@@ -132,36 +128,8 @@ def monitor(
     return Monitor(dataset, None if out is None else Path(out), quiet, name)
 
 
-def told(figures: JobSummary, name: str, folder: Path | None = None, problem: str | None = None) -> None:
-    """Write the figures as a line to stdout, and where the session lies, or why there is none."""
-    where = f"; session in {folder}" if folder is not None else f"; no session: {problem}" if problem else ""
-    sys.stdout.write(f"{name}: {figures.line}{where}\n")
-
-
-def this_device() -> Device:
-    """The device that TensorFlow puts its work on here by default."""
-    import tensorflow as tf
-
-    gpus = tf.config.list_logical_devices("GPU")
-    if not gpus:
-        return Device(kind="cpu", name="CPU")
-    found = tf.config.list_physical_devices("GPU")
-    details = tf.config.experimental.get_device_details(found[0]) if found else {}
-    return Device(kind="gpu", name=str(details.get("device_name", "GPU")))
-
-
-def _replay(taken: Taken, passes: Passes) -> None:
-    for at_ns, wait_ns in zip(taken.at_ns.tolist(), taken.wait_ns.tolist(), strict=True):
-        if wait_ns == LEFT:
-            passes.left()
-        elif wait_ns == ENDED:
-            passes.ended(at_ns)
-        else:
-            passes.asked(at_ns, wait_ns)
-
-
-def _weakly(monitor: Monitor) -> Any:
-    """Reads what the graph has measured, until the monitor is gone."""
+def _reader(monitor: Monitor) -> Any:
+    """Return a function that reads what the graph has measured, until the monitor is gone."""
     reference = weakref.ref(monitor)
 
     def read() -> None:

@@ -1,0 +1,374 @@
+"""Measures how long whoever takes a batch from a dataset is blocked, in eager mode and inside a graph.
+
+In eager mode `next()` is timed in Python. In a graph the ops that take a batch stand between two time stamps, whose
+difference the graph writes into a resource on the CPU (`Ring`), which Python reads in blocks. The classes are
+TensorFlow's own with one thing added, so that functions, AutoGraph and Keras take them as what they are; their type
+specs carry the probe into the functions that are traced with them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+# Whoever imports this module watches a job of TensorFlow's, in whose process TensorFlow is already.
+import tensorflow as tf
+from tensorflow.python.data.ops import dataset_autograph, dataset_ops, iterator_ops, optional_ops
+from tensorflow.python.framework import ops
+from tensorflow.python.ops.resource_variable_ops import ResourceVariable
+
+from pipeline_bench.monitoring.steps import ENDED, LEFT
+
+ROWS = 16_384
+"""At 5 reads a second, up to 80,000 batches a second are kept; of more, the oldest are lost and counted."""
+_UNSETTLED = 2
+"""A row is counted just before it is written: while the graph may be running, the newest are left for the next time."""
+
+
+class Rows(NamedTuple):
+    """Rows read from a ring: when each batch was asked for (``time.monotonic_ns``), and its wait in ns or a mark.
+
+    `lost` is how many rows were overwritten before they were read.
+    """
+
+    at_ns: npt.NDArray[np.int64]
+    wait_ns: npt.NDArray[np.int64]
+    lost: int = 0
+
+
+class Ring:
+    """A resource into which a graph writes a row a batch: when it asked (s since 1970) and how long it was blocked.
+
+    Made in eager mode, outside of any strategy's variables. Read in blocks, because reading one row a step would cost
+    more than the rest of the measuring.
+
+    Attributes:
+        traced: whether some graph writes here.
+    """
+
+    def __init__(self) -> None:
+        self.traced = False
+        self._read = 0
+        self._lock = threading.Lock()
+        with tf.init_scope(), tf.device("/cpu:0"):
+            # Made by its own class, a variable is none of a strategy's, mirrored or otherwise, where one is in scope.
+            # A function that was traced with it keeps its resource for as long as the function lives.
+            self._variables = [
+                ResourceVariable(initial, trainable=False)
+                for initial in (tf.zeros([ROWS, 2], tf.float64), tf.zeros([], tf.int64))
+            ]
+            self._rows, self._count = (variable.handle for variable in self._variables)
+
+    def write(self, at_s: Any, wait_s: Any) -> None:
+        """Build the ops that write a new row, float64 [] each, or run them in eager mode."""
+        if not tf.executing_eagerly():
+            self.traced = True
+        # A row is not counted before there is something to write: where there is no batch the rest of the graph ends.
+        with tf.device("/cpu:0"), tf.control_dependencies([at_s, wait_s]):
+            index = tf.raw_ops.ResourceCountUpTo(resource=self._count, limit=2**62, T=tf.int64)
+            slot = tf.math.floormod(index, ROWS)
+            row = tf.stack([tf.cast(at_s, tf.float64), tf.cast(wait_s, tf.float64)])
+            tf.raw_ops.ResourceScatterUpdate(resource=self._rows, indices=slot, updates=row)
+
+    def add(self, wait_s: Any) -> None:
+        """Build the ops that add a wait, float64 [], to the newest row: of a step that takes several batches."""
+        with tf.device("/cpu:0"):
+            count = tf.raw_ops.ReadVariableOp(resource=self._count, dtype=tf.int64)
+            slot = tf.math.floormod(count - 1, ROWS)
+            row = tf.stack([tf.constant(0.0, tf.float64), tf.cast(wait_s, tf.float64)])
+            tf.raw_ops.ResourceScatterAdd(resource=self._rows, indices=slot, updates=row)
+
+    def mark(self, kind: int) -> None:
+        """Write a row that is a mark, now."""
+        with tf.device("/cpu:0"):
+            self.write(tf.timestamp(), tf.constant(kind, tf.float64))
+
+    def read(self, settled: bool = True) -> Rows:
+        """Return every row that is new since the last call.
+
+        Args:
+            settled: whether no graph that writes here is running.
+        """
+        with self._lock, tf.init_scope(), tf.device("/cpu:0"):
+            count = int(tf.raw_ops.ReadVariableOp(resource=self._count, dtype=tf.int64))
+            if not settled:
+                count = max(self._read, count - _UNSETTLED)
+            if count == self._read:
+                return Rows(np.empty(0, np.int64), np.empty(0, np.int64))
+            rows = np.asarray(tf.raw_ops.ReadVariableOp(resource=self._rows, dtype=tf.float64))
+            lost = max(0, count - self._read - ROWS)
+            new = rows[np.arange(self._read + lost, count) % ROWS]
+            self._read = count
+        offset_ns = time.time_ns() - time.monotonic_ns()
+        at_ns = (new[:, 0] * 1e9).astype(np.int64) - offset_ns
+        waits = np.where(new[:, 1] < 0, new[:, 1], new[:, 1] * 1e9).astype(np.int64)
+        return Rows(at_ns, waits, lost)
+
+
+def _stamped(fetch: Callable[[], Any], keep: Callable[[Any, Any, Any], None]) -> Any:
+    """Build what `fetch` builds between two time stamps of the graph.
+
+    Args:
+        fetch: builds a structure of tensors.
+        keep: builds what keeps its wait; given the structure, when the first stamp was taken, in s since 1970, and the
+            seconds between the two.
+
+    Returns:
+        The structure, available only after what keeps the wait (`_after`).
+    """
+    with tf.device("/cpu:0"):
+        before = tf.timestamp()
+    with tf.control_dependencies([before]):
+        structure = fetch()
+    tensors = [each for each in tf.nest.flatten(structure, expand_composites=True) if tf.is_tensor(each)]
+    with tf.control_dependencies([before, *tensors]), tf.device("/cpu:0"):
+        after = tf.timestamp()
+    return _after(lambda: keep(structure, before, after - before), structure)
+
+
+def _after(keep: Callable[[], None], structure: Any) -> Any:
+    """Return the structure, each tensor of which is available only after what `keep` builds has run.
+
+    So nothing that needs it begins before the wait has been kept. Beside the model, the few ops that keep it would wake
+    a thread of their own, which costs a step ten times as much as they do.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    first = len(graph.get_operations())
+    keep()
+    with tf.control_dependencies(_last_ops(graph.get_operations()[first:])):
+        return tf.nest.map_structure(
+            lambda value: tf.identity(value) if tf.is_tensor(value) else value, structure, expand_composites=True
+        )
+
+
+def _last_ops(some: Sequence[Any]) -> list[Any]:
+    """Return those of some ops that none of the others needs: when they have run, all have."""
+    needed = {id(tensor.op) for op in some for tensor in op.inputs}
+    needed |= {id(before) for op in some for before in op.control_inputs}
+    return [op for op in some if id(op) not in needed]
+
+
+class Probe:
+    """Where iterators that are watched together report their waits.
+
+    Attributes:
+        number: by which type specs name it: they hold plain values only.
+        receive: called with when an eager batch was asked for, and its wait in ns or a mark (`ENDED`, `LEFT`).
+        ring: takes the waits of a graph's batches.
+    """
+
+    _all: ClassVar[weakref.WeakValueDictionary[int, Probe]] = weakref.WeakValueDictionary()
+    _numbers = itertools.count()
+
+    def __init__(self, receive: Callable[[int, int], None], ring: Ring, a_row_a_call: bool) -> None:
+        """Make one.
+
+        Args:
+            receive: see the class.
+            ring: see the class.
+            a_row_a_call: whether all that one call of a traced function takes is one row: a step of Keras may take
+                several batches. Otherwise each batch is.
+        """
+        self.receive = receive
+        self.ring = ring
+        self.number = next(self._numbers)
+        self._a_row_a_call = a_row_a_call
+        self._begun: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._all[self.number] = self
+
+    @classmethod
+    def of(cls, number: int) -> Probe | None:
+        """Return the probe of that number; None when it is gone, and its functions have outlived it."""
+        return cls._all.get(number)
+
+    def write(self, at_s: Any, wait_s: Any) -> None:
+        """Build the ops that keep a wait."""
+        if not self._a_row_a_call:
+            self.ring.write(at_s, wait_s)
+            return
+        graph = tf.compat.v1.get_default_graph()
+        while type(graph).__name__ in ("CondBranchFuncGraph", "WhileCondFuncGraph", "WhileBodyFuncGraph"):
+            graph = graph.outer_graph  # the function that a branch or a loop's body stands in
+        if graph in self._begun:
+            self.ring.add(tf.maximum(wait_s, 0))
+        else:
+            self._begun.add(graph)
+            self.ring.write(at_s, tf.maximum(wait_s, 0))
+
+
+class ProbedIteratorSpec(iterator_ops.IteratorSpec):  # type: ignore[misc]
+    """The type of a `ProbedIterator`; another probe is another type, for which functions are traced anew."""
+
+    __slots__ = ["_number"]
+
+    def __init__(self, element_spec: Any, number: int) -> None:
+        super().__init__(element_spec)
+        self._number = number
+
+    @property
+    def value_type(self) -> Any:
+        return ProbedIterator
+
+    def _serialize(self) -> tuple[Any, int]:
+        return self._element_spec, self._number
+
+    def _from_components(self, components: Any) -> Any:
+        return ProbedIterator(components=components, element_spec=self._element_spec, number=self._number)
+
+
+class ProbedIterator(iterator_ops.OwnedIterator):  # type: ignore[misc]
+    """TensorFlow's iterator of eager mode and of functions, timed."""
+
+    def __init__(self, dataset: Any = None, components: Any = None, element_spec: Any = None, number: int = -1) -> None:
+        self._number = number
+        self._probe = Probe.of(number)
+        super().__init__(dataset, components, element_spec)
+
+    @property
+    def _type_spec(self) -> Any:
+        return ProbedIteratorSpec(self.element_spec, self._number)
+
+    def _next_internal(self) -> Any:
+        probe = self._probe
+        if probe is None:
+            return super()._next_internal()
+        if not tf.executing_eagerly():
+            return _stamped(super()._next_internal, lambda _, at_s, wait_s: probe.write(at_s, wait_s))
+        start_ns = time.monotonic_ns()
+        try:
+            element = super()._next_internal()
+        except tf.errors.OutOfRangeError:
+            probe.receive(start_ns, ENDED)
+            raise
+        probe.receive(start_ns, time.monotonic_ns() - start_ns)
+        return element
+
+    def get_next_as_optional(self) -> Any:
+        """See `tf.data.Iterator`."""
+        probe, fetch = self._probe, super().get_next_as_optional
+        if probe is None:
+            return fetch()
+        if not tf.executing_eagerly():
+
+            def keep(variant: Any, at_s: Any, wait_s: Any) -> None:
+                optional = optional_ops._OptionalImpl(variant, self.element_spec)
+                probe.write(at_s, tf.where(optional.has_value(), wait_s, tf.constant(ENDED, tf.float64)))
+
+            return optional_ops._OptionalImpl(_stamped(lambda: fetch()._variant_tensor, keep), self.element_spec)
+        start_ns = time.monotonic_ns()
+        optional = fetch()
+        wait_ns = time.monotonic_ns() - start_ns
+        probe.receive(start_ns, wait_ns if bool(optional.has_value()) else ENDED)
+        return optional
+
+
+class ProbedDatasetSpec(dataset_ops.DatasetSpec):  # type: ignore[misc]
+    """The type of a `ProbedDataset`, as an argument of a function."""
+
+    __slots__ = ["_number"]
+
+    def __init__(self, element_spec: Any, dataset_shape: Any = (), number: int = -1) -> None:
+        super().__init__(element_spec, dataset_shape)
+        self._number = number
+
+    @property
+    def value_type(self) -> Any:
+        return ProbedDataset
+
+    def __eq__(self, other: object) -> bool:
+        # The base class compares what the elements are; a function that was traced without a probe, or with another
+        # one, must not be taken for one of this dataset's.
+        return isinstance(other, ProbedDatasetSpec) and self._number == other._number and bool(super().__eq__(other))
+
+    def __hash__(self) -> int:
+        return hash((super().__hash__(), self._number))
+
+    def is_subtype_of(self, other: Any) -> bool:
+        return isinstance(other, ProbedDatasetSpec) and self._number == other._number and super().is_subtype_of(other)
+
+    def most_specific_common_supertype(self, others: Any) -> Any:
+        return self if all(self == other for other in others) else None
+
+    def _serialize(self) -> tuple[Any, Any, int]:
+        return self._element_spec, self._dataset_shape, self._number
+
+    def _from_components(self, components: Any) -> Any:
+        return ProbedDataset(dataset_ops._VariantDataset(components, self._element_spec), self._number)
+
+
+class ProbedDataset(dataset_ops.UnaryUnchangedStructureDataset):  # type: ignore[misc]
+    """A dataset that is the given one to everything that is built upon it, and timed where a loop takes from it."""
+
+    def __init__(self, dataset: Any, number: int) -> None:
+        self._number = number
+        super().__init__(dataset, dataset._variant_tensor)
+
+    @property
+    def _type_spec(self) -> Any:
+        return ProbedDatasetSpec(self.element_spec, (), self._number)
+
+    def __iter__(self) -> Any:
+        if not tf.executing_eagerly() and not ops.inside_function():
+            return super().__iter__()  # which says why this cannot be
+        probe = Probe.of(self._number)
+        if probe is not None and tf.executing_eagerly():
+            probe.receive(time.monotonic_ns(), LEFT)
+            if probe.ring.traced:
+                probe.ring.mark(LEFT)
+        return ProbedIterator(self._input_dataset, number=self._number)
+
+
+_patch_lock = threading.Lock()
+_patches = 0
+_plain_scan: Any = None
+
+
+@contextmanager
+def autograph_loops_timed() -> Iterator[None]:
+    """Time a `for` over a `ProbedDataset` inside a function, in functions traced meanwhile.
+
+    AutoGraph turns such a loop into a scan over the dataset, whose function is the loop's body: that is stamped where
+    it begins and where it ends. Nothing else that is built upon the dataset is timed, which would be from a thread
+    that runs ahead.
+    """
+    global _patches, _plain_scan  # noqa: PLW0603 - the module that is patched is global as well
+    with _patch_lock:
+        if not _patches:
+            _plain_scan = dataset_autograph._general_purpose_scan
+            dataset_autograph._general_purpose_scan = _timed_scan
+        _patches += 1
+    try:
+        yield
+    finally:
+        with _patch_lock:
+            _patches -= 1
+            if not _patches:
+                dataset_autograph._general_purpose_scan = _plain_scan
+
+
+def _timed_scan(dataset: Any, state: Any, body: Any) -> Any:
+    if not isinstance(dataset, ProbedDataset):
+        return _plain_scan(dataset, state, body)
+    probe = Probe.of(dataset._number)
+    if probe is None:
+        return _plain_scan(dataset._input_dataset, state, body)
+    probe.ring.mark(LEFT)
+
+    def timed_body(state_and_asked: tuple[Any, Any], element: Any) -> tuple[tuple[Any, Any], Any]:
+        state, asked_s = state_and_asked
+        arrived = _after(lambda: probe.write(asked_s, tf.timestamp() - asked_s), element)
+        first = len(tf.compat.v1.get_default_graph().get_operations())
+        state, outputs = body(state, arrived)
+        # The scan asks for its next element as soon as its body has ended.
+        with tf.control_dependencies(_last_ops(tf.compat.v1.get_default_graph().get_operations()[first:])):
+            return (state, tf.timestamp()), outputs
+
+    return _plain_scan(dataset._input_dataset, (state, tf.timestamp()), timed_body)
