@@ -27,7 +27,7 @@ from pipeline_bench.model.trial import Trial
 from pipeline_bench.processes import module_command
 from pipeline_bench.processes.answering import cannot_start, end_whole
 from pipeline_bench.text import units
-from pipeline_bench.worker.channel import CLOSED_EXIT_CODE
+from pipeline_bench.worker.recorder import CLOSED_EXIT_CODE
 from pipeline_bench.worker.server import MESSAGE_LIMIT_BYTES, NOT_BEGUN_EXIT_CODE
 
 LauncherName = Literal["forkserver", "fresh"]

@@ -4,7 +4,7 @@
 of 20 steps beside each other in one process differ by less, so this finds what the pairs of processes cannot. Both
 kinds of step dequeue from the same queue and train the same variables; one more, again without the probe, shows the
 benchmark's own error. A step that is looked at fetches its samples' numbers or the moments of its features beside the
-rest; a trial looks at as many steps as that costs 1 % of (`worker.evidence`).
+rest; a trial looks at as many steps as that costs 1 % of (`worker.sample_audit`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pipeline_bench.loops.session import in_one_tensor
 from pipeline_bench.sources import Batch
 from pipeline_bench.sources.memory import Memory
 from pipeline_bench.sources.synthetic import Synthetic
-from pipeline_bench.worker import evidence
+from pipeline_bench.worker import sample_audit
 
 v1 = tf.compat.v1
 BATCH_SIZE, BLOCK_STEPS, WARMUP_STEPS = 128, 20, 60
@@ -73,8 +73,8 @@ def build_steps(queue: Any, width: int) -> dict[str, list[Any]]:
 
     probed, wait_s = graph_ops.timed(dequeue)
     train, loss = model(probed[0])
-    numbers = evidence.build(Memory(), Batch(probed[0], None, probed[1]))
-    moments = evidence.build(Synthetic(), Batch(probed[0], None))
+    numbers = sample_audit.digest(Memory(), Batch(probed[0], None, probed[1]))
+    moments = sample_audit.digest(Synthetic(), Batch(probed[0], None))
     return {
         "bare": list(model(dequeue()[0])),
         "with the probe": [train, in_one_tensor(loss, wait_s)],

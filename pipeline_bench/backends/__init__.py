@@ -66,7 +66,7 @@ class Input:
     makes them, 0 for an input that keeps their order. None where nobody has said; 16 batches are then allowed for."""
 
     evidence: Any = None
-    """What a step that is looked at fetches beside its loss, float64 [n]; see `worker.evidence`. None: nothing."""
+    """What a step that is sampled fetches beside its loss, float64 [n]; see `worker.sample_audit`. None: nothing."""
 
     in_graph: InGraph | None = None
     """What a program without Python would have to run; None where Python has a part in the input."""

@@ -56,7 +56,7 @@ void plan_read(const char *path, struct plan *plan) {
   }
 }
 
-/* worker/evidence.every, in the same arithmetic, so that both sides agree. */
+/* A copy of `StepSampling` and `every` in worker/sample_audit.py, in the same arithmetic: a test compares them. */
 static int64_t every_of(const struct plan *plan, const int64_t *lengths_ns, int end, int faster) {
   int64_t shortest_ns = lengths_ns[1];
   for (int i = 2; i < end; i++) {

@@ -17,7 +17,7 @@ struct plan {
   struct names init, start, produce, close, train, save; /* ops */
   struct names plain, checked, sizes;                    /* outputs, as `op:0` */
   int64_t steps, length_ns;                              /* the trial's length; INT64_MAX where it is not limited so */
-  /* Which steps are looked at; see `Looking` in loops/__init__.py. Without a rule none is. */
+  /* Which steps are looked at; see `SamplingRule` in loops/__init__.py. Without a rule none is. */
   int looks;
   double cost_us, cost_share;
   int first_steps, first_unchecked, steady_factor;

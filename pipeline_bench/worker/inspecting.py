@@ -9,8 +9,7 @@ from pathlib import Path
 from pipeline_bench.model.events import Inspected
 from pipeline_bench.user_pipeline import Inspection, disk, elements, isolation, rewriting, whole
 from pipeline_bench.user_pipeline.recording import Recipe
-from pipeline_bench.worker.channel import Channel
-from pipeline_bench.worker.recorder import Recorder
+from pipeline_bench.worker.recorder import Channel, Recorder
 
 _WHOLE_S = 1.5
 _WHOLE_SHARE = 0.2

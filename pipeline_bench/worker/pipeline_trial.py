@@ -8,16 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
-from pipeline_bench.model.events import Done, Fingerprinted, Inspected
-from pipeline_bench.model.trial import Trial
+from pipeline_bench.model.events import Fingerprinted, Inspected
 from pipeline_bench.scratch import ScratchFolder
 from pipeline_bench.text import line_of, units
 from pipeline_bench.user_pipeline import INFINITE, Fingerprint, Inspection, Task, caches, consumers, loading, rewriting
 from pipeline_bench.user_pipeline import fingerprint as fingerprints
 from pipeline_bench.user_pipeline.recording import Recipe, Recording
 from pipeline_bench.worker import eager, inspecting
-from pipeline_bench.worker.channel import Channel
-from pipeline_bench.worker.recorder import Recorder
+from pipeline_bench.worker.engine import Engine
+from pipeline_bench.worker.recorder import Channel, Recorder
 
 _FIRST_FILL_SHARE = 0.3
 """Of the time for filling: what a whole pass may take. If it does not end in it, the rest is for a part of the pass."""
@@ -25,36 +24,47 @@ _KEPT_SHARE = 0.9
 """Of what the first pass gave in its time, so that the second one gives it surely."""
 
 
-def run(trial: Trial, channel: Channel, recorder: Recorder) -> None:
-    """Do what the trial's task says, and tell the parent.
+class PipelineEngine(Engine):
+    """Records the user's pipeline, and does with it what the trial's task says."""
 
-    Raises:
-        UserCodeError: the user's functions failed, or gave nothing that can be measured.
-        PipelineBenchError: an edit does not fit.
-    """
-    task = _settled(Task.model_validate(trial.variant.source.options))
-    recorder.phase("import")
-    import tensorflow as tf
+    def build(self) -> None:
+        """Call the user's function, and record what it makes.
 
-    channel.send(eager.set_up(trial.variant.runtime))
-    recorder.phase("build")
-    tf.random.set_seed(trial.variant.run.seed)
-    with ScratchFolder() as folder:
-        scratch = folder.path
+        Raises:
+            UserCodeError: it failed, or gave nothing that can be measured.
+        """
+        self._task = _settled(Task.model_validate(self.variant.source.options))
+        import tensorflow as tf
+
+        self.channel.send(eager.set_up(self.variant.runtime))
+        self.recorder.phase("build")
+        tf.random.set_seed(self.variant.run.seed)
+        self._folder = ScratchFolder()
         start_ns = time.perf_counter_ns()
         with Recording() as recording:
-            made = loading.call(task.target, "dataset")
-        make_ns = float(time.perf_counter_ns() - start_ns)
-        recipe = recording.recipe(made)
-        _see_that_it_is_eager(recipe)
+            made = loading.call(self._task.target, "dataset")
+        self._make_ns = float(time.perf_counter_ns() - start_ns)
+        self._recipe = recording.recipe(made)
+        _see_that_it_is_eager(self._recipe)
+
+    def train(self) -> None:
+        """Inspect the pipeline, or take from it and tell which samples arrived.
+
+        Raises:
+            PipelineBenchError: an edit does not fit.
+        """
+        task, recipe, scratch = self._task, self._recipe, self._folder.path
         if task.activity == "inspect":
-            inspecting.inspect(recipe, make_ns, task.limit_s, scratch, channel, recorder)
-        else:
-            _measure(task, recipe, scratch, channel, recorder)
-            if task.fingerprint:
-                _fingerprint(task, recipe, scratch, channel, recorder)
-        recorder.finish()
-        channel.send(Done(at_ns=time.monotonic_ns()))
+            inspecting.inspect(recipe, self._make_ns, task.limit_s, scratch, self.channel, self.recorder)
+            return
+        _measure(task, recipe, scratch, self.channel, self.recorder)
+        if task.fingerprint:
+            _fingerprint(task, recipe, scratch, self.channel, self.recorder)
+
+    def stop(self) -> None:
+        """Remove the temporary files."""
+        if hasattr(self, "_folder"):
+            self._folder.remove()
 
 
 def _settled(task: Task) -> Task:
@@ -87,14 +97,13 @@ def _measure(task: Task, recipe: Recipe, scratch: Path, channel: Channel, record
     else:
         dataset = _filled(task, recipe, scratch, channel, recorder)
     if task.activity == "drain":
-        recorder.phase("train")
+        recorder.train()
         consumers.drain(dataset, recorder, task.warmup_s, recorder.heartbeat)
         return
     if task.model is None:
         raise PipelineBenchError(f"The activity {task.activity} needs a model, and the task has none.")
     step = consumers.step_of(loading.call(task.model, "model"))
-    recorder.has_wait = task.activity == "train"
-    recorder.phase("train")
+    recorder.train(waits=task.activity == "train")
     consume = consumers.train if task.activity == "train" else consumers.ceiling
     consume(dataset, step, recorder, task.warmup_s, recorder.heartbeat)
 

@@ -7,15 +7,13 @@ TensorFlow runs is not the graph that was built: it is pruned, optimised, and cu
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from pipeline_bench.loops import EagerTraining, Loop
+from pipeline_bench.loops import EagerTraining, Training
 from pipeline_bench.model.events import PlacedOp, Placement
 from pipeline_bench.model.trial import Trial
 from pipeline_bench.text import line_of
-from pipeline_bench.worker.building import Built
-from pipeline_bench.worker.channel import Channel
 
 MOST_OPS = 5000
 """More ops than these are only counted: all are kept in the session's file."""
@@ -24,46 +22,33 @@ _TIMEOUT_MS = 20_000
 _DEVICE = re.compile(r"(?P<process>/job:[^/]+(?:/replica:\d+)?/task:\d+)/device:(?P<device>\w+:\d+)")
 
 
-def tell(trial: Trial, loop: Loop, session: Any, built: Built, channel: Channel) -> None:
-    """Send the placement of a step, in the first repeat of a variant that asks for it; of a failure, the reason."""
-    if loop.starts_input:
-        tell_unknown(
-            trial, f"the loop {loop.name} runs the steps in a process of its own, which does not tell", channel
-        )
-    elif is_wanted(trial):
-        channel.send(_attempted(lambda: _of_session(session, built)))
-
-
-def tell_eager(trial: Trial, training: EagerTraining, channel: Channel) -> None:
-    """The same of a loop that runs eagerly; its dataset is not ended yet."""
-    if is_wanted(trial):
-        channel.send(_attempted(lambda: _of_function(training)))
-
-
-def tell_unknown(trial: Trial, reason: str, channel: Channel) -> None:
-    """Say why the placement of a trial that asks for it cannot be had."""
-    if is_wanted(trial):
-        channel.send(Placement(reason=reason))
-
-
 def is_wanted(trial: Trial) -> bool:
-    """Whether the trial is to tell: the first of a variant that asks for it."""
+    """Return whether the trial is to tell: the first repeat of a variant that asks for it."""
     return trial.variant.runtime.log_placement and trial.repeat == 0
 
 
-def _attempted(find: Any) -> Placement:
+def of_session(session: Any, training: Training) -> Placement:
+    """Return the placement of one more step of the training graph; of a failure, the reason."""
+    return _attempted(lambda: _graphs_of_session(session, training))
+
+
+def of_function(training: EagerTraining) -> Placement:
+    """Return the placement of one more step in a ``tf.function``; its dataset must not have ended."""
+    return _attempted(lambda: _graphs_of_function(training))
+
+
+def _attempted(find: Callable[[], Iterable[Any]]) -> Placement:
     try:
         return of_graphs(find())
     except Exception as error:
         return Placement(reason=f"the step that was to tell it failed: {line_of(error)}")
 
 
-def _of_session(session: Any, built: Built) -> Iterable[Any]:
-    """The GraphDefs of one more step of the training graph."""
+def _graphs_of_session(session: Any, training: Training) -> Iterable[Any]:
     import tensorflow as tf
 
     v1 = tf.compat.v1
-    graph, feeding = built.graph, built.feeding
+    graph, feeding = training.graph, training.feeding
     feed = feeding.fetch(session) if feeding.wait == "fetch" else None
     options = v1.RunOptions(output_partition_graphs=True, timeout_in_ms=_TIMEOUT_MS)
     metadata = v1.RunMetadata()
@@ -72,8 +57,7 @@ def _of_session(session: Any, built: Built) -> Iterable[Any]:
     return graphs
 
 
-def _of_function(training: EagerTraining) -> Iterable[Any]:
-    """The GraphDefs of one more step in a ``tf.function``."""
+def _graphs_of_function(training: EagerTraining) -> Iterable[Any]:
     import tensorflow as tf
     from tensorflow.python.eager import context
 
@@ -88,7 +72,7 @@ def _of_function(training: EagerTraining) -> Iterable[Any]:
 
 
 def of_graphs(graphs: Iterable[Any]) -> Placement:
-    """The placement that GraphDefs tell: each node with its device, by device and name; at most `MOST_OPS`."""
+    """Return the placement that GraphDefs tell: each node with its device, by device and name; at most `MOST_OPS`."""
     nodes = sorted((str(node.device), str(node.name), str(node.op)) for graph in graphs for node in graph.node)
     if not nodes:
         return Placement(reason="TensorFlow told of no graph that it ran")

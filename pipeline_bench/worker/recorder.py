@@ -1,12 +1,13 @@
 """Keeps a trial's steps in preallocated arrays and ships them now and then from a thread of its own.
 
 The training thread only appends numbers. The shipping thread wakes a few times a second and sends what is new. It also
-asks for the queues' depths, enters what the checked steps showed of their samples (see `ledger`), and is the trial's
-own watch: when neither a step nor a phase has come for the stall timeout, it says where things stand.
+asks for the queues' depths, gives the digests of sampled steps to the audit, and is the trial's own watch: when neither
+a step nor a phase has come for the stall timeout, it reports where the threads are.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -20,36 +21,65 @@ from typing import Any
 import numpy as np
 
 from pipeline_bench.loops import SamplingRule
-from pipeline_bench.model.events import Phase, QueueDepths, QueueState, Stack, Stalled, Steps, Work
+from pipeline_bench.model.events import Event, Phase, QueueDepths, QueueState, Stack, Stalled, Steps, Work, encode
 from pipeline_bench.model.series import Series
 from pipeline_bench.scenario import Run
 from pipeline_bench.text import line_of
-from pipeline_bench.worker import evidence
-from pipeline_bench.worker.channel import Channel
-from pipeline_bench.worker.evidence import FIRST_STEPS, FIRST_UNCHECKED
-from pipeline_bench.worker.ledger import Ledger
+from pipeline_bench.worker.sample_audit import SampleAudit, StepSampling
 
 SHIP_EVERY_S = 0.25
 _BLOCK_STEPS = 4096
 _FRAMES_KEPT = 12
 # How many times in a stall timeout a long phase says that it goes on.
 _SIGNS_OF_LIFE = 4
-# By the step before the first unchecked one, later ones may be so many times as short.
-_STEADY_FACTOR = 4
+CLOSED_EXIT_CODE = 71
+"""Of a process whose own code has closed the event pipe."""
 
-QueueSizes = Callable[[], Sequence[QueueState]]
+QueueStates = Callable[[], Sequence[QueueState]]
 Stacks = Callable[[], tuple[Stack, ...]]
+
+
+class Channel:
+    """Writes events to a file descriptor; safe to use from several threads."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._pipe = _identity(descriptor)
+        self._lock = threading.Lock()
+
+    def send(self, event: Event) -> None:
+        """Write one event whole. When the parent is gone the trial has no reader left, and the process ends.
+
+        It also ends where the user's code has closed the pipe, as recipes for daemons do with every file that is open:
+        its number may be a file of theirs by now.
+        """
+        data = memoryview(encode(event))
+        with self._lock:
+            if _identity(self._descriptor) != self._pipe:
+                os._exit(CLOSED_EXIT_CODE)
+            while data:
+                try:
+                    data = data[os.write(self._descriptor, data) :]
+                except BrokenPipeError:
+                    os._exit(1)
+
+
+def _identity(descriptor: int) -> tuple[int, int] | None:
+    """The device and the inode of an open file; None of a closed one."""
+    try:
+        found = os.fstat(descriptor)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 class Recorder:
     """The steps of one trial, its phase, and the thread that tells the parent of both."""
 
-    def __init__(self, channel: Channel, run: Run, has_wait: bool = True) -> None:
+    def __init__(self, channel: Channel, run: Run) -> None:
         self._channel = channel
         self._run = run
-        self.has_wait = has_wait
-        self.has_busy = False
-        """Whether the steps bring the busy time of an emulated device."""
+        self._waits, self._busy = True, False
         self._start_ns, self._end_ns, self._wait_ns, self._busy_ns = (
             array("q", bytes(8 * _BLOCK_STEPS)) for _ in range(4)
         )
@@ -62,15 +92,13 @@ class Recorder:
         self._alive_ns = time.monotonic_ns()
         self._stall_sent = False
         self._ended = threading.Event()
-        self.queue_sizes: QueueSizes = tuple
-        self.stacks: Stacks = thread_stacks
-        """Where the threads stand that make the steps."""
+        self._queue_states: QueueStates = tuple
+        self._stacks: Stacks = thread_stacks
         self.should_sample = False
-        """Whether the next step is looked at."""
-        self._every = 1
-        self._ledger: Ledger | None = None
-        self._cost_us = 0.0
-        self._evidence: deque[tuple[int, Any]] = deque()
+        """Whether the next step is sampled."""
+        self._audit: SampleAudit | None = None
+        self._sampling = StepSampling(0.0)
+        self._digests: deque[tuple[int, Any]] = deque()
         self._thread = threading.Thread(target=self._keep_shipping, name="pipeline-bench recorder", daemon=True)
 
     def start(self) -> None:
@@ -88,14 +116,28 @@ class Recorder:
         if time.monotonic_ns() - self._alive_ns > self._run.stall_timeout_s * 1e9 / _SIGNS_OF_LIFE:
             self.phase(self._phase)
 
-    def account(self, ledger: Ledger, cost_us: float) -> None:
-        """Enter the samples of the training steps into a ledger, of as many as their cost allows.
+    def watch(self, queue_states: QueueStates, stacks: Stacks | None = None) -> None:
+        """Say how the watch learns how full the queues are, and where the threads are that make the steps."""
+        self._queue_states, self._stacks = queue_states, stacks or thread_stacks
+
+    def audit_samples(self, audit: SampleAudit, cost_us: float) -> None:
+        """Give the digests of the training steps to an audit, of as many steps as their cost allows.
 
         Args:
-            ledger: what takes the evidence.
-            cost_us: about what a step takes longer when it is looked at.
+            audit: takes the digests.
+            cost_us: about what a step takes longer when it is sampled.
         """
-        self._ledger, self._cost_us, self.should_sample = ledger, cost_us, True
+        self._audit, self._sampling, self.should_sample = audit, StepSampling(cost_us), True
+
+    def train(self, *, waits: bool = True, busy: bool = False) -> None:
+        """Begin the phase of the training steps.
+
+        Args:
+            waits: whether the steps wait for an input.
+            busy: whether they bring the busy time of an emulated device.
+        """
+        self._waits, self._busy = waits, busy
+        self.phase("train")
 
     def __call__(
         self,
@@ -109,7 +151,7 @@ class Recorder:
         """Append a step; False when it was the last one. See `loops.StepRecorder`."""
         i = self._steps
         if evidence is not None:
-            self._evidence.append((i, evidence))
+            self._digests.append((i, evidence))
         if i == len(self._loss):
             self._grow()
         self._start_ns[i] = start_ns
@@ -118,14 +160,14 @@ class Recorder:
         self._busy_ns[i] = busy_ns
         self._loss[i] = loss
         self._steps = i + 1
-        if self._ledger is not None:
-            self.should_sample = self._is_due(i + 1)
+        if self._audit is not None:
+            self.should_sample = self._sampling.samples(i + 1, end_ns - start_ns)
         return i + 1 < self._last_steps and end_ns - self._start_ns[0] < self._length_ns
 
     def should_sample_any(self, steps: int) -> bool:
-        """Whether the next `steps` are to be looked at, which one call runs. See `loops.StepRecorder`."""
-        # One call in as many as else one step: a call that is looked at is looked at in every step.
-        return self._ledger is not None and self._steps // steps % self._every == 0
+        """Return whether the next `steps` are sampled, which one call runs. See `loops.StepRecorder`."""
+        # One call in as many as else one step: of a call that is sampled every step is.
+        return self._audit is not None and self._steps // steps % self._sampling.every == 0
 
     @property
     def steps_left(self) -> int | None:
@@ -140,9 +182,7 @@ class Recorder:
     @property
     def sampling_rule(self) -> SamplingRule | None:
         """The rule behind `should_sample`. See `loops.StepRecorder`."""
-        if self._ledger is None:
-            return None
-        return SamplingRule(self._cost_us, evidence.COST_SHARE, FIRST_STEPS, FIRST_UNCHECKED, _STEADY_FACTOR)
+        return None if self._audit is None else self._sampling.rule
 
     @property
     def steps(self) -> int:
@@ -157,40 +197,23 @@ class Recorder:
     def finish(self) -> None:
         """Ship what is left and end the thread."""
         self._ended.set()
-        self._thread.join()
+        if self._thread.ident is not None:
+            self._thread.join()
         self._ship()
-        self._settle()
+        self._audit_digests()
+        if self._audit is not None:
+            self._channel.send(self._audit.close(self._sampling.every, self._steps))
+            self._audit = None
 
-    def _is_due(self, step: int) -> bool:
-        """Whether that step is looked at; the one before it has just ended."""
-        if step == FIRST_UNCHECKED:
-            return self._every_of(1, FIRST_UNCHECKED, _STEADY_FACTOR) == 1
-        if step == FIRST_STEPS:
-            self._every = self._every_of(1, FIRST_STEPS)
-        return step % self._every == 0
-
-    def _every_of(self, first: int, end: int, faster: int = 1) -> int:
-        """One step in how many may be looked at, by the shortest of some; `faster`: if later ones are so many times."""
-        shortest_ns = min(self._end_ns[i] - self._start_ns[i] for i in range(first, end))
-        return evidence.every(self._cost_us, shortest_ns / faster / 1e3)
-
-    def _settle(self) -> None:
-        """Send the account as it stands."""
-        self._enter_evidence()
-        if self._ledger is not None:
-            self._channel.send(self._ledger.close(self._every, self._steps))
-            self._ledger = None
-
-    def _enter_evidence(self) -> None:
-        if self._ledger is None:
+    def _audit_digests(self) -> None:
+        if self._audit is None:
             return
-        taken = [self._evidence.popleft() for _ in range(len(self._evidence))]
+        taken = [self._digests.popleft() for _ in range(len(self._digests))]
         try:
-            self._ledger.take([(step, np.asarray(shown)) for step, shown in taken if shown is not None and len(shown)])
-        except Exception as error:  # a source of another package: its account fails, not its trial
-            self.should_sample, self._ledger = False, None
-            reason = f"its samples could not be accounted for: {line_of(error)}"
-            self._channel.send(Work(reason=reason))
+            self._audit.take([(step, np.asarray(shown)) for step, shown in taken if shown is not None and len(shown)])
+        except Exception as error:  # a source of another package: its audit fails, not its trial
+            self.should_sample, self._audit = False, None
+            self._channel.send(Work(reason=f"its samples could not be accounted for: {line_of(error)}"))
 
     def _grow(self) -> None:
         for column in (self._start_ns, self._end_ns, self._wait_ns, self._busy_ns, self._loss):
@@ -199,7 +222,7 @@ class Recorder:
     def _keep_shipping(self) -> None:
         while not self._ended.wait(SHIP_EVERY_S):
             self._ship()
-            self._enter_evidence()
+            self._audit_digests()
             self._ship_depths()
             self._watch()
 
@@ -217,8 +240,8 @@ class Recorder:
                 first=first,
                 start_ns=start,
                 end_ns=stop,
-                wait_ns=wait if self.has_wait else None,
-                busy_ns=busy if self.has_busy else None,
+                wait_ns=wait if self._waits else None,
+                busy_ns=busy if self._busy else None,
                 loss=loss,
             )
         )
@@ -228,7 +251,7 @@ class Recorder:
         if not self._steps:
             return
         at_ns = time.monotonic_ns()
-        if queues := tuple(self.queue_sizes()):
+        if queues := tuple(self._queue_states()):
             self._channel.send(QueueDepths(at_ns=at_ns, queues=queues))
 
     def _watch(self) -> None:
@@ -236,9 +259,9 @@ class Recorder:
         if self._stall_sent or time.monotonic_ns() - newest_ns < self._run.stall_timeout_s * 1e9:
             return
         self._stall_sent = True
-        stacks = self.stacks()
+        stacks = self._stacks()
         self._channel.send(
-            Stalled(phase=self._phase, steps=self._steps, queues=tuple(self.queue_sizes()), stacks=stacks)
+            Stalled(phase=self._phase, steps=self._steps, queues=tuple(self._queue_states()), stacks=stacks)
         )
 
 

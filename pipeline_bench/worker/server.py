@@ -109,8 +109,8 @@ class _Server:
 
     def _run_trial(self, trial: int, events: int) -> NoReturn:
         from pipeline_bench.model.trial import Trial
-        from pipeline_bench.worker.channel import Channel
         from pipeline_bench.worker.main import run_trial
+        from pipeline_bench.worker.recorder import Channel
 
         os.set_inheritable(events, False)  # a program that the user's code starts is not to hold it open
         with os.fdopen(trial, "rb") as file:

@@ -32,7 +32,7 @@ from pipeline_bench.model.events import (
 )
 from pipeline_bench.model.series import Series
 from pipeline_bench.model.trial import Trial
-from pipeline_bench.worker.channel import Channel
+from pipeline_bench.worker.recorder import Channel
 
 STEPS = 60
 

@@ -22,7 +22,7 @@ from pipeline_bench.runner import Runner
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.sources.image_folder import ImageFolder
-from pipeline_bench.worker import culprit
+from pipeline_bench.worker import bad_record
 from tests.tensorflow import images
 from tests.tensorflow.conftest import RunScenario
 
@@ -139,10 +139,10 @@ def test_a_folder_without_images_is_refused_before_any_trial(tmp_path: Path) -> 
 def test_an_error_that_is_no_record_s_says_how_many_were_tried(folder: Path) -> None:
     import tensorflow as tf
 
-    source, at = images.source(folder), culprit.Stand(first=5, limit_s=20)
+    source = images.source(folder)
     with (
         pytest.raises(PipelineBenchError, match=f"InvalidArgumentError: planted .all {RECORDS} records of the source"),
-        culprit.named(source, None, lambda: at),
+        bad_record.named(source, None, lambda: 5, limit_s=20),
     ):
         raise tf.errors.InvalidArgumentError(None, None, "planted")
 
@@ -151,7 +151,7 @@ def test_an_error_that_python_raised_within_tensorflow_keeps_its_words(folder: P
     import tensorflow as tf
 
     text = "{{function_node x}} pipeline_bench.records.samples.RecordError: a.jpg cannot be decoded: no.\nTraceback: …"
-    with pytest.raises(RecordError) as caught, culprit.named(images.source(folder), None, pytest.fail):
+    with pytest.raises(RecordError) as caught, bad_record.named(images.source(folder), None, pytest.fail, limit_s=20):
         raise tf.errors.UnknownError(None, None, text)
     assert caught.value.message == "a.jpg cannot be decoded: no."
 
@@ -160,7 +160,10 @@ def test_memory_that_ran_out_is_not_taken_for_a_record_s_fault(folder: Path) -> 
     import tensorflow as tf
 
     truncate(folder)
-    with pytest.raises(tf.errors.ResourceExhaustedError), culprit.named(images.source(folder), None, pytest.fail):
+    with (
+        pytest.raises(tf.errors.ResourceExhaustedError),
+        bad_record.named(images.source(folder), None, pytest.fail, limit_s=20),
+    ):
         raise tf.errors.ResourceExhaustedError(None, None, "planted")
 
 

@@ -32,7 +32,7 @@ from pipeline_bench.scenario.resolve import resolve
 from pipeline_bench.scenario.toml import to_toml
 from pipeline_bench.text import is_utf8
 from pipeline_bench.user_pipeline import Inspection, user_code
-from pipeline_bench.worker import culprit
+from pipeline_bench.worker import bad_record
 from pipeline_bench.worker.probe import ProbeReport
 from tests.unit import diagnoses, sessions
 from tests.unit.hostile import DATA, TEXT, UTF8, fields, holds_str, is_text, planted, unsafe
@@ -278,7 +278,7 @@ def test_what_a_users_exception_says_can_be_sent(text: str) -> None:
         raise type(text.replace("\x00", "") or "E", (ValueError,), {})(text)
     except ValueError as error:
         told = events.Failed(
-            error=culprit.explained(error) + user_code.summary(error), traceback=user_code.traceback_of(error)
+            error=bad_record.explained(error) + user_code.summary(error), traceback=user_code.traceback_of(error)
         )
     assert "test_hostile_text.py" in told.traceback
     assert not unsafe(told.error + told.traceback)
@@ -289,7 +289,7 @@ def test_a_users_exception_of_50_mb_is_a_few_thousand_characters() -> None:
     try:
         raise ValueError("\x1b[31m" + "x" * 50_000_000 + "the end")
     except ValueError as error:
-        told = events.Failed(error=culprit.explained(error), traceback=user_code.traceback_of(error))
+        told = events.Failed(error=bad_record.explained(error), traceback=user_code.traceback_of(error))
         within = user_code.element_error(error)
     assert len(events.encode(told)) < 50_000
     assert told.traceback.endswith("the end")

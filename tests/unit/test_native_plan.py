@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from pipeline_bench import native
 from pipeline_bench.scenario import Run
-from pipeline_bench.worker.channel import Channel
-from pipeline_bench.worker.recorder import Recorder
+from pipeline_bench.worker.recorder import Channel, Recorder
 
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler here")
@@ -69,8 +68,8 @@ def test_the_same_steps_are_looked_at(
     read, write = os.pipe()
     try:
         recorder = Recorder(Channel(write), Run(steps=len(lengths_ns)))
-        ledger: Any = object()
-        recorder.account(ledger, cost_us)
+        audit: Any = object()
+        recorder.audit_samples(audit, cost_us)
         in_c = looked_at_in_c(library, tmp_path_factory.getbasetemp(), recorder, lengths_ns)
         assert in_c == looked_at_by(recorder, lengths_ns)
     finally:

@@ -20,26 +20,9 @@ def graph(*nodes: tuple[str, str, str]) -> Any:
     return SimpleNamespace(node=[SimpleNamespace(name=name, op=kind, device=device) for name, kind, device in nodes])
 
 
-class Sent:
-    """A channel that keeps what it is given."""
-
-    def __init__(self) -> None:
-        self.events: list[Any] = []
-
-    def send(self, event: Any) -> None:
-        self.events.append(event)
-
-
 def trial(repeat: int = 0, *, asked: bool = True) -> Trial:
     variant = sessions.variant("tf_data").model_copy(update={"runtime": Runtime(log_placement=asked)})
     return Trial(index=0, repeat=repeat, variant=variant)
-
-
-def told(of: Trial, *, starts_input: bool = False) -> list[Any]:
-    sent = Sent()
-    loop = SimpleNamespace(name="a_loop", starts_input=starts_input)
-    placement.tell(of, cast(Any, loop), None, cast(Any, None), cast(Any, sent))
-    return sent.events
 
 
 def test_one_process_is_left_out_of_the_devices() -> None:
@@ -69,19 +52,16 @@ def test_no_graph_at_all_is_a_reason() -> None:
     assert placement.of_graphs([]).reason == "TensorFlow told of no graph that it ran"
 
 
-@pytest.mark.parametrize("of", [trial(repeat=1), trial(asked=False)], ids=["a later repeat", "not asked"])
-def test_only_the_first_repeat_of_a_variant_that_asks_tells_it(of: Trial) -> None:
-    assert told(of) == []
+def test_only_the_first_repeat_of_a_variant_that_asks_tells_it() -> None:
+    assert placement.is_wanted(trial())
+    assert not placement.is_wanted(trial(repeat=1))
+    assert not placement.is_wanted(trial(asked=False))
 
 
 def test_a_step_that_fails_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(*_: object) -> None:
         raise RuntimeError("the queue is\nclosed")
 
-    monkeypatch.setattr(placement, "_of_session", failing)
-    assert told(trial()) == [Placement(reason="the step that was to tell it failed: RuntimeError: the queue is closed")]
-
-
-def test_a_loop_with_a_process_of_its_own_is_not_waited_for() -> None:
-    (event,) = told(trial(), starts_input=True)
-    assert "the loop a_loop runs the steps in a process of its own" in event.reason
+    monkeypatch.setattr(placement, "_graphs_of_session", failing)
+    reason = "the step that was to tell it failed: RuntimeError: the queue is closed"
+    assert placement.of_session(None, cast(Any, None)) == Placement(reason=reason)

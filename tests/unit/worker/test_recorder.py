@@ -14,9 +14,8 @@ from pipeline_bench.model.events import Event, Phase, QueueDepths, QueueState, S
 from pipeline_bench.scenario import Run
 from pipeline_bench.sources import Identity
 from pipeline_bench.worker import recorder as recorders
-from pipeline_bench.worker.channel import Channel
-from pipeline_bench.worker.ledger import NumberedLedger
-from pipeline_bench.worker.recorder import Recorder, thread_stacks
+from pipeline_bench.worker.recorder import Channel, Recorder, thread_stacks
+from pipeline_bench.worker.sample_audit import NumberedAudit
 
 MS = 1_000_000
 
@@ -67,7 +66,8 @@ def test_a_trial_ends_with_its_length(pipe: Pipe, run: Run, expected: int) -> No
 
 
 def test_an_input_without_a_wait_ships_none_and_not_zero(pipe: Pipe) -> None:
-    recorder = Recorder(pipe.channel, Run(steps=5), has_wait=False)
+    recorder = Recorder(pipe.channel, Run(steps=5))
+    recorder.train(waits=False)
     recorder.start()
     record_steps(recorder, 5)
     recorder.finish()
@@ -78,7 +78,7 @@ def test_an_input_without_a_wait_ships_none_and_not_zero(pipe: Pipe) -> None:
 def test_a_stall_is_told_once_with_queues_and_threads(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recorders, "SHIP_EVERY_S", 0.005)
     recorder = Recorder(pipe.channel, Run(stall_timeout_s=0.02))
-    recorder.queue_sizes = lambda: [QueueState(name="input_queue", size=0, capacity=5)]
+    recorder.watch(lambda: [QueueState(name="input_queue", size=0, capacity=5)])
     recorder.phase("train")
     recorder.start()
     time.sleep(0.2)
@@ -113,10 +113,10 @@ def test_stacks_name_every_other_thread() -> None:
 
 
 class Numbers:
-    """A loop's side of the account: brings the numbers of a batch whenever they are due."""
+    """A loop's side of the audit: brings the numbers of a batch whenever they are due."""
 
     def __init__(self, batch_size: int) -> None:
-        self.ledger = NumberedLedger(
+        self.audit = NumberedAudit(
             batch_size, Identity(1000, lambda numbers: (numbers % 1000).astype(np.float32)), reorder_window=0
         )
         self.batch_size = batch_size
@@ -139,10 +139,10 @@ def work_of(pipe: Pipe) -> Work:
     return work
 
 
-def test_every_step_of_a_slow_model_is_looked_at_and_accounted_for(pipe: Pipe) -> None:
+def test_every_step_of_a_slow_model_is_sampled_and_accounted_for(pipe: Pipe) -> None:
     recorder, numbers = Recorder(pipe.channel, Run(steps=100)), Numbers(4)
     recorder.start()
-    recorder.account(numbers.ledger, cost_us=10)
+    recorder.audit_samples(numbers.audit, cost_us=10)
     assert numbers.run(recorder, 100, step_us=4000) == list(range(100))
     recorder.finish()
     work = work_of(pipe)
@@ -151,10 +151,10 @@ def test_every_step_of_a_slow_model_is_looked_at_and_accounted_for(pipe: Pipe) -
     assert (work.numbered.lost, work.numbered.repeated, work.numbered.invented) == (0, 0, 0)
 
 
-def test_of_a_fast_model_one_step_in_some_is_looked_at(pipe: Pipe) -> None:
+def test_of_a_fast_model_one_step_in_some_is_sampled(pipe: Pipe) -> None:
     recorder, numbers = Recorder(pipe.channel, Run(steps=100)), Numbers(4)
     recorder.start()
-    recorder.account(numbers.ledger, cost_us=10)
+    recorder.audit_samples(numbers.audit, cost_us=10)
     due = numbers.run(recorder, 100, step_us=100)
     assert due == [0, 1, *range(3, 10), *range(10, 100, 10)]
     recorder.finish()
@@ -164,11 +164,11 @@ def test_of_a_fast_model_one_step_in_some_is_looked_at(pipe: Pipe) -> None:
     assert (work.numbered.lost, work.numbered.repeated) == (0, 0)
 
 
-def test_a_step_that_is_not_looked_at_is_among_the_first_wherever_later_ones_may_not_be(pipe: Pipe) -> None:
+def test_a_step_that_is_not_sampled_is_among_the_first_wherever_later_ones_may_not_be(pipe: Pipe) -> None:
     """What it fetches is prepared at its first run, which takes tens of milliseconds: that must be warm-up."""
     recorder, numbers = Recorder(pipe.channel, Run(steps=100)), Numbers(4)
     recorder.start()
-    recorder.account(numbers.ledger, cost_us=10)
+    recorder.audit_samples(numbers.audit, cost_us=10)
     assert numbers.run(recorder, 100, step_us=1000) == [i for i in range(100) if i != 2]
     recorder.finish()
     work = work_of(pipe)
@@ -183,9 +183,9 @@ def test_a_source_whose_account_raises_costs_the_account_and_not_the_trial(pipe:
     def broken(_: object) -> None:
         raise IndexError("no such sample")
 
-    numbers.ledger.take = broken  # type: ignore[assignment, method-assign]
+    numbers.audit.take = broken  # type: ignore[assignment, method-assign]
     recorder.start()
-    recorder.account(numbers.ledger, cost_us=10)
+    recorder.audit_samples(numbers.audit, cost_us=10)
     numbers.run(recorder, 50, step_us=4000)
     recorder.finish()
     events = pipe.events()
@@ -197,7 +197,7 @@ def test_a_source_whose_account_raises_costs_the_account_and_not_the_trial(pipe:
 def test_a_loop_that_brings_no_evidence_leaves_a_reason(pipe: Pipe) -> None:
     recorder, numbers = Recorder(pipe.channel, Run(steps=5)), Numbers(4)
     recorder.start()
-    recorder.account(numbers.ledger, cost_us=10)
+    recorder.audit_samples(numbers.audit, cost_us=10)
     numbers.run(recorder, 5, step_us=1000, bring=False)
     recorder.finish()
     assert work_of(pipe).reason
@@ -212,7 +212,7 @@ def test_the_depths_of_the_queues_are_shipped_once_there_are_steps(pipe: Pipe, m
         asked.release()
         return [QueueState(name="input", size=3, capacity=5)]
 
-    recorder.queue_sizes = sizes
+    recorder.watch(sizes)
     recorder.start()
     assert not asked.acquire(timeout=0.05)
     record_steps(recorder, 10)
@@ -226,7 +226,7 @@ def test_the_depths_of_the_queues_are_shipped_once_there_are_steps(pipe: Pipe, m
 def test_the_busy_time_of_an_emulated_device_is_shipped_and_that_of_a_real_one_is_none_and_not_zero(pipe: Pipe) -> None:
     for has_busy in (True, False):
         recorder = Recorder(pipe.channel, Run(steps=5))
-        recorder.has_busy = has_busy
+        recorder.train(busy=has_busy)
         recorder.start()
         for i in range(5):
             recorder(i * MS, (i + 1) * MS, 7, 1.0, None, 100 + i)

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_bench import plugins
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.worker import culprit
-from pipeline_bench.worker.culprit import Search
-
-SOURCE: Any = plugins.find("sources", "memory")({"batch_size": 10})
+from pipeline_bench.worker import bad_record
+from pipeline_bench.worker.bad_record import Search
 
 
 class Records:
@@ -36,7 +32,7 @@ class Records:
 def test_wherever_it_begins_every_record_is_tried_until_the_bad_one(records: int, data: st.DataObject) -> None:
     bad, first = data.draw(st.integers(0, records - 1)), data.draw(st.integers(0, 3 * records))
     tries = Records(bad)
-    result = culprit.search(culprit._places(first, records), tries, limit_s=1e9, clock=tries.clock)
+    result = bad_record.search(bad_record._indices(first, records), tries, limit_s=1e9, clock=tries.clock)
     assert result == Search(f"record {bad} is bad", len(tries.tried))
     assert tries.tried[0] == first % records
     assert tries.tried[-1] == bad
@@ -45,30 +41,23 @@ def test_wherever_it_begins_every_record_is_tried_until_the_bad_one(records: int
 
 def test_none_is_tried_twice() -> None:
     tries = Records()
-    assert culprit.search(culprit._places(5, 8), tries, limit_s=1e9, clock=tries.clock) == Search(None, 8)
+    assert bad_record.search(bad_record._indices(5, 8), tries, limit_s=1e9, clock=tries.clock) == Search(None, 8)
     assert sorted(tries.tried) == list(range(8))
 
 
 @pytest.mark.parametrize(("limit_s", "tried"), [(0, 1), (3, 3), (2.5, 3)])
 def test_it_ends_with_its_time_but_not_before_it_has_tried_one(limit_s: float, tried: int) -> None:
     tries = Records(bad=50)
-    assert culprit.search(culprit._places(0, 100), tries, limit_s, tries.clock) == Search(None, tried)
-
-
-def test_it_begins_where_training_stood_less_what_may_have_been_overtaken() -> None:
-    assert culprit.stand(7, SOURCE, 0, 60).first == 70
-    assert culprit.stand(7, SOURCE, 25, 60).first == 45
-    assert culprit.stand(7, SOURCE, None, 60).first == 60
-    assert culprit.stand(1, SOURCE, 25, 60).first == 0
+    assert bad_record.search(bad_record._indices(0, 100), tries, limit_s, tries.clock) == Search(None, tried)
 
 
 def test_it_stays_well_within_the_stall_timeout() -> None:
-    assert culprit.stand(1, SOURCE, 0, 600).limit_s == 20
-    assert culprit.stand(1, SOURCE, 0, 10).limit_s == 5
+    assert bad_record.search_limit_s(600) == 20
+    assert bad_record.search_limit_s(10) == 5
 
 
-def test_the_places_are_a_matter_of_the_source_and_not_of_the_epoch() -> None:
-    assert list(culprit._places(23, 10)) == [3, 4, 5, 6, 7, 8, 9, 0, 1, 2]
+def test_the_indices_are_a_matter_of_the_source_and_not_of_the_epoch() -> None:
+    assert list(bad_record._indices(23, 10)) == [3, 4, 5, 6, 7, 8, 9, 0, 1, 2]
 
 
 class TensorFlowError(Exception):
@@ -89,9 +78,9 @@ def errors() -> Iterator[tuple[BaseException, str]]:
 
 @pytest.mark.parametrize(("error", "text"), list(errors()), ids=lambda value: type(value).__name__)
 def test_an_error_is_said_by_its_type_and_its_first_telling_line(error: BaseException, text: str) -> None:
-    assert culprit.explained(error) == text
+    assert bad_record.explained(error) == text
 
 
 def test_what_was_not_found_says_how_far_was_looked() -> None:
-    assert "(all 2,048 records of the source" in culprit._not_found("X", 2048, 2048)
-    assert "(17 of 2,048 records of the source" in culprit._not_found("X", 17, 2048)
+    assert "(all 2,048 records of the source" in bad_record._not_found("X", 2048, 2048)
+    assert "(17 of 2,048 records of the source" in bad_record._not_found("X", 17, 2048)

@@ -22,19 +22,18 @@ from pipeline_bench.processes import end_with_parent, module_command
 from pipeline_bench.scenario import Variant
 from pipeline_bench.text import units
 from pipeline_bench.worker import forking
-from pipeline_bench.worker.groups import WorkerStep
 
 JobName = Literal["ps", "worker"]
 Addresses = dict[str, list[str]]
-"""Host and port of every task, by job: a `ClusterSpec`'s argument."""
+"""Host and port of every process, by job: a `ClusterSpec`'s argument."""
 
-FRESH_MODULE = "pipeline_bench.worker.cluster_task"
+FRESH_MODULE = "pipeline_bench.worker.cluster_worker"
 _ENDED_WITHIN_S = 1.0
 _LOOK_EVERY_S = 0.02
 
 
 class Assignment(NamedTuple):
-    """What a task is told first. `tickets`: the file descriptor of the steps that are still to be taken; -1: none."""
+    """What a process is sent first. `tickets`: the file descriptor of the steps still to be taken; -1: none."""
 
     job: JobName
     number: int
@@ -49,7 +48,7 @@ class Order(NamedTuple):
 
 
 class Listening(NamedTuple):
-    """A task has TensorFlow, and a port for its server."""
+    """A process has TensorFlow, and a port for its server."""
 
     port: int
 
@@ -65,11 +64,21 @@ class Ready(NamedTuple):
     values_per_sample: int
 
 
-class Took(NamedTuple):
-    """Steps of a worker, all that ended by `told_ns`, and how full its queues were then."""
+class WorkerStep(NamedTuple):
+    """A step of one worker; times in ns of ``time.monotonic_ns``. `digest` as `sample_audit.digest` has it, if any."""
+
+    start_ns: int
+    end_ns: int
+    wait_ns: int
+    loss: float
+    digest: tuple[float, ...] = ()
+
+
+class StepsTaken(NamedTuple):
+    """Steps of a worker, all that ended by `until_ns`, and how full its queues were then."""
 
     steps: tuple[WorkerStep, ...]
-    told_ns: float
+    until_ns: float
     queues: tuple[QueueState, ...] = ()
     stacks: tuple[Stack, ...] = ()
     """Where its threads stand, once it has taken no step for long."""
@@ -86,13 +95,13 @@ class Accuracy(NamedTuple):
 
 
 class Broke(NamedTuple):
-    """A task failed, and why."""
+    """A process failed, and why."""
 
     error: str
 
 
-class Task:
-    """One process and the pipe to it."""
+class Process:
+    """One process of a cluster, and the pipe to it."""
 
     def __init__(self, job: JobName, index: int, pid: int, connection: Any) -> None:
         self.job: JobName = job
@@ -105,7 +114,7 @@ class Task:
 
     @property
     def label(self) -> str:
-        """The task as a reader names it."""
+        """The process as a reader names it."""
         return f"worker {self.index}" if self.job == "worker" else "the parameter server"
 
     def look(self) -> int | None:
@@ -127,19 +136,21 @@ class Task:
 
 
 def can_fork() -> bool:
-    """Whether this process can fork the tasks with TensorFlow in them: imported, here if need be, and not used."""
+    """Whether this process can fork the processes with TensorFlow in them: imported, here if need be, and not used."""
     if "tensorflow" in sys.modules:  # then the fork server has looked
         return True
     import numpy as np  # noqa: F401 - its BLAS may start threads, which survive a fork; only later ones count
 
     before = forking.threads()
-    import tensorflow as tf  # noqa: F401 - one import for all tasks
+    import tensorflow as tf  # noqa: F401 - one import for all processes
 
     return forking.why_not_forkable(before) is None
 
 
-def start(job: JobName, index: int, others: Sequence[Task], tickets: int, run: Callable[[Any], None] | None) -> Task:
-    """Start a task's process.
+def start(
+    job: JobName, index: int, others: Sequence[Process], tickets: int, run: Callable[[Any], None] | None
+) -> Process:
+    """Start a process's process.
 
     Args:
         job: what it is.
@@ -149,10 +160,10 @@ def start(job: JobName, index: int, others: Sequence[Task], tickets: int, run: C
         run: what a fork runs, with its end of the pipe; None: a fresh interpreter runs `FRESH_MODULE`.
     """
     ours, theirs = Pipe()
-    others_pipes = [ours, *(task.connection for task in others)]
+    others_pipes = [ours, *(process.connection for process in others)]
     pid = _spawn(theirs, tickets) if run is None else _fork(run, theirs, others_pipes)
     theirs.close()
-    return Task(job, index, pid, ours)
+    return Process(job, index, pid, ours)
 
 
 def _fork(run: Callable[[Any], None], theirs: Any, not_theirs: Sequence[Any]) -> int:
@@ -183,35 +194,37 @@ def _spawn(theirs: Any, tickets: int) -> int:
             os.set_inheritable(descriptor, False)
 
 
-def hear(tasks: Sequence[Task]) -> Iterator[tuple[Task, Any]]:
-    """Wait until a task says something; every message that has come.
+def hear(processes: Sequence[Process]) -> Iterator[tuple[Process, Any]]:
+    """Wait until a process says something; every message that has come.
 
     Raises:
-        PipelineBenchError: a task failed, was killed, or ended before it should.
+        PipelineBenchError: a process failed, was killed, or ended before it should.
     """
-    by_connection = {task.connection: task for task in tasks if not task.over}
+    by_connection = {process.connection: process for process in processes if not process.over}
     for ready in wait(list(by_connection)):
         assert isinstance(ready, Connection)
-        task = by_connection[ready]
+        process = by_connection[ready]
         try:
             message = ready.recv()
         except (EOFError, ConnectionResetError):
-            raise PipelineBenchError(why_ended(tasks, task)) from None
+            raise PipelineBenchError(why_ended(processes, process)) from None
         if isinstance(message, Broke):
-            raise PipelineBenchError(why_ended(tasks, task, message.error))
-        yield task, message
+            raise PipelineBenchError(why_ended(processes, process, message.error))
+        yield process, message
 
 
-def why_ended(tasks: Sequence[Task], first: Task, error: str = "") -> str:
-    """Why a task ended before it should: one that was killed takes others down with it, and comes first.
+def why_ended(processes: Sequence[Process], first: Process, error: str = "") -> str:
+    """Why a process ended before it should: one that was killed takes others down with it, and comes first.
 
     Args:
-        tasks: all of them.
+        processes: all of them.
         first: the one that was noticed.
         error: what it said itself, if anything.
     """
     deadline = time.monotonic() + _ENDED_WITHIN_S
-    while not (killed := [task for task in tasks if (task.look() or 0) < 0]) and time.monotonic() < deadline:
+    while (
+        not (killed := [process for process in processes if (process.look() or 0) < 0]) and time.monotonic() < deadline
+    ):
         if not error and first.look() is not None:
             break
         time.sleep(_LOOK_EVERY_S)

@@ -18,7 +18,8 @@ from pipeline_bench.model.events import Device
 from pipeline_bench.models import GradientModel, TrainingGraph
 from pipeline_bench.records import RecordSource
 from pipeline_bench.scenario import Variant
-from pipeline_bench.worker import evidence, runtime
+from pipeline_bench.worker import runtime, sample_audit
+from pipeline_bench.worker.graph_engine import digest_of
 
 _PS = "/job:ps/task:0"
 # No gradient is ever too old: an accumulator drops one whose step is below its own.
@@ -40,8 +41,8 @@ class WorkerGraph(NamedTuple):
     feeding: Input
     init: Any
     device: Device
-    evidence_cost_us: float | None
-    """About what a step takes longer when it is looked at; None where it cannot be."""
+    digest_cost_us: float | None
+    """About what a step takes longer when it is sampled; None where it cannot be."""
     ends_by_closing: Any
     """The op by which worker 0 ends the other workers' steps; None of asynchronous ones."""
 
@@ -82,7 +83,7 @@ def build(variant: Variant, index: int, cluster: Any, found: Settings) -> Worker
         feeding = backend.connect(source, found.device)
         with tf.device("/cpu:0"):
             evaluation = _source(variant, found.config).sample_batch("evaluation") if index == 0 else None
-        feeding.evidence = evidence.build(source, feeding.batch) if feeding.wait != "none" else None
+        feeding.evidence = digest_of(source, feeding)
     setter = v1.train.replica_device_setter(cluster=cluster, worker_device=home + (found.device or "/cpu:0"))
     own = v1.global_variables()
     with v1.device(setter):
@@ -90,8 +91,8 @@ def build(variant: Variant, index: int, cluster: Any, found: Settings) -> Worker
         train, closes = _train(model, loss, variant, index)
         graph = TrainingGraph(train, loss, None if evaluation is None else model.accuracy_of_same(evaluation))
     init = v1.variables_initializer(v1.global_variables() if index == 0 else own)
-    values = evidence.values_per_sample(feeding.batch.features.shape)
-    cost_us = None if feeding.evidence is None else evidence.cost_us(source, values)
+    values = sample_audit.values_per_sample(feeding.batch.features.shape)
+    cost_us = None if feeding.evidence is None else sample_audit.cost_us(source, values)
     return WorkerGraph(graph, feeding, init, found.described, cost_us, closes)
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from pipeline_bench.scenario.resolve import resolve
-from pipeline_bench.worker.reporter import Reporter
-from pipeline_bench.worker.tasks import Assignment, Took
+from pipeline_bench.worker.cluster_processes import Assignment, StepsTaken
+from pipeline_bench.worker.cluster_worker import Reporter
 
 MS = 1_000_000
 
@@ -18,10 +18,10 @@ class Pipe:
     """A pipe that keeps what was sent; `ordered` is whether the trial has said something."""
 
     def __init__(self) -> None:
-        self.sent: list[Took] = []
+        self.sent: list[StepsTaken] = []
         self.ordered = False
 
-    def send(self, message: Took) -> None:
+    def send(self, message: StepsTaken) -> None:
         self.sent.append(message)
 
     def poll(self) -> bool:
@@ -77,25 +77,25 @@ def test_steps_travel_several_at_a_time_and_each_once() -> None:
     reporter = Reporter(pipe, assignment(steps=100), None)
     for number in range(1, 21):
         take(reporter, number)
-    reporter.tell(1e18)
+    reporter.report(1e18)
     told = [step.end_ns // (10 * MS) for took in pipe.sent for step in took.steps]
     assert told == list(range(1, 21))
     assert len(pipe.sent) < 10
-    assert pipe.sent[-1].told_ns == 1e18
+    assert pipe.sent[-1].until_ns == 1e18
 
 
-def test_short_steps_are_looked_at_now_and_then_long_ones_always() -> None:
+def test_short_steps_are_sampled_now_and_then_long_ones_always() -> None:
     for took_ms, cost_us, every in ((10, 1000.0, 10), (10, 1.0, 1)):
         reporter = Reporter(Pipe(), assignment(steps=100), cost_us)
         looked = []
         for number in range(1, 51):
             looked.append(reporter.should_sample)
             take(reporter, number, took_ms)
-        assert looked[2] is False
+        assert looked[2] is (every == 1)
         assert looked[10:] == [step % every == 0 for step in range(10, 50)]
 
 
-def test_what_shows_nothing_is_never_looked_at() -> None:
+def test_what_shows_nothing_is_never_sampled() -> None:
     reporter = Reporter(Pipe(), assignment(steps=100), None)
     assert not reporter.should_sample
     take(reporter, 1)

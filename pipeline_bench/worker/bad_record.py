@@ -1,6 +1,6 @@
-"""Which record a trial failed at: TensorFlow's errors say what is wrong with one, but neither its file nor its place.
+"""Finds the record that a trial failed at: TensorFlow's errors say what is wrong with one, but not which it is.
 
-Outside the measured time the records are read and decoded once more, one by one, from where training stood.
+Outside the measured time the records are read and decoded once more, one by one, from where training was.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from pipeline_bench.errors import PipelineBenchError, sentence
 from pipeline_bench.records import RecordError, RecordSource, skipping
 from pipeline_bench.sources import Source
 from pipeline_bench.text import message_of, one_line, said
-from pipeline_bench.worker.ledger import SKIPPED_RECORDS_KEPT
+from pipeline_bench.worker.sample_audit import SKIPPED_RECORDS_KEPT
 
-PHASE = "inspect"
 _MOST_S = 20.0
 # Of the stall timeout: the watch of the trial must not take the search for a hang.
 _TIMEOUT_SHARE = 0.5
@@ -31,7 +30,7 @@ _FOREIGN_BYTES = re.compile(r", value: '.*", re.DOTALL)
 _OF_PYTHON = re.compile(r"\bRecordError: (.+)")
 
 TryOne = Callable[[int], str | None]
-"""Reads and decodes the record at a place: what is wrong with it, as a sentence that names it, or None."""
+"""Reads and decodes the record with an index: what is wrong with it, as a sentence that names it, or None."""
 
 
 @dataclass(frozen=True)
@@ -42,28 +41,20 @@ class Search:
     tried: int
 
 
-@dataclass(frozen=True)
-class Stand:
-    """Where a failed trial stood: the first place to look at, and how long the search may take, in seconds."""
-
-    first: int
-    limit_s: float
-
-
-def stand(steps: int, source: Source, reorder_window: int | None, stall_timeout_s: float) -> Stand:
-    """Where to begin after so many steps: with what was trained on last, as far as later samples may overtake it."""
-    back = reorder_window if reorder_window is not None else source.batch_size
-    return Stand(max(0, steps * source.batch_size - back), min(_MOST_S, _TIMEOUT_SHARE * stall_timeout_s))
+def search_limit_s(stall_timeout_s: float) -> float:
+    """Return how long a search may take, in seconds."""
+    return min(_MOST_S, _TIMEOUT_SHARE * stall_timeout_s)
 
 
 @contextmanager
-def named(source: Source, config: Any, where: Callable[[], Stand]) -> Iterator[None]:
+def named(source: Source, config: Any, first: Callable[[], int], limit_s: float) -> Iterator[None]:
     """Put file and record in front of an error of TensorFlow's, where it is one of a record.
 
     Args:
         source: whose records were trained on.
         config: the ConfigProto of the trial's session.
-        where: asked when there is an error.
+        first: gives the index of the record to begin the search with; called when there is an error.
+        limit_s: how long the search may take, in seconds.
 
     Raises:
         RecordError: the record at fault was found.
@@ -81,11 +72,11 @@ def named(source: Source, config: Any, where: Callable[[], Stand]) -> Iterator[N
             raise RecordError(of_python[1].strip()) from error
         if not isinstance(source, RecordSource):
             raise
-        at = where()
-        if told := _told(source, message):
-            raise RecordError(told) from error
+        begin = first()
+        if fault := _fault_in(source, message):
+            raise RecordError(fault) from error
         with _trying(source, config) as try_one:
-            result = search(_places(at.first, source.records), try_one, at.limit_s)
+            result = search(_indices(begin, source.records), try_one, limit_s)
         if result.found is not None:
             raise RecordError(result.found) from error
         traceback.print_exc()  # the message of the trial is then all that is known of it
@@ -93,15 +84,15 @@ def named(source: Source, config: Any, where: Callable[[], Stand]) -> Iterator[N
 
 
 def search(
-    places: Iterable[int], try_one: TryOne, limit_s: float, clock: Callable[[], float] = time.monotonic
+    indices: Iterable[int], try_one: TryOne, limit_s: float, clock: Callable[[], float] = time.monotonic
 ) -> Search:
-    """Try one place after another, at most for `limit_s` seconds, until something is wrong with one."""
+    """Try one record after another, at most for `limit_s` seconds, until something is wrong with one."""
     end_s = clock() + limit_s
     tried = 0
-    for place in places:
+    for index in indices:
         if tried and clock() >= end_s:
             break
-        found = try_one(place)
+        found = try_one(index)
         tried += 1
         if found is not None:
             return Search(found, tried)
@@ -112,13 +103,13 @@ def enter_skipped(source: Source, session: Any, config: Any) -> None:
     """Enter the records that the graph left out into `SampleSource.skipped`, the first ones with what is wrong."""
     if not isinstance(source, RecordSource) or not source.skips:
         return
-    places = [place for place in skipping.noted(session) if place not in source.skipped]
-    if not places:
+    indices = [index for index in skipping.noted(session) if index not in source.skipped]
+    if not indices:
         return
     with _trying(source, config) as try_one:
-        for i, place in enumerate(places):
-            found = try_one(place) if i < SKIPPED_RECORDS_KEPT else None
-            source.skipped[place] = found or f"{source.name_of(place)} cannot be decoded."
+        for i, index in enumerate(indices):
+            found = try_one(index) if i < SKIPPED_RECORDS_KEPT else None
+            source.skipped[index] = found or f"{source.name_of(index)} cannot be decoded."
 
 
 def explained(error: BaseException) -> str:
@@ -140,7 +131,7 @@ def _telling(error: BaseException) -> str:
     return next((line for line in lines if line and not line.startswith(_SAYS_NOTHING)), "")
 
 
-def _told(source: RecordSource, message: str) -> str | None:
+def _fault_in(source: RecordSource, message: str) -> str | None:
     try:
         return source.fault_in(message)
     except OSError as error:
@@ -155,8 +146,8 @@ def _message(error: BaseException) -> str:
     return said(of_tensorflow) if of_tensorflow and isinstance(of_tensorflow, str) else message_of(error)
 
 
-def _places(first: int, records: int) -> Iterator[int]:
-    """Every place once, from that one on."""
+def _indices(first: int, records: int) -> Iterator[int]:
+    """Yield the index of every record once, from the first one on."""
     return ((first + offset) % records for offset in range(records))
 
 
@@ -179,16 +170,16 @@ def _trying(source: RecordSource, config: Any) -> Iterator[TryOne]:
         with v1.Session(config=config) as session:
             session.run(prepared)
 
-            def try_one(place: int) -> str | None:
+            def try_one(index: int) -> str | None:
                 try:
                     session.run(
-                        [part.op for part in decoded], {at: place, **dict(zip(raw, source.load(place), strict=True))}
+                        [part.op for part in decoded], {at: index, **dict(zip(raw, source.load(index), strict=True))}
                     )
                 except RecordError as error:
                     return error.message
                 except (tf.errors.OpError, UnicodeDecodeError) as error:
                     reason = one_line(_IN_TENSORFLOW.sub("", _telling(error)).strip().rstrip("."))
-                    return f"{source.name_of(place)} cannot be decoded: {reason}."
+                    return f"{source.name_of(index)} cannot be decoded: {reason}."
                 return None
 
             yield try_one

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_bench.worker.groups import Group, Groups, WorkerStep
+from pipeline_bench.worker.cluster import Group, Groups
+from pipeline_bench.worker.cluster_processes import WorkerStep
 
 
 def step(start: int, end: int, wait: int = 0, loss: float = 0.0, evidence: tuple[float, ...] = ()) -> WorkerStep:
@@ -60,7 +61,7 @@ def test_evidence_is_kept_of_every_step_that_has_some() -> None:
     groups = Groups(2, synchronous=True)
     list(groups.take(0, [step(0, 1, evidence=(1.0, 2.0))], 1))
     (group,) = groups.take(1, [step(0, 1)], 1)
-    assert group.evidence == (1.0, 2.0)
+    assert group.digest == (1.0, 2.0)
 
 
 @st.composite

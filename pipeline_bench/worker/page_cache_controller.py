@@ -16,7 +16,6 @@ from pipeline_bench.model.events import Storage, StorageEpoch
 from pipeline_bench.records import PageCache, RecordSource, page_cache
 from pipeline_bench.records.page_cache import Layout, Part
 
-PHASE = "storage"
 EPOCHS_KEPT = 100
 # How often the model's progress is looked at, which takes 60 µs of a core: the more often, the shorter an epoch is.
 LONGEST_TICK_S, SHORTEST_TICK_S = 0.1, 0.02
@@ -133,7 +132,7 @@ class PageCacheController:
         self._ended.set()
         if self._thread.ident is not None:
             self._thread.join()
-            self._guarded_tick()
+            self._try_tick()
         had = [epoch for epoch in self._epochs if epoch.records]
         epochs = [
             StorageEpoch(
@@ -157,7 +156,7 @@ class PageCacheController:
     def _keep(self) -> None:
         started_s, tick_s = time.monotonic(), SHORTEST_TICK_S
         while not self._ended.wait(tick_s):
-            self._guarded_tick()
+            self._try_tick()
             tick_s = self.tick_s(time.monotonic() - started_s)
 
     def tick_s(self, elapsed_s: float) -> float:
@@ -167,7 +166,7 @@ class PageCacheController:
         epoch_s = elapsed_s * self._layout.records / max(self._seen, 1)
         return min(max(epoch_s / _TICKS_AN_EPOCH, SHORTEST_TICK_S), LONGEST_TICK_S)
 
-    def _guarded_tick(self) -> None:
+    def _try_tick(self) -> None:
         """A file that has gone is for the input to complain of."""
         try:
             self.tick()
@@ -233,7 +232,7 @@ class PageCacheController:
         return self._epochs[index]
 
 
-def open_keeper(source: object, consumed_steps: Callable[[], int]) -> PageCacheController | None:
+def open_controller(source: object, consumed_steps: Callable[[], int]) -> PageCacheController | None:
     """The keeper of a source's files; None where it reads none.
 
     Args:

@@ -10,36 +10,36 @@ import psutil
 import pytest
 
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.worker import tasks
-from pipeline_bench.worker.tasks import Task
+from pipeline_bench.worker import cluster_processes
+from pipeline_bench.worker.cluster_processes import Process
 
 ROOT = Path(__file__).parents[3]
-Start = Callable[..., list[Task]]
+Start = Callable[..., list[Process]]
 
 
 @pytest.fixture
 def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     """Starts a parameter server and a worker for each further word, which says what it does."""
-    monkeypatch.setattr(tasks, "FRESH_MODULE", "tests.unit.worker.echo_task")
+    monkeypatch.setattr(cluster_processes, "FRESH_MODULE", "tests.unit.worker.echo_process")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    started: list[Task] = []
+    started: list[Process] = []
 
-    def start_all(*words: str) -> list[Task]:
+    def start_all(*words: str) -> list[Process]:
         for number, word in enumerate(words):
-            task = tasks.start("worker" if number else "ps", max(0, number - 1), started, -1, None)
-            started.append(task)
-            task.connection.send(word)
+            process = cluster_processes.start("worker" if number else "ps", max(0, number - 1), started, -1, None)
+            started.append(process)
+            process.connection.send(word)
         return started
 
     yield start_all
-    for task in started:
-        task.end()
+    for process in started:
+        process.end()
 
 
-def hear_all(started: list[Task], messages: int) -> dict[str, object]:
+def hear_all(started: list[Process], messages: int) -> dict[str, object]:
     heard: dict[str, object] = {}
     while len(heard) < messages:
-        heard |= {task.label: message for task, message in tasks.hear(started)}
+        heard |= {process.label: message for process, message in cluster_processes.hear(started)}
     return heard
 
 
@@ -76,9 +76,9 @@ def test_a_task_that_is_over_may_end(start: Start) -> None:
 
 def test_the_end_leaves_no_process(start: Start) -> None:
     started = start("wait", "wait")
-    pids = [task.pid for task in started]
-    for task in started:
-        task.end()
-        task.end()
+    pids = [process.pid for process in started]
+    for process in started:
+        process.end()
+        process.end()
     assert not any(psutil.pid_exists(pid) for pid in pids)
-    assert [task.exit_code for task in started] == [-9, -9]
+    assert [process.exit_code for process in started] == [-9, -9]

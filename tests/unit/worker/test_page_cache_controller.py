@@ -11,8 +11,8 @@ import pytest
 from pipeline_bench.model.events import Storage
 from pipeline_bench.records import PageCache, RecordFile
 from pipeline_bench.records.page_cache import Layout, Part
-from pipeline_bench.worker import storage
-from pipeline_bench.worker.storage import PageCacheController
+from pipeline_bench.worker import page_cache_controller
+from pipeline_bench.worker.page_cache_controller import PageCacheController
 
 RECORDS = 400
 RECORD_BYTES = 4096
@@ -225,10 +225,10 @@ def test_short_epochs_are_looked_after_more_often() -> None:
     for trial in (cold, warm):
         trial.begin()
         trial.train(RECORDS)
-    assert cold.keeper.tick_s(60) == storage.LONGEST_TICK_S
-    assert cold.keeper.tick_s(0.1) == storage.SHORTEST_TICK_S
-    assert storage.SHORTEST_TICK_S < cold.keeper.tick_s(1.6) < storage.LONGEST_TICK_S
-    assert warm.keeper.tick_s(0.1) == storage.LONGEST_TICK_S
+    assert cold.keeper.tick_s(60) == page_cache_controller.LONGEST_TICK_S
+    assert cold.keeper.tick_s(0.1) == page_cache_controller.SHORTEST_TICK_S
+    assert page_cache_controller.SHORTEST_TICK_S < cold.keeper.tick_s(1.6) < page_cache_controller.LONGEST_TICK_S
+    assert warm.keeper.tick_s(0.1) == page_cache_controller.LONGEST_TICK_S
 
 
 def test_a_long_preparation_gives_signs_of_life() -> None:
@@ -255,4 +255,4 @@ def test_a_file_that_goes_away_ends_the_looking_and_not_the_trial(tmp_path: Path
 def test_only_sources_of_files_have_a_keeper() -> None:
     from pipeline_bench.sources.memory import Memory
 
-    assert storage.open_keeper(Memory({}), lambda: 0) is None
+    assert page_cache_controller.open_controller(Memory({}), lambda: 0) is None

@@ -1,6 +1,8 @@
-"""Keeps account of the samples that reached a model: each numbered one once, or the moments of random ones.
+"""Checks which samples reached a model: each numbered one once, or the moments of random ones.
 
-Evidence comes in the order of the steps, but only the checked steps bring any. Pure arithmetic on arrays.
+A step that is sampled fetches a digest of its batch, one tensor beside the loss. Only as many steps are sampled as keep
+the cost of all digests below 1 % of the training; `StepSampling` is the rule. The audits take the digests in the order
+of their steps. They are arithmetic on arrays; only `digest` needs TensorFlow.
 """
 
 from __future__ import annotations
@@ -9,39 +11,133 @@ import math
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from pipeline_bench.loops import SamplingRule
 from pipeline_bench.model.events import Epoch, NumberedSamples, RandomSamples, Work
 from pipeline_bench.records import RecordSource
 from pipeline_bench.records.samples import SampleSource
-from pipeline_bench.sources import Identity, Moments, Source
+from pipeline_bench.sources import Batch, Identity, Moments, Source
 
 Numbers = npt.NDArray[np.int64]
-Shown = tuple[int, npt.NDArray[np.float64]]
-"""The index of a step, from 0, and the evidence that it brought, float64 [n]."""
+StepDigest = tuple[int, npt.NDArray[np.float64]]
+"""The index of a step, from 0, and the digest that it brought, float64 [n]."""
+
+COST_SHARE = 0.01
+"""How much of the mean step all digests together may cost."""
+FIRST_STEPS = 10
+"""The shortest of the steps up to here says how many of the later ones are sampled."""
+FIRST_UNCHECKED = 2
+"""The step among them that is not sampled where later ones may not be either: the first run of what such a step fetches
+takes tens of milliseconds, and belongs into the warm-up."""
+# By the step before the first unchecked one, later ones may be so many times as short.
+_STEADY_FACTOR = 4
+
+# What a sampled step costs more, rounded up: the fetch (`benchmarks.overhead.probe`); in the recorder's thread the
+# entry into the audit, 10 µs for 128 numbers; and the moments, which read every feature twice.
+_FETCH_US = 10.0
+_US_PER_NUMBER = 0.08
+_US_PER_VALUE = 0.001
+_ROUNDING = 1e-9
 
 EPOCHS_KEPT = 100
 SKIPPED_RECORDS_KEPT = 5
-# Epochs of a sample or two are many: later ones than this have no account of their own.
+# Epochs of a sample or two are many: later ones than this have no digest of their own.
 _EPOCHS_COUNTED = 2**20
 # How many batches of random numbers are remembered at least, to know one that comes again.
 _BATCHES_REMEMBERED = 2**16
-
 # How far back a number is remembered at least; one that comes later than that counts as repeated.
 _REMEMBERED = 2**23
 # A source may run ahead of its model by this many samples; a larger number than that is none it can have given.
 _AHEAD = 2**24
 # Of so many checked steps at most it is remembered which ones they were.
 _STEPS_REMEMBERED = 2**16
-
 _UNKNOWN_ORDER_BATCHES = 16
 _NONE_CHECKED = "no step showed the samples that it trained on"
 
 
-class Ledger(ABC):
-    """The account of one trial.
+class StepSampling:
+    """Decides which steps are sampled; `native/plan.c` has a copy for the loop that leaves Python.
+
+    The first steps are sampled but for one, then one in `every`, which follows from the shortest of the first steps.
+
+    Args:
+        cost_us: about how many microseconds a step takes longer when it is sampled.
+    """
+
+    def __init__(self, cost_us: float) -> None:
+        self.cost_us = cost_us
+        self.every = 1
+        self._shortest_ns = 2**62
+
+    @property
+    def rule(self) -> SamplingRule:
+        """The rule for a loop that applies it itself."""
+        return SamplingRule(self.cost_us, COST_SHARE, FIRST_STEPS, FIRST_UNCHECKED, _STEADY_FACTOR)
+
+    def samples(self, step: int, before_ns: int) -> bool:
+        """Return whether a step is sampled; ask for each one, in order, from step 1 on.
+
+        Args:
+            step: its index, from 0.
+            before_ns: how long the step before it took.
+        """
+        if 1 < step <= FIRST_STEPS:
+            self._shortest_ns = min(self._shortest_ns, before_ns)
+            if step == FIRST_UNCHECKED:
+                return every(self.cost_us, self._shortest_ns / _STEADY_FACTOR / 1e3) == 1
+            if step == FIRST_STEPS:
+                self.every = every(self.cost_us, self._shortest_ns / 1e3)
+        return step % self.every == 0
+
+
+def every(cost_us: float, step_us: float) -> int:
+    """Return n of "one step in n": then the digests cost at most `COST_SHARE` of steps of `step_us`."""
+    return max(1, math.ceil(cost_us / (COST_SHARE * max(step_us, 1e-3)) - _ROUNDING))
+
+
+def digest(source: Source, batch: Batch) -> Any:
+    """Build the tensor that shows what a batch holds, float64 [n].
+
+    Of numbered samples [2 * samples]: their numbers, then the first feature of each. Of random numbers [3]: how many
+    samples there are, the mean of all features, and the mean of their squares. None where the source has neither, or
+    the backend has dropped the numbers.
+    """
+    import tensorflow as tf
+
+    if source.identity is not None:
+        if batch.numbers is None:
+            return None
+        first = tf.reshape(batch.features, [tf.shape(batch.features)[0], -1])[:, 0]
+        return tf.concat([tf.cast(batch.numbers, tf.float64), tf.cast(first, tf.float64)], axis=0)
+    if source.moments is None:
+        return None
+    features = tf.cast(batch.features, tf.float32)
+    parts = [tf.shape(features)[0], tf.reduce_mean(features), tf.reduce_mean(tf.square(features))]
+    return tf.stack([tf.cast(part, tf.float64) for part in parts])
+
+
+def cost_us(source: Source, values_per_sample: int) -> float:
+    """Return about how many microseconds a step takes longer when it is sampled."""
+    if source.identity is not None:
+        return _FETCH_US + _US_PER_NUMBER * source.batch_size
+    return _FETCH_US + _US_PER_VALUE * source.batch_size * values_per_sample
+
+
+def values_per_sample(features: Any) -> int:
+    """Return the number of features of a sample; a size that the graph does not know counts as one.
+
+    Args:
+        features: the shape of a batch's features, a ``tf.TensorShape``.
+    """
+    return math.prod(int(size or 1) for size in (features.dims or [1])[1:])
+
+
+class SampleAudit(ABC):
+    """The audit of one trial.
 
     Args:
         batch_size: the samples that a step should bring.
@@ -53,22 +149,22 @@ class Ledger(ABC):
         self.samples = 0
 
     @abstractmethod
-    def take(self, shown: Sequence[Shown]) -> None:
-        """Take in what checked steps showed, in their order; see `evidence.build`."""
+    def take(self, digests: Sequence[StepDigest]) -> None:
+        """Take in the digests of sampled steps, in their order; see `digest`."""
 
     @abstractmethod
     def close(self, every: int, steps: int) -> Work:
-        """The account as it stands, where one step in `every` was to be looked at, of so many in all."""
+        """Return what was found, where one step in `every` was to be sampled, of so many in all."""
 
 
-class NumberedLedger(Ledger):
-    """Holds every number against those that came before.
+class NumberedAudit(SampleAudit):
+    """Compares every number with those that came before.
 
     Args:
         batch_size: the samples that a step should bring.
         identity: what the source says of its samples.
         reorder_window: see `Input.reorder_window`.
-        skipped: the places of records that were left out, and why; read when the account is closed, and not before.
+        skipped: the indices of records that were left out, and why; read when the audit is closed, and not before.
         damaged_files: see `RecordSource.damaged_files`.
     """
 
@@ -100,32 +196,32 @@ class NumberedLedger(Ledger):
         self._epochs = np.zeros((1, 2), dtype=np.int64)  # samples, repeated
         self._digests = np.zeros(1, dtype=np.uint64)
 
-    def take(self, shown: Sequence[Shown]) -> None:
+    def take(self, digests: Sequence[StepDigest]) -> None:
         """Numbers [samples], then as many fingerprints, of each step."""
-        if not shown:
+        if not digests:
             return
-        self.checked_steps += len(shown)
-        self._last_step = shown[-1][0]
-        self._last_steps.extend(step for step, _ in shown)
-        claimed = np.concatenate([evidence[: evidence.size // 2] for _, evidence in shown])
-        fingerprints = np.concatenate([evidence[evidence.size // 2 :] for _, evidence in shown]).astype(np.float32)
+        self.checked_steps += len(digests)
+        self._last_step = digests[-1][0]
+        self._last_steps.extend(step for step, _ in digests)
+        claimed = np.concatenate([shown[: shown.size // 2] for _, shown in digests])
+        features = np.concatenate([shown[shown.size // 2 :] for _, shown in digests]).astype(np.float32)
         self.samples += claimed.size
         largest = (self._last_step + 1) * self.batch_size + _AHEAD + self._identity.shuffled_samples
         possible = (claimed >= 0) & (claimed < largest) & (claimed == np.floor(claimed))
         numbers = claimed[possible].astype(np.int64)
-        expected, shown_ones = self._identity.fingerprints(numbers), fingerprints[possible]
-        real = (expected == shown_ones) | np.isnan(expected)
+        expected = self._identity.fingerprints(numbers)
+        real = (expected == features[possible]) | np.isnan(expected)
         self._invented += claimed.size - int(real.sum())
         if real.any():
             self._enter(numbers[real])
 
     def close(self, every: int, steps: int) -> Work:
-        """The account; what is missing is lost where threads of the input that lag behind cannot explain it."""
+        """Return the audit; what is missing is lost where threads of the input that lag behind cannot explain it."""
         if not self.checked_steps:
             return Work(batch_size=self.batch_size, reason=_NONE_CHECKED)
         unchecked = max(0, self._last_step + 1 - self.checked_steps) * self.batch_size
         size = self._identity.epoch_samples
-        skipped = {place: why for place, why in sorted(dict(self._skipped).items()) if place <= self._largest}
+        skipped = {index: why for index, why in sorted(dict(self._skipped).items()) if index <= self._largest}
         due = self._largest + 1 - _numbers_of(skipped, size, self._largest + 1)
         # The samples of the other steps are taken to be there, each once: then there are as many numbers, or more.
         missing = max(0, due - self._distinct - unchecked)
@@ -159,7 +255,7 @@ class NumberedLedger(Ledger):
         )
 
     def _beyond(self) -> int:
-        """How many samples of unchecked steps may have had a larger number than any that was seen.
+        """Return how many samples of unchecked steps may have had a larger number than any that was seen.
 
         What reached the model after the first of these was overtaken by it: no more than `reorder_window`, which
         fill so many of the last checked steps.
@@ -171,23 +267,23 @@ class NumberedLedger(Ledger):
     def _enter(self, numbers: Numbers) -> None:
         self._make_room(int(numbers.max()))
         distinct, counts = np.unique(numbers, return_counts=True)
-        places = distinct - self._first
-        settled = places < 0
+        offsets = distinct - self._first
+        settled = offsets < 0
         known = settled.copy()
-        known[~settled] = self._seen[places[~settled]]
-        self._seen[places[~settled]] = True
+        known[~settled] = self._seen[offsets[~settled]]
+        self._seen[offsets[~settled]] = True
         repeated = counts - 1 + known
         self._repeated += int(repeated.sum())
         self._distinct += int((~known).sum())
         self._largest = max(self._largest, int(distinct[-1]))
-        epoch, place = np.divmod(distinct, self._identity.epoch_samples)
+        epoch, index = np.divmod(distinct, self._identity.epoch_samples)
         kept = epoch < _EPOCHS_COUNTED
         if not kept.any():
             return
         epoch = epoch[kept]
         self._grow_epochs(int(epoch[-1]))
         np.add.at(self._epochs, epoch, np.stack([counts, repeated], axis=1)[kept])
-        np.add.at(self._digests, epoch, (_mixed(place) * counts.astype(np.uint64))[kept])
+        np.add.at(self._digests, epoch, (_mixed(index) * counts.astype(np.uint64))[kept])
 
     def _make_room(self, largest: int) -> None:
         """Remember numbers up to the largest; forget the oldest now and then, which by then have come or are lost."""
@@ -202,7 +298,7 @@ class NumberedLedger(Ledger):
             self._seen = grown
 
     def _grow_epochs(self, index: int) -> None:
-        """Make room for an epoch's account."""
+        """Make room for an epoch's counts."""
         rows = len(self._epochs)
         if index >= rows:
             more = max(index + 1, 2 * rows) - rows
@@ -210,7 +306,7 @@ class NumberedLedger(Ledger):
             self._digests = np.concatenate([self._digests, np.zeros(more, dtype=np.uint64)])
 
 
-class RandomLedger(Ledger):
+class RandomAudit(SampleAudit):
     """Adds up the moments of random samples, and notices a batch that was there before."""
 
     def __init__(self, batch_size: int, values_per_sample: int, expected: Moments) -> None:
@@ -223,10 +319,10 @@ class RandomLedger(Ledger):
         self._known_before: set[tuple[float, float]] = set()
         self._repeated = 0
 
-    def take(self, shown: Sequence[Shown]) -> None:
+    def take(self, digests: Sequence[StepDigest]) -> None:
         """Samples, mean and mean square of each step's batch."""
-        for _, evidence in shown:
-            samples, mean, square = (float(value) for value in evidence)
+        for _, shown in digests:
+            samples, mean, square = (float(value) for value in shown)
             self.checked_steps += 1
             self.samples += int(samples)
             self._sum += samples * mean
@@ -238,7 +334,7 @@ class RandomLedger(Ledger):
                 self._known_before, self._known = self._known, set()
 
     def close(self, every: int, steps: int) -> Work:
-        """The account; without a finite mean and deviation it has a reason in place of them."""
+        """Return the audit; without a finite mean and deviation it has a reason in place of them."""
         work = Work(
             checked_steps=self.checked_steps, steps=steps, every=every, samples=self.samples, batch_size=self.batch_size
         )
@@ -259,8 +355,8 @@ class RandomLedger(Ledger):
         return work.model_copy(update={"random": random})
 
 
-def open_ledger(source: Source, values_per_sample: int, reorder_window: int | None) -> Ledger | None:
-    """The account for a source; None where its samples have neither numbers nor known moments.
+def open_audit(source: Source, values_per_sample: int, reorder_window: int | None) -> SampleAudit | None:
+    """Return the audit for a source; None where its samples have neither numbers nor known moments.
 
     Args:
         source: what made the batches.
@@ -270,21 +366,21 @@ def open_ledger(source: Source, values_per_sample: int, reorder_window: int | No
     if source.identity is not None:
         skipped = source.skipped if isinstance(source, SampleSource) else None
         damaged = source.damaged_files if isinstance(source, RecordSource) else None
-        return NumberedLedger(source.batch_size, source.identity, reorder_window, skipped, damaged)
+        return NumberedAudit(source.batch_size, source.identity, reorder_window, skipped, damaged)
     if source.moments is not None:
-        return RandomLedger(source.batch_size, values_per_sample, source.moments)
+        return RandomAudit(source.batch_size, values_per_sample, source.moments)
     return None
 
 
-def _numbers_of(places: Collection[int], epoch_samples: int, end: int) -> int:
-    """How many of the numbers below `end` belong to these places."""
+def _numbers_of(indices: Collection[int], epoch_samples: int, end: int) -> int:
+    """Return how many of the numbers below `end` belong to records with these indices."""
     epochs, rest = divmod(end, epoch_samples)
-    return epochs * len(places) + sum(place < rest for place in places)
+    return epochs * len(indices) + sum(index < rest for index in indices)
 
 
-def _mixed(places: Numbers) -> npt.NDArray[np.uint64]:
-    """A hash of each number, uint64: SplitMix64 (Steele, Lea and Flood, OOPSLA 2014), whose sums tell sets apart."""
-    value = places.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+def _mixed(indices: Numbers) -> npt.NDArray[np.uint64]:
+    """Return a hash of each number, uint64, whose sums tell sets apart: SplitMix64 (Steele et al., OOPSLA 2014)."""
+    value = indices.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return value ^ (value >> np.uint64(31))

@@ -1,0 +1,173 @@
+"""The course of a trial, which every engine follows: build, evaluate, train, evaluate, stop.
+
+A graph, eager TensorFlow, the processes of between_graph replication and a user's pipeline are an engine each.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from typing import Any, Literal
+
+from pipeline_bench.backends import EagerInput, Input
+from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.model.events import Done, Evaluated, Placement, Work
+from pipeline_bench.model.trial import Trial
+from pipeline_bench.sources import Source
+from pipeline_bench.worker import bad_record, placement, sample_audit
+from pipeline_bench.worker.page_cache_controller import PageCacheController, open_controller
+from pipeline_bench.worker.recorder import Channel, Recorder
+
+When = Literal["before", "after"]
+
+
+class Engine(ABC):
+    """Runs one trial and sends its events.
+
+    Args:
+        trial: what to run.
+        channel: takes the events.
+        recorder: takes the phases and the steps.
+    """
+
+    def __init__(self, trial: Trial, channel: Channel, recorder: Recorder) -> None:
+        self.trial, self.variant = trial, trial.variant
+        self.channel, self.recorder = channel, recorder
+
+    def run(self) -> None:
+        """Run the trial to its end.
+
+        Raises:
+            PipelineBenchError: it cannot be run, or failed; other exceptions are TensorFlow's or the source's.
+        """
+        try:
+            self.build()
+            self.evaluate("before")
+            self.train()
+            self.evaluate("after")
+            self.finish()
+        finally:
+            self.stop()
+
+    def start_processes(self) -> None:  # noqa: B027 - most engines have none
+        """Start processes that this one has to fork while it has a single thread; most engines have none."""
+
+    @abstractmethod
+    def build(self) -> None:
+        """Import TensorFlow, make all that is trained, and send the device."""
+
+    def evaluate(self, when: When) -> None:  # noqa: B027 - not every engine has a model of ours
+        """Send the accuracy, if the engine trains a model that has one."""
+
+    @abstractmethod
+    def train(self) -> None:
+        """Train, giving every step to the recorder; when it returns, the input has ended."""
+
+    def finish(self) -> None:
+        """Send what is left, and that the trial is done."""
+        self.recorder.finish()
+        self.channel.send(Done(at_ns=time.monotonic_ns()))
+
+    def stop(self) -> None:  # noqa: B027 - not every engine opens something
+        """Free what `build` opened; also called after a failure."""
+
+
+class TrainingEngine(Engine):
+    """Trains a model of this program's in this process, from a source and an input that a backend made of it.
+
+    Attributes:
+        source: what gives the samples.
+        feeding: the input.
+        config: the ConfigProto of a session beside the training's own.
+        has_input: whether the steps wait for an input; not those of the ceiling.
+        busy: whether the steps bring the busy time of an emulated device.
+        features: the shape of a batch's features, a ``tf.TensorShape``.
+        shows_samples: whether a sampled step brings a digest.
+    """
+
+    source: Source
+    feeding: Input | EagerInput
+    config: Any
+    has_input: bool
+    busy: bool
+    features: Any
+    shows_samples: bool
+    _evaluated: frozenset[When] = frozenset()
+
+    @abstractmethod
+    def accuracy(self) -> float | None:
+        """Return the accuracy now; None of a model that has none."""
+
+    @abstractmethod
+    def drive(self) -> None:
+        """Start the input, and run the loop."""
+
+    @abstractmethod
+    def placement(self) -> Placement:
+        """Train one step more and return which device each of its ops ran on."""
+
+    @abstractmethod
+    def stop_input(self) -> None:
+        """End the input; raises what a producer raised."""
+
+    def evaluate(self, when: When) -> None:
+        """Send the accuracy, once for each time."""
+        if when in self._evaluated:
+            return
+        self._evaluated |= {when}
+        self.recorder.phase("evaluate")
+        if (accuracy := self.accuracy()) is not None:
+            self.channel.send(Evaluated(when=when, accuracy=accuracy))
+
+    def train(self) -> None:
+        """Train with the samples audited, the files kept cold or warm, and a bad record found."""
+        controller = None
+        if self.has_input:
+            self._audit_samples()
+            controller = self._prepare_page_cache()
+        self.recorder.train(waits=self.has_input, busy=self.busy)
+        if controller is not None:
+            controller.start()
+        timeout_s = self.variant.run.stall_timeout_s
+        with bad_record.named(self.source, self.config, self._first_suspect, bad_record.search_limit_s(timeout_s)):
+            try:
+                self.drive()
+                if placement.is_wanted(self.trial):  # its step trains once more
+                    self.evaluate("after")
+                    self.channel.send(self.placement())
+            finally:
+                self.stop_input()  # a producer's own exception replaces the 'queue is closed' that it causes in a step
+        if controller is not None:
+            self.channel.send(controller.close())
+
+    def _audit_samples(self) -> None:
+        """Have the samples that reach the model audited; where they cannot be told apart, send the reason."""
+        source = self.source
+        if not self.shows_samples:
+            reason = f"the source {source.name} neither numbers its samples nor says how they are distributed"
+            if source.identity is not None:
+                reason = f"the backend drops the numbers that the source {source.name} gives its samples"
+            self.channel.send(Work(batch_size=source.batch_size, reason=reason))
+            return
+        values = sample_audit.values_per_sample(self.features)
+        audit = sample_audit.open_audit(source, values, self.feeding.reorder_window)
+        if audit is not None:
+            self.recorder.audit_samples(audit, sample_audit.cost_us(source, values))
+
+    def _prepare_page_cache(self) -> PageCacheController | None:
+        """Have the source's files made cold or warm; None where it reads none."""
+        controller = open_controller(self.source, lambda: self.recorder.steps)
+        if controller is not None:
+            self.recorder.phase("storage")
+            try:
+                controller.prepare(self.recorder.heartbeat)
+            except OSError as error:
+                raise PipelineBenchError(f"{error.filename} cannot be read: {error.strerror}.") from error
+        return controller
+
+    def _first_suspect(self) -> int:
+        """Return the record to begin the search with: the last trained on, less what may have overtaken it."""
+        self.recorder.phase("inspect")  # progress, for the parent's watch
+        reordered = self.feeding.reorder_window
+        back = self.source.batch_size if reordered is None else reordered
+        return max(0, self.recorder.steps * self.source.batch_size - back)

@@ -1,0 +1,143 @@
+"""The engine of loops that train in a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from pipeline_bench import plugins, replication, several_steps
+from pipeline_bench.backends import Input
+from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.loops import Loop, Step, Training
+from pipeline_bench.model.events import Device, Placement, QueueState
+from pipeline_bench.models import Model
+from pipeline_bench.sources import Source
+from pipeline_bench.worker import bad_record, placement, runtime, sample_audit
+from pipeline_bench.worker.engine import TrainingEngine
+
+_ANSWER_MS = 1000
+
+
+class GraphEngine(TrainingEngine):
+    """Builds source, input, model and loop into one graph, and trains in one session."""
+
+    feeding: Input
+
+    def build(self) -> None:
+        """Build the graph, open the session, and set the variables."""
+        import tensorflow as tf
+
+        v1 = tf.compat.v1
+        v1.disable_eager_execution()
+        self.recorder.phase("build")
+        variant = self.variant
+        model: Any = plugins.find("models", variant.model.kind)(variant.model.options)
+        settings = runtime.of_model(model, variant.runtime)
+        self.config = runtime.session_config(settings)
+        device = runtime.accelerator(settings)
+        runtime.set_up(settings, device)
+        source: Any = plugins.find("sources", variant.source.kind)(variant.source.options)
+        self.source = source
+        self._training = self._build_training(model, device)
+        self.feeding = self._training.feeding
+        self.has_input = self.feeding.wait != "none"
+        self.busy = self._training.graph.busy_s is not None
+        self.features = self.feeding.batch.features.shape
+        self.shows_samples = self.feeding.evidence is not None
+        loop: Any = plugins.find("loops", variant.loop.kind)(variant.loop.options)
+        loop.build(self._training)
+        self._loop: Loop = loop
+        init = v1.global_variables_initializer()  # a loop that builds the step again makes variables of its own
+        self._open = ExitStack()
+        self._session: Any = self._open.enter_context(v1.Session(config=self.config))
+        emulated = Device(kind="emulated", name=model.emulated_device) if model.emulated_device else None
+        self.channel.send(emulated or runtime.describe(device, self.config))
+        self._session.run(init)
+        self.recorder.watch(self._queue_states)
+
+    def _build_training(self, model: Model, device: str | None) -> Training:
+        import tensorflow as tf
+
+        v1 = tf.compat.v1
+        variant, source = self.variant, self.source
+        backend: Any = plugins.find("backends", variant.backend)(variant.options)
+        source.prepare(self.config)
+        model.devices = runtime.model_devices(variant.runtime, device)
+        v1.set_random_seed(variant.run.seed)
+        feeding = backend.connect(source, device)
+        with tf.device("/cpu:0"):
+            evaluation = source.sample_batch("evaluation")
+        with tf.device(device):
+            graph = replication.build(model, feeding.batch, evaluation, variant.runtime, device)
+            feeding.evidence = digest_of(source, feeding)
+
+        def build_step(sampled: Any) -> Step:
+            """Build another step, on the variables that are there."""
+            if feeding.take is None:
+                raise PipelineBenchError(f"The backend {variant.backend} cannot be built into a loop of the graph.")
+            batch, wait_s = feeding.take()
+            with v1.variable_scope(v1.get_variable_scope(), reuse=v1.AUTO_REUSE), tf.device(device):
+                again = replication.train_on(model, batch, variant.runtime, device)
+                digest = None
+                if feeding.evidence is not None:
+                    digest = several_steps.if_sampled(sampled, lambda: sample_audit.digest(source, batch))
+            return Step(again.train, again.loss, wait_s, digest, again.busy_s)
+
+        return Training(graph, feeding, v1.global_variables_initializer(), build_step)
+
+    def accuracy(self) -> float | None:
+        """Run the accuracy in the session."""
+        accuracy = self._training.graph.accuracy
+        return None if accuracy is None else float(self._session.run(accuracy))
+
+    def drive(self) -> None:
+        """Run the loop in the session."""
+        if not self._loop.starts_input:
+            self.feeding.start(self._session)
+        self._loop.run(self._session, self._training, self.recorder)
+
+    def placement(self) -> Placement:
+        """Ask the session for the graphs that it ran."""
+        if self._loop.starts_input:
+            reason = f"the loop {self._loop.name} runs the steps in a process of its own, which does not tell"
+            return Placement(reason=reason)
+        return placement.of_session(self._session, self._training)
+
+    def stop_input(self) -> None:
+        """End the input."""
+        self.feeding.stop(self._session)
+
+    def finish(self) -> None:
+        """Add the records that the graph left out to the audit, and end the trial."""
+        bad_record.enter_skipped(self.source, self._session, self.config)
+        super().finish()
+
+    def stop(self) -> None:
+        """Close the session."""
+        if hasattr(self, "_open"):
+            self._open.close()
+
+    def _queue_states(self) -> Sequence[QueueState]:
+        states = self._loop.queue_states()
+        return queue_states(self._session, self.feeding) if states is None else states
+
+
+def digest_of(source: Source, feeding: Input) -> Any:
+    """Build the digest of an input's batch; None where there is nothing to audit."""
+    return None if feeding.wait == "none" else sample_audit.digest(source, feeding.batch)
+
+
+def queue_states(session: Any, feeding: Input) -> Sequence[QueueState]:
+    """Ask the input's queues how full they are; one that does not answer in time has no size."""
+    import tensorflow as tf
+
+    options = tf.compat.v1.RunOptions(timeout_in_ms=_ANSWER_MS)
+    states = []
+    for queue in feeding.queues():
+        try:
+            size = int(session.run(queue.size, options=options))
+        except (tf.errors.OpError, RuntimeError):  # the session may just have been closed
+            size = None
+        states.append(QueueState(name=queue.name, size=size, capacity=queue.capacity))
+    return states
