@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from pipeline_bench.comparison import compare
 from pipeline_bench.environment import usable_cores
-from pipeline_bench.observer import Observer
+from pipeline_bench.run.comparison import compare
+from pipeline_bench.run.observer import Observer
 from pipeline_bench.scenario.resolve import resolve
 
 STEPS_MS = (0.3, 0.8, 1.0, 2.0, 5.0, 20.0)

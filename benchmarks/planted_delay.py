@@ -13,9 +13,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from pipeline_bench.comparison import compare
 from pipeline_bench.model.session import Session
-from pipeline_bench.observer import Observer
+from pipeline_bench.run.comparison import compare
+from pipeline_bench.run.observer import Observer
 from pipeline_bench.scenario.resolve import resolve
 
 SYNCHRONOUS = ("feed_dict", "tf_data, prefetch 0")

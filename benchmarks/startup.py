@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline_bench.comparison import compare
-from pipeline_bench.observer import Observer
+from pipeline_bench.run.comparison import compare
+from pipeline_bench.run.observer import Observer
 from pipeline_bench.scenario.file import load
 
 

@@ -9,10 +9,10 @@ from contextlib import closing
 from pathlib import Path
 
 from pipeline_bench import environment
-from pipeline_bench.lesson_run import measure
 from pipeline_bench.lessons import Compare, Lesson, Played, Run, find, lessons
-from pipeline_bench.observer import Observer
 from pipeline_bench.report.lesson_markdown import render, render_index
+from pipeline_bench.run.lesson import measure
+from pipeline_bench.run.observer import Observer
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.text import units
 

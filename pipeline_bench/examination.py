@@ -8,14 +8,16 @@ from pathlib import Path
 
 import psutil
 
-from pipeline_bench import checkout, interrupts, process, servers
-from pipeline_bench.comparison import Outcome, new_session, run
+from pipeline_bench import checkout
 from pipeline_bench.diagnosed import DEFAULT_BUDGET_S, Diagnosis
 from pipeline_bench.diagnosis import code_change, search, variants
 from pipeline_bench.errors import SessionError
 from pipeline_bench.model.session import save
-from pipeline_bench.observer import Guarded, Observer
+from pipeline_bench.run import launcher, servers
+from pipeline_bench.run.comparison import Outcome, new_session, run
+from pipeline_bench.run.observer import Guarded, Observer
 from pipeline_bench.samplers.nvml import NvmlSampler
+from pipeline_bench.system import interrupts
 from pipeline_bench.user_pipeline import Target
 
 
@@ -30,7 +32,7 @@ def examine(
     allow_threads: bool = False,
     stall_timeout_s: float | None = None,
     command: str = "",
-    launcher: process.LauncherName = "forkserver",
+    launcher: launcher.LauncherName = "forkserver",
     expose_servers: bool = False,
 ) -> Outcome:
     """Diagnose a user's pipeline into a folder that exists, telling `observer` how it goes.

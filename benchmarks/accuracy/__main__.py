@@ -33,10 +33,10 @@ from benchmarks.accuracy.loads import LOADS, beside
 from benchmarks.accuracy.plugin import install
 from pipeline_bench.analysis.precision import DECIDING_BUDGET_S, until_decided
 from pipeline_bench.analysis.results import summarise
-from pipeline_bench.comparison import compare
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import load
-from pipeline_bench.observer import Observer
+from pipeline_bench.run.comparison import compare
+from pipeline_bench.run.observer import Observer
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
 

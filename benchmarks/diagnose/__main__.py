@@ -21,10 +21,10 @@ from pathlib import Path
 from benchmarks.diagnose import data, planted, scoring
 from benchmarks.diagnose.planted import Planted
 from benchmarks.diagnose.scoring import Score
-from pipeline_bench import comparison
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.session import Session, load
-from pipeline_bench.observer import Observer
+from pipeline_bench.run import comparison
+from pipeline_bench.run.observer import Observer
 from pipeline_bench.samplers.nvml import NvmlSampler
 
 GRACE_S = 120.0

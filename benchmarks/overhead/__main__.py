@@ -20,7 +20,7 @@ import numpy as np
 from rich.console import Console
 
 from pipeline_bench.analysis import stats
-from pipeline_bench.comparison import compare
+from pipeline_bench.run.comparison import compare
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
 from pipeline_bench.ui.live import LiveView

@@ -30,9 +30,9 @@ from scipy.stats import binomtest
 
 from benchmarks.precision.plugin import install
 from pipeline_bench.analysis import precision, stats
-from pipeline_bench.comparison import compare
 from pipeline_bench.model.session import Session
-from pipeline_bench.observer import Observer
+from pipeline_bench.run.comparison import compare
+from pipeline_bench.run.observer import Observer
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
 

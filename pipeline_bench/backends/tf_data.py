@@ -16,8 +16,8 @@ from pipeline_bench.errors import UsageError
 from pipeline_bench.records import RecordSource, pipeline
 from pipeline_bench.records.pipeline import Auto, PipelineOptions
 from pipeline_bench.records.samples import Sample, SampleSource
-from pipeline_bench.scratch import ScratchFolder
 from pipeline_bench.sources import Batch, Source
+from pipeline_bench.system.scratch import ScratchFolder
 
 # What means nothing for batches that are made in the graph, and what nothing for samples that come out of Python.
 _OF_RECORDS = ("interleave", "batch_before_map", "cache", "shuffle", "from_generator")

@@ -88,7 +88,7 @@ def compare(
     ] = False,
 ) -> None:
     """Train one model under every variant of a scenario; show time, waits and utilization side by side."""
-    from pipeline_bench.main_job import MainJob, choose
+    from pipeline_bench.run.main_job import MainJob, choose
 
     given = {"steps": steps, "time_s": time, "repeats": repeats, "seed": seed, "stall_timeout_s": stall_timeout}
     goal = _goal(precision, budget, given, settings or [])
@@ -120,8 +120,8 @@ def _run(
     from rich.console import Console
 
     from pipeline_bench.analysis.precision import check
-    from pipeline_bench.comparison import compare as run_comparison
-    from pipeline_bench.comparison import make_folder
+    from pipeline_bench.run.comparison import compare as run_comparison
+    from pipeline_bench.run.comparison import make_folder
 
     if goal is not None and goal.goal is not None:
         check(scenario)

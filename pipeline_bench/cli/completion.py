@@ -27,7 +27,7 @@ def lesson_names(incomplete: str) -> list[str]:
 
 def session_words(incomplete: str) -> list[str]:
     """Return ``last``, ``last~1`` …, as many as there are, and the folders of the sessions here."""
-    from pipeline_bench import kept
+    from pipeline_bench.model import kept
 
     found = kept.sessions()
     words = ["last" if number == 0 else f"last~{number}" for number in range(len(found))]

@@ -50,8 +50,8 @@ def make(
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Another seed makes other data.")] = 0,
 ) -> None:
     """Make a data set of about that size; interrupted, the same command goes on where it stopped."""
-    from pipeline_bench import made_data
     from pipeline_bench.records import made
+    from pipeline_bench.run import synthetic_data
     from pipeline_bench.text import units
 
     asked = _asked(kind, size, {"--image-size": image_size, "--columns": columns, "--files": files}, seed)
@@ -59,7 +59,7 @@ def make(
     if not made.is_complete(asked, out):
         try:
             with _progress(asked) as told:
-                made_data.make(asked, out, told, _tell_waiting, elsewhere="choose another --out")
+                synthetic_data.make(asked, out, told, _tell_waiting, elsewhere="choose another --out")
         except KeyboardInterrupt:
             typer.echo("Interrupted; the same command keeps the files that are whole and makes the others.", err=True)
             raise typer.Exit(INTERRUPTED) from None
@@ -77,11 +77,11 @@ def make(
 @data.command(name="list")
 def list_made() -> None:
     """Show the data that `compare` made and keeps, with its size."""
-    from pipeline_bench import made_data
     from pipeline_bench.records.made import datasets_root
+    from pipeline_bench.run import synthetic_data
     from pipeline_bench.text import units
 
-    found = made_data.kept()
+    found = synthetic_data.kept()
     for kept in found:
         whole = "" if kept.complete else "  (not complete)"
         typer.echo(f"{units.size(kept.size_bytes):>9}  {one_line(kept.folder.name)}{whole}")
@@ -97,11 +97,11 @@ def remove(
     """Remove data that `compare` made; it is made again when it is needed."""
     import shutil
 
-    from pipeline_bench import made_data
     from pipeline_bench.errors import UsageError, did_you_mean
+    from pipeline_bench.run import synthetic_data
     from pipeline_bench.text import units
 
-    found = {kept.folder.name: kept for kept in made_data.kept()}
+    found = {kept.folder.name: kept for kept in synthetic_data.kept()}
     if bool(names) == everything:
         raise UsageError("Give the names of what to remove, or --all.", "`pipeline-bench data list` shows them.")
     for name in names or ():

@@ -75,9 +75,9 @@ def diagnose(
     """Find the stage of your own pipeline that starves it, and try what helps; your files are never changed."""
     from rich.console import Console
 
-    from pipeline_bench.comparison import make_folder
     from pipeline_bench.diagnosis import variants
     from pipeline_bench.examination import examine
+    from pipeline_bench.run.comparison import make_folder
     from pipeline_bench.user_pipeline.loading import parse
 
     _check_budget(budget)

@@ -62,7 +62,7 @@ def diff(
     """Say what changed between two sessions. Exit 0: no gate failed, 1: one did, 2: they cannot be compared."""
     from pipeline_bench.analysis.difference.between import between
     from pipeline_bench.analysis.difference.gates import Limits, share
-    from pipeline_bench.kept import find
+    from pipeline_bench.model.kept import find
     from pipeline_bench.model.session import load
 
     chosen = form or form_of(output, _ENDINGS, DiffFormat.TERMINAL)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from pipeline_bench.environment import Accelerator
     from pipeline_bench.model.session import Environment
-    from pipeline_bench.tensorflow_probe import Probed
+    from pipeline_bench.run.tensorflow_probe import Probed
     from pipeline_bench.worker.probe import ProbeReport
 
 PYTHON_NEEDED = (3, 11)
@@ -52,8 +52,8 @@ def doctor(
     from contextlib import closing
 
     from pipeline_bench.environment import describe
+    from pipeline_bench.run.tensorflow_probe import run_probe
     from pipeline_bench.samplers.nvml import NvmlSampler
-    from pipeline_bench.tensorflow_probe import run_probe
 
     with closing(NvmlSampler.open()) as gpu:  # NVML opens while TensorFlow is imported
         probed = run_probe()

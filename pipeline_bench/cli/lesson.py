@@ -59,8 +59,8 @@ def _listed(line: str) -> str:
 def _play(chosen: Lesson | None, *, waits: bool) -> None:
     """Play the lesson that was named, and with a reader those after it; without one named, show what there is."""
     from pipeline_bench.errors import PipelineBenchError
-    from pipeline_bench.lesson_run import measure
     from pipeline_bench.lessons import lessons
+    from pipeline_bench.run.lesson import measure
     from pipeline_bench.ui.lesson import LeftError, Player, console
 
     screen = console()

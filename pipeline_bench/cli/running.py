@@ -17,10 +17,10 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from pipeline_bench.comparison import Outcome
-    from pipeline_bench.interrupts import Handler
     from pipeline_bench.model.trial import Trial
-    from pipeline_bench.observer import Observer, Progress
+    from pipeline_bench.run.comparison import Outcome
+    from pipeline_bench.run.observer import Observer, Progress
+    from pipeline_bench.system.interrupts import Handler
 
 STDOUT = "-"
 TRIAL_FAILED = 1
@@ -82,8 +82,8 @@ def run_and_show(
         open_page: whether the page is to be shown in the browser at the end.
         details: whether more than one screen is to be shown.
     """
-    from pipeline_bench import interrupts
     from pipeline_bench.cli import delivery, stdout
+    from pipeline_bench.system import interrupts
 
     with interruptible():
         with interrupts.deferred():  # a second signal does not cost the reports either

@@ -10,7 +10,7 @@ import typer
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from pipeline_bench.kept import Kept
+    from pipeline_bench.model.kept import Kept
 
 _SHOWN = 20
 
@@ -22,7 +22,7 @@ def sessions(
     """List what was measured, newest first; `last`, `last~1` … name these sessions to report and diff."""
     from rich.console import Console
 
-    from pipeline_bench import kept
+    from pipeline_bench.model import kept
     from pipeline_bench.text import safe
     from pipeline_bench.text.units import count
 

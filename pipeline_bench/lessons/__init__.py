@@ -3,7 +3,7 @@
 A lesson is data: a file of this folder, a constant `LESSON`, made of parts that are played one after the other. What
 a part measures and what the reader predicted is kept in `Played`, and the parts that explain are functions of that, so
 they say what happened on the reader's machine. Playing is elsewhere: the terminal in ``ui/lesson.py``, the pages of
-docs/ in ``report/lesson_markdown.py``, the measuring in ``lesson_run.py`` and ``worker/exercise.py``.
+docs/ in ``report/lesson_markdown.py``, the measuring in ``run/lesson.py``, in a child.
 
 The functions that a lesson runs are executed in a child process, so a lesson's file is imported there as well: it
 imports TensorFlow in those functions only, and nothing that a child must not load.
@@ -25,7 +25,7 @@ from pipeline_bench.lessons.code import between, fitted
 
 if TYPE_CHECKING:
     from pipeline_bench.model.session import Session
-    from pipeline_bench.observer import Observer
+    from pipeline_bench.run.observer import Observer
 
 Answer = str | float
 """A prediction: the choice as it was offered, or a number."""

@@ -16,7 +16,7 @@ from pipeline_bench.loops import Job, Loop, StepRecorder, Training
 from pipeline_bench.loops.session import in_one_tensor
 from pipeline_bench.model.events import QueueState
 from pipeline_bench.native import stream
-from pipeline_bench.scratch import ScratchFolder
+from pipeline_bench.system.scratch import ScratchFolder
 from pipeline_bench.text import one_line
 
 _ASK_EVERY_S = 0.25

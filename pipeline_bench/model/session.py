@@ -25,16 +25,16 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
-from pipeline_bench import kept, plugins, reading
+from pipeline_bench import plugins, reading
 from pipeline_bench.diagnosed import Diagnosis
 from pipeline_bench.errors import SessionError
-from pipeline_bench.files import write_atomically
-from pipeline_bench.kept import SESSION_FILE
-from pipeline_bench.model import Record
+from pipeline_bench.model import Record, kept
+from pipeline_bench.model.kept import SESSION_FILE
 from pipeline_bench.model.result import EMULATED_LABEL, Disturbance, Precision, Result
 from pipeline_bench.model.series import Series
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.scenario import Scenario, Variant
+from pipeline_bench.system.files import write_atomically
 from pipeline_bench.text import Text, to_json, units
 from pipeline_bench.user_pipeline import Inspection
 

@@ -17,7 +17,6 @@ import numpy as np
 from pipeline_bench import environment
 from pipeline_bench.analysis import device_utilization, measured, verdicts
 from pipeline_bench.analysis.results import step_time
-from pipeline_bench.comparison import make_folder
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.events import Device
 from pipeline_bench.model.result import CPU_TIME, DeviceUtilization, Estimate, Result, Speedup, StepTime, Verdict
@@ -25,13 +24,14 @@ from pipeline_bench.model.series import Series
 from pipeline_bench.model.session import Session, save
 from pipeline_bench.model.trial import PhaseMark, TrialRecord, TrialSteps
 from pipeline_bench.monitoring.steps import JobSummary, StepLog, Totals, summarise
+from pipeline_bench.run.comparison import make_folder
+from pipeline_bench.run.trial_log import cpu_percent, tracks
 from pipeline_bench.samplers import Reading, Sampler
 from pipeline_bench.samplers.host import HostSampler
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.samplers.nvml_reader import UTILIZATION
 from pipeline_bench.scenario import Component, Run, Scenario, Variant
 from pipeline_bench.text import units
-from pipeline_bench.trial_log import cpu_percent, tracks
 
 VARIANT = "job"
 OWN = "own"

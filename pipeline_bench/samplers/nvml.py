@@ -14,12 +14,12 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pipeline_bench import interrupts
 from pipeline_bench.environment import Accelerator
-from pipeline_bench.processes import module_command
 from pipeline_bench.samplers import Reading, Sampler
 from pipeline_bench.samplers.nvml_devices import NvmlDevice
 from pipeline_bench.samplers.nvml_reader import RATES_SOURCE, UTILIZATION, explain_all
+from pipeline_bench.system import interrupts
+from pipeline_bench.system.processes import module_command
 from pipeline_bench.text import units
 
 STOPPED = "NVML stopped answering"

@@ -18,8 +18,8 @@ import threading
 import time
 from typing import Any
 
-from pipeline_bench.processes import leave
 from pipeline_bench.samplers.nvml_reader import NvmlReader
+from pipeline_bench.system.processes import leave
 
 _LOOK_EVERY_MS = 1000
 

@@ -13,7 +13,7 @@ from pipeline_bench import plugins
 from pipeline_bench.model.result import BUSY_TIME, Result, VerdictKind
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, TrialRecord
-from pipeline_bench.observer import Progress
+from pipeline_bench.run.observer import Progress
 from pipeline_bench.scenario import Variant
 
 _HISTORY = 256

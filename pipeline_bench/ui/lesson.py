@@ -17,7 +17,7 @@ from pipeline_bench.errors import sentence
 from pipeline_bench.lessons import Answer, Ask, Compare, Lesson, Measure, Played, Run, Say, Show, Tell, Try
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial
-from pipeline_bench.observer import Observer
+from pipeline_bench.run.observer import Observer
 from pipeline_bench.text import one_line
 
 WIDTH_COLUMNS = 80

@@ -19,8 +19,8 @@ from pipeline_bench.analysis import decision, precision
 from pipeline_bench.model.result import BUSY_TIME, CPU_TIME, EMULATED_LABEL
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, TrialRecord
-from pipeline_bench.observer import Observer, Progress
 from pipeline_bench.report import palette
+from pipeline_bench.run.observer import Observer, Progress
 from pipeline_bench.text import one_line, units
 from pipeline_bench.ui import diagnosing
 from pipeline_bench.ui.course import Course, Row

@@ -13,7 +13,7 @@ import time
 from typing import Any
 
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.processes import module_command
+from pipeline_bench.system.processes import module_command
 from pipeline_bench.text import message_of, units
 
 _READY_S = 60.0

@@ -18,8 +18,8 @@ from typing import Any, Literal, NamedTuple
 
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.events import Device, QueueState, Stack
-from pipeline_bench.processes import end_with_parent, module_command
 from pipeline_bench.scenario import Variant
+from pipeline_bench.system.processes import end_with_parent, module_command
 from pipeline_bench.text import units
 from pipeline_bench.worker import forking
 

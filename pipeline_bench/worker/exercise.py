@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.processes import leave
+from pipeline_bench.system.processes import leave
 from pipeline_bench.text import line_of
 
 

@@ -14,7 +14,7 @@ from pipeline_bench import plugins, replication, user_pipeline
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
 from pipeline_bench.model.events import Failed, Hello
 from pipeline_bench.model.trial import Trial
-from pipeline_bench.processes import leave
+from pipeline_bench.system.processes import leave
 from pipeline_bench.worker import bad_record
 from pipeline_bench.worker.cluster import ClusterEngine
 from pipeline_bench.worker.eager_engine import EagerEngine

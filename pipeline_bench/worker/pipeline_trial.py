@@ -9,7 +9,7 @@ from typing import Any
 
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
 from pipeline_bench.model.events import Fingerprinted, Inspected
-from pipeline_bench.scratch import ScratchFolder
+from pipeline_bench.system.scratch import ScratchFolder
 from pipeline_bench.text import line_of, units
 from pipeline_bench.user_pipeline import INFINITE, Fingerprint, Inspection, Task, caches, consumers, loading, rewriting
 from pipeline_bench.user_pipeline import fingerprint as fingerprints

@@ -26,8 +26,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from pipeline_bench import scratch
-from pipeline_bench.processes import adopt_orphans, end_with_parent, leave, outlive_parent, private_network
+from pipeline_bench.system import private_network, scratch
+from pipeline_bench.system.processes import adopt_orphans, end_with_parent, leave, outlive_parent
 from pipeline_bench.worker import forking
 
 MESSAGE_LIMIT_BYTES = 1 << 16

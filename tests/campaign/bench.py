@@ -11,7 +11,7 @@ from shutil import rmtree
 
 import psutil
 
-from pipeline_bench.process import TrialServer
+from pipeline_bench.run.launcher import TrialServer
 from tests.campaign.processes import MARK, ROOT
 from tests.campaign.warm import Warm
 

@@ -15,17 +15,17 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipeline_bench import process
 from pipeline_bench.__main__ import main
 from pipeline_bench.model import session as sessions
 from pipeline_bench.model.session import Session
+from pipeline_bench.run import launcher
 
 CHILD = Path(__file__).with_name("scripted_child.py")
 ROOT = Path(__file__).parents[2]
 
 
-def scripted_launcher(log: Path) -> process.TrialServer:
-    return process.TrialServer(log, (sys.executable, str(CHILD)))
+def scripted_launcher(log: Path) -> launcher.TrialServer:
+    return launcher.TrialServer(log, (sys.executable, str(CHILD)))
 
 
 def start(folder: Path, *scripts: str, options: tuple[str, ...] = (), repeats: int = 1) -> subprocess.Popen[str]:
@@ -85,6 +85,6 @@ def wait_until_gone(pid: int) -> None:
 
 
 if __name__ == "__main__":
-    process.best_launcher = lambda log, *_: (scripted_launcher(log), None)
-    process.fresh_launcher = scripted_launcher
+    launcher.best_launcher = lambda log, *_: (scripted_launcher(log), None)
+    launcher.fresh_launcher = scripted_launcher
     main()

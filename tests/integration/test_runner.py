@@ -12,14 +12,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipeline_bench import environment, follower
+from pipeline_bench import environment
 from pipeline_bench.errors import SessionError
 from pipeline_bench.model.result import Precision
 from pipeline_bench.model.session import Session, load
 from pipeline_bench.model.trial import Trial, TrialRecord
-from pipeline_bench.observer import Observer, Progress
-from pipeline_bench.process import TrialServer
-from pipeline_bench.runner import ByPrecision, Finished, Planner, Runner
+from pipeline_bench.run import follower
+from pipeline_bench.run.launcher import TrialServer
+from pipeline_bench.run.observer import Observer, Progress
+from pipeline_bench.run.runner import ByPrecision, Finished, Planner, Runner
 from pipeline_bench.samplers.nvml import STOPPED, Limits, NvmlSampler
 from pipeline_bench.samplers.nvml_reader import METRICS
 from pipeline_bench.scenario import Scenario
@@ -321,7 +322,7 @@ def test_a_disk_that_fills_ends_the_session_with_what_was_measured(
         saved.append(session)
         return folder
 
-    monkeypatch.setattr("pipeline_bench.runner.sessions.save", full_from_the_second_trial_on)
+    monkeypatch.setattr("pipeline_bench.run.runner.sessions.save", full_from_the_second_trial_on)
     session, interrupted, unsaved = run(tmp_path, scripted("ok", "ok too", "never"))
     assert not interrupted
     assert [record.status for record in session.trials] == ["ok", "ok"]

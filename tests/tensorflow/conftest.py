@@ -12,9 +12,9 @@ import pytest
 
 from pipeline_bench import environment
 from pipeline_bench.model.session import Session
-from pipeline_bench.observer import Observer
-from pipeline_bench.process import Launcher, TrialServer
-from pipeline_bench.runner import Runner
+from pipeline_bench.run.launcher import Launcher, TrialServer
+from pipeline_bench.run.observer import Observer
+from pipeline_bench.run.runner import Runner
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Scenario
 from tests import faults

@@ -13,12 +13,12 @@ from pipeline_bench import environment
 from pipeline_bench.errors import PipelineBenchError, UsageError
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, TrialRecord
-from pipeline_bench.observer import Observer, Progress
-from pipeline_bench.process import Launcher
 from pipeline_bench.records import RecordError, making
 from pipeline_bench.records.made import SyntheticDataset
 from pipeline_bench.records.tfrecord_index import HEADER, read_index
-from pipeline_bench.runner import Runner
+from pipeline_bench.run.launcher import Launcher
+from pipeline_bench.run.observer import Observer, Progress
+from pipeline_bench.run.runner import Runner
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.sources.image_folder import ImageFolder

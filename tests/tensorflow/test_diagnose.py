@@ -13,15 +13,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipeline_bench.comparison import new_session
 from pipeline_bench.diagnosed import Diagnosis
 from pipeline_bench.diagnosis import search, variants
 from pipeline_bench.model import session as sessions
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial
-from pipeline_bench.observer import Observer
-from pipeline_bench.process import Launcher, TrialServer
-from pipeline_bench.runner import Runner
+from pipeline_bench.run.comparison import new_session
+from pipeline_bench.run.launcher import Launcher, TrialServer
+from pipeline_bench.run.observer import Observer
+from pipeline_bench.run.runner import Runner
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.user_pipeline import Target, elements
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_bench.comparison import compare
 from pipeline_bench.model.session import Session
-from pipeline_bench.observer import Observer
+from pipeline_bench.run.comparison import compare
+from pipeline_bench.run.observer import Observer
 from pipeline_bench.scenario.file import load
 
 pytestmark = pytest.mark.gpu

@@ -12,9 +12,9 @@ from pipeline_bench import environment
 from pipeline_bench.analysis import equal_work
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
-from pipeline_bench.observer import Observer
-from pipeline_bench.process import Launcher
-from pipeline_bench.runner import Runner
+from pipeline_bench.run.launcher import Launcher
+from pipeline_bench.run.observer import Observer
+from pipeline_bench.run.runner import Runner
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve

@@ -12,7 +12,7 @@ import pytest
 
 from pipeline_bench.model.events import Device, Done, Event, Failed, Fingerprinted, Inspected, Phase, Steps
 from pipeline_bench.model.trial import Trial
-from pipeline_bench.process import Launcher
+from pipeline_bench.run.launcher import Launcher
 from pipeline_bench.scenario import Component, Run, Variant
 from pipeline_bench.user_pipeline import KIND, Activity, InsertAfter, Inspection, SetArgument, Target, Task
 

@@ -10,12 +10,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipeline_bench import environment, servers
+from pipeline_bench import environment
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, TrialRecord
-from pipeline_bench.observer import Observer, Progress
-from pipeline_bench.process import Launcher
-from pipeline_bench.runner import Runner
+from pipeline_bench.run import servers
+from pipeline_bench.run.launcher import Launcher
+from pipeline_bench.run.observer import Observer, Progress
+from pipeline_bench.run.runner import Runner
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Component, Run, Scenario, Variant
 from pipeline_bench.user_pipeline import KIND, OffloadToService, Target, Task

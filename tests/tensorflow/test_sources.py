@@ -12,10 +12,11 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
-from pipeline_bench import comparison, plugins
-from pipeline_bench.observer import Observer
+from pipeline_bench import plugins
 from pipeline_bench.records import FileOptions, RecordError, RecordSource, images, making
 from pipeline_bench.records.made import FOLDER_VARIABLE, SyntheticDataset
+from pipeline_bench.run import comparison
+from pipeline_bench.run.observer import Observer
 from pipeline_bench.scenario.resolve import resolve
 from tests.tensorflow.conftest import RunScenario
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from pipeline_bench.analysis.results import summarise
-from pipeline_bench.comparison import prepare_data
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
-from pipeline_bench.observer import Observer
+from pipeline_bench.run.comparison import prepare_data
+from pipeline_bench.run.observer import Observer
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.file import load
 from pipeline_bench.scenario.resolve import resolve

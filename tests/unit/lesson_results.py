@@ -6,7 +6,7 @@ from typing import Any
 
 from pipeline_bench.lessons import Compare, Lesson, Played, Run
 from pipeline_bench.model.session import Session
-from pipeline_bench.observer import Observer
+from pipeline_bench.run.observer import Observer
 from pipeline_bench.scenario.resolve import resolve
 from tests.unit import sessions
 
@@ -33,7 +33,7 @@ RECORDED: dict[str, dict[str, Any]] = {
 
 
 def measured(part: Run | Compare, observer: Observer | None = None) -> Any:
-    """In place of `lesson_run.measure`: recorded results, and sessions with made figures."""
+    """In place of `run.lesson.measure`: recorded results, and sessions with made figures."""
     return RECORDED[part.exercise.__name__] if isinstance(part, Run) else made_session(part)
 
 

@@ -23,10 +23,10 @@ from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Track, Trial, TrialRecord, plan
 from pipeline_bench.report import csv, diff_words, html, markdown, notebook, terminal
 from pipeline_bench.report.html import bars
+from pipeline_bench.run.trial_log import TrialLog
 from pipeline_bench.samplers import Reading
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
-from pipeline_bench.trial_log import TrialLog
 from tests.unit import records, sessions
 
 MS = 1_000_000

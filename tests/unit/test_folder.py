@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline_bench import comparison, plugins
+from pipeline_bench import plugins
 from pipeline_bench.errors import UsageError
-from pipeline_bench.observer import Observer
 from pipeline_bench.records import RecordError
 from pipeline_bench.records.folder import FolderSource
 from pipeline_bench.records.made import FOLDER_VARIABLE
+from pipeline_bench.run import comparison
+from pipeline_bench.run.observer import Observer
 from pipeline_bench.scenario.resolve import resolve
 from pipeline_bench.sources.image_folder import ImageFolder
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from pipeline_bench.comparison import prepare_data
 from pipeline_bench.errors import UsageError
-from pipeline_bench.observer import Observer
+from pipeline_bench.run.comparison import prepare_data
+from pipeline_bench.run.observer import Observer
 from pipeline_bench.scenario.file import load
 from pipeline_bench.scenario.resolve import resolve
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from pipeline_bench import comparison, native
+from pipeline_bench import native
 from pipeline_bench.errors import PipelineBenchError, UsageError
+from pipeline_bench.run import comparison
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
 
@@ -147,7 +148,7 @@ def test_without_a_compiler_the_variant_is_left_out_with_a_note_and_the_others_s
 
 
 def test_what_python_has_a_part_in_is_refused_before_the_first_trial() -> None:
-    from pipeline_bench.observer import Observer
+    from pipeline_bench.run.observer import Observer
 
     scenario = resolve(
         {

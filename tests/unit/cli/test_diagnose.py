@@ -15,9 +15,9 @@ import pytest
 
 from pipeline_bench import examination
 from pipeline_bench.cli import run
-from pipeline_bench.comparison import Outcome
 from pipeline_bench.diagnosed import CodeChange
 from pipeline_bench.model.session import Session
+from pipeline_bench.run.comparison import Outcome
 from tests.unit import diagnoses
 
 SCRIPT = "def make_dataset():\n    raise RuntimeError('never called in the parent')\n\ndef make_model():\n    pass\n"

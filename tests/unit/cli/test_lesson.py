@@ -6,16 +6,17 @@ from typing import Any
 
 import pytest
 
-from pipeline_bench import lesson_run, lessons
+from pipeline_bench import lessons
 from pipeline_bench.cli import run
 from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.run import lesson
 from tests.unit import lesson_results
 
 
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is measured: the results are recorded ones."""
-    monkeypatch.setattr(lesson_run, "measure", lesson_results.measured)
+    monkeypatch.setattr(lesson, "measure", lesson_results.measured)
 
 
 @pytest.fixture
@@ -101,7 +102,7 @@ def test_an_interrupt_is_exit_130_without_a_traceback(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(lesson_run, "measure", interrupted)
+    monkeypatch.setattr(lesson, "measure", interrupted)
     assert run(["lesson", "queue_that_blocks", "--no-input"]) == 130
     assert capsys.readouterr().err == ""
 
@@ -112,7 +113,7 @@ def test_a_lesson_that_fails_says_so_in_one_line(
     def failing(*_: object) -> None:
         raise PipelineBenchError("many_runs was ended: it took longer than 120 s.")
 
-    monkeypatch.setattr(lesson_run, "measure", failing)
+    monkeypatch.setattr(lesson, "measure", failing)
     assert run(["lesson", "queue_runner", "--no-input"]) == 1
     assert capsys.readouterr().err == "Error: many_runs was ended: it took longer than 120 s.\n"
 
@@ -123,7 +124,7 @@ def test_a_reader_of_a_lesson_that_fails_is_offered_the_next(
     def failing(*_: object) -> None:
         raise PipelineBenchError("no room is left.")
 
-    monkeypatch.setattr(lesson_run, "measure", failing)
+    monkeypatch.setattr(lesson, "measure", failing)
     reader("", "q")
     assert run(["lesson", "queue_that_blocks"]) == 0
     out = capsys.readouterr().out

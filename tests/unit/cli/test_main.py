@@ -11,9 +11,9 @@ from rich.console import Console
 
 from pipeline_bench import __version__, cli
 from pipeline_bench.cli import delivery, stdout
-from pipeline_bench.comparison import Outcome
 from pipeline_bench.errors import PipelineBenchError, UsageError
 from pipeline_bench.model import session as saved
+from pipeline_bench.run.comparison import Outcome
 from tests.unit import sessions
 
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from pipeline_bench import comparison
 from pipeline_bench.cli import run
 from pipeline_bench.cli.running import SHOW_CURSOR, interruptible
-from pipeline_bench.comparison import Outcome
 from pipeline_bench.model.session import load
+from pipeline_bench.run import comparison
+from pipeline_bench.run.comparison import Outcome
 from tests.unit import sessions
 
 

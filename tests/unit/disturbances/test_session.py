@@ -7,9 +7,9 @@ from pathlib import Path
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.session import Session, load
 from pipeline_bench.model.trial import Trial
-from pipeline_bench.observer import Observer
-from pipeline_bench.process import Child, Launcher, LauncherName
-from pipeline_bench.runner import Runner
+from pipeline_bench.run.launcher import Child, Launcher, LauncherName
+from pipeline_bench.run.observer import Observer
+from pipeline_bench.run.runner import Runner
 from pipeline_bench.samplers.nvml import NvmlSampler
 from tests.unit import sessions
 from tests.unit.disturbances.planted import steady, trial

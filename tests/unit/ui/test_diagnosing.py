@@ -12,7 +12,7 @@ from pipeline_bench.diagnosed import AS_WRITTEN
 from pipeline_bench.model.result import Speedup
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, plan
-from pipeline_bench.observer import Progress
+from pipeline_bench.run.observer import Progress
 from pipeline_bench.ui import diagnosing
 from pipeline_bench.ui.live import LiveView
 from pipeline_bench.ui.plain import PlainView

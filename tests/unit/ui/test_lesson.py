@@ -8,7 +8,7 @@ from rich.console import Console
 
 from pipeline_bench import lessons
 from pipeline_bench.lessons import Ask, Compare, Lesson, Run, Tell
-from pipeline_bench.observer import Observer
+from pipeline_bench.run.observer import Observer
 from pipeline_bench.ui.lesson import LeftError, Player, _shown_while, console
 from tests.unit import lesson_results, sessions
 

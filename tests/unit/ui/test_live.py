@@ -10,7 +10,7 @@ from rich.console import Console
 from pipeline_bench.model.result import BUSY_TIME, CPU_TIME, Precision
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, plan
-from pipeline_bench.observer import Progress
+from pipeline_bench.run.observer import Progress
 from pipeline_bench.scenario import Component, Run
 from pipeline_bench.text import units
 from pipeline_bench.ui.live import LiveView

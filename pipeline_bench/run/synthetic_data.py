@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_bench.errors import PipelineBenchError, UsageError
-from pipeline_bench.processes import module_command
-from pipeline_bench.processes.answering import AnsweringProcess
 from pipeline_bench.records import made, making
 from pipeline_bench.records.made import SyntheticDataset
+from pipeline_bench.run.child import AnsweringProcess
+from pipeline_bench.system.processes import module_command
 from pipeline_bench.text import one_line, units
 
 # Left free, so that making data never fills a disk to its last byte.

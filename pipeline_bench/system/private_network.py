@@ -14,7 +14,7 @@ import struct
 import sys
 from pathlib import Path
 
-from pipeline_bench.processes import leave
+from pipeline_bench.system.processes import leave
 
 # <sched.h>, <linux/sockios.h> and <net/if.h>
 _CLONE_NEWUSER = 0x10000000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline_bench.observer import Guarded, Observer
+from pipeline_bench.run.observer import Guarded, Observer
 from tests.unit import sessions
 
 

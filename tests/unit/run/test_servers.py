@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pipeline_bench import comparison, servers
 from pipeline_bench.errors import UsageError
+from pipeline_bench.run import comparison, servers
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
 

@@ -10,8 +10,8 @@ import subprocess
 from functools import cache
 
 from pipeline_bench import replication, user_pipeline
-from pipeline_bench.processes import module_command
 from pipeline_bench.scenario import Scenario, Variant
+from pipeline_bench.system.processes import module_command
 from pipeline_bench.text import one_line
 from pipeline_bench.user_pipeline import OffloadToService, Task
 
@@ -30,7 +30,7 @@ def started_by(variant: Variant) -> bool:
 @cache
 def refusal() -> str | None:
     """Return why trials that start servers are refused on this system; None where they get a network of their own."""
-    command = module_command("pipeline_bench.processes.private_network")
+    command = module_command("pipeline_bench.system.private_network")
     try:
         ended = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_LIMIT_S, check=False, text=True

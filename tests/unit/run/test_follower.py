@@ -9,9 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline_bench import follower
 from pipeline_bench.errors import ProtocolError
-from pipeline_bench.follower import record, watch
 from pipeline_bench.model.events import (
     Device,
     Done,
@@ -28,11 +26,13 @@ from pipeline_bench.model.events import (
 )
 from pipeline_bench.model.series import Series
 from pipeline_bench.model.trial import Trial, plan
-from pipeline_bench.observer import Observer, Progress
-from pipeline_bench.process import Child
+from pipeline_bench.run import follower
+from pipeline_bench.run.follower import record, watch
+from pipeline_bench.run.launcher import Child
+from pipeline_bench.run.observer import Observer, Progress
+from pipeline_bench.run.trial_log import TrialLog, latest_utilization
 from pipeline_bench.samplers import Reading, Sampler
 from pipeline_bench.scenario.resolve import resolve
-from pipeline_bench.trial_log import TrialLog, latest_utilization
 from tests.unit.records import scenario
 
 NS_PER_S = 1_000_000_000

@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import closing
 from typing import NamedTuple
 
+from pipeline_bench.run.tensorflow_probe import run_probe
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.shipped import DEFAULT_SCENARIO
-from pipeline_bench.tensorflow_probe import run_probe
 
 EMULATED_SCENARIO = "tutorial"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_bench.files import write_atomically
+from pipeline_bench.system.files import write_atomically
 
 
 def test_text_and_bytes_arrive(tmp_path: Path) -> None:

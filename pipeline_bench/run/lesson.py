@@ -6,15 +6,15 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from pipeline_bench.comparison import compare
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.lessons import Compare, Run
 from pipeline_bench.model.session import Session
-from pipeline_bench.observer import Observer
-from pipeline_bench.processes import module_command
-from pipeline_bench.processes.answering import AnsweringProcess
+from pipeline_bench.run.child import AnsweringProcess
+from pipeline_bench.run.comparison import compare
+from pipeline_bench.run.observer import Observer
 from pipeline_bench.scenario.resolve import resolve
-from pipeline_bench.scratch import ScratchFolder
+from pipeline_bench.system.processes import module_command
+from pipeline_bench.system.scratch import ScratchFolder
 from pipeline_bench.text import one_line, units
 
 _WORDS_KEPT = 300

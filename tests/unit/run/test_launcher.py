@@ -14,8 +14,8 @@ import pytest
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.events import Event, Failed
 from pipeline_bench.model.trial import plan
-from pipeline_bench.process import TrialServer, best_launcher, explain_exit, stderr_tail, trim
-from pipeline_bench.processes.answering import AnsweringProcess
+from pipeline_bench.run.child import AnsweringProcess
+from pipeline_bench.run.launcher import TrialServer, best_launcher, explain_exit, stderr_tail, trim
 from tests.unit.records import scenario
 
 

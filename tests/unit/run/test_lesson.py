@@ -8,10 +8,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipeline_bench import lesson_run
 from pipeline_bench.errors import PipelineBenchError, ScenarioError
 from pipeline_bench.lessons import Compare, Run
-from pipeline_bench.observer import Observer
+from pipeline_bench.run import lesson
+from pipeline_bench.run.observer import Observer
 from pipeline_bench.worker import exercise
 from pipeline_bench.worker.exercise import Request
 
@@ -43,8 +43,8 @@ def child(code: str) -> tuple[str, ...]:
 
 
 def test_an_exercise_is_executed_in_a_child_with_its_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))  # where the child finds this file's exercise
-    assert lesson_run.exercise(part(times=3)) == {"times": 3}
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))  # where the child finds this file's exercise
+    assert lesson.exercise(part(times=3)) == {"times": 3}
 
 
 def test_a_child_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_a_child_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> Non
         "time.sleep(600)"
     )
     with pytest.raises(PipelineBenchError, match=r"counted was ended: it took longer than 2.00 s"):
-        lesson_run.exercise(part(deadline_s=2.0), child(code))
+        lesson.exercise(part(deadline_s=2.0), child(code))
     started = [int(pid) for pid in pids.read_text().split()]
     assert len(started) == 2
     wait_until_gone(started)
@@ -70,7 +70,7 @@ def test_what_a_child_leaves_running_in_its_group_is_ended(tmp_path: Path) -> No
         f"open({str(pids)!r}, 'w').write(str(inner.pid))\n"
         """answer('{"result": {"a": 1}}\\n')"""
     )
-    assert lesson_run.exercise(part(), child(code)) == {"a": 1}
+    assert lesson.exercise(part(), child(code)) == {"a": 1}
     wait_until_gone([int(pids.read_text())])
 
 
@@ -102,7 +102,7 @@ def running(pid: int) -> bool:
 )
 def test_a_child_that_fails_is_one_line(code: str, said: str) -> None:
     with pytest.raises(PipelineBenchError, match=said) as caught:
-        lesson_run.exercise(part(), child(code))
+        lesson.exercise(part(), child(code))
     assert "\n" not in caught.value.message
 
 
@@ -128,4 +128,4 @@ def test_the_child_answers_with_the_result() -> None:
 
 def test_a_comparison_that_is_not_valid_says_which_key() -> None:
     with pytest.raises(ScenarioError, match="the lesson's scenario, key sorce"):
-        lesson_run.compared(Compare("key", lambda: {"sorce": {}}, "training"), Observer())
+        lesson.compared(Compare("key", lambda: {"sorce": {}}, "training"), Observer())

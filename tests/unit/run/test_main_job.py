@@ -7,12 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipeline_bench import main_job
 from pipeline_bench.cli import run
 from pipeline_bench.environment import Accelerator
+from pipeline_bench.run import main_job
+from pipeline_bench.run.tensorflow_probe import Probed
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario.file import load
-from pipeline_bench.tensorflow_probe import Probed
 from pipeline_bench.worker.probe import Matmul, ProbedDevice, ProbeReport
 
 CPU, GPU = ProbedDevice(kind="cpu", name="CPU:0"), ProbedDevice(kind="gpu", name="NVIDIA H200")
@@ -62,7 +62,9 @@ def test_the_first_line_says_that_the_accelerator_is_emulated(
 ) -> None:
     job = found(monkeypatch, None)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("pipeline_bench.comparison.compare", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(
+        "pipeline_bench.run.comparison.compare", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt)
+    )
     assert run(["compare", "--no-live"]) == 130
     assert " ".join(capsys.readouterr().out.split()).startswith(str(job.note))
     assert run(["compare", "two_layer", "--no-live"]) == 130

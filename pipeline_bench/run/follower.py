@@ -12,17 +12,18 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline_bench import interrupts, user_pipeline
+from pipeline_bench import user_pipeline
 from pipeline_bench.analysis import stats
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.events import Device, Failed, Phase, QueueState, Stack
 from pipeline_bench.model.trial import TrialRecord, TrialStatus
-from pipeline_bench.observer import Observer
-from pipeline_bench.process import Child, explain_exit, stderr_tail
+from pipeline_bench.run.launcher import Child, explain_exit, stderr_tail
+from pipeline_bench.run.observer import Observer
+from pipeline_bench.run.trial_log import TrialLog
 from pipeline_bench.samplers import Sampler
 from pipeline_bench.scenario import Variant
+from pipeline_bench.system import interrupts
 from pipeline_bench.text import units
-from pipeline_bench.trial_log import TrialLog
 
 SAMPLE_EVERY_S = 0.1
 EXIT_WITHIN_S = 5.0

@@ -15,19 +15,22 @@ from typing import Any
 
 import psutil
 
-from pipeline_bench import environment, interrupts, made_data, plugins, process, replication, servers
+from pipeline_bench import environment, plugins, replication
 from pipeline_bench.analysis import thread_advice
 from pipeline_bench.errors import UsageError
 from pipeline_bench.loops import Job
 from pipeline_bench.model.result import Precision
 from pipeline_bench.model.session import Session, save
 from pipeline_bench.model.trial import plan
-from pipeline_bench.observer import Guarded, Observer
 from pipeline_bench.records.made import SyntheticDataset, dataset_folder
 from pipeline_bench.records.samples import SampleSource
-from pipeline_bench.runner import TRIALS_FOLDER, Planner, Runner
+from pipeline_bench.run import servers, synthetic_data
+from pipeline_bench.run.launcher import LauncherName, best_launcher, fresh_launcher
+from pipeline_bench.run.observer import Guarded, Observer
+from pipeline_bench.run.runner import TRIALS_FOLDER, Planner, Runner
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Scenario, Variant
+from pipeline_bench.system import interrupts
 from pipeline_bench.text import units
 
 _LOOK_S = 0.2
@@ -111,12 +114,12 @@ def prepare_data(scenario: Scenario, observer: Observer) -> None:
     for variant in scenario.variants:
         _see_that_it_carries(variant, found[variant.source.model_dump_json()])
     sources = [source for source in found.values() if isinstance(source, SampleSource)]
-    missing = made_data.wanted(sources)
+    missing = synthetic_data.wanted(sources)
     for source in sources:  # before the time is spent on making data
-        if getattr(made_data.innermost(source), "synthetic_dataset", None) not in missing:
+        if getattr(synthetic_data.innermost(source), "synthetic_dataset", None) not in missing:
             source.check()
     for data in missing:
-        made_data.make(
+        synthetic_data.make(
             data,
             dataset_folder(data),
             told=partial(_tell, observer, data),
@@ -186,7 +189,7 @@ def compare(
     folder: Path,
     observer: Observer,
     command: str = "",
-    launcher: process.LauncherName = "forkserver",
+    launcher: LauncherName = "forkserver",
     precision: Precision | None = None,
     *,
     expose_servers: bool = False,
@@ -231,7 +234,7 @@ def run(
     folder: Path,
     observer: Observer,
     gpu: NvmlSampler,
-    launcher: process.LauncherName,
+    launcher: LauncherName,
     planner: Planner | None = None,
     *,
     expose_servers: bool = False,
@@ -258,14 +261,14 @@ def run(
             observer.note(busy)
         observer.preparing("importing TensorFlow, once for all trials")
         try:
-            chosen, reason = process.best_launcher(logs / "import.stderr", launcher)
+            chosen, reason = best_launcher(logs / "import.stderr", launcher)
         except KeyboardInterrupt:
             return Outcome(session, folder, interrupted=True)
         with closing(chosen):
             if reason:
                 observer.note(reason)
                 session = session.model_copy(update={"notes": (*session.notes, reason)})
-            fresh = partial(process.fresh_launcher, logs / "server.stderr")
+            fresh = partial(fresh_launcher, logs / "server.stderr")
             runner = Runner(
                 folder, chosen, gpu, observer, planner=planner, replacement=fresh, expose_servers=expose_servers
             )

@@ -14,7 +14,7 @@ try:
 except ImportError:  # the parent runs from a checkout in its working folder, which -P keeps out of the path
     sys.path.append(str(Path(__file__).parents[2]))
 
-from pipeline_bench.processes import end_with_parent
+from pipeline_bench.system.processes import end_with_parent
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from pipeline_bench import environment, follower, interrupts, servers
+from pipeline_bench import environment
 from pipeline_bench.analysis import disturbances, precision
 from pipeline_bench.analysis.results import summarise
 from pipeline_bench.errors import PipelineBenchError, SessionError
@@ -16,12 +16,14 @@ from pipeline_bench.model import session as sessions
 from pipeline_bench.model.events import Device, Failed
 from pipeline_bench.model.session import Environment, Session
 from pipeline_bench.model.trial import Trial, TrialRecord, TrialStatus, plan
-from pipeline_bench.observer import Observer
-from pipeline_bench.process import Child, Launcher, trim
+from pipeline_bench.run import follower, servers
+from pipeline_bench.run.launcher import Child, Launcher, trim
+from pipeline_bench.run.observer import Observer
+from pipeline_bench.run.trial_log import TrialLog
 from pipeline_bench.samplers import Reading, Sampler
 from pipeline_bench.samplers.host import HostSampler
 from pipeline_bench.samplers.nvml import NvmlSampler
-from pipeline_bench.trial_log import TrialLog
+from pipeline_bench.system import interrupts
 
 TRIALS_FOLDER = "trials"
 

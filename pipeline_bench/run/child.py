@@ -15,8 +15,8 @@ from typing import Self
 
 import psutil
 
-from pipeline_bench import interrupts
 from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.system import interrupts
 from pipeline_bench.text import safe, units
 
 _READ_BYTES = 1 << 16

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pipeline_bench import interrupts
+from pipeline_bench.system import interrupts
 
 
 @pytest.fixture(autouse=True)

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_bench import comparison
-from pipeline_bench.comparison import Outcome, make_folder, new_session
 from pipeline_bench.errors import UsageError
 from pipeline_bench.model.result import Precision
 from pipeline_bench.model.session import load, save
 from pipeline_bench.model.trial import round_of
-from pipeline_bench.observer import Observer
+from pipeline_bench.run import comparison
+from pipeline_bench.run.comparison import Outcome, make_folder, new_session
+from pipeline_bench.run.observer import Observer
 from pipeline_bench.samplers.nvml import STOPPED, Limits, NvmlSampler
 from tests.stubs.nvml import nvml_stub, stub_environment
 from tests.unit import sessions

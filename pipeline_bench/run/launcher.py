@@ -20,12 +20,12 @@ from typing import Any, Literal
 
 import psutil
 
-from pipeline_bench import interrupts, scratch
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.events import Event, decode
 from pipeline_bench.model.trial import Trial
-from pipeline_bench.processes import module_command
-from pipeline_bench.processes.answering import cannot_start, end_whole
+from pipeline_bench.run.child import cannot_start, end_whole
+from pipeline_bench.system import interrupts, scratch
+from pipeline_bench.system.processes import module_command
 from pipeline_bench.text import units
 from pipeline_bench.worker.recorder import CLOSED_EXIT_CODE
 from pipeline_bench.worker.server import MESSAGE_LIMIT_BYTES, NOT_BEGUN_EXIT_CODE

@@ -28,7 +28,7 @@ from pipeline_bench.model.events import (
 from pipeline_bench.model.result import BUSY_TIME, CPU_TIME
 from pipeline_bench.model.series import Series
 from pipeline_bench.model.trial import AccuracyPair, PhaseMark, QueueDepth, Track, Trial, TrialSteps
-from pipeline_bench.observer import Progress
+from pipeline_bench.run.observer import Progress
 from pipeline_bench.samplers import Reading
 from pipeline_bench.user_pipeline import Fingerprint, Inspection
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from pipeline_bench.processes import module_command
-from pipeline_bench.processes.answering import AnsweringProcess
+from pipeline_bench.run.child import AnsweringProcess
+from pipeline_bench.system.processes import module_command
 from pipeline_bench.worker.probe import ProbeReport
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""What this program needs of the operating system: processes, signals, files, temporary folders."""
