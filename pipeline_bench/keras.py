@@ -40,6 +40,7 @@ class StarvationMonitor(keras.callbacks.Callback):  # type: ignore[misc]
     Attributes:
         session: the session of the last training that has ended.
         folder: where it was saved; None where it was not.
+        figures: of that training.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class StarvationMonitor(keras.callbacks.Callback):  # type: ignore[misc]
         super().__init__()
         self.session: Session | None = None
         self.folder: Path | None = None
+        self.figures: JobSummary | None = None
         self._writer = writer
         self._out = None if out is None else Path(out)
         self._quiet = quiet
@@ -109,6 +111,11 @@ class StarvationMonitor(keras.callbacks.Callback):  # type: ignore[misc]
         """The figures of the training so far; None before it begins and after it has ended."""
         return self._watch.record.summary() if self._watch is not None else None
 
+    def close(self) -> None:
+        """End a training that was left without a word; does nothing where it has ended."""
+        if self._watch is not None:
+            self._end(_NOT_ENDED)
+
     def _timing_of(self, model: Any) -> _Timing | None:
         if keras.backend.backend() != "tensorflow":
             return None
@@ -120,6 +127,7 @@ class StarvationMonitor(keras.callbacks.Callback):  # type: ignore[misc]
         assert self._watch is not None
         watch, self._watch = self._watch, None
         self.session, self.folder = watch.finish(reason)
+        self.figures = watch.figures
         if not self._quiet and self._out is not None:
             write_line(watch.figures, self._name, self.folder, watch.record.problem)
 

@@ -25,6 +25,7 @@ from pipeline_bench.cli.diff import diff
 from pipeline_bench.cli.doctor import doctor
 from pipeline_bench.cli.lesson import lesson
 from pipeline_bench.cli.report import report
+from pipeline_bench.cli.run import run as run_command
 from pipeline_bench.cli.scenarios import scenarios
 from pipeline_bench.cli.sessions import sessions
 from pipeline_bench.errors import PipelineBenchError
@@ -43,6 +44,8 @@ app = typer.Typer(
 )
 for command in (compare, diagnose, report, diff, sessions, scenarios, backends, doctor, lesson):
     app.command()(command)
+# What follows the command's name is the command's own, options too.
+app.command("run", context_settings={"allow_interspersed_args": False})(run_command)
 app.add_typer(data)
 
 

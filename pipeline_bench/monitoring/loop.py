@@ -84,6 +84,12 @@ class Monitor:
         if not self._quiet:
             write_line(figures, self._name, self.folder, self._record.problem)
 
+    def iterator(self, dataset: Any) -> Any:
+        """Return a timed iterator of a dataset that the same loop takes from: in each epoch it may be a new one."""
+        from pipeline_bench.monitoring import probe
+
+        return iter(probe.ProbedDataset(dataset, self._probe.number))
+
     @property
     def summary(self) -> JobSummary:
         """The figures so far, of whole steps; while the block runs they grow."""

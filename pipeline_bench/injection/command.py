@@ -1,0 +1,201 @@
+"""Runs a command with the watching put into its Python processes, and tells what its trainings waited for."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from pipeline_bench import environment
+from pipeline_bench.injection import FOLDER_VARIABLE, OUT_VARIABLE, PACKAGE_VARIABLE
+from pipeline_bench.monitoring.record import Readings, SamplerThread
+from pipeline_bench.samplers.host import HostSampler
+from pipeline_bench.samplers.nvml import NvmlSampler
+from pipeline_bench.system.scratch import ScratchFolder
+from pipeline_bench.text import Text
+
+SITE = Path(__file__).with_name("site")
+NOT_FOUND, NOT_EXECUTABLE = 127, 126
+"""What a shell exits with where it cannot start a command (POSIX, Shell Command Language, 2.8.2)."""
+_SHOWN_PROBLEMS = 3
+
+
+class Training(BaseModel):
+    """One training that was seen: a call of `fit`, or a loop over a dataset."""
+
+    name: Text
+    steps: int
+    input_wait_share: float | None
+    verdict: Text
+    line: Text
+    folder: Text | None
+
+
+class ProcessRecord(BaseModel):
+    """What one Python process of the command leaves when it ends."""
+
+    pid: int
+    program: Text
+    executable: Text
+    trainings: tuple[Training, ...]
+    more: int
+    problem: Text | None
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A command that was run.
+
+    Attributes:
+        code: its exit code, 128 + the signal's number where a signal ended it, as a shell has it.
+        seconds: how long it ran.
+        records: of its Python processes that imported a framework, in the order of their numbers.
+        problems: why others could not be watched.
+        gpu_percent: the GPU's utilization meanwhile, 0 to 100, and the source of that; None without a GPU.
+        cpu_percent: CPU time of the command with all that it started, over wall time and cores, 0 to 100.
+    """
+
+    code: int
+    seconds: float
+    records: tuple[ProcessRecord, ...]
+    problems: tuple[str, ...]
+    gpu_percent: tuple[float | None, str | None]
+    cpu_percent: float | None
+
+
+def run(command: Sequence[str], out: Path) -> Ended:
+    """Run a command to its end, with this process's terminal, streams and signals.
+
+    Args:
+        command: the program and its arguments.
+        out: the folder in which each training's session gets a folder of its own.
+
+    Raises:
+        OSError: the program cannot be started.
+    """
+    with ScratchFolder() as scratch, _signals_passed_on() as passed:
+        started_ns = time.monotonic_ns()
+        child = subprocess.Popen(command, env=_environment(os.environ, scratch.path, out))
+        passed.append(child)
+        readings = Readings()
+        gpu = NvmlSampler.open()
+        sampler = SamplerThread([HostSampler(child.pid, helper=gpu), gpu], readings)
+        code = child.wait()
+        sampler.close()
+        ended_ns = time.monotonic_ns()
+        gpu.close()
+        cores = environment.usable_cores()
+        return Ended(
+            code=code if code >= 0 else 128 - code,
+            seconds=(ended_ns - started_ns) / 1e9,
+            records=tuple(_records(scratch.path)),
+            problems=tuple(path.read_text(errors="replace") for path in sorted(scratch.path.glob("*.problem"))),
+            gpu_percent=readings.utilization(started_ns, cores, gpu=True),
+            cpu_percent=readings.utilization(started_ns, cores, gpu=False)[0],
+        )
+
+
+def _environment(own: Mapping[str, str], folder: Path, out: Path) -> dict[str, str]:
+    """Return the command's environment: the caller's, and what has its Python processes watched."""
+    # An empty entry would put the working directory on the path, where it was not.
+    path = os.pathsep.join(part for part in (str(SITE), own.get("PYTHONPATH", "")) if part)
+    package = os.pathsep.join((sys.prefix, str(Path(__file__).parents[2])))
+    return {
+        **own,
+        "PYTHONPATH": path,
+        FOLDER_VARIABLE: str(folder),
+        OUT_VARIABLE: str(out.absolute()),
+        PACKAGE_VARIABLE: package,
+    }
+
+
+@contextmanager
+def _signals_passed_on() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Leave INT and QUIT to the command, which the terminal sends them to as well, and pass TERM and HUP on."""
+    children: list[subprocess.Popen[bytes]] = []
+
+    def pass_on(number: int, _frame: FrameType | None) -> None:
+        for child in children:
+            child.send_signal(number)
+
+    def leave(_number: int, _frame: FrameType | None) -> None:
+        """Nothing: the command decides. A function, and not SIG_IGN, which the command would inherit."""
+
+    handlers: dict[int, Any] = {
+        signal.SIGINT: leave,
+        signal.SIGQUIT: leave,
+        signal.SIGTERM: pass_on,
+        signal.SIGHUP: pass_on,
+    }
+    # Who ignores a signal, as nohup does a HUP, means the command to ignore it as well.
+    kept = {n: signal.signal(n, h) for n, h in handlers.items() if signal.getsignal(n) is not signal.SIG_IGN}
+    try:
+        yield children
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
+
+
+def _records(folder: Path) -> Iterator[ProcessRecord]:
+    for path in sorted(folder.glob("*.json")):
+        try:
+            yield ProcessRecord.model_validate(json.loads(path.read_bytes()))
+        except (OSError, ValueError, ValidationError):
+            continue
+
+
+def lines(ended: Ended, command: Sequence[str]) -> list[str]:
+    """Return what is told at the end: a line a training, the device and the host, and what to do next."""
+    said = [
+        f"{training.name}: {training.line}" + (f"; session in {_near(training.folder)}" if training.folder else "")
+        for record in ended.records
+        for training in record.trainings
+    ]
+    more = sum(record.more for record in ended.records)
+    if more:
+        said.append(f"{more} more calls of fit were not measured: ten of a process are.")
+    reasons = [*ended.problems, *(record.problem for record in ended.records if record.problem)]
+    said += [f"not watched: {reason}" for reason in reasons[:_SHOWN_PROBLEMS]]
+    if not any(record.trainings for record in ended.records):
+        said.append(f"no training was seen: {_why_none(ended, command)}")
+    said.append(_machine(ended))
+    starved = [each for record in ended.records for each in record.trainings if each.verdict == "input-bound"]
+    script = next((part for part in command if part.endswith(".py")), None)
+    if starved and script is not None:
+        said.append(f"next: pipeline-bench diagnose {script}:FUNCTION, the function that returns the dataset")
+    return said
+
+
+def _near(folder: str) -> str:
+    """Return a folder's path from here, where it lies below."""
+    path = Path(folder)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else folder
+
+
+def _why_none(ended: Ended, command: Sequence[str]) -> str:
+    if ended.records:
+        return "Keras' fit was not called, and no eager loop took three batches from a tf.data.Dataset"
+    if ended.problems:
+        return "see above"
+    isolated = [part for part in command[1:3] if part in ("-I", "-E", "-S", "-IS", "-IE")]
+    if isolated:
+        return f"Python was started with {isolated[0]}, which leaves out what has its trainings watched"
+    return "no Python process of the command imported TensorFlow or Keras, and ended by itself"
+
+
+def _machine(ended: Ended) -> str:
+    percent, source = ended.gpu_percent
+    gpu = f"GPU {percent:.0f} % ({source}), " if percent is not None else ""
+    cpu = "CPU not measured" if ended.cpu_percent is None else f"CPU {ended.cpu_percent:.0f} % of the usable cores"
+    return f"whole command: {ended.seconds:.1f} s, {gpu}{cpu}"

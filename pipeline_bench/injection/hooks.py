@@ -1,0 +1,249 @@
+"""What is patched in a watched program: Keras' fit gets a monitor, and so does an eager loop over a tf.data dataset.
+
+Nothing heavy is imported before the first training begins. What goes wrong in here is kept for the record of this
+process, and the program goes on as without it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import inspect
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from pipeline_bench.injection import FOLDER_VARIABLE, OUT_VARIABLE
+
+KEPT_TRAININGS = 10
+"""Sessions that a process keeps; of more trainings, each of which is a call of `fit`, only their number."""
+WATCHED_LOOPS = 4
+"""Loops that are watched in a process, told apart by the line of the `for`."""
+LEAST_STEPS = 3
+"""A loop that took fewer batches than this looked at an example, and is no training."""
+
+
+class Watched:
+    """The trainings of this process, and its record, which is written when the process ends.
+
+    Args:
+        folder: where the record goes.
+        out: where the sessions go.
+    """
+
+    def __init__(self, folder: Path, out: Path) -> None:
+        self._folder = folder
+        self._out = out
+        self._in_keras = threading.local()
+        self._parents: list[Any] = []
+        self._begin()
+        os.register_at_fork(after_in_child=self._forked)
+
+    def _begin(self) -> None:
+        self._pid = os.getpid()
+        self._trainings: list[tuple[str, Any]] = []
+        self._loops: dict[str, Any] = {}
+        self._more = 0
+        self._problem: str | None = None
+        self._ended = False
+        atexit.register(self.end)
+        util = sys.modules.get("multiprocessing.util")
+        if util is not None:  # its workers end without atexit
+            util.Finalize(None, self.end, exitpriority=100)
+
+    def _forked(self) -> None:
+        """Begin anew in a fork of the program; what its parent measures is kept from being ended here."""
+        self._parents.append((self._trainings, self._loops))
+        self._begin()
+
+    @contextmanager
+    def inside_keras(self) -> Iterator[None]:
+        """Leave alone what Keras itself iterates over meanwhile, in this thread."""
+        depth = getattr(self._in_keras, "depth", 0)
+        self._in_keras.depth = depth + 1
+        try:
+            yield
+        finally:
+            self._in_keras.depth = depth
+
+    def callback(self) -> Any:
+        """Return a callback that measures one call of `fit`; None where no more are kept."""
+        if len(self._trainings) >= KEPT_TRAININGS:
+            self._more += 1
+            return None
+        try:
+            from pipeline_bench.keras import StarvationMonitor
+
+            monitor = StarvationMonitor(out=self._out, quiet=True, name=_program())
+            self._trainings.append((f"fit of {_program()}", monitor))
+            self._end_with_the_program()
+        except Exception as error:
+            self._problem = f"{type(error).__name__}: {error}"
+            return None
+        return monitor
+
+    def iterator(self, dataset: Any, plain: Callable[[Any], Any]) -> Any:
+        """Return the iterator of a loop over a dataset, a timed one where the loop is watched."""
+        import tensorflow as tf
+
+        if getattr(self._in_keras, "depth", 0) or not tf.executing_eagerly() or tf.inside_function():
+            return plain(dataset)
+        try:
+            loop = self._loop(dataset)
+            return plain(dataset) if loop is None else loop.iterator(dataset)
+        except Exception as error:
+            self._problem = f"{type(error).__name__}: {error}"
+            return plain(dataset)
+
+    def _loop(self, dataset: Any) -> Any:
+        where = _line_of_loop()
+        if where is None or (where not in self._loops and len(self._loops) >= WATCHED_LOOPS):
+            return None
+        if where not in self._loops:
+            from pipeline_bench.monitoring.loop import Monitor
+
+            monitor = Monitor(dataset, self._out, quiet=True, name=where)
+            with self.inside_keras():
+                monitor.__enter__()
+            self._loops[where] = monitor
+            self._end_with_the_program()
+        return self._loops[where]
+
+    def _end_with_the_program(self) -> None:
+        """Have TERM, which a scheduler ends jobs with, leave the record behind where the program leaves TERM alone."""
+        main = threading.current_thread() is threading.main_thread()
+        if main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, self._terminated)
+
+    def _terminated(self, number: int, _frame: FrameType | None) -> None:
+        self.end()
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
+
+    def end(self) -> None:
+        """End what is measured still, and write the record of this process; once."""
+        if self._ended:
+            return
+        self._ended = True
+        ended = [self._ended_fit(name, monitor) for name, monitor in self._trainings]
+        ended += [self._ended_loop(where, loop) for where, loop in self._loops.items()]
+        record = {
+            "pid": self._pid,
+            "program": _program(),
+            "executable": sys.executable,
+            "trainings": [each for each in ended if each is not None],
+            "more": self._more,
+            "problem": self._problem,
+        }
+        path = self._folder / f"{self._pid}.json"
+        try:
+            path.with_suffix(".part").write_text(json.dumps(record), encoding="utf-8")
+            path.with_suffix(".part").replace(path)
+        except OSError:
+            return
+
+    def _ended_fit(self, name: str, monitor: Any) -> dict[str, Any] | None:
+        monitor.close()
+        return None if monitor.figures is None else _training(name, monitor.figures, monitor.folder)
+
+    def _ended_loop(self, where: str, loop: Any) -> dict[str, Any] | None:
+        figures = loop.summary
+        if figures.steps < LEAST_STEPS:
+            return None
+        try:
+            loop.__exit__(None, None, None)
+        except Exception as error:
+            self._problem = f"{type(error).__name__}: {error}"
+        return _training(f"loop of {where}", figures, loop.folder)
+
+
+def imported(module: Any) -> None:
+    """Patch a module that the program has just imported."""
+    watched = _watched()
+    if module.__name__ == "keras":
+        _patch_keras(module, watched)
+    else:
+        _patch_datasets(module, watched)
+
+
+@functools.cache
+def _watched() -> Watched:
+    return Watched(Path(os.environ[FOLDER_VARIABLE]), Path(os.environ[OUT_VARIABLE]))
+
+
+def _patch_keras(keras: Any, watched: Watched) -> None:
+    plain_fit = keras.Model.fit
+    signature = inspect.signature(plain_fit)
+
+    @functools.wraps(plain_fit)
+    def fit(*arguments: Any, **named: Any) -> Any:
+        bound = signature.bind(*arguments, **named)
+        callback = watched.callback()
+        if callback is not None:
+            given = bound.arguments.get("callbacks")
+            if isinstance(given, keras.callbacks.CallbackList):
+                given.append(callback)
+            else:
+                listed = [] if given is None else list(given) if isinstance(given, list | tuple) else [given]
+                bound.arguments["callbacks"] = [*listed, callback]
+        with watched.inside_keras():
+            return plain_fit(*bound.args, **bound.kwargs)
+
+    keras.Model.fit = fit
+    for name in ("evaluate", "predict"):
+        setattr(keras.Model, name, _inside(getattr(keras.Model, name), watched))
+
+
+def _inside(method: Any, watched: Watched) -> Any:
+    @functools.wraps(method)
+    def called(*arguments: Any, **named: Any) -> Any:
+        with watched.inside_keras():
+            return method(*arguments, **named)
+
+    return called
+
+
+def _patch_datasets(dataset_ops: Any, watched: Watched) -> None:
+    plain = dataset_ops.DatasetV2.__iter__
+
+    @functools.wraps(plain)
+    def __iter__(self: Any) -> Any:  # noqa: N807 - it stands in the place of that method
+        return watched.iterator(self, plain)
+
+    dataset_ops.DatasetV2.__iter__ = __iter__
+
+
+def _training(name: str, figures: Any, folder: Path | None) -> dict[str, Any]:
+    return {
+        "name": name,
+        "steps": figures.steps,
+        "input_wait_share": figures.input_wait_share,
+        "verdict": figures.verdict.kind,
+        "line": figures.line,
+        "folder": None if folder is None else str(folder),
+    }
+
+
+def _program() -> str:
+    """Return the name of the program's file, as the session is called."""
+    return Path(sys.argv[0]).name if getattr(sys, "argv", None) and sys.argv[0] not in ("", "-c") else "python"
+
+
+def _line_of_loop() -> str | None:
+    """Return the file and line of the user's own code that iterates; None where a library does."""
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if f"{os.sep}pipeline_bench{os.sep}" not in file and not file.startswith("<"):
+            break
+        frame = frame.f_back
+    if frame is None or f"{os.sep}site-packages{os.sep}" in file or file.startswith(sys.base_prefix + os.sep + "lib"):
+        return None
+    return f"{Path(file).name}:{frame.f_lineno}"

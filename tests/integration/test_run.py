@@ -1,0 +1,170 @@
+"""`pipeline-bench run`: the command's streams, signals and exit code; the user's sitecustomize; what is not seen."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from pipeline_bench.injection import command as commands
+
+
+def start(folder: Path, *command: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "pipeline_bench", "run", "--", *command],
+        cwd=folder,
+        env={**os.environ, **(env or {})},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def python(folder: Path, code: str, *options: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+    (folder / "program.py").write_text(code)
+    return start(folder, sys.executable, *options, "program.py", env=env)
+
+
+def ended(program: subprocess.Popen[str], given: str = "") -> tuple[int, str, str]:
+    out, err = program.communicate(given, timeout=60)
+    return program.returncode, out, err
+
+
+def test_streams_arguments_and_the_exit_code_are_the_commands(tmp_path: Path) -> None:
+    code, out, err = ended(
+        start(tmp_path, "sh", "-c", 'read line; echo "$line $1"; exit 3', "sh", "--epochs"), "hello\n"
+    )
+    assert (code, out) == (3, "hello --epochs\n")
+    assert "no training was seen: no Python process of the command imported TensorFlow or Keras" in err
+    assert "whole command: " in err
+
+
+def test_a_command_that_cannot_be_started_exits_as_in_a_shell(tmp_path: Path) -> None:
+    code, _, err = ended(start(tmp_path, "there-is-no-such-command"))
+    assert (code, err) == (127, "Error: there-is-no-such-command cannot be started: No such file or directory.\n")
+    (tmp_path / "text").write_text("text")
+    assert ended(start(tmp_path, "./text"))[0] == 126
+
+
+def test_a_command_that_a_signal_ends_has_the_code_of_a_shell(tmp_path: Path) -> None:
+    assert ended(start(tmp_path, "sh", "-c", "kill -KILL $$"))[0] == 128 + signal.SIGKILL
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_reaches_the_command_which_decides(tmp_path: Path, number: int) -> None:
+    code = f"""
+import signal, sys, time
+signal.signal({int(number)}, lambda *_: sys.exit(7))
+print("ready", flush=True)
+time.sleep(60)
+"""
+    program = python(tmp_path, code)
+    assert program.stdout is not None
+    assert program.stdout.readline() == "ready\n"
+    program.send_signal(number)
+    assert ended(program)[0] == 7
+
+
+def test_an_interrupt_of_the_terminal_ends_only_a_command_that_lets_it(tmp_path: Path) -> None:
+    code = """
+import signal, sys, time
+try:
+    print("ready", flush=True)
+    time.sleep(60)
+except KeyboardInterrupt:
+    sys.exit(9)
+"""
+    (tmp_path / "program.py").write_text(code)
+    program = subprocess.Popen(
+        [sys.executable, "-m", "pipeline_bench", "run", sys.executable, "program.py"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert program.stdout is not None
+    assert program.stdout.readline() == "ready\n"
+    os.killpg(program.pid, signal.SIGINT)
+    assert ended(program)[0] == 9
+
+
+PATH_AND_MODULE = "import sys; print(sys.path, sys.modules['sitecustomize'].__file__)"
+
+
+def test_the_users_own_sitecustomize_runs_and_the_path_is_as_without(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "sitecustomize.py").write_text("print('theirs')\n")
+    env = {"PYTHONPATH": str(own)}
+    _, out, _ = ended(python(tmp_path, PATH_AND_MODULE, env=env))
+    plain = subprocess.run(
+        [sys.executable, "program.py"],
+        cwd=tmp_path,
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert plain.stdout.startswith("theirs\n")
+    assert out == "theirs\n" + plain.stdout  # the first is of the program that runs the command
+
+
+def test_an_error_in_the_users_sitecustomize_is_told_as_python_does(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "sitecustomize.py").write_text("import not_there\n")
+    code, out, err = ended(python(tmp_path, "print('goes on')", env={"PYTHONPATH": str(own)}))
+    assert (code, out) == (0, "goes on\n")
+    assert "not_there" in err
+
+
+def fake_keras(folder: Path, body: str = "") -> dict[str, str]:
+    """A module of that name, whose `fit` says what it was called with."""
+    package = folder / "site"
+    package.mkdir()
+    methods = "".join(f"    def {name}(self, *a, **k): pass\n" for name in ("evaluate", "predict"))
+    (package / "keras.py").write_text(
+        f"{body}\nclass Model:\n    def fit(self, x=None, callbacks=None): print('fit', x, callbacks)\n{methods}"
+    )
+    return {"PYTHONPATH": str(package)}
+
+
+def test_what_goes_wrong_in_the_watching_leaves_the_program_alone(tmp_path: Path) -> None:
+    """That module is no Keras whose trainings can be watched: it has no callbacks."""
+    env = fake_keras(tmp_path)
+    code, out, err = ended(python(tmp_path, "import keras\nkeras.Model().fit(5)\nprint(keras.__loader__)", env=env))
+    assert code == 0
+    assert out.startswith("fit 5 None\n<_frozen_importlib_external.SourceFileLoader")
+    assert "not watched: AttributeError" in err
+
+
+def test_a_module_that_cannot_be_imported_fails_as_without(tmp_path: Path) -> None:
+    env = fake_keras(tmp_path, "import not_there")
+    code, _, err = ended(python(tmp_path, "import keras", env=env))
+    assert code == 1
+    assert "ModuleNotFoundError: No module named 'not_there'" in err
+    assert "pipeline_bench" not in err.partition("no training was seen")[0].replace("pipeline_bench/injection/site", "")
+
+
+def test_a_python_that_leaves_the_watching_out_is_named(tmp_path: Path) -> None:
+    assert "no training was seen: Python was started with -I" in ended(python(tmp_path, "pass", "-I"))[2]
+
+
+def test_another_python_environment_is_named(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    env = {**fake_keras(tmp_path), "PIPELINE_BENCH_RUN": str(tmp_path / "folder")}
+    env["PIPELINE_BENCH_RUN_PACKAGE"] = f"/another/prefix{os.pathsep}/nowhere"
+    env["PYTHONPATH"] = os.pathsep.join([str(commands.SITE), env["PYTHONPATH"]])
+    # Without the packages of this environment, as another one may be.
+    subprocess.run(
+        [sys.executable, "-S", "-c", "import sitecustomize, keras"], cwd=tmp_path, env={**os.environ, **env}, check=True
+    )
+    (problem,) = (tmp_path / "folder").glob("*.problem")
+    assert "No module named 'pipeline_bench'" in problem.read_text()

@@ -1,0 +1,71 @@
+"""`pipeline-bench run` on scripts as their users wrote them."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from pipeline_bench.model.session import load
+
+SCRIPT = """
+import multiprocessing, os, signal, sys, time
+import numpy as np, keras, tensorflow as tf
+
+def batches(count):
+    def slow(number):
+        time.sleep(0.01)
+        return np.float32(number)
+    def batch(number):
+        value = tf.ensure_shape(tf.numpy_function(slow, [number], tf.float32), [])
+        return tf.fill([4, 3], value), tf.zeros([4, 1])
+    return tf.data.Dataset.range(count).map(batch)
+
+def train(epochs):
+    model = keras.Sequential([keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    model.fit(batches(40), epochs=epochs, verbose=0, validation_data=batches(3))
+
+if __name__ == "__main__":
+    next(iter(batches(1)))
+    if "loop" in sys.argv:
+        for epoch in range(2):
+            for x, y in batches(40):
+                x + y
+    if "fit" in sys.argv:
+        train(2)
+    if "worker" in sys.argv:
+        worker = multiprocessing.get_context("spawn").Process(target=train, args=(1,))
+        worker.start()
+        worker.join()
+    if "term" in sys.argv:
+        train(1)
+        os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    (folder / "train.py").write_text(SCRIPT)
+    command = [sys.executable, "-m", "pipeline_bench", "run", "--", sys.executable, "train.py", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=200, check=False)
+
+
+def test_a_fit_and_a_loop_are_measured_without_an_edit(tmp_path: Path) -> None:
+    done = run(tmp_path, "loop", "fit")
+    assert done.returncode == 0, done.stderr
+    told = [line for line in done.stderr.splitlines() if line.startswith("pipeline-bench: ")]
+    assert [line.split(": ")[1] for line in told] == ["fit of train.py", "loop of train.py:23", "whole command", "next"]
+    assert "79 steps" in told[0]
+    assert "severely input-bound" in told[0]
+    assert "severely input-bound" in told[1]
+    waits = [load(folder).results[0].input_wait_share.value for folder in (tmp_path / "reports").iterdir()]
+    assert len(waits) == 2
+    assert all(wait is not None and wait > 0.5 for wait in waits)
+
+
+def test_a_spawned_worker_and_a_training_that_is_terminated_are_measured(tmp_path: Path) -> None:
+    done = run(tmp_path, "worker", "term")
+    assert done.returncode == 128 + signal.SIGTERM
+    assert done.stderr.count("pipeline-bench: fit of train.py: 39 steps") == 2
+    assert len(list((tmp_path / "reports").iterdir())) == 2
