@@ -1,8 +1,8 @@
 """A user's own tf.data pipeline: what a child is asked to do with it, and what it says of it.
 
-The child runs the user's function with tf.data's methods recorded (`recording`), so that the pipeline is known as the
+The child runs the user's function with tf.data's methods recorded (`record`), so that the pipeline is known as the
 tree of calls that made it, each with its place in the user's source. A pipeline is changed by running the calls again
-with edits (`rewriting`): the user's files are never touched, and nothing of a TensorFlow graph is edited. The nouns
+with edits (`rebuild`): the user's files are never touched, and nothing of a TensorFlow graph is edited. The nouns
 here are plain data, shared by the parent, which decides what to try, and the child, which tries it.
 """
 
@@ -344,7 +344,7 @@ class Component(_Part):
     kept_state: bool = False
     """Whether its values differ between two passes with one seed: Python, or a variable, goes on where it was."""
     projections: tuple[float, ...] = ()
-    """Of dense floating values, of all samples in their order: sums with random signs, see `fingerprint.Sketch`."""
+    """Of dense floating values, of all samples in their order: sums with random signs, see `fingerprint`."""
     norms: tuple[float, ...] = ()
     """The Euclidean norm of the values that went into each projection."""
 

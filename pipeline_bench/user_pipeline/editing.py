@@ -24,7 +24,7 @@ from pipeline_bench.user_pipeline import (
 )
 from pipeline_bench.user_pipeline.plan import Node, Plan, Ref
 from pipeline_bench.user_pipeline.public_api import entries
-from pipeline_bench.user_pipeline.recording import Call
+from pipeline_bench.user_pipeline.record import Call
 
 _KEPT_WHEN_FUSED = ("num_parallel_calls", "deterministic")
 

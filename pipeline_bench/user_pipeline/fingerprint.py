@@ -2,12 +2,20 @@
 
 A sample is a row where the elements are batches, else the element; it is hashed by its content, whatever batch it came
 in. The small pipeline runs twice with different seeds: what differs then is random, and no digest of it is compared.
+
+A function may round in another way when it gets a whole batch: the same mathematics, other last bits, another digest.
+What tells rounding from other values is a random projection: sums of a sample's values with random signs, the same
+everywhere. The sum of what differs is about as large as its Euclidean norm (the Johnson-Lindenstrauss lemma with one
+dimension; a single value that differs shows in full), so that two samples are told apart by the sums as by the norm of
+their difference. See `pipeline_bench.diagnosis.equality`.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -17,8 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline_bench.user_pipeline import Component, Fingerprint, Stage, elements, user_code
-from pipeline_bench.user_pipeline.sketch import Sketch
+from pipeline_bench.user_pipeline import Component, Fingerprint, Stage, describe, user_code
 
 SEEDS = (11, 23)
 """Any two that differ: what changes from one to the other is random."""
@@ -31,6 +38,13 @@ _HASHES_KEPT = 128
 _MODULUS = 1 << 64
 _ALIKE_SHARE = 0.9
 """Of two runs that were cut off, parallel stages may have given a few other samples at the end."""
+_BUCKETS = 128
+"""Sums kept; sample n is in the sum n modulo this, so that all samples count, in their order."""
+_GOLDEN = 0.618033988749895
+"""Its multiples modulo 1 differ from each other: samples in the same sum have weights of their own."""
+_SIGNS_SEED = 7
+_NAN, _INFINITY = 3.0, 5.0
+"""What stands for NaN and the infinities, which have no sum."""
 
 Array = npt.NDArray[Any]
 
@@ -43,37 +57,81 @@ class _Tally:
     count: int = 0
     total: float = 0.0
     squares: float = 0.0
-    sketch: Sketch = field(default_factory=Sketch)
+    projections: list[float] = field(default_factory=lambda: [0.0] * _BUCKETS)
+    norms: list[float] = field(default_factory=lambda: [0.0] * _BUCKETS)
+    """Squares of the norms."""
+    dense: bool = True
 
-    def add_values(self, values: Array) -> None:
+    def add(self, values: Array, digest: bytes) -> None:
+        number = len(self.hashes)
+        self.hashes.append(int.from_bytes(digest, "little"))
         if values.dtype.kind not in "fiub" or not values.size:
             return
-        numbers = values.astype(np.float64, copy=False)
+        numbers = values.astype(np.float64, copy=False).ravel()
         finite = numbers[np.isfinite(numbers)]
         self.count += finite.size
         self.total += float(finite.sum())
-        self.squares += float(np.square(finite).sum())
+        self.squares += float(finite @ finite)
+        if self.dense and values.dtype.kind == "f":
+            flat = np.nan_to_num(numbers, nan=_NAN, posinf=_INFINITY, neginf=-_INFINITY)
+            weight = 1.0 + (number // _BUCKETS) * _GOLDEN % 1.0
+            with np.errstate(over="ignore", invalid="ignore"):
+                self.projections[number % _BUCKETS] += weight * float(flat @ _signs(flat.size))
+                self.norms[number % _BUCKETS] += weight * weight * float(flat @ flat)
 
-    @property
-    def moments(self) -> tuple[float | None, float | None]:
-        """Mean and standard deviation, where they are numbers."""
-        if not self.count:
-            return None, None
-        mean = self.total / self.count
-        variance = max(0.0, self.squares / self.count - mean * mean)
-        return (mean, variance**0.5) if np.isfinite(mean) and np.isfinite(variance) else (None, None)
+    def is_random(self, other: _Tally | None, complete: bool) -> bool:
+        """Return whether another pass gave other samples."""
+        if other is None:
+            return True
+        own, others = len(self.hashes), len(other.hashes)
+        shared = (Counter(self.hashes) & Counter(other.hashes)).total()
+        return shared < max(own, others) if complete else shared < _ALIKE_SHARE * min(own, others)
+
+    def component(self, name: str, spec: Any, batched: bool, random: bool, kept_state: bool) -> Component:
+        """Return what is kept of it."""
+        mean = self.total / self.count if self.count else math.nan
+        std = max(0.0, self.squares / self.count - mean * mean) ** 0.5 if self.count else math.nan
+        has_moments = math.isfinite(mean) and math.isfinite(std)
+        used = min(len(self.hashes), _BUCKETS)
+        sums, squares = self.projections[:used], self.norms[:used]
+        # Of values that are not floating, or too large to be squared, there are none.
+        has_sums = any(squares) and all(map(math.isfinite, (*sums, *squares)))
+        return Component(
+            name=name,
+            dtype=getattr(getattr(spec, "dtype", None), "name", "?"),
+            shape=_shape(spec, batched),
+            ordered=_digest(b"".join(number.to_bytes(8, "little") for number in self.hashes)).hex(),
+            unordered=f"{sum(self.hashes) % _MODULUS:016x}",
+            sample_hashes=tuple(self.hashes[:_HASHES_KEPT]),
+            mean=mean if has_moments else None,
+            std=std if has_moments else None,
+            random=random,
+            kept_state=kept_state,
+            projections=tuple(sums) if has_sums else (),
+            norms=tuple(map(math.sqrt, squares)) if has_sums else (),
+        )
+
+
+@functools.lru_cache(maxsize=4)
+def _signs(size: int) -> Array:
+    """So many signs, as floating numbers; the same in every process."""
+    return np.random.default_rng(_SIGNS_SEED).integers(0, 2, size, dtype=np.int8) * 2.0 - 1.0
+
+
+def _shape(spec: Any, batched: bool) -> str:
+    shape = getattr(spec, "shape", None)
+    return "?" if shape is None or shape.rank is None else describe.shape(shape[1 if batched else 0 :])
 
 
 @dataclass
-class _Run:
+class _Pass:
     """One pass over the small pipeline."""
 
     tallies: dict[str, _Tally] = field(default_factory=dict)
     elements: int = 0
     samples: int = 0
     batch_sizes: set[int] = field(default_factory=set)
-    batched: bool = False
-    complete: bool = False
+    complete: bool = True
 
 
 def of(
@@ -82,7 +140,7 @@ def of(
     limit_s: float,
     alive: Callable[[], None] = lambda: None,
 ) -> Fingerprint:
-    """The fingerprint of a pipeline.
+    """Return the fingerprint of a pipeline.
 
     Args:
         make: makes the small pipeline anew, with a seed for what is random.
@@ -95,18 +153,20 @@ def of(
     """
     padding = _padding(stages)
     dropped = [stage.arguments.get("batch_size") for stage in stages if stage.arguments.get("drop_remainder") is True]
+    suspect = any(map(_may_keep_state, stages)) and not any(map(_draws_in_parallel, stages))
+    pass_s = limit_s / (3 if suspect else 2)
     with user_code.element_errors():
-        first_dataset = make(SEEDS[0])
-        specs = dict(elements.flatten(first_dataset.element_spec))
-        suspect = any(map(_may_keep_state, stages)) and not any(map(_draws_in_parallel, stages))
-        pass_s = limit_s / (3 if suspect else 2)
-        first = _pass_over(first_dataset, padding, pass_s, MOST_SAMPLES, alive)
-        second = _pass_over(make(SEEDS[1]), padding, pass_s, first.samples, alive)
-        random = {name for name, tally in first.tallies.items() if _is_random(tally, second.tallies.get(name), first)}
-        stateful: set[str] = set()
-        if suspect and random:
-            again = _pass_over(make(SEEDS[0]), padding, pass_s, first.samples, alive).tallies
-            stateful = {name for name in random if _is_random(first.tallies[name], again.get(name), first)}
+        dataset = make(SEEDS[0])
+        specs = dict(describe.components(dataset.element_spec))
+        first = _pass_over(dataset, padding, pass_s, MOST_SAMPLES, alive)
+
+        def changed(seed: int) -> set[str]:
+            """The components that another pass gives other samples of."""
+            again = _pass_over(make(seed), padding, pass_s, first.samples, alive).tallies
+            return {name for name, tally in first.tallies.items() if tally.is_random(again.get(name), first.complete)}
+
+        random = changed(SEEDS[1])
+        kept_state = random & changed(SEEDS[0]) if suspect and random else set()
     return Fingerprint(
         complete=first.complete,
         elements=first.elements,
@@ -114,7 +174,7 @@ def of(
         batch_sizes=tuple(sorted(first.batch_sizes)),
         remainder_dropped=max((size for size in dropped if isinstance(size, int)), default=0),
         components=tuple(
-            _component(name, tally, specs.get(name), first.batched, name in random, name in stateful)
+            tally.component(name, specs.get(name), bool(first.batch_sizes), name in random, name in kept_state)
             for name, tally in first.tallies.items()
         ),
     )
@@ -132,76 +192,44 @@ def _draws_in_parallel(stage: Stage) -> bool:
     return stage.function is not None and stage.function.random and calls not in (None, 1)
 
 
-def _component(name: str, tally: _Tally, spec: Any, batched: bool, random: bool, kept_state: bool) -> Component:
-    mean, std = tally.moments
-    projections, norms = tally.sketch.figures
-    return Component(
-        name=name,
-        dtype=getattr(getattr(spec, "dtype", None), "name", "?"),
-        shape=_shape(spec, batched),
-        ordered=_digest(b"".join(number.to_bytes(8, "little") for number in tally.hashes)).hex(),
-        unordered=f"{sum(tally.hashes) % _MODULUS:016x}",
-        sample_hashes=tuple(tally.hashes[:_HASHES_KEPT]),
-        mean=mean,
-        std=std,
-        random=random,
-        kept_state=kept_state,
-        projections=projections,
-        norms=norms,
-    )
+def _padding(stages: Sequence[Stage]) -> float | None:
+    """The value that padded batches are filled up with; None where there are none."""
+    padded = [stage for stage in stages if stage.method == "padded_batch"]
+    if not padded:
+        return None
+    value = padded[-1].arguments.get("padding_values")
+    return float(value) if isinstance(value, int | float) else 0.0
 
 
-def _shape(spec: Any, batched: bool) -> str:
-    shape = getattr(spec, "shape", None)
-    if shape is None or shape.rank is None:
-        return "?"
-    sizes = shape.as_list()[1 if batched else 0 :]
-    return f"[{', '.join('?' if size is None else str(size) for size in sizes)}]"
-
-
-def _is_random(tally: _Tally, other: _Tally | None, run: _Run) -> bool:
-    if other is None:
-        return True
-    shared = (Counter(tally.hashes) & Counter(other.hashes)).total()
-    if run.complete:
-        return shared < len(tally.hashes) or len(tally.hashes) != len(other.hashes)
-    return shared < _ALIKE_SHARE * min(len(tally.hashes), len(other.hashes))
-
-
-def _pass_over(dataset: Any, padding: float | None, seconds: float, most: int, alive: Callable[[], None]) -> _Run:
+def _pass_over(dataset: Any, padding: float | None, seconds: float, most: int, alive: Callable[[], None]) -> _Pass:
     """Hash the samples until the end, or until the time, the bytes or the number are used up."""
-    run = _Run()
+    done = _Pass()
     end_s = time.monotonic() + seconds
     size = 0
     for element in dataset:
         alive()
-        rows = elements.batch_size(element)
-        run.batched = rows is not None
-        left = most - run.samples  # one element may hold millions: a long vector is taken for a batch of numbers
-        for name, leaf in elements.flatten(element):
-            tally = run.tallies.setdefault(name, _Tally())
-            for values, digest in itertools.islice(samples(leaf, rows, padding), left):
-                tally.add_values(values)
-                if _is_dense(leaf):
-                    tally.sketch.add(values)
-                tally.hashes.append(int.from_bytes(digest, "little"))
-        run.elements += 1
-        run.samples += 1 if rows is None else min(rows, left)
-        run.batch_sizes |= set() if rows is None else {rows}
-        size += elements.nbytes(element)
-        if run.samples >= most or size >= _MOST_BYTES or time.monotonic() > end_s:
+        rows = describe.batch_size(element)
+        left = most - done.samples  # one element may hold millions: a long vector is taken for a batch of numbers
+        for name, leaf in describe.components(element):
+            tally = done.tallies.setdefault(name, _Tally(dense=_is_dense(leaf)))
+            for values, digest in itertools.islice(_samples(leaf, rows, padding), left):
+                tally.add(values, digest)
+        done.elements += 1
+        done.samples += 1 if rows is None else min(rows, left)
+        done.batch_sizes |= set() if rows is None else {rows}
+        size += describe.nbytes(element)
+        if done.samples >= most or size >= _MOST_BYTES or time.monotonic() > end_s:
             # One more would tell whether this was the end, and may take long: a second pass ends at the same sample.
-            run.complete = False
-            return run
-    run.complete = True
-    return run
+            done.complete = False
+            break
+    return done
 
 
 def _is_dense(leaf: Any) -> bool:
     return not any(hasattr(leaf, name) for name in ("element_spec", "dense_shape", "nested_row_splits"))
 
 
-def samples(leaf: Any, rows: int | None, padding: float | None = None) -> Iterator[tuple[Array, bytes]]:
+def _samples(leaf: Any, rows: int | None, padding: float | None = None) -> Iterator[tuple[Array, bytes]]:
     """The samples in one component of an element: the values of each, and a hash of its content.
 
     Args:
@@ -210,14 +238,14 @@ def samples(leaf: Any, rows: int | None, padding: float | None = None) -> Iterat
         padding: the value that fills up the samples of a padded batch, not part of them; None where none does.
     """
     if hasattr(leaf, "element_spec"):
-        inside = [digest for part in leaf for _, one in elements.flatten(part) for _, digest in samples(one, None)]
-        yield np.empty(0), _digest(b"".join(inside))
+        parts = [one for part in leaf for _, one in describe.components(part)]
+        yield np.empty(0), _digest(b"".join(digest for one in parts for _, digest in _samples(one, None)))
     elif hasattr(leaf, "dense_shape"):
-        yield from _sparse(leaf, rows)
+        yield from _sparse_samples(leaf, rows)
     elif hasattr(leaf, "nested_row_splits"):
         whole = leaf.numpy()
         for sample in whole if rows is not None else [whole]:
-            yield _values(sample), _digest(b"".join(_ragged(sample)))
+            yield _ragged_values(sample), _digest(b"".join(_ragged_content(sample)))
     else:
         array = leaf.numpy() if hasattr(leaf, "numpy") else np.asarray(leaf)
         for sample in array if rows is not None else [array]:
@@ -225,7 +253,7 @@ def samples(leaf: Any, rows: int | None, padding: float | None = None) -> Iterat
             yield kept, _digest(_content(kept))
 
 
-def _sparse(leaf: Any, rows: int | None) -> Iterator[tuple[Array, bytes]]:
+def _sparse_samples(leaf: Any, rows: int | None) -> Iterator[tuple[Array, bytes]]:
     indices, values = leaf.indices.numpy(), leaf.values.numpy()
     if rows is None:
         yield values, _digest(_content(indices) + _content(values))
@@ -236,23 +264,23 @@ def _sparse(leaf: Any, rows: int | None) -> Iterator[tuple[Array, bytes]]:
         yield own, _digest(_content(indices[start:end, 1:]) + _content(own))
 
 
-def _ragged(sample: Any) -> Iterator[bytes]:
+def _ragged_content(sample: Any) -> Iterator[bytes]:
     """The content of a ragged sample: the same whether its rows happen to be of one length or not."""
     array = np.asarray(sample)
     if array.ndim > 1 or (array.dtype == object and array.size and isinstance(array.flat[0], np.ndarray)):
         yield len(array).to_bytes(8, "little")
         for part in array:
-            yield from _ragged(part)
+            yield from _ragged_content(part)
     else:
         yield _content(array)
 
 
-def _values(sample: Any) -> Array:
+def _ragged_values(sample: Any) -> Array:
     array = np.asarray(sample)
     if array.dtype != object:
         return array
-    parts = [_values(part) for part in array if isinstance(part, np.ndarray)]
-    return np.concatenate([part.ravel() for part in parts]) if parts else np.empty(0)
+    parts = [_ragged_values(part).ravel() for part in array if isinstance(part, np.ndarray)]
+    return np.concatenate(parts) if parts else np.empty(0)
 
 
 def _content(array: Any) -> bytes:
@@ -267,15 +295,6 @@ def _content(array: Any) -> bytes:
 
 def _digest(content: bytes) -> bytes:
     return hashlib.blake2b(content, digest_size=8).digest()
-
-
-def _padding(stages: Sequence[Stage]) -> float | None:
-    """The value that padded batches are filled up with; None where there are none."""
-    padded = [stage for stage in stages if stage.method == "padded_batch"]
-    if not padded:
-        return None
-    value = padded[-1].arguments.get("padding_values")
-    return float(value) if isinstance(value, int | float) else 0.0
 
 
 def _unpadded(array: Array, padding: float) -> Array:

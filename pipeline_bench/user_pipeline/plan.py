@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.user_pipeline import Value, arguments
-from pipeline_bench.user_pipeline.public_api import Entry, entries
-from pipeline_bench.user_pipeline.recording import Call, Recipe
+from pipeline_bench.user_pipeline import Value
+from pipeline_bench.user_pipeline.public_api import Entry, entries, function_name, replaced
+from pipeline_bench.user_pipeline.record import Call, Recipe
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ class Node:
     def inputs(self) -> tuple[int, ...]:
         """The nodes whose datasets it takes, in the order of the arguments."""
         found: list[int] = []
-        _references((self.args, self.kwargs), found)
+        replaced((self.args, self.kwargs), Ref, lambda ref: found.append(ref.id))
         return tuple(found)
 
     @property
@@ -62,7 +61,7 @@ class Node:
 
     def given(self) -> dict[str, Any]:
         """Its arguments by parameter name."""
-        return arguments.bound(self.entry, self.args, self.kwargs) if self.entry else {}
+        return self.entry.given(self.args, self.kwargs) if self.entry else {}
 
     def setting(self, **values: Any) -> Node:
         """The node with arguments set by name.
@@ -89,33 +88,15 @@ class Node:
 
     def reading(self, old: int, new: int) -> Node:
         """The node with one input in the place of another."""
-        change: Callable[[Ref], Ref] = lambda ref: Ref(new) if ref.id == old else ref  # noqa: E731
-        args, kwargs = mapped((self.args, self.kwargs), change)
+        args, kwargs = replaced((self.args, self.kwargs), Ref, lambda ref: Ref(new) if ref.id == old else ref)
         return replace(self, args=args, kwargs=kwargs, changed=True)
 
     def function_parameter(self) -> str:
         """The name of the argument that holds the user's function."""
-        name = arguments.function_name(self.given())
+        name = function_name(self.given())
         if name is None:
             raise PipelineBenchError(f"{self.label} has no function")
         return name
-
-
-def mapped(value: Any, change: Callable[[Ref], Any]) -> Any:
-    """Arguments with each reference in them replaced."""
-    if isinstance(value, Ref):
-        return change(value)
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(mapped(part, change) for part in value))
-    if type(value) in (tuple, list):
-        return type(value)(mapped(part, change) for part in value)
-    if type(value) is dict:
-        return {key: mapped(part, change) for key, part in value.items()}
-    return value
-
-
-def _references(value: Any, found: list[int]) -> None:
-    mapped(value, lambda ref: found.append(ref.id))
 
 
 class Plan:
@@ -200,6 +181,8 @@ class Plan:
 
 
 def _node(call: Call) -> Node:
+    import tensorflow as tf
+
     numbers = iter(call.inputs)
-    args, kwargs = arguments.replaced((call.args, call.kwargs), lambda _: Ref(next(numbers)))
+    args, kwargs = replaced((call.args, call.kwargs), tf.data.Dataset, lambda _: Ref(next(numbers)))
     return Node(call.id, call.entry, args, kwargs, call, changed=call.needs_own_files())

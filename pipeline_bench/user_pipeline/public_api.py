@@ -1,17 +1,23 @@
-"""The public functions of tf.data that make a dataset, and how they are intercepted while a user's code runs."""
+"""The public functions of tf.data that make a dataset: what each takes, and how they are intercepted."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
+
+import numpy as np
 
 FILE_READERS = ("TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset")
 """The classes that read files one after another, or several at once by `num_parallel_reads`."""
 _EXPERIMENTAL_CLASSES = ("CsvDataset", "SqlDataset")
+_SEARCHED = 16
+"""A longer list of data, such as a million file names, is not searched for datasets."""
+_DATA = (str, bytes, int, float, os.PathLike, np.generic, np.ndarray)
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,11 +30,6 @@ class Entry:
     original: Callable[..., Any]
     """The function behind it: of a method it takes the dataset first, of a class it is the constructor."""
 
-    @property
-    def attribute(self) -> str:
-        """Where it is found at its owner."""
-        return "__init__" if self.kind == "class" else self.method
-
     @functools.cached_property
     def signature(self) -> inspect.Signature:
         """Its parameters; of a method the first is the dataset, of a class there is no first one for the object."""
@@ -37,12 +38,22 @@ class Entry:
             return signature
         return signature.replace(parameters=list(signature.parameters.values())[1:])
 
+    def given(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments that were given, by parameter name, without the dataset of a method."""
+        given: dict[str, Any] = {}
+        for name, value in self.signature.bind_partial(*args, **kwargs).arguments.items():
+            is_rest = self.signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
+            given |= value if is_rest else {name: value}
+        if self.kind == "method":
+            given.pop(next(iter(self.signature.parameters)), None)
+        return given
+
     def make(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call it: a new dataset."""
+        """Call it and return the new dataset."""
         return self.owner(*args, **kwargs) if self.kind == "class" else self.original(*args, **kwargs)
 
     def is_behind(self, function: Any) -> bool:
-        """Whether a function that the user gave is this very one: ``interleave(tf.data.TFRecordDataset)``."""
+        """Return whether a function of the user's is this very one: ``interleave(tf.data.TFRecordDataset)``."""
         while isinstance(function, functools.partial):
             function = function.func
         return function is self.owner if self.kind == "class" else inspect.unwrap(function) is self.original
@@ -55,7 +66,7 @@ Handler = Callable[[Entry, tuple[Any, ...], dict[str, Any], Run], Any]
 
 @functools.cache
 def entries() -> dict[str, Entry]:
-    """All of them by name, as this TensorFlow has them."""
+    """Return all of them by name, as this TensorFlow has them."""
     import tensorflow as tf
 
     found = {}
@@ -66,13 +77,11 @@ def entries() -> dict[str, Entry]:
         if name.startswith("_") or not inspect.isfunction(function):
             continue
         if "DatasetV2" in str(inspect.signature(function).return_annotation):
-            kind: Literal["method", "static"] = "static" if isinstance(raw, staticmethod) else "method"
-            found[name] = Entry(name, kind, dataset, function)
-    classes = [getattr(tf.data, name) for name in FILE_READERS]
-    classes += [getattr(tf.data.experimental, name) for name in _EXPERIMENTAL_CLASSES]
-    names = (*FILE_READERS, *_EXPERIMENTAL_CLASSES)
-    for name, made in zip(names, classes, strict=True):
-        found[name] = Entry(name, "class", made, made.__init__)
+            found[name] = Entry(name, "static" if isinstance(raw, staticmethod) else "method", dataset, function)
+    for module, names in ((tf.data, FILE_READERS), (tf.data.experimental, _EXPERIMENTAL_CLASSES)):
+        for name in names:
+            owner = getattr(module, name)
+            found[name] = Entry(name, "class", owner, owner.__init__)
     return found
 
 
@@ -81,35 +90,35 @@ def intercepted(handler: Handler) -> Iterator[None]:
     """Have every call of the public functions pass through the handler, in all threads, until the end of the block."""
     from tensorflow.python.data.ops import map_op
 
-    listed = entries().values()
+    listed = entries()
     internal = map_op._MapDataset  # make_csv_dataset makes its map of this, past the public method
-    constructor = internal.__init__
-    before = [(entry, inspect.getattr_static(entry.owner, entry.attribute)) for entry in listed]
+    with ExitStack() as patches:
+        for entry in listed.values():
+            if entry.kind == "class":
+                patches.enter_context(patched(entry.owner, "__init__", _constructor(entry, entry.original, handler)))
+                continue
+            wrapper = _function(entry, handler)
+            patches.enter_context(
+                patched(entry.owner, entry.method, staticmethod(wrapper) if entry.kind == "static" else wrapper)
+            )
+        # The internal class shows as the public method, and is hidden within a call of that.
+        constructor = _constructor(listed["map"], internal.__init__, handler)
+        patches.enter_context(patched(internal, "__init__", constructor))
+        yield
+
+
+@contextmanager
+def patched(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Have an attribute of a class be another one until the end of the block."""
+    before = inspect.getattr_static(owner, name)
+    setattr(owner, name, value)
     try:
-        for entry in listed:
-            wrapper = _wrapper(entry, handler)
-            setattr(entry.owner, entry.attribute, staticmethod(wrapper) if entry.kind == "static" else wrapper)
-        internal.__init__ = _as_map(constructor, handler)
         yield
     finally:
-        internal.__init__ = constructor
-        for entry, raw in before:
-            setattr(entry.owner, entry.attribute, raw)
+        setattr(owner, name, before)
 
 
-def _wrapper(entry: Entry, handler: Handler) -> Callable[..., Any]:
-    if entry.kind == "class":
-
-        @functools.wraps(entry.original)
-        def constructor(self: Any, *args: Any, **kwargs: Any) -> None:
-            def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-                entry.original(self, *args, **kwargs)
-                return self
-
-            handler(entry, args, kwargs, run)
-
-        return constructor
-
+def _function(entry: Entry, handler: Handler) -> Callable[..., Any]:
     @functools.wraps(entry.original)
     def function(*args: Any, **kwargs: Any) -> Any:
         return handler(entry, args, kwargs, lambda args, kwargs: entry.original(*args, **kwargs))
@@ -117,16 +126,53 @@ def _wrapper(entry: Entry, handler: Handler) -> Callable[..., Any]:
     return function
 
 
-def _as_map(original: Callable[..., Any], handler: Handler) -> Callable[..., Any]:
-    """The constructor behind `map`, told as the public method; a call of that one hides it as all that is within."""
-    entry = entries()["map"]
+def _constructor(entry: Entry, original: Callable[..., Any], handler: Handler) -> Callable[..., Any]:
+    is_own = original is entry.original
 
     @functools.wraps(original)
-    def constructor(self: Any, input_dataset: Any, map_func: Any, *args: Any, **kwargs: Any) -> None:
-        def run(*_: Any) -> Any:
-            original(self, input_dataset, map_func, *args, **kwargs)
+    def constructor(self: Any, *args: Any, **kwargs: Any) -> None:
+        def run(new_args: tuple[Any, ...], new_kwargs: dict[str, Any]) -> Any:
+            original(self, *(new_args if is_own else args), **(new_kwargs if is_own else kwargs))
             return self
 
-        handler(entry, (input_dataset, map_func), {}, run)
+        # An internal class takes more than the public method: of its arguments the dataset and the function are told.
+        handler(entry, args if is_own else args[:2], kwargs if is_own else {}, run)
 
     return constructor
+
+
+def is_dataset(value: object) -> bool:
+    """Return whether it is a tf.data dataset."""
+    import tensorflow as tf
+
+    return isinstance(value, tf.data.Dataset)
+
+
+def function_name(given: Mapping[str, Any]) -> str | None:
+    """Return the name of the argument that holds the user's function: the first that can be called and is no type."""
+    for name, value in given.items():
+        if callable(value) and not is_dataset(value) and not name.endswith(("dtype", "types")):
+            return name
+    return None
+
+
+def datasets(*arguments: Any) -> list[Any]:
+    """Return the datasets among the arguments, nested in tuples, lists and dicts too, in their order."""
+    import tensorflow as tf
+
+    found: list[Any] = []
+    replaced(arguments, tf.data.Dataset, found.append)
+    return found
+
+
+def replaced(value: Any, kind: type, change: Callable[[Any], Any]) -> Any:
+    """Return the arguments with each object of a kind in them replaced."""
+    if isinstance(value, kind):
+        return change(value)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(replaced(part, kind, change) for part in value))
+    if type(value) in (tuple, list) and not (len(value) > _SEARCHED and isinstance(value[0], _DATA)):
+        return type(value)(replaced(part, kind, change) for part in value)
+    if type(value) is dict:
+        return {key: replaced(part, kind, change) for key, part in value.items()}
+    return value

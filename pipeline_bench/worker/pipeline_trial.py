@@ -11,17 +11,33 @@ from pipeline_bench.errors import PipelineBenchError, UserCodeError
 from pipeline_bench.model.events import Fingerprinted, Inspected
 from pipeline_bench.system.scratch import ScratchFolder
 from pipeline_bench.text import line_of, units
-from pipeline_bench.user_pipeline import INFINITE, Fingerprint, Inspection, Task, caches, consumers, loading, rewriting
+from pipeline_bench.user_pipeline import (
+    INFINITE,
+    Fingerprint,
+    Inspection,
+    Task,
+    consumers,
+    describe,
+    disk,
+    loading,
+    pipeline_benchmark,
+    rebuild,
+    throughput,
+)
 from pipeline_bench.user_pipeline import fingerprint as fingerprints
-from pipeline_bench.user_pipeline.recording import Recipe, Recording
-from pipeline_bench.worker import eager, inspecting
+from pipeline_bench.user_pipeline.record import Recipe, Recording
+from pipeline_bench.user_pipeline.stage_benchmark import StageBenchmark
+from pipeline_bench.worker import eager
 from pipeline_bench.worker.engine import Engine
-from pipeline_bench.worker.recorder import Channel, Recorder
 
 _FIRST_FILL_SHARE = 0.3
 """Of the time for filling: what a whole pass may take. If it does not end in it, the rest is for a part of the pass."""
 _KEPT_SHARE = 0.9
 """Of what the first pass gave in its time, so that the second one gives it surely."""
+_WHOLE_S = 1.5
+_WHOLE_SHARE = 0.2
+"""Of the time for inspecting: what the whole pipeline may run at most."""
+_DISK_S = 1.0
 
 
 class PipelineEngine(Engine):
@@ -39,32 +55,163 @@ class PipelineEngine(Engine):
         self.channel.send(eager.set_up(self.variant.runtime))
         self.recorder.phase("build")
         tf.random.set_seed(self.variant.run.seed)
-        self._folder = ScratchFolder()
+        self._scratch = ScratchFolder()
         start_ns = time.perf_counter_ns()
         with Recording() as recording:
             made = loading.call(self._task.target, "dataset")
         self._make_ns = float(time.perf_counter_ns() - start_ns)
         self._recipe = recording.recipe(made)
-        _see_that_it_is_eager(self._recipe)
+        _require_eager(self._recipe)
 
     def train(self) -> None:
-        """Inspect the pipeline, or take from it and tell which samples arrived.
+        """Inspect the pipeline, or take from it and send which samples arrived.
 
         Raises:
             PipelineBenchError: an edit does not fit.
         """
-        task, recipe, scratch = self._task, self._recipe, self._folder.path
-        if task.activity == "inspect":
-            inspecting.inspect(recipe, self._make_ns, task.limit_s, scratch, self.channel, self.recorder)
+        if self._task.activity == "inspect":
+            self._inspect()
             return
-        _measure(task, recipe, scratch, self.channel, self.recorder)
-        if task.fingerprint:
-            _fingerprint(task, recipe, scratch, self.channel, self.recorder)
+        self._measure()
+        if self._task.fingerprint:
+            self.channel.send(Fingerprinted(fingerprint=self._fingerprint()))
 
     def stop(self) -> None:
         """Remove the temporary files."""
-        if hasattr(self, "_folder"):
-            self._folder.remove()
+        if hasattr(self, "_scratch"):
+            self._scratch.remove()
+
+    def _folder(self, name: str) -> Path:
+        """A folder for files; the user's code may have cleared the folder for temporary files."""
+        folder = self._scratch.path / name
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def _send(self, inspection: Inspection) -> None:
+        self.channel.send(Inspected(inspection=inspection))
+
+    def _inspect(self) -> None:
+        """Send what is found as it is found: what is sent last holds everything."""
+        recipe, recorder, limit_s = self._recipe, self.recorder, self._task.limit_s
+        end_s = time.monotonic() + limit_s
+        recorder.phase("inspect")
+        inspection = _described(recipe, self._make_ns)
+        self._send(inspection)
+        whole = rebuild.rebuild(recipe, (), self._folder("whole")).dataset
+        whole_s = min(_WHOLE_S, limit_s * _WHOLE_SHARE)
+        inspection = pipeline_benchmark.run(whole, inspection, whole_s, self._scratch.path, recorder.heartbeat)
+        del whole
+        self._send(inspection)
+        if not inspection.files or end_s - time.monotonic() > _DISK_S:
+            found = disk.bandwidth(inspection.files)
+            inspection = inspection.model_copy(
+                update={"disk_bytes_per_s": found.bytes_per_s, "disk_reason": found.reason}
+            )
+        recorder.phase("inspect")
+        numbers = itertools.count()
+        benchmark = StageBenchmark(
+            recipe.stages,
+            recipe.sink,
+            lambda stage, inputs: rebuild.stage(recipe, stage, inputs, self._folder(f"stage-{next(numbers)}")),
+            recipe.dataset(recipe.sink).options(),
+            end_s - time.monotonic(),
+            lambda: recorder.phase("inspect"),
+        )
+        for costs in benchmark.run():
+            self._send(inspection.model_copy(update={"costs": costs}))
+
+    def _measure(self) -> None:
+        task, recorder = self._task, self.recorder
+        is_ceiling = task.activity == "ceiling"
+        dataset = self._rebuilt().dataset if is_ceiling else self._filled()
+        if task.activity == "drain":
+            recorder.train()
+            consumers.drain(dataset, recorder, task.warmup_s, recorder.heartbeat)
+            return
+        if task.model is None:
+            raise PipelineBenchError(f"The activity {task.activity} needs a model, and the task has none.")
+        step = consumers.step_of(loading.call(task.model, "model"))
+        recorder.train(waits=not is_ceiling)
+        consume = consumers.ceiling if is_ceiling else consumers.train
+        consume(dataset, step, recorder, task.warmup_s, recorder.heartbeat)
+
+    def _rebuilt(self) -> rebuild.Rebuilt:
+        return rebuild.rebuild(self._recipe, self._task.edits, self._scratch.path)
+
+    def _filled(self) -> Any:
+        """The pipeline with its edits and its caches filled.
+
+        A pass that does not come to its end within its part of the time limit: the caches that the edits inserted then
+        keep the elements that they got in it, and give those again and again.
+        """
+        task, recorder = self._task, self.recorder
+        made = self._rebuilt()
+        inserted = {id(cache) for cache in made.caches}
+        # One of the user's behind an endless repeat is never full.
+        filling = [
+            cache
+            for cache in throughput.caches_in(made.dataset)
+            if id(cache) in inserted or int(cache.cardinality()) != INFINITE
+        ]
+        if not filling:
+            return made.dataset
+        recorder.phase("fill")
+        limit_s = task.limit_s * _FIRST_FILL_SHARE
+        passes = throughput.fill(filling, limit_s, recorder.heartbeat)
+        short = [(id(cache) in inserted, one) for cache, one in zip(filling, passes, strict=True) if not one.complete]
+        for is_inserted, one in short:
+            if is_inserted:
+                return self._partly_filled(one.elements, limit_s)
+        if short:
+            note = f"A pass over the pipeline's own cache did not end within {units.seconds(limit_s)}: not filled."
+            self._send(Inspection(notes=(note,)))
+        return made.dataset
+
+    def _partly_filled(self, elements: int, first_s: float) -> Any:
+        """The pipeline with its inserted caches holding their first elements only, about those that a short pass gave.
+
+        Raises:
+            PipelineBenchError: not even a few elements can be kept in the time.
+        """
+        end_s = time.monotonic() + self._task.limit_s - first_s
+        kept = max(1, round(elements * _KEPT_SHARE))
+        while True:
+            self.recorder.phase("fill")
+            made = rebuild.rebuild(self._recipe, self._task.edits, self._folder(f"part-{kept}"), cached_elements=kept)
+            passes = throughput.fill(made.caches, end_s - time.monotonic(), self.recorder.heartbeat)
+            if all(one.complete for one in passes):
+                within = units.seconds(first_s)
+                note = f"A pass over the cache did not end within {within}: measured on its first {kept} elements."
+                self._send(Inspection(notes=(note,)))
+                return made.dataset
+            if kept == 1 or time.monotonic() >= end_s:
+                raise PipelineBenchError(
+                    "The cache could not be filled in the time, not even with a part of the elements."
+                )
+            kept = max(1, kept // 2)
+
+    def _fingerprint(self) -> Fingerprint:
+        """Which samples arrive; why not, where that fails: the steps are none the worse for it."""
+        task, recorder = self._task, self.recorder
+        recorder.phase("fingerprint")
+        numbers = itertools.count()
+
+        def make(seed: int) -> Any:
+            folder = self._folder(f"fingerprint-{next(numbers)}")
+            return rebuild.subsampled(self._recipe, task.edits, folder, seed)
+
+        if recorder.step_s > task.limit_s:
+            took = units.seconds(recorder.step_s)
+            reason = f"an element takes {took}, which leaves no time to look at its samples"
+        else:
+            try:
+                limit_s = min(fingerprints.MOST_S, task.limit_s)
+                return fingerprints.of(make, self._recipe.stages, limit_s, recorder.heartbeat)
+            except PipelineBenchError as error:
+                reason = error.message
+            except Exception as error:  # whatever it is, it must not cost the steps
+                reason = line_of(error)
+        return Fingerprint(complete=False, elements=0, samples=0, reason=reason)
 
 
 def _settled(task: Task) -> Task:
@@ -75,7 +222,7 @@ def _settled(task: Task) -> Task:
     return task.model_copy(update={"model": model})
 
 
-def _see_that_it_is_eager(recipe: Recipe) -> None:
+def _require_eager(recipe: Recipe) -> None:
     import tensorflow as tf
 
     if not tf.executing_eagerly():
@@ -91,106 +238,19 @@ def _see_that_it_is_eager(recipe: Recipe) -> None:
         )
 
 
-def _measure(task: Task, recipe: Recipe, scratch: Path, channel: Channel, recorder: Recorder) -> None:
-    if task.activity == "ceiling":
-        dataset = rewriting.rebuild(recipe, task.edits, scratch)
-    else:
-        dataset = _filled(task, recipe, scratch, channel, recorder)
-    if task.activity == "drain":
-        recorder.train()
-        consumers.drain(dataset, recorder, task.warmup_s, recorder.heartbeat)
-        return
-    if task.model is None:
-        raise PipelineBenchError(f"The activity {task.activity} needs a model, and the task has none.")
-    step = consumers.step_of(loading.call(task.model, "model"))
-    recorder.train(waits=task.activity == "train")
-    consume = consumers.train if task.activity == "train" else consumers.ceiling
-    consume(dataset, step, recorder, task.warmup_s, recorder.heartbeat)
-
-
-def _filled(task: Task, recipe: Recipe, scratch: Path, channel: Channel, recorder: Recorder) -> Any:
-    """The pipeline with its edits and its caches filled.
-
-    A pass that does not come to its end within its part of the time limit: the caches that the edits inserted then keep
-    the elements that they got in it, and give those again and again.
-    """
-    made = rewriting.rebuilt(recipe, task.edits, scratch)
-    inserted = {id(cache) for cache in made.caches}
-    # One of the user's behind an endless repeat is never full.
-    filling = [cache for cache in caches.of(made.dataset) if id(cache) in inserted or _ends(cache)]
-    if not filling:
-        return made.dataset
-    recorder.phase("fill")
-    limit_s = task.limit_s * _FIRST_FILL_SHARE
-    passes = caches.fill(filling, limit_s, recorder.heartbeat)
-    if all(one.whole for one in passes):
-        return made.dataset
-    short = [one for cache, one in zip(filling, passes, strict=True) if id(cache) in inserted and not one.whole]
-    if not short:
-        _note(channel, f"A pass over the pipeline's own cache did not end within {units.seconds(limit_s)}: not filled.")
-        return made.dataset
-    return _partly_filled(task, recipe, scratch, channel, recorder, short[0].elements)
-
-
-def _ends(dataset: Any) -> bool:
-    return int(dataset.cardinality()) != INFINITE
-
-
-def _partly_filled(
-    task: Task, recipe: Recipe, scratch: Path, channel: Channel, recorder: Recorder, elements: int
-) -> Any:
-    """The pipeline with its inserted caches holding their first elements only: about those that a short pass gave.
-
-    Raises:
-        PipelineBenchError: not even a few elements can be kept in the time.
-    """
-    first_s = task.limit_s * _FIRST_FILL_SHARE
-    end_s = time.monotonic() + task.limit_s - first_s
-    kept = max(1, round(elements * _KEPT_SHARE))
-    while True:
-        recorder.phase("fill")
-        part = scratch / f"part-{kept}"
-        part.mkdir(parents=True)
-        made = rewriting.rebuilt(recipe, task.edits, part, cached_elements=kept)
-        passes = caches.fill(made.caches, max(0.0, end_s - time.monotonic()), recorder.heartbeat)
-        if all(one.whole for one in passes):
-            within = units.seconds(first_s)
-            _note(channel, f"A pass over the cache did not end within {within}: measured on its first {kept} elements.")
-            return made.dataset
-        if kept == 1 or time.monotonic() >= end_s:
-            raise PipelineBenchError("The cache could not be filled in the time, not even with a part of the elements.")
-        kept = max(1, kept // 2)
-
-
-def _note(channel: Channel, text: str) -> None:
-    channel.send(Inspected(inspection=Inspection(notes=(text,))))
-
-
-def _fingerprint(task: Task, recipe: Recipe, scratch: Path, channel: Channel, recorder: Recorder) -> None:
-    """Tell which samples arrive; why not, where that fails: the steps are none the worse for it."""
-    recorder.phase("fingerprint")
-    if recorder.step_s > task.limit_s:
-        reason = f"an element takes {units.seconds(recorder.step_s)}, which leaves no time to look at its samples"
-        channel.send(Fingerprinted(fingerprint=_none_because(reason)))
-        return
-    part = scratch / "fingerprint"
-    part.mkdir(parents=True)  # the user's code may have cleared the folder for temporary files
-    made = itertools.count()
-
-    def make(seed: int) -> Any:
-        own = part / str(next(made))
-        own.mkdir()
-        return rewriting.small(recipe, task.edits, own, seed)
-
-    limit_s = min(fingerprints.MOST_S, task.limit_s)
-    try:
-        found = fingerprints.of(make, recipe.stages, limit_s, recorder.heartbeat)
-    except PipelineBenchError as error:
-        found = _none_because(error.message)
-    except Exception as error:  # whatever it is, it must not cost the steps
-        found = _none_because(line_of(error))
-    channel.send(Fingerprinted(fingerprint=found))
-
-
-def _none_because(reason: str) -> Fingerprint:
-    return Fingerprint(complete=False, elements=0, samples=0, reason=reason)
+def _described(recipe: Recipe, make_ns: float) -> Inspection:
+    """What is known of the pipeline before anything is run."""
+    sink = recipe.dataset(recipe.sink)
+    cardinality = int(sink.cardinality())
+    optimization = sink.options().experimental_optimization
+    return Inspection(
+        stages=recipe.stages,
+        sink=recipe.sink,
+        element=describe.element(sink.element_spec),
+        batch_size=describe.batch_size(sink.element_spec),
+        cardinality=None if cardinality < INFINITE else cardinality,
+        make_ns=make_ns,
+        default_parallelised=optimization.apply_default_optimizations is not False
+        and optimization.map_parallelization is not False,
+        notes=recipe.notes,
+    )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_bench.user_pipeline import Target, loading
-from pipeline_bench.user_pipeline.recording import Recipe, Recording
+from pipeline_bench.user_pipeline.record import Recipe, Recording
 
 PIPELINES = Path(__file__).parents[1] / "pipelines"
 TRAIN = PIPELINES / "train.py"

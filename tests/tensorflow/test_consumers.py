@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf  # noqa: TID253
 
 from pipeline_bench.errors import UserCodeError
-from pipeline_bench.user_pipeline import consumers, taking
+from pipeline_bench.user_pipeline import consumers, throughput
 
 
 class Steps:
@@ -160,8 +160,8 @@ def test_a_wrong_shape_shows_the_users_own_frame() -> None:
 
 
 def test_an_element_that_never_comes_is_given_up() -> None:
-    never = taking.Taker(tf.data.Dataset.range(5).repeat().filter(lambda value: value < 0))
-    with taking.within(0.1) as deadline, pytest.raises(taking.OutOfTimeError):
+    never = throughput.FlatIterator(tf.data.Dataset.range(5).repeat().filter(lambda value: value < 0))
+    with throughput.Deadline(0.1) as deadline, pytest.raises(throughput.OutOfTimeError):
         never.take(deadline)
 
 

@@ -23,7 +23,7 @@ from pipeline_bench.run.launcher import Launcher, TrialServer
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.run.runner import Runner
 from pipeline_bench.samplers.nvml import NvmlSampler
-from pipeline_bench.user_pipeline import Target, elements
+from pipeline_bench.user_pipeline import Target, describe
 
 HOSTILE = Path(__file__).parents[1] / "pipelines" / "hostile.py"
 BUDGET_S = 20.0
@@ -226,7 +226,7 @@ def test_elements_that_may_be_missing_are_described() -> None:
     import tensorflow as tf
 
     made = tf.data.Dataset.range(9).map(tf.experimental.Optional.from_value)
-    assert elements.describe(made.element_spec) == "optional int64[]"
+    assert describe.element(made.element_spec) == "optional int64[]"
 
 
 def test_an_interrupted_diagnosis_is_saved_and_leaves_no_process(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ def stage(number: int, method: str, *inputs: int, **arguments: Value) -> Stage:
 
 
 def elements(*stages: Stage) -> dict[int, float]:
-    told = {each.id: ratios.told(each) for each in stages}
+    told = {each.id: ratios.inputs_per_output(each) for each in stages}
     return ratios.per_sink_element(stages, stages[-1].id, told)
 
 
@@ -59,10 +59,10 @@ def test_a_repeat_without_a_count_never_ends(method: str, arguments: dict[str, V
 
 
 def test_how_many_elements_arguments_tell() -> None:
-    assert ratios.told(Stage(id=1, method="batch", inputs=(0,), arguments={"batch_size": 32})) == 32
-    assert ratios.told(Stage(id=1, method="window", inputs=(0,), arguments={"size": 5, "shift": 1})) == 1
-    assert ratios.told(Stage(id=1, method="filter", inputs=(0,))) is None
-    assert ratios.told(Stage(id=1, method="batch", inputs=(0,), arguments={"batch_size": True})) is None
+    assert ratios.inputs_per_output(Stage(id=1, method="batch", inputs=(0,), arguments={"batch_size": 32})) == 32
+    assert ratios.inputs_per_output(Stage(id=1, method="window", inputs=(0,), arguments={"size": 5, "shift": 1})) == 1
+    assert ratios.inputs_per_output(Stage(id=1, method="filter", inputs=(0,))) is None
+    assert ratios.inputs_per_output(Stage(id=1, method="batch", inputs=(0,), arguments={"batch_size": True})) is None
 
 
 def test_elements_multiply_along_the_chain_and_add_up_where_it_joins() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +21,19 @@ from pipeline_bench.user_pipeline import (
     Remove,
     SetArgument,
     SetOptions,
-    rewriting,
+    rebuild,
 )
-from pipeline_bench.user_pipeline.recording import OWN_FILE_NOTE, Recipe
+from pipeline_bench.user_pipeline.record import OWN_FILE_NOTE, Recipe
 from tests.tensorflow import recorded
 from tests.tensorflow.recorded import recipe_of, values
 
 
 def id_of(recipe: Recipe, label: str) -> int:
     return next(stage.id for stage in recipe.stages if stage.label == label)
+
+
+def rebuilt(recipe: Recipe, edits: Iterable[Edit], scratch: Path) -> Any:
+    return rebuild.rebuild(recipe, edits, scratch).dataset
 
 
 def chain() -> Any:
@@ -53,8 +57,8 @@ def by_hand(make: Callable[[Any], Any]) -> list[Any]:
 def test_without_edits_the_users_own_objects_are_used(tmp_path: Path) -> None:
     made = chain()
     recipe = recipe_of(lambda: made.prefetch(1))
-    assert rewriting.rebuild(recipe, (), tmp_path) is recipe.dataset(recipe.sink)
-    again = rewriting.rebuild(recipe, [SetArgument(stage=1, argument="buffer_size", value=3)], tmp_path)
+    assert rebuilt(recipe, (), tmp_path) is recipe.dataset(recipe.sink)
+    again = rebuilt(recipe, [SetArgument(stage=1, argument="buffer_size", value=3)], tmp_path)
     assert again._input_dataset is made
 
 
@@ -92,7 +96,7 @@ CHAIN_EDITS: dict[str, tuple[list[Edit], Callable[[Any], Any]]] = {
 def test_an_edit_gives_what_one_would_write_by_hand(
     edits: list[Edit], hand: Callable[[Any], Any], tmp_path: Path
 ) -> None:
-    assert values(rewriting.rebuild(recipe_of(chain), edits, tmp_path)) == by_hand(hand)
+    assert values(rebuilt(recipe_of(chain), edits, tmp_path)) == by_hand(hand)
 
 
 def test_a_fused_map_is_one_op_with_the_arguments_of_both(tmp_path: Path) -> None:
@@ -107,7 +111,7 @@ def test_a_fused_map_is_one_op_with_the_arguments_of_both(tmp_path: Path) -> Non
         return {"x": x, "y": tf.rank(y)}
 
     recipe = recipe_of(lambda: tf.data.Dataset.range(5).map(listed, num_parallel_calls=2).map(branched))
-    fused = rewriting.rebuild(recipe, [Fuse(stages=(1, 2))], tmp_path)
+    fused = rebuilt(recipe, [Fuse(stages=(1, 2))], tmp_path)
     assert type(fused).__name__ == "_ParallelMapDataset"
     assert fused._input_dataset is recipe.dataset(0)
     assert values(fused) == values(recipe.dataset(2))
@@ -118,7 +122,7 @@ def test_inserted_calls_stand_in_the_order_of_the_edits(tmp_path: Path) -> None:
         InsertAfter(stage=4, method="cache"),
         InsertAfter(stage=4, method="prefetch", arguments={"buffer_size": AUTOTUNE}),
     ]
-    made = rewriting.rebuilt(recipe_of(chain), edits, tmp_path)
+    made = rebuild.rebuild(recipe_of(chain), edits, tmp_path)
     assert type(made.dataset).__name__ == "_PrefetchDataset"
     assert made.dataset._input_dataset is made.caches[0]
     assert values(made.dataset) == values(chain())
@@ -126,7 +130,7 @@ def test_inserted_calls_stand_in_the_order_of_the_edits(tmp_path: Path) -> None:
 
 def test_a_cache_on_disk_lies_under_the_scratch_folder_and_can_be_kept_small(tmp_path: Path) -> None:
     edits: list[Edit] = [InsertAfter(stage=2, method="cache", arguments={"filename": "disk"})]
-    made = rewriting.rebuilt(recipe_of(chain), edits, tmp_path, cached_elements=3)
+    made = rebuild.rebuild(recipe_of(chain), edits, tmp_path, cached_elements=3)
     assert values(made.dataset.take(2)) == by_hand(
         lambda d: d.map(lambda x: (x * 2, x * 2 + 1)).take(3).repeat(9).filter(lambda a, b: a > 2).batch(4).take(2)
     )
@@ -154,11 +158,10 @@ def test_the_users_own_cache_files_are_never_touched(tmp_path: Path) -> None:
         )
     )
     assert recipe.notes == (OWN_FILE_NOTE,)
-    for made in (rewriting.rebuild(recipe, (), scratch), rewriting.small(recipe, (), scratch, seed=1)):
+    for made in (rebuilt(recipe, (), scratch), rebuild.subsampled(recipe, (), scratch, seed=1)):
         assert values(made) == [[1, 2], [3, 4]]
-    first, batch = recipe.stages[0].id, recipe.sink
-    values(rewriting.upstream(recipe, batch, scratch))
-    values(rewriting.on(recipe, recipe.stages[1].id, [recipe.dataset(first)], scratch))
+    first = recipe.stages[0].id
+    values(rebuild.stage(recipe, recipe.stages[1].id, [recipe.dataset(first)], scratch))
     assert not list(theirs.iterdir())
     assert list(scratch.glob("cache-*/data*"))
 
@@ -193,10 +196,10 @@ def test_a_generator_gathers_batches(
     )
     first, batch, _ = (stage.id for stage in recipe.stages)
     edits: list[Edit] = [BatchInGenerator(generator=first, batch=batch)]
-    changed = rewriting.rebuild(recipe, edits, tmp_path)
+    changed = rebuilt(recipe, edits, tmp_path)
     assert values(changed) == values(recipe.dataset(recipe.sink))
     assert changed.element_spec == recipe.dataset(recipe.sink).element_spec
-    small = [values(rewriting.small(recipe, each, tmp_path, seed=1)) for each in ((), edits)]
+    small = [values(rebuild.subsampled(recipe, each, tmp_path, seed=1)) for each in ((), edits)]
     assert small[0] == small[1]
 
 
@@ -208,7 +211,7 @@ def test_a_flat_map_becomes_an_interleave(tmp_path: Path) -> None:
 
     recipe = recipe_of(lambda: tf.data.Dataset.range(3).flat_map(twice))
     edit = Interleave(stage=recipe.sink, cycle_length=3)
-    assert values(rewriting.rebuild(recipe, [edit], tmp_path)) == [0, 1, 2, 0, 1, 2]
+    assert values(rebuilt(recipe, [edit], tmp_path)) == [0, 1, 2, 0, 1, 2]
 
 
 def test_an_argument_of_a_call_within_a_function_can_be_set(tmp_path: Path) -> None:
@@ -224,7 +227,7 @@ def test_an_argument_of_a_call_within_a_function_can_be_set(tmp_path: Path) -> N
         SetArgument(stage=inner["take"].id, argument="count", value=4),
         SetArgument(stage=deepest.id, argument="count", value=2),
     ]
-    assert values(rewriting.rebuild(recipe, edits, tmp_path)) == [0, 0, 1, 1, 1, 1, 2, 2]
+    assert values(rebuilt(recipe, edits, tmp_path)) == [0, 0, 1, 1, 1, 1, 2, 2]
 
 
 def test_options_come_at_the_end(tmp_path: Path) -> None:
@@ -233,7 +236,7 @@ def test_options_come_at_the_end(tmp_path: Path) -> None:
         SetOptions(options=options),
         InsertAfter(stage=4, method="prefetch", arguments={"buffer_size": 1}),
     ]
-    changed = rewriting.rebuild(recipe_of(chain), edits, tmp_path)
+    changed = rebuilt(recipe_of(chain), edits, tmp_path)
     assert changed.options().deterministic is False
     assert changed.options().threading.private_threadpool_size == 3
     assert type(changed._input_dataset).__name__ == "_PrefetchDataset"
@@ -242,7 +245,7 @@ def test_options_come_at_the_end(tmp_path: Path) -> None:
 def test_inputs_in_tuples_lists_and_dicts_are_replaced(tmp_path: Path) -> None:
     recipe = recorded.recipe("make_sources")
     repeat = id_of(recipe, "repeat")
-    changed = rewriting.rebuild(recipe, [SetArgument(stage=repeat, argument="count", value=1)], tmp_path)
+    changed = rebuilt(recipe, [SetArgument(stage=repeat, argument="count", value=1)], tmp_path)
     taken = [value for value, _ in values(changed)]
     assert (taken.count(1), taken.count(2)) == (3, 2)
 
@@ -250,7 +253,7 @@ def test_inputs_in_tuples_lists_and_dicts_are_replaced(tmp_path: Path) -> None:
 def test_apply_runs_the_users_function_again(tmp_path: Path) -> None:
     recipe = recorded.recipe("make_dataset")
     take_out = Remove(stage=id_of(recipe, "shuffle"))
-    changed = rewriting.rebuild(recipe, [take_out], tmp_path)
+    changed = rebuilt(recipe, [take_out], tmp_path)
     assert next(iter(changed))["label"].numpy().tolist() == list(range(8))
 
 
@@ -259,10 +262,10 @@ def test_one_stage_on_other_inputs(tmp_path: Path) -> None:
 
     recipe = recipe_of(chain)
     other = tf.data.Dataset.from_tensors(tf.constant(21, tf.int64)).repeat(2)
-    assert values(rewriting.on(recipe, 1, [other], tmp_path)) == [42, 42]
-    assert values(rewriting.on(recipe, 0, [], tmp_path)) == list(range(10))
+    assert values(rebuild.stage(recipe, 1, [other], tmp_path)) == [42, 42]
+    assert values(rebuild.stage(recipe, 0, [], tmp_path)) == list(range(10))
     with pytest.raises(PipelineBenchError, match="has 1 inputs, not 2"):
-        rewriting.on(recipe, 1, [other, other], tmp_path)
+        rebuild.stage(recipe, 1, [other, other], tmp_path)
 
 
 REFUSED: dict[str, tuple[list[Edit], str]] = {
@@ -287,7 +290,7 @@ REFUSED: dict[str, tuple[list[Edit], str]] = {
 @pytest.mark.parametrize(("edits", "words"), REFUSED.values(), ids=REFUSED)
 def test_an_edit_that_does_not_fit_is_refused_in_words(edits: list[Edit], words: str, tmp_path: Path) -> None:
     with pytest.raises(PipelineBenchError, match=words):
-        rewriting.rebuild(recipe_of(chain), edits, tmp_path)
+        rebuilt(recipe_of(chain), edits, tmp_path)
 
 
 def test_prefetching_to_a_device_needs_one(tmp_path: Path) -> None:
@@ -296,7 +299,7 @@ def test_prefetching_to_a_device_needs_one(tmp_path: Path) -> None:
     if tf.config.list_physical_devices("GPU"):
         pytest.skip("there is a GPU")
     with pytest.raises(PipelineBenchError, match="there is no GPU"):
-        rewriting.rebuild(recipe_of(chain), [PrefetchToDevice()], tmp_path)
+        rebuilt(recipe_of(chain), [PrefetchToDevice()], tmp_path)
 
 
 def test_a_ragged_generator_gathers_no_batches(tmp_path: Path) -> None:
@@ -309,4 +312,4 @@ def test_a_ragged_generator_gathers_no_batches(tmp_path: Path) -> None:
         ).batch(1)
     )
     with pytest.raises(PipelineBenchError, match="RaggedTensors cannot be batched"):
-        rewriting.rebuild(recipe, [BatchInGenerator(generator=0, batch=1)], tmp_path)
+        rebuilt(recipe, [BatchInGenerator(generator=0, batch=1)], tmp_path)

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.user_pipeline import Edit, Interleave, MoveBefore, SetArgument, rewriting
+from pipeline_bench.user_pipeline import Edit, Interleave, MoveBefore, SetArgument, rebuild
 from tests.tensorflow.recorded import recipe_of, values
 
 
 def small(recipe: Any, folder: Path, *edits: Edit, seed: int = 1) -> list[Any]:
-    return values(rewriting.small(recipe, edits, folder, seed))
+    return values(rebuild.subsampled(recipe, edits, folder, seed))
 
 
 def flat(batches: list[Any]) -> list[Any]:

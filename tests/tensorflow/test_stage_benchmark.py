@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import tensorflow as tf  # noqa: TID253
 
-from pipeline_bench.user_pipeline import Stage, StageCost, isolation
+from pipeline_bench.user_pipeline import Stage, StageCost
+from pipeline_bench.user_pipeline.stage_benchmark import StageBenchmark
 
 Call = Callable[..., Any]
 
@@ -35,14 +36,11 @@ class Chain:
 
     def measured(self, limit_s: float = 10.0, options: Any = None) -> tuple[StageCost, ...]:
         options = options or tf.data.Options()
-        pieces = isolation.Pieces(tuple(self.stages), self.stages[-1].id, self._on, self._upstream, options)
-        return list(isolation.Isolation(pieces, limit_s).run())[-1]
+        benchmark = StageBenchmark(self.stages, self.stages[-1].id, self._make, options, limit_s)
+        return list(benchmark.run())[-1]
 
-    def _on(self, number: int, inputs: Sequence[Any]) -> Any:
+    def _make(self, number: int, inputs: Sequence[Any]) -> Any:
         return self.calls[number](*inputs)
-
-    def _upstream(self, number: int) -> Any:
-        return self._on(number, [self._upstream(before) for before in self.stages[number].inputs])
 
 
 def slow(value: Any) -> Any:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from pipeline_bench.user_pipeline import composing
 from pipeline_bench.user_pipeline.plan import Node, Plan
 from pipeline_bench.user_pipeline.public_api import FILE_READERS
-from pipeline_bench.user_pipeline.recording import Call
+from pipeline_bench.user_pipeline.record import Call
 
 LEAST_ELEMENTS = 64
 """What is taken of a source of elements, unless batches, shards or skipped elements ask for more."""
@@ -21,7 +20,6 @@ BATCHES = 2
 """How many batches should come out."""
 PASSES = 2
 """Of an endless repeat, unless what it repeats is so short that more are needed."""
-OPENERS = (*FILE_READERS, "interleave", "flat_map")
 _BATCHES = ("batch", "padded_batch", "ragged_batch", "sparse_batch")
 _LEAVES_OUT = ("filter", "take_while", "unique", "ignore_errors", "rejection_resample")
 
@@ -40,13 +38,14 @@ def shrink(plan: Plan) -> None:
 
 
 def _shrunk(plan: Plan, node: Node, need: int, feeds_opener: bool) -> Node:
-    if opens(node):
+    if _opens(node):
         per_file = math.ceil(max(need, LEAST_ELEMENTS) / _files(plan, node))
         return replace(node, files=FILES, per_file=per_file, changed=True)
     if not node.inputs:
         return _shrunk_source(node, max(need, FILES if feeds_opener else LEAST_ELEMENTS))
     if node.method == "repeat" and node.recorded is not None:
-        return replace(node, passes=_passes(node, plan, need))
+        count = _cardinality(plan, node.inputs[0])
+        return replace(node, passes=max(PASSES, math.ceil(need / count)) if count > 0 else PASSES)
     if node.label == "apply(assert_cardinality)":  # what it asserts is no longer so
         return node.setting(transformation_func=lambda dataset: dataset.take(-1))
     return node
@@ -60,27 +59,26 @@ def _shrunk_source(node: Node, limit: int) -> Node:
     return replace(node, take=limit, changed=True)
 
 
-def _passes(node: Node, plan: Plan, need: int) -> int:
-    repeated = plan.nodes[node.inputs[0]].recorded
-    count = int(repeated.result.cardinality()) if repeated is not None else -1
-    return max(PASSES, math.ceil(need / count)) if count > 0 else PASSES
+def _cardinality(plan: Plan, number: int) -> int:
+    """How many elements a node gives as recorded; below 1 where that is not known."""
+    recorded = plan.nodes[number].recorded
+    return int(recorded.result.cardinality()) if recorded is not None else -1
 
 
 def _files(plan: Plan, node: Node) -> int:
     """How many inner datasets a stage opens, as far as it is known, `FILES` at most."""
-    if node.inputs:
-        names = plan.nodes[node.inputs[0]].recorded
-        count = int(names.result.cardinality()) if names is not None else -1
-    else:
-        count = int(_names(node.given()["filenames"]).shape[0] or -1)
+    names = None if node.inputs else _names(node.given()["filenames"])
+    count = _cardinality(plan, node.inputs[0]) if names is None else int(names.shape[0] or -1)
     return min(FILES, count) if count > 0 else FILES
 
 
-def opens(node: Node) -> bool:
+def _opens(node: Node) -> bool:
     """Whether a stage reads files, or whatever gives it elements, one inner dataset for each."""
     if node.method in FILE_READERS:
         return True
-    return node.method in OPENERS and node.recorded is not None and _makes_sources(node.recorded.inner)
+    return (
+        node.method in ("interleave", "flat_map") and node.recorded is not None and _makes_sources(node.recorded.inner)
+    )
 
 
 def _makes_sources(calls: tuple[Call, ...]) -> bool:
@@ -96,9 +94,9 @@ def _needs(plan: Plan) -> tuple[dict[int, int], set[int]]:
     for number in sorted(plan.nodes, reverse=True):  # inputs have lower numbers than what they are the inputs of
         node = plan.nodes[number]
         for each in node.inputs:
-            if opens(node) or number in opened:
+            if _opens(node) or number in opened:
                 opened.add(each)
-            needed[each] = max(needed.get(each, 1), FILES if opens(node) else _asked(node, needed.get(number, 1)))
+            needed[each] = max(needed.get(each, 1), FILES if _opens(node) else _asked(node, needed.get(number, 1)))
     return needed, opened
 
 
@@ -109,35 +107,32 @@ def _asked(node: Node, count: int) -> int:
     def size(name: str, default: int = 1) -> int:
         return max(1, composing.static(given.get(name)) or default)
 
-    rules: dict[str, Callable[[], int]] = {
-        "skip": lambda: count + size("count"),
-        "shard": lambda: count * size("num_shards"),
-        "window": lambda: (count - 1) * size("shift", size("size")) + size("size") * size("stride"),
-        "bucket_by_sequence_length": lambda: 2 * count * max(given.get("bucket_batch_sizes") or [1]),
-    }
-    if node.method in _BATCHES:
-        return count * size("batch_size")
-    if node.method in _LEAVES_OUT:
-        return 2 * count
-    return rules[node.method]() if node.method in rules else count
+    if node.method == "window":
+        return (count - 1) * size("shift", size("size")) + size("size") * size("stride")
+    if node.method == "bucket_by_sequence_length":
+        return 2 * count * int(max(given.get("bucket_batch_sizes") or [1]))
+    if node.method == "skip":
+        return count + size("count")
+    factor = 2 if node.method in _LEAVES_OUT else 1
+    if node.method in _BATCHES or node.method == "shard":
+        factor = size("num_shards" if node.method == "shard" else "batch_size")
+    return count * factor
 
 
 def opened(node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The dataset of a stage that opens files, with only the first elements of each."""
+    """Return the dataset of a stage that opens files, with only the first elements of each."""
     assert node.entry is not None
     bound = node.entry.signature.bind_partial(*args, **kwargs)
-    if node.method not in FILE_READERS:
-        name = node.function_parameter()
-        bound.arguments[name] = _of_each(bound.arguments[name], node.per_file or 1)
-        return node.entry.make(bound.args, bound.kwargs)
-    return _read(node, bound.arguments)
+    if node.method in FILE_READERS:
+        return _read(node, bound.arguments)
+    name = node.function_parameter()
+    function, count = bound.arguments[name], node.per_file or 1
 
+    def first_of_each(*each: Any) -> Any:
+        return function(*each).take(count)
 
-def _of_each(function: Callable[..., Any], count: int) -> Callable[..., Any]:
-    def first_of_each(*args: Any) -> Any:
-        return function(*args).take(count)
-
-    return first_of_each
+    bound.arguments[name] = first_of_each
+    return node.entry.make(bound.args, bound.kwargs)
 
 
 def _read(node: Node, given: dict[str, Any]) -> Any:
@@ -161,15 +156,12 @@ def _read(node: Node, given: dict[str, Any]) -> Any:
 def _names(given: Any) -> Any:
     import tensorflow as tf
 
-    return tf.reshape(tf.convert_to_tensor(tf.nest.map_structure(_as_text, given), tf.string), [-1])
-
-
-def _as_text(name: Any) -> Any:
-    return str(name) if hasattr(name, "__fspath__") else name
+    texts = tf.nest.map_structure(lambda name: str(name) if hasattr(name, "__fspath__") else name, given)
+    return tf.reshape(tf.convert_to_tensor(texts, tf.string), [-1])
 
 
 def listed(node: Node) -> Any:
-    """What `list_files` gives, of the first files only."""
+    """Return what `list_files` gives, of the first files only."""
     import tensorflow as tf
 
     given = node.given()

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from pipeline_bench.errors import UserCodeError
-from pipeline_bench.user_pipeline import AUTOTUNE, Stage, Target, elements, loading, public_api
-from pipeline_bench.user_pipeline.recording import Recipe, Recording
+from pipeline_bench.user_pipeline import AUTOTUNE, Stage, Target, describe, loading, public_api
+from pipeline_bench.user_pipeline.record import Recipe, Recording
 from tests.tensorflow import recorded
 
 
@@ -211,8 +211,8 @@ def test_generators_and_odd_elements() -> None:
     assert function is not None
     assert function.python
     element = next(iter(recipe.dataset(0)))
-    assert [path for path, _ in elements.flatten(element)] == ["0", "1", "2"]
-    assert elements.nbytes(element) == (3 * 4 + 3 * 8) + (2 * 8 + 4 + 2 * 8) + len("text")
+    assert [path for path, _ in describe.components(element)] == ["0", "1", "2"]
+    assert describe.nbytes(element) == (3 * 4 + 3 * 8) + (2 * 8 + 4 + 2 * 8) + len("text")
 
 
 def test_windows_are_datasets_of_datasets() -> None:

@@ -11,6 +11,8 @@ makes while it is traced, for `interleave` say, are the inner stages of that sta
 
 from __future__ import annotations
 
+import functools
+import inspect
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -18,20 +20,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipeline_bench.errors import UserCodeError
-from pipeline_bench.user_pipeline import (
-    Place,
-    Stage,
-    UserFunction,
-    arguments,
-    distribution,
-    elements,
-    functions,
-    user_code,
-)
-from pipeline_bench.user_pipeline.public_api import Entry, Run, intercepted
+from pipeline_bench.user_pipeline import Place, Stage, UserFunction, describe, public_api, user_code
+from pipeline_bench.user_pipeline.public_api import Entry, Run, is_dataset
 
 OWN_FILE_NOTE = "The dataset's own cache file was not used; a fresh one took its place."
+_DISTRIBUTED_NOTE = (
+    "The function returned a dataset distributed by a tf.distribute strategy; the dataset that it was made of was "
+    "diagnosed, in one process and with its own batch size."
+)
 _ALLOWED = "it must return a tf.data.Dataset, or a tuple, list or dict whose first dataset is to be diagnosed"
+_DISTRIBUTING = ("experimental_distribute_dataset", "distribute_datasets_from_function")
+"""Methods of a `tf.distribute` strategy: what the user's function returns after one is no tf.data dataset."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,12 +56,12 @@ class Call:
 
     def given(self) -> dict[str, Any]:
         """The live arguments that were given, by parameter name."""
-        return arguments.bound(self.entry, self.args, self.kwargs) if self.entry else {}
+        return self.entry.given(self.args, self.kwargs) if self.entry else {}
 
     def function(self) -> Any | None:
         """The user's function among the arguments."""
         given = self.given()
-        name = arguments.function_name(given)
+        name = public_api.function_name(given)
         return None if name is None else given[name]
 
     def stage(self) -> Stage:
@@ -72,49 +71,55 @@ class Call:
             id=self.id,
             method=self.method,
             inputs=self.inputs,
-            arguments=arguments.told(given),
-            function=self._described(),
+            arguments=describe.arguments(given),
+            function=self._function(),
             place=self.place,
-            element=elements.describe(self.result.element_spec),
+            element=describe.element(self.result.element_spec),
             inner=tuple(call.stage() for call in self.inner),
         )
 
-    def _described(self) -> UserFunction | None:
-        function = self.function()
-        if function is None:
+    def _function(self) -> UserFunction | None:
+        given = self.function()
+        if given is None:
             return None
-        told = functions.describe(function, self.result, self.method == "from_generator")
-        if user_code.is_converted(told.file or "") and self.place is not None:
+        function = describe.function(given, self.result, self.method == "from_generator")
+        if user_code.is_converted(function.file or "") and self.place is not None:
             # A function that is defined in a converted one: AutoGraph's file is gone when anyone looks.
-            return told.model_copy(update={"file": self.place.file, "line": self.place.line})
-        return told
+            return function.model_copy(update={"file": self.place.file, "line": self.place.line})
+        return function
 
     def writes_files(self) -> bool:
-        """Whether it keeps elements in files of the user's: `cache` with a file name, `snapshot`."""
-        given = self.given()
-        filename = given.get("filename", "")
-        return self.method == "snapshot" or (self.method == "cache" and not _is_empty(filename))
+        """Return whether it keeps elements in files of the user's."""
+        return writes_files(self.method, self.given())
 
     def needs_own_files(self) -> bool:
-        """Whether it, or a call of its function, keeps elements in files of the user's."""
+        """Return whether it, or a call of its function, keeps elements in files of the user's."""
         return self.writes_files() or any(call.needs_own_files() for call in self.inner)
 
     @property
     def label(self) -> str:
         """As `Stage.label`."""
         function = self.function()
-        return self.method if function is None else f"{self.method}({functions.name(function)})"
+        return self.method if function is None else f"{self.method}({describe.name(function)})"
 
 
-def _is_empty(filename: Any) -> bool:
-    return isinstance(filename, str | bytes) and not filename
+def writes_files(method: str, given: Mapping[str, Any]) -> bool:
+    """Return whether a call with these arguments keeps elements in files: `cache` with a file name, `snapshot`."""
+    name = given.get("filename", "")
+    return method == "snapshot" or (method == "cache" and not (isinstance(name, str | bytes) and not name))
 
 
 class Recipe:
     """How a pipeline was made: the calls that its sink depends on."""
 
     def __init__(self, calls: Mapping[int, Call], sink: int, notes: tuple[str, ...] = ()) -> None:
-        self.calls: dict[int, Call] = {number: calls[number] for number in sorted(_needed(calls, sink))}
+        needed: set[int] = set()
+        waiting = [sink]
+        while waiting:
+            number = waiting.pop()
+            waiting += () if number in needed else calls[number].inputs
+            needed.add(number)
+        self.calls: dict[int, Call] = {number: calls[number] for number in sorted(needed)}
         self.sink = sink
         own_files = any(call.needs_own_files() for call in self.calls.values())
         self.notes = (*notes, OWN_FILE_NOTE) if own_files else notes
@@ -122,31 +127,12 @@ class Recipe:
         """Upstream first, by id."""
 
     def dataset(self, number: int) -> Any:
-        """The dataset of a stage as the user made it.
+        """Return the dataset of a stage as the user made it.
 
         It is for asking: its `element_spec`, `cardinality()`, `options()`. Taking elements from it would write the
-        user's cache files; `rewriting.rebuild` and `rewriting.upstream` give one that does not.
+        user's cache files; `rebuild.rebuilt` and `rebuild.stage` give one that does not.
         """
         return self.calls[number].result
-
-    def stage(self, number: int) -> Stage:
-        """The stage of that id.
-
-        Raises:
-            KeyError: there is none.
-        """
-        return {stage.id: stage for stage in self.stages}[number]
-
-
-def _needed(calls: Mapping[int, Call], sink: int) -> set[int]:
-    needed: set[int] = set()
-    waiting = [sink]
-    while waiting:
-        number = waiting.pop()
-        if number not in needed:
-            needed.add(number)
-            waiting += calls[number].inputs
-    return needed
 
 
 @dataclass
@@ -165,14 +151,20 @@ class Recording:
         self._makers: dict[int, int] = {}
         self._count = 0
         self._open: list[_Open] = []
-        self._distributed = distribution.Distributed()
+        self._distributed: list[tuple[Any, Any]] = []
+        """The distributed datasets that were made, each with the dataset that it was made of."""
         self._thread = 0
         self._patches = ExitStack()
 
     def __enter__(self) -> Recording:
+        import tensorflow as tf
+
         self._thread = threading.get_ident()
-        self._patches.enter_context(intercepted(self._handle))
-        self._patches.enter_context(self._distributed.noted(self._hidden))
+        self._patches.enter_context(public_api.intercepted(self._handle))
+        owner = tf.distribute.Strategy.__mro__[1]  # where the methods are defined, for all strategies
+        for name in _DISTRIBUTING:
+            wrapper = self._distributing(getattr(owner, name))
+            self._patches.enter_context(public_api.patched(owner, name, wrapper))
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -180,7 +172,7 @@ class Recording:
         self._thread = 0  # a method that the user's code has kept, patched, records no more
 
     def recipe(self, value: object) -> Recipe:
-        """How the dataset that the user's function returned was made.
+        """Return how the dataset that the user's function returned was made.
 
         Raises:
             UserCodeError: it is no dataset, and holds none; says what was returned and what is allowed.
@@ -189,22 +181,52 @@ class Recording:
         return Recipe(self._calls, self._maker(dataset), notes)
 
     def _first_dataset(self, value: object) -> tuple[Any, tuple[str, ...]]:
-        origin = self._distributed.origin(value)
-        if origin is not None:
-            return origin, (distribution.NOTE,)
-        if arguments.is_dataset(value):
-            return value, ()
+        found = self._dataset_of(value)
+        if found is not None:
+            return found
         if isinstance(value, tuple | list | Mapping):
             parts = list(value.values()) if isinstance(value, Mapping) else list(value)
             for position, part in enumerate(parts):
-                if arguments.is_dataset(part) or self._distributed.origin(part) is not None:
-                    dataset, notes = self._first_dataset(part)
-                    return dataset, (*notes, _which(value, position, len(parts)))
-        raise UserCodeError(f"the function returned {_called(value)}; {_ALLOWED}", _hint(value))
+                found = self._dataset_of(part)
+                if found is not None:
+                    return found[0], (*found[1], _position(value, position))
+        raise UserCodeError(f"the function returned {_with_article(value)}; {_ALLOWED}", _hint(value))
 
-    def _hidden(self, run: Callable[[], Any], visible: bool = False) -> Any:
-        """Run with the calls within hidden, or visible again for a function of the user's."""
-        before, self._open = self._open, [] if visible else [_Open()]
+    def _dataset_of(self, value: object) -> tuple[Any, tuple[str, ...]] | None:
+        """A dataset itself, or the one that a distributed one was made of, with the notes on it."""
+        for distributed, dataset in self._distributed:
+            if distributed is value:
+                return dataset, (_DISTRIBUTED_NOTE,)
+        return (value, ()) if is_dataset(value) else None
+
+    def _distributing(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """A method that distributes a dataset, or what a function of the user's makes, with its calls hidden."""
+        signature = inspect.signature(original)
+
+        @functools.wraps(original)
+        def distribute(*args: Any, **kwargs: Any) -> Any:
+            bound = signature.bind(*args, **kwargs)
+            parameter = list(bound.arguments)[1]
+            given = bound.arguments[parameter]
+            made: list[Any] = []
+
+            def make(context: Any) -> Any:
+                made.append(self._hidden([], lambda: given(context)))
+                return made[-1]
+
+            if callable(given):
+                bound.arguments[parameter] = make
+            else:
+                made.append(given)
+            result = self._hidden([_Open()], lambda: original(*bound.args, **bound.kwargs))
+            self._distributed += [(result, dataset) for dataset in made[:1]]
+            return result
+
+        return distribute
+
+    def _hidden(self, within: list[_Open], run: Callable[[], Any]) -> Any:
+        """Run as if within other calls; within none the calls of a function of the user's are visible."""
+        before, self._open = self._open, within
         try:
             return run()
         finally:
@@ -218,10 +240,10 @@ class Recording:
             if id(_plain(result)) not in self._makers and not self._open:
                 self._note(entry, args, kwargs, result, ())
             return result
-        if self._open and not self._is_theirs(entry):
+        if self._open and not self._is_users(entry):
             return run(args, kwargs)
-        given = arguments.bound(entry, args, kwargs)
-        self._open.append(_Open(given.get(arguments.function_name(given) or "")))
+        given = entry.given(args, kwargs)
+        self._open.append(_Open(given.get(public_api.function_name(given) or "")))
         try:
             result = run(args, kwargs)
         finally:
@@ -229,7 +251,7 @@ class Recording:
         self._note(entry, args, kwargs, result, tuple(within.inner))
         return result
 
-    def _is_theirs(self, entry: Entry) -> bool:
+    def _is_users(self, entry: Entry) -> bool:
         """Whether the user's function makes this call, rather than TensorFlow within another one."""
         function = self._open[-1].function
         by_itself = function is not None and entry.is_behind(function)
@@ -238,30 +260,26 @@ class Recording:
     def _note(
         self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, inner: tuple[Call, ...]
     ) -> None:
-        inputs = arguments.datasets(args, kwargs)
+        inputs = public_api.datasets(args, kwargs)
         if self._open:  # within a traced function, where the datasets of the function's arguments have no maker
             numbers = [self._makers[id(_plain(each))] for each in inputs if id(_plain(each)) in self._makers]
         else:
             numbers = [self._maker(each) for each in inputs]
-        call = Call(self._next(), entry, args, kwargs, result, tuple(numbers), inner, user_code.location(3))
-        self._makers[id(_plain(result))] = call.id
-        self._calls[call.id] = call
+        location = user_code.location(3)
+        call = self._keep(Call(self._count, entry, args, kwargs, result, tuple(numbers), inner, location))
         if self._open:
             self._open[-1].inner.append(call)
 
     def _maker(self, dataset: Any) -> int:
         """The call that made a dataset; a new opaque one where none did."""
         known = self._makers.get(id(_plain(dataset)))
-        if known is not None:
-            return known
-        call = Call(self._next(), None, (), {}, dataset)
-        self._makers[id(_plain(dataset))] = call.id
-        self._calls[call.id] = call
-        return call.id
+        return self._keep(Call(self._count, None, (), {}, dataset)).id if known is None else known
 
-    def _next(self) -> int:
+    def _keep(self, call: Call) -> Call:
         self._count += 1
-        return self._count - 1
+        self._makers[id(_plain(call.result))] = call.id
+        self._calls[call.id] = call
+        return call
 
 
 def _plain(dataset: Any) -> Any:
@@ -269,19 +287,17 @@ def _plain(dataset: Any) -> Any:
     return getattr(dataset, "_dataset", dataset) if type(dataset).__name__ == "DatasetV1Adapter" else dataset
 
 
-def _which(value: object, position: int, count: int) -> str:
+def _position(value: tuple[Any, ...] | list[Any] | Mapping[Any, Any], position: int) -> str:
     where = f"under {list(value)[position]!r}" if isinstance(value, Mapping) else f"at position {position + 1}"
-    return (
-        f"The function returned a {type(value).__name__} of {count}; the first dataset in it, {where}, was diagnosed."
-    )
+    kind = f"{type(value).__name__} of {len(value)}"
+    return f"The function returned a {kind}; the first dataset in it, {where}, was diagnosed."
 
 
-def _called(value: object) -> str:
+def _with_article(value: object) -> str:
     if value is None:
         return "None"
     name = type(value).__name__
-    article = "an" if name[:1].lower() in "aeio" else "a"
-    return f"{article} {name}"
+    return f"{'an' if name[:1].lower() in 'aeio' else 'a'} {name}"
 
 
 def _hint(value: object) -> str:

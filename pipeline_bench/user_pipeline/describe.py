@@ -1,0 +1,240 @@
+"""A recorded call as plain data: its arguments, the user's function, and the elements that it gives."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import inspect
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from pipeline_bench.user_pipeline import UserFunction, Value
+from pipeline_bench.user_pipeline.public_api import datasets
+
+_LONGEST_TEXT = 80
+_LONGEST_TUPLE = 16
+_PYTHON_OPS = {"EagerPyFunc", "PyFunc", "PyFuncStateless"}
+_RANDOM_OPS = re.compile(r"Random|TruncatedNormal|Multinomial|SampleDistorted|^Rng|^Stateful(Uniform|StandardNormal)")
+# What is_stateful says of these is not what tf.data goes by when it decides whether to parallelise a map: it looks into
+# the functions that control flow calls, and skips assertions (tensorflow/core/grappler/optimizers/data/function_utils).
+_NOT_COUNTED = {"Assert", "If", "While", "Case", "For", "StatefulPartitionedCall", "PartitionedCall"}
+_DATASET_OP = re.compile(r"Dataset(V\d+)?$")
+
+
+def arguments(given: Mapping[str, Any]) -> dict[str, Value]:
+    """Return the arguments as data: numbers and short texts as they are, of anything larger what it is."""
+    result: dict[str, Value] = {}
+    for name, value in given.items():
+        if type(value).__name__ == "Options" and hasattr(value, "threading"):
+            result |= _options(value, type(value)())
+        elif not callable(value) and not datasets(value):
+            result[name] = _argument(name, value)
+    return result
+
+
+def _argument(name: str, value: Any) -> Value:
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, str | bytes | os.PathLike | enum.Enum):
+        return _cut(value.name if isinstance(value, enum.Enum) else os.fsdecode(value))
+    is_tensor = hasattr(value, "numpy") and not isinstance(value, list | tuple | Mapping)
+    if is_tensor and value.shape.rank in (0, 1) and getattr(value.dtype, "name", "") != "variant":
+        value = value.numpy()
+    if isinstance(value, np.ndarray | np.generic) and value.ndim == 0:
+        return _argument(name, value.item())
+    if name == "weights" and isinstance(value, np.ndarray):
+        value = value.tolist()
+    count = len(value) if isinstance(value, list | tuple | np.ndarray) else 0
+    if name in ("filenames", "file_pattern") and count:
+        unit = "files" if name == "filenames" else "patterns"
+        return "1 file" if count == 1 and name == "filenames" else f"{count} {unit}"
+    if isinstance(value, list | tuple) and count <= _LONGEST_TEXT and _are_plain(value):
+        text = ", ".join(map(str, value)) if name == "args" else str(list(value))
+        return text if len(text) <= _LONGEST_TEXT else f"{count} values"
+    return _cut(_structure(value))
+
+
+def _are_plain(values: list[Any] | tuple[Any, ...]) -> bool:
+    return all(isinstance(part, int | float | str | None) for part in values)
+
+
+def _structure(value: Any) -> str:
+    """A structure of data as `element` writes it, of a list in it only how long it is."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {_structure(part)}" for key, part in value.items()) + "}"
+    if type(value) is tuple and len(value) <= _LONGEST_TUPLE:
+        return "(" + ", ".join(map(_structure, value)) + ")"
+    if isinstance(value, list | tuple):
+        return f"{len(value)} values"
+    return element(value)
+
+
+def _options(options: Any, fresh: Any, prefix: str = "") -> dict[str, Value]:
+    """What a `tf.data.Options` sets, unlike a fresh one, by dotted names: ``threading.private_threadpool_size``."""
+    result: dict[str, Value] = {}
+    for name in sorted(getattr(options, "_options", {})):
+        value, unset = getattr(options, name), getattr(fresh, name)
+        if hasattr(value, "_options"):
+            result |= _options(value, unset, f"{prefix}{name}.")
+        elif value != unset:
+            result[prefix + name] = _argument(name, value)
+    return result
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 1] + "…"
+
+
+def function(given: Any, dataset: Any, generator: bool = False) -> UserFunction:
+    """Return what is known of a function, as the dataset that a stage made of it holds it traced."""
+    ops = _ops(dataset)
+    stateful = any(_is_stateful(op) for op in ops - _NOT_COUNTED)
+    code = getattr(_plain_function(given), "__code__", None)
+    return UserFunction(
+        name=name(given),
+        file=getattr(code, "co_filename", None),
+        line=getattr(code, "co_firstlineno", None),
+        python=generator or bool(ops & _PYTHON_OPS),
+        stateful=generator or stateful,
+        # Stateless random ops alone give the same for the same seed, which tf.data knows: it parallelises such a map.
+        # Keras' random layers give them a seed out of a variable.
+        random=stateful and any(_RANDOM_OPS.search(op) for op in ops),
+    )
+
+
+def name(given: Any) -> str:
+    """Return a function's name, of an object its class: ``decode``, ``<lambda>``, ``partial of decode``."""
+    if isinstance(given, functools.partial):
+        return f"partial of {name(given.func)}"
+    plain = getattr(given, "python_function", given)  # of a tf.function
+    qualified = getattr(plain, "__qualname__", None) or type(plain).__qualname__
+    if inspect.isclass(plain) and plain.__module__.startswith("tensorflow."):
+        qualified = plain.__name__.removesuffix("V2")
+    outer, _, own = str(qualified).rpartition(".<locals>.")
+    # What `tf.data.experimental.assert_cardinality(…)` and its like return for `apply` has no name of its own.
+    return outer.rpartition(".")[-1] if own in ("_apply_fn", "apply_fn") else own
+
+
+def _plain_function(given: Any) -> Any:
+    """The Python function behind a partial, a tf.function, a bound method, a decorated one or a callable object."""
+    while isinstance(given, functools.partial):
+        given = given.func
+    given = inspect.unwrap(getattr(given, "python_function", given))
+    given = getattr(given, "__func__", given)
+    if hasattr(given, "__code__") or inspect.isclass(given):
+        return given
+    if type(given).__module__.split(".")[0] == "keras":
+        return getattr(type(given), "call", given)  # __call__ is Keras' own
+    return type(given).__call__
+
+
+def _ops(dataset: Any) -> set[str]:
+    """The types of all ops in the functions of a dataset, those that they call included."""
+    found: set[str] = set()
+    try:
+        wrappers = dataset._functions()
+    except (AttributeError, NotImplementedError):  # not every dataset tells its functions
+        return found
+    for wrapper in wrappers:
+        if hasattr(wrapper.function, "graph"):
+            graph = wrapper.function.graph.as_graph_def()
+            found |= {node.op for node in graph.node}
+            found |= {node.op for called in graph.library.function for node in called.node_def}
+    return found
+
+
+@functools.cache
+def _is_stateful(op: str) -> bool:
+    from tensorflow.python.framework import op_def_registry
+
+    definition = op_def_registry.get(op)
+    return bool(definition is not None and definition.is_stateful and not _DATASET_OP.search(op))
+
+
+def element(spec: Any) -> str:
+    """Return the structure of elements: ``(float32[32, 224, 224, 3], int64[32])``, ``{image: uint8[?, ?, 3]}``.
+
+    A size that varies is ``?``, an unknown number of dimensions ``[...]``.
+    """
+    if isinstance(spec, Mapping):
+        return "{" + ", ".join(f"{key}: {element(value)}" for key, value in spec.items()) + "}"
+    if isinstance(spec, tuple) and hasattr(spec, "_fields"):
+        return "(" + ", ".join(f"{key}={element(value)}" for key, value in zip(spec._fields, spec, strict=True)) + ")"
+    if isinstance(spec, tuple | list):
+        inside = ", ".join(element(value) for value in spec)
+        return f"({inside},)" if len(spec) == 1 else f"({inside})"
+    return _leaf(spec)
+
+
+def _leaf(spec: Any) -> str:
+    match type(spec).__name__:
+        case "NoneTensorSpec":
+            return "none"
+        case "DatasetSpec":
+            return f"dataset of {element(spec.element_spec)}"
+        case "OptionalSpec":
+            return f"optional {element(spec._element_spec)}"
+    if not hasattr(spec, "dtype") or not hasattr(spec, "shape"):
+        return type(spec).__name__
+    kind = {"RaggedTensorSpec": "ragged ", "SparseTensorSpec": "sparse "}.get(type(spec).__name__, "")
+    return f"{kind}{getattr(spec.dtype, 'name', spec.dtype)}{shape(spec.shape)}"
+
+
+def shape(of: Any) -> str:
+    """Return a static shape: ``[32, ?, 3]``, ``[]`` of a scalar, ``[...]`` where not even the rank is known."""
+    if getattr(of, "rank", 0) is None:
+        return "[...]"
+    return "[" + ", ".join("?" if size is None else str(size) for size in tuple(of)) + "]"
+
+
+def components(of: Any) -> list[tuple[str, Any]]:
+    """Return the components of an element or of its spec, each with its path: ``0``, ``image``, ``1.label``.
+
+    The path of a lone tensor is ``""``. Keys of a dict come sorted, as tf.data sorts them. A ragged or a sparse tensor
+    is one component; None is none.
+    """
+    from tensorflow.python.util import nest
+
+    pairs = nest.flatten_with_joined_string_paths(of, separator=".")
+    return [(path, leaf) for path, leaf in pairs if leaf is not None and type(leaf).__name__ != "NoneTensorSpec"]
+
+
+def batch_size(of: Any) -> int | None:
+    """Return the leading size that all components of an element share, or None where they share none.
+
+    Takes the spec of an element as well; a leading size that is not static is then None. Whether the leading dimension
+    is a batch of samples, or the height of a lone image, cannot be told from an element.
+    """
+    sizes = {_leading_size(component) for _, component in components(of)}
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def _leading_size(component: Any) -> int | None:
+    if hasattr(component, "nrows"):  # of a ragged tensor the shape does not tell
+        return int(component.nrows())
+    sizes = getattr(component, "shape", None)
+    if hasattr(component, "dense_shape") and hasattr(component.dense_shape, "numpy"):
+        sizes = component.dense_shape.numpy()
+    if sizes is None or getattr(sizes, "rank", 0) is None or len(sizes) == 0 or sizes[0] is None:
+        return None
+    return int(sizes[0])
+
+
+def nbytes(of: Any) -> int:
+    """Return the bytes of an element: of strings their contents, of ragged and sparse tensors all parts.
+
+    A dataset within it, and what else is no tensor of numbers or strings, counts as nothing.
+    """
+    import tensorflow as tf
+
+    total = 0
+    for tensor in filter(tf.is_tensor, tf.nest.flatten(of, expand_composites=True)):
+        if tensor.dtype == tf.string:
+            total += int(tf.reduce_sum(tf.strings.length(tensor)))
+        elif tensor.dtype not in (tf.variant, tf.resource):
+            total += tensor.shape.num_elements() * tensor.dtype.size
+    return total

@@ -1,0 +1,251 @@
+"""The whole pipeline as written, run for a moment: its elements, what AUTOTUNE sets, what it reads.
+
+TensorFlow tells what AUTOTUNE set as a tree of nodes (`tf.data.experimental.get_model_proto`), of which only the
+settings are taken: the processing times there count a parallel interleave's waiting as its work. The tree is that of
+the optimized pipeline: nodes were inserted, made parallel and fused, so it is matched to the stages from the sink on by
+names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pipeline_bench.errors import UserCodeError
+from pipeline_bench.model.series import Series
+from pipeline_bench.user_pipeline import Inspection, Stage, Tuned, consumers, describe, disk, user_code
+
+_ELEMENTS_WEIGHED = 64
+_NAMES_READ = 64
+_LONGEST_NAME = 4096
+_LONG_FIRST = 3
+"""Where the first element takes so many times the time for all of them, it must do."""
+_SETTINGS_EVERY_S = 0.05
+_MOST_SETTINGS = 512
+_SETTINGS = frozenset({"parallelism", "buffer_size"})
+_VERSION = re.compile(r"V\d+$")
+_VARIETIES = re.compile(r"^(parallel|finite|forever|empty|memory|file|legacy|range|list)(?=.)")
+_NODES = {
+    "map": {"map", "mapandbatch", "mapandfilter"},
+    "batch": {"batch", "mapandbatch"},
+    "repeat": {"repeat", "shuffleandrepeat"},
+    "shuffle": {"shuffle", "shuffleandrepeat"},
+    "from_tensor_slices": {"tensorslice"},
+    "from_tensors": {"tensor"},
+    "from_generator": {"flatmap", "generator"},
+    "list_files": {"shuffle", "tensorslice"},
+    "TFRecordDataset": {"tfrecord", "flatmap", "interleave"},
+    "TextLineDataset": {"textline", "flatmap", "interleave"},
+    "FixedLengthRecordDataset": {"fixedlengthrecord", "flatmap", "interleave"},
+    "sample_from_datasets": {"directedinterleave"},
+    "choose_from_datasets": {"directedinterleave"},
+    "unbatch": {"unbatch", "flatmap"},
+    "ragged_batch": {"densetoragged", "batch"},
+    "enumerate": {"zip"},
+    "bucket_by_sequence_length": {"groupbywindow"},
+}
+"""The nodes, without version and variety, that a stage's own calls leave; of other methods, the method's own name."""
+
+
+def run(
+    dataset: Any,
+    inspection: Inspection,
+    seconds: float,
+    scratch: Path,
+    alive: Callable[[], None] = lambda: None,
+) -> Inspection:
+    """Take elements for so long, at least one, and return the inspection with what that showed.
+
+    Args:
+        dataset: the pipeline as written.
+        inspection: with its stages.
+        seconds: how long, from the first element on; it alone where it took very long.
+        scratch: where files are this program's own.
+        alive: called for every element, as a sign of life.
+
+    Raises:
+        UserCodeError: it gives no element, or fails.
+    """
+    with user_code.element_errors(), disk.OpenFiles(apart_from=[scratch]) as opened:
+        read_before = disk.bytes_read()
+        start_ns = time.perf_counter_ns()
+        iterator = iter(dataset)
+        element = next(iterator, None)
+        if element is None:
+            raise UserCodeError(*consumers.NO_ELEMENT)
+        first_ns = float(time.perf_counter_ns() - start_ns)
+        alive()
+        batch_size = describe.batch_size(element)
+        settings = Settings(iterator)
+        sizes = [describe.nbytes(element)]
+        count = 1
+        end_s = time.monotonic() + (seconds if first_ns < _LONG_FIRST * seconds * 1e9 else 0.0)
+        while time.monotonic() < end_s and (element := next(iterator, None)) is not None:
+            alive()
+            count += 1
+            if len(sizes) < _ELEMENTS_WEIGHED:
+                sizes.append(describe.nbytes(element))
+            settings.read()
+        read_after = disk.bytes_read()
+    return inspection.model_copy(
+        update={
+            "element_bytes": sum(sizes) / len(sizes),
+            "batch_size": batch_size,
+            "first_ns": first_ns,
+            "tuned": settings.tuned(inspection.stages, inspection.sink),
+            "read_bytes": None if read_before is None or read_after is None else (read_after - read_before) / count,
+            "files": tuple(dict.fromkeys((*opened.files, *named_files(dataset)))),
+        }
+    )
+
+
+def named_files(dataset: Any) -> tuple[str, ...]:
+    """Return the files that the sources of a dataset name: elements that are strings and lead to a file."""
+    import tensorflow as tf
+
+    found: list[str] = []
+    waiting = [dataset]
+    while waiting:
+        one = waiting.pop()
+        before = one._inputs() if hasattr(one, "_inputs") else []
+        waiting += before
+        if not before and getattr(one, "element_spec", None) == tf.TensorSpec([], tf.string):
+            found += filter(None, map(_existing_file, one.take(_NAMES_READ).as_numpy_iterator()))
+    return tuple(found)
+
+
+def _existing_file(name: bytes) -> str | None:
+    if 0 < len(name) < _LONGEST_NAME and b"\0" not in name:
+        path = Path(name.decode(errors="surrogateescape"))
+        with contextlib.suppress(OSError):  # a line of text is no path, and a part of it too long for one
+            return str(path.resolve()) if path.is_file() else None
+    return None
+
+
+class Node(NamedTuple):
+    """A node of TensorFlow's tree."""
+
+    name: str
+    inputs: tuple[int, ...] = ()
+
+    def fits(self, stage: Stage) -> bool:
+        """Return whether a stage's own call may have left it."""
+        names = _NODES.get(stage.method, {stage.method.replace("_", "").removesuffix("Dataset").lower()})
+        return self.plain_name in names
+
+    @property
+    def plain_name(self) -> str:
+        """The name without what the optimizer made of it: ``map`` of ``ParallelMapV2``."""
+        short = _VERSION.sub("", self.name.split("[", maxsplit=1)[0]).lower()
+        return short if short in ("range", "list") else _VARIETIES.sub("", short)
+
+
+class Settings:
+    """What AUTOTUNE has set while an iterator ran, and how full its buffers were."""
+
+    def __init__(self, iterator: Any) -> None:
+        self._iterator = iterator
+        self._next_s = 0.0
+        self._values: dict[tuple[int, str], list[tuple[int, float]]] = {}
+        self._nodes: dict[int, Node] = {}
+        self._output = 0
+        self._reads = 0
+
+    def read(self) -> None:
+        """Note the settings, where it is time for it; an iterator without a model has none."""
+        import tensorflow as tf
+
+        if time.monotonic() < self._next_s:
+            return
+        self._next_s = time.monotonic() + _SETTINGS_EVERY_S
+        try:
+            model = tf.data.experimental.get_model_proto(self._iterator)
+        except (tf.errors.OpError, ValueError, AttributeError):
+            self._next_s = float("inf")
+            return
+        at_ns = time.monotonic_ns()
+        self._reads += 1
+        self._output = int(model.output)
+        self._nodes = {number: Node(node.name, tuple(node.inputs)) for number, node in model.nodes.items()}
+        for number, node in model.nodes.items():
+            values = {each.name: float(each.state_value) for each in node.parameters if each.name in _SETTINGS}
+            if values:
+                values["buffered_elements"] = float(node.buffered_elements)
+            for name, value in values.items():
+                track = self._values.setdefault((number, name), [])
+                if len(track) < _MOST_SETTINGS:
+                    track.append((at_ns, value))
+
+    def tuned(self, stages: Sequence[Stage], sink: int) -> tuple[Tuned, ...]:
+        """Return what was set over time, by stage where the node could be matched.
+
+        Nodes of what an interleave opens come and go; those that were seen in less than half of the time are left out.
+        """
+        matched = match(stages, sink, self._nodes, self._output)
+        return tuple(
+            Tuned(
+                stage=matched.get(number),
+                node=self._nodes[number].name,
+                parameter=name,
+                at_ns=Series.pack([at_ns for at_ns, _ in track]),
+                values=Series.pack([value for _, value in track]),
+            )
+            for (number, name), track in sorted(self._values.items())
+            if number in self._nodes and (number in matched or len(track) >= self._reads / 2)
+        )
+
+
+def match(stages: Sequence[Stage], sink: int, nodes: Mapping[int, Node], output: int) -> dict[int, int]:
+    """Return the stage of each node, by ids, as far as names tell; both trees are walked from the sink to the sources.
+
+    Args:
+        stages: of the pipeline.
+        sink: the last one's id.
+        nodes: by id.
+        output: the id of the node at the root.
+    """
+    by_id = {stage.id: stage for stage in stages}
+    matched: dict[int, int] = {}
+    waiting = [(sink, output)]
+    while waiting:
+        number, at = waiting.pop()
+        stage = by_id.get(number)
+        if stage is None or at not in nodes:
+            continue
+        found = _nearest(stage, at, nodes)
+        if found is None:  # it leaves no node, as `with_options` does
+            waiting += [(before, at) for before in stage.inputs]
+        else:
+            matched.setdefault(found, number)
+            waiting += _upstream(stage, found, nodes, by_id)
+    return matched
+
+
+def _nearest(stage: Stage, at: int, nodes: Mapping[int, Node]) -> int | None:
+    """The first node from there on that fits the stage; only nodes with one input are passed over."""
+    while at in nodes:
+        if nodes[at].fits(stage):
+            return at
+        if len(nodes[at].inputs) != 1:
+            return None
+        at = nodes[at].inputs[0]
+    return None
+
+
+def _upstream(stage: Stage, found: int, nodes: Mapping[int, Node], by_id: Mapping[int, Stage]) -> list[tuple[int, int]]:
+    """Where to go on: a node that two stages share stays for the next; an interleave's inner nodes are not taken."""
+    node = nodes[found]
+    if len(stage.inputs) != 1:
+        return list(zip(stage.inputs, node.inputs, strict=False))
+    number = stage.inputs[0]
+    before = by_id.get(number)
+    if before is None:
+        return []
+    if "and" in node.plain_name and node.fits(before):
+        return [(number, found)]
+    fitting = [each for each in node.inputs if _nearest(before, each, nodes) is not None]
+    return [(number, each) for each in (fitting or node.inputs)[:1]]

@@ -1,0 +1,231 @@
+"""What each stage of a pipeline costs by itself: fed from memory, with nothing after it.
+
+The stages are measured from source to sink. What a stage gives is kept, a few elements of it, and feeds the next one
+again and again, so that no stage waits for another. Its options are the user's own, with tf.data's default
+optimizations on where the user has them on, but nothing is prefetched behind it: a stateless map that tf.data makes
+parallel by itself in the whole pipeline is as parallel here, and its elapsed time is that of the stage as it runs.
+
+What the feeding and the counting (`throughput`) cost is measured on the input alone, and subtracted.
+
+A source reads files as they lie, from the page cache where they are in it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.text import line_of, units
+from pipeline_bench.user_pipeline import Stage, StageCost, ratios, throughput, user_code
+from pipeline_bench.user_pipeline.throughput import Deadline, FlatIterator, KeptElements, Rate
+
+STAGE_S = 0.7
+"""About how long a stage is measured, where the time suffices: the median of three slices settled within 5 % here."""
+_LEAST_STAGE_S = 0.06
+_FIRST_ELEMENT_S = 5.0
+"""A stage that gives nothing for so long is given up, and what stands behind it has nothing to be fed with."""
+_ONCE = frozenset({"cache", "repeat", "snapshot", "unique", "take_while", "take", "save"})
+"""Methods that never end, or give nothing more, on an input without end."""
+_POSITIONAL = frozenset({"skip", "shard", "enumerate"})
+"""Methods that go by the positions of the elements: what they give to the next stage is of one pass."""
+_NO_TIME = "no time was left for it"
+_ENDED = "the trial ended before it was measured"
+_CACHED = "it runs in the first pass only: a cache after it gives the elements from then on"
+_NOTHING = Rate(0.0, 0.0)
+
+
+@dataclass
+class _Result:
+    """What a stage by itself showed, for one of its own elements."""
+
+    inputs: float | None
+    """How many elements of each input it takes."""
+    reason: str | None = None
+    rate: Rate | None = None
+    element_bytes: float | None = None
+    first_ns: float | None = None
+
+
+class StageBenchmark:
+    """Measures the stages of a pipeline one after another."""
+
+    def __init__(
+        self,
+        stages: Sequence[Stage],
+        sink: int,
+        make: Callable[[int, Sequence[Any]], Any],
+        options: Any,
+        limit_s: float,
+        alive: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Prepare; nothing is run yet.
+
+        Args:
+            stages: upstream first.
+            sink: the id of the last one.
+            make: makes the dataset of a stage upon others as its inputs.
+            options: the `tf.data.Options` of the pipeline as written.
+            limit_s: the most time for all stages.
+            alive: called between stages, as a sign of life.
+        """
+        self._stages, self._sink = stages, sink
+        self._make, self._options = make, options
+        self._end_s = time.monotonic() + limit_s
+        self._alive = alive
+        self._results = {stage.id: _Result(ratios.inputs_per_output(stage), _ENDED) for stage in stages}
+        self._kept: dict[int, tuple[KeptElements, Rate]] = {}
+        self._making_s = 0.0
+        elements = ratios.per_sink_element(stages, sink, {stage.id: 1.0 for stage in stages})
+        self._idle = {number for number, count in elements.items() if count == 0}
+        """The stages before a cache: they only feed the next one, and are not measured."""
+
+    def run(self) -> Iterator[tuple[StageCost, ...]]:
+        """Measure; after every stage gives the costs of all stages as far as they are known."""
+        for index, stage in enumerate(self._stages):
+            self._alive()
+            start_s = time.monotonic()
+            left_s = self._end_s - start_s
+            # Making a stage and its feed takes time too: as much as it took for the stages before.
+            share_s = max(_LEAST_STAGE_S, min(STAGE_S, left_s / (len(self._stages) - index) - self._making_s))
+            if left_s < _LEAST_STAGE_S:
+                self._results[stage.id].reason = _NO_TIME
+            else:
+                self._try(stage, share_s, left_s)
+                took_s = max(0.0, time.monotonic() - start_s - share_s)
+                self._making_s += (took_s - self._making_s) / (index + 1)
+            needed = {number for later in self._stages[index + 1 :] for number in later.inputs}
+            self._kept = {number: kept for number, kept in self._kept.items() if number in needed}
+            yield self.costs()
+
+    def costs(self) -> tuple[StageCost, ...]:
+        """Return the costs for one element of the sink, as far as they are known."""
+        taken = {number: result.inputs for number, result in self._results.items()}
+        elements = ratios.per_sink_element(self._stages, self._sink, taken)
+        return tuple(_cost(stage, self._results[stage.id], elements.get(stage.id)) for stage in self._stages)
+
+    def _try(self, stage: Stage, share_s: float, left_s: float) -> None:
+        result = self._results[stage.id]
+        result.reason = None
+        if any(number not in self._kept for number in stage.inputs):
+            result.reason = "what comes before it gave no element to feed it with"
+            return
+        try:
+            with user_code.element_errors():
+                if result.inputs is None:
+                    result.inputs = self._count_inputs(stage, share_s / 3)
+                self._measure(stage, result, share_s, min(left_s / 2, _FIRST_ELEMENT_S))
+        except throughput.OutOfTimeError:
+            result.reason = f"it gave no element within {units.seconds(min(left_s / 2, _FIRST_ELEMENT_S))}"
+        except StopIteration:
+            result.reason = "it gave no element"
+        except PipelineBenchError as error:
+            result.reason = error.message
+        except Exception as error:  # the user's function, called anew on the same kind of input
+            result.reason = f"it could not be made by itself: {line_of(error)}"
+
+    def _alone(self, stage: Stage, endless: bool) -> Any:
+        feeds = [self._kept[number][0].dataset() for number in stage.inputs]
+        if endless and stage.method not in _ONCE:
+            feeds = [feed.repeat() for feed in feeds]
+        dataset = self._make(stage.id, feeds)
+        if stage.method == "cache" and endless:  # one that is not full keeps its file locked against a second iterator
+            throughput.fill((dataset,), _FIRST_ELEMENT_S)
+        return self._as_in_pipeline(dataset.repeat() if endless else dataset)
+
+    def _as_in_pipeline(self, dataset: Any) -> Any:
+        import tensorflow as tf
+
+        own = tf.data.Options()
+        own.experimental_optimization.inject_prefetch = False
+        return dataset.with_options(self._options).with_options(own)
+
+    def _measure(self, stage: Stage, result: _Result, share_s: float, limit_s: float) -> None:
+        dataset = self._alone(stage, endless=True)
+        positional, idle = stage.method in _POSITIONAL, stage.id in self._idle
+        # A header that is skipped once must not come back with every pass over what feeds the next stage.
+        iterator = FlatIterator(self._alone(stage, endless=False) if positional else dataset)
+        with Deadline(limit_s) as deadline:
+            start_ns = time.perf_counter_ns()
+            first = iterator.take(deadline)
+            result.first_ns = time.perf_counter_ns() - start_ns
+            kept = throughput.sample(iterator, deadline, first, _LEAST_STAGE_S if idle else share_s / 3)
+            result.element_bytes = kept.element_bytes
+            if idle:
+                gross = _NOTHING
+            elif kept.each_ns is None or kept.each_ns >= throughput.SLOW_NS:
+                iterator = FlatIterator(dataset) if positional else iterator
+                gross = throughput.rate(iterator, deadline, share_s / 2)
+            else:
+                gross = throughput.windowed_rate(dataset, deadline, kept.each_ns, kept.element_bytes, share_s / 2)
+        result.rate = self._net(stage, gross, result.inputs or 0.0)
+        consumers = [later for later in self._stages if stage.id in later.inputs]
+        if consumers:
+            elements = KeptElements(dataset.element_spec, kept.elements)
+            feeds_a_cache = any(later.method == "cache" for later in consumers)
+            feeding = _NOTHING if idle and not feeds_a_cache else self._feeding(elements)
+            self._kept[stage.id] = (elements, feeding)
+
+    def _feeding(self, elements: KeptElements) -> Rate:
+        """What taking from memory costs by itself."""
+        dataset = self._as_in_pipeline(elements.dataset().repeat())
+        with Deadline(_FIRST_ELEMENT_S) as deadline:
+            return throughput.windowed_rate(dataset, deadline, 1000.0, 0.0, _LEAST_STAGE_S / 2)
+
+    def _net(self, stage: Stage, gross: Rate, inputs: float) -> Rate:
+        """The cost without what the feeding cost."""
+        elapsed_ns, cpu_ns, queued_ns = gross
+        # Feeds from memory cost about the same: which one is chosen how often hardly matters, where it is not known.
+        each = ratios.shares(stage) or (1 / max(1, len(stage.inputs)),) * len(stage.inputs)
+        for number, share in zip(stage.inputs, each, strict=True):
+            feeding = self._kept[number][1]
+            elapsed_ns -= inputs * share * feeding.elapsed_ns
+            cpu_ns -= inputs * share * feeding.cpu_ns
+        return Rate(max(0.0, elapsed_ns), max(0.0, cpu_ns), queued_ns)
+
+    def _count_inputs(self, stage: Stage, seconds: float) -> float | None:
+        """How many elements it takes for one that it gives; a lower bound of what it gives where that is very much."""
+        count = min(self._kept[number][0].count for number in stage.inputs)
+        iterator = FlatIterator(self._alone(stage, endless=False))
+        given = 0
+        end_s = time.monotonic() + seconds
+        try:
+            with Deadline(max(seconds, min(_FIRST_ELEMENT_S, (self._end_s - time.monotonic()) / 3))) as deadline:
+                while not given or time.monotonic() < end_s:
+                    iterator.take(deadline)
+                    given += 1
+        except StopIteration:
+            if not given:
+                raise PipelineBenchError(f"it let none of the {count} elements through that it was fed with") from None
+            return count / given
+        return min(count, _opened_at_once(stage)) / given
+
+
+def _opened_at_once(stage: Stage) -> int:
+    """How many inputs a `flat_map` or an `interleave` may have opened to give its first elements."""
+    if stage.method == "flat_map":
+        return 1
+    cycle = stage.arguments.get("cycle_length")
+    return cycle if isinstance(cycle, int) and cycle > 0 else os.cpu_count() or 1
+
+
+def _cost(stage: Stage, result: _Result, elements: float | None) -> StageCost:
+    """What a stage costs for so many of its elements."""
+    costs, reason = {}, result.reason
+    if elements is None:
+        reason = reason or "a stage after it did not tell how many elements it takes for one"
+    elif elements == 0:
+        costs, reason = {"elapsed_ns": 0.0, "cpu_ns": 0.0}, reason or _CACHED
+    elif result.rate is not None:
+        costs = {name: value * elements for name, value in result.rate._asdict().items()}
+    return StageCost(
+        stage=stage.id,
+        elements=elements,
+        element_bytes=result.element_bytes,
+        first_ns=result.first_ns,
+        reason=reason,
+        **costs,
+    )

@@ -1,0 +1,293 @@
+"""Takes elements from a dataset, with a deadline and without copies to NumPy, and measures how fast they come.
+
+An element is taken by one eager call of the iterator's own op, about 12 us in TensorFlow 2.21; `next(iterator)` takes
+20 us, and a loop in a `tf.function` 28 us an element. The call can be cancelled, so that a filter that lets nothing
+through ends in time; Python code of the user's cannot be.
+
+Fast elements are counted in windows (`Dataset.window`): one call from Python for many elements costs 0.6 us an element.
+`skip` would have sources and shuffles skip their work, and `reduce` runs a function an element.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import statistics
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pipeline_bench.user_pipeline import user_code
+from pipeline_bench.user_pipeline.describe import nbytes
+
+SLOW_NS = 1e6
+"""Slower elements are taken one by one: the call's 12 us are about 1 % of them."""
+_KEPT_BYTES = 64 << 20
+"""The most that is kept of one stage, and the most that a window holds: little beside a machine's memory."""
+_KEPT_MOST = 512
+_KEPT_OPAQUE_MOST = 64
+"""Of elements whose size nobody tells: ragged ones, windows."""
+_SLICES = 3
+_WINDOW_S = 0.004
+"""About how long a window takes, so that a slice ends near the time that it was given."""
+_WINDOW_MOST = 4096
+_STEAL = 8
+"""The column of the first line of /proc/stat, after its name: user, nice, system, idle, iowait, irq, softirq, steal."""
+
+
+class OutOfTimeError(Exception):
+    """No element came within the time that was given."""
+
+
+class Deadline:
+    """For the block, a time after which taking an element raises `OutOfTimeError`, also in a call that waits."""
+
+    def __init__(self, seconds: float) -> None:
+        from tensorflow.python.eager import cancellation
+
+        self.manager = cancellation.CancellationManager()
+        self.passed = False
+        self._timer = threading.Timer(max(seconds, 0), self._pass)
+        self._timer.daemon = True
+
+    def _pass(self) -> None:
+        self.passed = True
+        self.manager.start_cancel()
+
+    def __enter__(self) -> Deadline:
+        self._timer.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._timer.cancel()
+        self._timer.join()
+
+
+def restart(iterator: Any) -> None:
+    """Have an iterator over a dataset begin anew.
+
+    New iterators would pile up until Python's garbage collector ends them all at once, which takes seconds.
+    """
+    import tensorflow as tf
+
+    tf.raw_ops.MakeIterator(dataset=iterator._dataset._variant_tensor, iterator=iterator._iterator_resource)
+
+
+class FlatIterator:
+    """An iterator over a dataset whose elements stay lists of tensors, as tf.data moves them."""
+
+    def __init__(self, dataset: Any) -> None:
+        from tensorflow.python.eager import cancellation, context, execute
+
+        self.iterator = iter(dataset)
+        specs = _flat_specs(dataset.element_spec)
+        types = tuple(spec.dtype.as_datatype_enum for spec in specs)
+        shapes = tuple(spec.shape for spec in specs)
+        self._inputs = [self.iterator._iterator_resource]
+        self._call = (len(specs), self._inputs, ("output_types", types, "output_shapes", shapes), context.context())
+        self._execute = execute.execute_with_cancellation
+        self._never = cancellation.CancellationManager()
+
+    def take(self, deadline: Deadline | None = None) -> list[Any]:
+        """Return the next element.
+
+        Raises:
+            StopIteration: there is none.
+            OutOfTimeError: the deadline came first.
+            tensorflow.errors.OpError: what the pipeline raises.
+        """
+        if deadline is not None and deadline.passed:
+            raise OutOfTimeError
+        manager = self._never if deadline is None else deadline.manager
+        try:
+            return self._execute("IteratorGetNext", *self._call, manager)  # type: ignore[no-any-return]
+        except Exception as error:
+            raise self._explained(error, deadline) from None
+
+    @staticmethod
+    def _explained(error: Exception, deadline: Deadline | None) -> Exception:
+        import tensorflow as tf
+        from tensorflow.python.eager import core
+
+        if isinstance(error, core._NotOkStatusException):  # as the C interface gives it
+            error = core._status_to_exception(error)
+        if isinstance(error, tf.errors.OutOfRangeError):
+            return StopIteration()
+        # Not a CancelledError alone: a Python function that was cancelled shows as another one.
+        return OutOfTimeError() if deadline is not None and deadline.passed else error
+
+
+def _flat_specs(structure: Any) -> list[Any]:
+    """The tensors that tf.data moves for an element of that spec: a ragged one travels as one variant, for example."""
+    import tensorflow as tf
+
+    return [spec for part in tf.nest.flatten(structure) for spec in part._flat_tensor_specs]
+
+
+class KeptElements:
+    """Elements that are kept in memory, as tf.data moves them."""
+
+    def __init__(self, spec: Any, elements: Sequence[list[Any]]) -> None:
+        self.count = len(elements)
+        self._spec = spec
+        self._tensors = [tensor for element in elements for tensor in element]
+
+    def dataset(self) -> Any:
+        """Return a dataset of them, once through; its spec is that of the dataset which they came from.
+
+        Giving an element from it takes about 1 us and copies nothing.
+        """
+        import tensorflow as tf
+
+        specs = _flat_specs(self._spec)
+        variant = tf.raw_ops.ListDataset(
+            tensors=self._tensors,
+            output_types=[spec.dtype for spec in specs],
+            output_shapes=[spec.shape for spec in specs],
+        )
+        return tf.data.experimental.from_variant(variant, self._spec)
+
+
+class Sample(NamedTuple):
+    """Some elements, the time that one took in ns as far as it can be told, and their mean size in bytes."""
+
+    elements: list[list[Any]]
+    each_ns: float | None
+    element_bytes: float
+
+
+def sample(iterator: FlatIterator, deadline: Deadline, first: list[Any], seconds: float) -> Sample:
+    """Take and keep elements for so long, until there are enough or there are no more."""
+    kept, size = [first], nbytes(first)
+    opaque = any(not tensor.dtype.is_numpy_compatible for tensor in first)
+    most = _KEPT_OPAQUE_MOST if opaque else _KEPT_MOST
+    taking_ns = 0
+    end_ns = time.perf_counter_ns() + seconds * 1e9
+    with contextlib.suppress(OutOfTimeError, StopIteration):
+        while len(kept) < most and size * (1 + 1 / len(kept)) < _KEPT_BYTES:
+            if (start_ns := time.perf_counter_ns()) > end_ns:
+                break
+            kept.append(iterator.take(deadline))
+            taking_ns += time.perf_counter_ns() - start_ns
+            size += nbytes(kept[-1])
+    return Sample(kept, taking_ns / (len(kept) - 1) if len(kept) > 1 else None, size / len(kept))
+
+
+class Rate(NamedTuple):
+    """Nanoseconds for one element: wall time, CPU time over all threads, and how long these queued for a core."""
+
+    elapsed_ns: float
+    cpu_ns: float
+    queued_ns: float = 0.0
+
+
+def rate(iterator: FlatIterator, deadline: Deadline, seconds: float, window: int = 1) -> Rate:
+    """Take for so long, at least once, and return the mean, because parallel calls come in bursts.
+
+    `window` is how many elements are in what the iterator gives.
+    """
+    calls = 0
+    start_queued_s = _queued_s()  # reads a file a thread, and is no part of what is timed
+    start_ns, start_cpu_s = time.perf_counter_ns(), _cpu_s()
+    end_ns = start_ns + seconds * 1e9
+    while not calls or time.perf_counter_ns() < end_ns:
+        iterator.take(deadline)
+        calls += 1
+    count = calls * window
+    elapsed_ns, cpu_s = time.perf_counter_ns() - start_ns, _cpu_s() - start_cpu_s
+    queued_s = max(0.0, _queued_s() - start_queued_s)  # a thread that has ended takes its figure along
+    return Rate(elapsed_ns / count, cpu_s * 1e9 / count, queued_s * 1e9 / count)
+
+
+def windowed_rate(dataset: Any, deadline: Deadline, each_ns: float, element_bytes: float, seconds: float) -> Rate:
+    """Take by windows, in slices, and return the median slice.
+
+    Args:
+        dataset: without end.
+        deadline: when to give up.
+        each_ns: about how long one element takes.
+        element_bytes: of one; a window holds all of its elements at once.
+        seconds: how long to take.
+    """
+    size = round(_WINDOW_S * 1e9 / max(each_ns, 100.0))
+    size = max(1, min(size, _WINDOW_MOST, round(_KEPT_BYTES / max(1.0, element_bytes))))
+    iterator = FlatIterator(dataset if size == 1 else dataset.window(size))
+    iterator.take(deadline)
+    rates = [rate(iterator, deadline, seconds / _SLICES, size) for _ in range(_SLICES)]
+    return Rate(*(statistics.median(values) for values in zip(*rates, strict=True)))
+
+
+def _cpu_s() -> float:
+    """CPU seconds of this process so far, over all of its threads."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def _queued_s() -> float:
+    """Return for how many seconds threads of this process could have run and had no core; 0 where Linux does not say.
+
+    Other processes had it, which the kernel tells for each thread (``schedstat``, the second number), or the
+    hypervisor, which it tells for the whole machine (``steal`` of /proc/stat).
+    """
+    queued_ns, stolen_s = 0, 0.0
+    for file in Path("/proc/self/task").glob("*/schedstat"):
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            queued_ns += int(file.read_text(encoding="ascii").split()[1])
+    with contextlib.suppress(OSError, IndexError, ValueError), Path("/proc/stat").open(encoding="ascii") as stat:
+        stolen_s = int(stat.readline().split()[_STEAL]) / os.sysconf("SC_CLK_TCK")
+    return queued_ns / 1e9 + stolen_s
+
+
+class Pass(NamedTuple):
+    """How far one pass over a dataset came."""
+
+    complete: bool
+    elements: int
+
+
+def caches_in(dataset: Any) -> list[Any]:
+    """Return the datasets of the caches in a pipeline, upstream first."""
+    found: list[Any] = []
+    seen: set[int] = set()
+
+    def visit(one: Any) -> None:
+        if id(one) not in seen:
+            seen.add(id(one))
+            for before in one._inputs() if hasattr(one, "_inputs") else []:
+                visit(before)
+            found.append(one)
+
+    visit(dataset)
+    return [one for one in found if type(one).__name__ == "CacheDataset"]
+
+
+def fill(caches: Sequence[Any], limit_s: float, alive: Callable[[], None] = lambda: None) -> list[Pass]:
+    """Make one pass over each of the caches; all of them share the time.
+
+    What is measured afterwards is every pass but the first.
+
+    Raises:
+        UserCodeError: the pipeline before a cache fails.
+    """
+    end_s = time.monotonic() + limit_s
+    passes = []
+    for cache in caches:
+        with user_code.element_errors(), Deadline(end_s - time.monotonic()) as deadline:
+            passes.append(_pass_over(FlatIterator(cache), deadline, alive))
+    return passes
+
+
+def _pass_over(iterator: FlatIterator, deadline: Deadline, alive: Callable[[], None]) -> Pass:
+    count = 0
+    try:
+        while True:
+            iterator.take(deadline)
+            count += 1
+            alive()
+    except StopIteration:
+        return Pass(True, count)
+    except OutOfTimeError:
+        return Pass(False, count)
