@@ -10,7 +10,7 @@ import psutil
 
 from pipeline_bench import checkout
 from pipeline_bench.diagnosed import DEFAULT_BUDGET_S, Diagnosis
-from pipeline_bench.diagnosis import code_change, search, variants
+from pipeline_bench.diagnosis import search, variants
 from pipeline_bench.errors import SessionError
 from pipeline_bench.model.session import save
 from pipeline_bench.run import launcher, servers
@@ -72,13 +72,15 @@ def examine(
 
 def _with_code(outcome: Outcome, observer: Observer) -> Outcome:
     """Return the outcome with the code to write for every fix that helps, in its saved session too."""
+    from pipeline_bench.diagnosis.patch import change  # noqa: PLC0415 - loads LibCST, which only its end needs
+
     session, diagnosis = outcome.session, outcome.session.diagnosis
     if diagnosis is None or diagnosis.inspection is None:
         return outcome
     texts = _source_texts(diagnosis)
     names = {file: checkout.named(file, Path.cwd()) for file in texts}
     attempts = tuple(
-        attempt.model_copy(update={"code": code_change.change(texts, diagnosis.inspection, attempt.fix, names)})
+        attempt.model_copy(update={"code": change(texts, diagnosis.inspection, attempt.fix, names)})
         if attempt.outcome in ("proposed", "faster")
         else attempt
         for attempt in diagnosis.attempts

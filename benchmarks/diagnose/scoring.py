@@ -12,7 +12,8 @@ from benchmarks.diagnose.planted import Planted
 from pipeline_bench.diagnosed import AS_WRITTEN, Diagnosis
 from pipeline_bench.model.session import Session
 from pipeline_bench.scenario import Component, Scenario, Variant
-from pipeline_bench.user_pipeline import Edit, Task
+from pipeline_bench.user_pipeline import Task
+from pipeline_bench.user_pipeline.edits import Edit
 
 PROPOSAL = "proposal"
 EXPERT = "expert"

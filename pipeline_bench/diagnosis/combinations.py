@@ -2,45 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from pipeline_bench.diagnosed import Fix
-from pipeline_bench.user_pipeline import (
-    BatchInGenerator,
-    Edit,
-    Fuse,
-    InsertAfter,
-    Interleave,
-    MoveBefore,
-    OffloadToService,
-    PrefetchToDevice,
-    Remove,
-    SetArgument,
-    SetOptions,
-)
+from pipeline_bench.user_pipeline.edits import WHOLE
 
 KIND = "combination"
 _MOST_CHARACTERS = 70
-_WHOLE = "*"
-"""All of a stage: no other edit of it fits."""
-_Claim = tuple[int | str, str]
-# What changes a call comes before what moves it, and what stands behind the sink comes last.
-_ORDER: tuple[type | tuple[type, ...], ...] = (
-    SetArgument,
-    (Remove, MoveBefore, Fuse, BatchInGenerator, Interleave),
-    InsertAfter,
-    SetOptions,
-    PrefetchToDevice,
-    OffloadToService,
-)
 
 
 def compatible(one: Fix, other: Fix) -> bool:
     """Whether the edits of two fixes can be made together: no two of them want the same thing otherwise."""
     if one.variant == other.variant or (one.kind == other.kind and one.stages == other.stages):
         return False
-    left, right = set(_claims(one)), set(_claims(other))
-    whole = {stage for stage, what in left | right if what == _WHOLE}
+    left, right = _claims(one), _claims(other)
+    whole = {stage for stage, what in left | right if what == WHOLE}
     shared = {stage for stage, _ in left} & {stage for stage, _ in right}
     return not (left & right) and not (whole & shared)
 
@@ -52,7 +28,7 @@ def combine(parts: Sequence[Fix], taken: set[str]) -> Fix:
         parts: single fixes that are compatible, the one that gained most first.
         taken: the names of other variants.
     """
-    edits = sorted((edit for part in parts for edit in part.edits), key=_place)
+    edits = sorted((edit for part in parts for edit in part.edits), key=lambda edit: edit.order)
     names = [part.variant for part in parts]
     name = " + ".join(names)
     if len(name) > _MOST_CHARACTERS:
@@ -73,31 +49,5 @@ def combine(parts: Sequence[Fix], taken: set[str]) -> Fix:
     )
 
 
-def _claims(fix: Fix) -> Iterator[_Claim]:
-    """What the edits of a fix want for themselves: stages or options, and what of them."""
-    for edit in fix.edits:
-        yield from _claimed(edit)
-
-
-def _claimed(edit: Edit) -> list[_Claim]:  # noqa: PLR0911 - a case for each edit
-    match edit:
-        case SetArgument():
-            return [(edit.stage, edit.argument)]
-        case InsertAfter():  # of caches, one is enough
-            return [(edit.stage, edit.method), *([("cache", "place")] if edit.method == "cache" else [])]
-        case MoveBefore():
-            return [(edit.stage, "place")]
-        case Remove() | Interleave():
-            return [(edit.stage, _WHOLE)]
-        case Fuse():
-            return [(stage, _WHOLE) for stage in edit.stages]
-        case BatchInGenerator():
-            return [(edit.generator, _WHOLE), (edit.batch, _WHOLE)]
-        case SetOptions():
-            return [("options", name) for name in edit.options]
-        case _:
-            return [("sink", edit.edit)]
-
-
-def _place(edit: Edit) -> int:
-    return next(place for place, kinds in enumerate(_ORDER) if isinstance(edit, kinds))
+def _claims(fix: Fix) -> set[tuple[int | str, str]]:
+    return {claim for edit in fix.edits for claim in edit.claims()}

@@ -21,7 +21,8 @@ import numpy as np
 
 from pipeline_bench.diagnosed import Diagnosis
 from pipeline_bench.text import one_line, units
-from pipeline_bench.user_pipeline import AUTOTUNE, Inspection, Place, Stage, StageCost, Tuned
+from pipeline_bench.user_pipeline import Inspection, Place, Stage, StageCost, Tuned
+from pipeline_bench.user_pipeline.edits import AUTOTUNE
 
 NAME_LIMIT = 60
 _NS_PER_MS = 1e6

@@ -13,7 +13,8 @@ from pipeline_bench import replication, user_pipeline
 from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.system.processes import module_command
 from pipeline_bench.text import one_line
-from pipeline_bench.user_pipeline import OffloadToService, Task
+from pipeline_bench.user_pipeline import Task
+from pipeline_bench.user_pipeline.edits import OffloadToService
 
 OPTION = "--expose-servers"
 _LIMIT_S = 20.0

@@ -15,16 +15,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pipeline_bench.model.series import Series
 from pipeline_bench.text import Text, safe
+from pipeline_bench.user_pipeline.edits import Edit, Value
 
 KIND = "your_pipeline"
 """The kind of the source component of a variant whose input is the user's own pipeline."""
-AUTOTUNE = -1
-"""`tf.data.AUTOTUNE`, in the arguments of a stage and of an edit."""
 INFINITE = -1
 """`tf.data.INFINITE_CARDINALITY`: the pipeline never ends."""
-
-Value = int | float | bool | Text | None
-"""An argument that can be told as data; AUTOTUNE is -1."""
 
 
 class _Part(BaseModel):
@@ -197,105 +193,6 @@ class Inspection(_Part):
         """What the stage costs, where it was looked at."""
         return next((cost for cost in self.costs if cost.stage == number), None)
 
-
-class SetArgument(_Part):
-    """Give a call another value for one argument, or one that it did not have."""
-
-    edit: Literal["set-argument"] = "set-argument"
-    stage: int
-    argument: Text
-    value: Value
-
-
-class InsertAfter(_Part):
-    """Put a call behind a stage: ``prefetch(AUTOTUNE)``, ``cache()``."""
-
-    edit: Literal["insert-after"] = "insert-after"
-    stage: int
-    method: Literal["prefetch", "cache", "repeat", "shuffle"]
-    arguments: dict[Text, Value] = {}
-
-
-class Remove(_Part):
-    """Leave a call out; what came after it gets what came before it."""
-
-    edit: Literal["remove"] = "remove"
-    stage: int
-
-
-class MoveBefore(_Part):
-    """Move a stage with one input upstream, to right before another stage of the same chain.
-
-    ``MoveBefore(stage=batch, other=map)`` batches before the map.
-    """
-
-    edit: Literal["move-before"] = "move-before"
-    stage: int
-    other: int
-
-
-class Fuse(_Part):
-    """Make one map of consecutive ones, upstream first; the call stands where the last one stood."""
-
-    edit: Literal["fuse"] = "fuse"
-    stages: tuple[int, ...]
-
-
-class BatchInGenerator(_Part):
-    """Have a `from_generator` gather whole batches in Python, and leave the `batch` behind it out.
-
-    Only where nothing stands between the two.
-    """
-
-    edit: Literal["batch-in-generator"] = "batch-in-generator"
-    generator: int
-    batch: int
-
-
-class Interleave(_Part):
-    """Make an `interleave` of a `flat_map` with the same function: several inner datasets at the same time."""
-
-    edit: Literal["interleave"] = "interleave"
-    stage: int
-    cycle_length: int
-    num_parallel_calls: int = AUTOTUNE
-
-
-class SetOptions(_Part):
-    """Add ``with_options`` behind the sink, by dotted names: ``{"threading.private_threadpool_size": 8}``."""
-
-    edit: Literal["set-options"] = "set-options"
-    options: dict[Text, Value]
-
-
-class PrefetchToDevice(_Part):
-    """Add ``prefetch_to_device`` behind the sink, for the accelerator of the trial."""
-
-    edit: Literal["prefetch-to-device"] = "prefetch-to-device"
-    buffer_size: int = AUTOTUNE
-
-
-class OffloadToService(_Part):
-    """Have the whole pipeline run by tf.data service workers in processes of their own on this machine."""
-
-    edit: Literal["offload-to-service"] = "offload-to-service"
-    workers: Annotated[int, Field(ge=1, le=64)] = 1
-
-
-Edit = Annotated[
-    SetArgument
-    | InsertAfter
-    | Remove
-    | MoveBefore
-    | Fuse
-    | BatchInGenerator
-    | Interleave
-    | SetOptions
-    | PrefetchToDevice
-    | OffloadToService,
-    Field(discriminator="edit"),
-]
-"""Edits apply one after another; stages keep their ids, so an edit may name a stage that an earlier one moved."""
 
 Activity = Literal["inspect", "drain", "train", "ceiling"]
 

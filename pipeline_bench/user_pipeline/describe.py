@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from pipeline_bench.user_pipeline import UserFunction, Value
+from pipeline_bench.user_pipeline import UserFunction
+from pipeline_bench.user_pipeline.edits import Value
 from pipeline_bench.user_pipeline.public_api import datasets
 
 _LONGEST_TEXT = 80

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.user_pipeline import Value
+from pipeline_bench.user_pipeline.edits import Value
 from pipeline_bench.user_pipeline.public_api import Entry, entries, function_name, replaced
 from pipeline_bench.user_pipeline.record import Call, Recipe
 

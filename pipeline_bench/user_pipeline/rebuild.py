@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.user_pipeline import AUTOTUNE, Edit, MoveBefore, Value, composing, editing, subsample, user_code
+from pipeline_bench.user_pipeline import composing, subsample, user_code
+from pipeline_bench.user_pipeline.edits import AUTOTUNE, Edit, MoveBefore, Value
 from pipeline_bench.user_pipeline.plan import Node, Plan, Ref
 from pipeline_bench.user_pipeline.public_api import Entry, Run, intercepted, replaced
 from pipeline_bench.user_pipeline.record import Call, Recipe, writes_files
@@ -53,7 +54,7 @@ def rebuild(recipe: Recipe, edits: Iterable[Edit], scratch: Path, cached_element
     """
     plan = Plan(recipe)
     for edit in edits:
-        editing.apply(plan, edit)
+        edit.apply(plan)
     maker = _Maker(plan, scratch, cached_elements=cached_elements)
     return Rebuilt(_finished(plan, maker.dataset(plan.sink)), tuple(maker.caches))
 
@@ -87,7 +88,7 @@ def subsampled(recipe: Recipe, edits: Iterable[Edit], scratch: Path, seed: int) 
     moved = [edit.stage for edit in edits if isinstance(edit, MoveBefore) and _may_filter_otherwise(plan, edit)]
     subsample.shrink(plan)
     for edit in edits:
-        editing.apply(plan, edit)
+        edit.apply(plan)
     plan.service_workers = plan.device_buffer = None
     maker = _Maker(plan, scratch, seed)
     dataset = maker.dataset(plan.sink)

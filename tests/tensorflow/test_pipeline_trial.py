@@ -14,7 +14,8 @@ from pipeline_bench.model.events import Device, Done, Event, Failed, Fingerprint
 from pipeline_bench.model.trial import Trial
 from pipeline_bench.run.launcher import Launcher
 from pipeline_bench.scenario import Component, Run, Variant
-from pipeline_bench.user_pipeline import KIND, Activity, InsertAfter, Inspection, SetArgument, Target, Task
+from pipeline_bench.user_pipeline import KIND, Activity, Inspection, Target, Task
+from pipeline_bench.user_pipeline.edits import InsertAfter, SetArgument
 
 SCRIPT = """
 import time

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.user_pipeline import (
+from pipeline_bench.user_pipeline import rebuild
+from pipeline_bench.user_pipeline.edits import (
     AUTOTUNE,
     BatchInGenerator,
     Edit,
@@ -21,7 +22,6 @@ from pipeline_bench.user_pipeline import (
     Remove,
     SetArgument,
     SetOptions,
-    rebuild,
 )
 from pipeline_bench.user_pipeline.record import OWN_FILE_NOTE, Recipe
 from tests.tensorflow import recorded

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from pipeline_bench.errors import UserCodeError
-from pipeline_bench.user_pipeline import AUTOTUNE, Stage, Target, describe, loading, public_api
+from pipeline_bench.user_pipeline import Stage, Target, describe, loading, public_api
+from pipeline_bench.user_pipeline.edits import AUTOTUNE
 from pipeline_bench.user_pipeline.record import Recipe, Recording
 from tests.tensorflow import recorded
 

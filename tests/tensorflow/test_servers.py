@@ -19,7 +19,8 @@ from pipeline_bench.run.observer import Observer, Progress
 from pipeline_bench.run.runner import Runner
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Component, Run, Scenario, Variant
-from pipeline_bench.user_pipeline import KIND, OffloadToService, Target, Task
+from pipeline_bench.user_pipeline import KIND, Target, Task
+from pipeline_bench.user_pipeline.edits import OffloadToService
 from tests.tensorflow import test_replication
 
 SCRIPT = """

@@ -21,20 +21,8 @@ from pipeline_bench.model.series import Series
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.scenario import Component, Run, Scenario, Variant
-from pipeline_bench.user_pipeline import (
-    KIND,
-    InsertAfter,
-    Inspection,
-    Place,
-    Remove,
-    SetArgument,
-    Stage,
-    StageCost,
-    Target,
-    Task,
-    Tuned,
-    UserFunction,
-)
+from pipeline_bench.user_pipeline import KIND, Inspection, Place, Stage, StageCost, Target, Task, Tuned, UserFunction
+from pipeline_bench.user_pipeline.edits import InsertAfter, Remove, SetArgument
 from tests.unit import sessions
 
 FILE = "/home/user/project/train.py"

@@ -31,7 +31,7 @@ CHILD_PARTS = {*TENSORFLOW_PARTS, "model.events", "model.series", "model.trial",
 JOB_PARTS = {"monitoring", "keras", "injection"}
 ARE_TENSORFLOWS = {"pipeline_bench.keras", "pipeline_bench.monitoring.probe"}
 """Their classes are subclasses of Keras' and TensorFlow's own; nothing else imports them at module level."""
-NOT_IN_THE_CHILD = {"rich", "typer", "pynvml", "psutil", "scipy"}
+NOT_IN_THE_CHILD = {"rich", "typer", "pynvml", "psutil", "scipy", "libcst"}
 
 # From the top; a module may import its own layer and those below. A part that is not listed has no place yet: add it.
 LAYERS = [

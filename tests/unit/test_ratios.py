@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline_bench.user_pipeline import Stage, Value, ratios
+from pipeline_bench.user_pipeline import Stage, ratios
+from pipeline_bench.user_pipeline.edits import Value
 
 
 def stage(number: int, method: str, *inputs: int, **arguments: Value) -> Stage:

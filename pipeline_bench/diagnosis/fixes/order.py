@@ -5,7 +5,8 @@ from __future__ import annotations
 from pipeline_bench.diagnosed import Fix
 from pipeline_bench.diagnosis import chain, segments
 from pipeline_bench.diagnosis.fixes import Context, FixKind, short
-from pipeline_bench.user_pipeline import Inspection, MoveBefore, Stage
+from pipeline_bench.user_pipeline import Inspection, Stage
+from pipeline_bench.user_pipeline.edits import MoveBefore
 
 _GROWN = 4
 """Elements so many times as large as before the maps make a shuffle dear in what its own time does not show."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pipeline_bench.diagnosed import Fix
 from pipeline_bench.diagnosis import chain, segments
 from pipeline_bench.diagnosis.fixes import Context, FixKind, short
-from pipeline_bench.user_pipeline import AUTOTUNE, Inspection, Interleave, SetArgument, Stage
+from pipeline_bench.user_pipeline import Inspection, Stage
+from pipeline_bench.user_pipeline.edits import AUTOTUNE, Interleave, SetArgument
 
 _FILES_A_CORE = 4
 """Reads wait more than they compute, so more of them are opened than there are cores."""

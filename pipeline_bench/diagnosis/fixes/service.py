@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pipeline_bench.diagnosed import Fix
 from pipeline_bench.diagnosis.fixes import Context, FixKind, short
-from pipeline_bench.user_pipeline import Inspection, OffloadToService, Stage
+from pipeline_bench.user_pipeline import Inspection, Stage
+from pipeline_bench.user_pipeline.edits import OffloadToService
 
 
 class Service(FixKind):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pipeline_bench.diagnosed import Fix
 from pipeline_bench.diagnosis import bottleneck, segments
 from pipeline_bench.diagnosis.fixes import Context, FixKind
-from pipeline_bench.user_pipeline import Inspection, SetOptions
+from pipeline_bench.user_pipeline import Inspection
+from pipeline_bench.user_pipeline.edits import SetOptions
 
 _WAITING_THREADS_A_CORE = 8
 """As many as a map gets calls whose function waits, see `parallel_map`."""

@@ -18,7 +18,6 @@ from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, TrialRecord, TrialSteps
 from pipeline_bench.user_pipeline import (
     Component,
-    Edit,
     Fingerprint,
     Inspection,
     Place,
@@ -27,8 +26,8 @@ from pipeline_bench.user_pipeline import (
     Target,
     Task,
     UserFunction,
-    Value,
 )
+from pipeline_bench.user_pipeline.edits import Edit, Value
 from tests.unit.sessions import CPU
 
 TARGET = Target(file="train.py", name="make_dataset")

@@ -11,18 +11,17 @@ import pytest
 from pipeline_bench.diagnosed import Attempt, Fix
 from pipeline_bench.diagnosis import bottleneck, fixes
 from pipeline_bench.diagnosis.fixes import Context
-from pipeline_bench.user_pipeline import (
+from pipeline_bench.user_pipeline import Inspection, Stage
+from pipeline_bench.user_pipeline.edits import (
     AUTOTUNE,
     BatchInGenerator,
     Fuse,
     InsertAfter,
-    Inspection,
     Interleave,
     MoveBefore,
     Remove,
     SetArgument,
     SetOptions,
-    Stage,
 )
 from tests.unit.diagnosis.simulated import cost, function, inspection, python_decode, stage
 

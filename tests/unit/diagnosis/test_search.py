@@ -12,7 +12,8 @@ from pipeline_bench.diagnosis.search import Search
 from pipeline_bench.model.result import Disturbance
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, TrialRecord
-from pipeline_bench.user_pipeline import Edit, Fingerprint, InsertAfter, MoveBefore, SetArgument, SetOptions, Task
+from pipeline_bench.user_pipeline import Fingerprint, Task
+from pipeline_bench.user_pipeline.edits import Edit, InsertAfter, MoveBefore, SetArgument, SetOptions
 from tests.unit.diagnosis.simulated import (
     Machine,
     after,

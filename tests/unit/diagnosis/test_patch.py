@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline_bench.diagnosed import CodeChange, Fix
-from pipeline_bench.diagnosis.code_change import change
-from pipeline_bench.user_pipeline import (
+from pipeline_bench.diagnosis.patch import change
+from pipeline_bench.user_pipeline.edits import (
     BatchInGenerator,
     Edit,
     Fuse,
@@ -532,3 +532,41 @@ def test_any_layout_gives_the_same_calls_or_words(before: list[str], inside: lis
 def test_the_stand_in_tells_different_pipelines_apart() -> None:
     made: Dataset = Recorder().run(written(WAYS["one line"]))
     assert made.calls == [SOURCE, MAP, BATCH]
+
+
+def test_only_the_statement_that_says_nothing_any_more_is_left_out() -> None:
+    source = written("""
+        def make_dataset(some=True):
+            # numbers
+            ds = tf.data.Dataset.range(9); ds = ds.map(f); ds = ds.cache()
+            # mixed
+            ds = ds.shuffle(3) if some else ds
+            return ds.batch(2)
+        """)
+    _, new = changed(source, Remove(stage=2), Remove(stage=3))
+    assert "    ds = tf.data.Dataset.range(9); ds = ds.map(f)\n" in new
+    assert calls(new) == [SOURCE, MAP, BATCH]
+    _, new = changed(source, Remove(stage=1))
+    assert calls(new) == [SOURCE, ("cache",), ("shuffle", 3), BATCH]
+
+
+def test_what_does_not_change_keeps_its_blank_lines_and_comments() -> None:
+    source = written("""
+        def make_dataset():
+            return (
+                (
+                    tf.data.Dataset.range(9)
+
+                    # decode
+                    .map(f)  # slow
+                )
+
+                .batch(2)  # pairs
+            ).cache()
+        """)
+    _, new = changed(source, InsertAfter(stage=2, method="prefetch", arguments={"buffer_size": -1}))
+    assert new == source.replace("# pairs\n", "# pairs\n        .prefetch(tf.data.AUTOTUNE)\n")
+    _, new = changed(source, InsertAfter(stage=3, method="repeat"), InsertAfter(stage=1, method="cache"))
+    assert new == source.replace("# slow\n", "# slow\n            .cache()\n").replace(
+        ").cache()", ").cache().repeat()"
+    )

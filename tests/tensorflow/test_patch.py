@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from pipeline_bench.diagnosed import Fix
-from pipeline_bench.diagnosis.call_text import PARAMETERS, options_lines
-from pipeline_bench.diagnosis.code_change import change
-from pipeline_bench.user_pipeline import InsertAfter, Inspection, MoveBefore, Place, SetArgument, SetOptions, Stage
+from pipeline_bench.diagnosis.patch import change
+from pipeline_bench.user_pipeline import Inspection, Place, Stage
+from pipeline_bench.user_pipeline.edits import PARAMETERS, InsertAfter, MoveBefore, SetArgument, SetOptions
 from tests.unit.diagnosis.recorded import patched
 
 SOURCE = """\
@@ -46,7 +46,7 @@ def test_options_are_set_by_names_that_tensorflow_has() -> None:
 
     edit = SetOptions(options={"threading.private_threadpool_size": 2, "deterministic": False})
     space: dict[str, Any] = {"tf": tf}
-    exec("\n".join(options_lines(edit, "options", "tf.data.")), space)
+    exec("\n".join(edit.lines("options")), space)
     assert space["options"].threading.private_threadpool_size == 2
     assert space["options"].deterministic is False
 

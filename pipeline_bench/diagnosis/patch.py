@@ -1,0 +1,400 @@
+"""The code to write for a fix: a diff against the user's files where it can be told, else words. Pure.
+
+A stage's call is found in the source by the place where it ends, and by its name. Its arguments or its order change,
+and everything else stays as the user wrote it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import warnings
+from collections.abc import Mapping
+from pathlib import PurePath
+
+import libcst as cst
+from libcst.helpers import get_full_name_for_node
+
+from pipeline_bench.diagnosed import CodeChange, Fix
+from pipeline_bench.diagnosis.source_file import (
+    Chain,
+    Composed,
+    Link,
+    SourceFile,
+    new_call,
+    stored_and_used,
+)
+from pipeline_bench.user_pipeline import Inspection, Stage
+from pipeline_bench.user_pipeline.edits import (
+    KEPT_WHEN_FUSED,
+    PARAMETERS,
+    CannotPatchError,
+    Edit,
+    InsertAfter,
+    PrefetchToDevice,
+    SetOptions,
+)
+
+_STATIC = {"zip", "sample_from_datasets", "choose_from_datasets"}
+"""Calls on the class, with their inputs as arguments: a chain can only begin with one."""
+_OF_CACHE_FILES = "Give the cache a path of its own with room on the disk; delete the files when the pipeline changes."
+_TENSORFLOW = ("tensorflow", "tensorflow.compat.v2", "tensorflow.compat.v1")
+_QUOTED = re.compile(r'["\\\x00-\x1f\x7f]')
+_WITH_ITS_END = re.compile(r"[^\n]*\n|[^\n]+")
+"""A line as git has them: a form feed in it ends none."""
+
+
+def change(
+    source_texts: Mapping[str, str],
+    inspection: Inspection,
+    fix: Fix,
+    names: Mapping[str, tuple[str, str]] | None = None,
+) -> CodeChange:
+    """Return the code to write for a fix: a diff for the edits that can be patched, and words for the others.
+
+    Args:
+        source_texts: the user's files by the names that the stages' places have, with their line ends as they are.
+        inspection: the pipeline as it is written.
+        fix: what to change.
+        names: of each file the folder that its patch starts from, and its path from there; see `checkout.named`. By
+            default a file goes by its name alone.
+    """
+    patch = Patch(source_texts, inspection, names or {})
+    stages = {each.id: each for each in every_stage(inspection.stages)}
+    text: list[str] = []
+    for edit in _in_order(fix.edits):
+        try:
+            edit.write(patch)
+        except CannotPatchError as reason:
+            text.append(edit.words(stages, str(reason)))
+    if any(isinstance(edit, InsertAfter) and "filename" in edit.arguments for edit in fix.edits):
+        text.append(_OF_CACHE_FILES)
+    try:
+        diff = patch.diff()
+    except CannotPatchError as reason:
+        return CodeChange(text=" ".join(edit.words(stages, str(reason)) for edit in fix.edits))
+    root = patch.roots.pop() if len(patch.roots) == 1 else None
+    return CodeChange(diff=diff or None, root=root, text=" ".join(text))
+
+
+def every_stage(stages: tuple[Stage, ...]) -> list[Stage]:
+    """Return the stages with those that they build for each element."""
+    return [each for stage in stages for each in (stage, *every_stage(stage.inner))]
+
+
+def _in_order(edits: tuple[Edit, ...]) -> list[Edit]:
+    """Return the edits with all options in one, and last what hands elements to the device."""
+    options = {name: value for edit in edits if isinstance(edit, SetOptions) for name, value in edit.options.items()}
+    made: list[Edit] = [edit for edit in edits if not isinstance(edit, SetOptions | PrefetchToDevice)]
+    made += [SetOptions(options=options)] if options else []
+    return [*made, *(edit for edit in edits if isinstance(edit, PrefetchToDevice))]
+
+
+class Patch:
+    """The files of a pipeline with the edits so far.
+
+    Each method that an edit calls raises `CannotPatchError` where it cannot be written, and then has changed nothing.
+    `roots` holds what the patches of the changed files start from, once `diff` was asked.
+    """
+
+    def __init__(self, texts: Mapping[str, str], inspection: Inspection, names: Mapping[str, tuple[str, str]]) -> None:
+        self.names = names
+        self.roots: set[str | None] = set()
+        self.sink = inspection.sink
+        self.stages = {stage.id: stage for stage in every_stage(inspection.stages)}
+        self._texts = texts
+        self._files: dict[str, SourceFile] = {}
+        self._calls: dict[int, tuple[SourceFile, cst.Call]] = {}
+        self._reasons: dict[int, str] = {}
+        self._before = {number: stage.inputs[0] for number, stage in self.stages.items() if len(stage.inputs) == 1}
+        self._find_all()
+        self._make_chains()
+
+    def diff(self) -> str:
+        """Return the unified diff of every file that changed."""
+        parts = []
+        for path, file in self._files.items():
+            new = file.render()
+            if new == file.text:
+                continue
+            if not _is_program(new):
+                raise CannotPatchError("the calls are laid out in a way that is not understood")
+            root, name = self.names.get(path, (None, PurePath(path).name))
+            self.roots.add(root)
+            parts.append(_diff(name, file.text, new))
+        return "".join(parts)
+
+    def set_argument(self, number: int, argument: str, text: str) -> None:
+        """Give a stage's call a value for an argument, in place of the one that it has."""
+        file, call = self._call(number)
+        value = cst.parse_expression(text.replace("tf.data.", _tensorflow_data(file, call)))
+        old = self._argument(call, argument)
+        if old is not None:
+            file.values[old] = value
+        elif any(arg.star == "**" for arg in call.args):
+            raise CannotPatchError("its arguments are in a dict")
+        else:
+            file.added.setdefault(call, {})[argument] = value
+
+    def insert_after(self, number: int | None, text: str) -> None:
+        """Put a call like ``.cache()`` behind a stage; behind everything where that is None."""
+        file, call = self._call(self.sink if number is None else number)
+        found = file.link(call)
+        chain = found[0] if found else file.chain_on(call)
+        index = chain.links.index(found[1]) + 1 if found else 0
+        new = new_call(text.replace("tf.data.", _tensorflow_data(file, call)))
+        chain.insert(len(chain.links) if number is None else index, Link(new))
+
+    def remove(self, number: int) -> None:
+        """Leave a stage's call out."""
+        file, chain, link = self._link(number)
+        chain.remove(link)
+        _drop_if_idle(file, chain)
+        self._follow(number)
+
+    def move_before(self, number: int, other: int) -> None:
+        """Move a stage's call to right before another's."""
+        file, chain, link = self._link(number)
+        other_file, target, before = self._link(other)
+        if file is not other_file:
+            raise CannotPatchError("the two calls are in different files")
+        if chain is not target:
+            _move_between(file, chain, link, target, before)
+        else:
+            here, there = chain.links.index(link), chain.links.index(before)
+            if there < here:  # the calls change, their leads stay
+                chain.links.insert(there, chain.links.pop(here))
+        self._follow(number)
+        self._before[number], self._before[other] = self._before[other], number
+
+    def fuse(self, numbers: tuple[int, ...]) -> None:
+        """Make one map of consecutive ones, in the place of the last."""
+        links = [self._link(number) for number in numbers]
+        file, chain, last = links[-1]
+        if any(each is not chain for _, each, _ in links):
+            raise CannotPatchError("the maps are in different statements")
+        calls = [link.call for _, _, link in links]
+        functions = [arg for call in calls if (arg := self._argument(call, "map_func")) is not None]
+        if len(functions) < len(calls):
+            raise CannotPatchError("a map's function was not found")
+        for name in KEPT_WHEN_FUSED:
+            given = [text for call in calls if (text := self._given(file, call, name)) not in ("", "None")]
+            if given and self._given(file, calls[-1], name) != given[-1]:
+                self.set_argument(numbers[-1], name, given[-1])
+        file.values[functions[-1]] = Composed(functions, [self.stages[n].element.startswith("(") for n in numbers[:-1]])
+        for _, _, link in links[:-1]:
+            last.above = (*link.above, *last.above)
+            chain.remove(link)
+
+    def rename(self, number: int, method: str) -> None:
+        """Call another method in a stage's call."""
+        file, call = self._call(number)
+        if not isinstance(call.func, cst.Attribute):
+            raise CannotPatchError("it is no call on another dataset")
+        file.renamed[call] = method
+
+    def set_options(self, lines: list[str]) -> None:
+        """Put the lines that make the options, with ``{name}`` for their variable, before the sink's statement."""
+        file, call = self._call(self.sink)
+        found = file.link(call)
+        around = file.around(call)
+        statement = file.statement(found[0].base if found else call)
+        line = file.line_of(statement)
+        within = around[: around.index(file.statement(call))]
+        if line is None or any(isinstance(each, cst.Lambda) for each in within):
+            raise CannotPatchError("there is no line for it of its own")
+        taken = file.names()
+        name = next(name for name in ("options", "data_options", "more_options", "_options") if name not in taken)
+        data = _tensorflow_data(file, call)
+        self.insert_after(None, f".with_options({name})")
+        file.lines_before[line] = [each.replace("{name}", name).replace("tf.data.", data) for each in lines]
+
+    def _find_all(self) -> None:
+        """Find every stage's call; one that made several stages cannot be changed for one of them."""
+        users: dict[cst.Call, list[int]] = {}
+        for stage in self.stages.values():
+            try:
+                self._calls[stage.id] = self._find(stage)
+                users.setdefault(self._calls[stage.id][1], []).append(stage.id)
+            except CannotPatchError as reason:
+                self._reasons[stage.id] = str(reason)
+        for numbers in users.values():
+            for number in numbers if len(numbers) > 1 else ():
+                del self._calls[number]
+                self._reasons[number] = f"one call of {self.stages[number].method} makes several stages"
+
+    def _find(self, stage: Stage) -> tuple[SourceFile, cst.Call]:
+        place = stage.place
+        if place is None:
+            raise CannotPatchError(f"where {stage.label} is called is not known")
+        if place.file not in self._texts:
+            raise CannotPatchError(f"{stage.label} is called in a file that is not yours")
+        try:
+            if place.file not in self._files:
+                self._files[place.file] = SourceFile(self._texts[place.file])
+        except (SyntaxError, ValueError):
+            raise CannotPatchError(f"{PurePath(place.file).name} cannot be read as Python") from None
+        file = self._files[place.file]
+        calls = [node for node in file.nodes if isinstance(node, cst.Call) and _name(node) == stage.method]
+        if place.end_line is not None and place.end_column is not None:
+            end = file.at(place.end_line, place.end_column)
+            calls = [call for call in calls if file.end(call) == end]
+        else:
+            calls = [call for call in calls if place.line in file.lines(call)]
+        if len(calls) != 1:
+            raise CannotPatchError(f"the call of {stage.label} was not found in line {place.line}")
+        return file, calls[0]
+
+    def _make_chains(self) -> None:
+        links: dict[cst.CSTNode, SourceFile] = {}
+        for number, (file, call) in self._calls.items():
+            stage = self.stages[number]
+            if stage.inputs and stage.method not in _STATIC and isinstance(call.func, cst.Attribute):
+                links[call] = file
+        below = {call: call.func.value for call in links}  # type: ignore[attr-defined]
+        for top in links.keys() - set(below.values()):
+            calls = [top]
+            while below[calls[-1]] in links:
+                calls.append(below[calls[-1]])
+            links[top].add_chain(calls[::-1])  # type: ignore[arg-type]
+
+    def _call(self, number: int) -> tuple[SourceFile, cst.Call]:
+        if number not in self._calls:
+            raise CannotPatchError(self._reasons.get(number, "the stage is not known"))
+        return self._calls[number]
+
+    def _link(self, number: int) -> tuple[SourceFile, Chain, Link]:
+        file, call = self._call(number)
+        found = file.link(call)
+        if found is None:
+            raise CannotPatchError(f"{self.stages[number].label} is no call on another dataset")
+        return file, *found
+
+    def _argument(self, call: cst.Call, argument: str) -> cst.Arg | None:
+        """Return what a call gives for an argument, by name or by position; None where it gives nothing."""
+        for arg in call.args:
+            if arg.keyword is not None and arg.keyword.value == argument:
+                return arg
+        if any(arg.star == "*" for arg in call.args):
+            raise CannotPatchError("its arguments are in a sequence")
+        parameters = PARAMETERS.get(_name(call), ())
+        given = [arg for arg in call.args if arg.keyword is None and not arg.star]
+        place = parameters.index(argument) if argument in parameters else len(given)
+        return given[place] if place < len(given) else None
+
+    def _given(self, file: SourceFile, call: cst.Call, name: str) -> str:
+        """Return the text of an argument, with the edits so far; empty where the call does not give it."""
+        arg = self._argument(call, name)
+        value = file.added.get(call, {}).get(name) if arg is None else file.values.get(arg, arg.value)
+        return file.code(value) if isinstance(value, cst.BaseExpression) else ""
+
+    def _follow(self, gone: int) -> None:
+        """Note that what came after a stage, which has left its place, comes after the one before it."""
+        self.sink = self._before[gone] if self.sink == gone else self.sink
+        self._before = {number: self._before[gone] if own == gone else own for number, own in self._before.items()}
+
+
+def _drop_if_idle(file: SourceFile, chain: Chain) -> None:
+    """Leave a statement out that says no more than ``ds = ds``, once its chain has lost its last call."""
+    statement = file.statement(chain.top)
+    if chain.links or not isinstance(statement, cst.Assign) or len(file.block(statement)) == 1:
+        return
+    target = statement.targets[0].target
+    same = isinstance(target, cst.Name) and isinstance(chain.base, cst.Name) and target.value == chain.base.value
+    if same and len(statement.targets) == 1 and statement.value is chain.top:
+        file.dropped.add(statement)
+
+
+def _move_between(file: SourceFile, chain: Chain, link: Link, target: Chain, before: Link) -> None:
+    """Move a call to an earlier statement of the same variable: ``ds = ds.map(f)``, ``ds = ds.batch(32)``.
+
+    Raises:
+        CannotPatchError: the two do not stand in statements that follow one another, or the call needs what is set
+            between.
+    """
+    later, earlier = file.statement(chain.top), file.statement(target.top)
+    block = file.block(later)
+    if earlier not in block or not isinstance(chain.base, cst.Name) or chain.links[0] is not link:
+        raise CannotPatchError("the two calls are in different places")
+    variable = chain.base.value
+    span = block[block.index(earlier) : block.index(later)]
+    names = [stored_and_used(file, each) for each in span]
+    needed = {name for arg in link.call.args for name in stored_and_used(file, arg.value)[1]}
+    needed &= {name for stored, _ in names for name in stored} - {variable}
+    if needed:
+        raise CannotPatchError(f"it needs {min(needed)}, which is set between the two calls")
+    steps = []
+    for each, (_, used) in zip(span, names, strict=True):
+        step = _only_chain(file, each, variable)
+        if step is not None:
+            steps.append(step)
+        elif variable in used:
+            raise CannotPatchError(f"a statement between them uses {variable}")
+    if not steps or steps[0] is not target:
+        raise CannotPatchError("the two calls are in different places")
+    single = [*steps, chain]
+    if target.links[0] is before and all(len(each.links) == 1 for each in single):
+        moved = [link, *(each.links[0] for each in steps)]
+        for place, own in zip(single, moved, strict=True):
+            place.links[0] = own
+        return
+    chain.remove(link)
+    target.insert(target.links.index(before), link)
+    _drop_if_idle(file, chain)
+
+
+def _only_chain(file: SourceFile, statement: cst.CSTNode, variable: str) -> Chain | None:
+    """Return the chain of ``ds = ds.map(f)``; None for any other statement."""
+    if not isinstance(statement, cst.Assign) or len(statement.targets) != 1:
+        return None
+    target = statement.targets[0].target
+    if not (isinstance(target, cst.Name) and target.value == variable):
+        return None
+    return next((chain for chain in file.chains if file.statement(chain.top) is statement), None)
+
+
+def _tensorflow_data(file: SourceFile, call: cst.Call) -> str:
+    """Return how the file calls ``tf.data.`` where a call stands; ``tf.data.`` where that is not told."""
+    places = (file.function(call), file.module)
+    for node in file.nodes:
+        if not isinstance(node, cst.Import | cst.ImportFrom) or file.function(node) not in places:
+            continue
+        start = f"{get_full_name_for_node(node.module)}." if isinstance(node, cst.ImportFrom) and node.module else ""
+        for alias in node.names if not isinstance(node.names, cst.ImportStar) else ():
+            used = alias.evaluated_alias or alias.evaluated_name.split(".")[0]
+            whole = f"{start}{alias.evaluated_name}"
+            if whole in _TENSORFLOW:
+                return f"{used}.data."
+            if whole == "tensorflow.data" and (alias.asname or start):
+                return f"{used}."
+    return "tf.data."
+
+
+def _name(call: cst.Call) -> str:
+    name = call.func.attr if isinstance(call.func, cst.Attribute) else call.func
+    return name.value if isinstance(name, cst.Name) else ""
+
+
+def _is_program(text: str) -> bool:
+    """Whether a text is valid Python, arguments that are given twice included; nothing of it runs."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            compile(text.removeprefix("\ufeff"), "<changed>", "exec", dont_inherit=True)
+        except (SyntaxError, ValueError):
+            return False
+    return True
+
+
+def _diff(name: str, old: str, new: str) -> str:
+    before, after = (_WITH_ITS_END.findall(text) for text in (old, new))
+    made = difflib.unified_diff(before, after, _header(f"a/{name}"), _header(f"b/{name}"))
+    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in made)
+
+
+def _header(name: str) -> str:
+    """Return a file's name as git writes it: in quotes where it needs them, and its end marked where it has blanks."""
+    if _QUOTED.search(name):
+        octal = _QUOTED.sub(lambda found: rf"\{ord(found[0]):03o}", name)
+        return f'"{octal}"'
+    return f"{name}\t" if " " in name else name

@@ -1,0 +1,464 @@
+"""The edits to a pipeline, one class each: applied to its calls, written as a patch, described, and what they claim.
+
+A child applies edits (`Edit.apply`), with TensorFlow; the parent combines, patches and describes them, without.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.text import Text
+
+if TYPE_CHECKING:
+    from pipeline_bench.user_pipeline import Stage
+    from pipeline_bench.user_pipeline.plan import Plan
+    from pipeline_bench.user_pipeline.record import Call
+
+AUTOTUNE = -1
+"""`tf.data.AUTOTUNE`, in the arguments of a stage and of an edit."""
+Value = int | float | bool | Text | None
+"""An argument that can be told as data; AUTOTUNE is -1."""
+
+WHOLE = "*"
+"""The claim to all of a stage: no other edit of it fits."""
+KEPT_WHEN_FUSED = ("num_parallel_calls", "deterministic")
+_FILES = ("filenames", "compression_type", "buffer_size", "num_parallel_reads")
+PARAMETERS: dict[str, tuple[str, ...]] = {
+    "map": ("map_func", "num_parallel_calls", "deterministic"),
+    "flat_map": ("map_func",),
+    "interleave": ("map_func", "cycle_length", "block_length", "num_parallel_calls", "deterministic"),
+    "filter": ("predicate",),
+    "batch": ("batch_size", "drop_remainder", "num_parallel_calls", "deterministic"),
+    "padded_batch": ("batch_size", "padded_shapes", "padding_values", "drop_remainder"),
+    "shuffle": ("buffer_size", "seed", "reshuffle_each_iteration"),
+    "prefetch": ("buffer_size",),
+    "cache": ("filename",),
+    "repeat": ("count",),
+    "take": ("count",),
+    "skip": ("count",),
+    "TFRecordDataset": _FILES,
+    "TextLineDataset": _FILES,
+    "list_files": ("file_pattern", "shuffle", "seed"),
+}
+"""The first parameters of tf.data's calls in their order, TensorFlow 2.21, for arguments that are given by position."""
+_TUNABLE = {"num_parallel_calls", "num_parallel_reads", "cycle_length", "buffer_size"}
+"""Arguments that take AUTOTUNE."""
+
+
+class CannotPatchError(Exception):
+    """A change cannot be written as a patch; the message says why, as the end of a sentence."""
+
+
+class Patch(Protocol):
+    """What an edit needs to be written into the user's source. All text has ``tf.data.`` where TensorFlow is named.
+
+    Each method raises `CannotPatchError` where it cannot be written, and then has changed nothing.
+    """
+
+    def set_argument(self, number: int, argument: str, text: str) -> None:
+        """Give a stage's call a value for an argument, in place of the one that it has."""
+
+    def insert_after(self, number: int | None, text: str) -> None:
+        """Put a call like ``.cache()`` behind a stage; behind everything where that is None."""
+
+    def remove(self, number: int) -> None:
+        """Leave a stage's call out."""
+
+    def move_before(self, number: int, other: int) -> None:
+        """Move a stage's call to right before another's."""
+
+    def fuse(self, numbers: tuple[int, ...]) -> None:
+        """Make one map of consecutive ones, in the place of the last."""
+
+    def rename(self, number: int, method: str) -> None:
+        """Call another method in a stage's call."""
+
+    def set_options(self, lines: list[str]) -> None:
+        """Put the lines that make the options before the sink's statement, ``{name}`` being their variable."""
+
+
+class _Edit(BaseModel, ABC):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    order: ClassVar[int] = 1
+    """Of edits that are made together: what changes a call (0), what moves it (1), what stands behind others (2) and
+    behind the sink (3 to 5)."""
+
+    @abstractmethod
+    def apply(self, plan: Plan) -> None:
+        """Change the plan of a pipeline.
+
+        Raises:
+            PipelineBenchError: the edit does not fit the pipeline.
+        """
+
+    @abstractmethod
+    def claims(self) -> list[tuple[int | str, str]]:
+        """Return what no other edit may touch: stages or options, and what of them; see `WHOLE`."""
+
+    def write(self, patch: Patch) -> None:
+        """Write the edit as a change of the user's source.
+
+        Raises:
+            CannotPatchError: it is no such change.
+        """
+        raise CannotPatchError("")
+
+    @abstractmethod
+    def describe(self, stage: Callable[[int], str]) -> str:
+        """Return what to write and where, as a sentence without its full stop; `stage` names one with its place."""
+
+    def words(self, stages: Mapping[int, Stage], reason: str = "") -> str:
+        """Return what to write and where, in one or two sentences.
+
+        Args:
+            stages: of the pipeline as it is written, by id.
+            reason: why there is no patch, as the end of a sentence; empty where that needs no saying.
+        """
+        why = f" (no diff: {reason})" if reason else ""
+        return f"{self.describe(lambda number: _named(stages.get(number)))}{why}."
+
+
+class SetArgument(_Edit):
+    """Give a call another value for one argument, or one that it did not have."""
+
+    order = 0
+    edit: Literal["set-argument"] = "set-argument"
+    stage: int
+    argument: Text
+    value: Value
+
+    def apply(self, plan: Plan) -> None:
+        for node in plan.nodes.values():
+            call = _inner(node.recorded.inner, self.stage) if node.recorded is not None else None
+            if call is not None:
+                if call.entry is None or self.argument not in call.entry.signature.parameters:
+                    raise PipelineBenchError(f"{call.method} has no argument {self.argument!r}")
+                arguments = {**node.inner.get(self.stage, {}), self.argument: self.value}
+                plan.put(replace(node, inner={**node.inner, self.stage: arguments}, changed=True))
+                return
+        plan.put(plan.node(self.stage).setting(**{self.argument: self.value}))
+
+    def claims(self) -> list[tuple[int | str, str]]:
+        return [(self.stage, self.argument)]
+
+    def write(self, patch: Patch) -> None:
+        patch.set_argument(self.stage, self.argument, value_text(self.argument, self.value))
+
+    def describe(self, stage: Callable[[int], str]) -> str:
+        return f"Give {stage(self.stage)} the argument `{self.argument}={value_text(self.argument, self.value)}`"
+
+
+class InsertAfter(_Edit):
+    """Put a call behind a stage: ``prefetch(AUTOTUNE)``, ``cache()``."""
+
+    order = 2
+    edit: Literal["insert-after"] = "insert-after"
+    stage: int
+    method: Literal["prefetch", "cache", "repeat", "shuffle"]
+    arguments: dict[Text, Value] = {}
+
+    def apply(self, plan: Plan) -> None:
+        plan.insert_after(self.stage, self.method, self.arguments)
+
+    def claims(self) -> list[tuple[int | str, str]]:  # of caches, one is enough
+        return [(self.stage, self.method), *([("cache", "place")] if self.method == "cache" else [])]
+
+    def write(self, patch: Patch) -> None:
+        patch.insert_after(self.stage, self._call())
+
+    def describe(self, stage: Callable[[int], str]) -> str:
+        return f"Write `{self._call()}` behind {stage(self.stage)}"
+
+    def _call(self) -> str:
+        """Return the call with its first argument by position, and ``repeat(-1)`` as ``repeat()``."""
+        given: list[str] = []
+        for name, value in self.arguments.items():
+            if self.method == "repeat" and value in (None, -1):
+                continue
+            first = name == PARAMETERS[self.method][0] and not given
+            given.append(value_text(name, value) if first else f"{name}={value_text(name, value)}")
+        return f".{self.method}({', '.join(given)})"
+
+
+class Remove(_Edit):
+    """Leave a call out; what came after it gets what came before it."""
+
+    edit: Literal["remove"] = "remove"
+    stage: int
+
+    def apply(self, plan: Plan) -> None:
+        plan.take_out(self.stage)
+
+    def claims(self) -> list[tuple[int | str, str]]:
+        return [(self.stage, WHOLE)]
+
+    def write(self, patch: Patch) -> None:
+        patch.remove(self.stage)
+
+    def describe(self, stage: Callable[[int], str]) -> str:
+        return f"Leave {stage(self.stage)} out"
+
+
+class MoveBefore(_Edit):
+    """Move a stage with one input upstream, to right before another stage of the same chain.
+
+    ``MoveBefore(stage=batch, other=map)`` batches before the map.
+    """
+
+    edit: Literal["move-before"] = "move-before"
+    stage: int
+    other: int
+
+    def apply(self, plan: Plan) -> None:
+        moved, other = plan.node(self.stage), plan.node(self.other)
+        at = plan.single_input(moved)
+        while at != other.id:
+            if len(plan.consumers(at)) != 1:
+                raise PipelineBenchError(f"{moved.label} does not stand in one chain behind {other.label}")
+            at = plan.single_input(plan.nodes[at])
+        if len(plan.consumers(other.id)) != 1:
+            raise PipelineBenchError(f"{other.label} feeds several stages")
+        source = plan.single_input(other)
+        plan.take_out(moved.id)
+        plan.put(moved.reading(plan.single_input(moved), source))
+        plan.put(plan.nodes[other.id].reading(source, moved.id))
+
+    def claims(self) -> list[tuple[int | str, str]]:
+        return [(self.stage, "place")]
+
+    def write(self, patch: Patch) -> None:
+        patch.move_before(self.stage, self.other)
+
+    def describe(self, stage: Callable[[int], str]) -> str:
+        return f"Move {stage(self.stage)} to right before {stage(self.other)}"
+
+
+class Fuse(_Edit):
+    """Make one map of consecutive ones, upstream first; the call stands where the last one stood."""
+
+    edit: Literal["fuse"] = "fuse"
+    stages: tuple[int, ...]
+
+    def apply(self, plan: Plan) -> None:
+        from pipeline_bench.user_pipeline import composing
+
+        nodes = [plan.node(number) for number in self.stages]
+        if not nodes[1:] or any(node.method != "map" for node in nodes):
+            raise PipelineBenchError("only maps, two at least, can be made one")
+        for before, after in itertools.pairwise(nodes):
+            if after.inputs != (before.id,) or len(plan.consumers(before.id)) != 1 or plan.sink == before.id:
+                raise PipelineBenchError(f"{after.label} does not stand right behind {before.label}")
+        functions = [node.given()[node.function_parameter()] for node in nodes]
+        kept: dict[str, Any] = {}
+        for node in nodes:
+            given = node.given().items()
+            kept |= {name: value for name, value in given if name in KEPT_WHEN_FUSED and value is not None}
+        fused = nodes[-1].setting(map_func=composing.composed(functions), **kept)
+        plan.become(tuple(node.id for node in nodes), fused.reading(nodes[-2].id, nodes[0].inputs[0]))
+
+    def claims(self) -> list[tuple[int | str, str]]:
+        return [(stage, WHOLE) for stage in self.stages]
+
+    def write(self, patch: Patch) -> None:
+        patch.fuse(self.stages)
+
+    def describe(self, stage: Callable[[int], str]) -> str:
+        return f"Make one map of {', '.join(map(stage, self.stages))}"
+
+
+class BatchInGenerator(_Edit):
+    """Have a `from_generator` gather whole batches in Python, and leave the `batch` behind it out.
+
+    Only where nothing stands between the two.
+    """
+
+    edit: Literal["batch-in-generator"] = "batch-in-generator"
+    generator: int
+    batch: int
+
+    def apply(self, plan: Plan) -> None:
+        from pipeline_bench.user_pipeline import composing
+
+        generator, batch = plan.node(self.generator), plan.node(self.batch)
+        if generator.method != "from_generator" or batch.method != "batch":
+            raise PipelineBenchError("only a from_generator with a batch behind it can gather batches")
+        if batch.inputs != (generator.id,) or len(plan.consumers(generator.id)) != 1:
+            raise PipelineBenchError("the batch does not stand right behind the generator")
+        given, of_batch = generator.given(), batch.given()
+        signature = composing.signature_of(given)
+        size, drop_remainder = composing.static(of_batch["batch_size"]), of_batch.get("drop_remainder", False)
+        if size is None or not isinstance(drop_remainder, bool):
+            raise PipelineBenchError("the size of the batches is only known when they are made")
+        gathered = composing.gathered(given["generator"], signature, size, drop_remainder)
+        batched = composing.batched_signature(signature, size if drop_remainder else None)
+        node = generator.without("output_types").without("output_shapes")
+        node = node.setting(generator=gathered, output_signature=batched)
+        plan.redirect(batch.id, generator.id)
+        plan.become((batch.id, generator.id), node)
+
+    def claims(self) -> list[tuple[int | str, str]]:
+        return [(self.generator, WHOLE), (self.batch, WHOLE)]
+
+    def describe(self, stage: Callable[[int], str]) -> str:
+        return (
+            f"Have the generator of {stage(self.generator)} gather whole batches, for example with `numpy.stack`, "
+            f"give its `output_signature` a leading size of None, and leave {stage(self.batch)} out"
+        )
+
+
+class Interleave(_Edit):
+    """Make an `interleave` of a `flat_map` with the same function: several inner datasets at the same time."""
+
+    edit: Literal["interleave"] = "interleave"
+    stage: int
+    cycle_length: int
+    num_parallel_calls: int = AUTOTUNE
+
+    def apply(self, plan: Plan) -> None:
+        from pipeline_bench.user_pipeline.plan import Ref
+        from pipeline_bench.user_pipeline.public_api import entries
+
+        node = plan.node(self.stage)
+        if node.method != "flat_map":
+            raise PipelineBenchError(f"{node.label} is no flat_map")
+        given = {**node.given(), "cycle_length": self.cycle_length, "num_parallel_calls": self.num_parallel_calls}
+        changed = replace(node, entry=entries()["interleave"], args=(Ref(plan.single_input(node)),), kwargs={})
+        plan.put(changed.setting(**given))
+
+    def claims(self) -> list[tuple[int | str, str]]:
+        return [(self.stage, WHOLE)]
+
+    def write(self, patch: Patch) -> None:
+        patch.rename(self.stage, "interleave")
+        for name, text in self._given().items():
+            patch.set_argument(self.stage, name, text)
+
+    def describe(self, stage: Callable[[int], str]) -> str:
+        arguments = ", ".join(f"{name}={text}" for name, text in self._given().items())
+        return f"Make {stage(self.stage)} an `interleave` of the same function, with `{arguments}`"
+
+    def _given(self) -> dict[str, str]:
+        names = ("cycle_length", "num_parallel_calls")
+        return {name: value_text(name, getattr(self, name)) for name in names}
+
+
+class SetOptions(_Edit):
+    """Add ``with_options`` behind the sink, by dotted names: ``{"threading.private_threadpool_size": 8}``."""
+
+    order = 3
+    edit: Literal["set-options"] = "set-options"
+    options: dict[Text, Value]
+
+    def apply(self, plan: Plan) -> None:
+        plan.options |= self.options
+
+    def claims(self) -> list[tuple[int | str, str]]:
+        return [("options", name) for name in self.options]
+
+    def write(self, patch: Patch) -> None:
+        patch.set_options(self.lines("{name}"))
+
+    def describe(self, stage: Callable[[int], str]) -> str:
+        return f"Write `{'; '.join(self.lines('options'))}` and end the pipeline with `.with_options(options)`"
+
+    def lines(self, name: str) -> list[str]:
+        """Return the statements that make the options, `name` being their variable."""
+        given = [f"{name}.{key} = {value_text(key, value)}" for key, value in self.options.items()]
+        return [f"{name} = tf.data.Options()", *given]
+
+
+class PrefetchToDevice(_Edit):
+    """Add ``prefetch_to_device`` behind the sink, for the accelerator of the trial."""
+
+    order = 4
+    edit: Literal["prefetch-to-device"] = "prefetch-to-device"
+    buffer_size: int = AUTOTUNE
+
+    def apply(self, plan: Plan) -> None:
+        plan.device_buffer = self.buffer_size
+
+    def claims(self) -> list[tuple[int | str, str]]:
+        return [("sink", self.edit)]
+
+    def write(self, patch: Patch) -> None:
+        patch.insert_after(None, self._call())
+
+    def describe(self, stage: Callable[[int], str]) -> str:
+        return f"End the pipeline with `{self._call()}`"
+
+    def _call(self) -> str:
+        size = "" if self.buffer_size == AUTOTUNE else f", buffer_size={self.buffer_size}"
+        return f'.apply(tf.data.experimental.prefetch_to_device("/GPU:0"{size}))'
+
+
+class OffloadToService(_Edit):
+    """Have the whole pipeline run by tf.data service workers in processes of their own on this machine."""
+
+    order = 5
+    edit: Literal["offload-to-service"] = "offload-to-service"
+    workers: Annotated[int, Field(ge=1, le=64)] = 1
+
+    def apply(self, plan: Plan) -> None:
+        plan.service_workers = self.workers
+
+    def claims(self) -> list[tuple[int | str, str]]:
+        return [("sink", self.edit)]
+
+    def describe(self, stage: Callable[[int], str]) -> str:
+        # Every worker reads everything where none is told otherwise; with one that is each sample once.
+        policy = "OFF" if self.workers == 1 else "DYNAMIC"
+        return (
+            f"Start a dispatcher and {self.workers} tf.data service worker{'s' if self.workers > 1 else ''}, and "
+            "end the pipeline with `.apply(tf.data.experimental.service.distribute("
+            f"processing_mode=tf.data.experimental.service.ShardingPolicy.{policy}, service=dispatcher.target))`"
+        )
+
+
+Edit = Annotated[
+    SetArgument
+    | InsertAfter
+    | Remove
+    | MoveBefore
+    | Fuse
+    | BatchInGenerator
+    | Interleave
+    | SetOptions
+    | PrefetchToDevice
+    | OffloadToService,
+    Field(discriminator="edit"),
+]
+"""Edits apply one after another; stages keep their ids, so an edit may name a stage that an earlier one moved."""
+
+
+def value_text(argument: str, value: Value) -> str:
+    """Return a value as Python: ``tf.data.AUTOTUNE``, ``16``, ``"cache"``, ``None``."""
+    if value == AUTOTUNE and not isinstance(value, bool) and argument in _TUNABLE:
+        return "tf.data.AUTOTUNE"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
+
+
+def _inner(calls: tuple[Call, ...], number: int) -> Call | None:
+    """Return the call with that id among these, and among those that their functions make."""
+    for call in calls:
+        found = call if call.id == number else _inner(call.inner, number)
+        if found is not None:
+            return found
+    return None
+
+
+def _named(stage: Stage | None) -> str:
+    if stage is None:
+        return "a stage that is not known"
+    if stage.place is None:
+        return f"`{stage.label}`"
+    return f"`{stage.label}` ({PurePath(stage.place.file).name}:{stage.place.line})"
