@@ -29,7 +29,7 @@ from pipeline_bench.run.trial_log import cpu_percent, tracks
 from pipeline_bench.samplers import Reading, Sampler
 from pipeline_bench.samplers.host import HostSampler
 from pipeline_bench.samplers.nvml import NvmlSampler
-from pipeline_bench.samplers.nvml_reader import UTILIZATION
+from pipeline_bench.samplers.nvml_metrics import UTILIZATION
 from pipeline_bench.scenario import Component, Run, Scenario, Variant
 from pipeline_bench.text import units
 

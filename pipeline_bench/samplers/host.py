@@ -1,29 +1,36 @@
-"""The host: CPU time, memory and I/O of one trial's processes, and what the whole machine's CPU did meanwhile."""
+"""The host: what a trial's processes use, what the whole machine's CPU does meanwhile, and what a CPU quota takes.
+
+A value that is a text is the reason why there is none.
+"""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import psutil
 
 from pipeline_bench import environment
-from pipeline_bench.samplers import HelperProcess, Reading, Sampler, control_group
-from pipeline_bench.samplers.children import Children
-from pipeline_bench.samplers.control_group import Throttling
-from pipeline_bench.samplers.machine import MachineCpu
+from pipeline_bench.samplers import HelperProcess, Reading, Sampler
 
-SOURCE = "psutil"
+MACHINE_METRICS = MACHINE_CPU, OTHER_CPU, STEAL = "machine_cpu_percent", "other_cpu_percent", "steal_percent"
+THROTTLED = "cpu_throttled_seconds"
+NO_COUNTER = "no control group here counts the time that a CPU quota took"
+_NO_STEAL = "this system does not count the time that a hypervisor gave to others"
+_TRIAL_UNKNOWN = "the trial's own CPU time cannot be read, so the others' is not known"
+
+# The field of `cpu.stat` in version 2 and in version 1 of control groups, and how many of its units are a second
+# (the kernel's Documentation/admin-guide/cgroup-v2.rst and Documentation/scheduler/sched-bwc.rst).
+_THROTTLED_FIELDS = {"throttled_usec": 1e6, "throttled_time": 1e9}
 
 
-@dataclass(frozen=True)
-class _ProcessMetric:
-    """A metric of the process, in the unit its name says."""
+class _ProcessMetric(NamedTuple):
+    """How a metric of a process is read, in the unit its name says, and whether it counts from the process' start."""
 
-    metric: str
     read: Callable[[psutil.Process], float]
     cumulative: bool = True
 
@@ -38,17 +45,17 @@ def _io_counters(process: psutil.Process) -> Any:
     return getattr(process, "io_counters")()  # noqa: B009 - mypy must not judge it by the system it runs on
 
 
-_METRICS = (
-    _ProcessMetric("cpu_seconds", _cpu_seconds),
-    _ProcessMetric("memory_bytes", lambda process: process.memory_info().rss, cumulative=False),
-    _ProcessMetric("threads", lambda process: process.num_threads(), cumulative=False),
-    _ProcessMetric("read_bytes", lambda process: _io_counters(process).read_bytes),
-    _ProcessMetric("write_bytes", lambda process: _io_counters(process).write_bytes),
-)
+PROCESS_METRICS = {
+    "cpu_seconds": _ProcessMetric(_cpu_seconds),
+    "memory_bytes": _ProcessMetric(lambda process: process.memory_info().rss, cumulative=False),
+    "threads": _ProcessMetric(lambda process: process.num_threads(), cumulative=False),
+    "read_bytes": _ProcessMetric(lambda process: _io_counters(process).read_bytes),
+    "write_bytes": _ProcessMetric(lambda process: _io_counters(process).write_bytes),
+}
 
 
 class HostSampler(Sampler):
-    """Reads a process with those it started (`_METRICS`), the machine's CPU and the control group's throttling.
+    """Reads a process with those it started (`PROCESS_METRICS`), the machine's CPU and the control group's throttling.
 
     `cpu_seconds` is cumulative, user plus system, all threads; `read_bytes` and `write_bytes` are cumulative and count
     what reached the storage, not what the page cache served. See `MachineCpu` and `Throttling` for the others. A poll
@@ -80,65 +87,59 @@ class HostSampler(Sampler):
         self._throttling = Throttling(environment.control_groups("cpu"))
 
     def poll(self) -> list[Reading]:
-        """Every value now; a metric that cannot be read, or the process that has ended, gives its reason once."""
+        """Return every value now; what cannot be read, or the process that has ended, gives its reason once."""
         now_ns = self._clock_ns()
-        readings = self._poll_process(self._process, now_ns) if self._process is not None else []
-        if self._gone is not None:
-            for metric in _METRICS:
-                readings += self._reason_once(metric.metric, self._gone, now_ns)
-        cpu_seconds = next((reading.value for reading in readings if reading.metric == "cpu_seconds"), None)
-        for name, value in self._machine.poll(cpu_seconds).items():
-            readings += self._reading(name, SOURCE, value, now_ns)
-        return readings + self._reading(control_group.THROTTLED, control_group.SOURCE, self._throttling.poll(), now_ns)
+        values = self._poll_process()
+        cpu_s = values.get("cpu_seconds")
+        values |= self._machine.poll(cpu_s if isinstance(cpu_s, float) else None)
+        values[THROTTLED] = self._throttling.poll()
+        readings = []
+        for metric, value in values.items():
+            source = "control group" if metric == THROTTLED else "psutil"
+            if not isinstance(value, str):
+                readings.append(Reading(metric, source, now_ns, value))
+            elif metric not in self._explained:
+                self._explained.add(metric)
+                readings.append(Reading(metric, source, now_ns, reason=value))
+        return readings
 
     def close(self) -> None:
         """Forget the process; safe to call twice. `poll` then reads the machine alone."""
         self._process = None
 
     def _profiler_cpu_s(self) -> float:
-        """CPU seconds of the profiler, without the process that is read."""
+        """Return the CPU seconds of the profiler, without the process that is read."""
         own_s = 0.0 if self._watches_itself else time.process_time()
         return own_s + (self._helper.cpu_s if self._helper is not None else 0.0)
 
-    def _poll_process(self, process: psutil.Process, now_ns: int) -> list[Reading]:
-        readings: list[Reading] = []
+    def _poll_process(self) -> dict[str, float | str]:
+        values: dict[str, float | str] = {}
+        if self._process is None:
+            return values if self._gone is None else dict.fromkeys(PROCESS_METRICS, self._gone)
         self._children.find(without=self._helper.pid if self._helper is not None else None)
         try:
-            with process.oneshot():
+            with self._process.oneshot():
                 # A process that has ended and is not reaped yet answers with zeros, which were not measured.
-                if process.status() == psutil.STATUS_ZOMBIE:
-                    raise psutil.ZombieProcess(process.pid)
-                for metric in _METRICS:
-                    readings += self._poll_metric(metric, process, now_ns)
-        except psutil.NoSuchProcess as error:  # ZombieProcess is one
-            self._process = None
-            self._gone = _explain(error)
+                if self._process.status() == psutil.STATUS_ZOMBIE:
+                    raise psutil.ZombieProcess(self._process.pid)
+                for metric in PROCESS_METRICS:
+                    values[metric] = self._poll_metric(metric, self._process)
         except (psutil.Error, OSError) as error:
-            self._gone = _explain(error)
-        return readings
+            if isinstance(error, psutil.NoSuchProcess):  # ZombieProcess is one
+                self._process, self._gone = None, _explain(error)
+            return dict.fromkeys(PROCESS_METRICS, _explain(error)) | values
+        return values
 
-    def _poll_metric(self, metric: _ProcessMetric, process: psutil.Process, now_ns: int) -> list[Reading]:
+    def _poll_metric(self, metric: str, process: psutil.Process) -> float | str:
+        read, cumulative = PROCESS_METRICS[metric]
         try:
-            value = float(metric.read(process)) + self._children.sum(metric.metric, metric.read, metric.cumulative)
+            return float(read(process)) + self._children.sum(metric, read, cumulative)
         except psutil.NoSuchProcess:
             raise
         except AttributeError:
-            return self._reason_once(metric.metric, "this system keeps no such counter of a process", now_ns)
+            return "this system keeps no such counter of a process"
         except (psutil.Error, OSError) as error:
-            return self._reason_once(metric.metric, _explain(error), now_ns)
-        return [Reading(metric.metric, SOURCE, now_ns, value)]
-
-    def _reading(self, metric: str, source: str, value: float | str, now_ns: int) -> list[Reading]:
-        """A value, or a reason that is given once."""
-        if isinstance(value, str):
-            return self._reason_once(metric, value, now_ns, source)
-        return [Reading(metric, source, now_ns, value)]
-
-    def _reason_once(self, metric: str, reason: str, now_ns: int, source: str = SOURCE) -> list[Reading]:
-        if metric in self._explained:
-            return []
-        self._explained.add(metric)
-        return [Reading(metric, source, now_ns, reason=reason)]
+            return _explain(error)
 
 
 def _explain(error: Exception) -> str:
@@ -147,3 +148,162 @@ def _explain(error: Exception) -> str:
     if isinstance(error, psutil.AccessDenied | PermissionError):
         return "the system refused: no permission to read the process"
     return " ".join(str(error).split()) or type(error).__name__
+
+
+class Children:
+    """The processes that the main threads of one process and of its children started, found by Linux' own lists.
+
+    Elsewhere there are no such lists, and none is found: a list of all the machine's processes would cost a poll more
+    than all else.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._running: dict[int, psutil.Process] = {}
+        self._last: dict[tuple[str, psutil.Process], float] = {}
+
+    def find(self, without: int | None = None) -> None:
+        """Find those that run now, all but the process of that number."""
+        running: dict[int, psutil.Process] = {}
+        waiting = _started_by(self._pid)
+        while waiting:
+            pid = waiting.pop()
+            if pid == without or pid in running:
+                continue
+            try:
+                running[pid] = self._running.get(pid) or psutil.Process(pid)
+            except psutil.Error:  # it has just ended
+                continue
+            waiting += _started_by(pid)
+        self._running = running
+
+    def sum(self, metric: str, read: Callable[[psutil.Process], float], cumulative: bool) -> float:
+        """Return the metric of all of them; of a cumulative one those that have ended keep what was last read."""
+        now = {}
+        for process in self._running.values():
+            try:
+                now[metric, process] = float(read(process))
+            except psutil.Error:  # it has just ended
+                continue
+        if not cumulative:
+            return sum(now.values())
+        self._last.update(now)
+        return sum(value for (name, _), value in self._last.items() if name == metric)
+
+
+def _started_by(pid: int) -> list[int]:
+    try:
+        listed = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
+    except OSError:
+        return []
+    return [int(child) for child in listed.split()]
+
+
+@dataclass(frozen=True)
+class _CpuTimes:
+    """Seconds since the machine started, over all cores; `busy_s` includes what was stolen."""
+
+    busy_s: float
+    stolen_s: float | None
+    all_s: float
+
+    @classmethod
+    def now(cls) -> _CpuTimes | None:
+        """Return those of now; None where they cannot be read."""
+        try:
+            times = psutil.cpu_times()
+        except (psutil.Error, OSError, RuntimeError):
+            return None
+        seconds: dict[str, float] = times._asdict()
+        # The kernel counts a guest's time in the user's as well.
+        total_s = sum(seconds.values()) - seconds.get("guest", 0.0) - seconds.get("guest_nice", 0.0)
+        return cls(total_s - seconds["idle"] - seconds.get("iowait", 0.0), seconds.get("steal"), total_s)
+
+
+class MachineCpu:
+    """Reads the machine's CPU times, all metrics over all cores since the last poll, 0 to 100.
+
+    `machine_cpu_percent` is what was not idle, `steal_percent` the part of it that a hypervisor gave to others, and
+    `other_cpu_percent` what is left of it without the trial's processes and without the profiler itself.
+    """
+
+    def __init__(self, profiler_cpu_s: Callable[[], float]) -> None:
+        """Begin to read.
+
+        Args:
+            profiler_cpu_s: gives the CPU seconds of the profiler without the trial's process.
+        """
+        self._profiler_cpu_s = profiler_cpu_s
+        # Kept here because psutil.cpu_percent keeps it for each calling thread, and answers 0.0 to a new one.
+        self._then = _CpuTimes.now()
+        self._ours_s: float | None = None
+        self._owed_s = 0.0
+
+    def poll(self, trial_cpu_s: float | None) -> dict[str, float | str]:
+        """Return each metric's value, or the reason why there is none; a metric with nothing new is left out.
+
+        Args:
+            trial_cpu_s: the trial's CPU seconds until now; None where they are not known.
+        """
+        then, now = self._then, _CpuTimes.now()
+        if now is None or then is None:
+            self._then = now
+            return dict.fromkeys(MACHINE_METRICS, "the system's CPU times cannot be read")
+        all_s = now.all_s - then.all_s
+        if all_s <= 0:  # within one tick of the kernel's counter: nothing new yet
+            return {}
+        self._then = now
+        seconds: dict[str, float | str | None] = {MACHINE_CPU: now.busy_s - then.busy_s, STEAL: _NO_STEAL}
+        stolen_s = 0.0
+        if now.stolen_s is not None and then.stolen_s is not None:
+            seconds[STEAL] = stolen_s = now.stolen_s - then.stolen_s
+        others_s = self._others(now.busy_s - then.busy_s - stolen_s, trial_cpu_s)
+        seconds[OTHER_CPU] = _TRIAL_UNKNOWN if trial_cpu_s is None else others_s
+        return {
+            metric: value if isinstance(value, str) else min(100.0, max(0.0, 100 * value / all_s))
+            for metric, value in seconds.items()
+            if value is not None
+        }
+
+    def _others(self, busy_s: float, trial_cpu_s: float | None) -> float | None:
+        """Return the seconds of other processes since the last poll.
+
+        The machine's counter moves in ticks and the trial's does not, so that a short interval may come out below 0;
+        that is taken off the next ones, or the mean of many would be too high.
+        """
+        before_s, self._ours_s = self._ours_s, None if trial_cpu_s is None else trial_cpu_s + self._profiler_cpu_s()
+        if before_s is None or self._ours_s is None:
+            return None
+        others_s = self._owed_s + busy_s - (self._ours_s - before_s)
+        self._owed_s = min(0.0, others_s)
+        return max(0.0, others_s)
+
+
+class Throttling:
+    """Reads how long the CPU quota of a control group has kept this process, and a trial it starts, from running.
+
+    Cumulative, and summed over the cores on which the group had to wait. A group counts what its own quota took, so
+    those above it are read as well.
+    """
+
+    def __init__(self, groups: Iterable[Path]) -> None:
+        files = dict.fromkeys(group / "cpu.stat" for group in groups)
+        self._files = [file for file in files if _throttled_s(file) is not None]
+
+    def poll(self) -> float | str:
+        """Return the seconds until now, or the reason why they are not known."""
+        seconds = [_throttled_s(file) for file in self._files]
+        known = [value for value in seconds if value is not None]
+        return sum(known) if known and len(known) == len(seconds) else NO_COUNTER
+
+
+def _throttled_s(file: Path) -> float | None:
+    try:
+        text = file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    for line in text.splitlines():
+        match line.split():
+            case [name, value] if name in _THROTTLED_FIELDS and value.isdigit():
+                return int(value) / _THROTTLED_FIELDS[name]
+    return None

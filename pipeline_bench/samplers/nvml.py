@@ -1,4 +1,4 @@
-"""The device as NVIDIA's driver reports it, read in a process of its own (`nvml_process`): NVML may hang or crash."""
+"""The device as NVIDIA's driver reports it, read in a process of its own (`nvml_reader`): NVML may hang or crash."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ import subprocess
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from pipeline_bench.environment import Accelerator
 from pipeline_bench.samplers import Reading, Sampler
-from pipeline_bench.samplers.nvml_devices import NvmlDevice
-from pipeline_bench.samplers.nvml_reader import RATES_SOURCE, UTILIZATION, explain_all
+from pipeline_bench.samplers.nvml_metrics import RATES, UTILIZATION, explain_all
 from pipeline_bench.system import interrupts
 from pipeline_bench.system.processes import module_command
 from pipeline_bench.text import units
 
 STOPPED = "NVML stopped answering"
 _UNANSWERED = "NVML had not answered when the trial ended"
-_MODULE = "pipeline_bench.samplers.nvml_process"
+_MODULE = "pipeline_bench.samplers.nvml_reader"
 _READ_BYTES = 1 << 16
 
 Ask = Literal["open", "select", "begin", "poll", "outdated poll"]
@@ -51,8 +50,8 @@ _LIMITS = Limits()
 class NvmlSampler(Sampler):
     """Reads one GPU through NVML, in a process that is started by `open` and ends with `close`, or with this one.
 
-    An NVML that does not answer in time, or whose process ends, is a reason like any other, and stays one. Properties
-    wait for NVML to be open; of the methods only `wait_until_open` does. Any thread may call.
+    An NVML that does not answer in time, or whose process ends, is a reason like any other, and stays one.
+    `accelerator` and `wait_until_open` wait for NVML to be open. Any thread may call.
     """
 
     def __init__(self, limits: Limits = _LIMITS) -> None:
@@ -60,9 +59,7 @@ class NvmlSampler(Sampler):
         self._limits = limits
         self._lock = threading.RLock()
         self._reason: str | None = "NVML was not opened"
-        self._driver: str | None = None
-        self._devices: tuple[NvmlDevice, ...] = ()
-        self._selected: NvmlDevice | None = None
+        self._device = Accelerator()
         self._cpu_s = 0.0
         self._closed = False
         self._process: subprocess.Popen[bytes] | None = None
@@ -75,7 +72,7 @@ class NvmlSampler(Sampler):
         self._seen: set[str] = set()
         """The metrics that had a value in this trial, and those whose absence was explained."""
         self._explained: set[str] = set()
-        self._utilization_source = RATES_SOURCE
+        self._utilization_source = RATES.source
 
     @classmethod
     def open(cls, limits: Limits = _LIMITS) -> NvmlSampler:
@@ -85,40 +82,10 @@ class NvmlSampler(Sampler):
         return sampler
 
     @property
-    def reason(self) -> str | None:
-        """Why no GPU can be read, in one plain line; None where one can."""
-        self._settle()
-        return self._reason
-
-    @property
-    def available(self) -> bool:
-        """Whether there is a GPU that NVML can read."""
-        return self.reason is None
-
-    @property
-    def driver(self) -> str | None:
-        """The driver's version, where it could be asked."""
-        self._settle()
-        return self._driver
-
-    @property
-    def devices(self) -> tuple[NvmlDevice, ...]:
-        """The GPUs that could be described."""
-        self._settle()
-        return self._devices
-
-    @property
-    def selected(self) -> NvmlDevice | None:
-        """The GPU that `poll` reads."""
-        self._settle()
-        return self._selected
-
-    @property
     def accelerator(self) -> Accelerator:
         """The GPU that is sampled, or the first there is, as `environment.describe` takes it."""
         self._settle()
-        device = self._selected or next(iter(self._devices), None)
-        return Accelerator(device.name if device else None, self._driver, self._reason)
+        return replace(self._device, reason=self._reason)
 
     @property
     def pid(self) -> int | None:
@@ -139,7 +106,7 @@ class NvmlSampler(Sampler):
         """Choose the GPU to sample and begin; where there is no such one, `poll` gives the reason for each metric.
 
         Args:
-            pci_bus_id: as TensorFlow or NVML writes it; None for the first visible (see `nvml_devices.first_visible`).
+            pci_bus_id: as TensorFlow or NVML writes it; None for the first visible (see `nvml_metrics.first_visible`).
         """
         with self._lock:
             self._forget_trial()
@@ -344,8 +311,6 @@ class NvmlSampler(Sampler):
         if ask == "poll":
             self._readings += [Reading(**reading) for reading in answer["readings"]]
         elif ask in ("open", "select"):
-            self._driver = answer["driver"]
-            self._devices = tuple(NvmlDevice(**device) for device in answer["devices"])
-            self._selected = None if answer["selected"] is None else NvmlDevice(**answer["selected"])
+            self._device = Accelerator(answer["name"], answer["driver"])
             if answer["reason"] is not None:
                 self._lose(answer["reason"], self._limits.end_s)

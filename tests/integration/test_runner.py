@@ -22,7 +22,7 @@ from pipeline_bench.run.launcher import TrialServer
 from pipeline_bench.run.observer import Observer, Progress
 from pipeline_bench.run.runner import ByPrecision, Finished, Planner, Runner
 from pipeline_bench.samplers.nvml import STOPPED, Limits, NvmlSampler
-from pipeline_bench.samplers.nvml_reader import METRICS
+from pipeline_bench.samplers.nvml_metrics import METRICS
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
 from tests.integration.program import scripted_launcher, started, wait_until_gone

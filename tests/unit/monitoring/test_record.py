@@ -16,7 +16,7 @@ from pipeline_bench.monitoring.steps import NO_WAIT_NS
 from pipeline_bench.plugins import renderer
 from pipeline_bench.report import html, markdown
 from pipeline_bench.samplers.nvml import STOPPED, Limits, NvmlSampler
-from pipeline_bench.samplers.nvml_reader import METRICS
+from pipeline_bench.samplers.nvml_metrics import METRICS
 from tests.stubs.nvml import nvml_stub, stub_environment
 
 __all__ = ["nvml_stub"]

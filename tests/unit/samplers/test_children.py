@@ -10,8 +10,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from pipeline_bench.samplers.children import Children
-from pipeline_bench.samplers.host import HostSampler
+from pipeline_bench.samplers.host import Children, HostSampler
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's list of children is Linux' own")
 

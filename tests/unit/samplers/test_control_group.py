@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_bench.samplers.control_group import NO_COUNTER, Throttling
+from pipeline_bench.samplers.host import NO_COUNTER, Throttling
 
 
 def group(folder: Path, stat: str | None) -> Path:

@@ -15,8 +15,8 @@ import psutil
 import pytest
 
 from pipeline_bench.analysis.stats import cpu_utilization_percent
-from pipeline_bench.samplers import Reading, control_group, machine
-from pipeline_bench.samplers.host import HostSampler
+from pipeline_bench.samplers import Reading
+from pipeline_bench.samplers.host import MACHINE_METRICS, THROTTLED, HostSampler
 
 S = 1_000_000_000
 PROCESS_METRICS = {"cpu_seconds", "memory_bytes", "threads", "read_bytes", "write_bytes"}
@@ -162,7 +162,7 @@ def test_the_profiler_and_its_helper_are_taken_off_the_others_once(
     monkeypatch.setattr(psutil.Process, "oneshot", lambda _: contextlib.nullcontext())
     monkeypatch.setattr(psutil.Process, "cpu_times", lambda _: times(own_s, 0, 0))
     monkeypatch.setattr(time, "process_time", lambda: own_s)
-    monkeypatch.setattr("pipeline_bench.samplers.children._started_by", lambda _: [])
+    monkeypatch.setattr("pipeline_bench.samplers.host._started_by", lambda _: [])
     sampler = HostSampler(os.getpid() if itself else child.pid, helper=helper)
     busy_s = 1
     sampler.poll()
@@ -228,7 +228,7 @@ def test_every_metric_of_the_machine_has_a_value_or_a_reason_after_a_few_ticks()
         readings = sampler.poll()
         told |= set(values(readings)) | set(reasons(readings))
         time.sleep(0.05)
-    assert {*machine.METRICS, control_group.THROTTLED} <= told
+    assert {*MACHINE_METRICS, THROTTLED} <= told
 
 
 # --- CPU utilization over a window -----------------------------------------------------------------------------------

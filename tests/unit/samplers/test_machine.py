@@ -9,7 +9,7 @@ from typing import Any
 import psutil
 import pytest
 
-from pipeline_bench.samplers.machine import MachineCpu
+from pipeline_bench.samplers.host import MachineCpu
 
 Times = namedtuple("Times", "user system idle iowait steal guest")
 Unstolen = namedtuple("Unstolen", "user system idle")
@@ -25,7 +25,7 @@ def counters(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def test_others_are_what_is_busy_without_the_trial_the_profiler_and_the_hypervisor(counters: dict[str, Any]) -> None:
-    cpu = MachineCpu()
+    cpu = MachineCpu(time.process_time)
     counters.update(times=Times(1, 0, 1, 0, 0, 0), own=0.5)
     assert "other_cpu_percent" not in cpu.poll(0.5), "what the trial used before the first poll is not known"
     counters.update(times=Times(5, 1, 3, 1, 2, 0), own=0.75)
@@ -39,7 +39,7 @@ def test_others_are_what_is_busy_without_the_trial_the_profiler_and_the_hypervis
 
 
 def test_ticks_that_come_late_do_not_add_up_to_other_processes(counters: dict[str, Any]) -> None:
-    cpu = MachineCpu()
+    cpu = MachineCpu(time.process_time)
     counters["times"] = Times(1, 0, 1, 0, 0, 0)
     cpu.poll(1.0)
     # The trial ran 1 s in each interval; the kernel's ticks lag by half a second and catch up.
@@ -51,7 +51,7 @@ def test_ticks_that_come_late_do_not_add_up_to_other_processes(counters: dict[st
 
 
 def test_a_poll_within_a_tick_is_no_reading_and_loses_nothing(counters: dict[str, Any]) -> None:
-    cpu = MachineCpu()
+    cpu = MachineCpu(time.process_time)
     counters["times"] = Times(1, 0, 1, 0, 0, 0)
     cpu.poll(1.0)
     assert cpu.poll(1.5) == {}
@@ -60,7 +60,7 @@ def test_a_poll_within_a_tick_is_no_reading_and_loses_nothing(counters: dict[str
 
 
 def test_a_trial_whose_cpu_time_is_not_known_is_a_reason_and_no_zero(counters: dict[str, Any]) -> None:
-    cpu = MachineCpu()
+    cpu = MachineCpu(time.process_time)
     counters["times"] = Times(1, 0, 1, 0, 0, 0)
     assert "cannot be read" in str(cpu.poll(None)["other_cpu_percent"])
     counters["times"] = Times(2, 0, 2, 0, 0, 0)
@@ -71,14 +71,14 @@ def test_a_trial_whose_cpu_time_is_not_known_is_a_reason_and_no_zero(counters: d
 
 def test_a_system_that_counts_no_stolen_time_is_a_reason(counters: dict[str, Any]) -> None:
     counters["times"] = Unstolen(0, 0, 0)
-    cpu = MachineCpu()
+    cpu = MachineCpu(time.process_time)
     counters["times"] = Unstolen(1, 0, 1)
     assert "hypervisor" in str(cpu.poll(0.0)["steal_percent"])
 
 
 def test_stolen_time_that_runs_backwards_is_none_stolen(counters: dict[str, Any]) -> None:
     counters["times"] = Times(0, 0, 0, 0, 5, 0)
-    cpu = MachineCpu()
+    cpu = MachineCpu(time.process_time)
     counters["times"] = Times(2, 0, 4, 0, 4, 0)
     assert cpu.poll(0.0)["steal_percent"] == 0
 
@@ -91,4 +91,4 @@ def test_cpu_times_that_cannot_be_read_are_a_reason_for_every_metric(
         raise error
 
     monkeypatch.setattr(psutil, "cpu_times", refuse)
-    assert set(MachineCpu().poll(1.0).values()) == {"the system's CPU times cannot be read"}
+    assert set(MachineCpu(time.process_time).poll(1.0).values()) == {"the system's CPU times cannot be read"}

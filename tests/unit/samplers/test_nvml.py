@@ -18,10 +18,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from pipeline_bench.environment import Accelerator
 from pipeline_bench.samplers import Reading
 from pipeline_bench.samplers.host import HostSampler
 from pipeline_bench.samplers.nvml import STOPPED, Limits, NvmlSampler
-from pipeline_bench.samplers.nvml_reader import METRICS, SAMPLES_SOURCE, UTILIZATION
+from pipeline_bench.samplers.nvml_metrics import METRICS, SAMPLES_SOURCE, UTILIZATION
 from tests.stubs.nvml import stub_environment
 
 QUICK = Limits(opening_s=30, answer_s=1, end_s=0.2)
@@ -99,17 +100,14 @@ def test_readings_come_from_the_process_with_stamps_of_our_clock(opened: Open) -
 
 def test_the_gpus_are_listed_and_the_first_visible_one_is_selected(opened: Open) -> None:
     sampler = opened(NVML_STUB_DEVICES="3", CUDA_VISIBLE_DEVICES="2,0")
-    assert sampler.available
-    assert (sampler.driver, len(sampler.devices)) == ("999.99", 3)
-    assert sampler.selected == sampler.devices[2]
-    assert (sampler.accelerator.name, sampler.accelerator.reason) == ("NVIDIA Stub", None)
+    assert sampler.accelerator == Accelerator("NVIDIA Stub", "999.99", None)
+    assert values(polled(sampler, some_power), "device_memory_bytes") == [3 << 30]
 
 
 def test_the_gpu_that_is_selected_is_read(opened: Open) -> None:
     sampler = opened(NVML_STUB_DEVICES="2")
     sampler.select("0000:02:00.0")
     assert values(polled(sampler, some_power), "device_memory_bytes") == [2 << 30]
-    assert sampler.selected == sampler.devices[1]
 
 
 def test_a_gpu_that_is_not_there_is_a_reason_once_a_trial(opened: Open) -> None:
@@ -126,7 +124,7 @@ def test_without_a_driver_the_reason_is_given_and_no_process_stays(opened: Open)
     sampler = opened(NVML_STUB_MODE="absent_driver")
     pid = pid_of(sampler)
     expected = "the NVIDIA driver is installed, but not loaded"
-    assert sampler.reason == expected
+    assert sampler.accelerator.reason == expected
     assert reasons(sampler.poll()) == dict.fromkeys(METRICS, expected)
     assert sampler.poll() == []
     assert_gone(pid)
@@ -134,7 +132,7 @@ def test_without_a_driver_the_reason_is_given_and_no_process_stays(opened: Open)
 
 def test_an_answer_that_comes_late_is_taken_up_by_a_later_poll(opened: Open) -> None:
     sampler = opened(NVML_STUB_DELAY_MS="300")
-    assert sampler.available
+    assert sampler.accelerator.reason is None
     assert sampler.poll() == [], "the poll waited for what takes ten times as long as it may wait"
     assert some_power(polled(sampler, some_power))
 
@@ -160,7 +158,7 @@ def test_the_wait_for_the_opening_can_be_limited(opened: Open) -> None:
 
 def test_what_was_asked_for_before_the_trial_is_no_reading_of_it(opened: Open) -> None:
     sampler = opened(NVML_STUB_DELAY_MS="300", NVML_STUB_SAMPLES="")
-    assert sampler.available
+    assert sampler.accelerator.reason is None
     sampler.poll()
     sampler.begin()
     begun_ns = time.monotonic_ns()
@@ -173,7 +171,7 @@ def test_files_of_the_working_directory_shadow_no_module(
     for name in ("json", "pynvml", "pipeline_bench"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit(9)")
     monkeypatch.chdir(tmp_path)
-    assert opened().reason is None
+    assert opened().accelerator.reason is None
 
 
 # --- an NVML that hangs ----------------------------------------------------------------------------------------------
@@ -197,7 +195,7 @@ def test_an_nvml_that_hangs_later_is_a_reason_for_every_metric_once_a_trial(open
     assert sampler.poll() == []
     sampler.begin()
     assert reasons(sampler.poll()) == dict.fromkeys(METRICS, STOPPED)
-    assert sampler.reason == STOPPED
+    assert sampler.accelerator.reason == STOPPED
     assert_gone(pid)
 
 
@@ -213,7 +211,7 @@ def test_ctrl_c_ends_the_wait_for_an_nvml_that_hangs(opened: Open) -> None:
     timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     with pytest.raises(KeyboardInterrupt):
-        _ = sampler.reason
+        _ = sampler.accelerator.reason
     timer.join()
 
 
@@ -264,13 +262,13 @@ def test_a_process_that_is_not_ours_is_a_reason(
     interpreter.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(interpreter))
     with closing(NvmlSampler.open(QUICK)) as sampler:
-        assert sampler.reason == reason
+        assert sampler.accelerator.reason == reason
 
 
 def test_a_process_that_cannot_be_started_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/no/such/interpreter")
     with closing(NvmlSampler.open()) as sampler:
-        assert sampler.reason == "NVML's process could not be started: No such file or directory"
+        assert sampler.accelerator.reason == "NVML's process could not be started: No such file or directory"
         assert set(reasons(sampler.poll())) == set(METRICS)
 
 
@@ -300,9 +298,9 @@ def test_a_sampler_that_is_closed_before_nvml_answers_says_so_and_does_not_wait(
 
 def test_a_closed_sampler_still_knows_the_gpu(opened: Open) -> None:
     sampler = opened(NVML_STUB_DEVICES="2", CUDA_VISIBLE_DEVICES="1")
-    assert sampler.available
+    assert sampler.accelerator.reason is None
     sampler.close()
-    assert (sampler.accelerator.name, sampler.selected) == ("NVIDIA Stub", sampler.devices[1])
+    assert sampler.accelerator.name == "NVIDIA Stub"
 
 
 def test_ctrl_c_in_the_terminal_is_not_for_the_process(opened: Open) -> None:
@@ -311,7 +309,7 @@ def test_ctrl_c_in_the_terminal_is_not_for_the_process(opened: Open) -> None:
     assert os.getsid(pid_of(sampler)) != os.getsid(0)
     os.kill(pid_of(sampler), signal.SIGINT)
     assert polled(sampler, some_power)
-    assert sampler.reason is None
+    assert sampler.accelerator.reason is None
 
 
 def test_the_process_outlives_the_thread_that_opened_it(opened: Open) -> None:
@@ -326,7 +324,7 @@ def test_the_process_outlives_the_thread_that_opened_it(opened: Open) -> None:
     thread.join()
     for _ in range(2):
         assert polled(samplers[0], some_power)
-    assert samplers[0].reason is None
+    assert samplers[0].accelerator.reason is None
 
 
 PARENT = """
@@ -380,7 +378,7 @@ def open_one():
 thread = threading.Thread(target=open_one)  # so that the kernel does not end the process by itself
 thread.start()
 thread.join()
-assert sampler.available, sampler.reason
+assert sampler.accelerator.reason is None
 if os.fork() == 0:
     assert sampler.poll() == []
     sampler.begin()
@@ -388,7 +386,7 @@ if os.fork() == 0:
     os._exit(0)
 assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
 while not sampler.poll():
-    assert sampler.reason is None, sampler.reason
+    assert sampler.accelerator.reason is None, sampler.accelerator.reason
 print(sampler.pid, flush=True)
 if os.fork() == 0:
     time.sleep(1000)
@@ -417,7 +415,7 @@ def test_a_fork_of_the_parent_leaves_the_process_alone_and_does_not_keep_it_aliv
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's list of children is Linux' own")
 def test_the_process_is_none_of_the_jobs_that_is_watched_from_within(opened: Open) -> None:
     sampler = opened()
-    assert sampler.available
+    assert sampler.accelerator.reason is None
     threads = {
         helper is None: next(r.value for r in HostSampler(os.getpid(), helper=helper).poll() if r.metric == "threads")
         for helper in (None, sampler)
@@ -429,5 +427,5 @@ def test_the_process_is_none_of_the_jobs_that_is_watched_from_within(opened: Ope
 def test_the_cpu_time_of_the_process_is_known(opened: Open) -> None:
     sampler = opened()
     assert sampler.cpu_s == 0.0
-    assert sampler.available
+    assert sampler.accelerator.reason is None
     assert 0 < sampler.cpu_s < DEADLINE_S

@@ -6,21 +6,23 @@ The stub proves the plumbing and the error paths, and nothing about what the fig
 from __future__ import annotations
 
 import ctypes
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pynvml
 import pytest
 
-from pipeline_bench.samplers.nvml_devices import NvmlDevice, first_visible, normalise_pci_bus_id
-from pipeline_bench.samplers.nvml_errors import explain
-from pipeline_bench.samplers.nvml_gauges import SHARE_OF_TIME, Plausible
-from pipeline_bench.samplers.nvml_reader import (
-    RATES_SOURCE,
+from pipeline_bench.samplers.nvml_metrics import (
+    RATES,
     SAMPLES_SOURCE,
     UTILIZATION,
-    NvmlReader,
+    NvmlDevice,
+    explain,
+    first_visible,
+    normalise_pci_bus_id,
 )
+from pipeline_bench.samplers.nvml_reader import NvmlReader
 from tests.stubs.nvml import LIBRARY, run_probe
 
 S = 1_000_000_000
@@ -73,7 +75,7 @@ def test_no_library_is_a_reason(tmp_path: Path) -> None:
         pytest.skip("this machine has NVIDIA's library")
     opened, first, second = run_probe(tmp_path, [step("open"), step("poll", 1), step("poll", 2)])
     expected = "no NVIDIA driver here (libnvidia-ml.so.1 was not found)"
-    assert (opened["available"], opened["reason"], opened["devices"]) == (False, expected, [])
+    assert (opened["reason"], opened["devices"]) == (expected, [])
     assert reasons(first) == dict.fromkeys(METRICS, expected)
     assert second == []
 
@@ -97,7 +99,6 @@ def test_a_library_that_cannot_be_loaded_is_a_reason(tmp_path: Path) -> None:
 def test_a_driver_that_refuses_is_a_reason(nvml_stub: Path, mode: str, said: str) -> None:
     steps = [step("open"), step("poll", 1), step("poll", 2), step("close"), step("close")]
     opened, first, second, *_ = run_probe(nvml_stub, steps, NVML_STUB_MODE=mode)
-    assert not opened["available"]
     assert said in opened["reason"]
     assert "\n" not in opened["reason"]
     assert opened["selected"] is None
@@ -110,21 +111,20 @@ def test_the_version_error_that_is_no_nvml_error_is_a_reason(monkeypatch: pytest
         raise pynvml.NVMLLibraryMismatchError("use a versioned function\nsuch as _v2")
 
     monkeypatch.setattr(pynvml, "nvmlInit", refuse)
-    reader = NvmlReader.open()
-    assert not reader.available
+    reader = NvmlReader()
     assert reader.reason == "nvidia-ml-py and the driver's NVML library do not match in version"
 
 
 def test_a_broken_install_of_pynvml_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "pynvml", None)
-    reader = NvmlReader.open()
+    reader = NvmlReader()
     assert reader.reason is not None
     assert reader.reason.startswith("the module pynvml (of nvidia-ml-py) cannot be imported")
 
 
 def test_a_pynvml_of_another_kind_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(pynvml, "nvmlInit")
-    reader = NvmlReader.open()
+    reader = NvmlReader()
     assert reader.reason is not None
     assert "nvmlInit" in reader.reason
 
@@ -155,13 +155,12 @@ def test_pci_ids_are_normalised(given: str, normal: str) -> None:
 
 def test_devices_are_described(nvml_stub: Path) -> None:
     [opened] = run_probe(nvml_stub, [step("open")], NVML_STUB_DEVICES="2")
-    assert (opened["available"], opened["reason"], opened["driver"]) == (True, None, "999.99")
+    assert (opened["reason"], opened["driver"]) == (None, "999.99")
     assert opened["devices"][1] == {
         "index": 1,
         "name": "NVIDIA Stub",
         "uuid": "GPU-stub-1",
         "pci_bus_id": "00000000:02:00.0",
-        "memory_bytes": 16 << 30,
         "mig_enabled": False,
     }
     assert opened["selected"] == 0
@@ -177,7 +176,7 @@ def test_the_device_is_the_one_that_tensorflow_names(nvml_stub: Path) -> None:
 def test_a_device_that_nvml_does_not_list_is_a_reason(nvml_stub: Path) -> None:
     steps = [step("open"), step("select", pci_bus_id="0000:7f:00.0"), step("poll", 1), step("poll", 2)]
     opened, selected, first, second = run_probe(nvml_stub, steps)
-    assert opened["available"]
+    assert opened["reason"] is None
     assert selected is None
     assert reasons(first) == dict.fromkeys(METRICS, "NVML lists no GPU at PCI address 0000:7f:00.0")
     assert second == []
@@ -189,7 +188,7 @@ def test_cuda_visible_devices_is_honoured(nvml_stub: Path) -> None:
 
 
 def device(index: int) -> NvmlDevice:
-    return NvmlDevice(index, "NVIDIA Stub", f"GPU-stub-{index}", f"00000000:0{index + 1}:00.0", 16 << 30, False)
+    return NvmlDevice(index, "NVIDIA Stub", f"GPU-stub-{index}", f"00000000:0{index + 1}:00.0", False)
 
 
 @pytest.mark.parametrize(
@@ -285,7 +284,7 @@ def test_nothing_new_in_the_buffer_is_no_failure(nvml_stub: Path) -> None:
 def test_without_buffered_samples_the_utilization_rates_are_read(nvml_stub: Path, mode: str) -> None:
     _, readings = run_probe(nvml_stub, [step("open"), step("poll", 1)], NVML_STUB_MODE=mode)
     assert figures(UTILIZATION, readings) == [(S, 37)]
-    assert only(UTILIZATION, readings)[0]["source"] == RATES_SOURCE
+    assert only(UTILIZATION, readings)[0]["source"] == RATES.source
 
 
 def test_a_buffer_that_falls_silent_gives_way_to_the_utilization_rates(nvml_stub: Path) -> None:
@@ -353,17 +352,17 @@ def test_a_value_that_no_gpu_can_have_is_a_reason(
 
 @pytest.mark.parametrize("value", [0, 0.0, 37, 100])
 def test_a_share_of_time_is_one_between_none_and_all_of_it(value: float) -> None:
-    assert SHARE_OF_TIME.why_not(value) is None
+    assert RATES.implausible(value) is None
 
 
 @pytest.mark.parametrize("value", [-1, 101, float("nan"), float("inf"), -float("inf")])
 def test_what_lies_outside_is_named(value: float) -> None:
-    assert SHARE_OF_TIME.why_not(value) == f"NVML gave {value}, which is no share of time"
+    assert RATES.implausible(value) == f"NVML gave {value}, which is no share of time"
 
 
 @pytest.mark.parametrize("value", [2**32 - 1, 2**64 - 1])
 def test_all_ones_are_no_value_even_where_they_lie_in_the_range(value: int) -> None:
-    assert Plausible("number", 0, 2**70).why_not(value) is not None
+    assert replace(RATES, highest=2**70).implausible(value) is not None
 
 
 # --- what holds the clock down, and who else is there -----------------------------------------------------------------
@@ -430,7 +429,7 @@ def test_a_gpu_that_is_lost_gives_its_reason_once_and_then_nothing(nvml_stub: Pa
     assert set(reasons(next_trial)) == METRICS
 
 
-@pytest.mark.parametrize(("mode", "source"), [("ok", SAMPLES_SOURCE), ("samples_unsupported", RATES_SOURCE)])
+@pytest.mark.parametrize(("mode", "source"), [("ok", SAMPLES_SOURCE), ("samples_unsupported", RATES.source)])
 def test_a_gpu_that_comes_back_is_not_read_before_the_next_trial(nvml_stub: Path, mode: str, source: str) -> None:
     lost, back = {"NVML_STUB_MODE": "lost_after_0"}, {"NVML_STUB_MODE": mode}
     steps = [
