@@ -91,7 +91,11 @@ def _classes(group: Group) -> dict[str, Any]:
         defined = [
             value
             for value in vars(module).values()
-            if isinstance(value, type) and issubclass(value, Plugin) and value.__module__ == module.__name__
+            if isinstance(value, type)
+            and issubclass(value, Plugin)
+            and value.__module__ == module.__name__
+            # what has no name of its own is a base class of others
+            and "name" in vars(value)
         ]
         found.update({plugin.name: plugin for plugin in defined})
     return found

@@ -1,18 +1,24 @@
 """Backends carry batches from a source to the model.
 
-One file, one class, one name; open to other packages through the entry points ``pipeline_bench.backends``.
+One file, one class, one name; open to other packages through the entry points ``pipeline_bench.backends``. Whoever
+writes one extends `DatasetBackend`, which carries every source in every loop, or writes `Backend.connect`.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar, Literal
 
-from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench import graph_ops
+from pipeline_bench.errors import PipelineBenchError, UsageError
 from pipeline_bench.plugins import Plugin
-from pipeline_bench.sources import Batch, Source
+from pipeline_bench.sources import Batch, SampleSource, Source
+from pipeline_bench.sources.datasets import PipelineOptions, Resources, endless, reorder_window
+
+_JOIN_GRACE_S = 2
 
 
 @dataclass(frozen=True)
@@ -95,8 +101,87 @@ class Input:
         """End what `start` began; raises what a producer raised."""
 
 
+def timed_take(carry: Callable[[], Sequence[Any]], batch_of: Callable[[list[Any]], Batch]) -> Take:
+    """Return a `Take` that measures how long `carry` is blocked, and makes the batch of what it gives."""
+
+    def take() -> tuple[Batch, Any]:
+        carried, wait_s = graph_ops.timed(carry)
+        return batch_of(carried), wait_s
+
+    return take
+
+
+class IteratorInput(Input):
+    """Fed by an iterator of tf.data."""
+
+    def __init__(self, iterator: Any, take: Take, window: int | None, close: Callable[[], None]) -> None:
+        super().__init__(*take(), take)
+        self.reorder_window = window
+        self._initializer, self._close = iterator.initializer, close
+
+    def start(self, session: Any) -> None:
+        session.run(self._initializer)
+
+    def stop(self, session: Any) -> None:
+        self._close()
+
+
+class QueueInput(Input):
+    """Fed by queues of TensorFlow's, which threads fill under a Coordinator."""
+
+    def __init__(self, take: Take, queues: Mapping[str, tuple[Any, int]], runners: Sequence[Any] = ()) -> None:
+        """Build the first taking of a batch, and what asks and closes the queues.
+
+        Args:
+            take: dequeues a batch.
+            queues: each with its capacity, by name.
+            runners: the QueueRunners that fill them.
+        """
+        import tensorflow as tf
+
+        super().__init__(*take(), take)
+        self._runners = runners
+        with tf.device("/cpu:0"):
+            self._queues = [Queue(name, queue.size(), capacity) for name, (queue, capacity) in queues.items()]
+            closing = [queue.close(cancel_pending_enqueues=True) for queue, _ in queues.values()]
+            self._close = tf.group(closing)
+        self._coordinator = tf.compat.v1.train.Coordinator()
+        self._threads: list[Any] = []
+
+    def start(self, session: Any) -> None:
+        for runner in self._runners:
+            self._threads += runner.create_threads(session, coord=self._coordinator, start=True)
+
+    def queues(self) -> Sequence[Queue]:
+        return self._queues
+
+    def stop(self, session: Any) -> None:
+        self._coordinator.request_stop()
+        session.run(self._close)
+        # A producer in the middle of a slow batch cannot be interrupted; it ends with the process.
+        self._coordinator.join(self._threads, stop_grace_period_secs=_JOIN_GRACE_S, ignore_live_threads=True)
+
+
+def dequeue(queue: Any, samples: int | None) -> list[Any]:
+    """Build the taking of one element, or of that many; a single component comes out of TensorFlow bare."""
+    import tensorflow as tf
+
+    with tf.device("/cpu:0"):  # the queue's own device
+        taken = queue.dequeue() if samples is None else queue.dequeue_many(samples)
+    return list(taken) if isinstance(taken, list | tuple) else [taken]
+
+
 class Backend(Plugin):
     """Connects a source to a model."""
+
+    carries_samples: ClassVar[bool] = False
+    """Whether it carries what a `SampleSource` gives, files for one; without it only batches made in the graph."""
+
+    in_loops: ClassVar[bool] = False
+    """Whether its inputs have a `take`, so that a loop of the graph can take their batches."""
+
+    eager: ClassVar[bool] = False
+    """Whether it has a `connect_eagerly`."""
 
     def check(self, source: Source) -> None:
         """Refuse a source that it cannot carry; the parent asks before the first trial, without TensorFlow.
@@ -104,9 +189,11 @@ class Backend(Plugin):
         Raises:
             UsageError: it cannot, or its options mean nothing for this source.
         """
-
-    in_loops: ClassVar[bool] = False
-    """Whether its inputs have a `take`, so that a loop of the graph can take their batches."""
+        if isinstance(source, SampleSource) and not self.carries_samples:
+            raise UsageError(
+                f"The source {source.name} gives single samples, which {self.name} cannot carry.",
+                "Use another backend, tf_data for one, or a source of whole batches.",
+            )
 
     def python_part(self, source: Source) -> str | None:
         """What Python does for each batch of that source, ``reads the samples``; None: nothing, as far as is known.
@@ -114,9 +201,6 @@ class Backend(Plugin):
         It is for the parent, before the first trial; of an input that was built `Input.in_graph` says it.
         """
         return None
-
-    eager: ClassVar[bool] = False
-    """Whether it has a `connect_eagerly`."""
 
     def connect_eagerly(self, source: Source, device: str | None) -> EagerInput:
         """The same as `connect` where TensorFlow runs eagerly, without a graph or a session."""
@@ -130,3 +214,79 @@ class Backend(Plugin):
             source: what makes the batches.
             device: the accelerator that the model is on, as TensorFlow names it (``/gpu:0``), None on a CPU.
         """
+
+
+class DatasetBackend(Backend):
+    """Carries batches by tf.data: every source, files and generators too, in every loop, eager ones too.
+
+    A subclass says in `batches` what is done to the dataset of batches, and nothing else.
+    """
+
+    carries_samples = True
+    in_loops = True
+    eager = True
+
+    @property
+    def pipeline(self) -> PipelineOptions:
+        """How records become batches; by default read, decoded and batched one by one, in order."""
+        return PipelineOptions()
+
+    def batches(self, made: Any, source: Source) -> Any:
+        """Return the dataset that is taken from, of the endless dataset of batches that the source gives."""
+        return made
+
+    def to_device(self, batches: Any, device: str) -> Any:
+        """Return the dataset that also copies batches to the model's device; None: the step copies them."""
+        return None
+
+    def python_part(self, source: Source) -> str | None:
+        python = isinstance(source, SampleSource) and not self.pipeline.decodes(source)
+        return "reads and decodes the samples" if python else None
+
+    def connect(self, source: Source, device: str | None) -> Input:
+        import tensorflow as tf
+
+        resources = Resources()
+        dataset, home = self._dataset(source, resources, device)
+        with tf.device(home):
+            iterator = tf.compat.v1.data.make_initializable_iterator(dataset)
+        take = timed_take(iterator.get_next, lambda tensors: _batch(source, tensors))
+        feeding = IteratorInput(iterator, take, reorder_window(source, self.pipeline), resources.close)
+        if self.python_part(source) is None:
+            feeding.in_graph = InGraph(start=[iterator.initializer])
+        return feeding
+
+    def connect_eagerly(self, source: Source, device: str | None) -> EagerInput:
+        import tensorflow as tf
+
+        resources = Resources()
+        dataset, home = self._dataset(source, resources, device, finished=True)
+
+        @cache
+        def iterator() -> Any:
+            # Only where it is asked for: Keras makes its own, and a dataset's second one shuffles in another order.
+            with tf.init_scope(), tf.device(home):
+                return iter(dataset)
+
+        take = timed_take(lambda: next(iterator()), lambda tensors: Batch(*tensors))
+        return EagerInput(take, dataset, reorder_window(source, self.pipeline), resources.close)
+
+    def _dataset(
+        self, source: Source, resources: Resources, device: str | None, finished: bool = False
+    ) -> tuple[Any, str]:
+        """The dataset and the device of its iterator; `finished`: its elements are `Batch.tensors`, as Keras wants."""
+        import tensorflow as tf
+
+        self.check(source)
+        with tf.device("/cpu:0"):
+            made = endless(source, self.pipeline, resources)
+            if finished and isinstance(source, SampleSource):
+                made = made.map(lambda *tensors: source.finish(tensors).tensors)
+            dataset = self.batches(made, source)
+        ahead = self.to_device(dataset, device) if device else None
+        return (dataset, "/cpu:0") if ahead is None else (ahead, str(device))
+
+
+def _batch(source: Source, tensors: Sequence[Any]) -> Batch:
+    """The batch of what a dataset of `endless` gave."""
+    return source.finish(tensors) if isinstance(source, SampleSource) else Batch(*tensors)

@@ -15,6 +15,7 @@ class Ceiling(Backend):
     name = "ceiling"
     summary = "one batch resident on the device as a variable; no input, the fastest the model can step"
 
+    carries_samples = True
     in_loops = True
     eager = True
 

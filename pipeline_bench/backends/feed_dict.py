@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import Any
 
 from pipeline_bench.backends import Backend, Input
-from pipeline_bench.records.samples import SampleSource
-from pipeline_bench.sources import Batch, Source
+from pipeline_bench.sources import Batch, SampleSource, Source
 
 
 class FeedDict(Backend):
@@ -19,6 +17,7 @@ class FeedDict(Backend):
 
     name = "feed_dict"
     summary = "NumPy arrays, read in Python or fetched with a session.run, fed to the step; synchronous, with copies"
+    carries_samples = True
 
     def python_part(self, source: Source) -> str:
         return "feeds every batch"
@@ -54,5 +53,4 @@ class _ReadingInput(Input):
         super().__init__(source.finish(self._placeholders))
 
     def fetch(self, session: Any) -> dict[Any, Any]:
-        samples = list(islice(self._samples, self._source.batch_size))
-        return dict(zip(self._placeholders, self._source.stacked(samples), strict=True))
+        return dict(zip(self._placeholders, self._source.next_batch(self._samples), strict=True))

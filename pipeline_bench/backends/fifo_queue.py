@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import threading
-from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from pipeline_bench import graph_ops, plugins
-from pipeline_bench.backends import Backend, InGraph, Input, Queue, Take
-from pipeline_bench.records.samples import ArraySpec, Sample, SampleSource
-from pipeline_bench.sources import Batch, Source
-
-_JOIN_GRACE_S = 2
+from pipeline_bench import plugins
+from pipeline_bench.backends import Backend, InGraph, Input, QueueInput, dequeue, timed_take
+from pipeline_bench.sources import Batch, Sample, SampleSource, Source
 
 
 class FifoQueueOptions(plugins.Options):
@@ -42,6 +37,7 @@ class FifoQueue(Backend):
     name = "fifo_queue"
     summary = "FIFOQueue + threads + Coordinator; a QueueRunner makes batches in the graph, Python threads read files"
     Options = FifoQueueOptions
+    carries_samples = True
     in_loops = True
 
     def python_part(self, source: Source) -> str | None:
@@ -53,40 +49,7 @@ class FifoQueue(Backend):
         return _RunQueue(source, self.options)
 
 
-class _QueueInput(Input):
-    """What both have in common; `_queue` is made before this is initialised."""
-
-    _queue: Any
-
-    def __init__(self, take: Take, capacity: int) -> None:
-        import tensorflow as tf
-
-        super().__init__(*take(), take)
-        self._capacity = capacity
-        with tf.device("/cpu:0"):
-            self._size = self._queue.size()
-            self._close = self._queue.close(cancel_pending_enqueues=True)
-        self._coordinator = tf.compat.v1.train.Coordinator()
-        self._threads: Sequence[Any] = ()
-
-    def start(self, session: Any) -> None:
-        self._threads = self._started(session)
-
-    @abstractmethod
-    def _started(self, session: Any) -> Sequence[Any]:
-        """The threads that fill the queue, started."""
-
-    def queues(self) -> Sequence[Queue]:
-        return (Queue("input_queue", self._size, self._capacity),)
-
-    def stop(self, session: Any) -> None:
-        self._coordinator.request_stop()
-        session.run(self._close)
-        # A producer in the middle of a slow batch cannot be interrupted; it ends with the process.
-        self._coordinator.join(self._threads, stop_grace_period_secs=_JOIN_GRACE_S, ignore_live_threads=True)
-
-
-class _RunQueue(_QueueInput):
+class _RunQueue(QueueInput):
     """Filled by a QueueRunner with what the graph makes."""
 
     def __init__(self, source: Source, options: FifoQueueOptions) -> None:
@@ -102,61 +65,46 @@ class _RunQueue(_QueueInput):
             )
             self._runner = v1.train.QueueRunner(self._queue, [self._queue.enqueue(made)] * options.threads)
         samples = None if whole else source.batch_size
-
-        def take() -> tuple[Batch, Any]:
-            carried, wait_s = graph_ops.timed(lambda: _dequeue(self._queue, samples))
-            return source.finish(carried), wait_s
-
-        super().__init__(take, capacity)
+        take = timed_take(lambda: dequeue(self._queue, samples), source.finish)
+        super().__init__(take, {"input_queue": (self._queue, capacity)}, [self._runner])
         self.in_graph = InGraph(produce=self._runner.enqueue_ops, close=self._close)
         self.reorder_window = (options.threads - 1) * (source.batch_size if whole else 1)
 
-    def _started(self, session: Any) -> Sequence[Any]:
-        threads: Sequence[Any] = self._runner.create_threads(session, coord=self._coordinator, start=True)
-        return threads
 
-
-class _ReadQueue(_QueueInput):
+class _ReadQueue(QueueInput):
     """Filled by threads of Python's, each with a stream of its own."""
 
     def __init__(self, source: SampleSource, options: FifoQueueOptions) -> None:
         import tensorflow as tf
 
-        v1 = tf.compat.v1
         self._source, self._whole = source, options.element == "batch"
         self._streams = source.streams(options.threads)
         capacity = _capacity(source, options)
-        specs = (ArraySpec("int64"), *source.sample_specs)
         with tf.device("/cpu:0"):
-            self._placeholders = (
-                source.placeholders()
-                if self._whole
-                else [v1.placeholder(spec.dtype, list(spec.shape)) for spec in specs]
-            )
-            self._queue = _queue_for(self._placeholders, capacity, self._whole)
-            self._enqueue = self._queue.enqueue(self._placeholders)
+            self._placeholders = source.placeholders(batch=self._whole)
+            queue = _queue_for(self._placeholders, capacity, self._whole)
+            self._enqueue = queue.enqueue(self._placeholders)
         samples = None if self._whole else source.batch_size
         shapes = [placeholder.shape for placeholder in source.placeholders()]
 
-        def take() -> tuple[Batch, Any]:
-            carried, wait_s = graph_ops.timed(lambda: _dequeue(self._queue, samples))
+        def batch_of(carried: list[Any]) -> Batch:
             for tensor, shape in zip(carried, shapes, strict=True):
                 tensor.set_shape(shape)
-            return source.finish(carried), wait_s
+            return source.finish(carried)
 
-        super().__init__(take, capacity)
+        take = timed_take(lambda: dequeue(queue, samples), batch_of)
+        super().__init__(take, {"input_queue": (queue, capacity)})
         in_hand = source.batch_size if self._whole else 1
         self.reorder_window = (len(self._streams) - 1) * (source.reorder_window + in_hand)
 
-    def _started(self, session: Any) -> Sequence[Any]:
-        threads = [
-            threading.Thread(target=self._fill, args=(session, stream), name=f"input_queue {index}", daemon=True)
-            for index, stream in enumerate(self._streams, start=1)
-        ]
-        for thread in threads:
+    def start(self, session: Any) -> None:
+        for index, stream in enumerate(self._streams, start=1):
+            thread = threading.Thread(
+                target=self._fill, args=(session, stream), name=f"input_queue {index}", daemon=True
+            )
             self._coordinator.register_thread(thread)
+            self._threads.append(thread)
             thread.start()
-        return threads
 
     def _fill(self, session: Any, stream: Iterator[Sample]) -> None:
         """Enqueue what the stream gives until the trial ends; what it raises ends the trial.
@@ -165,16 +113,12 @@ class _ReadQueue(_QueueInput):
         """
         try:
             while not self._coordinator.should_stop():
-                session.run(self._enqueue, dict(zip(self._placeholders, self._next(stream), strict=True)))
+                element = self._source.next_batch(stream) if self._whole else next(stream)
+                session.run(self._enqueue, dict(zip(self._placeholders, element, strict=True)))
         except Exception as error:
             if not self._coordinator.should_stop():  # else it is the closing of the queue, or comes too late to matter
                 self._coordinator.request_stop(error)
                 session.run(self._close)
-
-    def _next(self, stream: Iterator[Sample]) -> Sequence[Any]:
-        if self._whole:
-            return self._source.stacked(list(islice(stream, self._source.batch_size)))
-        return next(stream)
 
 
 def _capacity(source: Source, options: FifoQueueOptions) -> int:
@@ -192,12 +136,3 @@ def _queue_for(elements: Sequence[Any], capacity: int, whole: bool) -> Any:
     if whole:
         return v1.FIFOQueue(capacity, dtypes, name="input_queue")
     return v1.PaddingFIFOQueue(capacity, dtypes, shapes, name="input_queue")
-
-
-def _dequeue(queue: Any, samples: int | None) -> list[Any]:
-    """One element, or that many, on the queue's own device; a single component comes back bare."""
-    import tensorflow as tf
-
-    with tf.device("/cpu:0"):
-        taken = queue.dequeue() if samples is None else queue.dequeue_many(samples)
-    return list(taken) if isinstance(taken, list | tuple) else [taken]

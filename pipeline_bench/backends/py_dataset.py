@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import numpy as np
 from pydantic import Field
 
-from pipeline_bench import graph_ops, plugins
-from pipeline_bench.backends import Backend, Input
+from pipeline_bench import plugins
+from pipeline_bench.backends import Backend, Input, IteratorInput, timed_take
 from pipeline_bench.errors import PipelineBenchError, UsageError
-from pipeline_bench.records import RecordSource, Sample
-from pipeline_bench.sources import Batch, Source
+from pipeline_bench.sources import Source
+from pipeline_bench.sources.records import RecordSource
 
 _PARTS = ("numbers", "features", "labels")
 
@@ -33,6 +32,7 @@ class PyDataset(Backend):
     name = "py_dataset"
     summary = "keras.utils.PyDataset, as model.fit reads one: batches by number, worker threads, tf.data behind them"
     Options = PyDatasetOptions
+    carries_samples = True
     in_loops = True
 
     def check(self, source: Source) -> None:
@@ -40,59 +40,49 @@ class PyDataset(Backend):
             raise UsageError(
                 f"py_dataset asks for batches by their number, and the source {source.name} gives its samples in turn "
                 "only.",
-                "Use a source of files, or one of feed_dict, fifo_queue, tf_data.",
+                "Use a source of files, or another backend, tf_data for one.",
             )
         if source.skips:
             raise UsageError(
                 "py_dataset cannot leave a record out: a batch that is found by its number would come out short.",
-                'Use source.on_error = "raise", or one of feed_dict, fifo_queue, tf_data.',
+                'Use source.on_error = "raise", or another backend, tf_data for one.',
             )
 
     def python_part(self, source: Source) -> str:
         return "loads and decodes the samples"
 
     def connect(self, source: Source, device: str | None) -> Input:
-        self.check(source)
-        assert isinstance(source, RecordSource)
-        return _AdaptedInput(source, self.options)
-
-
-class _AdaptedInput(Input):
-    reorder_window = 0
-
-    def __init__(self, source: RecordSource, options: PyDatasetOptions) -> None:
         import tensorflow as tf
 
-        self._raised: list[Exception] = []
-        self._adapter = _adapter(source, options, self._raised)
+        self.check(source)
+        raised: list[Exception] = []
+        adapter = _adapter(source, self.options, raised)
         with tf.device("/cpu:0"):
-            self._iterator = tf.compat.v1.data.make_initializable_iterator(self._adapter.get_tf_dataset())
+            iterator = tf.compat.v1.data.make_initializable_iterator(adapter.get_tf_dataset())
 
-        def take() -> tuple[Batch, Any]:
-            carried, wait_s = graph_ops.timed(self._next)
-            return source.finish(carried), wait_s
+        def carry() -> list[Any]:
+            parts = iterator.get_next()
+            return [parts[part] for part in _PARTS]
 
-        super().__init__(*take(), take)
+        def stop() -> None:
+            if adapter.enqueuer:
+                # Without waiting for the batches in hand: their threads end with the process.
+                adapter.enqueuer.stop(drain_queue_and_join=False)
+            if raised:
+                raise raised[0]
 
-    def _next(self) -> list[Any]:
-        parts = self._iterator.get_next()
-        return [parts[part] for part in _PARTS]
-
-    def start(self, session: Any) -> None:
-        session.run(self._iterator.initializer)
-
-    def stop(self, session: Any) -> None:
-        if self._adapter.enqueuer:
-            # Without waiting for the batches in hand: their threads end with the process.
-            self._adapter.enqueuer.stop(drain_queue_and_join=False)
-        if self._raised:
-            raise self._raised[0]
+        return IteratorInput(iterator, timed_take(carry, source.finish), 0, stop)
 
 
-def _adapter(source: RecordSource, options: PyDatasetOptions, raised: list[Exception]) -> Any:
+def _adapter(source: Any, options: PyDatasetOptions, raised: list[Exception]) -> Any:
     """What model.fit makes of a PyDataset: it holds the enqueuer, and gives the dataset that is iterated.
 
     Keras does not export it, but nothing else has the threads and the order of model.fit.
+
+    Args:
+        source: a RecordSource.
+        options: of the backend.
+        raised: takes what Python raises, of which TensorFlow hands on no more than its text.
     """
     import keras
 
@@ -112,24 +102,12 @@ def _adapter(source: RecordSource, options: PyDatasetOptions, raised: list[Excep
             return None
 
         def __getitem__(self, index: int) -> dict[str, Any]:
+            first = index * source.batch_size
             try:
-                return dict(zip(_PARTS, _batch(source, index), strict=True))
+                samples = [source.sample(number) for number in range(first, first + source.batch_size)]
+                return dict(zip(_PARTS, source.stacked(samples, whole=True), strict=True))
             except Exception as error:
-                raised.append(error)  # TensorFlow hands on no more than its text
+                raised.append(error)
                 raise
 
     return PyDatasetAdapter(Batches(workers=options.workers, max_queue_size=options.max_queue_size))
-
-
-def _batch(source: RecordSource, index: int) -> tuple[Any, ...]:
-    """Numbers, features and labels of a batch; features that differ in size are padded up to what the model takes."""
-    samples = []
-    for number in range(index * source.batch_size, (index + 1) * source.batch_size):
-        place = number % source.records
-        samples.append(Sample(number, *source.decode(place, source.load(place))))
-    numbers, features, labels = source.stacked(samples)
-    if source.uneven:
-        cut = features[(slice(None), *(slice(size) for size in source.padded_shape))]
-        missing = [size - had for size, had in zip(source.padded_shape, cut.shape[1:], strict=True)]
-        features = np.pad(cut, [(0, 0), *((0, size) for size in missing)])
-    return numbers, features, labels

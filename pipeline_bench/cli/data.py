@@ -14,7 +14,7 @@ import typer
 from pipeline_bench.text import one_line, safe
 
 if TYPE_CHECKING:
-    from pipeline_bench.records.made import SyntheticDataset
+    from pipeline_bench.sources.synthetic_dataset import SyntheticDataset
 
 INTERRUPTED = 130
 _FILE_BYTES = 128 << 20
@@ -50,20 +50,20 @@ def make(
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Another seed makes other data.")] = 0,
 ) -> None:
     """Make a data set of about that size; interrupted, the same command goes on where it stopped."""
-    from pipeline_bench.records import made
     from pipeline_bench.run import synthetic_data
+    from pipeline_bench.sources import synthetic_dataset
     from pipeline_bench.text import units
 
     asked = _asked(kind, size, {"--image-size": image_size, "--columns": columns, "--files": files}, seed)
     _check_folder(out, asked)
-    if not made.is_complete(asked, out):
+    if not synthetic_dataset.is_complete(asked, out):
         try:
             with _progress(asked) as told:
                 synthetic_data.make(asked, out, told, _tell_waiting, elsewhere="choose another --out")
         except KeyboardInterrupt:
             typer.echo("Interrupted; the same command keeps the files that are whole and makes the others.", err=True)
             raise typer.Exit(INTERRUPTED) from None
-    manifest = made.read_manifest(out)
+    manifest = synthetic_dataset.read_manifest(out)
     assert manifest is not None
     count = f"{asked.samples:,} {asked.noun} in {asked.file_count:,} file{'s' if asked.file_count > 1 else ''}"
     typer.echo(f"{safe(str(out))}: {count}, {units.size(manifest.size_bytes)}")
@@ -77,8 +77,8 @@ def make(
 @data.command(name="list")
 def list_made() -> None:
     """Show the data that `compare` made and keeps, with its size."""
-    from pipeline_bench.records.made import datasets_root
     from pipeline_bench.run import synthetic_data
+    from pipeline_bench.sources.synthetic_dataset import datasets_root
     from pipeline_bench.text import units
 
     found = synthetic_data.kept()
@@ -122,8 +122,7 @@ def _asked(kind: str, size: str, given: dict[str, int | None], seed: int) -> Syn
         UsageError: the kind or the size is none, or an option does not belong to the kind.
     """
     from pipeline_bench.errors import UsageError, did_you_mean, sentence
-    from pipeline_bench.records import making
-    from pipeline_bench.records.made import KINDS, SyntheticDataset
+    from pipeline_bench.sources.synthetic_dataset import KINDS, SyntheticDataset, estimated_bytes
 
     known = next((known for known in KINDS if known == kind), None)
     if known is None:
@@ -135,7 +134,7 @@ def _asked(kind: str, size: str, given: dict[str, int | None], seed: int) -> Syn
     size_bytes = parse_size(size)
     side = given["--columns"] or _DEFAULT_COLUMNS if known == "csv" else given["--image-size"] or _DEFAULT_SIDE
     probe = SyntheticDataset(known, _PROBED_SAMPLES, 1, side, seed)
-    samples = max(1, round(size_bytes / (making.estimated_bytes(probe) / probe.samples)))
+    samples = max(1, round(size_bytes / (estimated_bytes(probe) / probe.samples)))
     files = (
         samples if known == "image_folder" else given["--files"] or max(_FEWEST_FILES, round(size_bytes / _FILE_BYTES))
     )
@@ -168,7 +167,7 @@ def _check_folder(out: Path, asked: SyntheticDataset) -> None:
         UsageError: it is a file, or holds something else.
     """
     from pipeline_bench.errors import UsageError
-    from pipeline_bench.records.made import read_manifest
+    from pipeline_bench.sources.synthetic_dataset import read_manifest
 
     if out.exists() and not out.is_dir():
         raise UsageError(f"--out {out} is a file.", "Choose a folder, or a path that does not exist.")

@@ -22,14 +22,14 @@ from pipeline_bench.loops import Job
 from pipeline_bench.model.result import Precision
 from pipeline_bench.model.session import Session, save
 from pipeline_bench.model.trial import plan
-from pipeline_bench.records.made import SyntheticDataset, dataset_folder
-from pipeline_bench.records.samples import SampleSource
 from pipeline_bench.run import servers, synthetic_data
 from pipeline_bench.run.launcher import LauncherName, best_launcher, fresh_launcher
 from pipeline_bench.run.observer import Guarded, Observer
 from pipeline_bench.run.runner import TRIALS_FOLDER, Planner, Runner
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Scenario, Variant
+from pipeline_bench.sources import SampleSource
+from pipeline_bench.sources.synthetic_dataset import SyntheticDataset, dataset_folder
 from pipeline_bench.system import interrupts
 from pipeline_bench.text import units
 
@@ -116,7 +116,7 @@ def prepare_data(scenario: Scenario, observer: Observer) -> None:
     sources = [source for source in found.values() if isinstance(source, SampleSource)]
     missing = synthetic_data.wanted(sources)
     for source in sources:  # before the time is spent on making data
-        if getattr(synthetic_data.innermost(source), "synthetic_dataset", None) not in missing:
+        if getattr(source, "synthetic_dataset", None) not in missing:
             source.check()
     for data in missing:
         synthetic_data.make(

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from pipeline_bench.errors import PipelineBenchError, UsageError
-from pipeline_bench.records import made, making
-from pipeline_bench.records.made import SyntheticDataset
 from pipeline_bench.run.child import AnsweringProcess
+from pipeline_bench.sources import synthetic_dataset
+from pipeline_bench.sources.synthetic_dataset import SyntheticDataset
 from pipeline_bench.system.processes import module_command
 from pipeline_bench.text import one_line, units
 
@@ -37,17 +37,10 @@ def wanted(sources: Iterable[Any]) -> list[SyntheticDataset]:
     """The data that these sources read and that is not there, or not all of it; each once."""
     found: dict[SyntheticDataset, None] = {}
     for source in sources:
-        data = getattr(innermost(source), "synthetic_dataset", None)
-        if data is not None and not made.is_complete(data, made.dataset_folder(data)):
+        data = getattr(source, "synthetic_dataset", None)
+        if data is not None and not synthetic_dataset.is_complete(data, synthetic_dataset.dataset_folder(data)):
             found[data] = None
     return list(found)
-
-
-def innermost(source: Any) -> Any:
-    """The source that reads the files, of one that wraps another."""
-    while (inner := getattr(source, "inner", None)) is not None:
-        source = inner
-    return source
 
 
 def make(
@@ -55,7 +48,7 @@ def make(
     folder: Path,
     told: Told,
     waiting: Callable[[], None] = lambda: None,
-    elsewhere: str = f"set {made.FOLDER_VARIABLE} to a folder on another disk",
+    elsewhere: str = f"set {synthetic_dataset.FOLDER_VARIABLE} to a folder on another disk",
 ) -> None:
     """Make what is not there of the data, in a child process; what was made stays when this is interrupted.
 
@@ -71,7 +64,7 @@ def make(
         PipelineBenchError: the child ended without a word.
     """
     _check_room(data, folder, elsewhere)
-    request = {"data": made.as_json(data), "folder": str(folder.absolute())}
+    request = {"data": asdict(data), "folder": str(folder.absolute())}
     with AnsweringProcess(module_command("pipeline_bench.worker.make_data"), json.dumps(request)) as child:
         answer = _follow(child.lines(), told, waiting)
     if "failed" in answer:
@@ -84,11 +77,11 @@ def make(
 def kept() -> list[Kept]:
     """The made data in the user's cache, by name."""
     found = []
-    root = made.datasets_root()
+    root = synthetic_dataset.datasets_root()
     for folder in sorted(root.iterdir()) if root.is_dir() else ():
-        manifest = made.read_manifest(folder)
+        manifest = synthetic_dataset.read_manifest(folder)
         if manifest is not None:
-            sizes = made.present(manifest.data, folder)
+            sizes = synthetic_dataset.present(manifest.data, folder)
             complete = manifest.complete and len(sizes) == manifest.data.file_count
             found.append(Kept(folder, manifest.data, complete, sum(sizes.values())))
     return found
@@ -120,8 +113,9 @@ def _check_room(data: SyntheticDataset, folder: Path, elsewhere: str) -> None:
         raise UsageError(
             f"{folder}: the folder for the data cannot be made: {error.strerror}.", f"Make it writable, or {elsewhere}."
         ) from None
-    there_bytes = sum(made.present(data, folder).values()) if made.read_manifest(folder) else 0
-    needed_bytes = making.estimated_bytes(data) - there_bytes + _RESERVE_BYTES
+    has_data = synthetic_dataset.read_manifest(folder) is not None
+    there_bytes = sum(synthetic_dataset.present(data, folder).values()) if has_data else 0
+    needed_bytes = synthetic_dataset.estimated_bytes(data) - there_bytes + _RESERVE_BYTES
     if needed_bytes > free_bytes:
         raise UsageError(
             f"{folder}: {data.samples:,} {data.noun} take about {units.size(needed_bytes)}, "

@@ -2,23 +2,41 @@
 
 from __future__ import annotations
 
-import os
+import csv
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from pipeline_bench.records import ArraySpec, Raw, RecordError, RecordFile, csv_lines
-from pipeline_bench.records.folder import FolderSource, MadeOptions
-from pipeline_bench.records.made import SyntheticDataset
+from pipeline_bench.sources import ArraySpec, RecordError
+from pipeline_bench.sources.folder import FolderOptions, FolderSource
+from pipeline_bench.sources.records import Raw, RecordFile, decoding, read_range, reading
+from pipeline_bench.sources.synthetic_dataset import SyntheticDataset
+
+_READ_BYTES = 1 << 24
+_FIRST_LINE_LIMIT = 1 << 20
+# TensorFlow's threads take what is smaller for 0, as it is slow to compute with.
+_SMALLEST = np.finfo(np.float32).tiny
+# What TensorFlow takes for a number and Python's `float` does not.
+_HEXADECIMAL = re.compile(r"\s*[+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)(?:[pP][+-]?[0-9]+)?\s*")
 
 
-class CsvOptions(MadeOptions):
+@dataclass(frozen=True)
+class Columns:
+    """How many columns a line has, which of them is the label, and whether a file's first line holds their names."""
+
+    count: int
+    label: int
+    header: bool
+
+
+class CsvOptions(FolderOptions):
     """Where the lines are, and which column is the label."""
 
     label: Annotated[
@@ -32,12 +50,6 @@ class CsvOptions(MadeOptions):
     files: Annotated[int, Field(ge=1, le=2**16, description="of made data: files that the samples are in")] = 4
 
 
-class _Indexed(NamedTuple):
-    files: list[RecordFile]
-    columns: csv_lines.Columns
-    starts: dict[str, npt.NDArray[np.int64]]
-
-
 class Csv(FolderSource):
     """Every line but that of the names is a record; features are float32, in the order of the columns."""
 
@@ -47,94 +59,74 @@ class Csv(FolderSource):
     file_names = re.compile(r"\.csv$", re.IGNORECASE)
     wanted = "*.csv"
 
-    def _to_make(self) -> SyntheticDataset:
-        options = self.options
-        return SyntheticDataset("csv", options.samples, options.files, options.made_columns)
+    def __init__(self, options: Any = None) -> None:
+        super().__init__(options)
+        self._starts: dict[str, npt.NDArray[np.int64]] = {}
 
-    @property
-    def files(self) -> Sequence[RecordFile]:
-        return self._indexed.files
+    def dataset(self) -> SyntheticDataset:
+        return SyntheticDataset("csv", self.options.samples, self.options.files, self.options.made_columns)
 
     @cached_property
-    def _indexed(self) -> _Indexed:
-        files, all_starts, first = [], {}, 0
-        columns: csv_lines.Columns | None = None
-        for path in map(str, self.paths):
-            columns = columns or self._columns(path)
-            try:
-                starts = csv_lines.line_starts(path)[int(columns.header) :]
-            except OSError as error:
-                raise RecordError(f"{path} cannot be read: {error.strerror}.") from error
-            records = len(starts) - 1
-            if records > 0:
-                files.append(RecordFile(path, first, records, Path(path).stat().st_size))
-                all_starts[path] = starts
-                first += records
-        if not files or columns is None:
-            raise self.trouble("its files hold no line of numbers", "Give files with lines.")
-        return _Indexed(files, columns, all_starts)
-
-    def _columns(self, path: str) -> csv_lines.Columns:
+    def _columns(self) -> Columns:
+        path = str(self.paths[0])
+        with reading(path):
+            line = read_range(path, 0, _FIRST_LINE_LIMIT).partition(b"\n")[0].replace(b"\r", b"")
         try:
-            return csv_lines.columns(csv_lines.first_line(path), self.options.label, self.options.header)
-        except OSError as error:
-            raise RecordError(f"{path} cannot be read: {error.strerror}.") from error
+            return columns(line, self.options.label, self.options.header)
         except ValueError as error:
             raise RecordError(f"{path}: {error}.", "Set label and header to what the file has.") from error
 
-    def name_of(self, place: int) -> str:
-        file = self.file_of(place)
-        return f"{file.path}, line {place - file.first + 1 + self._indexed.columns.header}"
+    def open_index(self, path: str) -> int:
+        self._starts[path] = line_starts(path)[int(self._columns.header) :]
+        return max(0, len(self._starts[path]) - 1)
 
-    @property
-    def raw_specs(self) -> tuple[ArraySpec, ...]:
-        return (ArraySpec("string"),)
+    def name_of(self, index: int) -> str:
+        path, line = self._line(index)
+        return f"{path}, line {line}"
+
+    def key_of(self, index: int) -> str:
+        path, line = self._line(index)
+        return f"{path}:{line}"
+
+    def _line(self, index: int) -> tuple[str, int]:
+        """The file of a record, and the number of its line, from 1."""
+        file = self.file_of(index)
+        return file.path, index - file.first + 1 + self._columns.header
 
     @property
     def sample_specs(self) -> tuple[ArraySpec, ArraySpec]:
-        return ArraySpec("float32", (self._indexed.columns.count - 1,)), ArraySpec("int64")
+        return ArraySpec("float32", (self._columns.count - 1,)), ArraySpec("int64")
 
-    def load(self, place: int) -> Raw:
-        file = self.file_of(place)
-        start, end = self._indexed.starts[file.path][place - file.first :][:2].tolist()
-        try:
-            descriptor = os.open(file.path, os.O_RDONLY)
-            try:
-                return (_content(os.pread(descriptor, end - start, start)),)
-            finally:
-                os.close(descriptor)
-        except OSError as error:
-            raise RecordError(f"{self.name_of(place)} cannot be read: {error.strerror}.") from error
+    def load(self, index: int) -> Raw:
+        file = self.file_of(index)
+        start, end = self._starts[file.path][index - file.first :][:2].tolist()
+        with reading(self.name_of(index)):
+            return (_content(read_range(file.path, start, end - start)),)
 
     def read(self, file: RecordFile) -> Iterator[Raw]:
-        try:
-            with Path(file.path).open("rb") as opened:
-                opened.seek(int(self._indexed.starts[file.path][0]))
-                for _, line in zip(range(file.records), opened, strict=False):
-                    yield (_content(line),)
-        except OSError as error:
-            raise RecordError(f"{file.path} cannot be read: {error.strerror}.") from error
+        with reading(file.path), Path(file.path).open("rb") as opened:
+            opened.seek(int(self._starts[file.path][0]))
+            for _, line in zip(range(file.records), opened, strict=False):
+                yield (_content(line),)
 
-    def decode(self, place: int, raw: Raw) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        try:
-            features, label = csv_lines.parse(raw[0], self._indexed.columns)
-        except ValueError as error:
-            raise RecordError(f"{self.name_of(place)} cannot be decoded: {error}.") from error
+    def decode(self, index: int, raw: Raw) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        with decoding(self.name_of(index)):
+            features, label = parse(raw[0], self._columns)
         return features, np.asarray(label)
 
     def file_dataset(self, path: Any, first: Any) -> Any:
         import tensorflow as tf
 
         lines = tf.data.TextLineDataset(path)
-        return lines.skip(int(self._indexed.columns.header)).map(lambda line: (line,))
+        return lines.skip(int(self._columns.header)).map(lambda line: (line,))
 
-    def decode_op(self, place: Any, raw: Raw) -> tuple[Any, Any]:
-        return self.decode_batch_op(place, raw)
+    def decode_op(self, index: Any, raw: Raw) -> tuple[Any, Any]:
+        return self.decode_batch_op(index, raw)
 
-    def decode_batch_op(self, places: Any, raw: Raw) -> tuple[Any, Any]:
+    def decode_batch_op(self, indices: Any, raw: Raw) -> tuple[Any, Any]:
         import tensorflow as tf
 
-        columns = self._indexed.columns
+        columns = self._columns
         # A default without a value makes a field obligatory. Numbers go through float64, as in Python: rounding the
         # text to float32 at once would give another last bit now and then.
         defaults = [tf.zeros([0], tf.int64 if i == columns.label else tf.float64) for i in range(columns.count)]
@@ -145,11 +137,103 @@ class Csv(FolderSource):
     def reader(self) -> Any:
         import tensorflow as tf
 
-        return tf.compat.v1.TextLineReader(skip_header_lines=int(self._indexed.columns.header))
+        return tf.compat.v1.TextLineReader(skip_header_lines=int(self._columns.header))
 
-    def key_of(self, place: int) -> str:
-        file = self.file_of(place)
-        return f"{file.path}:{place - file.first + 1 + self._indexed.columns.header}"
+
+def columns(line: bytes, label: str | int, header: Literal["auto", "yes", "no"]) -> Columns:
+    """What the first line says of the columns.
+
+    Args:
+        line: the first line of the first file.
+        label: the label's column: its name, or its number from 0, negative from the end.
+        header: whether the line holds names; ``auto``: it does unless every field of it is a number.
+
+    Raises:
+        ValueError: there are fewer than two columns, or no such label; the message says which there are.
+    """
+    names = _fields(line.decode("utf-8-sig", errors="replace"))
+    named = header == "yes" or (header == "auto" and not all(map(_is_number, names)))
+    if len(names) < 2:  # noqa: PLR2004 - a feature and a label
+        raise ValueError(f"its first line has {len(names)} column: a feature and a label are the least")
+    if isinstance(label, int):
+        if not -len(names) <= label < len(names):
+            raise ValueError(f"there is no column {label} among its {len(names)}")
+        return Columns(len(names), label % len(names), named)
+    stripped = [name.strip() for name in names]
+    if not named or label not in stripped:
+        shown = f"its columns: {', '.join(stripped)}" if named else "its first line holds no names"
+        raise ValueError(f"there is no column {label!r}; {shown}")
+    return Columns(len(names), stripped.index(label), named)
+
+
+def parse(line: bytes, expected: Columns) -> tuple[npt.NDArray[np.float32], np.int64]:
+    """Features [columns - 1] and label of a line; through float64, as TensorFlow's decode_csv does it here.
+
+    Raises:
+        ValueError: it has another number of columns, or a field is no number; the message says which.
+    """
+    found = _fields(line.decode("utf-8", errors="replace"))
+    if len(found) != expected.count:
+        raise ValueError(f"it has {len(found)} columns, not {expected.count}")
+    label = found.pop(expected.label)
+    values = np.empty(len(found), dtype=np.float64)
+    for column, field in enumerate(found):
+        values[column] = _number(field, column + (column >= expected.label))
+    with np.errstate(over="ignore"):
+        features = values.astype(np.float32)
+    features[np.abs(features) < _SMALLEST] = 0.0
+    return features, _converted(label, expected.label, _int64, ", the label, is", "whole number")
+
+
+def line_starts(path: str) -> npt.NDArray[np.int64]:
+    """Where each line of a file begins, and last where the file ends, in bytes [lines + 1].
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    starts, offset = [np.zeros(1, dtype=np.int64)], 0
+    with open(path, "rb") as file:  # noqa: PTH123 - a path as a string, opened for each of many files
+        while block := file.read(_READ_BYTES):
+            ends = np.flatnonzero(np.frombuffer(block, dtype=np.uint8) == ord("\n"))
+            starts.append(ends.astype(np.int64) + offset + 1)
+            offset += len(block)
+    found = np.concatenate(starts)
+    return found if found[-1] == offset else np.append(found, offset)
+
+
+def _fields(line: str) -> list[str]:
+    """A line's fields, quotes taken off."""
+    try:
+        return next(csv.reader([line], strict=True), [])
+    except csv.Error as error:
+        raise ValueError(str(error)) from error
+
+
+def _number(field: str, column: int) -> float:
+    convert = float.fromhex if _HEXADECIMAL.fullmatch(field) else float
+    return float(_converted(field, column, convert, " is", "number"))
+
+
+def _int64(field: str) -> np.int64:
+    return np.int64(int(field))
+
+
+def _converted(field: str, column: int, convert: Callable[[str], Any], verb: str, kind: str) -> Any:
+    # What Python takes for a number and TensorFlow does not: 1_000, and digits of other scripts.
+    if "_" not in field and field.isascii():
+        try:
+            return convert(field)
+        except (ValueError, OverflowError):
+            pass
+    raise ValueError(f"column {column + 1}{verb} {field!r}, no {kind}")
+
+
+def _is_number(field: str) -> bool:
+    try:
+        _number(field, 0)
+    except ValueError:
+        return False
+    return True
 
 
 def _content(line: bytes) -> bytes:

@@ -5,26 +5,38 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Iterator, Sequence
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
-from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from pipeline_bench.records import ArraySpec, Raw, RecordError, RecordFile, npz_files
-from pipeline_bench.records.folder import FolderSource, MadeOptions
-from pipeline_bench.records.made import SyntheticDataset
+from pipeline_bench.sources import ArraySpec, RecordError
+from pipeline_bench.sources.folder import FolderOptions, FolderSource
+from pipeline_bench.sources.records import Raw, RecordFile
+from pipeline_bench.sources.synthetic_dataset import SyntheticDataset
 
 _USUAL_FEATURES = ("x", "features", "x_train", "images", "X", "data")
 _USUAL_LABELS = ("y", "labels", "y_train", "label", "Y", "targets")
 _SCALE = np.float32(1 / 255)
 _KEPT = 4
+_NUMBERS = "biuf"
+_MOST_BITS = 64
+_LARGEST_LABEL = 2.0**63
 
 
-class NpzOptions(MadeOptions):
+class ArrayHead(NamedTuple):
+    """Type and shape of an array in a file."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+
+class NpzOptions(FolderOptions):
     """Where the arrays are, and what they are called."""
 
     features: Annotated[
@@ -35,13 +47,6 @@ class NpzOptions(MadeOptions):
     ] = None
     image_size: Annotated[int, Field(ge=8, le=4096, description="of made data: pixels of a side")] = 96
     files: Annotated[int, Field(ge=1, le=2**16, description="of made data: files that the samples are in")] = 4
-
-
-class _Arrays(NamedTuple):
-    files: list[RecordFile]
-    names: tuple[str, str]
-    features: npz_files.ArrayHead
-    labels: npz_files.ArrayHead
 
 
 class Npz(FolderSource):
@@ -58,73 +63,73 @@ class Npz(FolderSource):
         self._kept: dict[str, tuple[npt.NDArray[Any], ...]] = {}
         self._lock = threading.Lock()
 
-    def _to_make(self) -> SyntheticDataset:
+    def dataset(self) -> SyntheticDataset:
         return SyntheticDataset("npz", self.options.samples, self.options.files, self.options.image_size)
 
-    @property
-    def files(self) -> Sequence[RecordFile]:
-        return self._arrays.files
-
     @cached_property
-    def _arrays(self) -> _Arrays:
-        """What lies where; every file must have the arrays of the first one, and as many features as labels."""
-        options, files, first = self.options, [], 0
-        known: tuple[npz_files.ArrayHead, npz_files.ArrayHead] | None = None
-        names = ("", "")
-        for path in map(str, self.paths):
-            heads = npz_files.read_heads(path)
-            if known is None:
-                names = (
-                    npz_files.choose(path, heads, options.features, _USUAL_FEATURES, "features"),
-                    npz_files.choose(path, heads, options.labels, _USUAL_LABELS, "labels"),
+    def _heads(self) -> dict[str, ArrayHead]:
+        """The heads of features and labels in the first file, by the arrays' names."""
+        path, options = str(self.paths[0]), self.options
+        heads = _read_heads(path)
+        names = (
+            _choose(path, heads, options.features, _USUAL_FEATURES, "features"),
+            _choose(path, heads, options.labels, _USUAL_LABELS, "labels"),
+        )
+        return {name: heads[name] for name in names}
+
+    def open_index(self, path: str) -> int:
+        """See that the file has the arrays of the first one, and as many features as labels."""
+        heads = _read_heads(path)
+        missing = [name for name in self._heads if name not in heads]
+        if missing:
+            raise RecordError(f"{path} does not have both arrays, {' and '.join(map(repr, self._heads))}.")
+        for name, first in self._heads.items():
+            head = heads[name]
+            if (head.dtype, head.shape[1:]) != (first.dtype, first.shape[1:]):
+                raise RecordError(
+                    f"{path}: the array {name!r} is {head.dtype} {head.shape}, "
+                    f"in the first file {first.dtype} {first.shape}."
                 )
-            here = [heads.get(name) for name in names]
-            features, labels = here
-            if features is None or labels is None:
-                raise RecordError(f"{path} does not have both arrays, {names[0]!r} and {names[1]!r}.")
-            known = known or (features, labels)
-            _check_alike(path, names, (features, labels), known)
-            if features.shape[0]:
-                files.append(RecordFile(path, first, features.shape[0], Path(path).stat().st_size))
-                first += features.shape[0]
-        if not files or known is None:
-            raise self.trouble("its arrays are empty", "Give files with samples.")
-        return _Arrays(files, names, *known)
+        names = list(self._heads)
+        _check_shapes(path, names, [heads[name].shape for name in names])
+        return heads[names[0]].shape[0]
 
     @property
     def raw_specs(self) -> tuple[ArraySpec, ...]:
-        return tuple(ArraySpec(head.dtype.name, head.shape[1:]) for head in self._arrays[2:])
+        return tuple(ArraySpec(head.dtype.name, head.shape[1:]) for head in self._heads.values())
 
     @property
     def sample_specs(self) -> tuple[ArraySpec, ArraySpec]:
-        return ArraySpec("float32", self._arrays.features.shape[1:]), ArraySpec("int64")
+        return ArraySpec("float32", self.raw_specs[0].shape), ArraySpec("int64")
 
-    def load(self, place: int) -> Raw:
-        file = self.file_of(place)
+    def load(self, index: int) -> Raw:
+        file = self.file_of(index)
         with self._lock:
             if file.path not in self._kept:
                 while len(self._kept) >= _KEPT:
                     del self._kept[next(iter(self._kept))]
                 self._kept[file.path] = self._load_file(file)
             features, labels = self._kept[file.path]
-        return features[place - file.first], labels[place - file.first]
+        return features[index - file.first], labels[index - file.first]
 
     def read(self, file: RecordFile) -> Iterator[Raw]:
         yield from zip(*self._load_file(file), strict=True)
 
     def _load_file(self, file: RecordFile) -> tuple[npt.NDArray[Any], ...]:
-        arrays = npz_files.read_arrays(file.path, self._arrays.names)
+        """The arrays of a file in the byte order of this machine: TensorFlow takes all bytes to be in that."""
+        with _unpacking(f"{file.path} cannot be read"), np.load(file.path) as packed:
+            read = [packed[name] for name in self._heads]
+            arrays = tuple(array.astype(array.dtype.newbyteorder("="), copy=False) for array in read)
         if any(len(array) != file.records for array in arrays):
             raise RecordError(f"{file.path} was changed while it was read.")
-        npz_files.see_that_all_are_whole(file.path, self._arrays.names[1], arrays[1])
+        _check_labels(file.path, list(self._heads)[1], arrays[1])
         return arrays
 
-    def decode(self, place: int, raw: Raw) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    def decode(self, index: int, raw: Raw) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         features, label = raw
         decoded = np.asarray(features, dtype=np.float32)
-        return decoded * _SCALE if features.dtype == np.uint8 else decoded, np.asarray(label).reshape(()).astype(
-            np.int64
-        )
+        scaled = decoded * _SCALE if features.dtype == np.uint8 else decoded
+        return scaled, np.asarray(label).reshape(()).astype(np.int64)
 
     def file_dataset(self, path: Any, first: Any) -> Any:
         import tensorflow as tf
@@ -146,46 +151,90 @@ class Npz(FolderSource):
             .flat_map(lambda *loaded: tf.data.Dataset.from_tensor_slices(loaded))
         )
 
-    def decode_op(self, place: Any, raw: Raw) -> tuple[Any, Any]:
-        features, labels = self.decode_batch_op(None, raw)
-        return features, labels
+    def decode_op(self, index: Any, raw: Raw) -> tuple[Any, Any]:
+        return self._decoded(raw, [])
 
-    def decode_batch_op(self, places: Any, raw: Raw) -> tuple[Any, Any]:
+    def decode_batch_op(self, indices: Any, raw: Raw) -> tuple[Any, Any]:
+        return self._decoded(raw, [-1])
+
+    def _decoded(self, raw: Raw, shape: list[int]) -> tuple[Any, Any]:
+        """Features, and labels of that shape."""
         import tensorflow as tf
 
         features, labels = raw
         decoded = tf.cast(features, tf.float32)
-        decoded = decoded * _SCALE if self._arrays.features.dtype == np.uint8 else decoded
-        shape = [] if places is None else [-1]
-        return decoded, tf.reshape(tf.cast(labels, tf.int64), shape)
+        scaled = decoded * _SCALE if features.dtype == tf.uint8 else decoded
+        return scaled, tf.reshape(tf.cast(labels, tf.int64), shape)
 
 
-def _check_alike(
-    path: str,
-    names: tuple[str, str],
-    found: tuple[npz_files.ArrayHead, npz_files.ArrayHead],
-    first: tuple[npz_files.ArrayHead, npz_files.ArrayHead],
-) -> None:
-    """See that a file's arrays are those of the first file, but for the number of samples.
+@contextmanager
+def _unpacking(problem: str) -> Iterator[None]:
+    """Raise a RecordError where the block comes upon what is no .npz file, or cannot be read."""
+    try:
+        yield
+    except (OSError, zipfile.BadZipFile, ValueError, KeyError, EOFError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise RecordError(f"{problem}: {reason}.") from error
+
+
+def _read_heads(path: str) -> dict[str, ArrayHead]:
+    """The arrays of a .npz file, by name."""
+    heads = {}
+    with _unpacking(f"{path} cannot be read as an .npz file"), zipfile.ZipFile(path) as packed:
+        for entry in packed.namelist():
+            with packed.open(entry) as file:
+                read_header = {
+                    (1, 0): np.lib.format.read_array_header_1_0,
+                    (2, 0): np.lib.format.read_array_header_2_0,
+                }[np.lib.format.read_magic(file)]
+                shape, _, dtype = read_header(file)
+            heads[entry.removesuffix(".npy")] = ArrayHead(dtype, shape)
+    return heads
+
+
+def _choose(path: str, heads: dict[str, ArrayHead], wanted: str | None, usual: tuple[str, ...], option: str) -> str:
+    """The name of the array to take: the one that is asked for, else the first of the usual ones.
 
     Raises:
-        RecordError: they are not, or features and labels differ in number, or a label is more than one number.
+        RecordError: it is not there, or holds no numbers.
     """
-    features, labels = found
-    for name, head, other in zip(names, found, first, strict=True):
-        if (head.dtype, head.shape[1:]) != (other.dtype, other.shape[1:]):
-            raise RecordError(
-                f"{path}: the array {name!r} is {head.dtype} {head.shape}, "
-                f"in the first file {other.dtype} {other.shape}."
-            )
-    if features.shape[0] != labels.shape[0]:
+    name = wanted or next((name for name in usual if name in heads), "")
+    hint = f"Set {option} to the name of an array of numbers."
+    if name not in heads:
+        asked = f"no array {name!r}" if name else f"none of the arrays {', '.join(usual)}"
+        raise RecordError(f"{path} has {asked}; its arrays: {', '.join(sorted(heads)) or 'none'}.", hint)
+    dtype, shape = heads[name]
+    if dtype.kind not in _NUMBERS or not shape:
+        raise RecordError(f"{path}: the array {name!r} is no list of numbers, but {dtype}.", hint)
+    if dtype.itemsize > _MOST_BITS // 8:
         raise RecordError(
-            f"{path} has {features.shape[0]} samples in {names[0]!r} and {labels.shape[0]} in {names[1]!r}."
+            f"{path}: the array {name!r} is {dtype}: numbers have {_MOST_BITS} bits at most.",
+            "Store it as float64 or float32.",
         )
-    if 0 in features.shape[1:]:
-        raise RecordError(f"{path}: the samples {names[0]!r} have the shape {features.shape}, which holds no features.")
-    if labels.shape[1:] not in ((), (1,)):
+    return name
+
+
+def _check_shapes(path: str, names: list[str], shapes: list[tuple[int, ...]]) -> None:
+    """Refuse features and labels that differ in number, no features, and more than one label a sample."""
+    features, labels = shapes
+    if features[0] != labels[0]:
+        raise RecordError(f"{path} has {features[0]} samples in {names[0]!r} and {labels[0]} in {names[1]!r}.")
+    if 0 in features[1:]:
+        raise RecordError(f"{path}: the samples {names[0]!r} have the shape {features}, which holds no features.")
+    if labels[1:] not in ((), (1,)):
         raise RecordError(
-            f"{path}: the labels {names[1]!r} have the shape {labels.shape}, not one number a sample.",
+            f"{path}: the labels {names[1]!r} have the shape {labels}, not one number a sample.",
             "Set labels to an array of classes, or store the number of the class in place of one-hot rows.",
+        )
+
+
+def _check_labels(path: str, name: str, labels: npt.NDArray[Any]) -> None:
+    """Refuse labels that are no classes, where their type allows for such."""
+    if labels.dtype.kind != "f":
+        return
+    wrong = np.flatnonzero(~(np.isfinite(labels) & (labels == np.floor(labels)) & (np.abs(labels) < _LARGEST_LABEL)))
+    if wrong.size:
+        value = labels.reshape(-1)[wrong[0]]
+        raise RecordError(
+            f"{path}, record {wrong[0] + 1}: the label in {name!r} is {value}, no whole number of a class."
         )

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
+import numpy as np
 import numpy.typing as npt
 from pydantic import Field, ValidationError, field_validator
 
 from pipeline_bench import graph_ops, plugins
 from pipeline_bench.errors import did_you_mean
-from pipeline_bench.records import ArraySpec, PageCache, Raw, RecordFile, RecordSource
-from pipeline_bench.records.pace import Pace, SteadySleep
-from pipeline_bench.records.samples import Sample
-from pipeline_bench.sources import Batch, Identity
+from pipeline_bench.sources.records import RecordFile, RecordSource
 
 _DAY_MS = 86_400_000
+
+# Sleeps are at least so long: a shorter one overshoots by as much as it lasts.
+_SHORTEST_US = 2000.0
+
+# What share of an error the next sleep is corrected by, and the largest error that says something of it; as in
+# `graph_ops.steady_delay`.
+_GAIN = 0.1
+_LARGEST_ERROR_US = 1000.0
 
 
 class SlowStorageOptions(plugins.Options):
@@ -47,169 +55,173 @@ class SlowStorageOptions(plugins.Options):
     @classmethod
     def _complete(cls, given: dict[str, Any]) -> dict[str, Any]:
         """With every default of that source filled in, so that a session says what was read."""
-        kinds, kind = _file_kinds(), given.get("kind")
+        rest = dict(given)
+        kind = rest.pop("kind", None)
+        kinds = {name: plugins.find("sources", name) for name in plugins.names("sources")}
+        kinds = {name: found for name, found in kinds.items() if issubclass(found, RecordSource)}
         if not isinstance(kind, str) or kind not in kinds:
             raise ValueError(f"files.kind: {kind!r}: {did_you_mean(str(kind), kinds)}")
-        rest = {key: value for key, value in given.items() if key != "kind"}
         try:
             # By way of JSON, as a scenario's own options are checked: no "3" for a 3.
             checked = kinds[kind].Options.model_validate_json(json.dumps(rest), strict=True)
         except ValidationError as error:
-            raise ValueError(_told(error, kinds[kind])) from None
+            raise ValueError(_problem(error, kinds[kind])) from None
         return {"kind": kind, **checked.model_dump(mode="json")}
 
 
-class SlowStorage(RecordSource):
-    """Everything is the other source's; what reads its files waits for them, and holds neither a core nor the GIL."""
+class SlowStorage(plugins.Plugin):
+    """Gives the source of the files itself, which has a throttle: it waits, and holds neither a core nor the GIL."""
 
     name = "slow_storage"
     summary = "the files of another source, with a latency for each file and a bandwidth for each stream"
     Options = SlowStorageOptions
     timing_options = frozenset({"latency_ms", "bandwidth_mb_s", "jitter", "seed"})
 
-    def __init__(self, options: Mapping[str, Any] | None = None) -> None:
-        super().__init__(options)
-        own = dict(self.options.files)
-        kind = cast(type[RecordSource], plugins.find("sources", own.pop("kind")))
-        self.inner = kind(own)
-        """The source of the files; it has no latency."""
-        self.skipped = self.inner.skipped
-        self.damaged_files = self.inner.damaged_files
-        self._sleep = SteadySleep()
+    def __new__(cls, options: Mapping[str, Any] | None = None) -> RecordSource:  # type: ignore[misc]
+        """Return the other source, which is no instance of this class."""
+        checked = SlowStorageOptions.model_validate(dict(options or {}))
+        own = dict(checked.files)
+        source: Any = plugins.find("sources", own.pop("kind"))(own)
+        if checked.latency_ms or checked.bandwidth_mb_s:
+            source.throttle = StorageThrottle(source, checked)
+        return source  # type: ignore[no-any-return]
 
-    def prepare(self, config: Any) -> None:
-        self.inner.prepare(config)
 
-    # What waits.
+class StorageThrottle:
+    """The waits of a source's readers; the files are asked for at the first one, when the source is prepared."""
 
-    @property
-    def _waits(self) -> bool:
-        return bool(self.options.latency_ms or self.options.bandwidth_mb_s)
+    def __init__(self, source: RecordSource, options: SlowStorageOptions) -> None:
+        self._source, self._options = source, options
+        self.sleep = SteadySleep()
 
     @cached_property
-    def _pace(self) -> Pace:
-        told = self.options
-        return Pace.of(self.files, told.latency_ms, told.bandwidth_mb_s, told.jitter, told.seed)
+    def arrivals(self) -> Arrivals:
+        """When the records arrive."""
+        asked = self._options
+        return Arrivals.of(self._source.files, asked.latency_ms, asked.bandwidth_mb_s, asked.jitter, asked.seed)
 
-    def load(self, place: int) -> Raw:
-        """A record by itself, which is a request of its own: the latency and its bytes."""
-        self._sleep(self._pace.request_us(place))
-        return self.inner.load(place)
+    def before_next(self, index: int) -> None:
+        """Sleep as long as the next record of a file takes."""
+        self.sleep(self.arrivals.wait_us(index))
 
-    def read(self, file: RecordFile) -> Iterator[Raw]:
-        for place, raw in enumerate(self.inner.read(file), start=file.first):
-            self._sleep(self._pace.wait_us(place))
-            yield raw
+    def before_single(self, index: int) -> None:
+        """Sleep as long as a request for one record takes: the latency and its bytes."""
+        self.sleep(self.arrivals.request_us(index))
 
-    def file_dataset(self, path: Any, first: Any) -> Any:
-        import tensorflow as tf
-
-        def waited(place: Any, raw: Any) -> tuple[Any, Any]:
-            with tf.control_dependencies([self._wait_op(place)]):
-                return place + 1, tf.nest.map_structure(tf.identity, raw)
-
-        records = self.inner.file_dataset(path, first)
-        # A scan, because TensorFlow runs a map of this kind in parallel, and several records would wait side by side.
-        return records.scan(tf.cast(first, tf.int64), waited) if self._waits else records
-
-    def after_read(self, place: Any, raw: Raw) -> Any:
-        import tensorflow as tf
-
-        after = [] if (inner := self.inner.after_read(place, raw)) is None else [inner]
-        return tf.group(self._wait_op(place), *after) if self._waits else inner
-
-    def _wait_op(self, place: Any) -> Any:
-        """An op that waits as long as the record at that place takes."""
+    def wait_op(self, index: Any) -> Any:
+        """Build an op that waits as long as the record of that index takes."""
         import tensorflow as tf
 
         with tf.device("/cpu:0"):
-            wait_us = self._pace.wait_us_op(place)
+            wait_us = self.arrivals.wait_us_op(index)
             return tf.cond(
                 wait_us > 0,
                 lambda: graph_ops.steady_delay(wait_us, "slow_storage_overshoot"),
                 lambda: tf.constant(0.0, tf.float64),
             )
 
-    # What is the other source's.
 
-    @property
-    def batch_size(self) -> int:
-        return self.inner.batch_size
+@dataclass(frozen=True)
+class Arrivals:
+    """When the records of files arrive at a stream that reads them from the first record to the last.
 
-    @property
-    def skips(self) -> bool:
-        return self.inner.skips
+    A file's bytes count as spread evenly over its records. They come in pieces of `chunk` records, as a reader's buffer
+    fills: the wait for a piece is before its first record, so that a file takes its latency and its bytes' time in all.
+    Every array is [files].
+    """
 
-    @property
-    def page_cache(self) -> PageCache:
-        return self.inner.page_cache
+    first: npt.NDArray[np.int64]
+    """The index of a file's first record."""
+    records: npt.NDArray[np.int64]
+    latency_us: npt.NDArray[np.float64]
+    record_us: npt.NDArray[np.float64]
+    """The time of one record's bytes."""
+    chunk: npt.NDArray[np.int64]
 
-    @property
-    def files(self) -> Sequence[RecordFile]:
-        return self.inner.files
+    @classmethod
+    def of(
+        cls, files: Sequence[RecordFile], latency_ms: float, bandwidth_mb_s: float | None, jitter: float, seed: int
+    ) -> Arrivals:
+        """Compute the waits for these files.
 
-    @property
-    def has_reader(self) -> bool:
-        return self.inner.has_reader
+        Args:
+            files: in their order.
+            latency_ms: the wait for a file's first byte.
+            bandwidth_mb_s: 10^6 bytes a second; None: they take no time.
+            jitter: a file's latency is multiplied by 1 ± up to so much, always the same for the same file.
+            seed: of that.
+        """
+        records = np.array([file.records for file in files], dtype=np.int64)
+        size_bytes = np.array([file.size_bytes for file in files], dtype=np.float64)
+        factor = 1 + jitter * np.random.default_rng(seed).uniform(-1, 1, len(files))
+        record_us = np.zeros(len(files))
+        if bandwidth_mb_s is not None:
+            record_us = size_bytes / records / bandwidth_mb_s  # 10^6 bytes a second: a microsecond a byte
+        enough = np.ceil(_SHORTEST_US / np.maximum(record_us, 1e-9))
+        return cls(
+            first=np.array([file.first for file in files], dtype=np.int64),
+            records=records,
+            latency_us=1000 * latency_ms * factor,
+            record_us=record_us,
+            chunk=np.clip(enough, 1, records).astype(np.int64),
+        )
 
-    @property
-    def raw_specs(self) -> tuple[ArraySpec, ...]:
-        return self.inner.raw_specs
+    def wait_us(self, index: int) -> float:
+        """How long the reader of a file waits before the record of that index."""
+        file = self._file(index)
+        offset, chunk = index - int(self.first[file]), int(self.chunk[file])
+        if offset % chunk:
+            return 0.0
+        waited = min(chunk, int(self.records[file]) - offset) * float(self.record_us[file])
+        return waited + (float(self.latency_us[file]) if offset == 0 else 0.0)
 
-    @property
-    def sample_specs(self) -> tuple[ArraySpec, ArraySpec]:
-        return self.inner.sample_specs
+    def request_us(self, index: int) -> float:
+        """How long a record takes that is asked for by itself: the latency, and its own bytes."""
+        file = self._file(index)
+        return float(self.latency_us[file] + self.record_us[file])
 
-    @property
-    def padded_shape(self) -> tuple[int, ...]:
-        return self.inner.padded_shape
+    def _file(self, index: int) -> int:
+        return int(np.searchsorted(self.first, index, side="right")) - 1
 
-    @property
-    def identity(self) -> Identity:
-        return self.inner.identity
+    def wait_us_op(self, index: Any) -> Any:
+        """`wait_us` in a graph: float64 [] of an index, int64 []."""
+        import tensorflow as tf
 
-    @property
-    def reorder_window(self) -> int:
-        return self.inner.reorder_window
-
-    def check(self) -> None:
-        self.inner.check()
-
-    def decode(self, place: int, raw: Raw) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        return self.inner.decode(place, raw)
-
-    def decode_op(self, place: Any, raw: Raw) -> tuple[Any, Any]:
-        return self.inner.decode_op(place, raw)
-
-    def decode_batch_op(self, places: Any, raw: Raw) -> tuple[Any, Any]:
-        return self.inner.decode_batch_op(places, raw)
-
-    def name_of(self, place: int) -> str:
-        return self.inner.name_of(place)
-
-    def fault_in(self, message: str) -> str | None:
-        return self.inner.fault_in(message)
-
-    def reader(self) -> Any:
-        return self.inner.reader()
-
-    def key_of(self, place: int) -> str:
-        return self.inner.key_of(place)
-
-    def reserved(self, purpose: str) -> Sequence[Sample]:
-        return self.inner.reserved(purpose)
-
-    def finish(self, carried: Sequence[Any]) -> Batch:
-        return self.inner.finish(carried)
-
-
-def _file_kinds() -> dict[str, Any]:
-    """The sources that can be wrapped, by name."""
-    found = {name: plugins.find("sources", name) for name in plugins.names("sources")}
-    return {name: kind for name, kind in found.items() if issubclass(kind, RecordSource) and kind is not SlowStorage}
+        file = tf.searchsorted(tf.constant(self.first), tf.reshape(index, [1]), side="right")[0] - 1
+        first, records, latency_us, record_us, chunk = (
+            tf.gather(tf.constant(column), file)
+            for column in (self.first, self.records, self.latency_us, self.record_us, self.chunk)
+        )
+        offset = index - first
+        waited = tf.cast(tf.minimum(chunk, records - offset), tf.float64) * record_us
+        waited += tf.where(tf.equal(offset, 0), latency_us, tf.zeros_like(latency_us))
+        return tf.where(tf.equal(tf.math.floormod(offset, chunk), 0), waited, tf.zeros_like(waited))
 
 
-def _told(error: ValidationError, kind: type[plugins.Plugin]) -> str:
+class SteadySleep:
+    """Sleeps in Python as long as it is told in the mean: what sleeps take too long here, the next ones take less."""
+
+    def __init__(
+        self, clock_ns: Callable[[], int] = time.monotonic_ns, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._clock_ns = clock_ns
+        self._sleep = sleep
+        self._overshoot_us = 0.0
+        self._gain = 1.0
+
+    def __call__(self, wanted_us: float) -> None:
+        """Sleep; threads may share it, for each of their errors is as good as another's."""
+        if wanted_us <= 0:
+            return
+        start_ns = self._clock_ns()
+        self._sleep(max(0.0, wanted_us - self._overshoot_us) / 1e6)
+        error_us = (self._clock_ns() - start_ns) / 1e3 - wanted_us
+        error_us = min(max(error_us, -_LARGEST_ERROR_US), _LARGEST_ERROR_US)
+        self._overshoot_us = min(max(self._overshoot_us + self._gain * error_us, 0.0), _LARGEST_ERROR_US)
+        self._gain = max(self._gain / (1 + self._gain), _GAIN)
+
+
+def _problem(error: ValidationError, kind: type[plugins.Plugin]) -> str:
     """The first thing that is wrong with the table, as it goes on after ``source.files: ``."""
     first = error.errors()[0]
     key = ".".join(["files", *map(str, first["loc"])])

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline_bench.errors import PipelineBenchError, sentence
-from pipeline_bench.records import RecordError, RecordSource, skipping
-from pipeline_bench.sources import Source
+from pipeline_bench.sources import RecordError, Source
+from pipeline_bench.sources.records import RecordSource, undecodable
 from pipeline_bench.text import message_of, one_line, said
 from pipeline_bench.worker.sample_audit import SKIPPED_RECORDS_KEPT
 
@@ -103,7 +103,7 @@ def enter_skipped(source: Source, session: Any, config: Any) -> None:
     """Enter the records that the graph left out into `SampleSource.skipped`, the first ones with what is wrong."""
     if not isinstance(source, RecordSource) or not source.skips:
         return
-    indices = [index for index in skipping.noted(session) if index not in source.skipped]
+    indices = [index for index in undecodable(session) if index not in source.skipped]
     if not indices:
         return
     with _trying(source, config) as try_one:
@@ -165,7 +165,7 @@ def _trying(source: RecordSource, config: Any) -> Iterator[TryOne]:
     with tf.Graph().as_default(), tf.device("/cpu:0"):
         at = v1.placeholder(tf.int64, [])
         raw = tuple(v1.placeholder(spec.dtype, spec.shape) for spec in source.raw_specs)
-        decoded = skipping.shaped(source, source.decode_op(at, raw))
+        decoded = source.decode_shaped_op(at, raw)
         prepared = v1.tables_initializer()
         with v1.Session(config=config) as session:
             session.run(prepared)

@@ -16,8 +16,8 @@ from pipeline_bench.backends import Input
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.events import Device
 from pipeline_bench.models import GradientModel, TrainingGraph
-from pipeline_bench.records import RecordSource
 from pipeline_bench.scenario import Variant
+from pipeline_bench.sources.records import RecordSource
 from pipeline_bench.worker import runtime, sample_audit
 from pipeline_bench.worker.graph_engine import digest_of
 

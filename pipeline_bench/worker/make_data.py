@@ -19,8 +19,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from pipeline_bench.records import making
-from pipeline_bench.records.made import SyntheticDataset, is_complete, read_manifest
+from pipeline_bench.sources import synthetic_dataset
+from pipeline_bench.sources.synthetic_dataset import SyntheticDataset, is_complete, read_manifest
 
 _TELL_EVERY_S = 0.1
 _LOCK = ".lock"
@@ -54,7 +54,7 @@ def run(request: Request, say: Callable[..., None], clock: Callable[[], float] =
                 say(failed=f"it holds other made data, {manifest.data.name}")
                 return
             if not is_complete(request.data, request.folder):
-                making.make(request.data, request.folder, told)
+                synthetic_dataset.make(request.data, request.folder, told)
     except OSError as error:
         say(failed=error.strerror or str(error))
     else:

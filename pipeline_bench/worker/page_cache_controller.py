@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from pipeline_bench.model.events import Storage, StorageEpoch
-from pipeline_bench.records import PageCache, RecordSource, page_cache
-from pipeline_bench.records.page_cache import Layout, Part
+from pipeline_bench.sources import page_cache
+from pipeline_bench.sources.page_cache import Layout, Part
+from pipeline_bench.sources.records import PageCache, RecordSource
 
 EPOCHS_KEPT = 100
 # How often the model's progress is looked at, which takes 60 µs of a core: the more often, the shorter an epoch is.
@@ -36,7 +37,7 @@ _DIRTY_SHARE = 0.01
 
 
 class Calls(Protocol):
-    """What is asked of the system; `records.page_cache` has it."""
+    """What is asked of the system; `sources.page_cache` has it."""
 
     def evict(self, part: Part, sync: bool = False) -> None: ...
     def read(self, part: Part) -> Iterator[int]: ...

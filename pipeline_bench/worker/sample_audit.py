@@ -18,8 +18,6 @@ import numpy.typing as npt
 
 from pipeline_bench.loops import SamplingRule
 from pipeline_bench.model.events import Epoch, NumberedSamples, RandomSamples, Work
-from pipeline_bench.records import RecordSource
-from pipeline_bench.records.samples import SampleSource
 from pipeline_bench.sources import Batch, Identity, Moments, Source
 
 Numbers = npt.NDArray[np.int64]
@@ -364,9 +362,7 @@ def open_audit(source: Source, values_per_sample: int, reorder_window: int | Non
         reorder_window: see `Input.reorder_window`.
     """
     if source.identity is not None:
-        skipped = source.skipped if isinstance(source, SampleSource) else None
-        damaged = source.damaged_files if isinstance(source, RecordSource) else None
-        return NumberedAudit(source.batch_size, source.identity, reorder_window, skipped, damaged)
+        return NumberedAudit(source.batch_size, source.identity, reorder_window, source.skipped, source.damaged_files)
     if source.moments is not None:
         return RandomAudit(source.batch_size, values_per_sample, source.moments)
     return None

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline_bench.records import ArraySpec, Raw, RecordError, RecordFile, RecordSource
-from pipeline_bench.records.samples import SampleOptions
+from pipeline_bench.sources import ArraySpec, RecordError, SampleOptions
+from pipeline_bench.sources.records import Raw, RecordFile, RecordSource
 
 IN_FILES = (9, 1, 4, 12, 2, 7, 3, 6)
 RECORDS = sum(IN_FILES)

@@ -13,15 +13,15 @@ from pipeline_bench import environment
 from pipeline_bench.errors import PipelineBenchError, UsageError
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, TrialRecord
-from pipeline_bench.records import RecordError, making
-from pipeline_bench.records.made import SyntheticDataset
-from pipeline_bench.records.tfrecord_index import HEADER, read_index
 from pipeline_bench.run.launcher import Launcher
 from pipeline_bench.run.observer import Observer, Progress
 from pipeline_bench.run.runner import Runner
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Scenario
+from pipeline_bench.sources import RecordError, synthetic_dataset
 from pipeline_bench.sources.image_folder import ImageFolder
+from pipeline_bench.sources.synthetic_dataset import SyntheticDataset
+from pipeline_bench.sources.tfrecord import HEADER, read_index
 from pipeline_bench.worker import bad_record
 from tests.tensorflow import images
 from tests.tensorflow.conftest import RunScenario
@@ -150,7 +150,7 @@ def test_an_error_that_is_no_record_s_says_how_many_were_tried(folder: Path) -> 
 def test_an_error_that_python_raised_within_tensorflow_keeps_its_words(folder: Path) -> None:
     import tensorflow as tf
 
-    text = "{{function_node x}} pipeline_bench.records.samples.RecordError: a.jpg cannot be decoded: no.\nTraceback: …"
+    text = "{{function_node x}} pipeline_bench.sources.RecordError: a.jpg cannot be decoded: no.\nTraceback: …"
     with pytest.raises(RecordError) as caught, bad_record.named(images.source(folder), None, pytest.fail, limit_s=20):
         raise tf.errors.UnknownError(None, None, text)
     assert caught.value.message == "a.jpg cannot be decoded: no."
@@ -170,7 +170,7 @@ def test_memory_that_ran_out_is_not_taken_for_a_record_s_fault(folder: Path) -> 
 def test_of_a_file_of_many_records_the_record_is_named(run_scenario: RunScenario, tmp_path: Path) -> None:
     import tensorflow as tf
 
-    making.make(SyntheticDataset("tfrecord", RECORDS, 2, 16), tmp_path)
+    synthetic_dataset.make(SyntheticDataset("tfrecord", RECORDS, 2, 16), tmp_path)
     path = sorted(tmp_path.glob("*.tfrecord"))[1]
     records = [bytes(record.numpy()) for record in tf.data.TFRecordDataset(str(path))]
     records[7] = records[7].replace(b"JFIF", b"JUNK").replace(b"\xff\xd8", b"\x00\x00")
@@ -183,7 +183,7 @@ def test_of_a_file_of_many_records_the_record_is_named(run_scenario: RunScenario
 
 
 def test_a_record_with_a_wrong_checksum_is_named(run_scenario: RunScenario, tmp_path: Path) -> None:
-    making.make(SyntheticDataset("tfrecord", RECORDS, 2, 16), tmp_path)
+    synthetic_dataset.make(SyntheticDataset("tfrecord", RECORDS, 2, 16), tmp_path)
     path = sorted(tmp_path.glob("*.tfrecord"))[1]
     index = read_index(str(path))
     content = bytearray(path.read_bytes())
@@ -198,7 +198,7 @@ def test_a_record_of_foreign_bytes_is_named(run_scenario: RunScenario, tmp_path:
     """TensorFlow quotes it in its error, which then is no text."""
     import tensorflow as tf
 
-    making.make(SyntheticDataset("tfrecord", RECORDS, 1, 16), tmp_path)
+    synthetic_dataset.make(SyntheticDataset("tfrecord", RECORDS, 1, 16), tmp_path)
     (path,) = tmp_path.glob("*.tfrecord")
     records = [bytes(record) for record in tf.compat.v1.io.tf_record_iterator(str(path))]
     with tf.io.TFRecordWriter(str(path)) as writer:

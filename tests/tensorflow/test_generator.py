@@ -11,8 +11,8 @@ import pytest
 from pipeline_bench.analysis.results import summarise
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
-from pipeline_bench.records import RecordError
 from pipeline_bench.scenario.resolve import resolve
+from pipeline_bench.sources import RecordError
 from pipeline_bench.sources.generator import Generator
 from tests.tensorflow.conftest import RunScenario
 

@@ -1,4 +1,4 @@
-"""The source of docs/plugins.md, which another package brings: the same samples, whichever backend carries them."""
+"""The plug-ins of docs/plugins.md, which another package brings: what they carry, and in which loops they run."""
 
 from __future__ import annotations
 
@@ -9,13 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline_bench import plugins
 from pipeline_bench.backends import Backend
 from pipeline_bench.backends.feed_dict import FeedDict
 from pipeline_bench.backends.fifo_queue import FifoQueue
 from pipeline_bench.backends.py_dataset import PyDataset
 from pipeline_bench.backends.tf_data import TfData
 from pipeline_bench.errors import UsageError
-from pipeline_bench.records import RecordError
+from pipeline_bench.loops import Job
+from pipeline_bench.models.two_layer import TwoLayer
+from pipeline_bench.scenario import Run, Runtime
+from pipeline_bench.sources import RecordError
+from pipeline_bench.sources.memory import Memory
 from tests.tensorflow.inputs import carry
 
 PACKAGE = Path(__file__).parents[1] / "plugin_package"
@@ -62,7 +67,59 @@ def test_a_file_of_another_length_is_named(vectors: Any, tmp_path: Path) -> None
         _ = vectors(options(tmp_path)).files
 
 
-@pytest.mark.parametrize("module", ["__init__.py", "vectors.py"])
+def plugin(monkeypatch: pytest.MonkeyPatch, module: str, name: str) -> Any:
+    monkeypatch.syspath_prepend(PACKAGE)
+    return getattr(importlib.import_module(f"pipeline_bench_recycled{module}"), name)
+
+
+def write_vectors(folder: Path) -> Path:
+    records = np.array([[index % 5, index, -index] for index in range(12)], dtype="<f4")
+    (folder / "0.vec").write_bytes(records.tobytes())
+    return folder
+
+
+def test_a_backend_of_one_method_carries_files_and_batches_of_the_graph(
+    vectors: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    repeated = plugin(monkeypatch, ".repeated", "Repeated")({"times": 3})
+    for source in (vectors(options(write_vectors(tmp_path))), Memory({"batch_size": 3, "samples": 12, "features": 2})):
+        repeated.check(source)
+        found = carry(repeated, source, 6).batches
+        assert [numbers.tolist() for numbers, _, _ in found] == [[0, 1, 2]] * 3 + [[3, 4, 5]] * 3
+
+
+def test_a_backend_of_one_method_feeds_eager_tensorflow(
+    vectors: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    import tensorflow as tf
+
+    repeated = plugin(monkeypatch, ".repeated", "Repeated")()
+    feeding = repeated.connect_eagerly(vectors(options(write_vectors(tmp_path))), None)
+    take = tf.function(lambda: feeding.take()[0].tensors, autograph=False)
+    assert [take()[2].numpy().tolist() for _ in range(3)] == [[0, 1, 2], [0, 1, 2], [3, 4, 5]]
+
+
+def test_a_backend_of_one_method_is_driven_by_every_loop(
+    vectors: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    repeated = plugin(monkeypatch, ".repeated", "Repeated")()
+    source = vectors(options(write_vectors(tmp_path)))
+    for name in plugins.names("loops"):
+        loop: Any = plugins.find("loops", name)()
+        loop.check(Job(source, repeated, TwoLayer(), Runtime(), Run()))
+
+
+def test_a_backend_for_batches_of_the_graph_refuses_files(
+    vectors: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    recycled = plugin(monkeypatch, "", "Recycled")()
+    with pytest.raises(UsageError, match="vectors gives single samples, which recycled cannot carry"):
+        recycled.check(vectors(options(tmp_path)))
+    found = carry(recycled, Memory({"batch_size": 3, "samples": 12, "features": 2}), 5).batches
+    assert [numbers[0] for numbers, _, _ in found] == [0, 3, 6, 9, 0]
+
+
+@pytest.mark.parametrize("module", ["__init__.py", "repeated.py", "vectors.py"])
 def test_the_document_shows_the_code_that_is_tested(module: str) -> None:
     _, code = (PACKAGE / "pipeline_bench_recycled" / module).read_text(encoding="utf-8").split("\n\n", 1)
     assert code in (PACKAGE.parents[1] / "docs" / "plugins.md").read_text(encoding="utf-8")

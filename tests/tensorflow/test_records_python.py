@@ -13,7 +13,7 @@ import pytest
 from pipeline_bench.backends.fifo_queue import FifoQueue
 from pipeline_bench.backends.py_dataset import PyDataset
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.records import RecordError, Sample
+from pipeline_bench.sources import RecordError, Sample
 from pipeline_bench.sources.memory import Memory
 from tests.tensorflow import counted, images
 from tests.tensorflow.conftest import RunScenario

@@ -11,8 +11,9 @@ import pytest
 from pipeline_bench import plugins
 from pipeline_bench.backends import Backend
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.records import RecordSource, making
-from pipeline_bench.records.made import SyntheticDataset
+from pipeline_bench.sources import synthetic_dataset
+from pipeline_bench.sources.records import RecordSource
+from pipeline_bench.sources.synthetic_dataset import SyntheticDataset
 from tests.tensorflow import images, inputs
 from tests.tensorflow.conftest import RunScenario
 
@@ -26,7 +27,7 @@ WAYS: list[dict[str, Any]] = [{}, {"threads": 3}, {"threads": 9}, {"shuffle": 20
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """TFRecord files of several records each."""
     root = tmp_path_factory.mktemp("records")
-    making.make(SyntheticDataset("tfrecord", RECORDS, FILES, 16, uneven=True), root)
+    synthetic_dataset.make(SyntheticDataset("tfrecord", RECORDS, FILES, 16, uneven=True), root)
     return root
 
 
@@ -57,7 +58,7 @@ def test_every_sample_comes_once_an_epoch_and_as_early_as_the_input_says(folder:
 
 
 def test_no_number_comes_twice_where_an_epoch_is_as_short_as_there_are_threads(tmp_path: Path) -> None:
-    making.make(SyntheticDataset("tfrecord", 2, 2, 16), tmp_path)
+    synthetic_dataset.make(SyntheticDataset("tfrecord", 2, 2, 16), tmp_path)
     for _ in range(5):
         carried = inputs.carry(readers(threads=2), tfrecord(tmp_path), 100)
         numbers = np.concatenate([numbers for numbers, _, _ in carried.batches])

@@ -14,10 +14,10 @@ import pytest
 from pipeline_bench.backends.tf_data import TfData
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.session import Session
-from pipeline_bench.records import RecordSource
 from pipeline_bench.sources import Batch
 from pipeline_bench.sources.generator import Generator
 from pipeline_bench.sources.memory import Memory
+from pipeline_bench.sources.records import RecordSource
 from pipeline_bench.sources.synthetic import Synthetic
 from tests.tensorflow import counted, images
 from tests.tensorflow.conftest import RunScenario

@@ -13,11 +13,12 @@ import pytest
 from PIL import Image
 
 from pipeline_bench import plugins
-from pipeline_bench.records import FileOptions, RecordError, RecordSource, images, making
-from pipeline_bench.records.made import FOLDER_VARIABLE, SyntheticDataset
 from pipeline_bench.run import comparison
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.scenario.resolve import resolve
+from pipeline_bench.sources import RecordError, images, synthetic_dataset
+from pipeline_bench.sources.records import FileOptions, RecordSource
+from pipeline_bench.sources.synthetic_dataset import FOLDER_VARIABLE, SyntheticDataset
 from tests.tensorflow.conftest import RunScenario
 
 MADE = {
@@ -48,7 +49,7 @@ def tf() -> Iterator[Any]:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("made")
     for kind, data in MADE.items():
-        making.make(data, root / kind)
+        synthetic_dataset.make(data, root / kind)
     return root
 
 

@@ -11,9 +11,10 @@ import pytest
 
 from pipeline_bench.analysis.results import summarise
 from pipeline_bench.model.session import Session
-from pipeline_bench.records import page_cache
-from pipeline_bench.records.page_cache import Part
 from pipeline_bench.scenario.resolve import resolve
+from pipeline_bench.sources import page_cache
+from pipeline_bench.sources.datasets import PipelineOptions, Resources, endless
+from pipeline_bench.sources.page_cache import Part
 from pipeline_bench.sources.slow_storage import SlowStorage
 from tests.tensorflow import images
 from tests.tensorflow.conftest import RunScenario
@@ -67,12 +68,14 @@ def test_a_file_of_many_records_comes_at_its_bandwidth(tmp_path: Path) -> None:
 
     path = tmp_path / "lines.csv"
     path.write_text("\n".join(["0.5," * 250 + "1"] * 200) + "\n", encoding="utf-8")
-    source = SlowStorage({"latency_ms": 20, "bandwidth_mb_s": 0.5, "files": {"kind": "csv", "path": str(path)}})
+    source: Any = SlowStorage(
+        {"latency_ms": 20, "bandwidth_mb_s": 0.5, "files": {"kind": "csv", "path": str(path), "batch_size": 200}}
+    )
     expected_s = 0.02 + path.stat().st_size / 0.5e6
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         source.prepare(tf.compat.v1.ConfigProto())
-        records = source.file_dataset(tf.constant(str(path)), tf.constant(0, tf.int64))
-        count = records.prefetch(2).reduce(np.int64(0), lambda total, *_: total + 1)
+        batch = endless(source, PipelineOptions(), Resources()).take(1).prefetch(2)
+        count = batch.reduce(np.int64(0), lambda total, batch: total + tf.size(batch[0], tf.int64))
         session.run(tf.compat.v1.global_variables_initializer())
         start_s = time.monotonic()
         assert session.run(count) == source.records == 200

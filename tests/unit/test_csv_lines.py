@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_bench.records.csv_lines import Columns, columns, line_starts, parse
+from pipeline_bench.sources.csv import Columns, columns, line_starts, parse
 
 NUMBERS = st.floats(width=32, allow_nan=False, allow_subnormal=False)
 

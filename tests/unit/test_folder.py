@@ -12,13 +12,13 @@ import pytest
 
 from pipeline_bench import plugins
 from pipeline_bench.errors import UsageError
-from pipeline_bench.records import RecordError
-from pipeline_bench.records.folder import FolderSource
-from pipeline_bench.records.made import FOLDER_VARIABLE
 from pipeline_bench.run import comparison
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.scenario.resolve import resolve
+from pipeline_bench.sources import RecordError
+from pipeline_bench.sources.folder import FolderSource
 from pipeline_bench.sources.image_folder import ImageFolder
+from pipeline_bench.sources.synthetic_dataset import FOLDER_VARIABLE
 
 NAMES = {"image_folder": "a.jpg", "tfrecord": "a.tfrecord", "npz": "a.npz", "csv": "a.csv"}
 KINDS = sorted(NAMES)
@@ -94,7 +94,7 @@ def test_folders_of_classes_may_be_links_and_loops_are_not_followed(tmp_path: Pa
 
 
 def labels(source: ImageFolder) -> list[int]:
-    return [int(label) for label in source._listed.labels]
+    return [int(label) for label in source.labels]
 
 
 def test_classes_alternate_and_are_spread_over_the_epoch(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from pydantic import ValidationError
 
 from pipeline_bench.errors import UsageError
-from pipeline_bench.records.samples import RecordError, Sample
+from pipeline_bench.sources import RecordError, Sample
 from pipeline_bench.sources.generator import Generator
 
 Write = Callable[..., Generator]

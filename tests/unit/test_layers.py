@@ -15,7 +15,6 @@ IDS = [str(path.relative_to(ROOT)) for path in FILES]
 
 TENSORFLOW_PARTS = {
     "sources",
-    "records",
     "backends",
     "models",
     "loops",
@@ -51,7 +50,7 @@ LAYERS = [
     {"loops", "several_steps"},
     {"replication"},
     {"model.trial", "backends", "models"},
-    {"sources", "records", "scenario", "graph_ops"},
+    {"sources", "scenario", "graph_ops"},
     {"model.events", "plugins", "native"},
     {"diagnosed"},
     {"user_pipeline"},

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_bench.records import RecordFile, page_cache
-from pipeline_bench.records.page_cache import PAGE_BYTES, Layout, Part
+from pipeline_bench.sources import page_cache
+from pipeline_bench.sources.page_cache import PAGE_BYTES, Layout, Part
+from pipeline_bench.sources.records import RecordFile
 
 PAGES = 64
 

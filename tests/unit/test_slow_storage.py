@@ -10,11 +10,11 @@ import pytest
 
 from pipeline_bench.analysis.speedups import batch_size
 from pipeline_bench.errors import ScenarioError
-from pipeline_bench.records.pace import SteadySleep
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
 from pipeline_bench.sources.image_folder import ImageFolder
-from pipeline_bench.sources.slow_storage import SlowStorage
+from pipeline_bench.sources.records import RecordSource
+from pipeline_bench.sources.slow_storage import SlowStorage, SteadySleep
 
 
 def scenario(*backends: str, **source: Any) -> Scenario:
@@ -38,10 +38,10 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def source(folder: Path, **options: Any) -> SlowStorage:
-    return SlowStorage(
-        {"files": {"kind": "image_folder", "path": str(folder), "batch_size": 4, "image_size": 8}, **options}
-    )
+def source(folder: Path, files: dict[str, Any] | None = None, **options: Any) -> RecordSource:
+    files = {"kind": "image_folder", "path": str(folder), "batch_size": 4, "image_size": 8, **(files or {})}
+    made: Any = SlowStorage({"files": files, **options})
+    return made  # type: ignore[no-any-return]
 
 
 def test_every_default_of_the_files_is_filled_in() -> None:
@@ -84,10 +84,10 @@ def test_variants_of_other_latency_share_a_ceiling() -> None:
     assert len({variant.ceiling for variant in resolve(document).variants if variant.ceiling}) == 1
 
 
-def test_the_samples_are_the_other_sources_and_come_in_its_order(folder: Path) -> None:
-    slow = source(folder)
-    plain = slow.inner
-    assert slow.batch_size == 4
+def test_the_samples_are_the_files_own_and_come_in_their_order(folder: Path) -> None:
+    slow = source(folder, latency_ms=1)
+    plain = ImageFolder({"path": str(folder), "batch_size": 4, "image_size": 8})
+    slow.throttle.sleep = SteadySleep(sleep=lambda _: None)  # type: ignore[union-attr]
     assert slow.records == plain.records == 8
     for stream, other in zip(slow.streams(1), plain.streams(1), strict=True):
         for _ in range(20):
@@ -96,21 +96,20 @@ def test_the_samples_are_the_other_sources_and_come_in_its_order(folder: Path) -
             np.testing.assert_array_equal(found.features, expected.features)
 
 
-def test_what_is_skipped_is_counted_for_both(folder: Path) -> None:
+def test_what_cannot_be_decoded_is_skipped(folder: Path) -> None:
     (folder / "c0" / "2.png").write_bytes(b"no image")
-    slow = SlowStorage({"files": {"kind": "image_folder", "path": str(folder), "image_size": 8, "on_error": "skip"}})
+    slow = source(folder, {"on_error": "skip"}, latency_ms=0.001)
     stream = slow.streams(1)[0]
     for _ in range(7):
         next(stream)
     assert slow.skips
     assert len(slow.skipped) == 1
-    assert slow.inner.skipped is slow.skipped
 
 
 def test_reading_waits_and_what_is_read_beforehand_does_not(folder: Path) -> None:
     slept_s: list[float] = []
     slow = source(folder, latency_ms=50, bandwidth_mb_s=1)
-    slow._sleep = SteadySleep(clock_ns=lambda: 0, sleep=slept_s.append)
+    slow.throttle.sleep = SteadySleep(clock_ns=lambda: 0, sleep=slept_s.append)  # type: ignore[union-attr]
     slow.check()
     assert len(slow.reserved("evaluation")) == 4
     assert np.isfinite(slow.identity.fingerprints(np.arange(8))).all()
@@ -120,5 +119,5 @@ def test_reading_waits_and_what_is_read_beforehand_does_not(folder: Path) -> Non
         next(stream)
     expected_s = [0.05 + file.size_bytes / 1e6 for file in slow.files]
     assert slept_s == pytest.approx(expected_s)
-    slow.load(5)
+    slow.sample(5)
     assert slept_s[8:] == pytest.approx(expected_s[5:6])

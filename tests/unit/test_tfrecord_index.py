@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_bench.records.tfrecord_index import FOOTER_BYTES, HEADER, TfrecordIndex, masked_crc32c, read_index
+from pipeline_bench.sources.tfrecord import FOOTER_BYTES, HEADER, TfrecordIndex, masked_crc32c, read_index
 
 RECORDS = st.lists(st.binary(max_size=40), max_size=6)
 

@@ -12,7 +12,8 @@ import numpy.typing as npt
 from pydantic import Field
 
 from pipeline_bench.errors import UsageError
-from pipeline_bench.records import ArraySpec, FileOptions, Raw, RecordError, RecordFile, RecordSource
+from pipeline_bench.sources import ArraySpec, RecordError
+from pipeline_bench.sources.records import FileOptions, Raw, RecordFile, RecordSource
 
 
 class VectorOptions(FileOptions):
@@ -46,26 +47,22 @@ class Vectors(RecordSource):
         return found
 
     @property
-    def raw_specs(self) -> tuple[ArraySpec, ...]:
-        return (ArraySpec("string"),)
-
-    @property
     def sample_specs(self) -> tuple[ArraySpec, ArraySpec]:
         return ArraySpec("float32", (self.options.features,)), ArraySpec("int64")
 
-    def load(self, place: int) -> Raw:
-        file = self.file_of(place)
+    def load(self, index: int) -> Raw:
+        file = self.file_of(index)
         try:
             with Path(file.path).open("rb") as opened:
-                opened.seek((place - file.first) * self._record_bytes)
+                opened.seek((index - file.first) * self._record_bytes)
                 return (opened.read(self._record_bytes),)
         except OSError as error:
-            raise RecordError(f"{self.name_of(place)} cannot be read: {error.strerror}.") from error
+            raise RecordError(f"{self.name_of(index)} cannot be read: {error.strerror}.") from error
 
-    def decode(self, place: int, raw: Raw) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    def decode(self, index: int, raw: Raw) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         values = np.frombuffer(raw[0], dtype="<f4")
         if len(values) != self.options.features + 1:
-            raise RecordError(f"{self.name_of(place)} has {len(values)} values.")
+            raise RecordError(f"{self.name_of(index)} has {len(values)} values.")
         return values[1:], np.asarray(values[0], dtype=np.int64)
 
     def file_dataset(self, path: Any, first: Any) -> Any:
@@ -73,7 +70,7 @@ class Vectors(RecordSource):
 
         return tf.data.FixedLengthRecordDataset(path, self._record_bytes).map(lambda record: (record,))
 
-    def decode_op(self, place: Any, raw: Raw) -> tuple[Any, Any]:
+    def decode_op(self, index: Any, raw: Raw) -> tuple[Any, Any]:
         import tensorflow as tf
 
         values = tf.io.decode_raw(raw[0], tf.float32)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from pipeline_bench.cli import run
 from pipeline_bench.cli.data import parse_size
 from pipeline_bench.errors import UsageError
-from pipeline_bench.records import making
-from pipeline_bench.records.made import FOLDER_VARIABLE, SyntheticDataset, dataset_folder, read_manifest
+from pipeline_bench.sources import synthetic_dataset
+from pipeline_bench.sources.synthetic_dataset import FOLDER_VARIABLE, SyntheticDataset, dataset_folder, read_manifest
 
 ASKED = ["--size", "20kB", "--files", "2", "--columns", "4"]
 
@@ -60,7 +60,7 @@ def test_a_table_is_made_of_about_the_size(tmp_path: Path, capsys: pytest.Captur
 def test_folders_with_something_else_are_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "thesis.txt").write_text("mine")
-    making.make(SyntheticDataset("csv", 5, 1, 4), tmp_path / "other")
+    synthetic_dataset.make(SyntheticDataset("csv", 5, 1, 4), tmp_path / "other")
     for name, problem in (
         ("foreign", "holds files that"),
         ("foreign/thesis.txt", "is a file"),
@@ -94,7 +94,7 @@ def test_kept_data_is_listed_and_removed(
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
     both = [SyntheticDataset("csv", samples, 1, 4) for samples in (5, 6)]
     for data in both:
-        making.make(data, dataset_folder(data))
+        synthetic_dataset.make(data, dataset_folder(data))
     assert run(["data", "list"]) == 0
     shown = capsys.readouterr().out
     assert all(data.name in shown for data in both)

@@ -12,11 +12,17 @@ from typing import Any
 import pytest
 
 from pipeline_bench.errors import UsageError
-from pipeline_bench.records import making
-from pipeline_bench.records.made import FOLDER_VARIABLE, SyntheticDataset, dataset_folder, is_complete, present
 from pipeline_bench.run import synthetic_data
+from pipeline_bench.sources import synthetic_dataset
 from pipeline_bench.sources.csv import Csv
 from pipeline_bench.sources.synthetic import Synthetic
+from pipeline_bench.sources.synthetic_dataset import (
+    FOLDER_VARIABLE,
+    SyntheticDataset,
+    dataset_folder,
+    is_complete,
+    present,
+)
 from pipeline_bench.worker.make_data import Request, run
 
 DATA = SyntheticDataset("image_folder", 600, 600, 16)
@@ -83,14 +89,14 @@ def test_two_processes_do_not_make_the_same_data_at_once(tmp_path: Path) -> None
         second.start()
         assert waiting.wait(20)
         assert not is_complete(SMALL, tmp_path)
-        making.make(SMALL, tmp_path)
+        synthetic_dataset.make(SMALL, tmp_path)
     second.join(20)
     assert said == [{"waiting": True}, {"done": True}], "it found what the other one had made"
 
 
 def test_what_another_process_has_begun_there_meanwhile_is_not_mixed_with(tmp_path: Path) -> None:
     other = SyntheticDataset("csv", 8, 2, 3, seed=1)
-    making.make(other, tmp_path)
+    synthetic_dataset.make(other, tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.glob("*.csv")}
     with pytest.raises(UsageError, match=f"it holds other made data, {other.name}"):
         synthetic_data.make(SyntheticDataset("csv", 8, 2, 3, seed=2), tmp_path, lambda _: None)
@@ -112,16 +118,16 @@ def test_only_sources_without_a_path_of_their_own_want_data(tmp_path: Path, monk
 
     sources = [made_one, Around(), Csv({"path": "/somewhere"}), Synthetic()]
     assert synthetic_data.wanted(sources) == [SMALL]
-    making.make(SMALL, dataset_folder(SMALL))
+    synthetic_dataset.make(SMALL, dataset_folder(SMALL))
     assert synthetic_data.wanted(sources) == []
 
 
 def test_what_is_kept_is_listed_with_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
     assert synthetic_data.kept() == []
-    making.make(SMALL, dataset_folder(SMALL))
+    synthetic_dataset.make(SMALL, dataset_folder(SMALL))
     other = SyntheticDataset("csv", 40, 2, 4)
-    making.make(other, dataset_folder(other))
+    synthetic_dataset.make(other, dataset_folder(other))
     (dataset_folder(other) / other.path(0)).unlink()
     (tmp_path / "not ours").mkdir()
     kept = {found.folder.name: found for found in synthetic_data.kept()}

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from pipeline_bench.model.events import Storage
-from pipeline_bench.records import PageCache, RecordFile
-from pipeline_bench.records.page_cache import Layout, Part
+from pipeline_bench.sources.page_cache import Layout, Part
+from pipeline_bench.sources.records import PageCache, RecordFile
 from pipeline_bench.worker import page_cache_controller
 from pipeline_bench.worker.page_cache_controller import PageCacheController
 

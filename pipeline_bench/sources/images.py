@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from pipeline_bench.records import ArraySpec
-from pipeline_bench.records.folder import FolderSource, MadeOptions
+from pipeline_bench.sources import ArraySpec
+from pipeline_bench.sources.folder import FolderOptions, FolderSource
+from pipeline_bench.sources.synthetic_dataset import Kind, SyntheticDataset
 
 _FORMATS = ("JPEG", "PNG")
 _PNG_MAGIC, _PNG_END = b"\x89PNG\r\n\x1a\n", b"IEND"
@@ -26,7 +27,7 @@ _SCALE = np.float32(1 / 255)
 _RED, _GREEN, _BLUE, _HALF, _BITS = 19595, 38470, 7471, 1 << 15, 16
 
 
-class ImageOptions(MadeOptions):
+class ImageOptions(FolderOptions):
     """What becomes of an image on its way to the model."""
 
     image_size: Annotated[int, Field(ge=1, le=4096, description="pixels of a side of the square the model takes")] = 96
@@ -48,10 +49,6 @@ class ImageSource(FolderSource):
     """Encoded images, one a record, and the class of each; of the options of `ImageOptions`."""
 
     @property
-    def raw_specs(self) -> tuple[ArraySpec, ...]:
-        return (ArraySpec("string"),)
-
-    @property
     def sample_specs(self) -> tuple[ArraySpec, ArraySpec]:
         return feature_spec(self.options), ArraySpec("int64")
 
@@ -59,10 +56,10 @@ class ImageSource(FolderSource):
     def padded_shape(self) -> tuple[int, ...]:
         return self.options.image_size, self.options.image_size, self.options.channels
 
-
-def made_side(options: Any) -> int:
-    """The pixels of a side of the images that are made for these options."""
-    return max(8, int(options.made_size or options.image_size))
+    def image_dataset(self, kind: Kind, files: int) -> SyntheticDataset:
+        """The synthetic dataset of these options."""
+        side = max(8, int(self.options.made_size or self.options.image_size))
+        return SyntheticDataset(kind, self.options.samples, files, side, uneven=self.options.fit == "pad")
 
 
 def feature_spec(options: Any) -> ArraySpec:

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from pipeline_bench.records import RecordFile
+from pipeline_bench.sources.records import RecordFile
 
 PAGE_BYTES = mmap.PAGESIZE
 _READ_BYTES = 1 << 20

@@ -1,10 +1,10 @@
-"""What the sources of files have in common: a folder or a file of the user's own, or data that is made."""
+"""What the sources of files have in common: a folder or a file of the user's own, or a synthetic dataset."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -13,15 +13,15 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from pipeline_bench.errors import UsageError
-from pipeline_bench.records import FileOptions, RecordSource
-from pipeline_bench.records.made import SyntheticDataset, dataset_folder
+from pipeline_bench.sources.records import FileOptions, RecordFile, RecordSource, reading
+from pipeline_bench.sources.synthetic_dataset import SyntheticDataset, dataset_folder
 
 # Whether a file may be read is asked of so many of them at most, so that a million images delay no comparison.
 _ASKED = 1000
 
 
-class MadeOptions(FileOptions):
-    """What every source has that data can be made for."""
+class FolderOptions(FileOptions):
+    """What every source has that a dataset can be made for."""
 
     samples: Annotated[int, Field(ge=1, le=2**26, description="of made data: samples")] = 1024
 
@@ -34,13 +34,35 @@ class FolderSource(RecordSource):
     wanted: ClassVar[str]
     """The same in words, for a message: ``*.csv``."""
 
+    def dataset(self) -> SyntheticDataset:
+        """Return what the options ask for where there are no files of the user's own."""
+        raise NotImplementedError
+
+    def open_index(self, path: str) -> int:
+        """Read what must be known of a file before its records can be found; return how many it has.
+
+        Raises:
+            RecordError: it cannot be used.
+            OSError: it cannot be read.
+        """
+        raise NotImplementedError
+
+    @cached_property
+    def files(self) -> Sequence[RecordFile]:
+        found, first = [], 0
+        for path in map(str, self.paths):
+            with reading(path):
+                if records := self.open_index(path):
+                    found.append(RecordFile(path, first, records, Path(path).stat().st_size))
+                    first += records
+        if not found:
+            raise self.trouble("its files hold no whole record", "Give files with records.")
+        return found
+
     @property
     def synthetic_dataset(self) -> SyntheticDataset | None:
         """What is made where the option `path` is unset; None where it is set."""
-        return None if self.options.path is not None else self._to_make()
-
-    def _to_make(self) -> SyntheticDataset:
-        raise NotImplementedError
+        return None if self.options.path is not None else self.dataset()
 
     @cached_property
     def root(self) -> Path:

@@ -1,0 +1,249 @@
+"""Any source as an endless `tf.data.Dataset`: made, or read, cached, shuffled, repeated, numbered, decoded, batched.
+
+A dataset that repeats does not say which epoch an element is of. So the elements are counted behind the repetition,
+and a sample's epoch is the count over the records of an epoch: whatever the stages before have done, they give each
+record one turn an epoch. A record that is skipped therefore keeps its turn until the numbers are given.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from pipeline_bench import plugins
+from pipeline_bench.sources import Sample, SampleSource, Source
+from pipeline_bench.sources.records import RecordSource, zeros_of
+from pipeline_bench.system.scratch import ScratchFolder
+
+Auto = Literal["auto"]
+
+# How many files a parallel interleave has open for each one of its cycle: two more are opened ahead, and where order
+# does not matter, they may be read before one that is not ready. Found with files of 20 ms latency on TensorFlow 2.21:
+# cycles of 2, 4 and 16 files were 5.6, 11.6 and 33 times as fast as reading one by one.
+_OPEN_PER_TURN = 3
+
+# Beside the graph's seed, which is the run's: without one of its own a shuffle depends on how many ops came before.
+_SHUFFLE_SEED = 1
+
+
+class PipelineOptions(plugins.Options):
+    """How records become batches."""
+
+    parallel_calls: Annotated[
+        Annotated[int, Field(ge=1)] | Auto,
+        Field(description="batches made, or records decoded, at a time; auto: AUTOTUNE"),
+    ] = 1
+    deterministic: Annotated[
+        bool, Field(description="keep the order of what is made at a time; false: what is ready goes first")
+    ] = True
+    interleave: Annotated[
+        Annotated[int, Field(ge=1, le=4096)] | Auto,
+        Field(description="files that take turns, opened ahead as TensorFlow does; 1: one by one; auto: one a CPU"),
+    ] = 1
+    batch_before_map: Annotated[bool, Field(description="batch the records, then decode a batch in one call")] = False
+    cache: Annotated[
+        Literal["none", "records", "samples", "disk"],
+        Field(
+            description="keep records, or decoded samples, in memory, or decoded samples on disk while a trial lasts"
+        ),
+    ] = "none"
+    shuffle: Annotated[
+        int, Field(ge=0, le=2**24, description="samples in the shuffle buffer, another order each epoch; 0: none")
+    ] = 0
+    from_generator: Annotated[
+        bool, Field(description="Python reads and decodes the records, Dataset.from_generator carries the samples")
+    ] = False
+
+    @model_validator(mode="after")
+    def _caches_what_is_made(self) -> PipelineOptions:
+        if self.batch_before_map and self.cache in ("samples", "disk"):
+            raise ValueError(
+                f'cache = "{self.cache}" keeps single samples, which batch_before_map = true does not make; '
+                'allowed beside it: cache = "none" or "records"'
+            )
+        return self
+
+    def decodes(self, source: Source) -> bool:
+        """Whether TensorFlow reads and decodes the source's records, and not Python."""
+        return isinstance(source, RecordSource) and not self.from_generator
+
+
+class Resources:
+    """What a pipeline leaves outside the graph: what its generator raised, and the folder of its cache."""
+
+    def __init__(self) -> None:
+        self.raised: list[Exception] = []
+        self._cache: ScratchFolder | None = None
+
+    def noting(self, samples: Iterator[Sample]) -> Iterator[Sample]:
+        """Give the samples on; what they raise is kept, since TensorFlow hands on no more than its text."""
+        try:
+            yield from samples
+        except Exception as error:
+            self.raised.append(error)
+            raise
+
+    def cache_file(self, source: RecordSource) -> str:
+        """Return where the decoded samples of an epoch go."""
+        features, label = source.sample_specs
+        sizes = math.prod(source.padded_shape) * np.dtype(features.dtype).itemsize, np.dtype(label.dtype).itemsize
+        self._cache = ScratchFolder(source.records * sum(sizes), "The decoded samples of an epoch")
+        return str(self._cache.path / "samples")
+
+    def close(self) -> None:
+        """Remove what is left; raises what a generator raised."""
+        if self._cache:
+            self._cache.remove()
+        if self.raised:
+            raise self.raised[0]
+
+
+def endless(source: Source, options: PipelineOptions, resources: Resources) -> Any:
+    """Build endless batches: of a `SampleSource` what its `finish` takes, of another source what `Batch` does."""
+    import tensorflow as tf
+
+    if isinstance(source, RecordSource) and not options.from_generator:
+        return _of_records(source, options, resources)
+    if isinstance(source, SampleSource):
+        specs = [tf.TensorSpec(spec.shape, spec.dtype) for spec in source.sample_specs]
+        samples = tf.data.Dataset.from_generator(
+            lambda: resources.noting(source.streams(1)[0]), output_signature=(tf.TensorSpec([], tf.int64), *specs)
+        )
+        return _batched(_shuffled(samples, options), source)
+
+    def make(_: Any) -> tuple[Any, ...]:
+        return source.finish(source.produce(source.batch_size)).tensors
+
+    return tf.data.Dataset.from_tensors(0).repeat().map(make, num_parallel_calls=_calls(options))
+
+
+def reorder_window(source: Source, options: PipelineOptions) -> int:
+    """How many samples the stages of `endless` may hold back while others pass; see `Input.reorder_window`."""
+    if not isinstance(source, SampleSource):
+        return (_most(options.parallel_calls) - 1) * source.batch_size
+    if not isinstance(source, RecordSource) or options.from_generator:
+        return options.shuffle
+    files = _most(options.interleave)
+    if files > 1 and not options.deterministic:
+        files *= _OPEN_PER_TURN
+    # Before the epochs follow each other, so no more than one of them.
+    window = min(options.shuffle + (files - 1) * source.reorder_window, source.records)
+    if not options.deterministic:
+        # A map that TensorFlow merges with the batch behind it holds back a whole batch for want of one sample.
+        in_a_call = source.batch_size if options.batch_before_map else 1
+        window += _most(options.parallel_calls) * in_a_call + source.batch_size
+    return window
+
+
+def _most(at_a_time: int | Auto) -> int:
+    """How many there may be at a time; AUTOTUNE goes up to the CPUs that the process may use."""
+    return len(os.sched_getaffinity(0)) if at_a_time == "auto" else at_a_time
+
+
+def _calls(options: PipelineOptions) -> Any:
+    """The ``num_parallel_calls`` of a map."""
+    import tensorflow as tf
+
+    return {"auto": tf.data.AUTOTUNE, 1: None}.get(options.parallel_calls, options.parallel_calls)
+
+
+def _of_records(source: RecordSource, options: PipelineOptions, resources: Resources) -> Any:
+    """Batches of numbers, features and labels of records that TensorFlow reads and decodes.
+
+    A function is mapped over turn (the count behind the repetition), index and raw record, or over batches of these.
+    """
+
+    def number(turn: Any, index: Any) -> Any:
+        return turn // source.records * source.records + index
+
+    def decode(index: Any, raw: Any) -> tuple[Any, ...]:
+        decoded = source.decode_or_flag(index, raw)
+        return index, *(decoded if source.skips else decoded[:2])
+
+    def decode_batch(turns: Any, records: Any) -> tuple[Any, ...]:
+        return number(turns, records[0]), *source.decode_batch_op(*records)
+
+    def number_decoded(turn: Any, sample: Any) -> tuple[Any, ...]:
+        return number(turn, sample[0]), *sample[1:]
+
+    def decode_numbered(turn: Any, record: Any) -> tuple[Any, ...]:
+        return number_decoded(turn, decode(*record))
+
+    def turns(dataset: Any) -> Any:
+        return _shuffled(dataset, options).repeat().enumerate()
+
+    calls = _calls(options)
+    records = _records(source, options.interleave)
+    if options.cache == "records":
+        records = records.cache()
+    if options.batch_before_map:
+        batches = turns(records).batch(source.batch_size, drop_remainder=True)
+        return batches.map(decode_batch, num_parallel_calls=calls)
+    if options.cache in ("samples", "disk"):
+        file = resources.cache_file(source) if options.cache == "disk" else ""
+        samples = turns(records.map(decode, num_parallel_calls=calls).cache(file)).map(number_decoded)
+    else:
+        samples = turns(records).map(decode_numbered, num_parallel_calls=calls)
+    return _batched(_kept(samples) if source.skips else samples, source)
+
+
+def _records(source: RecordSource, files_at_a_time: int | Auto) -> Any:
+    """Index and what the record consists of, of every record of one epoch."""
+    import tensorflow as tf
+
+    # What a damaged file does not give keeps its turn, as a record that cannot be decoded.
+    absent = zeros_of(source.raw_specs)
+    throttle = source.throttle
+
+    def late(index: Any, raw: Any) -> tuple[Any, Any]:
+        assert throttle is not None
+        with tf.control_dependencies([throttle.wait_op(index)]):
+            return index + 1, tf.nest.map_structure(tf.identity, raw)
+
+    def of_file(path: Any, first: Any, count: Any) -> Any:
+        records = source.file_dataset(path, first)
+        if throttle:
+            # A scan, because TensorFlow runs such a map in parallel, and several records would wait side by side.
+            records = records.scan(tf.cast(first, tf.int64), late)
+        if source.skips:
+            records = records.concatenate(tf.data.Dataset.from_tensors(absent).repeat())
+        return tf.data.Dataset.zip((tf.data.Dataset.range(first, first + count), records))
+
+    paths = tf.constant([file.path for file in source.files])
+    firsts = tf.constant([file.first for file in source.files], tf.int64)
+    counts = tf.constant([file.records for file in source.files], tf.int64)
+    files = tf.data.Dataset.from_tensor_slices((paths, firsts, counts))
+    if files_at_a_time == 1:
+        return files.flat_map(of_file)
+    parallel = tf.data.AUTOTUNE if files_at_a_time == "auto" else files_at_a_time
+    return files.interleave(of_file, cycle_length=_most(files_at_a_time), num_parallel_calls=parallel)
+
+
+def _kept(samples: Any) -> Any:
+    """Those that are flagged as samples, without their flag."""
+
+    # Two functions with a name: TensorFlow reads their source, and cannot tell two lambdas on one line apart.
+    def is_sample(*flagged: Any) -> Any:
+        return flagged[-1]
+
+    def without_flag(*flagged: Any) -> tuple[Any, ...]:
+        return flagged[:-1]
+
+    return samples.filter(is_sample).map(without_flag)
+
+
+def _shuffled(dataset: Any, options: PipelineOptions) -> Any:
+    return dataset.shuffle(options.shuffle, seed=_SHUFFLE_SEED) if options.shuffle else dataset
+
+
+def _batched(samples: Any, source: SampleSource) -> Any:
+    """Samples that differ in size are padded up to the largest of their batch."""
+    if not source.uneven:
+        return samples.batch(source.batch_size, drop_remainder=True)
+    shapes = ([], *(list(spec.shape) for spec in source.sample_specs))
+    return samples.padded_batch(source.batch_size, padded_shapes=shapes, drop_remainder=True)
