@@ -16,8 +16,8 @@ from pipeline_bench.cli.completion import lesson_names
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from pipeline_bench.lessons import Lesson
-    from pipeline_bench.ui.lesson import Player
+    from pipeline_bench.lessons.engine import Lesson
+    from pipeline_bench.lessons.play import Player
 
 
 def lesson(
@@ -37,7 +37,7 @@ def lesson(
 ) -> None:
     """Learn by measuring: predict what a queue, a thread or a device does, then see it done here. 2 minutes each."""
     from pipeline_bench.cli.running import interruptible
-    from pipeline_bench.lessons import find, lessons
+    from pipeline_bench.lessons.engine import find, lessons
 
     if listed:
         for each in lessons():
@@ -59,12 +59,12 @@ def _listed(line: str) -> str:
 def _play(chosen: Lesson | None, *, waits: bool) -> None:
     """Play the lesson that was named, and with a reader those after it; without one named, show what there is."""
     from pipeline_bench.errors import PipelineBenchError
-    from pipeline_bench.lessons import lessons
-    from pipeline_bench.run.lesson import measure
-    from pipeline_bench.ui.lesson import LeftError, Player, console
+    from pipeline_bench.lessons import play
+    from pipeline_bench.lessons.engine import lessons
+    from pipeline_bench.lessons.play import LeftError, Player, console
 
     screen = console()
-    player = Player(screen, measure, (lambda prompt: asked(screen, prompt)) if waits else None)
+    player = Player(screen, play.measure, (lambda prompt: asked(screen, prompt)) if waits else None)
     try:
         if chosen is None:
             player.show_list(lessons())
@@ -101,7 +101,7 @@ def _chosen(player: Player) -> Lesson:
         LeftError: the reader left.
     """
     from pipeline_bench.errors import UsageError
-    from pipeline_bench.lessons import find, lessons
+    from pipeline_bench.lessons.engine import find, lessons
 
     first = lessons()[0]
     while True:
@@ -113,6 +113,6 @@ def _chosen(player: Player) -> Lesson:
 
 
 def _after(played: Lesson) -> Lesson | None:
-    from pipeline_bench.lessons import lessons
+    from pipeline_bench.lessons.engine import lessons
 
     return next((lesson for lesson in lessons() if (lesson.order, lesson.name) > (played.order, played.name)), None)

@@ -9,6 +9,8 @@ import tokenize
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+CODE_COLUMNS = 76
+"""How wide shown code may be: a terminal of 80 columns, less the frame around it."""
 _INDENT = 4
 _EARLY = 0.4
 """A place before this share of a line is taken only where there is no later one: a stump reads badly."""

@@ -1,22 +1,22 @@
-"""What the comparing lessons say of a session's figures: times, gains and published figures in plain sentences. Pure.
+"""What the text of a lesson may ask of a comparison: figures, and sentences that claim no more than was measured.
 
-Nothing here says more than was measured: what has no interval is called unproven, and what is missing has its reason.
+What has no interval is called unproven, and what is missing has its reason.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
 
-from pipeline_bench.scenario.shipped import read, shipped
+from pipeline_bench.model.events import Placement
+from pipeline_bench.model.result import Interval, Result
+from pipeline_bench.model.session import Session
 from pipeline_bench.text import one_line, units
 
-if TYPE_CHECKING:
-    from pipeline_bench.model.result import Interval, Result
-    from pipeline_bench.model.session import Session
-
 Outcome = Literal["faster", "slower", "none", "unknown"]
-"""What may be said of a variant beside the baseline.
+"""What may be said of a throughput beside another.
 
 ``none`` says that there is no difference worth having, ``unknown`` that it was not measured well enough to say.
 """
@@ -27,141 +27,284 @@ _ALIKE = 1.25
 Lessons have three short trials a variant; on a quiet machine their intervals are well within it.
 """
 _NAME_LIMIT = 40
+_LINE_LIMIT = 100
 _REASON_LIMIT = 200
+_MULTIPLIES = "MatMul"
+"""How the type of an op that multiplies matrices ends; on a CPU oneDNN puts its own in place: ``_MklMatMul``."""
 
 
-def result(session: Session, variant: str) -> Result | None:
-    """The result of a variant whose figures may be used: some trial went well, and it did the work that it should."""
-    found = next((each for each in session.results if each.variant == variant), None)
-    if found is None or found.step_ms.mean is None or found.work.status == "unequal":
-        return None
-    return found
+@dataclass(frozen=True)
+class Comparison:
+    """The session of a comparison; ``comparison["tf_data"]`` are the figures of a variant."""
+
+    session: Session
+
+    def __getitem__(self, variant: str) -> VariantFigures:
+        return VariantFigures(self.session, variant)
+
+    @property
+    def core_count(self) -> int:
+        """How many cores the machine let us use."""
+        return self.session.environment.cores
+
+    @property
+    def cores(self) -> str:
+        """``1 core``, ``2 cores``."""
+        return units.count(self.core_count, "core")
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the models were trained on a GPU."""
+        return self.session.environment.accelerator_kind == "gpu"
+
+    def measured(self, *variants: str) -> str:
+        """Return a list item for each of the variants: its mean step time with its interval, or why there is none."""
+        chosen = [self[name] for name in variants]
+        trials = max((each.result.trials for each in chosen if each.result is not None), default=0)
+        interval = ", in brackets the range that holds the true mean 95 times in 100" if trials > 1 else ""
+        head = [f"Mean time of a step over {units.count(trials, 'trial')}{interval}:", ""] if trials else []
+        return "\n".join([*head, *(each.measured for each in chosen)])
+
+    def losses(self, *variants: str) -> list[str]:
+        """Return the losses after the last step, of those variants that have one: ```tf_data` 0.31``."""
+        found = [(self[name].label, self[name].result) for name in variants]
+        return [
+            f"{label} {units.loss(each.loss)}" for label, each in found if each is not None and each.loss is not None
+        ]
+
+    @property
+    def utilization_table(self) -> str:
+        """The variants with their device utilization beside their wait; ceilings are left out."""
+        rows = ["| variant | step time | samples/s | input wait | device utilization |", "|---|--:|--:|--:|--:|"]
+        for variant in self.session.scenario.variants:
+            if not variant.is_ceiling:
+                result = self.session.result(variant)
+                rows.append(
+                    f"| {variant.name} | {units.milliseconds(result.step_ms.mean)} | "
+                    f"{units.rate(result.samples_per_second)} | {units.share(result.input_wait_share.value)} | "
+                    f"{units.percent(result.device_utilization.mean_percent)} |"
+                )
+        return "\n".join(rows)
+
+    @property
+    def published(self) -> str:
+        """The author's figures beside ours, an item a variant; empty where none were published or none were measured.
+
+        A shorter run than the author's is scaled to as many steps, which the text says.
+        """
+        author = self.session.scenario.published
+        both = [(each.variant, each.published) for each in self.session.results if each.published is not None]
+        if author is None or not both:
+            return ""
+        scaled = any(figures.scaled_from_steps is not None for _, figures in both)
+        head = f"Published ({one_line(author.source)}), for {author.steps} steps"
+        here = {"cpu": "; the device was a GPU there and is the CPU here", "emulated": "; the device here is emulated"}
+        device = here.get(self.session.environment.accelerator_kind, "")
+        lines = [f"{head}{', to which our shorter run is scaled' if scaled else ''}{device}:", ""]
+        for variant, figures in both:
+            parts = []
+            if figures.seconds is not None:
+                parts.append(f"{units.seconds(figures.seconds)} there, {units.seconds(figures.our_seconds)} here")
+            if figures.device_utilization_percent is not None:
+                ours = units.percent(figures.our_device_utilization_percent)
+                parts.append(f"device busy {units.percent(figures.device_utilization_percent)} there, {ours} here")
+            lines.append(f"- {self[variant].label}: {'; '.join(parts)}")
+        return "\n".join(lines)
+
+    @property
+    def disturbed(self) -> str:
+        """That something else used the machine meanwhile, in one sentence; empty where nothing was seen."""
+        found = self.session.disturbances
+        if not found:
+            return ""
+        touched = {(each.variant, each.repeat) for each in found}
+        worst = max(found, key=lambda each: each.cost_share or 0.0)
+        return (
+            f"Something else disturbed {units.count(len(touched), 'trial')} of {len(self.session.trials)}: in a trial "
+            f"of {self[worst.variant].label} {one_line(worst.text, _REASON_LIMIT)}. Run the lesson again when the "
+            "machine is quiet."
+        )
+
+    @property
+    def wholly_disturbed(self) -> bool:
+        """Whether a variant has no trial that nothing disturbed: then chance may decide."""
+        disturbed = {(each.variant, each.repeat) for each in self.session.disturbances}
+        if not disturbed:
+            return False
+        variants = self.session.scenario.variants
+        # Of a lesson without any input every variant is a ceiling, and these are then what it compares.
+        compared = {each.name for each in variants if not each.is_ceiling} or {each.name for each in variants}
+        trials = self.session.trials
+        undisturbed = {trial.variant for trial in trials if (trial.variant, trial.repeat) not in disturbed}
+        return bool(compared - undisturbed)
 
 
-def outcome(session: Session, variant: str) -> Outcome:
-    """What may be claimed of a variant's throughput over the baseline's."""
-    found = result(session, variant)
-    if found is None or found.speedup.ci95 is None or found.speedup.difference is None:
-        return "unknown"
-    if found.speedup.difference != "none":
-        return found.speedup.difference
-    low, high = found.speedup.ci95
-    return "none" if low >= 1 / _ALIKE and high <= _ALIKE else "unknown"
+@dataclass(frozen=True)
+class VariantFigures:
+    """The figures of one variant; each is None where it was not measured."""
+
+    session: Session
+    name: str
+
+    @property
+    def label(self) -> str:
+        """The name as text of a page shows it."""
+        return f"`{one_line(self.name, _NAME_LIMIT)}`"
+
+    @property
+    def result(self) -> Result | None:
+        """The result, if its figures may be used: some trial went well, and it did the work that it should."""
+        found = self._any_result
+        return None if found is None or found.step_ms.mean is None or found.work.status == "unequal" else found
+
+    @property
+    def _any_result(self) -> Result | None:
+        return next((each for each in self.session.results if each.variant == self.name), None)
+
+    @property
+    def outcome(self) -> Outcome:
+        """What may be claimed of its throughput over the baseline's."""
+        interval = self.interval
+        if self.result is None or interval is None or self.result.speedup.difference is None:
+            return "unknown"
+        if self.result.speedup.difference != "none":
+            return self.result.speedup.difference
+        return "none" if interval[0] >= 1 / _ALIKE and interval[1] <= _ALIKE else "unknown"
+
+    @property
+    def known(self) -> bool:
+        """Whether something may be claimed of its throughput over the baseline's."""
+        return self.outcome != "unknown"
+
+    @property
+    def times(self) -> float:
+        """How many times the baseline's throughput it has; 0 where that was not measured."""
+        return (self.result.speedup.value if self.result is not None else None) or 0.0
+
+    @property
+    def interval(self) -> Interval | None:
+        """The 95 % interval of `times`."""
+        return self.result.speedup.ci95 if self.result is not None else None
+
+    def beside(self, other: VariantFigures) -> Outcome:
+        """Return how its throughput stands to another's: by their intervals over the same baseline, apart or not."""
+        if self.interval is None or other.interval is None:
+            return "unknown"
+        if self.interval[0] > other.interval[1]:
+            return "faster"
+        return "slower" if self.interval[1] < other.interval[0] else "none"
+
+    @property
+    def step_ms(self) -> float | None:
+        """The mean time of a step."""
+        return self.result.step_ms.mean if self.result is not None else None
+
+    @property
+    def wait_ms(self) -> float | None:
+        """How long a step waits for its batch."""
+        return self.result.input_wait_ms.value if self.result is not None else None
+
+    @property
+    def device_ms(self) -> float | None:
+        """How long a step takes without any input."""
+        return self.result.ceiling_ms.value if self.result is not None else None
+
+    @property
+    def host_slowdown_ms(self) -> float | None:
+        """What the sharing of the cores costs a step; None also where that could be nothing."""
+        share = self.result.host_slowdown_share if self.result is not None else None
+        if self.result is None or share is None or share.ci95 is None or share.ci95[0] <= 0:
+            return None
+        return self.result.host_slowdown_ms.value
+
+    @property
+    def busy_percent(self) -> float | None:
+        """The device utilization."""
+        found = self._any_result
+        return found.device_utilization.mean_percent if found is not None else None
+
+    @property
+    def gain(self) -> str:
+        """The throughput over the baseline's, in one sentence that claims no more than the interval does."""
+        found, name = self.result, self.label
+        if found is None or found.speedup.value is None:
+            return f"{name} could not be compared: {self._why_not}."
+        over = VariantFigures(self.session, found.speedup.over or "the first").label
+        if found.speedup.ci95 is None:
+            times = units.ratio(found.speedup.value)
+            return f"{name} came to {times} the throughput of {over} in one trial each, which proves nothing yet."
+        interval = _with_interval(found.speedup.value, found.speedup.ci95, units.ratio)
+        if found.speedup.difference in ("faster", "slower"):
+            return f"{name} is {found.speedup.difference}: {interval} the throughput of {over}."
+        if self.outcome == "none":
+            return f"No difference between {name} and {over} can be told: {interval} its throughput."
+        return f"Whether {name} is faster than {over} cannot be told: {interval}, from trials too far apart."
+
+    @property
+    def measured(self) -> str:
+        """A list item with the mean step time and its interval, that of the throughput; or why it is missing."""
+        found = self.result
+        if found is None:
+            return f"- {self.label}: not measured ({self._why_not})"
+        some = f" ({one_line(found.reason, _REASON_LIMIT)})" if found.status == "partial" and found.reason else ""
+        mean, rate, rates = found.step_ms.mean, found.samples_per_second, found.samples_per_second_ci95
+        interval = None
+        if mean is not None and rate and rates is not None and rates[0] > 0:
+            interval = (mean * rate / rates[1], mean * rate / rates[0])
+        return f"- {self.label}: {_with_interval(mean, interval, units.milliseconds)}{some}"
+
+    @property
+    def _why_not(self) -> str:
+        """Why its figures, or its speed-up, are missing."""
+        found = self._any_result
+        if found is None:
+            noted = [note for note in self.session.notes if repr(self.name) in note]
+            return one_line(noted[0], _REASON_LIMIT).rstrip(".") if noted else "it was left out"
+        reason = found.work.text if found.work.status == "unequal" else found.reason or found.speedup.reason
+        return one_line(reason or "no trial of it ended well", _REASON_LIMIT).rstrip(".")
+
+    @property
+    def _placement(self) -> Placement | None:
+        placements = (trial.placement for trial in self.session.trials if trial.variant == self.name)
+        return next((each for each in placements if each is not None), None)
+
+    @property
+    def placed(self) -> str:
+        """A list item for each device that ran its ops, or why they are not known."""
+        placement = self._placement
+        if placement is None or not placement.ops:
+            reason = placement.reason if placement is not None and placement.reason else "no trial of it told"
+            return f"- {self.name}: not known ({one_line(reason, _LINE_LIMIT)})"
+        devices = sorted({op.device for op in placement.ops})
+        return "\n".join(f"- {self.name}: {_ran(placement, device)}" for device in devices)
+
+    @property
+    def multiplying(self) -> list[str]:
+        """The devices that multiplied matrices for it."""
+        ops = self._placement.ops if self._placement is not None else ()
+        found = {op.device for op in ops if op.type.endswith(_MULTIPLIES)}
+        return [f"`{one_line(device, _LINE_LIMIT)}`" for device in sorted(found)]
+
+    @property
+    def multiplied_on_gpus(self) -> bool:
+        """Whether every device that multiplied matrices for it is a GPU."""
+        return all("GPU" in device for device in self.multiplying)
 
 
-def with_interval(
-    value: float | None, interval: Interval | None, write: Callable[[float | None], str] = units.milliseconds
-) -> str:
-    """A figure with its 95 % interval: ``3.42 ms (3.38 ms to 3.46 ms)``; without one, the figure alone."""
+def _ran(placement: Placement, device: str) -> str:
+    """Return what a device ran: ``CPU:0 ran 18 matrix products (`_MklMatMul`) and 12 other ops``."""
+    types = Counter(op.type for op in placement.ops if op.device == device)
+    products = {kind: times for kind, times in types.items() if kind.endswith(_MULTIPLIES)}
+    others = types.total() - sum(products.values())
+    parts = [
+        f"{units.count(times, 'matrix product')} (`{one_line(kind, _LINE_LIMIT)}`)" for kind, times in products.items()
+    ]
+    parts += [units.count(others, "other op" if products else "op")] if others else []
+    return f"{one_line(device, _LINE_LIMIT)} ran {' and '.join(parts)}"
+
+
+def _with_interval(value: float | None, interval: Interval | None, write: Callable[[float | None], str]) -> str:
+    """Return a figure with its 95 % interval: ``3.42 ms (3.38 ms to 3.46 ms)``; without one, the figure alone."""
     if value is None or interval is None:
         return write(value)
     return f"{write(value)} ({write(interval[0])} to {write(interval[1])})"
-
-
-def step(found: Result) -> str:
-    """The mean step time with its interval, which is that of the throughput."""
-    mean, rate, rates = found.step_ms.mean, found.samples_per_second, found.samples_per_second_ci95
-    if mean is None or not rate or rates is None or rates[0] <= 0:
-        return units.milliseconds(mean)
-    return with_interval(mean, (mean * rate / rates[1], mean * rate / rates[0]))
-
-
-def gain(session: Session, variant: str) -> str:
-    """The throughput of a variant over the baseline's, in one sentence that claims no more than the interval does."""
-    found = result(session, variant)
-    if found is None or found.speedup.value is None:
-        return f"{_name(variant)} could not be compared: {_why(session, variant)}."
-    name, over, times = _name(variant), _name(found.speedup.over or "the first"), units.ratio(found.speedup.value)
-    if found.speedup.ci95 is None:
-        return f"{name} came to {times} the throughput of {over} in one trial each, which proves nothing yet."
-    interval = with_interval(found.speedup.value, found.speedup.ci95, units.ratio)
-    if found.speedup.difference in ("faster", "slower"):
-        return f"{name} is {found.speedup.difference}: {interval} the throughput of {over}."
-    if outcome(session, variant) == "none":
-        return f"No difference between {name} and {over} can be told: {interval} its throughput."
-    return f"Whether {name} is faster than {over} cannot be told: {interval}, from trials too far apart."
-
-
-def measured(session: Session, variants: Sequence[str]) -> str:
-    """A list item for each of the variants: its mean step time with its interval, or why there is none."""
-    found = [each.trials for variant in variants if (each := result(session, variant)) is not None]
-    trials = max(found, default=0)
-    interval = ", in brackets the range that holds the true mean 95 times in 100" if trials > 1 else ""
-    head = [f"Mean time of a step over {units.count(trials, 'trial')}{interval}:", ""] if found else []
-    return "\n".join([*head, *(_measured(session, variant) for variant in variants)])
-
-
-def _measured(session: Session, variant: str) -> str:
-    found = result(session, variant)
-    if found is None:
-        return f"- {_name(variant)}: not measured ({_why(session, variant)})"
-    some = f" ({one_line(found.reason, _REASON_LIMIT)})" if found.status == "partial" and found.reason else ""
-    return f"- {_name(variant)}: {step(found)}{some}"
-
-
-def published(session: Session) -> str:
-    """The author's figures beside ours, an item a variant; empty where none were published or none were measured.
-
-    A shorter run than the author's is scaled to as many steps, which the text says.
-    """
-    author = session.scenario.published
-    both = [(each.variant, each.published) for each in session.results if each.published is not None]
-    if author is None or not both:
-        return ""
-    scaled = any(figures.scaled_from_steps is not None for _, figures in both)
-    head = f"Published ({one_line(author.source)}), for {author.steps} steps"
-    here = {"cpu": "; the device was a GPU there and is the CPU here", "emulated": "; the device here is emulated"}
-    device = here.get(session.environment.accelerator_kind, "")
-    lines = [f"{head}{', to which our shorter run is scaled' if scaled else ''}{device}:", ""]
-    for variant, figures in both:
-        parts = []
-        if figures.seconds is not None:
-            parts.append(f"{units.seconds(figures.seconds)} there, {units.seconds(figures.our_seconds)} here")
-        if figures.device_utilization_percent is not None:
-            ours = units.percent(figures.our_device_utilization_percent)
-            parts.append(f"device busy {units.percent(figures.device_utilization_percent)} there, {ours} here")
-        lines.append(f"- {_name(variant)}: {'; '.join(parts)}")
-    return "\n".join(lines)
-
-
-def published_with(scenario: str) -> dict[str, Any]:
-    """An author's figures as a shipped scenario has them, for a lesson that runs the same job with fewer steps."""
-    figures: dict[str, Any] = read(shipped()[scenario])["published"]
-    return figures
-
-
-def disturbed(session: Session) -> str:
-    """That something else used the machine meanwhile, in one sentence; empty where nothing was seen."""
-    if not session.disturbances:
-        return ""
-    touched = {(each.variant, each.repeat) for each in session.disturbances}
-    worst = max(session.disturbances, key=lambda each: each.cost_share or 0.0)
-    return (
-        f"Something else disturbed {units.count(len(touched), 'trial')} of {len(session.trials)}: in a trial of "
-        f"{_name(worst.variant)} {one_line(worst.text, _REASON_LIMIT)}. Run the lesson again when the machine "
-        "is quiet."
-    )
-
-
-def cores(session: Session) -> str:
-    """How many cores there were: ``1 core``, ``2 cores``."""
-    return units.count(session.environment.cores, "core")
-
-
-def paragraphs(*parts: str) -> str:
-    """The parts that are not empty, a blank line between."""
-    return "\n\n".join(part for part in parts if part)
-
-
-def _name(variant: str) -> str:
-    return f"`{one_line(variant, _NAME_LIMIT)}`"
-
-
-def _why(session: Session, variant: str) -> str:
-    """Why a variant's figures, or its speed-up, are missing."""
-    found = next((each for each in session.results if each.variant == variant), None)
-    if found is None:
-        noted = [note for note in session.notes if repr(variant) in note]
-        return one_line(noted[0], _REASON_LIMIT).rstrip(".") if noted else "it was left out"
-    reason = found.work.text if found.work.status == "unequal" else found.reason or found.speedup.reason
-    return one_line(reason or "no trial of it ended well", _REASON_LIMIT).rstrip(".")

@@ -6,13 +6,10 @@ import threading
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline_bench.lessons import Ask, Lesson, Played, Run, Say, Show, Tell, Try, prediction
-
 CAPACITY = 3
 ATTEMPTS = 4
 PATIENCE_MS = 2000
 LOOK_AFTER_S = 1.0
-_COUNTS = ("none", "one", "two", "three", "four")
 
 
 @dataclass(frozen=True)
@@ -76,79 +73,3 @@ def rescued(session: Any, built: Built) -> dict[str, Any]:
     session.run(built.one_more)
     waiting.join()
     return {"waited": waited, "got": got[0]}
-
-
-def _what_happened(played: Played) -> str:
-    outcomes = played.measured("dequeues")["outcomes"]
-    count = outcomes.count("succeeded")
-    right = played.answer("count") == CHOICES.get(count)
-    listing = "\n".join(f"{number}. {outcome}" for number, outcome in enumerate(outcomes, start=1))
-    happened = f"{_COUNTS[count]} of the {_COUNTS[ATTEMPTS]} dequeues succeeded"
-    return f"{prediction(played, 'count', happened, right)}\n\n{listing}\n\n{_why(count)}"
-
-
-def _why(count: int) -> str:
-    if count == CAPACITY:
-        return (
-            "A FIFOQueue hands each element out once. Three samples went in, and three came out. The fourth dequeue "
-            "found the queue empty, and to TensorFlow that is no error. It waits, as long as it takes, because "
-            "somebody may still enqueue. Here nobody would have: the enqueue ran once. Without our timeout of two "
-            "seconds this process would hang, with no message and no core at work. That is what a starved training "
-            "looks like from outside."
-        )
-    return (
-        "By TensorFlow's rules exactly three dequeues succeed: an element is handed out once, and three went in. "
-        "Where fewer succeed, a dequeue took longer than the two seconds that we gave it, which happens on a very "
-        "busy machine. Run the lesson again when the machine is idle."
-    )
-
-
-def _rescue(played: Played) -> str:
-    got = f"{played.measured('dequeues')['got']:g}"
-    return (
-        "The same run did one thing more. It started a fifth dequeue in a thread of its own, this time without a "
-        f"timeout; after a second it was still waiting. Then it enqueued a single sample, {got}, and the dequeue "
-        f"returned with {got}.\n\n"
-        "So a queue that blocks is not broken. It is how the two sides keep in step: who is faster waits. What is "
-        "needed is somebody who goes on enqueueing. That is the job of a QueueRunner, which is the next lesson."
-    )
-
-
-CHOICES = {
-    2: "two: the last element stays in the queue",
-    3: "three, and the fourth does not return",
-    4: "four: the fourth gets a sample again",
-}
-
-LESSON = Lesson(
-    name="queue_that_blocks",
-    title="The queue that blocks",
-    summary="what a queue does when it is empty: it waits, and says nothing",
-    order=10,
-    parts=(
-        Say(
-            "Training takes one batch of samples after the other. Something has to bring them, and it should work "
-            "ahead, so that the model does not wait. Between the two stands a **queue**: one side puts elements in "
-            "(*enqueue*), the other takes them out (*dequeue*), in the same order. Its *capacity* is how many it "
-            "holds."
-            "\n\n"
-            "Here is one with room for three. It is filled once, with three samples, and then it is asked for a "
-            "sample four times."
-        ),
-        Show(build, "the queue"),
-        Show(fill_once_and_dequeue, "filled once, asked four times"),
-        Show(dequeue, "one dequeue, with our own patience"),
-        Ask("count", "How many of the four dequeues succeed?", tuple(CHOICES.values())),
-        Run("dequeues", fill_once_and_dequeue, "filling the queue once and dequeuing four times"),
-        Tell(_what_happened),
-        Show(rescued, "somebody enqueues after all"),
-        Tell(_rescue),
-    ),
-    then=(
-        Try("pipeline-bench lesson queue_runner", "the thread that goes on enqueueing, and how often it works"),
-        Try(
-            "pipeline-bench compare slow_source --steps 60 --repeats 1",
-            "a training that waits for its input, and how long: the column of the input wait",
-        ),
-    ),
-)

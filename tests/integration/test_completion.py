@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_bench.lessons import lessons
+from pipeline_bench.lessons.engine import lessons
 from pipeline_bench.model import session as saved
 from pipeline_bench.scenario.shipped import shipped
 from tests.unit import sessions

@@ -17,14 +17,14 @@ from typing import Any
 
 import pytest
 
-from pipeline_bench.lessons import Run, queue_runner, queue_that_blocks
-from pipeline_bench.run import lesson
+from pipeline_bench.lessons import play, queue_runner, queue_that_blocks
+from pipeline_bench.lessons.engine import Run
 
 TIMEOUT_S = 120
 
 
 def run(exercise: Any) -> dict[str, Any]:
-    return lesson.exercise(Run("key", exercise, "measuring"))
+    return play.exercise(Run("key", exercise, "measuring"))
 
 
 def test_the_fourth_dequeue_blocks_and_gets_what_is_enqueued_later() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pipeline_bench.analysis.results import summarise
-from pipeline_bench.lessons import Compare, Played, Tell, find
+from pipeline_bench.lessons.engine import Compare, Played, Tell, find
 from pipeline_bench.scenario.resolve import resolve
 from tests.tensorflow.conftest import RunScenario
 
@@ -14,8 +14,7 @@ from tests.tensorflow.conftest import RunScenario
 def test_the_variants_of_a_lesson_train_and_are_told(run_scenario: RunScenario, name: str) -> None:
     lesson = find(name)
     (part,) = [part for part in lesson.parts if isinstance(part, Compare)]
-    document = dict(part.document() if callable(part.document) else part.document)
-    session = run_scenario(resolve({**document, "run": {"steps": 4, "repeats": 1}}))
+    session = run_scenario(resolve({**part.document, "run": {"steps": 4, "repeats": 1}}))
     assert [(trial.variant, trial.reason) for trial in session.trials if trial.status != "ok"] == []
     results = summarise(session.scenario, session.trials, session.environment.cores)
     played = Played().with_result(part.key, session.model_copy(update={"results": results}))

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from pipeline_bench import lessons
 from pipeline_bench.cli import run
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.run import lesson
-from tests.unit import lesson_results
+from pipeline_bench.lessons import play
+from pipeline_bench.lessons.engine import lessons
+from tests.unit.lessons import results
 
 
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is measured: the results are recorded ones."""
-    monkeypatch.setattr(lesson, "measure", lesson_results.measured)
+    monkeypatch.setattr(play, "measure", results.measured)
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def reader(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_the_list_is_a_name_and_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["lesson", "--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines == [f"{lesson.name}: {lesson.summary}" for lesson in lessons.lessons()]
+    assert lines == [f"{lesson.name}: {lesson.summary}" for lesson in lessons()]
 
 
 def test_the_list_is_broken_between_words_on_a_narrow_terminal(
@@ -45,7 +45,7 @@ def test_the_list_is_broken_between_words_on_a_narrow_terminal(
     assert run(["lesson", "--list"]) == 0
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= 60
-    assert " ".join(out.split()) == " ".join(f"{lesson.name}: {lesson.summary}" for lesson in lessons.lessons())
+    assert " ".join(out.split()) == " ".join(f"{lesson.name}: {lesson.summary}" for lesson in lessons())
 
 
 @pytest.mark.parametrize("arguments", [["lesson"], ["lesson", "--no-input"]])
@@ -102,7 +102,7 @@ def test_an_interrupt_is_exit_130_without_a_traceback(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(lesson, "measure", interrupted)
+    monkeypatch.setattr(play, "measure", interrupted)
     assert run(["lesson", "queue_that_blocks", "--no-input"]) == 130
     assert capsys.readouterr().err == ""
 
@@ -113,7 +113,7 @@ def test_a_lesson_that_fails_says_so_in_one_line(
     def failing(*_: object) -> None:
         raise PipelineBenchError("many_runs was ended: it took longer than 120 s.")
 
-    monkeypatch.setattr(lesson, "measure", failing)
+    monkeypatch.setattr(play, "measure", failing)
     assert run(["lesson", "queue_runner", "--no-input"]) == 1
     assert capsys.readouterr().err == "Error: many_runs was ended: it took longer than 120 s.\n"
 
@@ -124,7 +124,7 @@ def test_a_reader_of_a_lesson_that_fails_is_offered_the_next(
     def failing(*_: object) -> None:
         raise PipelineBenchError("no room is left.")
 
-    monkeypatch.setattr(lesson, "measure", failing)
+    monkeypatch.setattr(play, "measure", failing)
     reader("", "q")
     assert run(["lesson", "queue_that_blocks"]) == 0
     out = capsys.readouterr().out

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline_bench.analysis.results import summarise
-from pipeline_bench.lessons import Ask, Compare, Lesson, Played, Say, Tell, figures, find, lessons
+from pipeline_bench.lessons.engine import Ask, Compare, Lesson, Played, Say, Tell, find, lessons
+from pipeline_bench.lessons.figures import Comparison
 from pipeline_bench.model.events import Device, PlacedOp, Placement
 from pipeline_bench.model.result import Disturbance
 from pipeline_bench.model.series import Series
@@ -33,7 +34,7 @@ def compares(lesson: Lesson) -> list[Compare]:
 
 
 def scenario_of(part: Compare) -> Scenario:
-    return resolve(part.document() if callable(part.document) else part.document)
+    return resolve(part.document)
 
 
 def steps(step_ms: float, wait_share: float | None) -> TrialSteps:
@@ -100,8 +101,18 @@ def played(lesson: Lesson, ratio: float, spread: float = 0.005, **session: Any) 
     return result
 
 
+def session_in(played: Played, key: str) -> Session:
+    session = played.results[key]
+    assert isinstance(session, Session)
+    return session
+
+
 def told(lesson: Lesson, played: Played) -> str:
     return "\n\n".join(part.text(played) for part in lesson.parts if isinstance(part, Tell))
+
+
+def offered(part: Ask) -> list[str]:
+    return [choice.text for choice in part.choices]
 
 
 def claims(text: str) -> set[tuple[str, str]]:
@@ -151,8 +162,7 @@ def test_one_trial_each_proves_nothing(name: str) -> None:
     lesson = find(name)
     result = Played()
     for part in compares(lesson):
-        document = dict(part.document() if callable(part.document) else part.document)
-        scenario = resolve({**document, "run": {**document["run"], "repeats": 1}})
+        scenario = resolve({**part.document, "run": {**part.document["run"], "repeats": 1}})
         step_ms = {each.name: times(BASE_MS / 2) for each in scenario.variants}
         step_ms[scenario.baseline.name] = times(BASE_MS)
         result = result.with_result(part.key, session_of(scenario, step_ms))
@@ -187,7 +197,7 @@ def test_without_a_reader_and_with_any_answer_it_is_told(name: str) -> None:
     run = played(lesson, 1.6)
     for part in lesson.parts:
         if isinstance(part, Ask):
-            for answer in part.choices or (part.low, part.high):
+            for answer in offered(part) or (part.low, part.high):
                 assert "You said" in told(lesson, run.with_answer(part.key, answer))
     assert "You said" not in told(lesson, run)
 
@@ -229,7 +239,7 @@ def test_a_prediction_is_not_judged_by_what_was_not_measured_well(name: str) -> 
     run = played(lesson, 1.2, spread=0.5)
     for part in lesson.parts:
         if isinstance(part, Ask):
-            for answer in part.choices or (1.2, BASE_MS / 1.2):
+            for answer in offered(part) or (1.2, BASE_MS / 1.2):
                 assert "you predicted" not in told(lesson, run.with_answer(part.key, answer))
 
 
@@ -253,7 +263,7 @@ def test_a_prediction_is_not_judged_by_trials_that_were_all_disturbed(name: str)
     run = played(lesson, 1.6, disturbances=others)
     for part in lesson.parts:
         if isinstance(part, Ask):
-            for answer in part.choices or (1.6, BASE_MS / 1.6):
+            for answer in offered(part) or (1.6, BASE_MS / 1.6):
                 assert "you predicted" not in told(lesson, run.with_answer(part.key, answer))
 
 
@@ -346,7 +356,7 @@ def test_the_scenario_that_is_shown_is_the_one_that_runs(name: str) -> None:
         if isinstance(part, Say)
         for block in re.findall(r"```toml\n(.*?)```", part.text, re.DOTALL)
     ]
-    documents = [part.document() if callable(part.document) else part.document for part in compares(lesson)]
+    documents = [part.document for part in compares(lesson)]
     beside = ("name", "published")
     assert shown == [{key: value for key, value in each.items() if key not in beside} for each in documents]
 
@@ -365,7 +375,7 @@ def test_every_variant_of_a_lesson_is_in_its_figures(name: str) -> None:
 def test_a_variant_that_the_machine_cannot_run_is_told_with_the_note() -> None:
     lesson = find("replication")
     run = played(lesson, 1.6)
-    session = run.session("replication")
+    session = session_in(run, "replication")
     kept = tuple(each for each in session.results if each.variant != "between_graph, 2")
     note = "The variant 'between_graph, 2' was left out: it needs Linux."
     cut = session.model_copy(update={"results": kept, "notes": (note,)})
@@ -375,7 +385,7 @@ def test_a_variant_that_the_machine_cannot_run_is_told_with_the_note() -> None:
 
 def test_work_that_was_not_equal_is_no_gain() -> None:
     lesson = find("elements_of_a_queue")
-    session = played(lesson, 1.6).session("elements")
+    session = session_in(played(lesson, 1.6), "elements")
     results = [
         each.model_copy(update={"work": each.work.model_copy(update={"status": "unequal", "text": "it lost samples"})})
         for each in session.results
@@ -436,7 +446,7 @@ def test_a_wide_interval_is_no_proof_that_there_is_no_difference() -> None:
     alike, wide = times(BASE_MS), [BASE_MS * 0.7, BASE_MS, BASE_MS * 1.4]
     step_ms = {"1 thread": alike, "intra 2": alike[::-1], "inter 2": wide, "intra 8": None}
     session = session_of(scenario, step_ms)
-    assert [figures.outcome(session, name) for name in ("intra 2", "inter 2", "intra 8", "no such")] == [
+    assert [Comparison(session)[name].outcome for name in ("intra 2", "inter 2", "intra 8", "no such")] == [
         "none",
         "unknown",
         "unknown",

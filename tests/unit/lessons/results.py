@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline_bench.lessons import Compare, Lesson, Played, Run
+from pipeline_bench.lessons.engine import Compare, Lesson, Played, Run
 from pipeline_bench.model.session import Session
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.scenario.resolve import resolve
@@ -33,14 +33,13 @@ RECORDED: dict[str, dict[str, Any]] = {
 
 
 def measured(part: Run | Compare, observer: Observer | None = None) -> Any:
-    """In place of `run.lesson.measure`: recorded results, and sessions with made figures."""
+    """In place of `play.measure`: recorded results, and sessions with made figures."""
     return RECORDED[part.exercise.__name__] if isinstance(part, Run) else made_session(part)
 
 
 def made_session(part: Compare, percent: float | None = 80.0) -> Session:
     """A session of the part's scenario; a variant's step takes 1 ms longer than the one's before it."""
-    document = part.document() if callable(part.document) else part.document
-    scenario = resolve(document, default_name="lesson")
+    scenario = resolve(part.document)
     results = []
     for place, variant in enumerate(scenario.variants):
         made = sessions.result(

@@ -9,14 +9,14 @@ import psutil
 import pytest
 
 from pipeline_bench.errors import PipelineBenchError, ScenarioError
-from pipeline_bench.lessons import Compare, Run
-from pipeline_bench.run import lesson
+from pipeline_bench.lessons import play
+from pipeline_bench.lessons.engine import Compare, Run
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.worker import exercise
 from pipeline_bench.worker.exercise import Request
 
 
-def counted(times: int) -> dict[str, int]:
+def counted(times: int = 3) -> dict[str, int]:
     return {"times": times}
 
 
@@ -32,8 +32,8 @@ def uncarried() -> dict[str, object]:
     return {"object": object()}
 
 
-def part(deadline_s: float = 30.0, **arguments: object) -> Run:
-    return Run("key", counted, "counting", arguments, deadline_s=deadline_s)
+def part(deadline_s: float = 30.0) -> Run:
+    return Run("key", counted, "counting", deadline_s)
 
 
 def child(code: str) -> tuple[str, ...]:
@@ -42,9 +42,9 @@ def child(code: str) -> tuple[str, ...]:
     return (sys.executable, "-c", begin + code)
 
 
-def test_an_exercise_is_executed_in_a_child_with_its_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exercise_is_executed_in_a_child(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))  # where the child finds this file's exercise
-    assert lesson.exercise(part(times=3)) == {"times": 3}
+    assert play.exercise(part()) == {"times": 3}
 
 
 def test_a_child_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_a_child_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> Non
         "time.sleep(600)"
     )
     with pytest.raises(PipelineBenchError, match=r"counted was ended: it took longer than 2.00 s"):
-        lesson.exercise(part(deadline_s=2.0), child(code))
+        play.exercise(part(deadline_s=2.0), child(code))
     started = [int(pid) for pid in pids.read_text().split()]
     assert len(started) == 2
     wait_until_gone(started)
@@ -70,7 +70,7 @@ def test_what_a_child_leaves_running_in_its_group_is_ended(tmp_path: Path) -> No
         f"open({str(pids)!r}, 'w').write(str(inner.pid))\n"
         """answer('{"result": {"a": 1}}\\n')"""
     )
-    assert lesson.exercise(part(), child(code)) == {"a": 1}
+    assert play.exercise(part(), child(code)) == {"a": 1}
     wait_until_gone([int(pids.read_text())])
 
 
@@ -102,7 +102,7 @@ def running(pid: int) -> bool:
 )
 def test_a_child_that_fails_is_one_line(code: str, said: str) -> None:
     with pytest.raises(PipelineBenchError, match=said) as caught:
-        lesson.exercise(part(), child(code))
+        play.exercise(part(), child(code))
     assert "\n" not in caught.value.message
 
 
@@ -128,4 +128,4 @@ def test_the_child_answers_with_the_result() -> None:
 
 def test_a_comparison_that_is_not_valid_says_which_key() -> None:
     with pytest.raises(ScenarioError, match="the lesson's scenario, key sorce"):
-        lesson.compared(Compare("key", lambda: {"sorce": {}}, "training"), Observer())
+        play.compared(Compare("key", {"sorce": {}}, "training"), Observer())

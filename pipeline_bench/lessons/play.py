@@ -1,9 +1,14 @@
-"""Plays a lesson in the terminal: at most 80 columns, without colour too, and without a reader where none is there."""
+"""Plays a lesson in the terminal: shows its parts, asks the reader, and measures in a child or by a comparison.
+
+At most 80 columns wide, without colour too, and without a reader where none is there.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from rich.console import Console
 from rich.markdown import Markdown
@@ -13,17 +18,26 @@ from rich.syntax import Syntax
 from rich.text import Text
 from rich.theme import Theme
 
-from pipeline_bench.errors import sentence
-from pipeline_bench.lessons import Answer, Ask, Compare, Lesson, Measure, Played, Run, Say, Show, Tell, Try
+from pipeline_bench.errors import PipelineBenchError, sentence
+from pipeline_bench.lessons.engine import Answer, Ask, Compare, Lesson, Part, Played, Run, Say, Show, Tell, Try
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial
+from pipeline_bench.run.child import AnsweringProcess
+from pipeline_bench.run.comparison import compare
 from pipeline_bench.run.observer import Observer
-from pipeline_bench.text import one_line
+from pipeline_bench.scenario.resolve import resolve
+from pipeline_bench.system.processes import module_command
+from pipeline_bench.system.scratch import ScratchFolder
+from pipeline_bench.text import one_line, units
 
 WIDTH_COLUMNS = 80
 _LEAVE = {"q", "quit", "exit"}
 _DOING_LIMIT = 70
+_OUTPUT_LIMIT = 300
+"""How much is shown of what a child said before it failed."""
 
+Measure = Callable[[Run | Compare, Observer], Session | dict[str, Any]]
+"""Carries out what a part measures, and gives its result; the observer hears how a comparison goes."""
 ReadLine = Callable[[str], str]
 """Shows a prompt and gives the line that the reader typed. Raises EOFError where the input is at its end."""
 
@@ -109,14 +123,14 @@ class Player:
             self.offer(prompt)
             self._console.print()
 
-    def _part(self, part: object, played: Played) -> Played:
+    def _part(self, part: Part, played: Played) -> Played:
         match part:
             case Say():
                 self._text(part.text)
             case Show():
                 self._code(part)
             case Ask():
-                return played.with_answer(part.key, self._prediction(part))
+                return played.with_answer(part.key, self._ask(part))
             case Run() | Compare():
                 with _shown_while(self._console, part.doing) as observer:
                     return played.with_result(part.key, self._measure(part, observer))
@@ -141,17 +155,17 @@ class Player:
         self._console.print(Panel(code, title=title, title_align="left", border_style="bright_black", padding=(0, 1)))
         self._console.print()
 
-    def _prediction(self, part: Ask) -> Answer | None:
+    def _ask(self, part: Ask) -> Answer | None:
         self._console.print(Markdown(f"**{part.question}**"))
         for number, choice in enumerate(part.choices, start=1):
-            self._console.print(Padding(Text(f"{number}  {choice}"), (0, 0, 0, 2)))
+            self._console.print(Padding(Text(f"{number}  {choice.text}"), (0, 0, 0, 2)))
         if self._read_line is None:
             self._console.print()
             return None
         wanted = f"1 to {len(part.choices)}" if part.choices else _range(part)
         while True:
             line = self.offer(f"Your prediction ({wanted}; Enter skips, q leaves): ")
-            answer = _answer(part, line)
+            answer = _prediction(part, line)
             if answer is not None or not line:
                 self._console.print()
                 return answer
@@ -167,11 +181,12 @@ class Player:
         self._console.print()
 
 
-def _answer(part: Ask, line: str) -> Answer | None:
+def _prediction(part: Ask, line: str) -> Answer | None:
     """What the reader typed as a prediction; None where it is none."""
     if part.choices:
-        numbers = {str(number): choice for number, choice in enumerate(part.choices, start=1)}
-        return numbers.get(line, line if line in part.choices else None)
+        texts = [choice.text for choice in part.choices]
+        numbers = {str(number): text for number, text in enumerate(texts, start=1)}
+        return numbers.get(line, line if line in texts else None)
     try:
         number = float(line.removesuffix("%").removesuffix(part.unit).strip().replace(",", "."))
     except ValueError:
@@ -212,3 +227,72 @@ class _Progress(Observer):
 
     def trial_started(self, trial: Trial) -> None:
         self._show(f"{self._doing}: {trial.index + 1} of {self._planned}, {trial.variant.name}")
+
+
+def measure(part: Run | Compare, observer: Observer) -> Any:
+    """Carry out what a part of a lesson measures: the mapping of its exercise, or the session of its comparison.
+
+    Raises:
+        PipelineBenchError: it failed, in one line.
+        KeyboardInterrupt: the reader has seen enough; everything that it started is ended.
+    """
+    return exercise(part) if isinstance(part, Run) else compared(part, observer)
+
+
+def exercise(part: Run, command: Sequence[str] | None = None) -> dict[str, Any]:
+    """Execute the exercise in a child, which is ended with all that it started when it is done or its time is over.
+
+    Args:
+        part: what to execute.
+        command: starts the child, by default `worker.exercise`; see `AnsweringProcess`.
+
+    Raises:
+        PipelineBenchError: it raised, ended without an answer, or took longer than its deadline.
+        KeyboardInterrupt: the user interrupted.
+    """
+    request = {"module": part.exercise.__module__, "function": part.exercise.__qualname__}
+    function = f"{part.exercise.__module__}.{part.exercise.__qualname__}"
+    chosen = module_command("pipeline_bench.worker.exercise") if command is None else command
+    try:
+        with AnsweringProcess(chosen, json.dumps(request)) as child:
+            line = next(child.lines(part.deadline_s), b"")
+    except TimeoutError:
+        limit = units.seconds(part.deadline_s)
+        raise PipelineBenchError(f"{function} was ended: it took longer than {limit}.") from None
+    answer = _message(line)
+    if "failed" in answer:
+        raise PipelineBenchError(f"{function} failed: {one_line(str(answer['failed']), _OUTPUT_LIMIT)}")
+    if "result" not in answer:
+        words = one_line(child.words[-_OUTPUT_LIMIT:])
+        without = "" if child.exit_code < 0 else " and no answer"
+        raise PipelineBenchError(f"{function} {child.ending}{without}{f': {words}' if words else '.'}")
+    result: dict[str, Any] = answer["result"]
+    return result
+
+
+def _message(line: bytes) -> dict[str, Any]:
+    """Return the child's message; empty where it ended before it had written one whole."""
+    try:
+        answer: dict[str, Any] = json.loads(line)
+    except ValueError:
+        return {}
+    return answer
+
+
+def compared(part: Compare, observer: Observer) -> Session:
+    """Run the comparison; its folder is removed, the session has what the lesson tells.
+
+    Raises:
+        PipelineBenchError: the scenario is not valid here, or no trial of it went through.
+        KeyboardInterrupt: it was interrupted.
+    """
+    scenario = resolve(part.document, where="the lesson's scenario", default_name="lesson")
+    with ScratchFolder() as folder:
+        outcome = compare(scenario, folder.path, observer, command="pipeline-bench lesson")
+    if outcome.interrupted:
+        raise KeyboardInterrupt
+    trials = outcome.session.trials
+    if not any(trial.status == "ok" for trial in trials):
+        reason = one_line(trials[0].reason or trials[0].status, _OUTPUT_LIMIT) if trials else "none was started"
+        raise PipelineBenchError(f"No trial of the comparison went through: {reason}")
+    return outcome.session

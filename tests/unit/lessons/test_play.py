@@ -2,18 +2,20 @@
 
 import io
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import pytest
 from rich.console import Console
 
-from pipeline_bench import lessons
-from pipeline_bench.lessons import Ask, Compare, Lesson, Run, Tell
+from pipeline_bench.lessons.engine import Ask, Compare, Lesson, Run, Tell, find, lessons
+from pipeline_bench.lessons.play import LeftError, Player, _shown_while, console
+from pipeline_bench.model.trial import plan
 from pipeline_bench.run.observer import Observer
-from pipeline_bench.ui.lesson import LeftError, Player, _shown_while, console
-from tests.unit import lesson_results, sessions
+from tests.unit import sessions
+from tests.unit.lessons import results
 
-ALL = lessons.lessons()
-QUEUE = lessons.find("queue_that_blocks")
+ALL = lessons()
+QUEUE = find("queue_that_blocks")
 
 
 def on_paper(width: int = 80) -> Console:
@@ -41,7 +43,7 @@ def typed(lines: Iterable[str]) -> Callable[[str], str]:
 @pytest.mark.parametrize("lesson", ALL, ids=[lesson.name for lesson in ALL])
 def test_every_lesson_runs_through_without_a_reader_within_80_columns(lesson: Lesson) -> None:
     screen = on_paper()
-    Player(screen, lesson_results.measured, None).play(lesson)
+    Player(screen, results.measured, None).play(lesson)
     shown = text_of(screen)
     assert max(map(len, shown.splitlines())) <= 80
     assert "\x1b" not in shown
@@ -64,8 +66,8 @@ def test_a_prediction_is_taken_by_its_number_and_asked_again_where_it_is_none() 
     screen = on_paper()
     choices = QUEUE.parts[[type(part) for part in QUEUE.parts].index(Ask)]
     assert isinstance(choices, Ask)
-    played = Player(screen, lesson_results.measured, typed(["7", "many", "2", "", ""])).play(QUEUE)
-    assert played.answer("count") == choices.choices[1]
+    played = Player(screen, results.measured, typed(["7", "many", "2", "", ""])).play(QUEUE)
+    assert played.answers["count"] == choices.choices[1].text
     assert text_of(screen).count("That is not 1 to 3.") == 2
     assert "as you predicted" in text_of(screen)
 
@@ -76,36 +78,36 @@ def test_a_prediction_is_taken_by_its_number_and_asked_again_where_it_is_none() 
 def test_a_number_is_taken_as_people_write_it(line: str, answer: float | None) -> None:
     ask = Ask("share", "How much?", low=0, high=100, unit="%")
     lesson = Lesson("one", "One", "one question", 1, (ask,))
-    assert Player(on_paper(), lesson_results.measured, typed([line])).play(lesson).answer("share") == answer
+    assert Player(on_paper(), results.measured, typed([line])).play(lesson).answers.get("share") == answer
 
 
 def test_a_number_may_be_followed_by_its_unit() -> None:
     lesson = Lesson("one", "One", "one question", 1, (Ask("step", "How long?", low=0, high=100, unit="ms"),))
-    assert Player(on_paper(), lesson_results.measured, typed(["7 ms"])).play(lesson).answer("step") == 7.0
+    assert Player(on_paper(), results.measured, typed(["7 ms"])).play(lesson).answers["step"] == 7.0
 
 
 @pytest.mark.parametrize("line", ["nan", "inf", "-1", "101", "thirty"])
 def test_what_is_no_number_of_the_range_is_asked_again(line: str) -> None:
     ask = Ask("share", "How much?", low=0, high=100, unit="%")
     screen = on_paper()
-    played = Player(screen, lesson_results.measured, typed([line, "5"])).play(Lesson("one", "One", "one", 1, (ask,)))
-    assert played.answer("share") == 5.0
+    played = Player(screen, results.measured, typed([line, "5"])).play(Lesson("one", "One", "one", 1, (ask,)))
+    assert played.answers["share"] == 5.0
     assert "That is not a number from 0 to 100 %." in text_of(screen)
 
 
 @pytest.mark.parametrize("lines", [["q"], [" Quit "], [], ["2", "q"]], ids=["q", "quit", "end of input", "later"])
 def test_a_reader_can_leave_at_every_prompt(lines: list[str]) -> None:
     with pytest.raises(LeftError):
-        Player(on_paper(), lesson_results.measured, typed(lines)).play(QUEUE)
+        Player(on_paper(), results.measured, typed(lines)).play(QUEUE)
 
 
 def test_what_is_measured_after_a_prediction_does_not_depend_on_it() -> None:
     """The exercise runs for a reader who skips the question as for one who answers."""
     asked: list[str] = []
 
-    def measure(part: Run | Compare, observer: Observer) -> object:
+    def measure(part: Run | Compare, observer: Observer) -> Any:
         asked.append(part.key)
-        return lesson_results.measured(part)
+        return results.measured(part)
 
     for line in ("", "1"):
         Player(on_paper(), measure, typed([line, "", ""])).play(QUEUE)
@@ -113,16 +115,16 @@ def test_what_is_measured_after_a_prediction_does_not_depend_on_it() -> None:
 
 
 def test_text_of_foreign_origin_is_no_markup_of_the_terminal() -> None:
-    lesson = Lesson("one", "[red]One[/red]", "[bold]one[/bold]", 1, (Tell(lambda _: "[blue]plain[/blue]"),))
+    lesson = Lesson("one", "[red]One[/red]", "[bold]one[/bold]", 1, (Tell("[blue]plain[/blue]"),))
     screen = on_paper()
-    Player(screen, lesson_results.measured, None).play(lesson)
+    Player(screen, results.measured, None).play(lesson)
     for text in ("[red]One[/red]", "[bold]one[/bold]", "[blue]plain[/blue]"):
         assert text.lower() in text_of(screen).lower()
 
 
 def test_the_list_says_where_to_begin() -> None:
     screen = on_paper()
-    Player(screen, lesson_results.measured, None).show_list(ALL)
+    Player(screen, results.measured, None).show_list(ALL)
     shown = text_of(screen)
     assert " 1  queue_that_blocks   (begin here)" in shown
     assert all(lesson.name in shown for lesson in ALL)
@@ -132,15 +134,8 @@ def test_the_list_says_where_to_begin() -> None:
 def test_the_live_line_names_the_trial_that_is_running() -> None:
     screen = Console(file=io.StringIO(), width=80, force_terminal=True, _environ={"TERM": "xterm"})
     session = sessions.normal()
-    trials = lesson_results_trials()
+    trials = plan(sessions.two_layer())[:2]
     with _shown_while(screen, "training [two] variants") as observer:
         observer.session_started(session, trials)
         observer.trial_started(trials[1])
     assert "training [two] variants: 2 of 2, fifo_queue" in text_of(screen)
-
-
-def lesson_results_trials() -> list:  # type: ignore[type-arg]
-    from pipeline_bench.model.trial import plan
-
-    scenario = sessions.two_layer()
-    return list(plan(scenario))[:2]
