@@ -15,7 +15,7 @@ from typing import Any
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.user_pipeline import INFINITE, user_code
 from pipeline_bench.user_pipeline.describe import nbytes
-from pipeline_bench.user_pipeline.throughput import FlatIterator, restart
+from pipeline_bench.user_pipeline.throughput import FlatIterator, restart, window_size
 
 Record = Callable[[int, int, int, float], bool]
 Step = Callable[[Any], float]
@@ -30,9 +30,6 @@ _USED_UP = (
 )
 _WINDOW_FROM_NS = 60_000
 """Elements that come faster than this are taken in windows: a call from Python for each costs about 12 us."""
-_WINDOW_NS = 5_000_000
-_WINDOW_MOST = 4096
-_WINDOW_BYTES = 64 << 20
 _WINDOWS_LEAST = 50
 """A shorter pipeline is taken one by one: its passes would end within a window."""
 _LONG_FIRST_NS = 4e9
@@ -88,10 +85,10 @@ def drain(dataset: Any, record: Record, warmup_s: float = 0.0, alive: Alive = la
     with user_code.element_errors():
         take = _flat_elements(dataset)
         typical_ns, size_bytes = _warm_up(take, warmup_s, alive)
-        window = min(_WINDOW_MOST, round(_WINDOW_NS / typical_ns), int(_WINDOW_BYTES // max(1, size_bytes)))
-        if typical_ns >= _WINDOW_FROM_NS or window <= 1 or not _has_windows(dataset, window):
+        window = window_size(typical_ns, size_bytes) if typical_ns < _WINDOW_FROM_NS else 1
+        if window > 1 and not _has_windows(dataset, window):
             window = 1
-        else:
+        if window > 1:
             take = _flat_elements(dataset.window(window, drop_remainder=True))
             take()
         start_ns = time.monotonic_ns()
@@ -120,7 +117,7 @@ def _warm_up(take: Callable[[], Any], seconds: float, alive: Alive) -> tuple[flo
         times.append(time.perf_counter_ns() - start_ns)
         alive()
     # Of a parallel pipeline the mean: its elements come in bursts.
-    return max(statistics.median(times), statistics.fmean(times), 100.0), nbytes(element)
+    return max(statistics.median(times), statistics.fmean(times)), nbytes(element)
 
 
 def _record_parts(start_ns: int, end_ns: int, count: int, record: Record) -> bool:

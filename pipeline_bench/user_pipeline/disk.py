@@ -13,8 +13,9 @@ import sys
 import sysconfig
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,36 +38,33 @@ class Bandwidth(NamedTuple):
     reason: str | None = None
 
 
-class OpenFiles:
-    """The regular files that this process has open while the block runs, as far as they are seen in passing."""
+@contextmanager
+def opened_files(apart_from: Iterable[Path] = (), every_s: float = 0.01) -> Iterator[Mapping[str, None]]:
+    """For the block, collect the regular files that this process has open, as far as they are seen in passing.
 
-    def __init__(self, apart_from: Iterable[Path] = (), every_s: float = 0.01) -> None:
-        installed = [Path(sys.prefix), Path(sys.base_prefix), Path(sysconfig.get_path("stdlib")), Path("/usr/lib")]
-        self._apart_from = tuple(f"{folder.resolve()}/" for folder in (*installed, *apart_from, Path("/proc")))
-        self._before = set(_open_now())
-        self._every_s = every_s
-        self._seen: dict[str, None] = {}
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="pipeline-bench files", daemon=True)
+    The first ones are the keys of the mapping, in their order. Files of the interpreter and the folders of `apart_from`
+    are left out.
+    """
+    installed = map(Path, (sys.prefix, sys.base_prefix, sysconfig.get_path("stdlib"), "/usr/lib", "/proc"))
+    left_out = tuple(f"{folder.resolve()}/" for folder in (*installed, *apart_from))
+    before = set(_open_now())
+    seen: dict[str, None] = {}
+    ended = threading.Event()
 
-    def __enter__(self) -> OpenFiles:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    @property
-    def files(self) -> tuple[str, ...]:
-        """Their paths, in the order in which they were seen, the first ones."""
-        return tuple(self._seen)[:_FILES_KEPT]
-
-    def _watch(self) -> None:
-        while not self._ended.wait(self._every_s) and len(self._seen) < _FILES_KEPT:
+    def watch() -> None:
+        while not ended.wait(every_s) and len(seen) < _FILES_KEPT:
             for path in _open_now():
-                if path not in self._before and not path.startswith(self._apart_from) and Path(path).is_file():
-                    self._seen[path] = None
+                is_new = path not in before and not path.startswith(left_out)
+                if is_new and len(seen) < _FILES_KEPT and Path(path).is_file():
+                    seen[path] = None
+
+    thread = threading.Thread(target=watch, name="pipeline-bench files", daemon=True)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        ended.set()
+        thread.join()
 
 
 def _open_now() -> list[str]:
@@ -91,7 +89,7 @@ def bytes_read() -> int | None:
 
 
 def bandwidth(files: Sequence[str]) -> Bandwidth:
-    """What the disk under the files gives, by reading some of them, four pieces of a megabyte at once."""
+    """Return what the disk under the files gives, by reading some of them, four pieces of a megabyte at once."""
     if not files:
         return Bandwidth(None, "no file was seen to be read")
     if not hasattr(os, "O_DIRECT"):
@@ -99,30 +97,25 @@ def bandwidth(files: Sequence[str]) -> Bandwidth:
     kind = _file_system(files[0])
     if kind in _IN_MEMORY:
         return Bandwidth(None, f"the files are in memory ({kind})")
-    pieces = _pieces(files)
-    if len(pieces) * _PIECE_BYTES < _LEAST_BYTES:
-        return Bandwidth(None, "the files are too small to tell")
-    end_s = time.monotonic() + _MOST_S
-    start_ns = time.perf_counter_ns()
     try:
+        pieces = _pieces(files)
+        if len(pieces) * _PIECE_BYTES < _LEAST_BYTES:
+            return Bandwidth(None, "the files are too small to tell")
+        start_s = time.monotonic()
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            read = sum(pool.map(lambda piece: _read(piece, end_s), pieces))
+            read = sum(pool.map(lambda piece: _read(piece, start_s + _MOST_S), pieces))
     except OSError as error:
         return Bandwidth(None, f"the files cannot be read past the page cache: {error.strerror}")
-    took_s = (time.perf_counter_ns() - start_ns) / 1e9
+    took_s = time.monotonic() - start_s
     return Bandwidth(read / took_s) if read >= _LEAST_BYTES else Bandwidth(None, "too little could be read in time")
 
 
 def _pieces(files: Sequence[str]) -> list[tuple[str, int]]:
     """Whole pieces of the files, the same number of each as far as it has them."""
-    found: list[tuple[str, int]] = []
-    sizes = {}
-    for path in files:
-        with contextlib.suppress(OSError):
-            sizes[path] = Path(path).stat().st_size
-    for number in range(_MOST_BYTES // _PIECE_BYTES):
-        found += [(path, number * _PIECE_BYTES) for path, size in sizes.items() if size >= (number + 1) * _PIECE_BYTES]
-    return found[: _MOST_BYTES // _PIECE_BYTES]
+    sizes = {path: Path(path).stat().st_size for path in files if Path(path).is_file()}
+    most = _MOST_BYTES // _PIECE_BYTES
+    starts = range(0, _MOST_BYTES, _PIECE_BYTES)
+    return [(path, at) for at in starts for path, size in sizes.items() if size >= at + _PIECE_BYTES][:most]
 
 
 def _read(piece: tuple[str, int], end_s: float) -> int:

@@ -258,7 +258,7 @@ class Fuse(_Edit):
         for before, after in itertools.pairwise(nodes):
             if after.inputs != (before.id,) or len(plan.consumers(before.id)) != 1 or plan.sink == before.id:
                 raise PipelineBenchError(f"{after.label} does not stand right behind {before.label}")
-        functions = [node.given()[node.function_parameter()] for node in nodes]
+        functions = [node.function for node in nodes if node.function]
         kept: dict[str, Any] = {}
         for node in nodes:
             given = node.given().items()

@@ -70,7 +70,7 @@ def run(
     Raises:
         UserCodeError: it gives no element, or fails.
     """
-    with user_code.element_errors(), disk.OpenFiles(apart_from=[scratch]) as opened:
+    with user_code.element_errors(), disk.opened_files(apart_from=[scratch]) as opened:
         read_before = disk.bytes_read()
         start_ns = time.perf_counter_ns()
         iterator = iter(dataset)
@@ -98,7 +98,7 @@ def run(
             "first_ns": first_ns,
             "tuned": settings.tuned(inspection.stages, inspection.sink),
             "read_bytes": None if read_before is None or read_after is None else (read_after - read_before) / count,
-            "files": tuple(dict.fromkeys((*opened.files, *named_files(dataset)))),
+            "files": tuple(dict.fromkeys((*opened, *named_files(dataset)))),
         }
     )
 

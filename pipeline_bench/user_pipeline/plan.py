@@ -8,7 +8,7 @@ from typing import Any
 
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.user_pipeline.edits import Value
-from pipeline_bench.user_pipeline.public_api import Entry, entries, function_name, replaced
+from pipeline_bench.user_pipeline.public_api import Invocation, entries, replaced
 from pipeline_bench.user_pipeline.record import Call, Recipe
 
 
@@ -20,13 +20,9 @@ class Ref:
 
 
 @dataclass(frozen=True, eq=False)
-class Node:
+class Node(Invocation):
     """A call to make, its datasets replaced by references."""
 
-    id: int
-    entry: Entry | None
-    args: tuple[Any, ...] = ()
-    kwargs: dict[str, Any] = field(default_factory=dict)
     recorded: Call | None = None
     """The call that it was made from; None of one that an edit inserted."""
     changed: bool = False
@@ -43,11 +39,6 @@ class Node:
     """Of a repeat: the most passes that are wanted."""
 
     @property
-    def method(self) -> str:
-        """The public name of what is called."""
-        return self.entry.method if self.entry else "opaque"
-
-    @property
     def inputs(self) -> tuple[int, ...]:
         """The nodes whose datasets it takes, in the order of the arguments."""
         found: list[int] = []
@@ -58,10 +49,6 @@ class Node:
     def label(self) -> str:
         """How a message names it."""
         return self.method if self.recorded is None else self.recorded.label
-
-    def given(self) -> dict[str, Any]:
-        """Its arguments by parameter name."""
-        return self.entry.given(self.args, self.kwargs) if self.entry else {}
 
     def setting(self, **values: Any) -> Node:
         """The node with arguments set by name.
@@ -90,13 +77,6 @@ class Node:
         """The node with one input in the place of another."""
         args, kwargs = replaced((self.args, self.kwargs), Ref, lambda ref: Ref(new) if ref.id == old else ref)
         return replace(self, args=args, kwargs=kwargs, changed=True)
-
-    def function_parameter(self) -> str:
-        """The name of the argument that holds the user's function."""
-        name = function_name(self.given())
-        if name is None:
-            raise PipelineBenchError(f"{self.label} has no function")
-        return name
 
 
 class Plan:

@@ -7,7 +7,7 @@ import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -57,6 +57,36 @@ class Entry:
         while isinstance(function, functools.partial):
             function = function.func
         return function is self.owner if self.kind == "class" else inspect.unwrap(function) is self.original
+
+
+@dataclass(frozen=True, eq=False)
+class Invocation:
+    """A call of a public function, with its arguments."""
+
+    id: int
+    entry: Entry | None
+    """None of a dataset that came from elsewhere and cannot be made again."""
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def method(self) -> str:
+        """The public name, or ``opaque``."""
+        return self.entry.method if self.entry else "opaque"
+
+    def given(self) -> dict[str, Any]:
+        """Return the arguments that were given, by parameter name."""
+        return self.entry.given(self.args, self.kwargs) if self.entry else {}
+
+    @property
+    def function_parameter(self) -> str | None:
+        """The name of the argument that holds the user's function."""
+        return function_name(self.given())
+
+    @property
+    def function(self) -> Any | None:
+        """The user's function among the arguments."""
+        return self.given().get(self.function_parameter or "")
 
 
 Run = Callable[[tuple[Any, ...], dict[str, Any]], Any]

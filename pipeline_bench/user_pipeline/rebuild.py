@@ -279,7 +279,7 @@ class _InnerCalls:
 
     def __init__(self, outer: Call, values: Callable[[Call, dict[str, Any]], dict[str, Any] | None]) -> None:
         self._values = values
-        self._function = outer.function()
+        self._function = outer.function
         self._levels = [iter(outer.inner)]
         self._thread = threading.get_ident()
 

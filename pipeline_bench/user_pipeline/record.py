@@ -21,7 +21,7 @@ from typing import Any
 
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.user_pipeline import Place, Stage, UserFunction, describe, public_api, user_code
-from pipeline_bench.user_pipeline.public_api import Entry, Run, is_dataset
+from pipeline_bench.user_pipeline.public_api import Entry, Invocation, Run, is_dataset
 
 OWN_FILE_NOTE = "The dataset's own cache file was not used; a fresh one took its place."
 _DISTRIBUTED_NOTE = (
@@ -34,55 +34,33 @@ _DISTRIBUTING = ("experimental_distribute_dataset", "distribute_datasets_from_fu
 
 
 @dataclass(frozen=True, eq=False)
-class Call:
+class Call(Invocation):
     """A recorded call with its live arguments, which can be made again."""
 
-    id: int
-    entry: Entry | None
-    """None of a dataset that came from elsewhere and cannot be made again."""
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    result: Any
+    result: Any = None
     """The dataset that it made."""
     inputs: tuple[int, ...] = ()
     """The calls that made the datasets among its arguments, in the order of the arguments."""
     inner: tuple[Call, ...] = ()
     place: Place | None = None
 
-    @property
-    def method(self) -> str:
-        """The public name, or ``opaque``."""
-        return self.entry.method if self.entry else "opaque"
-
-    def given(self) -> dict[str, Any]:
-        """The live arguments that were given, by parameter name."""
-        return self.entry.given(self.args, self.kwargs) if self.entry else {}
-
-    def function(self) -> Any | None:
-        """The user's function among the arguments."""
-        given = self.given()
-        name = public_api.function_name(given)
-        return None if name is None else given[name]
-
     def stage(self) -> Stage:
         """The call as plain data."""
-        given = self.given()
         return Stage(
             id=self.id,
             method=self.method,
             inputs=self.inputs,
-            arguments=describe.arguments(given),
-            function=self._function(),
+            arguments=describe.arguments(self.given()),
+            function=self._user_function(),
             place=self.place,
             element=describe.element(self.result.element_spec),
             inner=tuple(call.stage() for call in self.inner),
         )
 
-    def _function(self) -> UserFunction | None:
-        given = self.function()
-        if given is None:
+    def _user_function(self) -> UserFunction | None:
+        if self.function is None:
             return None
-        function = describe.function(given, self.result, self.method == "from_generator")
+        function = describe.function(self.function, self.result, self.method == "from_generator")
         if user_code.is_converted(function.file or "") and self.place is not None:
             # A function that is defined in a converted one: AutoGraph's file is gone when anyone looks.
             return function.model_copy(update={"file": self.place.file, "line": self.place.line})
@@ -99,8 +77,7 @@ class Call:
     @property
     def label(self) -> str:
         """As `Stage.label`."""
-        function = self.function()
-        return self.method if function is None else f"{self.method}({describe.name(function)})"
+        return self.method if self.function is None else f"{self.method}({describe.name(self.function)})"
 
 
 def writes_files(method: str, given: Mapping[str, Any]) -> bool:

@@ -125,7 +125,7 @@ def opened(node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     bound = node.entry.signature.bind_partial(*args, **kwargs)
     if node.method in FILE_READERS:
         return _read(node, bound.arguments)
-    name = node.function_parameter()
+    name = node.function_parameter or ""
     function, count = bound.arguments[name], node.per_file or 1
 
     def first_of_each(*each: Any) -> Any:

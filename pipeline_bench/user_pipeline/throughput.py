@@ -31,7 +31,7 @@ _KEPT_MOST = 512
 _KEPT_OPAQUE_MOST = 64
 """Of elements whose size nobody tells: ragged ones, windows."""
 _SLICES = 3
-_WINDOW_S = 0.004
+_WINDOW_NS = 4e6
 """About how long a window takes, so that a slice ends near the time that it was given."""
 _WINDOW_MOST = 4096
 _STEAL = 8
@@ -202,6 +202,12 @@ def rate(iterator: FlatIterator, deadline: Deadline, seconds: float, window: int
     return Rate(elapsed_ns / count, cpu_s * 1e9 / count, queued_s * 1e9 / count)
 
 
+def window_size(each_ns: float, element_bytes: float) -> int:
+    """Return how many elements a window should hold that take so long and are so large each; one at least."""
+    most = min(_WINDOW_MOST, round(_KEPT_BYTES / max(1.0, element_bytes)))
+    return max(1, min(most, round(_WINDOW_NS / max(each_ns, 100.0))))
+
+
 def windowed_rate(dataset: Any, deadline: Deadline, each_ns: float, element_bytes: float, seconds: float) -> Rate:
     """Take by windows, in slices, and return the median slice.
 
@@ -212,8 +218,7 @@ def windowed_rate(dataset: Any, deadline: Deadline, each_ns: float, element_byte
         element_bytes: of one; a window holds all of its elements at once.
         seconds: how long to take.
     """
-    size = round(_WINDOW_S * 1e9 / max(each_ns, 100.0))
-    size = max(1, min(size, _WINDOW_MOST, round(_KEPT_BYTES / max(1.0, element_bytes))))
+    size = window_size(each_ns, element_bytes)
     iterator = FlatIterator(dataset if size == 1 else dataset.window(size))
     iterator.take(deadline)
     rates = [rate(iterator, deadline, seconds / _SLICES, size) for _ in range(_SLICES)]
