@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_bench.analysis.precision import fixing, until_decided
-from pipeline_bench.diagnosed import DEFAULT_BUDGET_S
 from pipeline_bench.errors import UsageError
+from pipeline_bench.model.diagnosis import DEFAULT_BUDGET_S
 from pipeline_bench.model.session import Session
 from pipeline_bench.run import main_job
 from pipeline_bench.run.comparison import compare as run_comparison
@@ -131,13 +131,13 @@ def diagnose(
     """
     if not 0 < budget_s < float("inf"):
         raise UsageError(f"budget_s is {budget_s}, no positive number of seconds.", "The default of 120 tries most.")
-    from pipeline_bench import examination  # noqa: PLC0415 - compare() needs none of this
     from pipeline_bench.diagnosis import variants  # noqa: PLC0415
+    from pipeline_bench.run import diagnosis  # noqa: PLC0415 - compare() needs none of this
 
     dataset = _target(make_dataset, argument, "dataset")
     trained = None if model is None else _target(model, None, "model")
     with _folder(out, variants.scenario(dataset, trained, budget_s, None)) as folder:
-        outcome = examination.examine(
+        outcome = diagnosis.run_diagnosis(
             dataset,
             trained,
             folder,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.diagnose.planted import Planted
-from pipeline_bench.diagnosed import AS_WRITTEN, Diagnosis
+from pipeline_bench.model.diagnosis import AS_WRITTEN, Diagnosis
 from pipeline_bench.model.session import Session
 from pipeline_bench.scenario import Component, Scenario, Variant
 from pipeline_bench.user_pipeline import Task

@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.text import Text
 
 from pipeline_bench.cli import stdout
-from pipeline_bench.diagnosed import CodeChange
 from pipeline_bench.errors import SessionError
+from pipeline_bench.model.diagnosis import CodeChange
 from pipeline_bench.model.session import Session, save
 from pipeline_bench.report import diagnosis_words, html, markdown, screen, terminal
 from pipeline_bench.run.comparison import Outcome

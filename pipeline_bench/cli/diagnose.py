@@ -76,8 +76,8 @@ def diagnose(
     from rich.console import Console
 
     from pipeline_bench.diagnosis import variants
-    from pipeline_bench.examination import examine
     from pipeline_bench.run.comparison import make_folder
+    from pipeline_bench.run.diagnosis import run_diagnosis
     from pipeline_bench.user_pipeline.loading import parse
 
     _check_budget(budget)
@@ -88,7 +88,7 @@ def diagnose(
     console = Console(stderr=json_to == STDOUT, highlight=False)
     folder = make_folder(out, variants.scenario(dataset, network, budget, stall_timeout))
     code = run_and_show(
-        lambda observer: examine(
+        lambda observer: run_diagnosis(
             dataset,
             network,
             folder,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import PurePath
 
-from pipeline_bench.diagnosed import Bottleneck, Cause
 from pipeline_bench.diagnosis import chain, segments
 from pipeline_bench.diagnosis.segments import NS_PER_MS, Segments
+from pipeline_bench.model.diagnosis import Bottleneck, Cause
 from pipeline_bench.text import one_line, units
 from pipeline_bench.user_pipeline import Inspection, Stage, StageCost
 

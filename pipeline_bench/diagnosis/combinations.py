@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipeline_bench.diagnosed import Fix
+from pipeline_bench.model.diagnosis import Fix
 from pipeline_bench.user_pipeline.edits import WHOLE
 
 KIND = "combination"

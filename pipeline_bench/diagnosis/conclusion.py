@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pipeline_bench.diagnosed import AS_WRITTEN, CEILING, Attempt, Diagnosis, Outcome
 from pipeline_bench.diagnosis import limits, standing
 from pipeline_bench.diagnosis.bottleneck import NOT_THE_LIMIT
 from pipeline_bench.diagnosis.standing import Standing
+from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Attempt, Diagnosis, Outcome
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session
 from pipeline_bench.text import one_line, units

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 
-from pipeline_bench.diagnosed import Equality
+from pipeline_bench.model.diagnosis import Equality
 from pipeline_bench.text import one_line, units
 from pipeline_bench.user_pipeline import Component, Fingerprint
 

@@ -15,7 +15,6 @@ from pathlib import PurePath
 import libcst as cst
 from libcst.helpers import get_full_name_for_node
 
-from pipeline_bench.diagnosed import CodeChange, Fix
 from pipeline_bench.diagnosis.source_file import (
     Chain,
     Composed,
@@ -24,6 +23,7 @@ from pipeline_bench.diagnosis.source_file import (
     new_call,
     stored_and_used,
 )
+from pipeline_bench.model.diagnosis import CodeChange, Fix
 from pipeline_bench.user_pipeline import Inspection, Stage
 from pipeline_bench.user_pipeline.edits import (
     KEPT_WHEN_FUSED,
@@ -56,8 +56,8 @@ def change(
         source_texts: the user's files by the names that the stages' places have, with their line ends as they are.
         inspection: the pipeline as it is written.
         fix: what to change.
-        names: of each file the folder that its patch starts from, and its path from there; see `checkout.named`. By
-            default a file goes by its name alone.
+        names: of each file the folder that its patch starts from, and its path from there; by default
+            its name alone.
     """
     patch = Patch(source_texts, inspection, names or {})
     stages = {each.id: each for each in every_stage(inspection.stages)}

@@ -6,9 +6,9 @@ are over the trial of the pipeline as written of the same round.
 
 from __future__ import annotations
 
-from pipeline_bench.diagnosed import AS_WRITTEN, CEILING, Diagnosis
 from pipeline_bench.diagnosis import bottleneck, conclusion, fixes, standing, variants
 from pipeline_bench.diagnosis.turn import Turn
+from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Diagnosis
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, TrialRecord
 from pipeline_bench.text import one_line

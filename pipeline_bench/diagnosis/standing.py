@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pipeline_bench.diagnosed import AS_WRITTEN, Attempt, Diagnosis, Fix
 from pipeline_bench.diagnosis import chain, equality
+from pipeline_bench.model.diagnosis import AS_WRITTEN, Attempt, Diagnosis, Fix
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.text import one_line

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from statistics import fmean
 
-from pipeline_bench.diagnosed import AS_WRITTEN, CEILING, Attempt, Diagnosis
 from pipeline_bench.diagnosis import combinations, conclusion, segments, standing, variants
 from pipeline_bench.diagnosis.segments import NS_PER_MS
 from pipeline_bench.diagnosis.standing import CONFIRMED_TRIALS, Standing
+from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Attempt, Diagnosis
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial
 

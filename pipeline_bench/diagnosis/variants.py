@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pipeline_bench.diagnosed import AS_WRITTEN, CEILING, Diagnosis, Fix
 from pipeline_bench.diagnosis.segments import NS_PER_MS
+from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Diagnosis, Fix
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial
 from pipeline_bench.scenario import Component, Run, Runtime, Scenario, Variant

@@ -26,9 +26,9 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field, ValidationError
 
 from pipeline_bench import plugins, reading
-from pipeline_bench.diagnosed import Diagnosis
 from pipeline_bench.errors import SessionError
 from pipeline_bench.model import Record, kept
+from pipeline_bench.model.diagnosis import Diagnosis
 from pipeline_bench.model.kept import SESSION_FILE
 from pipeline_bench.model.result import EMULATED_LABEL, Disturbance, Precision, Result
 from pipeline_bench.model.series import Series

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from pipeline_bench.diagnosed import Diagnosis
+from pipeline_bench.model.diagnosis import Diagnosis
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import diagnosis_words as words
 from pipeline_bench.report import pipeline_tree

@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from pipeline_bench.diagnosed import Diagnosis, Outcome
+from pipeline_bench.model.diagnosis import Diagnosis, Outcome
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import diagnosis_words as words
 from pipeline_bench.report import pipeline_tree

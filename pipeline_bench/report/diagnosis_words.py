@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipeline_bench.analysis.conclusion import may_gain, smallest
-from pipeline_bench.diagnosed import AS_WRITTEN, Attempt, Diagnosis, Outcome
 from pipeline_bench.errors import sentence
+from pipeline_bench.model.diagnosis import AS_WRITTEN, Attempt, Diagnosis, Outcome
 from pipeline_bench.model.result import Result, Speedup
 from pipeline_bench.model.session import Session
 from pipeline_bench.text import code_line, one_line, units

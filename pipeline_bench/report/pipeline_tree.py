@@ -19,7 +19,7 @@ from pathlib import PurePath
 
 import numpy as np
 
-from pipeline_bench.diagnosed import Diagnosis
+from pipeline_bench.model.diagnosis import Diagnosis
 from pipeline_bench.text import one_line, units
 from pipeline_bench.user_pipeline import Inspection, Place, Stage, StageCost, Tuned
 from pipeline_bench.user_pipeline.edits import AUTOTUNE

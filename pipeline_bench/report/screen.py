@@ -12,7 +12,7 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from pipeline_bench.analysis import interference, precision, verdicts
-from pipeline_bench.diagnosed import Diagnosis
+from pipeline_bench.model.diagnosis import Diagnosis
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import diagnosis_terminal, palette, terminal, words

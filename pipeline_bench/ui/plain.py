@@ -11,7 +11,7 @@ from typing import TextIO
 import numpy as np
 
 from pipeline_bench.analysis import precision
-from pipeline_bench.diagnosed import CEILING, Diagnosis
+from pipeline_bench.model.diagnosis import CEILING, Diagnosis
 from pipeline_bench.model.result import Precision
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, TrialRecord

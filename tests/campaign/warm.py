@@ -21,8 +21,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from pipeline_bench import cli, examination  # noqa: F401 - the commands import them when they run
-from pipeline_bench.run import comparison  # noqa: F401 - the commands import them when they run
+from pipeline_bench import cli
+from pipeline_bench.run import (
+    comparison,  # noqa: F401 - the commands import them when they run
+    diagnosis,  # noqa: F401 - the commands import them when they run
+)
 from tests.campaign.outcome import Outcome
 from tests.campaign.processes import ROOT, text_of
 from tests.unit import sessions

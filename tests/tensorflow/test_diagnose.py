@@ -13,9 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipeline_bench.diagnosed import Diagnosis
 from pipeline_bench.diagnosis import search, variants
 from pipeline_bench.model import session as sessions
+from pipeline_bench.model.diagnosis import Diagnosis
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial
 from pipeline_bench.run.comparison import new_session

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pipeline_bench.diagnosed import Fix
 from pipeline_bench.diagnosis.patch import change
+from pipeline_bench.model.diagnosis import Fix
 from pipeline_bench.user_pipeline import Inspection, Place, Stage
 from pipeline_bench.user_pipeline.edits import PARAMETERS, InsertAfter, MoveBefore, SetArgument, SetOptions
 from tests.unit.diagnosis.recorded import patched

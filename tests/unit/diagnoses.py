@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline_bench.diagnosed import (
+from pipeline_bench.model.diagnosis import (
     AS_WRITTEN,
     CEILING,
     Attempt,

@@ -18,11 +18,11 @@ from rich.console import Console
 from pipeline_bench import plugins
 from pipeline_bench.analysis.difference.between import between
 from pipeline_bench.cli import run
-from pipeline_bench.diagnosed import AS_WRITTEN, CEILING
 from pipeline_bench.diagnosis.variants import INSPECTION
 from pipeline_bench.errors import PipelineBenchError, ScenarioError, SessionError
 from pipeline_bench.model import events
 from pipeline_bench.model import session as saved
+from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING
 from pipeline_bench.model.difference import Difference
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import csv, diff_markdown, diff_terminal, html, markdown, notebook, terminal, trace

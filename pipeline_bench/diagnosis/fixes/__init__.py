@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import ClassVar
 
-from pipeline_bench.diagnosed import Attempt, Bottleneck, Fix
 from pipeline_bench.diagnosis import segments
 from pipeline_bench.diagnosis.segments import NS_PER_MS, Segments
+from pipeline_bench.model.diagnosis import Attempt, Bottleneck, Fix
 from pipeline_bench.text import one_line, units
 from pipeline_bench.user_pipeline import Inspection, Stage
 

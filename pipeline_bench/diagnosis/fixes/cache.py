@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from pipeline_bench.diagnosed import Fix
 from pipeline_bench.diagnosis import chain
 from pipeline_bench.diagnosis.fixes import Context, FixKind, short
+from pipeline_bench.model.diagnosis import Fix
 from pipeline_bench.text import units
 from pipeline_bench.user_pipeline import Inspection, Stage
 from pipeline_bench.user_pipeline.edits import Edit, InsertAfter, MoveBefore, Remove, Value

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pipeline_bench.diagnosed import Fix
 from pipeline_bench.diagnosis.fixes import Context, FixKind, short
+from pipeline_bench.model.diagnosis import Fix
 from pipeline_bench.user_pipeline import Inspection
 from pipeline_bench.user_pipeline.edits import AUTOTUNE, SetArgument
 

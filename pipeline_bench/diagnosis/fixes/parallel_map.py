@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pipeline_bench.diagnosed import Fix
 from pipeline_bench.diagnosis import bottleneck, chain, segments
 from pipeline_bench.diagnosis.fixes import Context, FixKind, short
+from pipeline_bench.model.diagnosis import Fix
 from pipeline_bench.user_pipeline import Inspection, Stage
 from pipeline_bench.user_pipeline.edits import AUTOTUNE, Edit, SetArgument, SetOptions
 

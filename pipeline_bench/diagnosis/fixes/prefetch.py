@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pipeline_bench.diagnosed import Fix
 from pipeline_bench.diagnosis import chain, segments
 from pipeline_bench.diagnosis.fixes import Context, FixKind, short
 from pipeline_bench.diagnosis.segments import Segments
+from pipeline_bench.model.diagnosis import Fix
 from pipeline_bench.user_pipeline import Inspection
 from pipeline_bench.user_pipeline.edits import AUTOTUNE, InsertAfter
 

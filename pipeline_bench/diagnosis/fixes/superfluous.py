@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pipeline_bench.diagnosed import Fix
 from pipeline_bench.diagnosis import chain
 from pipeline_bench.diagnosis.fixes import Context, FixKind
+from pipeline_bench.model.diagnosis import Fix
 from pipeline_bench.user_pipeline import Inspection, Stage
 from pipeline_bench.user_pipeline.edits import Remove, SetArgument
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipeline_bench.diagnosed import Diagnosis
+from pipeline_bench.model.diagnosis import Diagnosis
 from pipeline_bench.report import pipeline_tree
 from pipeline_bench.report.html import colours, tables
 from pipeline_bench.report.html.figure import Figure, Json, Legend, layout

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
-from pipeline_bench.diagnosed import Diagnosis
+from pipeline_bench.model.diagnosis import Diagnosis
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import diagnosis_words as words
 from pipeline_bench.report import pipeline_tree

@@ -13,10 +13,10 @@ from urllib.request import url2pathname
 
 import pytest
 
-from pipeline_bench import examination
 from pipeline_bench.cli import run
-from pipeline_bench.diagnosed import CodeChange
+from pipeline_bench.model.diagnosis import CodeChange
 from pipeline_bench.model.session import Session
+from pipeline_bench.run import diagnosis
 from pipeline_bench.run.comparison import Outcome
 from tests.unit import diagnoses
 
@@ -39,7 +39,7 @@ def found(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         told.update(dataset=dataset, model=model, options=options, folder=folder)
         return Outcome(told["session"], folder, told["interrupted"])
 
-    monkeypatch.setattr(examination, "examine", examine)
+    monkeypatch.setattr(diagnosis, "run_diagnosis", examine)
     return told
 
 
@@ -142,7 +142,7 @@ def test_interrupted_before_the_session_began_nothing_stays_and_nothing_measured
             (folder / name).write_text("measured")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(examination, "examine", interrupted)
+    monkeypatch.setattr(diagnosis, "run_diagnosis", interrupted)
     assert run(["diagnose", "train.py:make_dataset"]) == 130
     assert folders[0].exists() == bool(kept)
 

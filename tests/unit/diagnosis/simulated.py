@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pipeline_bench.analysis.results import summarise
-from pipeline_bench.diagnosed import Diagnosis
 from pipeline_bench.diagnosis import variants
 from pipeline_bench.diagnosis.search import Search
+from pipeline_bench.model.diagnosis import Diagnosis
 from pipeline_bench.model.series import Series
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, TrialRecord, TrialSteps

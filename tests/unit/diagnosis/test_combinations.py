@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pipeline_bench.diagnosed import Fix
 from pipeline_bench.diagnosis import combinations
+from pipeline_bench.model.diagnosis import Fix
 from pipeline_bench.user_pipeline.edits import Edit, Fuse, InsertAfter, MoveBefore, Remove, SetArgument, SetOptions
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pipeline_bench.diagnosed import Attempt, Fix
 from pipeline_bench.diagnosis import bottleneck, fixes
 from pipeline_bench.diagnosis.fixes import Context
+from pipeline_bench.model.diagnosis import Attempt, Fix
 from pipeline_bench.user_pipeline import Inspection, Stage
 from pipeline_bench.user_pipeline.edits import (
     AUTOTUNE,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline_bench.diagnosed import Limit
+from pipeline_bench.model.diagnosis import Limit
 from pipeline_bench.model.session import Session
 from tests.unit.diagnosis.simulated import Machine, diagnose, python_decode
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_bench.diagnosed import CodeChange, Fix
 from pipeline_bench.diagnosis.patch import change
+from pipeline_bench.model.diagnosis import CodeChange, Fix
 from pipeline_bench.user_pipeline.edits import (
     BatchInGenerator,
     Edit,

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline_bench.diagnosed import AS_WRITTEN, CEILING, Diagnosis
 from pipeline_bench.diagnosis import variants
 from pipeline_bench.diagnosis.search import Search
+from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Diagnosis
 from pipeline_bench.model.result import Disturbance
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, TrialRecord

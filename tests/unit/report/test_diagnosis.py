@@ -14,8 +14,8 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from pipeline_bench.cli import run
-from pipeline_bench.diagnosed import Attempt
 from pipeline_bench.model import session as saved
+from pipeline_bench.model.diagnosis import Attempt
 from pipeline_bench.model.result import Speedup
 from pipeline_bench.model.series import Series
 from pipeline_bench.model.session import Session

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline_bench.diagnosed import Bottleneck, Diagnosis
+from pipeline_bench.model.diagnosis import Bottleneck, Diagnosis
 from pipeline_bench.report.pipeline_tree import Row, rows
 from pipeline_bench.user_pipeline import Inspection
 from tests.unit import diagnoses

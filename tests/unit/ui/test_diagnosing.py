@@ -8,7 +8,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from pipeline_bench.diagnosed import AS_WRITTEN
+from pipeline_bench.model.diagnosis import AS_WRITTEN
 from pipeline_bench.model.result import Speedup
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, plan

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_bench import checkout
-from pipeline_bench.diagnosed import CodeChange, Fix
 from pipeline_bench.diagnosis.patch import change
+from pipeline_bench.model.diagnosis import CodeChange, Fix
+from pipeline_bench.run.diagnosis import patched_from
 from pipeline_bench.user_pipeline.edits import InsertAfter
 from tests.unit.diagnosis.recorded import FILE, Recorder
 
@@ -22,7 +22,7 @@ def made(file: Path, here: Path) -> CodeChange:
     inspection = recorder.inspection(recorder.run(SOURCE))
     fix = Fix(kind="cache", variant="v", title="t", edits=(InsertAfter(stage=1, method="cache"),))
     text = file.read_bytes().decode()
-    return change({FILE: text}, inspection, fix, {FILE: checkout.named(str(file), here)})
+    return change({FILE: text}, inspection, fix, {FILE: patched_from(str(file), here)})
 
 
 def apply(code: CodeChange, folder: Path) -> None:
@@ -64,7 +64,7 @@ def test_a_file_of_no_repository_and_elsewhere_is_patched_from_its_own_folder(tm
     there.mkdir()
     here.mkdir()
     (there / "train.py").write_text(SOURCE)
-    assert checkout.named(str(there / "train.py"), here) == (str(there), "train.py")
+    assert patched_from(str(there / "train.py"), here) == (str(there), "train.py")
 
 
 def test_files_without_a_folder_in_common_have_no_patch() -> None:

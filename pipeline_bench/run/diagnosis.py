@@ -8,10 +8,9 @@ from pathlib import Path
 
 import psutil
 
-from pipeline_bench import checkout
-from pipeline_bench.diagnosed import DEFAULT_BUDGET_S, Diagnosis
 from pipeline_bench.diagnosis import search, variants
 from pipeline_bench.errors import SessionError
+from pipeline_bench.model.diagnosis import DEFAULT_BUDGET_S, Diagnosis
 from pipeline_bench.model.session import save
 from pipeline_bench.run import launcher, servers
 from pipeline_bench.run.comparison import Outcome, new_session, run
@@ -21,7 +20,7 @@ from pipeline_bench.system import interrupts
 from pipeline_bench.user_pipeline import Target
 
 
-def examine(
+def run_diagnosis(
     dataset: Target,
     model: Target | None,
     folder: Path,
@@ -78,7 +77,7 @@ def _with_code(outcome: Outcome, observer: Observer) -> Outcome:
     if diagnosis is None or diagnosis.inspection is None:
         return outcome
     texts = _source_texts(diagnosis)
-    names = {file: checkout.named(file, Path.cwd()) for file in texts}
+    names = {file: patched_from(file, Path.cwd()) for file in texts}
     attempts = tuple(
         attempt.model_copy(update={"code": change(texts, diagnosis.inspection, attempt.fix, names)})
         if attempt.outcome in ("proposed", "faster")
@@ -105,3 +104,19 @@ def _source_texts(diagnosis: Diagnosis) -> dict[str, str]:
         except (OSError, UnicodeDecodeError):
             continue
     return texts
+
+
+def patched_from(file: str, here: Path) -> tuple[str, str]:
+    """Return the folder that a file is patched from, and the file's path from there, both without links.
+
+    It is the file's repository, as ``git apply`` wants it.
+
+    Args:
+        file: the user's, which exists.
+        here: the working folder, which is where the patch starts from for a file below it without a repository.
+    """
+    path = Path(file).resolve()
+    folder = next((above for above in path.parents if (above / ".git").exists()), None)
+    if folder is None:
+        folder = here.resolve() if path.is_relative_to(here.resolve()) else path.parent
+    return str(folder), path.relative_to(folder).as_posix()
