@@ -15,15 +15,17 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import psutil
 from pydantic import BaseModel, ValidationError
 
 from pipeline_bench import environment
 from pipeline_bench.injection import FOLDER_VARIABLE, OUT_VARIABLE, PACKAGE_VARIABLE
+from pipeline_bench.injection.wall_time import FitTime, parts, remarks
 from pipeline_bench.monitoring.record import Readings, SamplerThread
 from pipeline_bench.samplers.host import HostSampler
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.system.scratch import ScratchFolder
-from pipeline_bench.text import Text
+from pipeline_bench.text import Text, units
 
 SITE = Path(__file__).with_name("site")
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
@@ -40,6 +42,7 @@ class Training(BaseModel):
     verdict: Text
     line: Text
     folder: Text | None
+    time: FitTime | None = None
 
 
 class ProcessRecord(BaseModel):
@@ -50,6 +53,7 @@ class ProcessRecord(BaseModel):
     executable: Text
     trainings: tuple[Training, ...]
     more: int
+    before_training_s: float | None
     problem: Text | None
 
 
@@ -157,11 +161,7 @@ def _records(folder: Path) -> Iterator[ProcessRecord]:
 
 def lines(ended: Ended, command: Sequence[str]) -> list[str]:
     """Return what is told at the end: a line a training, the device and the host, and what to do next."""
-    said = [
-        f"{training.name}: {training.line}" + (f"; session in {_near(training.folder)}" if training.folder else "")
-        for record in ended.records
-        for training in record.trainings
-    ]
+    said = [line for record in ended.records for line in _of_process(record)]
     more = sum(record.more for record in ended.records)
     if more:
         said.append(f"{more} more calls of fit were not measured: ten of a process are.")
@@ -175,6 +175,22 @@ def lines(ended: Ended, command: Sequence[str]) -> list[str]:
     if starved and script is not None:
         said.append(f"next: pipeline-bench diagnose {script}:FUNCTION, the function that returns the dataset")
     return said
+
+
+def _of_process(record: ProcessRecord) -> Iterator[str]:
+    """Yield a line a training, where its time went, and what of that is unusual."""
+    for index, training in enumerate(record.trainings):
+        yield f"{training.name}: {training.line}" + (
+            f"; session in {_near(training.folder)}" if training.folder else ""
+        )
+        if training.time is None:
+            continue
+        before_s = record.before_training_s if index == 0 else None
+        before = [("start-up and imports", before_s)] if before_s is not None else []
+        told = ", ".join(f"{name} {units.seconds(part_s)}" for name, part_s in [*before, *parts(training.time)])
+        yield f"  where {units.seconds(training.time.total_s + (before_s or 0.0))} went: {told}"
+        for remark in remarks(training.time, psutil.virtual_memory().total):
+            yield f"  {remark}"
 
 
 def _near(folder: str) -> str:

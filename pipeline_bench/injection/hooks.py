@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from time import CLOCK_BOOTTIME, clock_gettime, monotonic_ns
 from types import FrameType
 from typing import Any
 
@@ -48,7 +49,7 @@ class Watched:
 
     def _begin(self) -> None:
         self._pid = os.getpid()
-        self._trainings: list[tuple[str, Any]] = []
+        self._trainings: list[tuple[str, Any, Any]] = []
         self._loops: dict[str, Any] = {}
         self._more = 0
         self._problem: str | None = None
@@ -73,21 +74,22 @@ class Watched:
         finally:
             self._in_keras.depth = depth
 
-    def callback(self) -> Any:
-        """Return a callback that measures one call of `fit`; None where no more are kept."""
+    def callbacks(self, keras: Any) -> list[Any]:
+        """Return the callbacks that measure one call of `fit`; none where no more are kept."""
         if len(self._trainings) >= KEPT_TRAININGS:
             self._more += 1
-            return None
+            return []
         try:
             from pipeline_bench.keras import StarvationMonitor
 
             monitor = StarvationMonitor(out=self._out, quiet=True, name=_program())
-            self._trainings.append((f"fit of {_program()}", monitor))
+            marks = _marks(keras)
+            self._trainings.append((f"fit of {_program()}", monitor, marks))
             self._end_with_the_program()
         except Exception as error:
             self._problem = f"{type(error).__name__}: {error}"
-            return None
-        return monitor
+            return []
+        return [monitor, marks]
 
     def iterator(self, dataset: Any, plain: Callable[[Any], Any]) -> Any:
         """Return the iterator of a loop over a dataset, a timed one where the loop is watched."""
@@ -132,14 +134,16 @@ class Watched:
         if self._ended:
             return
         self._ended = True
-        ended = [self._ended_fit(name, monitor) for name, monitor in self._trainings]
+        ended = [self._ended_fit(*training) for training in self._trainings]
         ended += [self._ended_loop(where, loop) for where, loop in self._loops.items()]
+        first_ns = min((marks.begin_ns for _, _, marks in self._trainings), default=0)
         record = {
             "pid": self._pid,
             "program": _program(),
             "executable": sys.executable,
             "trainings": [each for each in ended if each is not None],
             "more": self._more,
+            "before_training_s": _age_s(first_ns) if first_ns else None,
             "problem": self._problem,
         }
         path = self._folder / f"{self._pid}.json"
@@ -149,9 +153,12 @@ class Watched:
         except OSError:
             return
 
-    def _ended_fit(self, name: str, monitor: Any) -> dict[str, Any] | None:
+    def _ended_fit(self, name: str, monitor: Any, marks: Any) -> dict[str, Any] | None:
         monitor.close()
-        return None if monitor.figures is None else _training(name, monitor.figures, monitor.folder)
+        if monitor.figures is None or monitor.session is None:
+            return None
+        time = _fit_time(monitor, marks)
+        return {**_training(name, monitor.figures, monitor.folder), "time": time and time.model_dump()}
 
     def _ended_loop(self, where: str, loop: Any) -> dict[str, Any] | None:
         figures = loop.summary
@@ -185,20 +192,25 @@ def _patch_keras(keras: Any, watched: Watched) -> None:
     @functools.wraps(plain_fit)
     def fit(*arguments: Any, **named: Any) -> Any:
         bound = signature.bind(*arguments, **named)
-        callback = watched.callback()
-        if callback is not None:
-            given = bound.arguments.get("callbacks")
-            if isinstance(given, keras.callbacks.CallbackList):
-                given.append(callback)
-            else:
-                listed = [] if given is None else list(given) if isinstance(given, list | tuple) else [given]
-                bound.arguments["callbacks"] = [*listed, callback]
+        ours = watched.callbacks(keras)
+        if ours:
+            bound.arguments["callbacks"] = _joined(bound.arguments.get("callbacks"), ours)
         with watched.inside_keras():
             return plain_fit(*bound.args, **bound.kwargs)
 
     keras.Model.fit = fit
     for name in ("evaluate", "predict"):
         setattr(keras.Model, name, _inside(getattr(keras.Model, name), watched))
+
+
+def _joined(given: Any, ours: list[Any]) -> Any:
+    """Return the callbacks that `fit` was given with ours behind them, so that theirs are part of an epoch."""
+    if hasattr(given, "append") and not isinstance(given, list):  # a CallbackList, which Keras takes as it is
+        for callback in ours:
+            given.append(callback)
+        return given
+    listed = [] if given is None else list(given) if isinstance(given, list | tuple) else [given]
+    return [*listed, *ours]
 
 
 def _inside(method: Any, watched: Watched) -> Any:
@@ -218,6 +230,87 @@ def _patch_datasets(dataset_ops: Any, watched: Watched) -> None:
         return watched.iterator(self, plain)
 
     dataset_ops.DatasetV2.__iter__ = __iter__
+
+
+def _marks(keras: Any) -> Any:
+    """Return a callback that notes when epochs and validations begin and end; a step costs it nothing."""
+    from pipeline_bench.injection.wall_time import Epoch
+
+    class Marks(keras.callbacks.Callback):  # type: ignore[misc]
+        """Appended after the program's own, so that what these do at an epoch's end is in the epoch."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.begin_ns = self.end_ns = 0
+            self.epochs: list[Epoch] = []
+            self._epoch_ns = self._test_ns = self._validation_ns = 0
+
+        def on_train_begin(self, logs: Any = None) -> None:
+            self.begin_ns = monotonic_ns()
+
+        def on_train_end(self, logs: Any = None) -> None:
+            self.end_ns = monotonic_ns()
+
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            self._epoch_ns, self._validation_ns = monotonic_ns(), 0
+
+        def on_test_begin(self, logs: Any = None) -> None:
+            self._test_ns = monotonic_ns()
+
+        def on_test_end(self, logs: Any = None) -> None:
+            self._validation_ns += monotonic_ns() - self._test_ns
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            self.epochs.append(
+                Epoch(
+                    begin_ns=self._epoch_ns,
+                    end_ns=monotonic_ns(),
+                    validation_ns=self._validation_ns,
+                    memory_bytes=_memory_bytes(),
+                )
+            )
+
+    return Marks()
+
+
+def _fit_time(monitor: Any, marks: Any) -> Any:
+    """Return where the time of a training went; None where it took no step."""
+    from pipeline_bench.injection.wall_time import fit_time
+
+    (trial,) = monitor.session.trials
+    steps, figures = trial.steps, monitor.figures
+    if steps is None or not marks.begin_ns:
+        return None
+    waited = figures.input_wait_ms is not None and steps.wait_ns is not None
+    return fit_time(
+        marks.begin_ns,
+        marks.end_ns or monotonic_ns(),
+        marks.epochs,
+        steps.start_ns.unpack(),
+        steps.end_ns.unpack(),
+        steps.wait_ns.unpack() if waited else None,
+        figures.steps * (figures.step_ms or 0.0) / 1e3,
+        figures.steps * figures.input_wait_ms / 1e3 if waited else None,
+    )
+
+
+def _age_s(at_ns: int | None = None) -> float | None:
+    """Return how long this process had run then, or has until now, in seconds; None where the system does not tell."""
+    try:
+        # Field 22 of proc_pid_stat(5), in clock ticks since the machine was started; the second one may hold spaces.
+        ticks = int(Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19])
+        now_s = clock_gettime(CLOCK_BOOTTIME)
+    except (OSError, ValueError, IndexError):
+        return None
+    since_s = 0.0 if at_ns is None else (monotonic_ns() - at_ns) / 1e9
+    return now_s - since_s - ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _memory_bytes() -> int | None:
+    try:
+        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 def _training(name: str, figures: Any, folder: Path | None) -> dict[str, Any]:

@@ -55,6 +55,10 @@ def test_a_fit_and_a_loop_are_measured_without_an_edit(tmp_path: Path) -> None:
     done = run(tmp_path, "loop", "fit")
     assert done.returncode == 0, done.stderr
     told = [line for line in done.stderr.splitlines() if line.startswith("pipeline-bench: ")]
+    where = told.pop(1)
+    assert "went: start-up and imports" in where
+    for part in ("first step", "input wait", "compute and host", "validation", "between epochs"):
+        assert part in where
     assert [line.split(": ")[1] for line in told] == ["fit of train.py", "loop of train.py:23", "whole command", "next"]
     assert "79 steps" in told[0]
     assert "severely input-bound" in told[0]
