@@ -5,13 +5,12 @@ A child applies edits (`Edit.apply`), with TensorFlow; the parent combines, patc
 
 from __future__ import annotations
 
-import itertools
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -250,21 +249,7 @@ class Fuse(_Edit):
     stages: tuple[int, ...]
 
     def apply(self, plan: Plan) -> None:
-        from pipeline_bench.user_pipeline import composing
-
-        nodes = [plan.node(number) for number in self.stages]
-        if not nodes[1:] or any(node.method != "map" for node in nodes):
-            raise PipelineBenchError("only maps, two at least, can be made one")
-        for before, after in itertools.pairwise(nodes):
-            if after.inputs != (before.id,) or len(plan.consumers(before.id)) != 1 or plan.sink == before.id:
-                raise PipelineBenchError(f"{after.label} does not stand right behind {before.label}")
-        functions = [node.function for node in nodes if node.function]
-        kept: dict[str, Any] = {}
-        for node in nodes:
-            given = node.given().items()
-            kept |= {name: value for name, value in given if name in KEPT_WHEN_FUSED and value is not None}
-        fused = nodes[-1].setting(map_func=composing.composed(functions), **kept)
-        plan.become(tuple(node.id for node in nodes), fused.reading(nodes[-2].id, nodes[0].inputs[0]))
+        plan.fuse(self.stages)
 
     def claims(self) -> list[tuple[int | str, str]]:
         return [(stage, WHOLE) for stage in self.stages]
@@ -287,24 +272,7 @@ class BatchInGenerator(_Edit):
     batch: int
 
     def apply(self, plan: Plan) -> None:
-        from pipeline_bench.user_pipeline import composing
-
-        generator, batch = plan.node(self.generator), plan.node(self.batch)
-        if generator.method != "from_generator" or batch.method != "batch":
-            raise PipelineBenchError("only a from_generator with a batch behind it can gather batches")
-        if batch.inputs != (generator.id,) or len(plan.consumers(generator.id)) != 1:
-            raise PipelineBenchError("the batch does not stand right behind the generator")
-        given, of_batch = generator.given(), batch.given()
-        signature = composing.signature_of(given)
-        size, drop_remainder = composing.static(of_batch["batch_size"]), of_batch.get("drop_remainder", False)
-        if size is None or not isinstance(drop_remainder, bool):
-            raise PipelineBenchError("the size of the batches is only known when they are made")
-        gathered = composing.gathered(given["generator"], signature, size, drop_remainder)
-        batched = composing.batched_signature(signature, size if drop_remainder else None)
-        node = generator.without("output_types").without("output_shapes")
-        node = node.setting(generator=gathered, output_signature=batched)
-        plan.redirect(batch.id, generator.id)
-        plan.become((batch.id, generator.id), node)
+        plan.batch_in_generator(self.generator, self.batch)
 
     def claims(self) -> list[tuple[int | str, str]]:
         return [(self.generator, WHOLE), (self.batch, WHOLE)]
@@ -325,15 +293,7 @@ class Interleave(_Edit):
     num_parallel_calls: int = AUTOTUNE
 
     def apply(self, plan: Plan) -> None:
-        from pipeline_bench.user_pipeline.plan import Ref
-        from pipeline_bench.user_pipeline.public_api import entries
-
-        node = plan.node(self.stage)
-        if node.method != "flat_map":
-            raise PipelineBenchError(f"{node.label} is no flat_map")
-        given = {**node.given(), "cycle_length": self.cycle_length, "num_parallel_calls": self.num_parallel_calls}
-        changed = replace(node, entry=entries()["interleave"], args=(Ref(plan.single_input(node)),), kwargs={})
-        plan.put(changed.setting(**given))
+        plan.interleave(self.stage, cycle_length=self.cycle_length, num_parallel_calls=self.num_parallel_calls)
 
     def claims(self) -> list[tuple[int | str, str]]:
         return [(self.stage, WHOLE)]

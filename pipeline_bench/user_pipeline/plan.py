@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.user_pipeline.edits import Value
+from pipeline_bench.user_pipeline import composing
+from pipeline_bench.user_pipeline.edits import KEPT_WHEN_FUSED, Value
 from pipeline_bench.user_pipeline.public_api import Invocation, entries, replaced
 from pipeline_bench.user_pipeline.record import Call, Recipe
 
@@ -66,11 +69,12 @@ class Node(Invocation):
             bound.arguments[name] = value
         return replace(self, args=bound.args, kwargs=bound.kwargs, changed=True)
 
-    def without(self, name: str) -> Node:
-        """The node without an argument, which then has its default."""
+    def without(self, *names: str) -> Node:
+        """Return the node without some arguments, which then have their defaults."""
         assert self.entry is not None
         bound = self.entry.signature.bind_partial(*self.args, **self.kwargs)
-        bound.arguments.pop(name, None)
+        for name in names:
+            bound.arguments.pop(name, None)
         return replace(self, args=bound.args, kwargs=bound.kwargs, changed=True)
 
     def reading(self, old: int, new: int) -> Node:
@@ -151,7 +155,49 @@ class Plan:
             self._behind[node.inputs[0]] = self._behind.pop(node.id)
         return node
 
-    def become(self, numbers: tuple[int, ...], node: Node) -> None:
+    def fuse(self, stages: Sequence[int]) -> None:
+        """Make one map of consecutive ones, upstream first."""
+        nodes = [self.node(number) for number in stages]
+        if not nodes[1:] or any(node.method != "map" for node in nodes):
+            raise PipelineBenchError("only maps, two at least, can be made one")
+        for before, after in itertools.pairwise(nodes):
+            if after.inputs != (before.id,) or len(self.consumers(before.id)) != 1 or self.sink == before.id:
+                raise PipelineBenchError(f"{after.label} does not stand right behind {before.label}")
+        functions = [node.function for node in nodes if node.function]
+        kept: dict[str, Any] = {}
+        for node in nodes:
+            given = node.given().items()
+            kept |= {name: value for name, value in given if name in KEPT_WHEN_FUSED and value is not None}
+        fused = nodes[-1].setting(map_func=composing.composed(functions), **kept)
+        self._become(tuple(node.id for node in nodes), fused.reading(nodes[-2].id, nodes[0].inputs[0]))
+
+    def batch_in_generator(self, generator_id: int, batch_id: int) -> None:
+        """Have a `from_generator` gather the batches of the `batch` right behind it, which is left out."""
+        generator, batch = self.node(generator_id), self.node(batch_id)
+        if generator.method != "from_generator" or batch.method != "batch":
+            raise PipelineBenchError("only a from_generator with a batch behind it can gather batches")
+        if batch.inputs != (generator.id,) or len(self.consumers(generator.id)) != 1:
+            raise PipelineBenchError("the batch does not stand right behind the generator")
+        given, of_batch = generator.given(), batch.given()
+        signature = composing.signature_of(given)
+        size, drop_remainder = composing.static(of_batch["batch_size"]), of_batch.get("drop_remainder", False)
+        if size is None or not isinstance(drop_remainder, bool):
+            raise PipelineBenchError("the size of the batches is only known when they are made")
+        gathered = composing.gathered(given["generator"], signature, size, drop_remainder)
+        batched = composing.batched_signature(signature, size if drop_remainder else None)
+        node = generator.without("output_types", "output_shapes")
+        self.redirect(batch.id, generator.id)
+        self._become((batch.id, generator.id), node.setting(generator=gathered, output_signature=batched))
+
+    def interleave(self, number: int, **values: Value) -> None:
+        """Make an `interleave` of a `flat_map` with the same function."""
+        node = self.node(number)
+        if node.method != "flat_map":
+            raise PipelineBenchError(f"{node.label} is no flat_map")
+        changed = replace(node, entry=entries()["interleave"], args=(Ref(self.single_input(node)),), kwargs={})
+        self.put(changed.setting(**node.given(), **values))
+
+    def _become(self, numbers: tuple[int, ...], node: Node) -> None:
         """Put one node in the place of several of a chain, whose ids name it from now on; it has the last one's id."""
         for number in numbers:
             if number != node.id:
