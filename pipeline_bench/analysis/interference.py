@@ -1,100 +1,204 @@
-"""What the machine's other work took from a trial, from moment to moment, and which steps are left without it.
+"""What disturbed a trial, from the trials' own records: other processes, a throttled CPU or GPU, a machine that drifts.
 
-The samplers tell, for every short window, what other processes and the hypervisor took of the machine's CPU, and how
-long the control group's quota held the trial up. A step belongs to the window in which its middle lies, so that a long
-step is no more likely to be left out than a short one.
+In its step times, a disturbance is what some repeats of a variant show and others do not; what all of them show is the
+variant's own way, a queue that empties and fills, for one. What others took of the machine is a disturbance wherever it
+is. Pure: the same trials give the same disturbances.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from pipeline_bench.model.trial import Track, TrialRecord
+from pipeline_bench.analysis import step_interference
+from pipeline_bench.analysis.step_interference import MeasuredTrial, stands_out, without
+from pipeline_bench.analysis.thresholds import (
+    CONTENTION_SHARE,
+    GPU_BUSY_PERCENT,
+    GPU_CLOCK_DIFFERENCE,
+    GPU_THROTTLED_SHARE,
+    QUOTA_SHARE,
+    SATURATED_PERCENT,
+    STEAL_SHARE,
+)
+from pipeline_bench.model.result import Disturbance
+from pipeline_bench.model.trial import TrialRecord
+from pipeline_bench.text import one_line, units
 
-Floats = npt.NDArray[np.float64]
-
-SATURATED_PERCENT = 90.0
-"""Other processes cost a trial time only while the CPU has hardly any left: two busy cores are never measured as wholly
-busy, and a pipeline alone on them keeps them at 80 to 90 %."""
-
-
-@dataclass(frozen=True)
-class Taken:
-    """What was taken from a trial in each window, 0 to 1; the windows end at `until_ns`, and follow each other."""
-
-    until_ns: npt.NDArray[np.int64]
-    share: Floats
-
-    @classmethod
-    def of(cls, record: TrialRecord, cores: int) -> Taken | None:
-        """Return it for a trial; None where the samplers did not tell.
-
-        Args:
-            record: of a trial that ended.
-            cores: the cores that this process may use.
-        """
-        machine = _known(record, "machine_cpu_percent")
-        if machine is None:
-            return None
-        until_ns, busy = machine
-        others = _at(_known(record, "other_cpu_percent"), until_ns)
-        stolen = _at(_known(record, "steal_percent"), until_ns)
-        held_up = _grown(_known(record, "cpu_throttled_seconds"), until_ns) / max(1, cores)
-        # Only what runs is stolen from: 10 % of the time of a core that is busy half of it is a fifth of its work.
-        of_work = stolen / np.maximum(np.maximum(busy, stolen), 1.0)
-        share = np.where(busy >= SATURATED_PERCENT, others, 0.0) / 100 + of_work + held_up
-        return cls(until_ns, np.clip(share, 0.0, 1.0))
-
-    def at(self, times_ns: npt.NDArray[np.int64]) -> Floats:
-        """Return the share in the windows that hold these times; of the nearest one where none does."""
-        return self.share[np.minimum(np.searchsorted(self.until_ns, times_ns), self.until_ns.size - 1)]
+# nvmlClocksEventReasons (nvml.h). Left out on purpose: idle (0x1), the clocks that a user set (0x2, 0x10, 0x100).
+_HELD_DOWN = {
+    0x08: "a hardware slowdown",
+    0x20: "its temperature (driver)",
+    0x40: "its temperature (hardware)",
+    0x80: "an external power brake",
+}
+_POWER_CAP = 0x04
+_FEWEST_SAMPLES = 5
 
 
-def others(record: TrialRecord) -> float:
-    """Return what other processes and the hypervisor took of the CPU while a trial ran, 0 to 1, on average."""
-    taken = [_known(record, metric) for metric in ("other_cpu_percent", "steal_percent")]
-    return min(1.0, sum(float(track[1].mean()) for track in taken if track is not None) / 100)
+def find(trials: Sequence[TrialRecord], cores: int) -> tuple[Disturbance, ...]:
+    """Return everything that disturbed the trials that ended well, by variant as they first ran, and by repeat.
+
+    Args:
+        trials: those that have ended, in any order; what failed, or measured no step, is left out.
+        cores: the cores that this process may use.
+    """
+    measured = [trial for trial in map(MeasuredTrial.of, sorted(trials, key=lambda trial: trial.index)) if trial]
+    variants = list(dict.fromkeys(trial.variant for trial in measured))
+    found: list[Disturbance] = []
+    for variant in variants:
+        repeats = sorted((trial for trial in measured if trial.variant == variant), key=lambda trial: trial.repeat)
+        found += [*step_interference.find(repeats), *_host(repeats, cores)]
+    found += _gpu(measured)
+    return tuple(sorted(found, key=lambda each: (variants.index(each.variant), each.repeat)))
 
 
-def columns(record: TrialRecord, metric: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]] | None:
-    """Return when and what was sampled of a metric, by the instrument with the most samples; None where nothing was."""
-    track = max((track for track in record.samples if track.metric == metric), key=_count, default=None)
-    if track is None or track.at_ns is None or track.values is None or not _count(track):
+# --- the host --------------------------------------------------------------------------------------------------------
+
+
+def _host(repeats: Sequence[MeasuredTrial], cores: int) -> Iterator[Disturbance]:
+    """Yield the disturbances of one variant's repeats.
+
+    Other processes and a hypervisor are no variant's own, so that they count where every repeat has them, too. What
+    they take while an emulated device is busy is lost to nobody.
+    """
+    for trial in repeats:
+        for found in (*_contention(trial), *_steal(trial)):
+            yield found.model_copy(update={"cost_share": min(found.cost_share or 0.0, trial.host_share)})
+    yield from _quota(repeats, cores)
+
+
+def _contention(trial: MeasuredTrial) -> Iterator[Disturbance]:
+    other, machine = trial.sampled("other_cpu_percent"), trial.sampled("machine_cpu_percent")
+    if other is None or machine is None:
+        return
+    busy_percent = np.interp(other.at_ns, machine.at_ns, machine.values)
+    full = busy_percent >= SATURATED_PERCENT
+    taken = np.where(full, other.values, 0.0) / 100
+    cost_share = float(np.average(taken, weights=other.covers_ns))
+    if cost_share < CONTENTION_SHARE:
+        return
+    while_full = float(np.average(other.values[full], weights=other.covers_ns[full]))
+    text = f"other processes took {units.percent(while_full)} of the machine's CPU"
+    lasted = other.share(full)
+    if lasted < 0.9:  # noqa: PLR2004 - said of the whole trial unless a visible part of it is meant
+        text += f" for {units.share(lasted)} of its time"
+    yield trial.disturbance("cpu-contention", cost_share, f"{text}, and left hardly any idle")
+
+
+def _steal(trial: MeasuredTrial) -> Iterator[Disturbance]:
+    stolen = trial.sampled("steal_percent")
+    if stolen is None or stolen.mean() / 100 < STEAL_SHARE:
+        return
+    machine = trial.sampled("machine_cpu_percent")
+    # Only what runs is stolen from: 10 % of the time of a core that is busy half of it is a fifth of its work.
+    busy_percent = max(machine.mean() if machine is not None else 100.0, stolen.mean())
+    text = f"the hypervisor gave {units.percent(stolen.mean())} of the machine's CPU to others"
+    yield trial.disturbance("steal", stolen.mean() / busy_percent, text)
+
+
+def _quota(repeats: Sequence[MeasuredTrial], cores: int) -> Iterator[Disturbance]:
+    """Yield the time that a quota withheld; what every repeat lacks is the machine that the variant was given."""
+    shares = [_throttled_share(trial, cores) for trial in repeats]
+    known = [share for share in shares if share is not None]
+    for trial, share in zip(repeats, shares, strict=True):
+        if share is None or share < QUOTA_SHARE:
+            continue
+        text = f"the CPU quota of its control group kept its threads waiting for {units.share(share)} of the time"
+        yield trial.disturbance("cpu-throttling", share - min(known) if len(known) > 1 else None, text)
+
+
+def _throttled_share(trial: MeasuredTrial, cores: int) -> float | None:
+    """Return it as a share of all cores' time; the kernel sums over all cores on which the group had to wait."""
+    grown = trial.grown("cpu_throttled_seconds")
+    return None if grown is None else min(1.0, grown * 1e9 / max(1, cores))
+
+
+# --- the GPU ---------------------------------------------------------------------------------------------------------
+
+
+def _gpu(trials: Sequence[MeasuredTrial]) -> Iterator[Disturbance]:
+    """Yield the disturbances of all trials that ran on a GPU."""
+    on_gpu = [trial for trial in trials if trial.record.device is not None and trial.record.device.kind == "gpu"]
+    clocks = {id(trial): _busy_clock_mhz(trial) for trial in on_gpu}
+    highest = max((max(clock, default=0.0) for clock in clocks.values() if clock is not None), default=None)
+    for trial in on_gpu:
+        yield from _gpu_contention(trial)
+    for variant in dict.fromkeys(trial.variant for trial in on_gpu):
+        repeats = [trial for trial in on_gpu if trial.variant == variant]
+        yield from _gpu_throttling(repeats, highest)
+        lags = [_lag(trial, on_gpu, clocks) for trial in repeats]
+        for index, (trial, (lag, text)) in enumerate(zip(repeats, lags, strict=True)):
+            if stands_out(lag, without([lag for lag, _ in lags], index), GPU_CLOCK_DIFFERENCE):
+                yield trial.disturbance("gpu-clock", lag, text)
+
+
+def _gpu_contention(trial: MeasuredTrial) -> Iterator[Disturbance]:
+    """Yield others that have the GPU open; whether they use it NVML does not say, so that the cost is not known.
+
+    The trial is one of those that NVML lists, unless it lists none, as in some containers: then nothing is known.
+    """
+    processes = trial.sampled("device_processes")
+    if processes is None or (others := round(float(processes.values.max())) - 1) < 1:
+        return
+    who = "another process" if others == 1 else f"{others} other processes"
+    yield trial.disturbance("gpu-contention", None, f"{who} had the GPU open; NVML does not say how much they used it")
+
+
+def _gpu_throttling(repeats: Sequence[MeasuredTrial], highest_mhz: float | None) -> Iterator[Disturbance]:
+    """Yield a clock that heat, hardware or power held down; a power cap only where not every repeat meets it.
+
+    Many GPUs reach their power cap under any full load, so that it is then the variant's own.
+    """
+    capped = [_share_with(trial, _POWER_CAP) for trial in repeats]
+    for index, trial in enumerate(repeats):
+        held = {name: _share_with(trial, bit) for bit, name in _HELD_DOWN.items()}
+        if stands_out(capped[index], without(capped, index), GPU_THROTTLED_SHARE):
+            held["its power cap"] = capped[index]
+        name = max(held, key=lambda each: held[each])
+        if held[name] < GPU_THROTTLED_SHARE:
+            continue
+        text = f"{name} held the GPU's clock down for {units.share(held[name])} of the time"
+        yield trial.disturbance("gpu-throttling", _clock_loss(trial, highest_mhz), text)
+
+
+def _share_with(trial: MeasuredTrial, bit: int) -> float:
+    """Return the share of the measured time in which the clock was held down for that reason; 0 where not sampled."""
+    reasons = trial.sampled("device_throttle_reasons")
+    return 0.0 if reasons is None else reasons.share((reasons.values.astype(np.int64) & bit) != 0)
+
+
+def _clock_loss(trial: MeasuredTrial, highest_mhz: float | None) -> float | None:
+    """Return what the trial's mean clock lacks of the session's highest: the most that it can have cost."""
+    clock = trial.sampled("device_sm_clock_mhz")
+    return 1 - clock.mean() / highest_mhz if clock is not None and highest_mhz else None
+
+
+def _busy_clock_mhz(trial: MeasuredTrial) -> list[float] | None:
+    """Return the clock's samples while the GPU was at work; None where that is not known, or hardly ever was."""
+    clock, used = trial.sampled("device_sm_clock_mhz"), trial.sampled("device_utilization_percent")
+    if clock is None or used is None:
         return None
-    at_ns = track.at_ns.unpack()
-    order = np.argsort(at_ns, kind="stable")
-    return at_ns[order], track.values.unpack()[order]
+    busy = np.interp(clock.at_ns, used.at_ns, used.values) >= GPU_BUSY_PERCENT
+    return clock.values[busy].tolist() if busy.sum() >= _FEWEST_SAMPLES else None
 
 
-def _count(track: Track) -> int:
-    if track.at_ns is None or track.values is None or track.at_ns.count != track.values.count:
-        return 0
-    return track.values.count
-
-
-def _known(record: TrialRecord, metric: str) -> tuple[npt.NDArray[np.int64], Floats] | None:
-    """Return the columns of a metric, with 0 where a sample is no number."""
-    sampled = columns(record, metric)
-    return sampled and (sampled[0], np.nan_to_num(sampled[1].astype(np.float64)))
-
-
-def _at(track: tuple[npt.NDArray[np.int64], Floats] | None, until_ns: npt.NDArray[np.int64]) -> Floats:
-    """Return the metric's value for the windows that end at these times: of its sample at or right after each."""
-    if track is None:
-        return np.zeros(until_ns.size)
-    at_ns, values = track
-    return values[np.minimum(np.searchsorted(at_ns, until_ns), at_ns.size - 1)]
-
-
-def _grown(track: tuple[npt.NDArray[np.int64], Floats] | None, until_ns: npt.NDArray[np.int64]) -> Floats:
-    """Return how much a cumulative metric in seconds grew in each window, as a share of the window."""
-    if track is None or until_ns.size < 2:  # noqa: PLR2004 - the first window has no beginning
-        return np.zeros(until_ns.size)
-    at_ns, values = track
-    then = np.interp(until_ns - until_ns[0], at_ns - until_ns[0], values)
-    lasted_s = np.maximum(np.diff(until_ns) / 1e9, 1e-9)
-    return np.concatenate([[0.0], np.clip(np.diff(then) / lasted_s, 0.0, None)])
+def _lag(
+    trial: MeasuredTrial, trials: Sequence[MeasuredTrial], clocks: dict[int, list[float] | None]
+) -> tuple[float, str]:
+    """Return how far the trial's clock lay below another's of its repeat, or fell, relative; and which in words."""
+    own = clocks[id(trial)]
+    if not own:
+        return 0.0, ""
+    third = max(1, len(own) // 3)
+    before, after = float(np.median(own[:third])), float(np.median(own[-third:]))
+    fall = 1 - after / before if before > 0 else 0.0
+    beside = {other.variant: clocks[id(other)] for other in trials if other.repeat == trial.repeat}
+    medians = {name: float(np.median(clock)) for name, clock in beside.items() if clock}
+    fastest = max(medians, key=lambda name: medians[name])
+    mine = float(np.median(own))
+    lag = 1 - mine / medians[fastest] if medians[fastest] > 0 else 0.0
+    if fall > lag:
+        return fall, f"the GPU's clock fell from {before:.0f} to {after:.0f} MHz while it was at work"
+    return lag, f"the GPU ran at {mine:.0f} MHz, beside {medians[fastest]:.0f} MHz for {one_line(fastest)}"

@@ -1,8 +1,8 @@
-"""The measured steps of a trial, as figures are taken of them: warm-up left out, and where it helps what was disturbed.
+"""A trial as figures are taken of it: its steps after warm-up, what was sampled meanwhile, and what other work took.
 
-Steps are left out at a level: those that lie in windows in which others took more than so much of the CPU. It is the
-same level for every trial of a session, the one that by its number of rounds and by what others took in them leaves the
-figures known best; what the figures come to has no part in the choice.
+Steps are left out at a level: those that lie in windows in which other programs took more than so much of the CPU. It
+is the same level for every trial of a session, the one that by its number of rounds and by what was taken in them
+leaves the figures known best; what the figures come to has no part in the choice.
 """
 
 from __future__ import annotations
@@ -10,37 +10,124 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from pipeline_bench.analysis import belief, effects
-from pipeline_bench.analysis.interference import Taken
-from pipeline_bench.model.trial import TrialRecord
+from pipeline_bench.analysis import stats
+from pipeline_bench.analysis.thresholds import (
+    FEWEST_STEPS,
+    NEEDED_STEPS,
+    SATURATED_PERCENT,
+    SHARE_SCATTER,
+    TAKEN_LEVELS,
+)
+from pipeline_bench.model.trial import Track, TrialRecord
 from pipeline_bench.scenario import Scenario, Variant
 
 Floats = npt.NDArray[np.float64]
-
-LEVELS = (0.05, 0.15, 0.4, 1.0)
-"""How much of the CPU others may have taken while a step that counts was under way; the last one lets all count."""
-NEEDED_STEPS = 30
-"""Of a variant, over all trials, for a verdict: below this a percentile and a mean over steps say little."""
-FEWEST_STEPS = 10
-"""A trial with fewer steps that count, and fewer than it has, counts in no figure at that level."""
+Times = npt.NDArray[np.int64]
+DeviceKind = Literal["cpu", "gpu", "emulated"]
+Figure = Literal["wait", "utilization", "host", "ratio"]
 
 _NS_PER_MS = 1e6
 _FEWEST_ROUNDS = 2
 """An interval needs as many, of a variant and its ceiling, and of it and the baseline."""
-_REACH = 1.96
+_NORMAL_REACH = 1.96
 """How many standard deviations a 95 % interval reaches to each side."""
+
+# By how much other work may have moved a figure: about one standard deviation of the error, as a share of the step, of
+# a trial from which others took all of the CPU that they could get all the time; half of it where they took half.
+# `python -m benchmarks.accuracy` measures it (docs/method.md, "Beside other work"). An accelerator computes at its own
+# pace whatever the host does. Where the CPU is the accelerator, what others take makes its computing longer as well,
+# and the ceiling's more than a step that also waits: the wait's share hardly moves, the others do.
+_ERROR_ON_ACCELERATOR: dict[Figure, float] = {"wait": 0.02, "utilization": 0.03, "host": 0.03, "ratio": 0.03}
+_ERROR_ON_CPU: dict[Figure, float] = {"wait": 0.05, "utilization": 0.20, "host": 0.20, "ratio": 0.05}
+
+
+def systematic_error(figure: Figure, device: DeviceKind, taken: float) -> float:
+    """Return one standard deviation of the error of a figure beside work that took that much of the CPU, 0 to 1."""
+    return (_ERROR_ON_CPU if device == "cpu" else _ERROR_ON_ACCELERATOR)[figure] * taken
+
+
+# --- what was sampled ------------------------------------------------------------------------------------------------
+
+
+def columns(record: TrialRecord, metric: str) -> tuple[Times, npt.NDArray[Any]] | None:
+    """Return when and what was sampled of a metric, by the instrument with the most samples; None where nothing was."""
+    track = max((track for track in record.samples if track.metric == metric), key=_count, default=None)
+    if track is None or track.at_ns is None or track.values is None or not _count(track):
+        return None
+    at_ns = track.at_ns.unpack()
+    order = np.argsort(at_ns, kind="stable")
+    return at_ns[order], track.values.unpack()[order]
+
+
+def _count(track: Track) -> int:
+    if track.at_ns is None or track.values is None or track.at_ns.count != track.values.count:
+        return 0
+    return track.values.count
+
+
+def taken_by_others(record: TrialRecord) -> float:
+    """Return what other processes and the hypervisor took of the CPU while a trial ran, 0 to 1, on average."""
+    taken = [_known(record, metric) for metric in ("other_cpu_percent", "steal_percent")]
+    return min(1.0, sum(float(track[1].mean()) for track in taken if track is not None) / 100)
+
+
+def _taken(record: TrialRecord, cores: int, times_ns: Times) -> Floats:
+    """Return what was taken from a trial at these times, 0 to 1; 0 where the samplers did not tell.
+
+    The samplers tell, for every short window, what other processes and the hypervisor took of the machine's CPU, and
+    how long the control group's quota held the trial up. A time after the last window belongs to that one.
+    """
+    machine = _known(record, "machine_cpu_percent")
+    if machine is None:
+        return np.zeros(times_ns.size)
+    until_ns, busy = machine
+    others = _sampled_at(_known(record, "other_cpu_percent"), until_ns)
+    stolen = _sampled_at(_known(record, "steal_percent"), until_ns)
+    held_up = _growth(_known(record, "cpu_throttled_seconds"), until_ns) / max(1, cores)
+    # Only what runs is stolen from: 10 % of the time of a core that is busy half of it is a fifth of its work.
+    of_work = stolen / np.maximum(np.maximum(busy, stolen), 1.0)
+    share = np.clip(np.where(busy >= SATURATED_PERCENT, others, 0.0) / 100 + of_work + held_up, 0.0, 1.0)
+    return _sampled_at((until_ns, share), times_ns)
+
+
+def _known(record: TrialRecord, metric: str) -> tuple[Times, Floats] | None:
+    """Return the columns of a metric, with 0 where a sample is no number."""
+    sampled = columns(record, metric)
+    return sampled and (sampled[0], np.nan_to_num(sampled[1].astype(np.float64)))
+
+
+def _sampled_at(track: tuple[Times, Floats] | None, times_ns: Times) -> Floats:
+    """Return the metric's value at these times: of its sample at or right after each, or of its last one."""
+    if track is None:
+        return np.zeros(times_ns.size)
+    at_ns, values = track
+    return values[np.minimum(np.searchsorted(at_ns, times_ns), at_ns.size - 1)]
+
+
+def _growth(track: tuple[Times, Floats] | None, until_ns: Times) -> Floats:
+    """Return how much a cumulative metric in seconds grew in each window, as a share of the window."""
+    if track is None or until_ns.size < 2:  # noqa: PLR2004 - the first window has no beginning
+        return np.zeros(until_ns.size)
+    at_ns, values = track
+    then = np.interp(until_ns - until_ns[0], at_ns - until_ns[0], values)
+    lasted_s = np.maximum(np.diff(until_ns) / 1e9, 1e-9)
+    return np.concatenate([[0.0], np.clip(np.diff(then) / lasted_s, 0.0, None)])
+
+
+# --- the steps that count --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class AllSteps:
-    """The steps of one trial after its warm-up, whatever others took from them.
+    """The steps of one good trial after its warm-up, whatever others took from them.
 
     Attributes:
-        record: the trial.
+        record: the trial, of which `TrialRecord.measured` is true.
         cores: the cores that this process may use.
     """
 
@@ -48,22 +135,20 @@ class AllSteps:
     cores: int = 1
 
     @cached_property
-    def start_ns(self) -> npt.NDArray[np.int64]:
-        assert self.record.steps is not None
-        return self.record.steps.start_ns.unpack()[self.record.warmup_steps :]
+    def start_ns(self) -> Times:
+        return np.asarray(self.record.after_warmup("start_ns"))
 
     @cached_property
-    def end_ns(self) -> npt.NDArray[np.int64]:
-        assert self.record.steps is not None
-        return self.record.steps.end_ns.unpack()[self.record.warmup_steps :]
+    def end_ns(self) -> Times:
+        return np.asarray(self.record.after_warmup("end_ns"))
 
     @cached_property
     def taken(self) -> Floats:
-        """What others took while each step was under way, 0 to 1; 0 where it is not known."""
-        taken = Taken.of(self.record, self.cores)
-        if taken is None:
-            return np.zeros(self.end_ns.size)
-        return taken.at((self.start_ns + self.end_ns) // 2)
+        """What others took while each step was under way, 0 to 1: in the window that holds the step's middle.
+
+        So a long step is no more likely to be left out than a short one.
+        """
+        return _taken(self.record, self.cores, (self.start_ns + self.end_ns) // 2)
 
 
 @dataclass(frozen=True)
@@ -76,7 +161,7 @@ class Measured:
     """
 
     every: AllSteps
-    level: float = LEVELS[-1]
+    level: float = TAKEN_LEVELS[-1]
 
     @property
     def record(self) -> TrialRecord:
@@ -93,11 +178,11 @@ class Measured:
         return int(self._counts.sum()) >= min(FEWEST_STEPS, self._counts.size)
 
     @cached_property
-    def start_ns(self) -> npt.NDArray[np.int64]:
+    def start_ns(self) -> Times:
         return self.every.start_ns[self._counts]
 
     @cached_property
-    def end_ns(self) -> npt.NDArray[np.int64]:
+    def end_ns(self) -> Times:
         return self.every.end_ns[self._counts]
 
     @cached_property
@@ -115,11 +200,8 @@ class Measured:
 
     @cached_property
     def mean_wait_ms(self) -> float | None:
-        assert self.record.steps is not None
-        if self.record.steps.wait_ns is None:
-            return None
-        wait_ns = self.record.steps.wait_ns.unpack()[self.record.warmup_steps :]
-        return float(wait_ns[self._counts].mean()) / _NS_PER_MS
+        wait_ns = self.record.after_warmup("wait_ns")
+        return None if wait_ns is None else float(wait_ns[self._counts].mean()) / _NS_PER_MS
 
     @property
     def emulated(self) -> str | None:
@@ -128,7 +210,7 @@ class Measured:
         return device.name if device is not None and device.kind == "emulated" else None
 
     @property
-    def device_kind(self) -> effects.DeviceKind:
+    def device_kind(self) -> DeviceKind:
         """What its model computed on: an emulated device that trains lets the host compute what it learns."""
         device, trains = self.record.device, self.record.accuracy.before is not None
         return device.kind if device is not None and not (device.kind == "emulated" and trains) else "cpu"
@@ -136,10 +218,9 @@ class Measured:
     @cached_property
     def busy_share(self) -> float | None:
         """How much of the measured time an emulated device was busy, 0 to 1; None of a model that computed."""
-        assert self.record.steps is not None
-        if self.record.steps.busy_ns is None:
+        busy_ns = self.record.after_warmup("busy_ns")
+        if busy_ns is None:
             return None
-        busy_ns = self.record.steps.busy_ns.unpack()[self.record.warmup_steps :]
         # The steps follow each other without a gap, so that those that count have the time that they took.
         return min(1.0, float(busy_ns[self._counts].sum()) / max(1.0, float((self.end_ns - self.start_ns).sum())))
 
@@ -169,10 +250,10 @@ def of(scenario: Scenario, trials: Sequence[TrialRecord], cores: int) -> ByVaria
     for trial in trials:
         if trial.variant in everything and trial.measured:
             everything[trial.variant][trial.repeat] = Measured(AllSteps(trial, cores))
-    if not any(trial.taken > LEVELS[0] for own in everything.values() for trial in own.values()):
+    if not any(trial.taken > TAKEN_LEVELS[0] for own in everything.values() for trial in own.values()):
         return everything
-    at_levels = [_at(everything, level) for level in LEVELS[:-1]]
-    return min([everything, *at_levels], key=lambda found: _reach(scenario, found, everything))
+    at_levels = [_at(everything, level) for level in TAKEN_LEVELS[:-1]]
+    return min([everything, *at_levels], key=lambda found: _uncertainty(scenario, found, everything))
 
 
 def pairs(found: ByVariant, variant: Variant) -> list[Pair]:
@@ -195,10 +276,11 @@ def _at(everything: ByVariant, level: float) -> ByVariant:
     return found
 
 
-def _reach(scenario: Scenario, found: ByVariant, everything: ByVariant) -> float:
+def _uncertainty(scenario: Scenario, found: ByVariant, everything: ByVariant) -> float:
     """Return how badly the accelerator utilization of the variants will be known: its interval, squared and summed.
 
-    By the scatter that is usual between rounds, how many there are, and what others may have done to them.
+    By the scatter that is usual between rounds, how many there are, and what others may have done to them. It is
+    infinite where the level would cost a variant its verdict, its interval or its pairs with the baseline.
     """
     total, base = 0.0, scenario.baseline.name
     for variant in scenario.variants:
@@ -214,8 +296,8 @@ def _reach(scenario: Scenario, found: ByVariant, everything: ByVariant) -> float
         if beside < _FEWEST_ROUNDS <= all_beside:
             return float("inf")
         if some:
-            systematic = effects.of("utilization", some[0][0].device_kind) * taken_of(some)
-            total += belief.usual_reach(belief.SHARE_SCATTER, len(some)) ** 2 + (_REACH * systematic) ** 2
+            error = systematic_error("utilization", some[0][0].device_kind, taken_of(some))
+            total += stats.usual_reach(SHARE_SCATTER, len(some)) ** 2 + (_NORMAL_REACH * error) ** 2
         elif everything[variant.name]:
             return float("inf")
     return total

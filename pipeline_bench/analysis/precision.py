@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pipeline_bench.analysis import decision, stats
+from pipeline_bench.analysis import speedups, stats
 from pipeline_bench.errors import UsageError
-from pipeline_bench.model.result import Interval, Precision
+from pipeline_bench.model.result import Interval, Precision, Result
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, plan, planned_rounds, round_of
 from pipeline_bench.scenario import Scenario, Variant
@@ -42,7 +42,11 @@ SPEEDUP, UTILIZATION = "speed-up", "accelerator utilization"
 
 _LENGTHS = ("steps", "time_s", "repeats")
 
-_GIVEN = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(%?)\s*")
+_SHARE = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(%?)\s*", re.ASCII)
+_GIVEN_LIMIT = 60
+
+_FIRST_LOOK = 6
+_LATER_LOOKS = 1.45
 
 EndedBy = Literal["precision", "decided", "budget", "interrupted"]
 State = Literal["unfinished", "precision", "decided", "budget", "nothing to narrow"]
@@ -65,8 +69,50 @@ class Ratio:
         return self.value is not None
 
 
+@dataclass(frozen=True)
+class OpenQuestion:
+    """Something that more rounds may tell."""
+
+    variant: str
+    against: str | None = None
+    """The variant that it is not told from; None where it is the variant's own limit."""
+
+
+# --- what is asked for -----------------------------------------------------------------------------------------------
+
+
+def share(
+    text: str, option: str, highest: float = 1.0, examples: tuple[str, str] = ("5%", "0.05"), lowest: float = 0.0
+) -> float:
+    """Return a share that a user wrote as ``5%``, ``5 %`` or ``0.05``.
+
+    Args:
+        text: what was given.
+        option: the option's name, for the message.
+        highest: the largest that makes sense, as a share. One without a % sign is at most 1 in any case.
+        examples: the same share in two ways, for the message.
+        lowest: the smallest that makes sense.
+
+    Raises:
+        UsageError: it is no such share.
+    """
+    given = f"{option} {one_line(text, _GIVEN_LIMIT)!r}"
+    between = f"from {f'{lowest:.1%}' if lowest else 0} to {highest:.0%}"
+    allowed = f"Give a percentage or a share, {between}: {examples[0]}, or {examples[1]} for the same."
+    match = _SHARE.fullmatch(text)
+    if match is None:
+        raise UsageError(f"{given} is no percentage and no share.", allowed)
+    number = float(match[1])
+    if not match[2] and 1 < number <= highest * 100:
+        raise UsageError(f"{given} could be a percentage or a multiple.", f"Write {match[1]}% for a percentage.")
+    value = number / 100 if match[2] else number
+    if not lowest <= value <= highest:
+        raise UsageError(f"{given} is too {'little' if value < lowest else 'much'}.", allowed)
+    return value
+
+
 def wanted(goal: str, budget_s: float | None) -> Precision:
-    """What the options ``--precision`` and ``--budget`` ask for.
+    """Return what the options ``--precision`` and ``--budget`` ask for.
 
     Args:
         goal: as given: ``2%``, ``2 %`` or ``0.02``.
@@ -75,16 +121,7 @@ def wanted(goal: str, budget_s: float | None) -> Precision:
     Raises:
         UsageError: the goal is no share, or one that makes no sense.
     """
-    match = _GIVEN.fullmatch(goal)
-    if match is None:
-        raise UsageError(f"--precision {goal!r} is no share.", "Write it as 2% or as 0.02.")
-    value = float(match[1]) / (100 if match[2] else 1)
-    if not NARROWEST <= value <= WIDEST:
-        percent = "" if match[2] else f" ({value:g} without a % is {value * 100:g} %)"
-        raise UsageError(
-            f"--precision {goal!r}: a goal is from {NARROWEST:.1%} to {WIDEST:.0%}{percent}.",
-            "2% is a usual one; on a busy machine 5%.",
-        )
+    value = share(goal, "--precision", WIDEST, ("2%", "0.02"), NARROWEST)
     return Precision(goal=value, budget_s=DEFAULT_BUDGET_S if budget_s is None else budget_s)
 
 
@@ -118,7 +155,7 @@ def check(scenario: Scenario) -> None:
 
 
 def ratios(session: Session) -> tuple[Ratio, ...]:
-    """The ratios that the goal is for: every speed-up, or of a single variant that over its ceiling."""
+    """Return the ratios that the goal is for: every speed-up, or of a single variant that over its ceiling."""
     compared = _compared(session.scenario)
     names = [variant.name for variant in compared] or [session.scenario.baseline.name]
     found = []
@@ -131,12 +168,12 @@ def ratios(session: Session) -> tuple[Ratio, ...]:
 
 
 def widest(session: Session) -> Ratio | None:
-    """The ratio that is known least well among those that exist; None before any does."""
+    """Return the ratio that is known least well among those that exist; None before any does."""
     return max((ratio for ratio in ratios(session) if ratio.exists), key=lambda ratio: ratio.half_width, default=None)
 
 
 def next_trial(session: Session) -> Trial | None:
-    """The trial that comes next; None when the session has all that it should have.
+    """Return the trial that comes next; None when the session has all that it should have.
 
     Without a goal it is the next of the scenario's plan. With one, a round that has begun is brought to its end.
     """
@@ -151,7 +188,7 @@ def next_trial(session: Session) -> Trial | None:
 
 
 def rounds(session: Session) -> int:
-    """How many rounds are complete: each of their trials has ended, and was not interrupted."""
+    """Return how many rounds are complete: each of their trials has ended, and was not interrupted."""
     ended = [record.repeat for record in session.trials if record.status != "interrupted"]
     complete = 0
     while ended.count(complete) == len(round_of(session.scenario, complete, 0)):
@@ -160,13 +197,13 @@ def rounds(session: Session) -> int:
 
 
 def elapsed_s(session: Session) -> float:
-    """Seconds from the start of the first trial to the end of the last one: what the budget is spent on."""
+    """Return the seconds from the start of the first trial to the end of the last one: what the budget is spent on."""
     trials = session.trials
     return (trials[-1].ended_ns - trials[0].started_ns) / 1e9 if trials else 0.0
 
 
 def updated(session: Session, interrupted: bool = False) -> Session:
-    """The session with what can now be said of its precision; as it is when no goal was set.
+    """Return the session with what can now be said of its precision; as it is when no goal was set.
 
     Args:
         session: with its results brought up to date.
@@ -176,9 +213,8 @@ def updated(session: Session, interrupted: bool = False) -> Session:
     if before is None:
         return session
     complete = rounds(session)
-    state: State = "unfinished"
-    if all(record.repeat < complete for record in session.trials):
-        state = _state(session, before)
+    between_rounds = all(record.repeat < complete for record in session.trials)
+    state: State = _state(session, before) if between_rounds else "unfinished"
     ended_by: EndedBy | None = "interrupted" if interrupted else None
     if state == "precision" or state == "decided" or state == "budget":  # noqa: PLR1714 - this way the types follow
         ended_by = state  # also where the interrupt came after the last trial
@@ -187,13 +223,65 @@ def updated(session: Session, interrupted: bool = False) -> Session:
     return session.model_copy(update={"precision": after.model_copy(update={"text": text})})
 
 
+# --- what is open ----------------------------------------------------------------------------------------------------
+
+
+def open_questions(session: Session) -> tuple[OpenQuestion, ...]:
+    """Return what is open of a session whose results are up to date, in its scenario's order.
+
+    A verdict is open while there is a doubt, and not where it was refused: more rounds change nothing of files that
+    were not cold. A ratio is open until the difference is certain, or the two are known to tie.
+    """
+    found: list[OpenQuestion] = []
+    for result in session.results:
+        if result.trials:
+            found += _open(result, is_ceiling=result.variant in session.scenario.ceilings)
+    return tuple(dict.fromkeys(found))
+
+
+def is_look(rounds: int, fewest: int) -> bool:
+    """Return whether the questions are asked after so many rounds.
+
+    Whoever looks after every round stops where chance has moved the figures most. So the looks are few: after 6 rounds,
+    or as many as the scenario asks for, and then after 1.45 times as many as the last time.
+
+    Args:
+        rounds: that are complete.
+        fewest: that the scenario asks for.
+    """
+    look = max(_FIRST_LOOK, fewest)
+    while look < rounds:
+        look = round(look * _LATER_LOOKS)
+    return look == rounds
+
+
+def _open(result: Result, *, is_ceiling: bool) -> Iterator[OpenQuestion]:
+    if result.verdict.doubt is not None:
+        yield OpenQuestion(result.variant)
+    if is_ceiling or result.work.status == "unequal":
+        return
+    for speedup in (result.speedup, result.against_fastest):
+        if speedup.value is not None and speedup.over is not None and not speedups.told(speedup):
+            yield OpenQuestion(result.variant, speedup.over)
+
+
+def open_words(session: Session) -> str:
+    """Return the open questions in a few words: ``the limit of tf_data, fifo_queue against tf_data``."""
+    return ", ".join(
+        f"{one_line(each.variant)} against {one_line(each.against)}"
+        if each.against is not None
+        else f"the limit of {one_line(each.variant)}"
+        for each in open_questions(session)
+    )
+
+
 def judged_from(scenario: Scenario) -> int:
-    """After how many repeats the precision counts: all that the scenario asks for, and enough of them."""
+    """Return after how many repeats the precision counts: all that the scenario asks for, and enough of them."""
     return max(planned_rounds(scenario), JUDGED_FROM_REPEATS)
 
 
 def _compared(scenario: Scenario) -> list[Variant]:
-    """The variants whose speed-ups count: no ceilings, unless there are only such; not the baseline."""
+    """Return the variants whose speed-ups count: no ceilings, unless there are only such; not the baseline."""
     some = [variant for variant in scenario.variants if not variant.is_ceiling] or list(scenario.variants)
     return [variant for variant in some if variant.name != scenario.baseline.name]
 
@@ -215,8 +303,8 @@ def _state(session: Session, precision: Precision) -> State:
 
 
 def _decided(session: Session) -> State:
-    at_look = decision.is_look(rounds(session), planned_rounds(session.scenario))
-    return "decided" if at_look and not decision.open_questions(session) else "unfinished"
+    at_look = is_look(rounds(session), planned_rounds(session.scenario))
+    return "decided" if at_look and not open_questions(session) else "unfinished"
 
 
 def _narrowed(session: Session, goal: float) -> State:
@@ -229,7 +317,7 @@ def _narrowed(session: Session, goal: float) -> State:
 
 
 def _next_round_s(session: Session) -> float:
-    """How long the next round should take: a trial of each variant due, as its own took so far, and what lies between.
+    """Return how long the next round should take, by what the trials of its variants took and what lay between them.
 
     Called between two rounds, when every variant has had a trial.
     """
@@ -242,7 +330,7 @@ def _next_round_s(session: Session) -> float:
 
 
 def _text(session: Session, precision: Precision, state: State) -> str:
-    """What ended the adding of repeats, or how it stands, and what is known: one line in plain words."""
+    """Return what ended the adding of repeats, or how it stands, and what is known: one line in plain words."""
     after = f"after {units.count(precision.repeats, 'repeat')}"
     if precision.goal is None:
         return _decided_text(session, precision)
@@ -272,18 +360,8 @@ def _decided_text(session: Session, precision: Precision) -> str:
     return "; ".join([*([f"open when {ended}: {still}"] if still else []), *_left_out(session)])
 
 
-def open_words(session: Session) -> str:
-    """Return the open questions in a few words: ``the limit of tf_data, fifo_queue against tf_data``."""
-    return ", ".join(
-        f"{one_line(each.variant)} against {one_line(each.against)}"
-        if each.against is not None
-        else f"the limit of {one_line(each.variant)}"
-        for each in decision.open_questions(session)
-    )
-
-
 def _known(session: Session, precision: Precision) -> Iterator[str]:
-    """How well the least known ratio is known."""
+    """Yield how well the least known ratio is known."""
     worst = widest(session)
     if worst is None:
         return
@@ -300,7 +378,7 @@ def _known(session: Session, precision: Precision) -> Iterator[str]:
 
 
 def _left_out(session: Session) -> Iterator[str]:
-    """The variants that no ratio could be had of in the rounds that an interval needs."""
+    """Yield the variants that no ratio could be had of in the rounds that an interval needs."""
     if rounds(session) < NEEDED_ROUNDS:
         return
     for ratio in ratios(session):

@@ -14,19 +14,13 @@ from typing import Any
 import numpy as np
 
 from pipeline_bench import plugins, user_pipeline
-from pipeline_bench.analysis import (
-    belief,
-    cache_state,
-    device_utilization,
-    effects,
-    equal_work,
-    measured,
-    speedups,
-    stats,
-    verdicts,
-)
-from pipeline_bench.analysis.measured import Measured, Pair
+from pipeline_bench.analysis import measured, speedups, stats, validity, verdicts
+from pipeline_bench.analysis.measured import Figure, Measured, Pair
+from pipeline_bench.analysis.speedups import TOO_FEW_TRIALS
+from pipeline_bench.analysis.thresholds import CEILING_TOLERANCE, NEEDED_STEPS, SHARE_SCATTER
 from pipeline_bench.model.result import (
+    BUSY_TIME,
+    CPU_TIME,
     DeviceUtilization,
     Estimate,
     PublishedComparison,
@@ -35,12 +29,16 @@ from pipeline_bench.model.result import (
     Speedup,
     StepTime,
     Verdict,
+    WorkCheck,
 )
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.scenario import Published, Scenario, Variant
 from pipeline_bench.text import units
 
-_TOO_FEW_TRIALS = "an interval needs at least 2 trials"
+# The shortest window that the driver averages over (nvml.h, nvmlUtilization_t: 1/6 s to 1 s).
+_NVML_WINDOW_NS = 1_000_000_000 // 6
+# How far outside the measured steps a sample of CPU time may lie that an edge is interpolated from.
+_CPU_EDGE_NS = 50_000_000
 
 
 def summarise(scenario: Scenario, trials: Sequence[TrialRecord], cores: int) -> tuple[Result, ...]:
@@ -59,17 +57,23 @@ def summarise(scenario: Scenario, trials: Sequence[TrialRecord], cores: int) -> 
 def _result(
     scenario: Scenario, variant: Variant, trials: Sequence[TrialRecord], found: measured.ByVariant, cores: int
 ) -> Result:
-    own = found[variant.name]
-    status, reason = _status(variant, [t for t in trials if t.variant == variant.name], len(own))
-    if not own:
-        result = _unmeasured(variant, status, reason)
-        return result.model_copy(update={"verdict": verdicts.judge(result, variant.is_ceiling, 0)})
-    runs = [own[repeat] for repeat in sorted(own)]
+    runs = _by_round(found, variant)
+    status, reason = _status(variant, [t for t in trials if t.variant == variant.name], len(runs))
+    if not runs:
+        return _unmeasured(variant, status, reason or "not measured")
     pairs = measured.pairs(found, variant)
-    used = device_utilization.of(runs, cores)
-    loss = _finite(_last_loss(runs[-1]))
-    accuracy = runs[-1].record.accuracy
-    result = Result(
+    split = _split(variant, runs, pairs)
+    work = validity.check_work(
+        variant,
+        [run.record for run in runs],
+        scenario.baseline,
+        [r.record for r in _by_round(found, scenario.baseline)],
+    )
+    used = device_utilization(runs, cores)
+    loss, accuracy = _last_loss(runs[-1]), runs[-1].record.accuracy
+    batch_ms = speedups.batch_size(variant) * 1e3
+    means = [run.mean_ms for run in runs]
+    return Result(
         variant=variant.name,
         backend=variant.backend,
         emulated=runs[0].emulated,
@@ -79,52 +83,53 @@ def _result(
         steps=sum(len(run.step_ms) for run in runs),
         warmup_steps=tuple(run.record.warmup_steps for run in runs),
         step_ms=step_time(runs),
-        **_rate(variant, runs),
-        **_split(variant, runs, pairs),
+        samples_per_second=batch_ms / float(np.mean(means)),
+        samples_per_second_ci95=stats.ratio_interval([batch_ms / mean for mean in means]),
+        **split,
         device_utilization=used,
         speedup=speedups.over_baseline(scenario, variant, found),
-        work=equal_work.check(variant, _records(own), scenario.baseline, _records(found[scenario.baseline.name])),
+        work=work,
         loss=loss,
         accuracy=accuracy,
         missing=_missing(variant, loss is None, accuracy.before is None and accuracy.after is None),
         published=_published(scenario.published, variant, runs, used),
-        verdict=Verdict(kind="not-measured", text=""),
+        verdict=_verdict(variant, work, split, runs, pairs),
     )
-    return result.model_copy(update={"verdict": _verdict(scenario, variant, result, runs, pairs)})
+
+
+def _by_round(found: measured.ByVariant, variant: Variant) -> list[Measured]:
+    own = found[variant.name]
+    return [own[repeat] for repeat in sorted(own)]
 
 
 def _verdict(
-    scenario: Scenario, variant: Variant, result: Result, runs: Sequence[Measured], pairs: Sequence[Pair]
+    variant: Variant, work: WorkCheck, split: dict[str, Estimate], runs: Sequence[Measured], pairs: Sequence[Pair]
 ) -> Verdict:
-    if result.work.status == "unequal":
-        return equal_work.refusal(result.work)
-    if (reason := cache_state.doubt(variant, [run.record for run in runs])) is not None:
-        return cache_state.refusal(reason)
-    steps = min(sum(len(run.step_ms) for run in some) for some in (runs, [top for _, top in pairs]) if some)
+    if work.status == "unequal":
+        return verdicts.unequal_work(work.text)
+    if (reason := validity.cache_doubt(variant, [run.record for run in runs])) is not None:
+        return verdicts.inconclusive(reason)
     for_more = "raise --budget" if variant.source.kind == user_pipeline.KIND else "raise --steps or --repeats"
-    return verdicts.judge(result, variant.is_ceiling, steps, measured.taken_of(pairs), for_more)
+    steps = min(sum(len(run.step_ms) for run in some) for some in (runs, [top for _, top in pairs]) if some)
+    mean_ms = float(np.mean([run.mean_ms for run in runs]))
+    if variant.is_ceiling:
+        enough = steps >= NEEDED_STEPS
+        return verdicts.reference(mean_ms) if enough else verdicts.too_few_steps(steps, for_more)
+    figures = verdicts.StepSplit(mean_ms=mean_ms, rounds=len(runs), **split)
+    return verdicts.judge(figures, steps, measured.taken_of(pairs), for_more)
 
 
 def _missing(variant: Variant, no_loss: bool, no_accuracy: bool) -> dict[str, str]:
-    """Why there is no loss or no accuracy, where there is none."""
-    nothing = _trains_nothing(variant) if no_loss or no_accuracy else None
+    """Return why there is no loss or no accuracy, where there is none."""
+    kind = variant.model.kind
+    model: Any = plugins.find("models", kind) if kind in plugins.names("models") else None
+    nothing = None if model is None or model.trains else f"the model {kind} trains nothing"
     reasons = {}
     if no_loss:
         reasons["loss"] = nothing or "the last step's loss was not a finite number"
     if no_accuracy:
         reasons["accuracy"] = nothing or "the model has no accuracy to measure"
     return reasons
-
-
-def _trains_nothing(variant: Variant) -> str | None:
-    """Why a model without loss and accuracy is as it should be; None where it trains, or is no plug-in of ours."""
-    kind = variant.model.kind
-    model: Any = plugins.find("models", kind) if kind in plugins.names("models") else None
-    return None if model is None or model.trains else f"the model {kind} trains nothing"
-
-
-def _records(own: dict[int, Measured]) -> list[TrialRecord]:
-    return [own[repeat].record for repeat in sorted(own)]
 
 
 def _status(variant: Variant, trials: Sequence[TrialRecord], good: int) -> tuple[ResultStatus, str | None]:
@@ -140,24 +145,24 @@ def _status(variant: Variant, trials: Sequence[TrialRecord], good: int) -> tuple
     return ("ok", None) if good else ("failed", "no step was measured after warm-up")
 
 
-def _unmeasured(variant: Variant, status: ResultStatus, reason: str | None) -> Result:
-    why = reason or "not measured"
+def _unmeasured(variant: Variant, status: ResultStatus, reason: str) -> Result:
+    nothing = Estimate(reason=reason)
     return Result(
         variant=variant.name,
         backend=variant.backend,
         status=status,
-        reason=why,
-        step_ms=StepTime(reason=why),
-        input_wait_ms=Estimate(reason=why),
-        input_wait_share=Estimate(reason=why),
-        host_slowdown_ms=Estimate(reason=why),
-        host_slowdown_share=Estimate(reason=why),
-        ceiling_ms=Estimate(reason=why),
-        accelerator_utilization=Estimate(reason=why),
-        device_utilization=DeviceUtilization(reason=why),
-        speedup=Speedup(reason=why),
-        missing=dict.fromkeys(("loss", "samples_per_second", "accuracy"), why),
-        verdict=Verdict(kind="not-measured", text=""),
+        reason=reason,
+        step_ms=StepTime(reason=reason),
+        input_wait_ms=nothing,
+        input_wait_share=nothing,
+        host_slowdown_ms=nothing,
+        host_slowdown_share=nothing,
+        ceiling_ms=nothing,
+        accelerator_utilization=nothing,
+        device_utilization=DeviceUtilization(reason=reason),
+        speedup=Speedup(reason=reason),
+        missing=dict.fromkeys(("loss", "samples_per_second", "accuracy"), reason),
+        verdict=verdicts.not_measured(reason),
     )
 
 
@@ -166,33 +171,27 @@ def step_time(runs: Sequence[Measured]) -> StepTime:
     medians = [float(np.median(run.step_ms)) for run in runs]
     p05, p95 = (float(value) for value in np.percentile(np.concatenate([run.step_ms for run in runs]), [5, 95]))
     ci95 = stats.median_interval(medians)
-    mean = float(np.mean([run.mean_ms for run in runs]))
     return StepTime(
         median=float(np.median(medians)),
-        mean=mean,
+        mean=float(np.mean([run.mean_ms for run in runs])),
         p05=p05,
         p95=p95,
         ci95=ci95,
-        reason=None if ci95 else _TOO_FEW_TRIALS,
+        reason=None if ci95 else TOO_FEW_TRIALS,
     )
 
 
-def _rate(variant: Variant, runs: Sequence[Measured]) -> dict[str, Any]:
-    """Samples a second, by the mean step time, whose interval it has."""
-    means = [run.mean_ms for run in runs]
-    samples_ms = speedups.batch_size(variant) * 1e3
-    interval = stats.ratio_interval([samples_ms / mean for mean in means])
-    return {"samples_per_second": samples_ms / float(np.mean(means)), "samples_per_second_ci95": interval}
+# --- the parts of a step ---------------------------------------------------------------------------------------------
 
 
 def _split(variant: Variant, runs: Sequence[Measured], pairs: Sequence[Pair]) -> dict[str, Estimate]:
-    """Return input wait, ceiling and host slowdown, each in ms and as a share of the step."""
+    """Return input wait, host slowdown and ceiling, each in ms and as a share of the step."""
     if variant.is_ceiling:
         itself = Estimate(reason="this is the ceiling: it has no input")
         names = ("input_wait_ms", "input_wait_share", "host_slowdown_ms", "host_slowdown_share")
         means = [run.mean_ms for run in runs]
-        ceiling = Estimate(value=float(np.mean(means)), ci95=stats.mean_interval(means))
-        ceiling = ceiling if ceiling.ci95 else ceiling.model_copy(update={"reason": _TOO_FEW_TRIALS})
+        ci95 = stats.mean_interval(means)
+        ceiling = Estimate(value=float(np.mean(means)), ci95=ci95, reason=None if ci95 else TOO_FEW_TRIALS)
         return {**dict.fromkeys(names, itself), "ceiling_ms": ceiling, "accelerator_utilization": itself}
     # Only repeats that have a ceiling beside them, where any has: the three parts are then of the same steps.
     used = [run for run, _ in pairs] or list(runs)
@@ -212,8 +211,12 @@ def _shares(variant: Variant, used: Sequence[Measured], pairs: Sequence[Pair]) -
     """Return input wait, host slowdown and accelerator utilization; what cannot be is none, and says why."""
     device, taken = used[0].device_kind, measured.taken_of(pairs)
 
-    def share(name: effects.Figure, values: Sequence[float]) -> Estimate:
-        return _estimate(belief.of(values, belief.SHARE_SCATTER).widened(effects.of(name, device) * taken))
+    def share(name: Figure, values: Sequence[float]) -> Estimate:
+        error = measured.systematic_error(name, device, taken)
+        known = stats.believe(values, SHARE_SCATTER).widened(error)
+        if known.rounds == 1:
+            return Estimate(value=known.value, reason=TOO_FEW_TRIALS)
+        return Estimate(value=known.value, ci95=known.interval())
 
     waits = [min(1.0, (run.mean_wait_ms or 0.0) / run.mean_ms) for run in used]
     tops = [top.mean_ms / run.mean_ms for run, top in pairs]
@@ -225,8 +228,10 @@ def _shares(variant: Variant, used: Sequence[Measured], pairs: Sequence[Pair]) -
         return wait, (untold if no_wait else missing), missing
     utilization = share("utilization", tops)
     host = untold if no_wait else share("host", [1 - own - top for own, top in zip(waits, tops, strict=True)])
-    beyond = max(_lowest(utilization) - 1, 0.0 if no_wait else -_highest(host))
-    if beyond > verdicts.CEILING_TOLERANCE:
+    lowest = utilization.ci95[0] if utilization.ci95 else utilization.value or 0.0
+    highest = host.ci95[1] if host.ci95 else host.value or 0.0
+    beyond = max(lowest - 1, -highest)
+    if beyond > CEILING_TOLERANCE:
         impossible = Estimate(
             impossible=True,
             reason=f"beside its wait it beats its ceiling by {units.share(beyond)} or more, which cannot be: "
@@ -235,13 +240,6 @@ def _shares(variant: Variant, used: Sequence[Measured], pairs: Sequence[Pair]) -
         return _within(wait, 0.0, 1.0), (untold if no_wait else impossible), impossible
     most = 1.0 if wait.value is None else 1 - wait.value
     return _within(wait, 0.0, 1.0), _within(host, 0.0, 1.0), _within(utilization, 0.0, most)
-
-
-def _estimate(found: belief.Belief) -> Estimate:
-    """Return a share and its interval."""
-    if found.rounds == 1:
-        return Estimate(value=found.value, reason=_TOO_FEW_TRIALS)
-    return Estimate(value=found.value, ci95=found.interval())
 
 
 def _within(estimate: Estimate, lowest: float, highest: float) -> Estimate:
@@ -255,29 +253,90 @@ def _within(estimate: Estimate, lowest: float, highest: float) -> Estimate:
     return estimate.model_copy(update={"value": min(max(estimate.value, lowest), highest), "ci95": ci95})
 
 
-def _lowest(estimate: Estimate) -> float:
-    return estimate.ci95[0] if estimate.ci95 else estimate.value or 0.0
-
-
-def _highest(estimate: Estimate) -> float:
-    return estimate.ci95[1] if estimate.ci95 else estimate.value or 0.0
-
-
 def _of_step(share: Estimate, step_ms: float) -> Estimate:
-    """A share of the mean step in ms, so that the parts in ms and in percent say the same."""
+    """Return a share of the mean step in ms, so that the parts in ms and in percent say the same."""
     if share.value is None:
         return share
     ci95 = share.ci95 and (share.ci95[0] * step_ms, share.ci95[1] * step_ms)
     return Estimate(value=share.value * step_ms, ci95=ci95, reason=share.reason)
 
 
-def _last_loss(run: Measured) -> float:
+# --- what the device said --------------------------------------------------------------------------------------------
+
+
+def device_utilization(runs: Sequence[Measured], cores: int) -> DeviceUtilization:
+    """Return what the device said during the measured steps.
+
+    NVML for a GPU, CPU time over wall time and cores for a CPU, the busy time over wall time for an emulated device.
+    """
+    device = runs[0].record.device
+    if runs[0].emulated is not None:
+        shares = [run.busy_share for run in runs if run.busy_share is not None]
+        if not shares:
+            return DeviceUtilization(source=BUSY_TIME, reason="the loop did not bring the emulated device's busy time")
+        return _percent(BUSY_TIME, [100 * share for share in shares], sum(len(run.step_ms) for run in runs))
+    if device is not None and device.kind == "cpu":
+        return _cpu_utilization(runs, cores)
+    by_source: dict[str, list[list[float]]] = {}
+    reason = None
+    for run in runs:
+        for track in run.record.samples:
+            if track.metric != "device_utilization_percent":
+                continue
+            reason = track.reason or reason
+            if track.at_ns is not None and track.values is not None:
+                at_ns = track.at_ns.unpack()
+                # A sample speaks of the time before its stamp, so that the first ones would still see the warm-up.
+                inside = (at_ns - _NVML_WINDOW_NS >= run.start_ns[0]) & (at_ns <= run.end_ns[-1])
+                by_source.setdefault(track.source, []).append(track.values.unpack()[inside].tolist())
+    source = max(by_source, key=lambda name: sum(map(len, by_source[name])), default=None)
+    trials = [values for values in by_source[source] if values] if source else []
+    if not trials:
+        short = "no sample of the device lies wholly within the measured steps; run more steps"
+        return DeviceUtilization(source=source, reason=reason or short)
+    return _percent(str(source), [float(np.mean(values)) for values in trials], sum(map(len, trials)))
+
+
+def _cpu_utilization(runs: Sequence[Measured], cores: int) -> DeviceUtilization:
+    percents: list[float] = []
+    samples = 0
+    reason = None
+    for run in runs:
+        track = next((track for track in run.record.samples if track.metric == "cpu_seconds"), None)
+        if track is None or track.at_ns is None or track.values is None:
+            reason = track.reason if track else "the host sampler took no sample"
+            continue
+        first_ns, last_ns = int(run.start_ns[0]), int(run.end_ns[-1])
+        at_ns = track.at_ns.unpack()
+        near = (at_ns >= first_ns - _CPU_EDGE_NS) & (at_ns <= last_ns + _CPU_EDGE_NS)
+        value = stats.cpu_utilization_percent(at_ns[near], track.values.unpack()[near], first_ns, last_ns, cores)
+        if value is not None:
+            percents.append(value)
+            samples += int(near.sum())
+    if 2 * len(percents) < len(runs):
+        short = f"{len(runs) - len(percents)} of {len(runs)} trials were too short for two samples of CPU time"
+        return DeviceUtilization(source=CPU_TIME, reason=reason or short)
+    return _percent(CPU_TIME, percents, samples)
+
+
+def _percent(source: str, of_trials: Sequence[float], samples: int) -> DeviceUtilization:
+    """Return the mean over the trials, with its interval, which ends where a percentage has to."""
+    ci95 = stats.mean_interval(of_trials)
+    return DeviceUtilization(
+        source=source,
+        mean_percent=float(np.mean(of_trials)),
+        ci95=ci95 and (max(0.0, ci95[0]), min(100.0, ci95[1])),
+        samples=samples,
+    )
+
+
+# --- beside published figures ----------------------------------------------------------------------------------------
+
+
+def _last_loss(run: Measured) -> float | None:
     assert run.record.steps is not None
-    return float(run.record.steps.loss.unpack()[-1])
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+    loss = float(run.record.steps.loss.unpack()[-1])
+    return loss if math.isfinite(loss) else None
 
 
 def _published(
@@ -286,13 +345,11 @@ def _published(
     figure = next((f for f in published.figures if f.variant == variant.name), None) if published else None
     if published is None or figure is None:
         return None
-    assert runs[0].record.steps is not None
-    steps = runs[0].record.steps.count
+    counts = [run.record.steps.count for run in runs if run.record.steps is not None]
     # A shorter run is scaled by its mean measured step; warm-up would weigh more in it than in the author's run.
-    same_length = all(run.record.steps and run.record.steps.count == published.steps for run in runs)
+    same_length = all(count == published.steps for count in counts)
     our_seconds = float(np.mean([run.total_s if same_length else run.mean_ms / 1e3 * published.steps for run in runs]))
-    ours = utilization.mean_percent
-    theirs = figure.device_utilization_percent
+    ours, theirs = utilization.mean_percent, figure.device_utilization_percent
     return PublishedComparison(
         seconds=figure.seconds,
         our_seconds=our_seconds,
@@ -300,5 +357,5 @@ def _published(
         device_utilization_percent=theirs,
         our_device_utilization_percent=ours,
         device_utilization_ratio=ours / theirs if ours is not None and theirs else None,
-        scaled_from_steps=None if same_length else steps,
+        scaled_from_steps=None if same_length else counts[0],
     )

@@ -1,6 +1,6 @@
-"""How many times the throughput of another variant, round by round, and whether that may be called a difference. Pure.
+"""Ratios of throughput, who is fastest, and the one sentence that a session comes down to. Pure.
 
-The trials of a round lie beside each other, so that what slows both cancels in their ratio.
+A ratio is taken round by round: the trials of a round lie beside each other, so that what slows both cancels.
 """
 
 from __future__ import annotations
@@ -9,27 +9,22 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
-from pipeline_bench.analysis import belief, effects, stats
-from pipeline_bench.analysis.measured import ByVariant
+from pipeline_bench.analysis import stats
+from pipeline_bench.analysis.measured import ByVariant, systematic_error
+from pipeline_bench.analysis.thresholds import (
+    CERTAIN_CLAIM,
+    PROBABLE_CLAIM,
+    RATIO_SCATTER,
+    SAME_JOB_SCATTER,
+    TIE,
+    WORTH,
+)
 from pipeline_bench.model.result import Result, Speedup
+from pipeline_bench.model.session import Session
 from pipeline_bench.scenario import Scenario, Variant
+from pipeline_bench.text import units
 
-# Rounds are added until the differences are told, and judged again after more and more of them (`decision.is_look`).
-# Of two equal variants, whose ratio scatters between rounds by 3 % to 30 %, at most 2 in 100 are then said to differ
-# (tests/unit/test_decision.py simulates it).
-CERTAIN_CLAIM = 0.998
-"""A difference is told plainly where an interval of that confidence leaves out 1."""
-PROBABLE_CLAIM = 0.99
-"""… and as probable from this confidence on."""
-
-SAME_JOB_SCATTER = 0.01
-"""Two copies of the same variant differ by this much for good, one standard deviation of the logarithm: where their
-memory lies, which cores they got (docs/method.md, "Precision")."""
-
-TIE = 1.10
-"""Two variants tie where the whole 95 % interval of their ratio lies within this factor."""
-
-_TOO_FEW_TRIALS = "an interval needs at least 2 trials"
+TOO_FEW_TRIALS = "an interval needs at least 2 trials"
 
 
 def over_baseline(scenario: Scenario, variant: Variant, measured: ByVariant) -> Speedup:
@@ -42,19 +37,22 @@ def over_baseline(scenario: Scenario, variant: Variant, measured: ByVariant) -> 
 
 def against_fastest(scenario: Scenario, results: Sequence[Result], measured: ByVariant) -> tuple[Result, ...]:
     """Return the results with their throughput over that of the fastest variant."""
-    able = {result.variant: result for result in results if _comparable(scenario, result)}
-    fastest = max(able, key=lambda name: _times(able[name]), default=None)
-    if fastest is None:
+    baseline = scenario.baseline.name
+    able = [
+        each for each in _comparable(scenario, results) if each.variant == baseline or each.speedup.value is not None
+    ]
+    best = _fastest(scenario, able)
+    if best is None:
         return tuple(results)
-    over = scenario.variant(fastest)
+    over = scenario.variant(best.variant)
     found = []
     for result in results:
-        if result.variant == fastest:
-            against = Speedup(over=fastest, reason="this is the fastest variant")
-        elif result.variant in able:
+        if result is best:
+            against = Speedup(over=over.name, reason="this is the fastest variant")
+        elif result in able:
             against = _speedup(scenario.variant(result.variant), over, measured)
         else:
-            against = Speedup(over=fastest, reason="it is not compared with the others")
+            against = Speedup(over=over.name, reason="it is not compared with the others")
         found.append(result.model_copy(update={"against_fastest": against}))
     return tuple(found)
 
@@ -71,6 +69,17 @@ def told(speedup: Speedup) -> bool:
     return tie(speedup) or (speedup.difference in ("faster", "slower") and speedup.certainty == "certain")
 
 
+def may_gain(speedup: Speedup) -> bool:
+    """Return whether it came to a gain worth having that may be chance as well: neither proven nor excluded."""
+    is_open = speedup.ci95 is None or speedup.ci95[1] > WORTH
+    return is_open and (speedup.value or 0.0) > WORTH
+
+
+def smallest(speedup: Speedup) -> str:
+    """Return what a run that found no difference could have told, in the words of every report."""
+    return f"smallest this run could have seen: {units.precision(speedup.smallest)}"
+
+
 def batch_size(variant: Variant) -> int:
     """Return the samples of a step, by the option of that name; a step of a source without it counts as one.
 
@@ -79,20 +88,6 @@ def batch_size(variant: Variant) -> int:
     options = variant.source.options
     tables = [options, *(value for value in options.values() if isinstance(value, dict))]
     return int(next((table["batch_size"] for table in tables if "batch_size" in table), 1))
-
-
-def _comparable(scenario: Scenario, result: Result) -> bool:
-    is_ceiling = scenario.variant(result.variant).is_ceiling
-    is_baseline = result.variant == scenario.baseline.name
-    return (
-        not is_ceiling
-        and result.work.status != "unequal"
-        and ((is_baseline and result.trials > 0) or result.speedup.value is not None)
-    )
-
-
-def _times(result: Result) -> float:
-    return 1.0 if result.speedup.value is None else result.speedup.value
 
 
 def _speedup(variant: Variant, over: Variant, measured: ByVariant) -> Speedup:
@@ -107,13 +102,12 @@ def _speedup(variant: Variant, over: Variant, measured: ByVariant) -> Speedup:
     scale = batch_size(variant) / batch_size(over)
     logs = [math.log(scale * base[repeat].mean_ms / own[repeat].mean_ms) for repeat in shared]
     if len(logs) == 1:
-        return Speedup(over=over.name, value=math.exp(logs[0]), reason=_TOO_FEW_TRIALS)
+        return Speedup(over=over.name, value=math.exp(logs[0]), reason=TOO_FEW_TRIALS)
     taken = sum(own[repeat].taken + base[repeat].taken for repeat in shared) / (2 * len(shared))
-    known = belief.of(logs, belief.RATIO_SCATTER, trimmed=True)
+    known = stats.believe(logs, RATIO_SCATTER, trimmed=True)
     # More rounds narrow the interval of what was measured here; a claim is of the variants, on any machine and any day.
-    systematic = math.hypot(SAME_JOB_SCATTER, effects.of("ratio", own[shared[0]].device_kind) * taken)
-    of_variants = known.widened(systematic)
-    certain, probable = of_variants.interval(CERTAIN_CLAIM), of_variants.interval(PROBABLE_CLAIM)
+    error = math.hypot(SAME_JOB_SCATTER, systematic_error("ratio", own[shared[0]].device_kind, taken))
+    certain, probable = (known.widened(error).interval(claim) for claim in (CERTAIN_CLAIM, PROBABLE_CLAIM))
     difference: Literal["faster", "slower", "none"] = "none"
     if not probable[0] <= 0 <= probable[1]:
         difference = "faster" if known.value > 0 else "slower"
@@ -127,3 +121,181 @@ def _speedup(variant: Variant, over: Variant, measured: ByVariant) -> Speedup:
         certainty="certain" if surely else "probable",
         smallest=stats.half_width((math.exp(probable[0]), math.exp(probable[1]))),
     )
+
+
+# --- who is fastest --------------------------------------------------------------------------------------------------
+
+
+def fastest(session: Session) -> Result | None:
+    """Return the variant with the highest speed-up among those that did the work they should; None where none is known.
+
+    A ceiling has no input and is none to compare; what did other work than it should is not faster, nor is what trained
+    on another emulated device than the baseline. Where the baseline was not measured there are no speed-ups, and the
+    throughput decides.
+    """
+    return _fastest(session.scenario, _comparable(session.scenario, session.results))
+
+
+def _fastest(scenario: Scenario, able: Sequence[Result]) -> Result | None:
+    baseline = scenario.baseline.name
+    if all(result.speedup.value is None for result in able):
+        return max(
+            able, key=lambda result: (result.samples_per_second or 0.0, result.variant == baseline), default=None
+        )
+    return max(able, key=lambda result: 1.0 if result.variant == baseline else result.speedup.value or 0.0)
+
+
+def _able(scenario: Scenario, results: Sequence[Result]) -> list[Result]:
+    """Return the results that can be held against others: measured, of the work they should do, and no ceilings."""
+    ceilings = scenario.ceilings
+    return [
+        result
+        for result in results
+        if result.samples_per_second is not None and result.work.status != "unequal" and result.variant not in ceilings
+    ]
+
+
+def _comparable(scenario: Scenario, results: Sequence[Result]) -> list[Result]:
+    """Return those that can be held against the baseline: they trained on the same device, emulated or not."""
+    able = _able(scenario, results)
+    base = next((result for result in able if result.variant == scenario.baseline.name), None)
+    return [result for result in able if base is None or result.emulated == base.emulated]
+
+
+# --- the conclusion, in words ---------------------------------------------------------------------------------------
+
+
+def conclude(session: Session) -> str:
+    """Return who is fastest, by how much, whether that can be told from the next ones, and what limits the baseline."""
+    found = _found(session)
+    cut_short = any(trial.status == "interrupted" for trial in session.trials)
+    return f"As far as it was measured: {found}" if cut_short else found
+
+
+def _found(session: Session) -> str:
+    if session.watched and session.results:
+        return f"{_limit(session.results[0])}."
+    best, baseline = fastest(session), session.scenario.baseline.name
+    if best is None:
+        return "Nothing was measured that could be compared."
+    base = next((result for result in session.results if result.variant == baseline and result.trials), None)
+    if base is None:
+        return f"{best.variant} was measured, but {baseline}, which the others are compared with, was not."
+    emulating = [result for result in _able(session.scenario, session.results) if result.emulated]
+    if base.emulated is not None and len({result.emulated for result in emulating}) > 1:
+        return _kept_busy(emulating)
+    return _compared(_comparable(session.scenario, session.results), best, base)
+
+
+def _compared(able: Sequence[Result], best: Result, base: Result) -> str:
+    """Return what the best one gains over the baseline, and what limits that."""
+    limit = _limit(base)
+    if len(able) == 1:
+        return (
+            f"{limit}." if best is base else f"{best.variant} was measured, with nothing to compare it with; {limit}."
+        )
+    proven = [result for result in able if _is(result.speedup, "faster")]
+    leader = max(proven, key=lambda result: result.speedup.value or 0.0, default=None)
+    others = [result for result in able if result not in (base, leader)]
+    if leader is None:
+        return f"{_none_faster(others, best, base)}; {limit}."
+    return f"{_gain(others, leader, base.variant)}; {limit}."
+
+
+def _none_faster(others: Sequence[Result], best: Result, base: Result) -> str:
+    """Return how the others stand to a baseline that none was found to be faster than."""
+    baseline = base.variant
+    single = [result for result in others if result.speedup.value is not None and result.speedup.ci95 is None]
+    if best is not base and best in single:
+        times = units.ratio(best.speedup.value)
+        return f"{best.variant} had {times} the throughput of {baseline} in one trial each, which proves no difference"
+    ties = [result.variant for result in others if tie(result.speedup)]
+    slower = [result.variant for result in others if _is(result.speedup, "slower")]
+    unsure = [result for result in others if result.variant not in (*ties, *slower)]
+    said = [f"{_joined([baseline, *ties], 'and')} tie"] if ties else []
+    if best in unsure and (best.speedup.value or 0.0) > WORTH:
+        low, high = (units.ratio(end) for end in best.speedup.ci95 or ())
+        said.append(
+            f"{best.variant} may be faster than {baseline}: {units.ratio(best.speedup.value)} ({low} to {high})"
+        )
+        unsure.remove(best)
+    if unsure:
+        names = _joined([result.variant for result in unsure], "and")
+        said.append(f"{names} {'are' if len(unsure) > 1 else 'is'} not told from {baseline}")
+    return "; ".join(said) or f"No variant is faster than {baseline}"
+
+
+def _is(speedup: Speedup, difference: Literal["faster", "slower"]) -> bool:
+    """Return whether that is said of it; the sessions of the first version say it by their interval alone."""
+    if speedup.difference is None and speedup.ci95 is not None:
+        return speedup.ci95[0] > 1 if difference == "faster" else speedup.ci95[1] < 1
+    return speedup.difference == difference
+
+
+def _gain(others: Sequence[Result], leader: Result, baseline: str) -> str:
+    """Return by how much the fastest one is faster than the baseline, and who may be as fast."""
+    speedup = leader.speedup
+    ties, unsure = _rivals(others, leader)
+    low, high = (units.ratio(end) for end in speedup.ci95 or (speedup.value, speedup.value))
+    times = f"{units.ratio(speedup.value)} the throughput of {baseline} ({low} to {high})"
+    probably = "probably " if speedup.certainty == "probable" else ""
+    if ties:
+        said = f"{_joined([leader.variant, *ties], 'and')} tie: {probably}about {times}"
+    elif unsure or probably:
+        said = f"{leader.variant} is {probably}faster: {times}"
+    else:
+        said = f"{leader.variant} is fastest: {times}"
+    return f"{said}; {_joined(unsure, 'and')} may be as fast" if unsure else said
+
+
+def _kept_busy(able: Sequence[Result]) -> str:
+    """Return of several emulated devices which ones the host kept busy: who is fastest is then no question."""
+    said: dict[str, list[str]] = {"kept busy": [], "not kept busy": [], "not told": []}
+    devices = list(dict.fromkeys(str(result.emulated) for result in able))
+    for device, name in zip(devices, units.without_shared_start(devices), strict=True):
+        own = [result for result in able if result.emulated == device]
+        own.sort(key=lambda result: result.accelerator_utilization.value or 0.0, reverse=True)
+        enough = next((result for result in own if result.verdict.kind == "compute-bound"), None)
+        unknown = any(result.verdict.kind == "inconclusive" for result in own)
+        best = enough or own[0]
+        answer = "kept busy" if enough else "not told" if unknown else "not kept busy"
+        reached = units.fraction(best.accelerator_utilization.value)
+        said[answer].append(f"{name} ({best.variant}, AU {reached})")
+    answers = [f"{answer}: {_joined(names, 'and')}" for answer, names in said.items() if names]
+    return f"Of the emulated accelerators, {'; '.join(answers)}."
+
+
+def _rivals(others: Sequence[Result], leader: Result) -> tuple[list[str], list[str]]:
+    """Return those that tie with the leader, and those that are not told from it."""
+    low = leader.speedup.ci95[0] if leader.speedup.ci95 else 0.0
+    ties: list[str] = []
+    unsure: list[str] = []
+    for result in others:
+        against = result.against_fastest
+        if against.over == leader.variant and against.ci95 is not None:
+            if tie(against):
+                ties.append(result.variant)
+            elif not _is(against, "slower"):
+                unsure.append(result.variant)
+        elif result.speedup.value is not None and (result.speedup.ci95 is None or result.speedup.ci95[1] >= low):
+            unsure.append(result.variant)
+    return ties, unsure
+
+
+def _joined(names: Sequence[str], word: str) -> str:
+    """Return ``a, b or c``; ``a, 1; a, 2; or b, 1`` where names have commas of their own."""
+    if len(names) > 2 and any("," in name for name in names):  # noqa: PLR2004 - two need no comma between them
+        return f"{'; '.join(names[:-1])}; {word} {names[-1]}"
+    return f" {word} ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def _limit(baseline: Result) -> str:
+    name, severely = baseline.variant, "severely " if baseline.verdict.severe else ""
+    known = {
+        "inconclusive": f"what limits {name} stays open",
+        "unequal-work": f"the work of {name} itself was not equal",
+        "not-measured": f"{name} was not measured",
+        "mixed": f"nothing limits {name} alone",
+    }
+    probably = "probably " if baseline.verdict.certainty == "probable" else ""
+    return known.get(baseline.verdict.kind, f"{name} is {probably}{severely}{baseline.verdict.kind}")

@@ -1,20 +1,20 @@
-"""Pure functions on arrays: warm-up, intervals over trials, ratios of interleaved neighbours."""
+"""Pure functions on arrays: warm-up, intervals over trials and over rounds, changes between two groups of trials."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from pipeline_bench.model.result import Interval
+
 Floats = npt.NDArray[np.float64]
-Interval = tuple[float, float]
 
 CONFIDENCE = 0.95
-# That two variants differ is claimed of every pair that is shown: of equal ones it may be claimed 1 time in 50, not 20.
-CLAIM_CONFIDENCE = 0.98
 
 # With fewer trials than this a bootstrap's interval is much too narrow: of three trials it can only choose among
 # values between the smallest and the largest, which hold the truth 3 times in 4 (Hesterberg, "What Teachers Should
@@ -24,9 +24,17 @@ BOOTSTRAP_FROM_TRIALS = 8
 # Of that many ratios, the outer fifths are trimmed: what another program does to some trials moves them by tens of per
 # cent, and a mean follows the few. 20 % is Wilcox's usual choice ("Introduction to Robust Estimation", 2012, ch. 3).
 TRIMMED_SHARE = 0.2
+_TRIMMED_FROM_ROUNDS = 5
+
+PRIOR_FREEDOM = 2.0
+"""What was known of the scatter between rounds before the first one counts as so many degrees of freedom."""
+SOME_ROUNDS, MANY_ROUNDS = 5, 8
+"""From so many rounds on, what they show of their scatter counts alone: where it is more than is usual, and always."""
+
 _RESAMPLES = 4999
 _FEWEST_TRIALS = 2
 _FEWEST_SAMPLES = 2
+_LARGEST_LOGARITHM = 700.0
 
 _WARMUP_BLOCK_STEPS = 5
 _WARMUP_FEWEST_BLOCKS = 4
@@ -39,7 +47,7 @@ _STARTING_FACTOR = 4.0
 
 
 def warmup_steps(step_ns: npt.ArrayLike) -> int:
-    """How many steps at the start are warm-up: MSER-5 on the logarithm of the step times.
+    """Return how many steps at the start are warm-up: MSER-5 on the logarithm of the step times.
 
     The steps are cut into blocks of five; the warm-up ends where the squared standard error of the blocks that
     remain is smallest (White, "An effective truncation heuristic for bias reduction in simulation output", 1997), or
@@ -58,14 +66,13 @@ def warmup_steps(step_ns: npt.ArrayLike) -> int:
     remaining = np.arange(len(values), 0, -1, dtype=np.float64)
     mean = np.cumsum(values[::-1])[::-1] / remaining
     variance = np.maximum(np.cumsum(values[::-1] ** 2)[::-1] / remaining - mean**2, _WARMUP_STEADY)
-    score = variance / remaining
-    candidates = score[: len(values) // 2 + 1]
+    candidates = (variance / remaining)[: len(values) // 2 + 1]
     cut = int(np.argmax(candidates <= float(np.min(candidates)) * _WARMUP_TOLERANCE))
     return max(_last_starting_step(steps), cut * _WARMUP_BLOCK_STEPS)
 
 
 def _last_starting_step(steps: Floats) -> int:
-    """How many steps it takes until none of the first ten is several times as long as a usual one, at least 1.
+    """Return how many steps it takes until none of the first ten is several times as long as a usual one, at least 1.
 
     A block's median does not see one or two slow steps, but the means that shares are taken from do.
     """
@@ -74,18 +81,93 @@ def _last_starting_step(steps: Floats) -> int:
     return int(slow[-1]) + 1 if slow.size else 1
 
 
+# --- rounds: Student's t with what is usual between rounds -----------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Belief:
+    """Student's t around a value: what the true figure may be."""
+
+    value: float
+    scale: float
+    """One standard error; 0 where every round gave the same."""
+    freedom: float
+    rounds: int
+
+    def interval(self, confidence: float = CONFIDENCE) -> Interval:
+        """Return the interval that holds the true figure with this probability."""
+        reach = self.scale * student_reach(self.freedom, confidence)
+        return (self.value - reach, self.value + reach)
+
+    def widened(self, systematic: float) -> Belief:
+        """Return the same where all rounds may be off in one direction by that much, one standard deviation."""
+        return replace(self, scale=math.hypot(self.scale, systematic))
+
+
+def believe(values: Sequence[float], scatter: float, *, trimmed: bool = False) -> Belief:
+    """Return what is believed of the mean of a figure, of which every round gave one value.
+
+    The scatter between rounds is estimated from them and from what is usual (a scaled inverse chi-squared prior with
+    `PRIOR_FREEDOM`), so that two rounds that happen to agree prove little, and two that differ a little are not taken
+    for noise without bound. From 5 rounds on a trimmed mean's standard error is that of Tukey and McLaughlin (1963).
+
+    Args:
+        values: one a round, at least one.
+        scatter: the standard deviation that is usual between rounds.
+        trimmed: leave out the outer fifths of 5 rounds or more; of a share, what comes in one round of five may be the
+            input's own, and stays.
+    """
+    array = np.sort(np.asarray(values, dtype=np.float64))
+    count = array.size
+    cut = int(TRIMMED_SHARE * count) if trimmed and count >= _TRIMMED_FROM_ROUNDS else 0
+    kept = array[cut : count - cut]
+    freedom = kept.size - 1
+    squares = float(np.clip(array, kept[0], kept[-1]).var(ddof=1)) * freedom if freedom else 0.0
+    variance = (PRIOR_FREEDOM * scatter**2 + squares) / (PRIOR_FREEDOM + freedom)
+    prior = PRIOR_FREEDOM
+    if count >= MANY_ROUNDS or (count >= SOME_ROUNDS and squares / freedom > variance):
+        variance, prior = squares / freedom, 0.0
+    error = math.sqrt(variance / count) * count / kept.size
+    return Belief(value=float(kept.mean()), scale=error, freedom=prior + freedom, rounds=count)
+
+
+def usual_reach(scatter: float, rounds: int) -> float:
+    """Return how far the 95 % interval of a figure usually reaches to each side after so many rounds, at least one."""
+    return scatter / math.sqrt(rounds) * student_reach(PRIOR_FREEDOM + rounds - 1, CONFIDENCE)
+
+
+def equally_plausible(parts: int) -> Floats:
+    """Return the middles of so many equal parts of the standard normal distribution."""
+    from scipy import special
+
+    return np.asarray(special.ndtri((np.arange(parts) + 0.5) / parts))
+
+
+# --- trials: Student's t for few, an expanded bootstrap for many -----------------------------------------------------
+
+
 def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval | None:
-    """The interval, 95 % unless told, of the mean of independent values, one a trial; None for fewer than two."""
+    """Return the interval of the mean of independent values, one a trial; None for fewer than two.
+
+    From `BOOTSTRAP_FROM_TRIALS` on it is the expanded percentile interval, and Student's where that reaches further to
+    a side. A bootstrap of 8 to 15 values is too narrow: its spread is that of a sample without Bessel's correction,
+    and it knows nothing of Student's t. Reading its percentiles at a level that makes up for both mends that
+    (Hesterberg, 2015). Of 8 normal values BCa covers the mean 89 times in 100, of 8 heavy-tailed ones 83 times; this
+    95 and 96 times.
+    """
     if len(values) < _FEWEST_TRIALS:
         return None
     array = np.asarray(values, dtype=np.float64)
-    if len(values) < BOOTSTRAP_FROM_TRIALS:
-        return _student_interval(array, confidence)
-    return _mean_bootstrap_interval(array, confidence)
+    mean = float(array.mean())
+    half = student_reach(array.size - 1, confidence) * float(array.std(ddof=1)) / math.sqrt(array.size)
+    if array.size < BOOTSTRAP_FROM_TRIALS:
+        return (mean - half, mean + half)
+    low, high = _bootstrap_interval(array, np.mean, _expanded_confidence(array.size, confidence))
+    return (min(low, mean - half), max(high, mean + half))
 
 
 def median_interval(values: Sequence[float]) -> Interval | None:
-    """The 95 % interval of the median of positive values, one a trial; None for fewer than two.
+    """Return the 95 % interval of the median of positive values, one a trial; None for fewer than two.
 
     Of few trials it is Student's on the logarithm, stretched where it must be to hold the median itself.
     """
@@ -99,13 +181,13 @@ def median_interval(values: Sequence[float]) -> Interval | None:
 
 
 def ratio_interval(ratios: Sequence[float], confidence: float = CONFIDENCE) -> Interval | None:
-    """The interval, 95 % unless told, of a ratio over trials, taken on its logarithm; None for fewer than two."""
+    """Return the interval of a ratio over trials, taken on its logarithm; None for fewer than two."""
     interval = mean_interval([math.log(ratio) for ratio in ratios], confidence)
     return None if interval is None else (math.exp(interval[0]), math.exp(interval[1]))
 
 
 def typical_ratio(ratios: Sequence[float]) -> float:
-    """The geometric mean of ratios; from `BOOTSTRAP_FROM_TRIALS` on without the `TRIMMED_SHARE` at each end."""
+    """Return the geometric mean; from `BOOTSTRAP_FROM_TRIALS` on without the `TRIMMED_SHARE` at each end."""
     if len(ratios) < BOOTSTRAP_FROM_TRIALS:
         return geometric_mean(ratios)
     from scipy import stats
@@ -114,7 +196,7 @@ def typical_ratio(ratios: Sequence[float]) -> float:
 
 
 def typical_ratio_interval(ratios: Sequence[float], confidence: float = CONFIDENCE) -> Interval | None:
-    """The interval, 95 % unless told, of the typical ratio, taken on the logarithms; None for fewer than two.
+    """Return the interval of the typical ratio, taken on the logarithms; None for fewer than two.
 
     From `BOOTSTRAP_FROM_TRIALS` on it is the expanded percentile bootstrap of the values with the trimmed ones moved to
     the nearest that are left, and Tukey and McLaughlin's (1963), Student's t of these, where that reaches further to a
@@ -136,7 +218,7 @@ def typical_ratio_interval(ratios: Sequence[float], confidence: float = CONFIDEN
 
 
 def half_width(interval: Interval) -> float:
-    """How far a ratio's interval reaches to the wider side of its middle, relative: 0.02 for 2 %.
+    """Return how far a ratio's interval reaches to the wider side of its middle, relative: 0.02 for 2 %.
 
     It is also the smallest difference that such an interval could have told from none.
     """
@@ -144,14 +226,99 @@ def half_width(interval: Interval) -> float:
 
 
 def geometric_mean(ratios: Sequence[float]) -> float:
-    """The mean of ratios: the one for which a/b and b/a are each other's inverse."""
+    """Return the mean of ratios: the one for which a/b and b/a are each other's inverse."""
     return math.exp(math.fsum(math.log(ratio) for ratio in ratios) / len(ratios))
+
+
+def student_reach(freedom: float, confidence: float) -> float:
+    """Return how many standard errors Student's t with so many degrees of freedom reaches to each side."""
+    from scipy import special
+
+    return float(special.stdtrit(freedom, (1 + confidence) / 2))
+
+
+def _bootstrap_interval(values: Floats, statistic: Callable[..., Any], confidence: float) -> Interval:
+    if np.ptp(values) == 0:
+        return (float(values[0]), float(values[0]))
+    return _percentile_bootstrap((values,), statistic, confidence)
+
+
+def _percentile_bootstrap(groups: Sequence[Floats], statistic: Callable[..., Any], confidence: float) -> Interval:
+    """Return the percentiles of a statistic over resamples of each group by itself, the same ones at every call."""
+    from scipy import stats
+
+    low, high = stats.bootstrap(
+        tuple(groups),
+        statistic,
+        confidence_level=confidence,
+        n_resamples=_RESAMPLES,
+        method="percentile",
+        rng=np.random.default_rng(0),
+    ).confidence_interval
+    return (float(low), float(high))
+
+
+def _expanded_confidence(count: int, confidence: float) -> float:
+    """Return the level whose bootstrap percentiles are the interval of the mean of `count` normal values."""
+    from scipy import special
+
+    reach = math.sqrt(count / (count - 1)) * student_reach(count - 1, confidence)
+    return 1 - 2 * float(special.ndtr(-reach))
+
+
+# --- two groups: trials of two sessions, which nothing pairs ---------------------------------------------------------
+
+
+def change_ratio(before: Sequence[float], after: Sequence[float]) -> float:
+    """Return the geometric mean of AFTER over that of BEFORE; one positive value a trial, at least one."""
+    return math.exp(float(np.mean(np.log(after)) - np.mean(np.log(before))))
+
+
+def change_ratio_interval(
+    before: Sequence[float], after: Sequence[float], confidence: float = CONFIDENCE
+) -> Interval | None:
+    """Return the interval of `change_ratio`, taken on the logarithms; None for fewer than two trials in either."""
+    interval = change_interval(np.log(before).tolist(), np.log(after).tolist(), confidence)
+    # Of two trials an interval can be so wide that its end is no float.
+    return interval and (
+        math.exp(min(interval[0], _LARGEST_LOGARITHM)),
+        math.exp(min(interval[1], _LARGEST_LOGARITHM)),
+    )
+
+
+def change_interval(before: Sequence[float], after: Sequence[float], confidence: float = CONFIDENCE) -> Interval | None:
+    """Return the interval of the mean of AFTER minus that of BEFORE; None for fewer than two trials in either.
+
+    Welch's t (1947), which does not take the two spreads to be alike. From 8 trials in both on also a two-sample
+    bootstrap, and of each end the one that reaches further: of so few values a bootstrap alone is too narrow (see
+    `mean_interval`), and Welch's alone is wrong where step times lean to one side.
+    """
+    groups = [np.asarray(values, dtype=np.float64) for values in (before, after)]
+    fewest = min(group.size for group in groups)
+    if fewest < _FEWEST_TRIALS:
+        return None
+    middle = float(groups[1].mean() - groups[0].mean())
+    parts = [float(group.var(ddof=1)) / group.size for group in groups]
+    if sum(parts) == 0:  # no spread at all: there is nothing to be unsure of
+        return (middle, middle)
+    # The degrees of freedom of Welch and Satterthwaite, by shares, which cannot overflow.
+    weights = [part / sum(parts) for part in parts]
+    freedom = 1 / sum(weight**2 / (group.size - 1) for weight, group in zip(weights, groups, strict=True))
+    half = student_reach(freedom, confidence) * math.sqrt(sum(parts))
+    if fewest < BOOTSTRAP_FROM_TRIALS:
+        return (middle - half, middle + half)
+
+    def difference(first: Floats, second: Floats, axis: int = -1) -> Any:
+        return np.mean(second, axis=axis) - np.mean(first, axis=axis)
+
+    low, high = _percentile_bootstrap(groups, difference, confidence)
+    return (min(middle - half, low), max(middle + half, high))
 
 
 def cpu_utilization_percent(
     at_ns: npt.ArrayLike, cpu_seconds: npt.ArrayLike, start_ns: int, end_ns: int, cores: int
 ) -> float | None:
-    """Give a process's CPU time over wall time × cores within a window, 0 to 100.
+    """Return a process's CPU time over wall time × cores within a window, 0 to 100.
 
     At an edge that lies between two samples the CPU time is interpolated linearly; an edge beyond the samples is moved
     to the nearest one inside, so the figure covers only what was sampled.
@@ -182,64 +349,3 @@ def cpu_utilization_percent(
     before_s, after_s = np.interp([first_ns - zero_ns, last_ns - zero_ns], since_ns, np.asarray(cpu_seconds))
     wall_s = (last_ns - first_ns) / 1e9
     return min(100.0, max(0.0, 100 * float(after_s - before_s) / (wall_s * cores)))
-
-
-def student_reach(freedom: float, confidence: float) -> float:
-    """How many standard errors Student's t with so many degrees of freedom reaches to each side."""
-    from scipy import special
-
-    return float(special.stdtrit(freedom, (1 + confidence) / 2))
-
-
-def percentile_bootstrap(samples: Sequence[Floats], statistic: Callable[..., Any], confidence: float) -> Interval:
-    """The percentiles of a statistic over resamples, the same ones at every call.
-
-    Args:
-        samples: independent groups, each resampled by itself; too few values make it too narrow.
-        statistic: of the groups, along ``axis``.
-        confidence: how much of the resamples lies between the two ends.
-    """
-    from scipy import stats
-
-    low, high = stats.bootstrap(
-        tuple(samples),
-        statistic,
-        confidence_level=confidence,
-        n_resamples=_RESAMPLES,
-        method="percentile",
-        rng=np.random.default_rng(0),
-    ).confidence_interval
-    return (float(low), float(high))
-
-
-def _student_interval(values: Floats, confidence: float) -> Interval:
-    mean = float(values.mean())
-    half = student_reach(values.size - 1, confidence) * float(values.std(ddof=1)) / math.sqrt(values.size)
-    return (mean - half, mean + half)
-
-
-def _mean_bootstrap_interval(values: Floats, confidence: float) -> Interval:
-    """The expanded percentile interval, and Student's where that reaches further to a side.
-
-    A bootstrap of 8 to 15 values is too narrow: its spread is that of a sample without Bessel's correction, and it
-    knows nothing of Student's t. Reading its percentiles at a level that makes up for both mends that (Hesterberg,
-    2015, "expanded percentile interval"). Of 8 normal values BCa covers the mean 89 times in 100, of 8
-    heavy-tailed ones 83 times; this 95 and 96 times.
-    """
-    low, high = _bootstrap_interval(values, np.mean, _expanded_confidence(values.size, confidence))
-    student = _student_interval(values, confidence)
-    return (min(low, student[0]), max(high, student[1]))
-
-
-def _bootstrap_interval(values: Floats, statistic: Callable[..., Any], confidence: float) -> Interval:
-    if np.ptp(values) == 0:
-        return (float(values[0]), float(values[0]))
-    return percentile_bootstrap((values,), statistic, confidence)
-
-
-def _expanded_confidence(count: int, confidence: float) -> float:
-    """The level whose percentiles of a bootstrap's means are the interval of the mean of `count` normal values."""
-    from scipy import special
-
-    reach = math.sqrt(count / (count - 1)) * student_reach(count - 1, confidence)
-    return 1 - 2 * float(special.ndtr(-reach))

@@ -60,8 +60,9 @@ def diff(
     output: Output = None,
 ) -> None:
     """Say what changed between two sessions. Exit 0: no gate failed, 1: one did, 2: they cannot be compared."""
-    from pipeline_bench.analysis.difference.between import between
-    from pipeline_bench.analysis.difference.gates import Limits, share
+    from pipeline_bench.analysis.difference import between
+    from pipeline_bench.analysis.gates import Limits
+    from pipeline_bench.analysis.precision import share
     from pipeline_bench.model.kept import find
     from pipeline_bench.model.session import load
 

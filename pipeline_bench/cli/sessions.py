@@ -57,7 +57,7 @@ def _table(shown: list[Kept], words: bool) -> Table:
 
 def _told(each: Kept) -> tuple[str, str, str]:
     """The session's command, its scenario, and what it comes to; of a damaged one what is wrong with it."""
-    from pipeline_bench.analysis.conclusion import conclude
+    from pipeline_bench.analysis.speedups import conclude
     from pipeline_bench.errors import SessionError
     from pipeline_bench.model.session import load
     from pipeline_bench.report import diagnosis_words

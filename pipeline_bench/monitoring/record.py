@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from pipeline_bench import environment
-from pipeline_bench.analysis import device_utilization, measured, verdicts
-from pipeline_bench.analysis.results import step_time
+from pipeline_bench.analysis import measured, verdicts
+from pipeline_bench.analysis.results import device_utilization, step_time
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.events import Device
 from pipeline_bench.model.result import CPU_TIME, DeviceUtilization, Estimate, Result, Speedup, StepTime, Verdict
@@ -328,7 +328,7 @@ class JobRecord:
             input_wait_ms=Estimate(value=wait_ms, reason=reason),
             input_wait_share=Estimate(value=share, reason=reason),
             accelerator_utilization=Estimate(reason=f"{_NO_CEILING}{bound}"),
-            device_utilization=device_utilization.of([run], self._cores),
+            device_utilization=device_utilization([run], self._cores),
             speedup=Speedup(over=VARIANT, reason="this is the variant that the others are compared with"),
             against_fastest=Speedup(over=VARIANT, reason="this is the fastest variant"),
             verdict=verdicts.judge_watched(step.mean, wait_ms, share, steps, reason, self._device_waits),

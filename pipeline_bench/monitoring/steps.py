@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline_bench.analysis import verdicts
-from pipeline_bench.analysis.measured import NEEDED_STEPS
+from pipeline_bench.analysis.thresholds import NEEDED_STEPS
 from pipeline_bench.model.result import Verdict
 from pipeline_bench.text import units
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipeline_bench.analysis.conclusion import may_gain, smallest
+from pipeline_bench.analysis.speedups import may_gain, smallest
 from pipeline_bench.errors import sentence
 from pipeline_bench.model.diagnosis import AS_WRITTEN, Attempt, Diagnosis, Outcome
 from pipeline_bench.model.result import Result, Speedup

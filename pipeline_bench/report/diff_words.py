@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from pipeline_bench.analysis.difference.gates import limit_text
-from pipeline_bench.analysis.difference.variants import only_beside, says
+from pipeline_bench.analysis.difference import only_beside, says
+from pipeline_bench.analysis.gates import limit_text
 from pipeline_bench.model.difference import Condition, Difference, Gate, Ratio, Shift, Side, VariantChange
 from pipeline_bench.report import disturbed
 from pipeline_bench.text import one_line, units

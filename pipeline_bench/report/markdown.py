@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from pipeline_bench.analysis import loop_advice, thread_advice
-from pipeline_bench.analysis.conclusion import conclude, smallest
+from pipeline_bench.analysis import advice
+from pipeline_bench.analysis.speedups import conclude, smallest
 from pipeline_bench.model.result import BUSY_TIME, Estimate, Interval, Result, Speedup
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import diagnosis_markdown, diagnosis_words, disturbed, placement_markdown, words
@@ -42,8 +42,8 @@ def render(session: Session) -> str:
         _list("Work:", _work(session)),
         _list("Storage:", words.storage(session)),
         _list("Skipped by:", words.left_out(session)),
-        _list("Threads:", thread_advice.remarks(session)),
-        _list("Loops:", loop_advice.remarks(session)),
+        _list("Threads:", advice.thread_remarks(session)),
+        _list("Loops:", advice.loop_remarks(session)),
         *placement_markdown.blocks(session, escape, table),
         _disturbances(session),
         *_published(session),

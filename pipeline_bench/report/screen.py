@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from pipeline_bench.analysis import interference, precision, verdicts
+from pipeline_bench.analysis import precision, verdicts
+from pipeline_bench.analysis.measured import taken_by_others
+from pipeline_bench.analysis.thresholds import BUSY_SHARE
 from pipeline_bench.model.diagnosis import Diagnosis
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session
@@ -115,7 +117,7 @@ def _remarks(session: Session) -> Iterator[Text]:
 def _noise(session: Session) -> str:
     """Return how many trials ran beside other work, and how much of the CPU it took at most; empty where none did."""
     measured = [trial for trial in session.trials if trial.measured]
-    beside = [taken for taken in map(interference.others, measured) if taken >= verdicts.BUSY_SHARE]
+    beside = [taken for taken in map(taken_by_others, measured) if taken >= BUSY_SHARE]
     if not beside:
         return ""
     trials = units.count(len(measured), "trial")

@@ -12,8 +12,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from pipeline_bench.analysis import loop_advice, thread_advice
-from pipeline_bench.analysis.conclusion import conclude
+from pipeline_bench.analysis import advice
+from pipeline_bench.analysis.speedups import conclude
 from pipeline_bench.errors import sentence
 from pipeline_bench.model.events import Stack
 from pipeline_bench.model.result import PublishedComparison
@@ -125,7 +125,7 @@ def _storage(session: Session) -> RenderableType | None:
 
 def _threads(session: Session) -> RenderableType | None:
     """What became of more threads than there are cores."""
-    lines = thread_advice.remarks(session)
+    lines = advice.thread_remarks(session)
     return (
         Group(*(Text.assemble((f"threads: {head} ", "bold"), one_line(text)) for head, text in lines))
         if lines
@@ -135,7 +135,7 @@ def _threads(session: Session) -> RenderableType | None:
 
 def _loops(session: Session) -> RenderableType | None:
     """What leaving Python bought."""
-    lines = loop_advice.remarks(session)
+    lines = advice.loop_remarks(session)
     return Group(*(Text.assemble((f"{head}: ", "bold"), text) for head, text in lines)) if lines else None
 
 

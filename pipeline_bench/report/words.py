@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from pipeline_bench.analysis import cache_state
-from pipeline_bench.analysis.conclusion import smallest
+from pipeline_bench.analysis import validity
+from pipeline_bench.analysis.speedups import smallest
 from pipeline_bench.model.result import BUSY_TIME, Result
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
@@ -74,7 +74,7 @@ def storage(session: Session) -> list[tuple[str, str]]:
     for state, trials in asked.items():
         names = dict.fromkeys(one_line(trial.variant, 48) for trial in trials)
         who = f" of {_listed(names)}" if len(asked) > 1 else ""
-        lines.append((f"{heads[state]}{who}", cache_state.describe(trials) or ""))
+        lines.append((f"{heads[state]}{who}", validity.describe_cache(trials) or ""))
     return lines
 
 

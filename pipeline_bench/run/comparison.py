@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 
 from pipeline_bench import environment, plugins, replication
-from pipeline_bench.analysis import thread_advice
+from pipeline_bench.analysis import advice
 from pipeline_bench.errors import UsageError
 from pipeline_bench.loops import Job
 from pipeline_bench.model.result import Precision
@@ -221,7 +221,7 @@ def compare(
             with suppress(OSError):
                 folder.rmdir()  # an empty folder says nothing
             raise
-        warnings = [thread_advice.warning(scenario, session.environment.cores)]
+        warnings = [advice.thread_warning(scenario, session.environment.cores)]
         warnings += [servers.exposed_note(scenario)] if expose_servers else []
         for warning in filter(None, warnings):
             observer.note(warning)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from pipeline_bench import environment
-from pipeline_bench.analysis import disturbances, precision
+from pipeline_bench.analysis import interference, precision
 from pipeline_bench.analysis.results import summarise
 from pipeline_bench.errors import PipelineBenchError, SessionError
 from pipeline_bench.model import session as sessions
@@ -162,7 +162,7 @@ class Runner:
 
     def _with_results(self, session: Session) -> Session:
         cores = session.environment.cores
-        disturbed = disturbances.find(session.trials, cores)
+        disturbed = interference.find(session.trials, cores)
         results = summarise(session.scenario, session.trials, cores)
         return session.model_copy(update={"results": results, "disturbances": disturbed})
 

@@ -10,7 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from pipeline_bench.analysis.conclusion import may_gain
+from pipeline_bench.analysis.speedups import may_gain
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Diagnosis
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session

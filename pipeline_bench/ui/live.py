@@ -15,7 +15,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from pipeline_bench.analysis import decision, precision
+from pipeline_bench.analysis import precision
 from pipeline_bench.model.result import BUSY_TIME, CPU_TIME, EMULATED_LABEL
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, TrialRecord
@@ -252,7 +252,7 @@ def _precision(session: Session) -> Text:
     """How well the least known speed-up is known, beside the goal: short, so that a narrow terminal shows both."""
     assert session.precision is not None
     if session.precision.goal is None:
-        still = units.count(len(decision.open_questions(session)), "question")
+        still = units.count(len(precision.open_questions(session)), "question")
         shown = f"{still} open" if session.precision.repeats else "until everything is decided"
         return Text(f"round {session.precision.repeats + 1}; {shown}")
     goal = f"goal ±{units.precision(session.precision.goal)}"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline_bench.analysis.conclusion import fastest
+from pipeline_bench.analysis.speedups import fastest
 from pipeline_bench.model.session import Session
 from pipeline_bench.scenario.resolve import resolve
 from tests.tensorflow.conftest import RunScenario

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pipeline_bench import environment
-from pipeline_bench.analysis import equal_work
+from pipeline_bench.analysis import validity
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.run.launcher import Launcher
@@ -86,7 +86,7 @@ def test_every_loop_trains_exactly_its_steps_on_the_samples_that_it_should(
     """40 steps are two calls of 15 and one of 10: the last call is as short as it must be."""
     _, _, losses = columns(records[name])
     assert len(losses) == STEPS
-    checked = equal_work.check(
+    checked = validity.check_work(
         scenario.variant(name), [records[name]], scenario.baseline, [records[scenario.baseline.name]]
     )
     assert checked.status == "equal", checked.text

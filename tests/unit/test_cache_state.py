@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pipeline_bench.analysis import cache_state
+from pipeline_bench.analysis import validity
 from pipeline_bench.analysis.results import summarise
 from pipeline_bench.model.events import Storage, StorageEpoch
 from pipeline_bench.model.session import Session
@@ -50,7 +50,7 @@ def trial(found: Storage | None, repeat: int = 0) -> TrialRecord:
 
 
 def doubt(found: Storage, variant: Any = PLAIN) -> str | None:
-    return cache_state.doubt(variant, [trial(found)])
+    return validity.cache_doubt(variant, [trial(found)])
 
 
 @pytest.mark.parametrize(
@@ -111,8 +111,8 @@ def test_of_a_pipeline_that_caches_only_the_first_epoch_counts() -> None:
 
 def test_one_repeat_of_several_is_enough_and_is_named() -> None:
     good, bad = storage("cold", 0.0, (0.0, 100)), storage("cold", 1.0, (1.0, 0))
-    assert cache_state.doubt(PLAIN, [trial(good), trial(None, 1), trial(good, 2)]) is None
-    assert str(cache_state.doubt(PLAIN, [trial(good), trial(bad, 1)])).endswith("when training began in repeat 2")
+    assert validity.cache_doubt(PLAIN, [trial(good), trial(None, 1), trial(good, 2)]) is None
+    assert str(validity.cache_doubt(PLAIN, [trial(good), trial(bad, 1)])).endswith("when training began in repeat 2")
 
 
 def results(found: Storage) -> Any:
@@ -130,16 +130,18 @@ def test_the_verdict_is_withheld_and_says_why() -> None:
 
 def test_what_was_found_is_one_line() -> None:
     found = storage("cold", 0.0, (0.0, 100), (0.02, 96))
-    text = cache_state.describe([trial(found), trial(found, 1)])
+    text = validity.describe_cache([trial(found), trial(found, 1)])
     assert text == (
         "0 % in the page cache before training, 2 % from epoch 2 on; 381 MiB consumed in 4 epochs in 2 trials, "
         "374 MiB read from storage"
     )
-    assert cache_state.describe([trial(None)]) is None
+    assert validity.describe_cache([trial(None)]) is None
 
 
 def test_what_is_not_known_is_said_and_has_no_number() -> None:
-    text = str(cache_state.describe([trial(storage("cold", None, (None, None), reason="planted", read_reason="why"))]))
+    text = str(
+        validity.describe_cache([trial(storage("cold", None, (None, None), reason="planted", read_reason="why"))])
+    )
     assert text == (
         "not known what was in the page cache: planted; 95.4 MiB consumed in 1 epoch, "
         "not known how much of it came from storage: why"

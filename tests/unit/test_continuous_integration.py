@@ -12,7 +12,7 @@ import pytest
 import typer
 import yaml
 
-from pipeline_bench.analysis.difference.gates import share
+from pipeline_bench.analysis.precision import share
 from pipeline_bench.cli import app
 from pipeline_bench.model.difference import Condition, Difference, Gate, Ratio, Shift, Side
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_bench.analysis import belief, decision, precision, speedups
-from pipeline_bench.analysis.decision import OpenQuestion
+from pipeline_bench.analysis import precision, stats
+from pipeline_bench.analysis.precision import OpenQuestion
+from pipeline_bench.analysis.thresholds import CERTAIN_CLAIM, RATIO_SCATTER, SAME_JOB_SCATTER, TIE
 from pipeline_bench.model.result import Precision
 from pipeline_bench.model.session import Session
 from tests.unit.records import scenario
@@ -23,7 +24,7 @@ def undecided(budget_s: float = 600.0) -> Session:
 
 
 def test_the_looks_are_few_and_ever_further_apart() -> None:
-    looks = [rounds for rounds in range(1, 60) if decision.is_look(rounds, 1)]
+    looks = [rounds for rounds in range(1, 60) if precision.is_look(rounds, 1)]
     assert looks[:4] == [6, 9, 13, 19]
     gaps = np.diff(looks)
     assert list(gaps) == sorted(gaps)
@@ -31,20 +32,20 @@ def test_the_looks_are_few_and_ever_further_apart() -> None:
 
 @given(fewest=st.integers(1, 40))
 def test_the_first_look_is_after_the_rounds_that_a_scenario_asks_for(fewest: int) -> None:
-    assert decision.is_look(max(6, fewest), fewest)
-    assert not any(decision.is_look(rounds, fewest) for rounds in range(max(6, fewest)))
+    assert precision.is_look(max(6, fewest), fewest)
+    assert not any(precision.is_look(rounds, fewest) for rounds in range(max(6, fewest)))
 
 
 def test_steady_variants_tie_at_the_first_look() -> None:
     found = run(undecided(), spread(0.001))
     assert (ended(found).ended_by, ended(found).repeats, ended(found).text) == ("decided", 6, "")
-    assert not decision.open_questions(found)
+    assert not precision.open_questions(found)
 
 
 def test_what_cannot_be_told_ends_with_the_budget_and_is_named() -> None:
     found = run(undecided(budget_s=30.0), spread(0.4))
     assert ended(found).ended_by == "budget"
-    assert OpenQuestion("tf_data", "feed_dict") in decision.open_questions(found)
+    assert OpenQuestion("tf_data", "feed_dict") in precision.open_questions(found)
     assert "the budget of 30 s was spent" in ended(found).text
     assert "tf_data against feed_dict" in ended(found).text
 
@@ -74,13 +75,13 @@ def test_equal_variants_are_seldom_said_to_differ_by_a_run_that_goes_on_until_it
     differ = 0
     for _ in range(300):
         logs = scatter * rng.standard_normal(28) * np.where(rng.random(28) < 0.1, 5.0, 1.0)
-        for rounds in (rounds for rounds in range(1, 29) if decision.is_look(rounds, 1)):
-            known = belief.of(logs[:rounds].tolist(), belief.RATIO_SCATTER, trimmed=True)
-            found = known.widened(speedups.SAME_JOB_SCATTER)
-            low, high = found.interval(speedups.CERTAIN_CLAIM)
+        for rounds in (rounds for rounds in range(1, 29) if precision.is_look(rounds, 1)):
+            known = stats.believe(logs[:rounds].tolist(), RATIO_SCATTER, trimmed=True)
+            found = known.widened(SAME_JOB_SCATTER)
+            low, high = found.interval(CERTAIN_CLAIM)
             if not low <= 0 <= high:
                 differ += 1
                 break
-            if max(map(abs, found.interval())) <= math.log(speedups.TIE):
+            if max(map(abs, found.interval())) <= math.log(TIE):
                 break
     assert differ / 300 <= 0.03

@@ -11,10 +11,10 @@ import pytest
 from rich.console import Console
 
 from pipeline_bench import environment
-from pipeline_bench.analysis.conclusion import conclude, fastest
-from pipeline_bench.analysis.difference.between import between
-from pipeline_bench.analysis.difference.gates import Limits
+from pipeline_bench.analysis.difference import between
+from pipeline_bench.analysis.gates import Limits
 from pipeline_bench.analysis.results import summarise
+from pipeline_bench.analysis.speedups import conclude, fastest
 from pipeline_bench.environment import Accelerator, seen_by_tensorflow
 from pipeline_bench.model.events import Device, Steps
 from pipeline_bench.model.result import BUSY_TIME, CPU_TIME, DeviceUtilization, Result

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from pipeline_bench.analysis import equal_work
-from pipeline_bench.analysis.conclusion import conclude, fastest
+from pipeline_bench.analysis import validity
 from pipeline_bench.analysis.results import summarise
+from pipeline_bench.analysis.speedups import conclude, fastest
 from pipeline_bench.model.events import Epoch, NumberedSamples, RandomSamples, Work
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
@@ -44,7 +44,7 @@ def trial(work: Work | None, variant: str = "fifo_queue") -> TrialRecord:
 def check(*works: Work | None, baseline: Work | None = None) -> tuple[str, str]:
     base = [trial(baseline, "feed_dict")] if baseline else []
     queue, feed_dict = SCENARIO.variant("fifo_queue"), SCENARIO.variant("feed_dict")
-    found = equal_work.check(queue, [trial(work) for work in works], feed_dict, base)
+    found = validity.check_work(queue, [trial(work) for work in works], feed_dict, base)
     return found.status, found.text
 
 
@@ -121,7 +121,7 @@ def test_what_could_not_be_checked_has_its_reason() -> None:
     assert check(Work(reason="the source X says nothing")) == ("not-checked", "the source X says nothing")
     assert check(None)[0] == "not-checked"
     ceiling, feed_dict = SCENARIO.variant("ceiling"), SCENARIO.variant("feed_dict")
-    assert equal_work.check(ceiling, [trial(numbered())], feed_dict, []).status == "not-checked"
+    assert validity.check_work(ceiling, [trial(numbered())], feed_dict, []).status == "not-checked"
 
 
 def test_epochs_of_another_source_are_not_compared() -> None:
@@ -130,7 +130,7 @@ def test_epochs_of_another_source_are_not_compared() -> None:
     larger = queue.model_copy(update={"source": Component(kind="memory", options={"samples": 999})})
     for source, status in ((queue, "unequal"), (larger, "equal")):
         trials = [trial(numbered(epochs=(other,)))]
-        found = equal_work.check(source, trials, SCENARIO.variant("feed_dict"), [trial(numbered(), "feed_dict")])
+        found = validity.check_work(source, trials, SCENARIO.variant("feed_dict"), [trial(numbered(), "feed_dict")])
         assert found.status == status
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipeline_bench.analysis import disturbances
+from pipeline_bench.analysis import interference
 from pipeline_bench.analysis.results import summarise
 from pipeline_bench.model.session import Session, load
 from pipeline_bench.text import units
@@ -39,7 +39,7 @@ def without_plotly(page: str) -> str:
 
 def test_its_results_follow_from_its_trials(example: Session) -> None:
     assert summarise(example.scenario, example.trials, example.environment.cores) == example.results
-    assert disturbances.find(example.trials, example.environment.cores) == example.disturbances
+    assert interference.find(example.trials, example.environment.cores) == example.disturbances
 
 
 def test_it_is_the_tutorials_job_on_many_trials(example: Session) -> None:

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from rich.console import Console
 
 from pipeline_bench import plugins
-from pipeline_bench.analysis.difference.between import between
+from pipeline_bench.analysis.difference import between
 from pipeline_bench.cli import run
 from pipeline_bench.diagnosis.variants import INSPECTION
 from pipeline_bench.errors import PipelineBenchError, ScenarioError, SessionError

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pipeline_bench.analysis.loop_advice import remarks
+from pipeline_bench.analysis.advice import loop_remarks
 from pipeline_bench.analysis.results import summarise
 from pipeline_bench.model.session import Session
 from pipeline_bench.scenario.resolve import resolve
@@ -38,7 +38,7 @@ def session(repeats: int = 3, noise: float = 1e-4, changes: dict[str, Any] | Non
 
 
 def said(of: Session) -> str:
-    ((head, text),) = remarks(of)
+    ((head, text),) = loop_remarks(of)
     assert head == "leaving Python"
     return text
 
@@ -73,8 +73,8 @@ def test_a_loop_that_trains_another_model_is_no_measure() -> None:
 
 @pytest.mark.parametrize("measured", [{}, {"session": 1.0}, {"callable": 1.0}])
 def test_what_was_not_measured_is_not_spoken_of(measured: Any) -> None:
-    assert remarks(session(**measured)) == []
+    assert loop_remarks(session(**measured)) == []
 
 
 def test_a_scenario_of_one_loop_has_no_remark() -> None:
-    assert remarks(sessions.normal()) == []
+    assert loop_remarks(sessions.normal()) == []

@@ -92,15 +92,18 @@ def test_what_is_no_share_is_refused_with_what_is(given: str) -> None:
     assert "2%" in refused.value.hint
 
 
-@pytest.mark.parametrize("given", ["0", "0%", "0.05%", "51%", "100%", "0.6", "2"])
+@pytest.mark.parametrize("given", ["0", "0%", "0.05%", "51%", "100%", "0.6"])
 def test_a_goal_that_makes_no_sense_is_refused_with_the_bounds(given: str) -> None:
-    with pytest.raises(UsageError, match=r"from 0\.1% to 50%"):
+    with pytest.raises(UsageError) as refused:
         precision.wanted(given, None)
+    assert repr(given) in refused.value.message
+    assert "from 0.1% to 50%" in refused.value.hint
 
 
 def test_a_forgotten_percent_sign_is_explained() -> None:
-    with pytest.raises(UsageError, match=r"2 without a % is 200 %"):
+    with pytest.raises(UsageError) as refused:
         precision.wanted("2", None)
+    assert "2%" in refused.value.hint
 
 
 def test_without_a_budget_it_is_the_default() -> None:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline_bench.analysis import stats
+from pipeline_bench.analysis.thresholds import CLAIM_CONFIDENCE
 
 steps = st.lists(st.integers(min_value=1, max_value=10**12), min_size=0, max_size=400)
 trials = st.lists(st.floats(min_value=0.01, max_value=1e4), min_size=2, max_size=20)
@@ -146,7 +147,7 @@ def test_a_claim_needs_a_wider_interval_than_a_figure_has() -> None:
     ratios = [1.01, 1.03, 1.02, 1.05, 0.99, 1.04, 1.02, 1.03, 1.01, 1.06]
     for count in (3, 7, 8, 10):
         shown = stats.ratio_interval(ratios[:count])
-        claim = stats.ratio_interval(ratios[:count], stats.CLAIM_CONFIDENCE)
+        claim = stats.ratio_interval(ratios[:count], CLAIM_CONFIDENCE)
         assert shown is not None
         assert claim is not None
         assert claim[0] < shown[0] < shown[1] < claim[1]
@@ -170,7 +171,7 @@ def test_few_ratios_are_not_trimmed() -> None:
 
 @pytest.mark.parametrize("count", [8, 15, 30])
 @pytest.mark.parametrize("tail", ["normal", "heavy"])
-@pytest.mark.parametrize("confidence", [stats.CONFIDENCE, stats.CLAIM_CONFIDENCE])
+@pytest.mark.parametrize("confidence", [stats.CONFIDENCE, CLAIM_CONFIDENCE])
 def test_the_typical_ratio_lies_in_its_interval_as_often_as_that_says(count: int, tail: str, confidence: float) -> None:
     generator = np.random.default_rng(11)
     rounds, hits = 250, 0

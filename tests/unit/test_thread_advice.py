@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 from rich.console import Console
 
-from pipeline_bench.analysis import thread_advice
+from pipeline_bench.analysis import advice
 from pipeline_bench.model.series import Series
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord, TrialSteps
@@ -52,23 +52,23 @@ STEADY = (20.0, 20.1, 19.9)
 
 
 def said(step_ms: dict[str, Sequence[float]], asked: Scenario = INTRA) -> str:
-    ((name, text),) = thread_advice.remarks(session(asked, step_ms))
+    ((name, text),) = advice.thread_remarks(session(asked, step_ms))
     assert name == "four"
     return text
 
 
 def test_a_scenario_is_warned_of_with_every_variant_that_asks_for_more_than_the_cores() -> None:
     asked = scenario(variant("four", intra=4), variant("both", intra=2, inter=16), variant("left to it", intra=0))
-    warning = thread_advice.warning(asked, CORES) or ""
+    warning = advice.thread_warning(asked, CORES) or ""
     assert "than this machine has cores (2)" in warning
     assert "four for 4 intra-op threads; both for 16 inter-op threads." in warning
     assert "left to it" not in warning
 
 
 def test_with_cores_enough_nothing_is_said() -> None:
-    assert thread_advice.warning(INTRA, cores=4) is None
+    assert advice.thread_warning(INTRA, cores=4) is None
     many = sessions.CPU.model_copy(update={"cores": 4})
-    assert thread_advice.remarks(session(INTRA, {"four": STEADY}).model_copy(update={"environment": many})) == []
+    assert advice.thread_remarks(session(INTRA, {"four": STEADY}).model_copy(update={"environment": many})) == []
 
 
 def test_they_are_compared_with_the_variant_that_has_as_many_threads_as_cores() -> None:

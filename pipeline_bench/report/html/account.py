@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline_bench.analysis import loop_advice, thread_advice
+from pipeline_bench.analysis import advice
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.report import disturbed, words
@@ -193,12 +193,12 @@ def precision(session: Session) -> str:
 
 def threads(session: Session) -> list[str]:
     """What became of more threads than there are cores: a line a variant."""
-    return [line(f"{head} {text}") for head, text in thread_advice.remarks(session)]
+    return [line(f"{head} {text}") for head, text in advice.thread_remarks(session)]
 
 
 def loops(session: Session) -> list[str]:
     """What leaving Python bought."""
-    return [line(f"{head}: {text}") for head, text in loop_advice.remarks(session)]
+    return [line(f"{head}: {text}") for head, text in advice.loop_remarks(session)]
 
 
 def environment(session: Session) -> list[tuple[str, str]]:

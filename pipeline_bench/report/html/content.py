@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from pipeline_bench.analysis.conclusion import conclude, smallest
+from pipeline_bench.analysis.speedups import conclude, smallest
 from pipeline_bench.model.result import PublishedComparison, Result, Speedup
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import diagnosis_words, words

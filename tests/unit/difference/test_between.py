@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline_bench.analysis.difference.between import between
+from pipeline_bench.analysis.difference import between
 from pipeline_bench.errors import SessionError, UsageError
 from pipeline_bench.model.difference import Difference, VariantChange
 from pipeline_bench.model.result import Disturbance

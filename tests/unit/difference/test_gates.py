@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_bench.analysis.difference.between import between
-from pipeline_bench.analysis.difference.gates import Limits, share
+from pipeline_bench.analysis.difference import between
+from pipeline_bench.analysis.gates import Limits
+from pipeline_bench.analysis.precision import share
 from pipeline_bench.errors import UsageError
 from pipeline_bench.model.difference import Gate, Outcome
 from pipeline_bench.model.result import Disturbance, Verdict, WorkCheck

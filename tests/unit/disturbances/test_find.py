@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline_bench.analysis.disturbances import find
+from pipeline_bench.analysis.interference import find
 from pipeline_bench.model.events import Device
 from pipeline_bench.model.series import Series
 from pipeline_bench.model.trial import Track, TrialRecord, TrialSteps

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline_bench.analysis.disturbances import find
+from pipeline_bench.analysis.interference import find
 from pipeline_bench.model.result import Disturbance
 from pipeline_bench.model.trial import Track
 from tests.unit.disturbances.planted import absent, steady, track, trial

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipeline_bench.analysis.disturbances import find
+from pipeline_bench.analysis.interference import find
 from pipeline_bench.model.result import Disturbance
 from pipeline_bench.model.series import Series
 from pipeline_bench.model.trial import Track

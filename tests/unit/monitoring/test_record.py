@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline_bench.analysis.conclusion import conclude
-from pipeline_bench.analysis.difference.between import between
+from pipeline_bench.analysis.difference import between
+from pipeline_bench.analysis.speedups import conclude
 from pipeline_bench.model import session as sessions
 from pipeline_bench.model.events import Device
 from pipeline_bench.model.session import Session

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pipeline_bench.analysis.conclusion import conclude
+from pipeline_bench.analysis.speedups import conclude
 from pipeline_bench.cli import run
 from pipeline_bench.model import session as saved
 from pipeline_bench.model.result import Disturbance, Precision, Speedup, WorkCheck

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_bench.analysis.conclusion import conclude
+from pipeline_bench.analysis.speedups import conclude
 from pipeline_bench.model.result import Disturbance, Precision, Speedup, WorkCheck
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import markdown

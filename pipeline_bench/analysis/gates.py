@@ -8,24 +8,18 @@ fails nothing, because noise would then fail every other run; `strict` has it fa
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from pipeline_bench.analysis.difference import doubts
-from pipeline_bench.analysis.stats import CLAIM_CONFIDENCE
-from pipeline_bench.errors import UsageError
+from pipeline_bench.analysis.thresholds import CLAIM_CONFIDENCE
 from pipeline_bench.model.difference import Gate, Outcome, Ratio, VariantChange
-from pipeline_bench.model.result import Result
+from pipeline_bench.model.result import Disturbance, Result
 from pipeline_bench.model.session import Session
 from pipeline_bench.text import one_line, units
 
 _NAME_LIMIT = 80
 _REASON_LIMIT = 300
-_SHARE = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(%?)\s*", re.ASCII)
-_GIVEN_LIMIT = 60
 _LEAST_LEFT = 0.01  # of a time that disturbances are said to have taken whole
 
 
@@ -37,46 +31,20 @@ class Limits:
     au_below: float | None = None
 
 
-def share(text: str, option: str, highest: float = 1.0, examples: tuple[str, str] = ("5%", "0.05")) -> float:
-    """A share that a user wrote as ``5%``, ``5 %`` or ``0.05``.
-
-    Args:
-        text: what was given.
-        option: the option's name, for the message.
-        highest: the largest that makes sense, as a share. One without a % sign is at most 1 in any case.
-        examples: the same limit in two ways, for the message.
-
-    Raises:
-        UsageError: it is no such share.
-    """
-    given = f"{option} {one_line(text, _GIVEN_LIMIT)!r}"
-    allowed = f"Give a percentage or a share, from 0 to {highest:.0%}: {examples[0]}, or {examples[1]} for the same."
-    match = _SHARE.fullmatch(text)
-    if match is None:
-        raise UsageError(f"{given} is no percentage and no share.", allowed)
-    number = float(match[1])
-    if not match[2] and 1 < number <= highest * 100:
-        raise UsageError(f"{given} could be a percentage or a multiple.", f"Write {match[1]}% for a percentage.")
-    value = number / 100 if match[2] else number
-    if not math.isfinite(value) or value > highest:
-        raise UsageError(f"{given} is too much.", allowed)
-    return value
-
-
 def limit_text(limit: float) -> str:
-    """A limit as a user writes it, no digit more: ``5 %``, ``7.5 %``."""
+    """Return a limit as a user writes it, no digit more: ``5 %``, ``7.5 %``."""
     return f"{limit * 100:.6g} %"
 
 
 def gates(
     before: Session, after: Session, changes: tuple[VariantChange, ...], limits: Limits, strict: bool = False
 ) -> tuple[Gate, ...]:
-    """Hold the variants of AFTER to the limits; ceilings, the references, are held to none.
+    """Return what becomes of the demands on the variants of AFTER; ceilings, the references, are held to none.
 
     Args:
         before: the session that `slower` is against.
         after: the session that is judged.
-        changes: the variants of both, see `pipeline_bench.analysis.difference.variants`.
+        changes: the variants of both, see `difference`.
         limits: what was asked for.
         strict: whether a gate that cannot be decided fails.
     """
@@ -90,7 +58,7 @@ def gates(
 
 
 def _gone_gates(before: Session, after: Session, limits: Limits) -> Iterator[Gate]:
-    """A variant that AFTER does not have is held to what it would be held to, and nothing decides it."""
+    """Yield the gates of a variant that AFTER does not have: nothing decides them."""
     there = {variant.name for variant in after.scenario.variants}
     gone = [v.name for v in before.scenario.variants if not v.is_ceiling and v.name not in there]
     demands: tuple[tuple[Literal["slower", "au-below"], float | None], ...] = (
@@ -129,7 +97,7 @@ def _slower_gates(
 
 
 def _beside(change: VariantChange, ceiling: Ratio | None) -> str:
-    """The change beside the ceiling, and whether that is a change of the ceiling itself, which no input makes."""
+    """Return the change beside the ceiling, and whether the ceiling itself changed, which no input makes it do."""
     if (
         change.ceilings_differ_in or change.beside_ceiling.value is None
     ):  # of another job it says nothing of the machine
@@ -142,7 +110,7 @@ def _beside(change: VariantChange, ceiling: Ratio | None) -> str:
 
 
 def _slower(change: VariantChange, limit: float) -> tuple[Outcome, str]:
-    """Failed where the point is beyond the limit and the change may be claimed, at 98 %.
+    """Return failed where the point is beyond the limit and the change may be claimed, at 98 %.
 
     Passed where the whole 95 % interval is within the limit; without an interval, by the point.
     """
@@ -171,12 +139,12 @@ def _slower(change: VariantChange, limit: float) -> tuple[Outcome, str]:
 def _explained(
     before: Session, after: Session, change: VariantChange, limit: float, text: str
 ) -> tuple[Outcome, str] | None:
-    """Undecided where AFTER would be within the limit if disturbances had cost it nothing, and BEFORE nothing either.
+    """Return undecided where AFTER would be within the limit if disturbances had cost neither session anything.
 
     A machine that is as busy in both sessions explains no change.
     """
-    cost, worst = doubts.cost(after, change.variant)
-    cost_before, _ = doubts.cost(before, change.variant)
+    cost, worst = _disturbed(after, change.variant)
+    cost_before, _ = _disturbed(before, change.variant)
     undisturbed = (change.step_time.value or 0.0) * (1 - cost) / max(1 - cost_before, _LEAST_LEFT)
     if worst is None or undisturbed > 1 + limit:
         return None
@@ -188,29 +156,46 @@ def _explained(
     )
 
 
+def _disturbed(session: Session, variant: str) -> tuple[float, Disturbance | None]:
+    """Return the share of its time that disturbances cost a variant, in the mean over its trials, and the costliest.
+
+    Of several in one trial the largest counts: a burst and the processes that caused it cost their time once.
+    """
+    repeats = {t.repeat for t in session.trials if t.variant == variant and t.status == "ok"}
+    own = [each for each in session.disturbances if each.variant == variant and each.repeat in repeats]
+    own = sorted((each for each in own if each.cost_share), key=lambda each: each.cost_share or 0.0)
+    if not own:
+        return 0.0, None
+    largest = {each.repeat: each.cost_share or 0.0 for each in own}
+    return sum(largest.values()) / len(repeats), own[-1]
+
+
 def _au_gates(after: Session, limit: float | None) -> Iterator[Gate]:
     if limit is None:
         return
-    ceilings = {variant.name for variant in after.scenario.variants if variant.is_ceiling}
     for result in after.results:
-        if result.variant not in ceilings:
+        if result.variant not in after.scenario.ceilings:
             outcome, text = _without_figures(result) or _unreliable(result) or _au(result, limit)
             text = _named(result.variant, text)
             yield Gate(name="au-below", limit=limit, variant=result.variant, outcome=outcome, text=text)
 
 
 def _unreliable(result: Result) -> tuple[Outcome, str] | None:
-    reason = doubts.about(result)
-    if reason is None:
+    """Return why the AU is not to be relied on: what the verdict says where it refuses one; None where it does not.
+
+    Where nothing but the width of an interval leaves the limit open, the AU is as good as that interval, which decides.
+    """
+    verdict, au = result.verdict, result.accelerator_utilization
+    if au.impossible:
+        return "undecided", f"it has no AU: {one_line(au.reason or '', _REASON_LIMIT)}"
+    if verdict.kind != "inconclusive" or verdict.doubt is not None or au.value is None:
         return None
-    au, why = result.accelerator_utilization, one_line(reason, _REASON_LIMIT)
-    if au.value is None:
-        return "undecided", f"it has no AU: {why}"
-    return "undecided", f"its AU of {units.fraction(au.value)} cannot be relied on, its verdict is inconclusive: {why}"
+    why = one_line(verdict.text, _REASON_LIMIT)
+    return "undecided", f"its AU of {units.fraction(au.value)} cannot be relied on, its verdict is {why}"
 
 
 def _au(result: Result, limit: float) -> tuple[Outcome, str]:
-    """Failed where the whole interval is below the limit, passed where it is at or above; without one, by the point."""
+    """Return failed where the whole interval is below the limit, passed where none of it is; or by the point."""
     au, line = result.accelerator_utilization, units.fraction(limit)
     if au.value is None:
         return "failed", f"its AU is not known: {one_line(au.reason or 'no reason is known', _REASON_LIMIT)}"
@@ -232,7 +217,7 @@ _MORE_TRIALS = "more --repeats will tell"
 
 
 def _without_figures(result: Result) -> tuple[Outcome, str] | None:
-    """A variant of AFTER that has no figures, or figures of other work, fails whatever it is held to."""
+    """Return failed for a variant of AFTER that has no figures, or figures of other work."""
     if result.step_ms.median is None:
         return "failed", f"it was not measured after: {_reason(result)}"
     if result.work.status == "unequal":
@@ -241,7 +226,7 @@ def _without_figures(result: Result) -> tuple[Outcome, str] | None:
 
 
 def _other_work(result: Result) -> tuple[Outcome, str] | None:
-    """A variant of BEFORE that did other work has no step time to hold another against."""
+    """Return undecided for a variant of BEFORE that did other work: it has no step time to hold another against."""
     if result.work.status == "unequal":
         return "undecided", f"before it did not train on the samples it should: {_work(result)}"
     return None

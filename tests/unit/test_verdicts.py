@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline_bench.analysis import verdicts
-from pipeline_bench.analysis.measured import NEEDED_STEPS
 from pipeline_bench.analysis.results import summarise
-from pipeline_bench.model.result import Estimate, Result, Verdict
+from pipeline_bench.analysis.thresholds import BOUND_SHARE, NEEDED_STEPS
+from pipeline_bench.analysis.verdicts import StepSplit
+from pipeline_bench.model.result import Estimate, Verdict
 from tests.unit.records import record, scenario
 
 
@@ -59,22 +60,14 @@ def estimate(value: float, half: float = 0.001) -> Estimate:
     return Estimate(value=value, ci95=(value - half, value + half))
 
 
-def result(wait: Estimate, host: Estimate, au: Estimate, trials: int = 3) -> Result:
-    return Result(
-        variant="v",
-        backend="feed_dict",
-        status="ok",
-        trials=trials,
-        steps=300,
-        input_wait_share=wait,
-        host_slowdown_share=host,
-        accelerator_utilization=au,
-        verdict=Verdict(kind="not-measured", text=""),
+def split(wait: Estimate, host: Estimate, au: Estimate) -> StepSplit:
+    return StepSplit(
+        mean_ms=10.0, rounds=3, input_wait_share=wait, host_slowdown_share=host, accelerator_utilization=au
     )
 
 
 def judged(wait: Estimate, host: Estimate, au: Estimate, steps: int = 300, taken: float = 0.0) -> Verdict:
-    return verdicts.judge(result(wait, host, au), False, steps, taken)
+    return verdicts.judge(split(wait, host, au), steps, taken)
 
 
 def test_figures_that_are_known_well_give_a_plain_verdict() -> None:
@@ -86,7 +79,7 @@ def test_an_interval_across_a_line_with_most_of_it_beyond_is_probable_and_says_w
     found = judged(estimate(0.13, 0.04), estimate(0.0), estimate(0.87))
     assert (found.kind, found.certainty) == ("input-bound", "probable")
     assert found.doubt is not None
-    assert (found.doubt.figure, found.doubt.line, found.doubt.rounds) == ("input wait", verdicts.BOUND_SHARE, 3)
+    assert (found.doubt.figure, found.doubt.line, found.doubt.rounds) == ("input wait", BOUND_SHARE, 3)
     assert found.doubt.instead[0] == "compute-bound"
     assert found.text.startswith("probably input-bound (input wait is 9 % to 17 %, the line is at 10 %): waits")
 
@@ -172,14 +165,14 @@ def test_one_trial_near_a_line_gives_none() -> None:
 def test_probabilities_are_of_everything_that_can_be(
     wait: float, host: float, half_wait: float, half_host: float
 ) -> None:
-    found = verdicts.probabilities(result(estimate(wait, half_wait), estimate(host, half_host), estimate(0.5)))
+    found = verdicts.probabilities(split(estimate(wait, half_wait), estimate(host, half_host), estimate(0.5)))
     assert sum(found.values()) == pytest.approx(1.0)
 
 
 def test_a_line_in_the_middle_of_an_interval_is_as_probable_on_either_side() -> None:
-    found = verdicts.probabilities(result(estimate(0.10, 0.05), estimate(0.0), estimate(0.9)))
+    found = verdicts.probabilities(split(estimate(0.10, 0.05), estimate(0.0), estimate(0.9)))
     assert found["input-bound"] == pytest.approx(0.5, abs=0.02)
-    ends = verdicts.probabilities(result(estimate(0.15, 0.05), estimate(0.0), estimate(0.9)))
+    ends = verdicts.probabilities(split(estimate(0.15, 0.05), estimate(0.0), estimate(0.9)))
     assert ends["input-bound"] == pytest.approx(0.975, abs=0.01)
 
 

@@ -1,0 +1,218 @@
+"""Sentences computed from a session's figures: what leaving Python gained, and what more threads than cores did."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from pipeline_bench.analysis import stats
+from pipeline_bench.analysis.measured import AllSteps, Measured
+from pipeline_bench.analysis.thresholds import CLAIM_CONFIDENCE, WORTH
+from pipeline_bench.model.result import Interval, Result
+from pipeline_bench.model.session import Session
+from pipeline_bench.scenario import Scenario, Variant
+from pipeline_bench.text import one_line, units
+
+Remark = tuple[str, str]
+"""Who or what it is about, and sentences."""
+Kind = Literal["intra", "inter"]
+
+_THREADS_DO: dict[Kind, str] = {
+    "intra": "Intra-op threads share the work of one op, such as a matmul",
+    "inter": "Inter-op threads run ops side by side that do not need each other's results",
+}
+_NAME_LIMIT = 40
+
+
+# --- loops -----------------------------------------------------------------------------------------------------------
+
+
+def loop_remarks(session: Session) -> list[Remark]:
+    """Return what the loops that are not the baseline's gained over it, of variants that are alike but for their loop.
+
+    Nothing where the scenario compares no loops, or too little of it was measured.
+    """
+    over = session.scenario.baseline
+    alike = {
+        variant.name
+        for variant in session.scenario.variants
+        if not variant.is_ceiling
+        and variant.loop != over.loop
+        and _but_for(variant, loop=None) == _but_for(over, loop=None)
+    }
+    measured = [result for result in session.results if result.step_ms.mean is not None]
+    base = next((result for result in measured if result.variant == over.name), None)
+    others = [result for result in measured if result.variant in alike]
+    return [("leaving Python", _leaving_python(base, others))] if base is not None and others else []
+
+
+def _leaving_python(base: Result, others: Sequence[Result]) -> str:
+    step_ms = _mean_ms(base)
+    whose = f"a step of {units.milliseconds(step_ms)} under {_name(base.variant)}"
+    gainers = [result for result in others if result.speedup.difference == "faster"]
+    best = min(gainers or others, key=_mean_ms)
+    saved_ms = step_ms - _mean_ms(best)
+    saved = f"{units.milliseconds(saved_ms)} ({units.share(saved_ms / step_ms)})"
+    if not gainers:
+        if all(result.speedup.difference is None for result in others):
+            return (
+                f"{whose}, {saved} less under {_name(best.variant)} in one trial each, which proves nothing: "
+                "use --repeats 3 or more."
+            )
+        limit = max((result.speedup.ci95 or (0.0, 0.0))[1] for result in others)
+        if limit > WORTH:
+            return (
+                f"{whose}: no other loop is faster beyond doubt, but the intervals are too wide to exclude a gain of "
+                f"{units.ratio(limit)}; --repeats narrows them."
+            )
+        return f"{whose}: no other loop is faster beyond doubt. It is not worth it here."
+    found = f"{whose}, and {_name(best.variant)} saves {saved} of it. The loop's share of the step is that much"
+    if 1 / (1 - saved_ms / step_ms) < WORTH:
+        return f"{found}, or a little more: leaving Python is not worth it here."
+    return (
+        f"{found}, or a little more: worth it for steps as short as these. Of a step of "
+        f"{units.milliseconds(10 * step_ms)} the same would be {units.share(saved_ms / (10 * step_ms))}, and not "
+        "worth it."
+    )
+
+
+def _mean_ms(result: Result) -> float:
+    assert result.step_ms.mean is not None
+    return result.step_ms.mean
+
+
+# --- threads ---------------------------------------------------------------------------------------------------------
+
+
+class _Excess(NamedTuple):
+    """A variant that asks for more threads of a kind than there are cores."""
+
+    variant: Variant
+    kind: Kind
+    threads: int
+
+    def __str__(self) -> str:
+        return units.count(self.threads, f"{self.kind}-op thread")
+
+
+def thread_warning(scenario: Scenario, cores: int) -> str | None:
+    """Return what to know before a scenario with more threads than cores is run; None of any other."""
+    found = _excesses(scenario, cores)
+    if not found:
+        return None
+    asked = "; ".join(f"{_name(excess.variant.name)} for {excess}" for excess in found)
+    return (
+        f"More threads are asked for than this machine has cores ({cores}): {asked}. "
+        "They take turns on the cores; the results say what became of that."
+    )
+
+
+def thread_remarks(session: Session) -> list[Remark]:
+    """Return what was seen of each variant with more threads than cores, beside one alike with no more, in order."""
+    cores = session.environment.cores
+    return [
+        (_name(excess.variant.name), f"asks for {excess} on {units.count(cores, 'core')}: {_seen(session, excess)}")
+        for excess in _excesses(session.scenario, cores)
+    ]
+
+
+def _excesses(scenario: Scenario, cores: int) -> list[_Excess]:
+    """Return every such variant, ceilings left out: a ceiling has the threads of the variants that it belongs to."""
+    kinds: tuple[Kind, ...] = ("intra", "inter")
+    return [
+        _Excess(variant, kind, _asked(variant, kind, cores))
+        for variant in scenario.variants
+        for kind in kinds
+        if not variant.is_ceiling and _asked(variant, kind, cores) > cores
+    ]
+
+
+def _seen(session: Session, excess: _Excess) -> str:
+    cores, kind = session.environment.cores, excess.kind
+    reference = _reference(session.scenario, excess, cores)
+    if reference is None:
+        return (
+            "what they gain is not known, as no variant is alike but for having no more of them than cores; add one "
+            f"with runtime.{_key(kind)} = {cores}."
+        )
+    mean_ms = {(t.variant, t.repeat): Measured(AllSteps(t)).mean_ms for t in session.trials if t.measured}
+    ratios = [
+        mean_ms[reference.name, repeat] / own_ms
+        for (variant, repeat), own_ms in sorted(mean_ms.items())
+        if variant == excess.variant.name and (reference.name, repeat) in mean_ms
+    ]
+    if not ratios:
+        return f"what they gain is not known, as no repeat has a measured trial of it and of {_name(reference.name)}."
+    shown = f"{units.ratio(stats.typical_ratio(ratios))} the speed of {_name(reference.name)}"
+    interval = stats.typical_ratio_interval(ratios)
+    claim = stats.typical_ratio_interval(ratios, CLAIM_CONFIDENCE)
+    if interval is None or claim is None:
+        return f"{shown} in one trial each, which does not tell whether they gain: use --repeats 3 or more."
+    low, high = (units.ratio(end) for end in interval)
+    threads = _asked(reference, kind, cores)
+    said = _claimed(claim, kind) if threads == cores else _claimed_over_fewer(claim, kind, threads, cores)
+    return f"{shown} ({low} to {high}). {said}"
+
+
+def _claimed_over_fewer(claim: Interval, kind: Kind, threads: int, cores: int) -> str:
+    """Return the claim over a variant with fewer threads than cores: part of a gain may be that of the other cores."""
+    low, high = claim
+    found = "They gain" if low > 1 else "They lose" if high < 1 else "No difference was found"
+    return (
+        f"{found}, but over {units.count(threads, 'thread')}: what those beyond the cores do is not known; add a "
+        f"variant with runtime.{_key(kind)} = {cores}. {_THREADS_DO[kind]}."
+    )
+
+
+def _claimed(claim: Interval, kind: Kind) -> str:
+    """Return what the interval at `CLAIM_CONFIDENCE` says over a variant with as many threads as cores, and why."""
+    low, high = claim
+    if low > 1:
+        return (
+            f"They do gain here. {_THREADS_DO[kind]}; more of them than cores help where threads also wait, and so "
+            "leave their core to others."
+        )
+    if high < 1:
+        return f"They lose. {_THREADS_DO[kind]}; more of them than cores take turns, and taking turns has a cost."
+    if high <= WORTH:
+        return (
+            f"No gain was found. {_THREADS_DO[kind]}; when every core has its thread, one more has no core to run on."
+        )
+    return (
+        "Whether they gain cannot be told: the intervals are too wide, and --repeats narrows them. "
+        f"{_THREADS_DO[kind]}; more of them than cores take turns."
+    )
+
+
+def _reference(scenario: Scenario, excess: _Excess, cores: int) -> Variant | None:
+    """Return the variant alike but for the threads of that kind, with the most that are no more than the cores."""
+
+    def alike(variant: Variant) -> tuple[bool, Variant]:
+        runtime = variant.runtime.model_copy(update={_key(excess.kind): 0})
+        return variant.is_ceiling, _but_for(variant, runtime=runtime)
+
+    found = [
+        variant
+        for variant in scenario.variants
+        if _asked(variant, excess.kind, cores) <= cores and alike(variant) == alike(excess.variant)
+    ]
+    return max(found, key=lambda variant: _asked(variant, excess.kind, cores), default=None)
+
+
+def _asked(variant: Variant, kind: Kind, cores: int) -> int:
+    """Return the threads of that kind that a variant has; 0 in the runtime is TensorFlow's choice, one a core."""
+    asked: int = getattr(variant.runtime, _key(kind))
+    return asked or cores
+
+
+def _but_for(variant: Variant, **fields: object) -> Variant:
+    """Return the variant without its name, its length and its ceiling, and with these fields."""
+    return variant.model_copy(update={"name": "-", "run": None, "ceiling": None, **fields})
+
+
+def _key(kind: Kind) -> str:
+    return f"{kind}_op_threads"
+
+
+def _name(variant: str) -> str:
+    return one_line(variant, _NAME_LIMIT)

@@ -1,0 +1,374 @@
+"""Two sessions -> a `Difference`: what changed, and whether it is fair to say so. Pure: `gates` adds the demands.
+
+The trials of two sessions are not neighbours, so nothing pairs them, and a drift between the sessions does not cancel.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from pipeline_bench import plugins
+from pipeline_bench.analysis import stats
+from pipeline_bench.analysis.gates import Limits, gates
+from pipeline_bench.analysis.thresholds import CLAIM_CONFIDENCE
+from pipeline_bench.errors import SessionError, UsageError
+from pipeline_bench.model.difference import Condition, Difference, Noise, Ratio, Shift, Side, VariantChange
+from pipeline_bench.model.result import Estimate, Result
+from pipeline_bench.model.session import Environment, Session
+from pipeline_bench.model.trial import TrialRecord
+from pipeline_bench.scenario import Variant
+from pipeline_bench.text import one_line, units
+
+_NAMES_LIMIT = 8
+_NAME_LIMIT = 80
+_VALUE_LIMIT = 120
+_NS_PER_MS = 1e6
+_ENDS: tuple[Literal["start_ns", "end_ns"], ...] = ("start_ns", "end_ns")
+_TOO_FEW_TRIALS = "an interval needs at least 2 trials in each session"
+
+_CEILING_PARTS = {"source", "model", "loop", "runtime"}
+
+_ENVIRONMENT_NAMES = {
+    "accelerator_kind": "kind of accelerator",
+    "accelerator_name": "accelerator",
+    "tensorflow": "TensorFlow",
+    "python": "Python",
+    "cpu": "CPU",
+    "memory_bytes": "memory",
+    "package": "pipeline-bench",
+}
+
+# What a machine lacks is said by its kind, and why it lacks it makes no figure another.
+_ENVIRONMENT_IGNORED = {"accelerator_reason"}
+
+# More repeats make an interval narrower and move nothing; the others say when to give up, or when to stop adding.
+_JOB_IGNORED = {"name", "ceiling", "run.repeats", "run.stall_timeout_s", "run.precision", "run.budget_s"}
+
+
+def between(
+    before: Session,
+    after: Session,
+    limits: Limits | None = None,
+    *,
+    strict: bool = False,
+    paths: tuple[str, str] = ("before", "after"),
+) -> Difference:
+    """Hold two sessions against each other, variant by variant.
+
+    Args:
+        before: the session to compare with.
+        after: the session that is judged.
+        limits: the gates; none where it is None.
+        strict: whether a gate that cannot be decided fails.
+        paths: where the two were read from.
+
+    Raises:
+        UsageError: the sessions have no variant in common besides ceilings, or measured none in common.
+        SessionError: a packed column of a session is damaged.
+    """
+    sides: tuple[tuple[Literal["before", "after"], Session], ...] = (("before", before), ("after", after))
+    shared = [
+        name for name in _shared_variants(before, after) if _has_result(before, name) and _has_result(after, name)
+    ]
+    if after.scenario.ceilings.issuperset(shared):
+        besides = " besides ceilings" if shared else ""
+        raise UsageError(
+            f"{paths[0]} and {paths[1]} have no variant in common{besides}: {_names(before)} and {_names(after)}.",
+            "Compare two sessions of one scenario, or of scenarios whose variants have the same names.",
+        )
+    changes = tuple(change(before, after, name) for name in shared)
+    if not any(found.measured_in_both for found in changes):
+        raise UsageError(
+            f"{paths[0]} and {paths[1]} have nothing in common that was measured: {changes[0].step_time.reason}.",
+            "Compare sessions that ended well; `pipeline-bench report` shows what each has.",
+        )
+    return Difference(
+        before=_side(before, paths[0]),
+        after=_side(after, paths[1]),
+        conditions=conditions(before, after),
+        disturbances=tuple(
+            Noise(side=side, disturbance=disturbance) for side, session in sides for disturbance in session.disturbances
+        ),
+        only_before=_only_in(before, shared),
+        only_after=_only_in(after, shared),
+        variants=changes,
+        gates=gates(before, after, changes, limits or Limits(), strict),
+    )
+
+
+def _has_result(session: Session, name: str) -> bool:
+    return any(result.variant == name for result in session.results)
+
+
+def _names(session: Session) -> str:
+    names = [repr(variant.name) for variant in session.scenario.variants]
+    return ", ".join(names[:_NAMES_LIMIT] + ["…"] * (len(names) > _NAMES_LIMIT))
+
+
+def _side(session: Session, path: str) -> Side:
+    return Side(
+        path=path,
+        scenario=session.scenario.name,
+        started_at=session.started_at,
+        command=session.command,
+        package=session.environment.package,
+    )
+
+
+def _only_in(session: Session, other: Iterable[str]) -> tuple[str, ...]:
+    """Return the session's variants that are not among the names of the other's."""
+    names = set(other)
+    return tuple(variant.name for variant in session.scenario.variants if variant.name not in names)
+
+
+# --- what is not the same --------------------------------------------------------------------------------------------
+
+
+def conditions(before: Session, after: Session) -> tuple[Condition, ...]:
+    """Return every difference that makes a comparison of the two sessions unfair; none where it is fair."""
+    return (*_environment(before.environment, after.environment), *_jobs(before, after))
+
+
+def _environment(before: Environment, after: Environment) -> Iterator[Condition]:
+    for field in Environment.model_fields:
+        if field in _ENVIRONMENT_IGNORED:
+            continue
+        values = getattr(before, field), getattr(after, field)
+        # The same memory is some pages more or less after another start of the machine.
+        shown = tuple(units.size(value) for value in values) if field == "memory_bytes" else tuple(map(_shown, values))
+        if values[0] != values[1] and shown[0] != shown[1]:
+            yield Condition(
+                name=_ENVIRONMENT_NAMES.get(field, field.replace("_", " ")), before=shown[0], after=shown[1]
+            )
+
+
+def _jobs(before: Session, after: Session) -> Iterator[Condition]:
+    """Yield the differing options of the variants in both, by the keys of a scenario file; each change only once."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for variant in _shared_variants(before, after):
+        one, other = (
+            {
+                key: value
+                for key, value in _flat(session.scenario.variant(variant).model_dump())
+                if key not in _JOB_IGNORED
+            }
+            for session in (before, after)
+        )
+        for key in dict.fromkeys((*one, *other)):
+            if one.get(key) != other.get(key):
+                change = (key, _shown(one.get(key)), _shown(other.get(key)))
+                found.setdefault(change, []).append(variant)
+    for (key, was, now), variants in found.items():
+        yield Condition(name=key, before=was, after=now, variants=tuple(variants))
+
+
+def ceilings_differ_in(before: Session, after: Session, variant: str) -> tuple[str, ...]:
+    """Return in which keys the ceiling job of a variant differs; of a ceiling, its own job. Empty for the same job.
+
+    A ceiling's step time is that of its source's batch, model, loop and runtime. How long the source takes to make a
+    batch is no part of it: a ceiling has no input.
+    """
+    ceilings = _ceiling(before, variant), _ceiling(after, variant)
+    one, other = (dict(_flat(ceiling.model_dump(include=_CEILING_PARTS))) for ceiling in ceilings)
+    differing = [key for key in dict.fromkeys((*one, *other)) if one.get(key) != other.get(key)]
+    if any(key.startswith("source.") for key in differing):
+        timing = _timing_options(ceilings[1].source.kind)
+        differing = [key for key in differing if key not in timing]
+    return tuple(differing)
+
+
+def _ceiling(session: Session, variant: str) -> Variant:
+    own = session.scenario.variant(variant)
+    # A watched job names a ceiling that was never run; any file may name one that its scenario lacks.
+    return next((each for each in session.scenario.variants if each.name == own.ceiling), own)
+
+
+def _timing_options(source: str) -> set[str]:
+    """Return the keys that only say how long a source takes for a batch; none of a source that is not installed."""
+    try:
+        plugin: Any = plugins.find("sources", source)
+    except (KeyError, UsageError):
+        return set()
+    return {f"source.{option}" for option in plugin.timing_options}
+
+
+def _shared_variants(before: Session, after: Session) -> tuple[str, ...]:
+    """Return the names of the variants that both scenarios have, in the order of AFTER."""
+    names = {variant.name for variant in before.scenario.variants}
+    return tuple(variant.name for variant in after.scenario.variants if variant.name in names)
+
+
+def _flat(tree: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    for name, value in tree.items():
+        # A component's options stand beside its kind, as they do in a scenario file.
+        inner = path if path and name == "options" else (*path, name)
+        if isinstance(value, dict):
+            yield from _flat(value, inner)
+        else:
+            yield ".".join(inner), value
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "none"
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return one_line(text, _VALUE_LIMIT)
+
+
+# --- a variant in both -----------------------------------------------------------------------------------------------
+
+
+class _Trials(NamedTuple):
+    """The trials of one variant in one session that its figures are over: a value a trial, in the order of repeats."""
+
+    step_ms: list[float]
+    """Mean step times, warm-up left out."""
+    in_ceilings: list[float]
+    """The same in units of the ceiling trial of the same repeat, where there is one."""
+    wait_shares: list[float]
+    """Empty where the backend does not say how long a step waits."""
+
+
+def _trials(session: Session, name: str) -> _Trials:
+    ceiling = session.scenario.variant(name).ceiling
+    measured = {(record.variant, record.repeat): _means(record) for record in session.trials if record.measured}
+    own = [(repeat, *means) for (variant, repeat), means in sorted(measured.items()) if variant == name]
+    tops = {repeat: step_ms for (variant, repeat), (step_ms, _) in measured.items() if variant == ceiling}
+    return _Trials(
+        step_ms=[step_ms for _, step_ms, _ in own],
+        in_ceilings=[step_ms / tops[repeat] for repeat, step_ms, _ in own if repeat in tops],
+        wait_shares=[wait_ms / step_ms for _, step_ms, wait_ms in own if wait_ms is not None],
+    )
+
+
+def _means(record: TrialRecord) -> tuple[float, float | None]:
+    """Return the mean step time and the mean input wait in ms, warm-up left out; a step takes at least a nanosecond."""
+    try:
+        start_ns, end_ns = (np.asarray(record.after_warmup(column)) for column in _ENDS)
+        took_ns, wait_ns = float(np.mean(end_ns - start_ns)), record.after_warmup("wait_ns")
+    except ValueError as error:
+        trial = f"{one_line(record.variant, _NAME_LIMIT)}, repeat {record.repeat + 1}"
+        raise SessionError(f"The trial {trial} is damaged: {error}.", "Give an undamaged session.json.") from None
+    wait_ms = None if wait_ns is None or wait_ns.size == 0 else float(np.mean(wait_ns)) / _NS_PER_MS
+    return max(took_ns, 1.0) / _NS_PER_MS, wait_ms
+
+
+def change(before: Session, after: Session, name: str) -> VariantChange:
+    """Return how a variant of both sessions changed.
+
+    Raises:
+        SessionError: a packed column of a session is damaged.
+    """
+    one, other = before.result(name), after.result(name)
+    was, now = _trials(before, name), _trials(after, name)
+    step_time = _ratio(was.step_ms, now.step_ms, _missing(one, other))
+    if step_time.value is not None and (devices := _other_devices(one, other)) is not None:
+        step_time = Ratio(reason=devices)
+    is_ceiling = after.scenario.variant(name).is_ceiling
+    differ_in = ceilings_differ_in(before, after, name)
+    no_ceiling = "this is the ceiling itself" if is_ceiling else "its ceiling was not measured beside it in both"
+    if step_time.value is None:
+        beside = Ratio(reason=step_time.reason)
+    elif differ_in and not is_ceiling:
+        beside = Ratio(reason=f"its ceilings are of different jobs ({', '.join(differ_in)})")
+    else:
+        beside = _ratio(was.in_ceilings, now.in_ceilings, no_ceiling)
+    inverse = [[1 / value for value in group] for group in (was.in_ceilings, now.in_ceilings)]
+    return VariantChange(
+        variant=name,
+        is_ceiling=is_ceiling,
+        ceilings_differ_in=differ_in,
+        step_ms_before=stats.geometric_mean(was.step_ms) if was.step_ms else None,
+        step_ms_after=stats.geometric_mean(now.step_ms) if now.step_ms else None,
+        step_time=step_time,
+        beside_ceiling=beside,
+        accelerator_utilization=_shift(one.accelerator_utilization, other.accelerator_utilization, *inverse),
+        input_wait_share=_shift(one.input_wait_share, other.input_wait_share, was.wait_shares, now.wait_shares),
+        verdict_before=one.verdict.kind,
+        verdict_after=other.verdict.kind,
+        text=_sentence(name, one, other, step_time, beside),
+    )
+
+
+def _missing(before: Result, after: Result) -> str:
+    """Return in which of the sessions a variant was not measured, and why."""
+    parts = [
+        f"it was not measured {side}: {result.reason or 'no trial of it has ended'}"
+        for side, result in (("before", before), ("after", after))
+        if result.step_ms.median is None
+    ]
+    return "; ".join(parts) or "no trial of it has a step after its warm-up"
+
+
+def _other_devices(before: Result, after: Result) -> str | None:
+    """Return why two step times are of different devices, and so are not divided; None where they are of one."""
+    if before.emulated == after.emulated:
+        return None
+    was, now = (result.emulated or "a device that computed" for result in (before, after))
+    return f"it trained on {was} before and on {now} after"
+
+
+def _ratio(before: Sequence[float], after: Sequence[float], missing: str | None) -> Ratio:
+    if not before or not after:
+        return Ratio(reason=missing)
+    value, ci95 = stats.change_ratio(before, after), stats.change_ratio_interval(before, after)
+    if ci95 is None:
+        return Ratio(value=value, reason=_TOO_FEW_TRIALS)
+    claim = stats.change_ratio_interval(before, after, CLAIM_CONFIDENCE) or ci95
+    smallest = stats.half_width(claim)
+    if claim[0] <= 1 <= claim[1]:
+        return Ratio(value=value, ci95=ci95, difference="none", smallest=smallest)
+    return Ratio(value=value, ci95=ci95, difference="slower" if value > 1 else "faster", smallest=smallest)
+
+
+def _shift(one: Estimate, other: Estimate, before: Sequence[float], after: Sequence[float]) -> Shift:
+    """Return the shares as the sessions' results say them; the interval of their change is over the trials."""
+    if one.value is None or other.value is None:
+        return Shift(before=one.value, after=other.value, reason=other.reason or one.reason)
+    ci95 = stats.change_interval(before, after) if before and after else None
+    reason = None if ci95 else _TOO_FEW_TRIALS
+    return Shift(before=one.value, after=other.value, change=other.value - one.value, ci95=ci95, reason=reason)
+
+
+def _sentence(name: str, one: Result, other: Result, step_time: Ratio, beside: Ratio) -> str:
+    verdict = f"stays {other.verdict.kind}" if one.verdict.kind == other.verdict.kind else None
+    verdict = verdict or f"was {one.verdict.kind}, is {other.verdict.kind}"
+    return f"{one_line(name, _NAME_LIMIT)}: {says(step_time)}{_beside(step_time, beside)}; {verdict}."
+
+
+def _beside(step_time: Ratio, beside: Ratio) -> str:
+    """Return the change beside the ceiling, where it is one that the step time does not show."""
+    claimed = only_beside(step_time, beside)
+    if claimed is None:
+        return ""
+    return f"; but beside the ceiling {claimed}: {units.change(beside.value)} ({_ends(beside)})"
+
+
+def only_beside(step_time: Ratio, beside: Ratio) -> Literal["faster", "slower"] | None:
+    """Return what only the change beside the ceiling may claim, and not that of the step time; None for nothing."""
+    if beside.difference in {None, "none", step_time.difference}:
+        return None
+    return "faster" if beside.difference == "faster" else "slower"
+
+
+def _ends(ratio: Ratio) -> str:
+    low, high = ratio.ci95 or (None, None)
+    return f"{units.change(low)} to {units.change(high)}"
+
+
+def says(step_time: Ratio) -> str:
+    """Return a change of a step time in words: ``12 % slower (8 to 16 %)``, or why there is none."""
+    if step_time.value is None:
+        return f"no change to give, {step_time.reason}"
+    if step_time.ci95 is None:
+        return f"{units.change(step_time.value)} of step time, without an interval: {step_time.reason}"
+    between = _ends(step_time)
+    if step_time.difference == "none":
+        smallest = units.precision(step_time.smallest)
+        level = units.share(CLAIM_CONFIDENCE)
+        return f"no difference found (smallest these runs could have seen at {level}: {smallest}; interval {between})"
+    return f"{step_time.difference}: {units.change(step_time.value)} of step time ({between})"

@@ -1,0 +1,104 @@
+"""Every threshold that decides a verdict, a claim, a note or a disturbance, each once and with its source.
+
+docs/method.md gives the same numbers to the reader; tests/unit/test_thresholds.py holds the one against the other.
+"""
+
+from __future__ import annotations
+
+# --- verdicts --------------------------------------------------------------------------------------------------------
+
+BOUND_SHARE = 0.10
+"""Input wait or host slowdown limits a variant from this share of the step on: a tenth is worth mending. MLPerf Storage
+and DLIO pass a system at an accelerator utilization of 0.90, the same line seen from the other side."""
+SEVERE_SHARE = 0.20
+"""A limit is severe where its whole interval is from this share of the step on."""
+COMPUTE_BOUND_AU = 0.90
+"""Without such a limit, a variant is compute-bound from this accelerator utilization on."""
+CEILING_TOLERANCE = 0.02
+"""A variant may beat its ceiling by this share of the step, beyond the noise, before the figures are impossible."""
+NEEDED_STEPS = 30
+"""Measured steps that a verdict needs, over all trials: below, a percentile and a mean over steps say little."""
+CERTAIN = 0.975
+"""A verdict is given plainly from this probability on: its 95 % interval lies on one side of the line."""
+PROBABLE = 0.85
+"""From this probability on a verdict is given as probable; below, what is plausible is named, and no verdict."""
+PLAUSIBLE = 0.05
+"""A kind of verdict is named as plausible from this probability on."""
+BUSY_SHARE = 0.05
+"""What other programs took of the CPU is named as a reason for doubt from here on."""
+OTHER_STATE_SHARE = 0.10
+"""So much of a source's files may be in the other cache state than was asked: a tenth of the files in memory takes at
+most a tenth of the storage's time away, which is `BOUND_SHARE`."""
+
+# --- differences between variants ------------------------------------------------------------------------------------
+
+CERTAIN_CLAIM = 0.998
+"""A difference is told plainly where an interval of this confidence leaves out 1. Rounds are added until the
+differences are told, and judged again after more and more of them (`precision.is_look`). Of two equal variants, whose
+ratio scatters between rounds by 3 % to 30 %, at most 2 in 100 are then said to differ (test_precision.py)."""
+PROBABLE_CLAIM = 0.99
+"""A difference is told as probable from this confidence on."""
+CLAIM_CONFIDENCE = 0.98
+"""The confidence of a claim that is made once, of two sessions or of a pair of variants: of equal ones it may be
+claimed 1 time in 50, not 20."""
+TIE = 1.10
+"""Two variants tie where the whole 95 % interval of their ratio lies within this factor."""
+WORTH = 1.1
+"""A gain that a reader would want to know of even where it is not proven."""
+SAME_JOB_SCATTER = 0.01
+"""Two copies of a variant differ by this much for good, one standard deviation of the logarithm: where their memory
+lies, which cores they got (docs/method.md, "Precision")."""
+
+# --- scatter between rounds ------------------------------------------------------------------------------------------
+
+SHARE_SCATTER = 0.02
+"""The usual standard deviation of a share of the step between rounds, as seen of known answers (docs/method.md)."""
+RATIO_SCATTER = 0.05
+"""The same of the logarithm of a ratio of step times."""
+
+# --- other work on the machine ---------------------------------------------------------------------------------------
+
+TAKEN_LEVELS = (0.05, 0.15, 0.4, 1.0)
+"""How much of the CPU others may have taken while a step that counts was under way; the last one lets all count."""
+FEWEST_STEPS = 10
+"""A trial with fewer steps that count, and fewer than it has, counts in no figure at that level."""
+SATURATED_PERCENT = 90.0
+"""Other processes cost a trial time only while the CPU has hardly any left: two busy cores are never measured as wholly
+busy, and a pipeline alone on them keeps them at 80 to 90 %."""
+
+# --- disturbances ----------------------------------------------------------------------------------------------------
+# Most are half of `BOUND_SHARE`: what is smaller decides no verdict.
+
+BURST_COST_SHARE = 0.01
+"""Bursts count from this share of a trial's time on: a smaller one moves no figure that is read in whole per cent."""
+BURST_EXCESS = 0.05
+"""A block of steps is slow from this much above what is usual on, however even the rest is …"""
+BURST_DEVIATIONS = 6.0
+"""… and from this many robust standard deviations on. Of normal noise one block in 10**9 would be; of the few blocks of
+a short trial, whose deviation is not known well, it takes this much to be no accident."""
+BLOCK_NS = 50e6
+"""A block is at least this long, so that it holds several steps and what disturbs outlasts it."""
+DRIFT_CHANGE = 0.05
+"""A trial drifts where its last quarter is this much slower or faster than its first …"""
+DRIFT_DEVIATIONS = 3.5
+"""… by Mann-Kendall's statistic in standard deviations (Mann, "Nonparametric tests against trend", 1945), far above
+1.96: neighbouring blocks are alike on a real machine, which the test takes for so much more evidence."""
+SLOW_START_SHARE = 0.10
+"""A start is slow where the warm-up is this share of the trial …"""
+SLOW_START_FACTOR = 5.0
+"""… and this many times as long as in the other repeats: no chance of its detection …"""
+SLOW_START_EXCESS = 0.05
+SLOW_START_DEVIATIONS = 6.0
+"""… if it was really slower than what came after: by as much as a drift has to be, and by this many standard errors,
+more than usual because the detection has picked the slowest start that it could find."""
+CONTENTION_SHARE = 0.05
+"""Other processes count from this share of the CPU on: an idle system's own take 0 to 2 %, now and then 3."""
+STEAL_SHARE = 0.02
+"""Stolen time is the trial's loss in full, whatever else the machine does, so that less of it counts. The kernel counts
+it in ticks, a stray one in a second being some 0.5 % of two cores."""
+QUOTA_SHARE = 0.02
+"""The same of time that a control group's quota withheld."""
+GPU_THROTTLED_SHARE = 0.05
+GPU_CLOCK_DIFFERENCE = 0.05
+GPU_BUSY_PERCENT = 50.0
+"""A starved GPU lowers its clock by itself, which is no disturbance: only samples of a GPU that is at work count."""
