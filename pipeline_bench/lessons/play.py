@@ -5,7 +5,6 @@ At most 80 columns wide, without colour too, and without a reader where none is 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -22,11 +21,10 @@ from pipeline_bench.errors import PipelineBenchError, sentence
 from pipeline_bench.lessons.engine import Answer, Ask, Compare, Lesson, Part, Played, Run, Say, Show, Tell, Try
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial
-from pipeline_bench.run.child import AnsweringProcess
+from pipeline_bench.run.child import call
 from pipeline_bench.run.comparison import compare
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.scenario.resolve import resolve
-from pipeline_bench.system.processes import module_command
 from pipeline_bench.system.scratch import ScratchFolder
 from pipeline_bench.text import one_line, units
 
@@ -239,44 +237,25 @@ def measure(part: Run | Compare, observer: Observer) -> Any:
     return exercise(part) if isinstance(part, Run) else compared(part, observer)
 
 
-def exercise(part: Run, command: Sequence[str] | None = None) -> dict[str, Any]:
+def exercise(part: Run) -> dict[str, Any]:
     """Execute the exercise in a child, which is ended with all that it started when it is done or its time is over.
-
-    Args:
-        part: what to execute.
-        command: starts the child, by default `worker.exercise`; see `AnsweringProcess`.
 
     Raises:
         PipelineBenchError: it raised, ended without an answer, or took longer than its deadline.
         KeyboardInterrupt: the user interrupted.
     """
-    request = {"module": part.exercise.__module__, "function": part.exercise.__qualname__}
     function = f"{part.exercise.__module__}.{part.exercise.__qualname__}"
-    chosen = module_command("pipeline_bench.worker.exercise") if command is None else command
-    try:
-        with AnsweringProcess(chosen, json.dumps(request)) as child:
-            line = next(child.lines(part.deadline_s), b"")
-    except TimeoutError:
-        limit = units.seconds(part.deadline_s)
-        raise PipelineBenchError(f"{function} was ended: it took longer than {limit}.") from None
-    answer = _message(line)
-    if "failed" in answer:
-        raise PipelineBenchError(f"{function} failed: {one_line(str(answer['failed']), _OUTPUT_LIMIT)}")
-    if "result" not in answer:
-        words = one_line(child.words[-_OUTPUT_LIMIT:])
-        without = "" if child.exit_code < 0 else " and no answer"
-        raise PipelineBenchError(f"{function} {child.ending}{without}{f': {words}' if words else '.'}")
-    result: dict[str, Any] = answer["result"]
+    answer = call(part.exercise, limit_s=part.deadline_s)
+    if answer.timed_out:
+        raise PipelineBenchError(f"{function} was ended: it took longer than {units.seconds(part.deadline_s)}.")
+    if answer.failed:
+        raise PipelineBenchError(f"{function} failed: {one_line(answer.failed, _OUTPUT_LIMIT)}")
+    if answer.result is None:
+        words = one_line(answer.words[-_OUTPUT_LIMIT:])
+        without = "" if answer.exit_code < 0 else " and no answer"
+        raise PipelineBenchError(f"{function} {answer.ending}{without}{f': {words}' if words else '.'}")
+    result: dict[str, Any] = answer.result
     return result
-
-
-def _message(line: bytes) -> dict[str, Any]:
-    """Return the child's message; empty where it ended before it had written one whole."""
-    try:
-        answer: dict[str, Any] = json.loads(line)
-    except ValueError:
-        return {}
-    return answer
 
 
 def compared(part: Compare, observer: Observer) -> Session:

@@ -1,22 +1,24 @@
-"""A process that is asked one thing, and answers in lines."""
+"""Starts the children of this program, asks one for a call of a function, and ends them with all that they started."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import select
 import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from types import TracebackType
-from typing import Self
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import IO, Any
 
 import psutil
 
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.system import interrupts
+from pipeline_bench.system.processes import module_command
 from pipeline_bench.text import safe, units
 
 _READ_BYTES = 1 << 16
@@ -24,123 +26,173 @@ _ENDS_WITHIN_S = 5.0
 """A process that has answered gets so long to end by itself."""
 
 
-class AnsweringProcess:
-    """Runs ``COMMAND FD``: a request on stdin, the answer in lines to the file descriptor FD.
+@dataclass(frozen=True)
+class Answer:
+    """What came of a call: a result, or `failed`, or neither where the process ended before it answered."""
 
-    What it writes to stdout and stderr is kept as its last words. It is the leader of a session of its own, so that
-    Ctrl-C in the terminal is for this program alone; leaving the block ends it with all that it started.
-    """
-
-    def __init__(self, command: Sequence[str], request: str = "", environment: Mapping[str, str] | None = None) -> None:
-        """Start the process.
-
-        Args:
-            command: as `module_command` gives it.
-            request: what it reads from stdin.
-            environment: variables beside those that this process has.
-
-        Raises:
-            PipelineBenchError: no process can be started.
-        """
-        try:
-            self._start(command, request, environment)
-        except OSError as error:
-            raise cannot_start("A process", error) from error
-
-    def _start(self, command: Sequence[str], request: str, environment: Mapping[str, str] | None) -> None:
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - for as long as the process runs
-        self._answers, theirs = os.pipe()
-        try:
-            with tempfile.TemporaryFile() as stdin:
-                stdin.write(request.encode())
-                stdin.seek(0)
-                self._process = subprocess.Popen(
-                    [*command, str(theirs)],
-                    stdin=stdin,
-                    stdout=self._log,
-                    stderr=self._log,
-                    pass_fds=[theirs],
-                    start_new_session=True,
-                    env={**os.environ, **(environment or {})},
-                )
-        except BaseException:
-            os.close(self._answers)
-            self._log.close()
-            raise
-        finally:
-            os.close(theirs)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """End the process; at once where the block raised."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(0 if kind else _ENDS_WITHIN_S)
-        if self._process.poll() is None:
-            end_whole(self._process.pid)
-        else:  # its process id may be another's by now, that of its group is not while one of it is left
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        os.close(self._answers)
-        self._log.seek(0)
-        self._words = safe(self._log.read().decode(errors="replace"))
-        self._log.close()
-
-    def lines(self, limit_s: float | None = None) -> Iterator[bytes]:
-        """Yield each line of the answer as it comes, until the process closes its end; the last may lack its newline.
-
-        Raises:
-            TimeoutError: it took longer than `limit_s` seconds.
-            KeyboardInterrupt: the user interrupted.
-        """
-        ends_s = None if limit_s is None else time.monotonic() + limit_s
-        rest = b""
-        while True:
-            interrupts.check()
-            if ends_s is not None and time.monotonic() > ends_s:
-                raise TimeoutError
-            if not select.select([self._answers], [], [], interrupts.CHECK_EVERY_S)[0]:
-                continue
-            piece = os.read(self._answers, _READ_BYTES)
-            if not piece:
-                break
-            *whole, rest = (rest + piece).split(b"\n")
-            yield from whole
-        if rest:
-            yield rest
-
-    @property
-    def exit_code(self) -> int:
-        """The exit code, negative for a signal, once the block has ended."""
-        return int(self._process.returncode)
-
-    @property
-    def words(self) -> str:
-        """What it wrote to stdout and stderr, once the block has ended."""
-        return self._words
+    result: Any = None
+    failed: str = ""
+    """What the function raised, in one line."""
+    timed_out: bool = False
+    exit_code: int = 0
+    """Negative for a signal."""
+    words: str = ""
+    """What the process wrote to stdout and stderr."""
 
     @property
     def ending(self) -> str:
-        """How it ended, in words, once the block has ended: ``was killed by SIGSEGV``, ``ended with exit code 1``."""
+        """How the process ended, in words: ``was killed by SIGSEGV``, ``ended with exit code 1``."""
         code = self.exit_code
         return f"was killed by {units.signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
 
 
-def cannot_start(what: str, error: OSError) -> PipelineBenchError:
-    """Return the error that says that a process cannot be started, and why.
+def call(
+    function: Callable[..., Any],
+    arguments: Mapping[str, Any] | None = None,
+    *,
+    limit_s: float | None = None,
+    progress: Callable[[dict[str, Any]], None] | None = None,
+) -> Answer:
+    """Call a function of this program in a process of its own, which is ended with all that it started.
+
+    The process is the leader of a session of its own, so that Ctrl-C in the terminal is for this program alone.
 
     Args:
-        what: the process: ``The server of the trials``.
-        error: the system's reason.
+        function: at the top level of its module; gives a mapping, a model or None. See `worker.call`.
+        arguments: its own, by name, as JSON carries them.
+        limit_s: the process is ended after so many seconds.
+        progress: takes what the function reports; it is then called with `report` as well.
+
+    Raises:
+        PipelineBenchError: no process can be started.
+        KeyboardInterrupt: the user interrupted.
     """
-    return PipelineBenchError(
-        f"{what} cannot be started: {error.strerror or error}.",
-        "Free some memory or room in TMPDIR, or raise the limit of processes that `ulimit -u` shows.",
-    )
+    request = {
+        "module": function.__module__,
+        "function": function.__qualname__,
+        "arguments": dict(arguments or {}),
+        "reports": progress is not None,
+    }
+    message: dict[str, Any] = {}
+    timed_out = False
+    with tempfile.TemporaryFile() as log, _asked(json.dumps(request), log) as (process, answers):
+        try:
+            for line in _lines(answers, limit_s):
+                message = _decoded(line)
+                if "progress" not in message:
+                    break
+                if progress is not None:
+                    progress(message["progress"])
+        except TimeoutError:
+            timed_out = True
+        _end(process, 0 if timed_out else _ENDS_WITHIN_S)
+        log.seek(0)
+        words = safe(log.read().decode(errors="replace"))
+    return Answer(message.get("result"), message.get("failed", ""), timed_out, process.returncode, words)
+
+
+@contextlib.contextmanager
+def _asked(request: str, log: IO[bytes]) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """Start the process and give it with the descriptor of its answers; end it at once where the block raises."""
+    answers, theirs = os.pipe()
+    try:
+        try:
+            with tempfile.TemporaryFile() as stdin:
+                stdin.write(request.encode())
+                stdin.seek(0)
+                process = start_module("pipeline_bench.worker.call", theirs, log=log, stdin=stdin, name="A process")
+        finally:
+            os.close(theirs)
+        try:
+            yield process, answers
+        except BaseException:
+            _end(process, 0)
+            raise
+    finally:
+        os.close(answers)
+
+
+def _end(process: subprocess.Popen[bytes], within_s: float) -> None:
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(within_s)
+    if process.poll() is None:
+        end_whole(process.pid)
+    else:  # its process id may be another's by now, that of its group is not while one of it is left
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _lines(answers: int, limit_s: float | None) -> Iterator[bytes]:
+    """Yield each line as it comes, until the process closes its end; the last may lack its newline.
+
+    Raises:
+        TimeoutError: it took longer than `limit_s` seconds.
+    """
+    ends_s = None if limit_s is None else time.monotonic() + limit_s
+    rest = b""
+    while True:
+        interrupts.check()
+        if ends_s is not None and time.monotonic() > ends_s:
+            raise TimeoutError
+        if not select.select([answers], [], [], interrupts.CHECK_EVERY_S)[0]:
+            continue
+        piece = os.read(answers, _READ_BYTES)
+        if not piece:
+            break
+        *whole, rest = (rest + piece).split(b"\n")
+        yield from whole
+    if rest:
+        yield rest
+
+
+def _decoded(line: bytes) -> dict[str, Any]:
+    """Return a message; an empty one of a line that the process did not write whole."""
+    try:
+        message: dict[str, Any] = json.loads(line)
+    except ValueError:
+        return {}
+    return message
+
+
+def start_module(
+    module: str,
+    descriptor: int,
+    *arguments: str,
+    log: IO[bytes],
+    name: str,
+    stdin: IO[bytes] | None = None,
+    variables: Mapping[str, str] | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start a module of this program in a new interpreter and a new session; it ends with this process.
+
+    Args:
+        module: runs as ``__main__``; its arguments are the descriptor and `arguments`.
+        descriptor: of a pipe or a socket, which it inherits.
+        arguments: those behind the descriptor.
+        log: takes what it writes to stdout and stderr.
+        name: the process, for a message: ``The server of the trials``.
+        stdin: what it reads; None: nothing.
+        variables: of its environment, beside those that this process has.
+
+    Raises:
+        PipelineBenchError: no process can be started.
+    """
+    try:
+        return subprocess.Popen(
+            module_command(module, descriptor, *arguments),
+            stdin=subprocess.DEVNULL if stdin is None else stdin,
+            stdout=log,
+            stderr=log,
+            pass_fds=[descriptor],
+            start_new_session=True,
+            env={**os.environ, **(variables or {})},
+        )
+    except OSError as error:
+        raise PipelineBenchError(
+            f"{name} cannot be started: {error.strerror or error}.",
+            "Free some memory or room in TMPDIR, or raise the limit of processes that `ulimit -u` shows.",
+        ) from error
 
 
 def end_whole(pid: int) -> None:

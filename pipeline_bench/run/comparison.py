@@ -122,7 +122,7 @@ def prepare_data(scenario: Scenario, observer: Observer) -> None:
         synthetic_data.make(
             data,
             dataset_folder(data),
-            told=partial(_tell, observer, data),
+            report=partial(_tell, observer, data),
             waiting=partial(observer.preparing, "another process makes the same data: waiting for it"),
         )
     for source in sources:

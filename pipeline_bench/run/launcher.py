@@ -23,15 +23,15 @@ import psutil
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.events import Event, decode
 from pipeline_bench.model.trial import Trial
-from pipeline_bench.run.child import cannot_start, end_whole
+from pipeline_bench.run.child import end_whole, start_module
 from pipeline_bench.system import interrupts, scratch
-from pipeline_bench.system.processes import module_command
 from pipeline_bench.text import units
 from pipeline_bench.worker.recorder import CLOSED_EXIT_CODE
 from pipeline_bench.worker.server import MESSAGE_LIMIT_BYTES, NOT_BEGUN_EXIT_CODE
 
 LauncherName = Literal["forkserver", "fresh"]
 
+SERVER = "pipeline_bench.worker.server"
 _READ_BYTES = 1 << 18
 _SERVER_READY_S = 60.0
 _SERVER_ANSWER_S = 20.0
@@ -146,28 +146,19 @@ class TrialServer(Launcher):
         self._mark = secrets.token_hex(8)
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            with theirs:
-                self._server = self._started(theirs.fileno(), command)
-        except OSError as error:
+            # Unbuffered, so that a killed trial's last words are kept.
+            variables = {"PYTHONUNBUFFERED": "1", _MARK: self._mark}
+            with theirs, log.open("wb") as file:
+                self._server = start_module(
+                    SERVER, theirs.fileno(), *command, log=file, name="The server of the trials", variables=variables
+                )
+        except BaseException:
             self._control.close()
-            raise cannot_start("The server of the trials", error) from error
+            raise
         self.exit_codes: dict[int, int] = {}
         self._ready = False
         self._lost = False
         """Whether it has closed its end of the socket: it has ended."""
-
-    def _started(self, control: int, command: Sequence[str]) -> subprocess.Popen[bytes]:
-        with self._log.open("wb") as file:
-            return subprocess.Popen(
-                module_command("pipeline_bench.worker.server", control, *command),
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=file,
-                pass_fds=[control],
-                start_new_session=True,
-                # Unbuffered, so that a killed trial's last words are kept.
-                env={**os.environ, "PYTHONUNBUFFERED": "1", _MARK: self._mark},
-            )
 
     @property
     def pid(self) -> int:

@@ -6,12 +6,12 @@ own (`processes.private_network`), where the system allows that.
 
 from __future__ import annotations
 
-import subprocess
 from functools import cache
 
 from pipeline_bench import replication, user_pipeline
+from pipeline_bench.run.child import call
 from pipeline_bench.scenario import Scenario, Variant
-from pipeline_bench.system.processes import module_command
+from pipeline_bench.system import private_network
 from pipeline_bench.text import one_line
 from pipeline_bench.user_pipeline import Task
 from pipeline_bench.user_pipeline.edits import OffloadToService
@@ -31,17 +31,10 @@ def started_by(variant: Variant) -> bool:
 @cache
 def refusal() -> str | None:
     """Return why trials that start servers are refused on this system; None where they get a network of their own."""
-    command = module_command("pipeline_bench.system.private_network")
-    try:
-        ended = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_LIMIT_S, check=False, text=True
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        reason = str(error)
-    else:
-        if ended.returncode == 0:
-            return None
-        reason = ended.stdout or f"the attempt ended with exit code {ended.returncode}"
+    answer = call(private_network.attempt, limit_s=_LIMIT_S)
+    if answer.result is not None:
+        return None
+    reason = answer.failed or ("the attempt took too long" if answer.timed_out else f"the attempt {answer.ending}")
     return (
         "TensorFlow's servers would listen on every network interface of this machine, without a password, and this "
         f"system allows no network of their own ({one_line(reason, 100)}); {OPTION} runs them all the same"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
@@ -10,17 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_bench.errors import PipelineBenchError, UsageError
-from pipeline_bench.run.child import AnsweringProcess
+from pipeline_bench.run.child import call
 from pipeline_bench.sources import synthetic_dataset
 from pipeline_bench.sources.synthetic_dataset import SyntheticDataset
-from pipeline_bench.system.processes import module_command
 from pipeline_bench.text import one_line, units
+from pipeline_bench.worker import make_data
 
 # Left free, so that making data never fills a disk to its last byte.
 _RESERVE_BYTES = 64 << 20
 _WORDS_KEPT = 400
-
-Told = Callable[[int], None]
 
 
 @dataclass(frozen=True)
@@ -46,7 +43,7 @@ def wanted(sources: Iterable[Any]) -> list[SyntheticDataset]:
 def make(
     data: SyntheticDataset,
     folder: Path,
-    told: Told,
+    report: Callable[[int], None],
     waiting: Callable[[], None] = lambda: None,
     elsewhere: str = f"set {synthetic_dataset.FOLDER_VARIABLE} to a folder on another disk",
 ) -> None:
@@ -55,7 +52,7 @@ def make(
     Args:
         data: what to make.
         folder: where.
-        told: hears how many samples are there, a few times a second.
+        report: takes how many samples are there, a few times a second.
         waiting: called when another process is making the same data.
         elsewhere: how the user chooses another folder, for a message.
 
@@ -64,14 +61,19 @@ def make(
         PipelineBenchError: the child ended without a word.
     """
     _check_room(data, folder, elsewhere)
-    request = {"data": asdict(data), "folder": str(folder.absolute())}
-    with AnsweringProcess(module_command("pipeline_bench.worker.make_data"), json.dumps(request)) as child:
-        answer = _follow(child.lines(), told, waiting)
-    if "failed" in answer:
-        raise UsageError(f"{folder}: the data cannot be made: {answer['failed']}.", f"Make room there, or {elsewhere}.")
-    if "done" not in answer:
-        words = one_line(child.words[-_WORDS_KEPT:])
-        raise PipelineBenchError(f"{folder}: the process that makes the data {child.ending}: {words}")
+
+    def progress(message: dict[str, Any]) -> None:
+        if "made" in message:
+            report(int(message["made"]))
+        else:
+            waiting()
+
+    answer = call(make_data.make, {"data": asdict(data), "folder": str(folder.absolute())}, progress=progress)
+    if answer.failed:
+        raise UsageError(f"{folder}: the data cannot be made: {answer.failed}.", f"Make room there, or {elsewhere}.")
+    if answer.result is None:
+        words = one_line(answer.words[-_WORDS_KEPT:])
+        raise PipelineBenchError(f"{folder}: the process that makes the data {answer.ending}: {words}")
 
 
 def kept() -> list[Kept]:
@@ -85,19 +87,6 @@ def kept() -> list[Kept]:
             complete = manifest.complete and len(sizes) == manifest.data.file_count
             found.append(Kept(folder, manifest.data, complete, sum(sizes.values())))
     return found
-
-
-def _follow(lines: Iterable[bytes], told: Told, waiting: Callable[[], None]) -> dict[str, Any]:
-    """Pass on what the child tells; its last message, or nothing where it ended without one."""
-    for line in lines:
-        message: dict[str, Any] = json.loads(line)
-        if "made" in message:
-            told(int(message["made"]))
-        elif "waiting" in message:
-            waiting()
-        else:
-            return message
-    return {}
 
 
 def _check_room(data: SyntheticDataset, folder: Path, elsewhere: str) -> None:

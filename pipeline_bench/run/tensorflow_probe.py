@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
-
-from pipeline_bench.run.child import AnsweringProcess
-from pipeline_bench.system.processes import module_command
+from pipeline_bench.run.child import call
+from pipeline_bench.worker import probe
 from pipeline_bench.worker.probe import ProbeReport
 
 if TYPE_CHECKING:
@@ -38,20 +35,12 @@ class Probed:
 
 def run_probe(limit_s: float = LIMIT_S) -> Probed:
     """Import TensorFlow in a process of its own and take its report, or the reason for none."""
-    line: bytes | None = None
-    with suppress(TimeoutError), AnsweringProcess(module_command("pipeline_bench.worker.probe")) as child:
-        line = next(child.lines(limit_s), b"")
-    if line is None:
-        return Probed(reason=f"it did not answer within {limit_s:g} s", stderr=child.words)
-    if child.exit_code != 0:
-        return Probed(reason=_cause(child), stderr=child.words)
-    try:
-        return Probed(ProbeReport.model_validate_json(line))
-    except ValidationError as error:
-        return Probed(reason=f"its answer is no report: {error.errors()[0]['msg']}", stderr=child.words)
-
-
-def _cause(child: AnsweringProcess) -> str:
-    """The last line that a process wrote says why it ended; one that a signal ended wrote none."""
-    lines = [line for line in child.words.splitlines() if line.strip()]
-    return lines[-1].strip() if lines and child.exit_code > 0 else f"its process {child.ending}"
+    answer = call(probe.probe, limit_s=limit_s)
+    if answer.result is not None:
+        return Probed(ProbeReport.model_validate(answer.result))
+    if answer.timed_out:
+        return Probed(reason=f"it did not answer within {limit_s:g} s", stderr=answer.words)
+    # The last line that a process wrote says why it ended; one that a signal ended wrote none.
+    lines = [line for line in answer.words.splitlines() if line.strip()]
+    last = lines[-1].strip() if lines and answer.exit_code > 0 else f"its process {answer.ending}"
+    return Probed(reason=answer.failed or last, stderr=answer.words)

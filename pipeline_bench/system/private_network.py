@@ -11,10 +11,9 @@ import fcntl
 import os
 import socket
 import struct
-import sys
 from pathlib import Path
 
-from pipeline_bench.system.processes import leave
+from pipeline_bench.errors import PipelineBenchError
 
 # <sched.h>, <linux/sockios.h> and <net/if.h>
 _CLONE_NEWUSER = 0x10000000
@@ -55,14 +54,13 @@ def _unshare(namespaces: int) -> None:
         raise OSError(number, os.strerror(number))
 
 
-def main() -> None:
-    """Try it, and exit with 0 where this system allows it, else with 1 and the reason on stdout."""
+def attempt() -> None:
+    """Try it, in a child.
+
+    Raises:
+        PipelineBenchError: this system does not allow it; the message is the system's reason.
+    """
     try:
         enter()
     except OSError as error:
-        sys.stdout.write(error.strerror or str(error))
-        leave(False)
-
-
-if __name__ == "__main__":
-    main()
+        raise PipelineBenchError(error.strerror or str(error)) from error

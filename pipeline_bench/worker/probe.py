@@ -1,8 +1,4 @@
-"""The child's side of ``pipeline-bench doctor``: what TensorFlow finds on this machine, as one JSON line.
-
-Run as ``python -m pipeline_bench.worker.probe FD``. TensorFlow may crash the process that imports it, so the doctor
-never does; and it writes to stdout and stderr, so the answer goes to the file descriptor `FD`.
-"""
+"""What TensorFlow finds on this machine; called in a child, since TensorFlow may crash the process that imports it."""
 
 from __future__ import annotations
 
@@ -160,14 +156,3 @@ def _stderr_kept() -> Iterator[list[str]]:
             text = file.read().decode(errors="replace")
             kept.append(text)
             sys.stderr.write(text)
-
-
-def main(descriptor: int) -> None:
-    """Write the report to the file descriptor."""
-    line = probe().model_dump_json() + "\n"
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(line)
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))

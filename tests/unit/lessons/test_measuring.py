@@ -1,9 +1,10 @@
 """Exercises in a child: its answer, its failures, and that nothing of it is left."""
 
-import json
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -11,9 +12,9 @@ import pytest
 from pipeline_bench.errors import PipelineBenchError, ScenarioError
 from pipeline_bench.lessons import play
 from pipeline_bench.lessons.engine import Compare, Run
+from pipeline_bench.run import child as run_child
 from pipeline_bench.run.observer import Observer
-from pipeline_bench.worker import exercise
-from pipeline_bench.worker.exercise import Request
+from pipeline_bench.worker.call import Request, perform
 
 
 def counted(times: int = 3) -> dict[str, int]:
@@ -32,14 +33,26 @@ def uncarried() -> dict[str, object]:
     return {"object": object()}
 
 
+def performed(request: Request) -> list[dict[str, Any]]:
+    sent: list[dict[str, Any]] = []
+    perform(request, sent.append)
+    return sent
+
+
 def part(deadline_s: float = 30.0) -> Run:
     return Run("key", counted, "counting", deadline_s)
 
 
-def child(code: str) -> tuple[str, ...]:
-    """A child that does this in place of the exercise; ``answer`` writes a line to the pipe."""
+@pytest.fixture
+def child(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Has the child do this in place of the exercise; ``answer`` writes a line to the pipe."""
     begin = "import os, sys, time\ndef answer(text): os.write(int(sys.argv[1]), text.encode())\nsys.stdin.read()\n"
-    return (sys.executable, "-c", begin + code)
+
+    def replaced(code: str) -> None:
+        command = [sys.executable, "-c", begin + code]
+        monkeypatch.setattr(run_child, "module_command", lambda _, *arguments: [*command, *map(str, arguments)])
+
+    return replaced
 
 
 def test_an_exercise_is_executed_in_a_child(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,7 +60,7 @@ def test_an_exercise_is_executed_in_a_child(monkeypatch: pytest.MonkeyPatch) -> 
     assert play.exercise(part()) == {"times": 3}
 
 
-def test_a_child_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> None:
+def test_a_child_that_hangs_is_ended_with_what_it_started(tmp_path: Path, child: Callable[[str], None]) -> None:
     pids = tmp_path / "pids"
     code = (
         "import subprocess\n"
@@ -55,14 +68,15 @@ def test_a_child_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> Non
         f"open({str(pids)!r}, 'w').write(f'{{os.getpid()}} {{inner.pid}}')\n"
         "time.sleep(600)"
     )
+    child(code)
     with pytest.raises(PipelineBenchError, match=r"counted was ended: it took longer than 2.00 s"):
-        play.exercise(part(deadline_s=2.0), child(code))
+        play.exercise(part(deadline_s=2.0))
     started = [int(pid) for pid in pids.read_text().split()]
     assert len(started) == 2
     wait_until_gone(started)
 
 
-def test_what_a_child_leaves_running_in_its_group_is_ended(tmp_path: Path) -> None:
+def test_what_a_child_leaves_running_in_its_group_is_ended(tmp_path: Path, child: Callable[[str], None]) -> None:
     pids = tmp_path / "pids"
     code = (
         "import subprocess\n"
@@ -70,7 +84,8 @@ def test_what_a_child_leaves_running_in_its_group_is_ended(tmp_path: Path) -> No
         f"open({str(pids)!r}, 'w').write(str(inner.pid))\n"
         """answer('{"result": {"a": 1}}\\n')"""
     )
-    assert play.exercise(part(), child(code)) == {"a": 1}
+    child(code)
+    assert play.exercise(part()) == {"a": 1}
     wait_until_gone([int(pids.read_text())])
 
 
@@ -100,9 +115,10 @@ def running(pid: int) -> bool:
     ],
     ids=["failed", "without a word", "half a word", "crashed"],
 )
-def test_a_child_that_fails_is_one_line(code: str, said: str) -> None:
+def test_a_child_that_fails_is_one_line(code: str, said: str, child: Callable[[str], None]) -> None:
+    child(code)
     with pytest.raises(PipelineBenchError, match=said) as caught:
-        play.exercise(part(), child(code))
+        play.exercise(part())
     assert "\n" not in caught.value.message
 
 
@@ -116,14 +132,13 @@ def test_a_child_that_fails_is_one_line(code: str, said: str) -> None:
     ],
 )
 def test_the_child_says_why_an_exercise_gave_nothing(function: str, said: str) -> None:
-    answer = exercise.perform(Request(module=__name__, function=function))
+    (answer,) = performed(Request(module=__name__, function=function))
     assert set(answer) == {"failed"}
     assert said in answer["failed"]
 
 
 def test_the_child_answers_with_the_result() -> None:
-    answer = exercise.perform(Request(module=__name__, function="counted", arguments={"times": 2}))
-    assert json.loads(json.dumps(answer)) == {"result": {"times": 2}}
+    assert performed(Request(module=__name__, function="counted", arguments={"times": 2})) == [{"result": {"times": 2}}]
 
 
 def test_a_comparison_that_is_not_valid_says_which_key() -> None:

@@ -14,7 +14,7 @@ import pytest
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.events import Event, Failed
 from pipeline_bench.model.trial import plan
-from pipeline_bench.run.child import AnsweringProcess
+from pipeline_bench.run.child import call
 from pipeline_bench.run.launcher import TrialServer, best_launcher, explain_exit, stderr_tail, trim
 from tests.unit.records import scenario
 
@@ -136,5 +136,5 @@ def test_where_no_process_can_be_started_one_message_says_why(tmp_path: Path, mo
     with pytest.raises(PipelineBenchError, match="The server of the trials cannot be started: Resource temporarily"):
         TrialServer(tmp_path / "server.stderr")
     with pytest.raises(PipelineBenchError, match="A process cannot be started: Resource temporarily"):
-        AnsweringProcess(["true"])
+        call(os.getcwd)
     assert len(list(Path("/proc/self/fd").iterdir())) == before

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 
 from pipeline_bench.errors import UsageError
 from pipeline_bench.run import comparison, servers
+from pipeline_bench.run.child import Answer
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
 
@@ -27,8 +27,7 @@ def scenario(*runtimes: dict[str, Any]) -> Scenario:
 @pytest.fixture
 def no_namespaces(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A system that refuses a network namespace."""
-    refuse = (sys.executable, "-c", "import sys; sys.stdout.write('Operation not permitted'); sys.exit(1)")
-    monkeypatch.setattr(servers, "module_command", lambda *_: refuse)
+    monkeypatch.setattr(servers, "call", lambda *_, **__: Answer(failed="Operation not permitted"))
     servers.refusal.cache_clear()
     yield
     servers.refusal.cache_clear()

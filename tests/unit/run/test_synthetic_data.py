@@ -6,6 +6,7 @@ import fcntl
 import shutil
 import threading
 from collections import namedtuple
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from pipeline_bench.sources.synthetic_dataset import (
     is_complete,
     present,
 )
-from pipeline_bench.worker.make_data import Request, run
+from pipeline_bench.worker import make_data
 
 DATA = SyntheticDataset("image_folder", 600, 600, 16)
 SMALL = SyntheticDataset("csv", 30, 2, 4)
@@ -75,23 +76,22 @@ def test_a_disk_that_fills_up_is_one_message(tmp_path: Path) -> None:
 
 
 def test_two_processes_do_not_make_the_same_data_at_once(tmp_path: Path) -> None:
-    said: list[dict[str, Any]] = []
+    reported: list[dict[str, Any]] = []
     waiting = threading.Event()
 
-    def say(**message: Any) -> None:
-        said.append(message)
-        if "waiting" in message:
-            waiting.set()
+    def report(**message: Any) -> None:
+        reported.append(message)
+        waiting.set()
 
     with (tmp_path / ".lock").open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        second = threading.Thread(target=run, args=(Request(data=SMALL, folder=tmp_path), say))
+        second = threading.Thread(target=make_data.make, args=(asdict(SMALL), str(tmp_path), report))
         second.start()
         assert waiting.wait(20)
         assert not is_complete(SMALL, tmp_path)
         synthetic_dataset.make(SMALL, tmp_path)
     second.join(20)
-    assert said == [{"waiting": True}, {"done": True}], "it found what the other one had made"
+    assert reported == [{"waiting": True}], "it found what the other one had made"
 
 
 def test_what_another_process_has_begun_there_meanwhile_is_not_mixed_with(tmp_path: Path) -> None:
@@ -104,9 +104,9 @@ def test_what_another_process_has_begun_there_meanwhile_is_not_mixed_with(tmp_pa
 
 
 def test_progress_is_told_now_and_then_and_at_the_end(tmp_path: Path) -> None:
-    said: list[dict[str, Any]] = []
-    run(Request(data=DATA, folder=tmp_path), lambda **message: said.append(message), clock=lambda: 0.0)
-    assert said == [{"made": 0}, {"made": 600}, {"done": True}]
+    reported: list[dict[str, Any]] = []
+    make_data.make(asdict(DATA), str(tmp_path), lambda **message: reported.append(message), clock=lambda: 0.0)
+    assert reported == [{"made": 0}, {"made": 600}]
 
 
 def test_only_sources_without_a_path_of_their_own_want_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
