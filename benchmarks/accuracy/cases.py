@@ -10,6 +10,7 @@ from typing import Any
 
 from benchmarks.accuracy import truth
 from benchmarks.accuracy.truth import Truth
+from pipeline_bench.analysis.thresholds import BOUND_SHARE
 
 GENERATOR = Path(__file__).parent / "plugin" / "planted_generator.py"
 
@@ -221,7 +222,7 @@ def images(rng: random.Random, device_ms: float) -> Case:
 def threshold(rng: random.Random, device_ms: float) -> Case:
     """Right at the line of 10 %, by waiting or by the host."""
     pipeline = rng.choice(GRAPH)
-    share = 0.10 + rng.uniform(-CLOSE, CLOSE)
+    share = BOUND_SHARE + rng.uniform(-CLOSE, CLOSE)
     if rng.random() < 0.5:
         return _planted("threshold", pipeline, _producer(pipeline, device_ms, share, False), 0, device_ms)
     host_ms = round(share / (1 - share) * device_ms, 2)

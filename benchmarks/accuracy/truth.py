@@ -10,6 +10,8 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pipeline_bench.analysis.thresholds import BOUND_SHARE, COMPUTE_BOUND_AU
+
 # The queue or the prefetch buffer begins empty; by then it is as full, or as empty, as it will be.
 FIRST_STEPS = 40
 STEPS = 1040
@@ -89,9 +91,9 @@ def prefetched(produce_ms: Sequence[float], calls: int, buffer: int, host_ms: fl
 
 def verdict(truth: Truth) -> str:
     """The verdict that these shares have: docs/method.md, "Verdicts", with no noise."""
-    if max(truth.wait, truth.host) >= 0.10:
+    if max(truth.wait, truth.host) >= BOUND_SHARE:
         return "input-bound" if truth.wait >= truth.host else "host-bound"
-    return "compute-bound" if truth.utilization >= 0.90 else "mixed"
+    return "compute-bound" if truth.utilization >= COMPUTE_BOUND_AU else "mixed"
 
 
 def margin(truth: Truth) -> float:
@@ -101,9 +103,9 @@ def margin(truth: Truth) -> float:
     others: the distance of all three figures from their lines.
     """
     larger = max(truth.wait, truth.host)
-    if larger >= 0.10:
-        return min(larger - 0.10, abs(truth.wait - truth.host))
-    return min(0.10 - larger, abs(truth.utilization - 0.90))
+    if larger >= BOUND_SHARE:
+        return min(larger - BOUND_SHARE, abs(truth.wait - truth.host))
+    return min(BOUND_SHARE - larger, abs(truth.utilization - COMPUTE_BOUND_AU))
 
 
 def _of(produce_ms: Sequence[float], index: int) -> float:

@@ -10,6 +10,7 @@ import jinja2
 import numpy as np
 from markupsafe import Markup
 
+from pipeline_bench.analysis.thresholds import BOUND_SHARE, COMPUTE_BOUND_AU, SEVERE_SHARE
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import words
 from pipeline_bench.report.html import account, assets, bars, content, diagnosis, placement
@@ -28,7 +29,8 @@ _METHOD = (
     "compared with a published one at the same number of steps.",
     "Intervals are 95 %, over trials and not over steps: Student's t below 8 trials, bootstrap from 8 on. Where an "
     "interval straddles the threshold that would decide, the verdict is inconclusive. A variant is input-bound or "
-    "host-bound from 10 % of the step, severely from 20 %, and compute-bound from an AU of 0.90.",
+    f"host-bound from {units.share(BOUND_SHARE)} of the step, severely from {units.share(SEVERE_SHARE)}, and "
+    f"compute-bound from an AU of {units.fraction(COMPUTE_BOUND_AU)}.",
 )
 
 

@@ -1,0 +1,60 @@
+"""The numbers of the documentation are those that decide."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipeline_bench.analysis import thresholds as limit
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def percent(share: float) -> str:
+    return f"{share * 100:.4g} %"
+
+
+METHOD = [
+    f"input wait ≥ {percent(limit.BOUND_SHARE)} of the step",
+    f"host slowdown ≥ {percent(limit.BOUND_SHARE)} of the step",
+    f"its whole interval is from {percent(limit.SEVERE_SHARE)} on",
+    f"neither, and AU ≥ {limit.COMPUTE_BOUND_AU:.2f}",
+    f"neither, and AU < {limit.COMPUTE_BOUND_AU:.2f}",
+    f"| ≥ {percent(limit.CERTAIN)} | the verdict",
+    f'| ≥ {percent(limit.PROBABLE)} | "probably',
+    f"plausible ({percent(limit.PLAUSIBLE)} and more)",
+    f"fewer than {limit.NEEDED_STEPS} steps",
+    f"exceed the step by more than {percent(limit.CEILING_TOLERANCE)} and the noise",
+    f"more than {percent(limit.OTHER_STATE_SHARE)} of the files was resident",
+    f"an interval at {percent(limit.CERTAIN_CLAIM)} leaves out 1, and as probable at {percent(limit.PROBABLE_CLAIM)}",
+    f"two copies of a variant differ by {percent(limit.SAME_JOB_SCATTER)} for good",
+    f"95 % interval lies within ±{percent(limit.TIE - 1)}",
+    f"the {percent(limit.CLAIM_CONFIDENCE)} interval holds 1 and ends below {limit.WORTH}",
+    f"{limit.SHARE_SCATTER * 100:.0f} points of a share, {percent(limit.RATIO_SCATTER)} of a ratio",
+    f"({', '.join(map(percent, limit.TAKEN_LEVELS[:-1]))} of the CPU) are left out",
+    f"fewer than {limit.FEWEST_STEPS} steps are left",
+    f"blocks of steps ({limit.BLOCK_NS / 1e6:.0f} ms or more) lie {limit.BURST_DEVIATIONS:.0f} robust standard "
+    f"deviations and {percent(limit.BURST_EXCESS)} above",
+    f"and take {percent(limit.BURST_COST_SHARE)} of its time",
+    f"is {percent(limit.DRIFT_CHANGE)} slower or faster than the first",
+    f"test beyond {limit.DRIFT_DEVIATIONS} standard deviations",
+    f"warm-up is {percent(limit.SLOW_START_SHARE)} of the steps, {limit.SLOW_START_FACTOR:.0f} times the siblings'",
+    f"took {percent(limit.CONTENTION_SHARE)} of the machine's CPU while {limit.SATURATED_PERCENT:.0f} % of it was busy",
+    f"a hypervisor gave {percent(limit.STEAL_SHARE)} of the machine's CPU",
+    f"CPU quota took {percent(limit.QUOTA_SHARE)} of the cores' time",
+    f"held the clock down for {percent(limit.GPU_THROTTLED_SHARE)} of the time",
+    f"the SM clock was {percent(limit.GPU_CLOCK_DIFFERENCE)} below",
+    f"at work (utilization {limit.GPU_BUSY_PERCENT:.0f} %)",
+]
+JOB = [
+    f"from a wait of {percent(limit.BOUND_SHARE)} of the step, *severely* from {percent(limit.SEVERE_SHARE)}",
+    f"no verdict below {limit.NEEDED_STEPS} steps",
+]
+
+
+@pytest.mark.parametrize(
+    ("page", "text"), [*(("method.md", text) for text in METHOD), *(("in_the_job.md", text) for text in JOB)]
+)
+def test_a_page_gives_the_number_that_decides(page: str, text: str) -> None:
+    assert text in " ".join((DOCS / page).read_text(encoding="utf-8").split())
