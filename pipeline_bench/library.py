@@ -17,6 +17,7 @@ from typing import Any
 from pipeline_bench.analysis.precision import fixing, until_decided
 from pipeline_bench.errors import UsageError
 from pipeline_bench.model.diagnosis import DEFAULT_BUDGET_S
+from pipeline_bench.model.pipeline import Target
 from pipeline_bench.model.session import Session
 from pipeline_bench.run import main_job
 from pipeline_bench.run.comparison import compare as run_comparison
@@ -25,8 +26,8 @@ from pipeline_bench.run.observer import Observer
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.file import load as load_scenario
 from pipeline_bench.system.scratch import ScratchFolder
+from pipeline_bench.tfdata import loading
 from pipeline_bench.ui.plain import PlainView
-from pipeline_bench.user_pipeline import Target, loading
 
 
 def compare(

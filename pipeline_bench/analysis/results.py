@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from pipeline_bench import plugins, user_pipeline
+from pipeline_bench import plugins
 from pipeline_bench.analysis import measured, speedups, stats, validity, verdicts
 from pipeline_bench.analysis.measured import Figure, Measured, Pair
 from pipeline_bench.analysis.speedups import TOO_FEW_TRIALS
 from pipeline_bench.analysis.thresholds import CEILING_TOLERANCE, NEEDED_STEPS, SHARE_SCATTER
+from pipeline_bench.model import pipeline
 from pipeline_bench.model.result import (
     BUSY_TIME,
     CPU_TIME,
@@ -109,7 +110,7 @@ def _verdict(
         return verdicts.unequal_work(work.text)
     if (reason := validity.cache_doubt(variant, [run.record for run in runs])) is not None:
         return verdicts.inconclusive(reason)
-    for_more = "raise --budget" if variant.source.kind == user_pipeline.KIND else "raise --steps or --repeats"
+    for_more = "raise --budget" if variant.source.kind == pipeline.KIND else "raise --steps or --repeats"
     steps = min(sum(len(run.step_ms) for run in some) for some in (runs, [top for _, top in pairs]) if some)
     mean_ms = float(np.mean([run.mean_ms for run in runs]))
     if variant.is_ceiling:

@@ -78,7 +78,7 @@ def diagnose(
     from pipeline_bench.diagnosis import variants
     from pipeline_bench.run.comparison import make_folder
     from pipeline_bench.run.diagnosis import run_diagnosis
-    from pipeline_bench.user_pipeline.loading import parse
+    from pipeline_bench.tfdata.loading import parse
 
     _check_budget(budget)
     dataset = parse(target, batch_arg, "dataset")

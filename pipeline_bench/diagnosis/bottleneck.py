@@ -7,8 +7,8 @@ from pathlib import PurePath
 from pipeline_bench.diagnosis import chain, segments
 from pipeline_bench.diagnosis.segments import NS_PER_MS, Segments
 from pipeline_bench.model.diagnosis import Bottleneck, Cause
+from pipeline_bench.model.pipeline import Inspection, Stage, StageCost
 from pipeline_bench.text import one_line, units
-from pipeline_bench.user_pipeline import Inspection, Stage, StageCost
 
 NOT_THE_LIMIT = 0.97
 """From this share of the step on that the model takes by itself, no input makes it 3 % faster: the model limits."""

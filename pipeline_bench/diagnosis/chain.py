@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pipeline_bench.user_pipeline import Inspection, Stage, ratios
+from pipeline_bench.model.pipeline import Inspection, Stage
+from pipeline_bench.tfdata import ratios
 
 READERS = frozenset(
     {"TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset", "CsvDataset", "SqlDataset", "load"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pipeline_bench.model.diagnosis import Fix
-from pipeline_bench.user_pipeline.edits import WHOLE
+from pipeline_bench.model.edits import WHOLE
 
 KIND = "combination"
 _MOST_CHARACTERS = 70

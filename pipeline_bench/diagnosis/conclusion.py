@@ -6,10 +6,10 @@ from pipeline_bench.diagnosis import limits, standing
 from pipeline_bench.diagnosis.bottleneck import NOT_THE_LIMIT
 from pipeline_bench.diagnosis.standing import Standing
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Attempt, Diagnosis, Outcome
+from pipeline_bench.model.edits import InsertAfter
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session
 from pipeline_bench.text import one_line, units
-from pipeline_bench.user_pipeline.edits import InsertAfter
 
 SIMPLER = 1.03
 """A combination must be this much faster than the best single fix in it: less is not worth more code."""

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from pipeline_bench.model.diagnosis import Equality
+from pipeline_bench.model.pipeline import Component, Fingerprint
 from pipeline_bench.text import one_line, units
-from pipeline_bench.user_pipeline import Component, Fingerprint
 
 _STANDARD_ERRORS = 6.0
 """A mean this many standard errors from the other is no chance. Values within a sample hang together: the errors are

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pipeline_bench.diagnosis import segments
 from pipeline_bench.diagnosis.segments import NS_PER_MS
 from pipeline_bench.model.diagnosis import CEILING, Diagnosis, Limit
+from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.model.session import Session
 from pipeline_bench.text import one_line, units
-from pipeline_bench.user_pipeline import Inspection
 
 
 def of(session: Session, diagnosis: Diagnosis) -> tuple[Limit, ...]:

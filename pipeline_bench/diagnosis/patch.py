@@ -24,8 +24,7 @@ from pipeline_bench.diagnosis.source_file import (
     stored_and_used,
 )
 from pipeline_bench.model.diagnosis import CodeChange, Fix
-from pipeline_bench.user_pipeline import Inspection, Stage
-from pipeline_bench.user_pipeline.edits import (
+from pipeline_bench.model.edits import (
     KEPT_WHEN_FUSED,
     PARAMETERS,
     CannotPatchError,
@@ -34,6 +33,7 @@ from pipeline_bench.user_pipeline.edits import (
     PrefetchToDevice,
     SetOptions,
 )
+from pipeline_bench.model.pipeline import Inspection, Stage
 
 _STATIC = {"zip", "sample_from_datasets", "choose_from_datasets"}
 """Calls on the class, with their inputs as arguments: a chain can only begin with one."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 from pipeline_bench.diagnosis import bottleneck, conclusion, fixes, standing, variants
 from pipeline_bench.diagnosis.turn import Turn
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Diagnosis
+from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, TrialRecord
 from pipeline_bench.text import one_line
-from pipeline_bench.user_pipeline import Inspection
 
 _CACHE_SHARE = 0.5
 """Of the free memory, or of the machine's where that is not known: the most that a cache is to take."""

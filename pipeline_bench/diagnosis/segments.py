@@ -12,7 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 
-from pipeline_bench.user_pipeline import Inspection, Stage
+from pipeline_bench.model.pipeline import Inspection, Stage
 
 NS_PER_MS = 1e6
 ALL_BUSY = 0.9

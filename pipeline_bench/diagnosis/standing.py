@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from pipeline_bench.diagnosis import chain, equality
 from pipeline_bench.model.diagnosis import AS_WRITTEN, Attempt, Diagnosis, Fix
+from pipeline_bench.model.edits import InsertAfter, MoveBefore, Remove
+from pipeline_bench.model.pipeline import Fingerprint, Inspection
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.text import one_line
-from pipeline_bench.user_pipeline import Fingerprint, Inspection
-from pipeline_bench.user_pipeline.edits import InsertAfter, MoveBefore, Remove
 
 GAINED = 1.03
 """Less than this is not followed up: trials of the same pipeline differ by as much (docs/method.md)."""

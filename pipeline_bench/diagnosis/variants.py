@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pipeline_bench.diagnosis.segments import NS_PER_MS
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Diagnosis, Fix
+from pipeline_bench.model.edits import Edit
+from pipeline_bench.model.pipeline import KIND, Activity, Inspection, Target, Task
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial
 from pipeline_bench.scenario import Component, Run, Runtime, Scenario, Variant
-from pipeline_bench.user_pipeline import KIND, Activity, Inspection, Target, Task
-from pipeline_bench.user_pipeline.edits import Edit
 
 INSPECTION = "inspection"
 """The variant of the trial that looks at the pipeline; it is none of the scenario's, since it has no figures."""

@@ -10,9 +10,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pipeline_bench.model.edits import Edit
+from pipeline_bench.model.pipeline import Inspection, Target
 from pipeline_bench.text import Text
-from pipeline_bench.user_pipeline import Inspection, Target
-from pipeline_bench.user_pipeline.edits import Edit
 
 AS_WRITTEN = "as written"
 """The variant of the pipeline as the user wrote it: the one that the others are compared with."""

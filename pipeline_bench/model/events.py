@@ -11,9 +11,9 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from pipeline_bench.errors import ProtocolError
+from pipeline_bench.model.pipeline import Fingerprint, Inspection
 from pipeline_bench.model.series import Series
 from pipeline_bench.text import Text, to_json
-from pipeline_bench.user_pipeline import Fingerprint, Inspection
 
 EVENTS_VERSION = 5
 

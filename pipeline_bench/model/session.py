@@ -30,13 +30,13 @@ from pipeline_bench.errors import SessionError
 from pipeline_bench.model import Record, kept
 from pipeline_bench.model.diagnosis import Diagnosis
 from pipeline_bench.model.kept import SESSION_FILE
+from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.model.result import EMULATED_LABEL, Disturbance, Precision, Result
 from pipeline_bench.model.series import Series
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.system.files import write_atomically
 from pipeline_bench.text import Text, to_json, units
-from pipeline_bench.user_pipeline import Inspection
 
 SCHEMA_VERSION = 6
 _LARGEST_BYTES = 1 << 30

@@ -9,10 +9,10 @@ from pydantic import BaseModel, ConfigDict
 
 from pipeline_bench.model import Record
 from pipeline_bench.model.events import Device, Placement, QueueState, Stack, Storage, Work
+from pipeline_bench.model.pipeline import Fingerprint, Inspection
 from pipeline_bench.model.series import Series
 from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.text import Text
-from pipeline_bench.user_pipeline import Fingerprint, Inspection
 
 TrialStatus = Literal["ok", "failed", "stalled", "interrupted"]
 

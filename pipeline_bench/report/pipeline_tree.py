@@ -20,9 +20,9 @@ from pathlib import PurePath
 import numpy as np
 
 from pipeline_bench.model.diagnosis import Diagnosis
+from pipeline_bench.model.edits import AUTOTUNE
+from pipeline_bench.model.pipeline import Inspection, Location, Stage, StageCost, Tuned
 from pipeline_bench.text import one_line, units
-from pipeline_bench.user_pipeline import Inspection, Place, Stage, StageCost, Tuned
-from pipeline_bench.user_pipeline.edits import AUTOTUNE
 
 NAME_LIMIT = 60
 _NS_PER_MS = 1e6
@@ -138,7 +138,7 @@ def _row(tree: _Tree, stage: Stage, guide: str, depth: int, joins: int, again: b
     )
 
 
-def where(place: Place | None) -> str:
+def where(place: Location | None) -> str:
     """``train.py:14``; empty where it is not known."""
     return "" if place is None else f"{one_line(PurePath(place.file).name, 40)}:{place.line}"
 

@@ -11,13 +11,13 @@ import psutil
 from pipeline_bench.diagnosis import search, variants
 from pipeline_bench.errors import SessionError
 from pipeline_bench.model.diagnosis import DEFAULT_BUDGET_S, Diagnosis
+from pipeline_bench.model.pipeline import Target
 from pipeline_bench.model.session import save
 from pipeline_bench.run import launcher, servers
 from pipeline_bench.run.comparison import Outcome, new_session, run
 from pipeline_bench.run.observer import Guarded, Observer
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.system import interrupts
-from pipeline_bench.user_pipeline import Target
 
 
 def run_diagnosis(

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline_bench import user_pipeline
 from pipeline_bench.analysis import stats
 from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.model import pipeline
 from pipeline_bench.model.events import Device, Failed, Phase, QueueState, Stack
 from pipeline_bench.model.trial import TrialRecord, TrialStatus
 from pipeline_bench.run.launcher import Child, explain_exit, stderr_tail
@@ -172,7 +172,7 @@ def _stall_reason(log: TrialLog) -> str:
     variant = log.trial.variant
     phase = log.phases[-1].name if log.phases else "start"
     doing = f"after step {log.count}" if phase == "train" else f"in its phase {phase!r}"
-    own = variant.source.kind == user_pipeline.KIND
+    own = variant.source.kind == pipeline.KIND
     who = "your pipeline gave no element" if own else f"the backend {variant.backend} made no step"
     parts = [f"{who} for {variant.run.stall_timeout_s:g} s {doing}"]
     if own and phase == "build":

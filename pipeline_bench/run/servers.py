@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from functools import cache
 
-from pipeline_bench import replication, user_pipeline
+from pipeline_bench import replication
+from pipeline_bench.model import pipeline
+from pipeline_bench.model.edits import OffloadToService
+from pipeline_bench.model.pipeline import Task
 from pipeline_bench.run.child import call
 from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.system import private_network
 from pipeline_bench.text import one_line
-from pipeline_bench.user_pipeline import Task
-from pipeline_bench.user_pipeline.edits import OffloadToService
 
 OPTION = "--expose-servers"
 _LIMIT_S = 20.0
@@ -22,7 +23,7 @@ _LIMIT_S = 20.0
 
 def started_by(variant: Variant) -> bool:
     """Return whether a trial of the variant starts servers."""
-    if variant.source.kind == user_pipeline.KIND:
+    if variant.source.kind == pipeline.KIND:
         edits = Task.model_validate(variant.source.options).edits
         return any(isinstance(edit, OffloadToService) for edit in edits)
     return replication.in_processes(variant.runtime)

@@ -25,12 +25,12 @@ from pipeline_bench.model.events import (
     Storage,
     Work,
 )
+from pipeline_bench.model.pipeline import Fingerprint, Inspection
 from pipeline_bench.model.result import BUSY_TIME, CPU_TIME
 from pipeline_bench.model.series import Series
 from pipeline_bench.model.trial import AccuracyPair, PhaseMark, QueueDepth, Track, Trial, TrialSteps
 from pipeline_bench.run.observer import Progress
 from pipeline_bench.samplers import Reading
-from pipeline_bench.user_pipeline import Fingerprint, Inspection
 
 _RECENT_STEPS = 200
 

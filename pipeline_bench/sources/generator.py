@@ -15,9 +15,10 @@ import numpy.typing as npt
 from pydantic import Field, field_validator
 
 from pipeline_bench.errors import UsageError, UserCodeError, sentence
+from pipeline_bench.model.pipeline import Target
 from pipeline_bench.sources import ArraySpec, Identity, RecordError, Sample, SampleOptions, SampleSource
 from pipeline_bench.text import line_of
-from pipeline_bench.user_pipeline import Target, loading, user_code
+from pipeline_bench.tfdata import loading, user_code
 
 _BUILT_IN = "pipeline_bench.sources.generator:augmented_images"
 # A stream has no epochs that could be told from outside: all of it counts as one.

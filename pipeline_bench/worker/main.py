@@ -10,8 +10,9 @@ import time
 import traceback
 from typing import Any
 
-from pipeline_bench import plugins, replication, user_pipeline
+from pipeline_bench import plugins, replication
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
+from pipeline_bench.model import pipeline
 from pipeline_bench.model.events import Failed, Hello
 from pipeline_bench.model.trial import Trial
 from pipeline_bench.system.processes import leave
@@ -48,7 +49,7 @@ def run_trial(trial: Trial, channel: Channel) -> bool:
 
 def _engine(trial: Trial, channel: Channel, recorder: Recorder) -> Engine:
     """Return the engine that runs the trial."""
-    if trial.variant.source.kind == user_pipeline.KIND:
+    if trial.variant.source.kind == pipeline.KIND:
         return PipelineEngine(trial, channel, recorder)
     if replication.in_processes(trial.variant.runtime):
         return ClusterEngine(trial, channel, recorder)

@@ -9,24 +9,13 @@ from typing import Any
 
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
 from pipeline_bench.model.events import Fingerprinted, Inspected
+from pipeline_bench.model.pipeline import INFINITE, Fingerprint, Inspection, Task
 from pipeline_bench.system.scratch import ScratchFolder
 from pipeline_bench.text import line_of, units
-from pipeline_bench.user_pipeline import (
-    INFINITE,
-    Fingerprint,
-    Inspection,
-    Task,
-    consumers,
-    describe,
-    disk,
-    loading,
-    pipeline_benchmark,
-    rebuild,
-    throughput,
-)
-from pipeline_bench.user_pipeline import fingerprint as fingerprints
-from pipeline_bench.user_pipeline.record import Recipe, Recording
-from pipeline_bench.user_pipeline.stage_benchmark import StageBenchmark
+from pipeline_bench.tfdata import consumers, describe, disk, loading, pipeline_benchmark, rebuild, throughput
+from pipeline_bench.tfdata import fingerprint as fingerprints
+from pipeline_bench.tfdata.record import Recipe, Recording
+from pipeline_bench.tfdata.stage_benchmark import StageBenchmark
 from pipeline_bench.worker import eager
 from pipeline_bench.worker.engine import Engine
 

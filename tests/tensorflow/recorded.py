@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pipeline_bench.user_pipeline import Target, loading
-from pipeline_bench.user_pipeline.record import Recipe, Recording
+from pipeline_bench.model.pipeline import Target
+from pipeline_bench.tfdata import loading
+from pipeline_bench.tfdata.record import Recipe, Recording
 
 PIPELINES = Path(__file__).parents[1] / "pipelines"
 TRAIN = PIPELINES / "train.py"

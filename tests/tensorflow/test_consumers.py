@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf  # noqa: TID253
 
 from pipeline_bench.errors import UserCodeError
-from pipeline_bench.user_pipeline import consumers, throughput
+from pipeline_bench.tfdata import consumers, throughput
 
 
 class Steps:

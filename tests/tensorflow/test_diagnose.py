@@ -16,6 +16,7 @@ import pytest
 from pipeline_bench.diagnosis import search, variants
 from pipeline_bench.model import session as sessions
 from pipeline_bench.model.diagnosis import Diagnosis
+from pipeline_bench.model.pipeline import Target
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial
 from pipeline_bench.run.comparison import new_session
@@ -23,7 +24,7 @@ from pipeline_bench.run.launcher import Launcher, TrialServer
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.run.runner import Runner
 from pipeline_bench.samplers.nvml import NvmlSampler
-from pipeline_bench.user_pipeline import Target, describe
+from pipeline_bench.tfdata import describe
 
 HOSTILE = Path(__file__).parents[1] / "pipelines" / "hostile.py"
 BUDGET_S = 20.0

@@ -10,7 +10,8 @@ import pytest
 import tensorflow as tf  # noqa: TID253
 
 from pipeline_bench.errors import UserCodeError
-from pipeline_bench.user_pipeline import Component, Fingerprint, Stage, UserFunction, fingerprint
+from pipeline_bench.model.pipeline import Component, Fingerprint, Stage, UserFunction
+from pipeline_bench.tfdata import fingerprint
 
 Make = Callable[[int], Any]
 PADDED = (Stage(id=1, method="padded_batch", inputs=(0,), arguments={"batch_size": 4, "drop_remainder": True}),)

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from pipeline_bench.errors import UserCodeError
-from pipeline_bench.user_pipeline import Target, loading
+from pipeline_bench.model.pipeline import Target
+from pipeline_bench.tfdata import loading
 from tests.tensorflow import recorded
 
 

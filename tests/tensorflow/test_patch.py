@@ -9,8 +9,8 @@ import pytest
 
 from pipeline_bench.diagnosis.patch import change
 from pipeline_bench.model.diagnosis import Fix
-from pipeline_bench.user_pipeline import Inspection, Place, Stage
-from pipeline_bench.user_pipeline.edits import PARAMETERS, InsertAfter, MoveBefore, SetArgument, SetOptions
+from pipeline_bench.model.edits import PARAMETERS, InsertAfter, MoveBefore, SetArgument, SetOptions
+from pipeline_bench.model.pipeline import Inspection, Location, Stage
 from tests.unit.diagnosis.recorded import patched
 
 SOURCE = """\
@@ -55,7 +55,7 @@ def test_the_changed_source_gives_the_elements_that_the_edits_mean() -> None:
     def stage(number: int, method: str, line: int, end: str) -> Stage:
         text = SOURCE.splitlines()[line - 1]
         column = text.index(end) + len(end)
-        place = Place(file="train.py", line=line, end_line=line, end_column=column)
+        place = Location(file="train.py", line=line, end_line=line, end_column=column)
         return Stage(id=number, method=method, inputs=(number - 1,) if number else (), place=place)
 
     stages = (stage(0, "range", 9, "range(8)"), stage(1, "map", 10, "map(double)"), stage(2, "batch", 14, "batch(4)"))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import tensorflow as tf  # noqa: TID253
 
-from pipeline_bench.user_pipeline import pipeline_benchmark
+from pipeline_bench.tfdata import pipeline_benchmark
 
 
 def test_strings_that_lead_to_files_are_files(tmp_path: Path) -> None:

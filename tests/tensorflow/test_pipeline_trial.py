@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 
 import pytest
 
+from pipeline_bench.model.edits import InsertAfter, SetArgument
 from pipeline_bench.model.events import Device, Done, Event, Failed, Fingerprinted, Inspected, Phase, Steps
+from pipeline_bench.model.pipeline import KIND, Activity, Inspection, Target, Task
 from pipeline_bench.model.trial import Trial
 from pipeline_bench.run.launcher import Launcher
 from pipeline_bench.scenario import Component, Run, Variant
-from pipeline_bench.user_pipeline import KIND, Activity, Inspection, Target, Task
-from pipeline_bench.user_pipeline.edits import InsertAfter, SetArgument
 
 SCRIPT = """
 import time

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.user_pipeline import rebuild
-from pipeline_bench.user_pipeline.edits import (
+from pipeline_bench.model.edits import (
     AUTOTUNE,
     BatchInGenerator,
     Edit,
@@ -23,7 +22,8 @@ from pipeline_bench.user_pipeline.edits import (
     SetArgument,
     SetOptions,
 )
-from pipeline_bench.user_pipeline.record import OWN_FILE_NOTE, Recipe
+from pipeline_bench.tfdata import rebuild
+from pipeline_bench.tfdata.record import OWN_FILE_NOTE, Recipe
 from tests.tensorflow import recorded
 from tests.tensorflow.recorded import recipe_of, values
 

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from pipeline_bench.errors import UserCodeError
-from pipeline_bench.user_pipeline import Stage, Target, describe, loading, public_api
-from pipeline_bench.user_pipeline.edits import AUTOTUNE
-from pipeline_bench.user_pipeline.record import Recipe, Recording
+from pipeline_bench.model.edits import AUTOTUNE
+from pipeline_bench.model.pipeline import Stage, Target
+from pipeline_bench.tfdata import describe, loading, public_api
+from pipeline_bench.tfdata.record import Recipe, Recording
 from tests.tensorflow import recorded
 
 

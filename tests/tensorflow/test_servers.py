@@ -11,6 +11,8 @@ import psutil
 import pytest
 
 from pipeline_bench import environment
+from pipeline_bench.model.edits import OffloadToService
+from pipeline_bench.model.pipeline import KIND, Target, Task
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, TrialRecord
 from pipeline_bench.run import servers
@@ -19,8 +21,6 @@ from pipeline_bench.run.observer import Observer, Progress
 from pipeline_bench.run.runner import Runner
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Component, Run, Scenario, Variant
-from pipeline_bench.user_pipeline import KIND, Target, Task
-from pipeline_bench.user_pipeline.edits import OffloadToService
 from tests.tensorflow import test_replication
 
 SCRIPT = """

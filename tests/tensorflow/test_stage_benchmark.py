@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import tensorflow as tf  # noqa: TID253
 
-from pipeline_bench.user_pipeline import Stage, StageCost
-from pipeline_bench.user_pipeline.stage_benchmark import StageBenchmark
+from pipeline_bench.model.pipeline import Stage, StageCost
+from pipeline_bench.tfdata.stage_benchmark import StageBenchmark
 
 Call = Callable[..., Any]
 

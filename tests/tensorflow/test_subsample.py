@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.user_pipeline import rebuild
-from pipeline_bench.user_pipeline.edits import Edit, Interleave, MoveBefore, SetArgument
+from pipeline_bench.model.edits import Edit, Interleave, MoveBefore, SetArgument
+from pipeline_bench.tfdata import rebuild
 from tests.tensorflow.recorded import recipe_of, values
 
 

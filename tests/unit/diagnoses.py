@@ -16,13 +16,23 @@ from pipeline_bench.model.diagnosis import (
     Limit,
     Outcome,
 )
+from pipeline_bench.model.edits import InsertAfter, Remove, SetArgument
+from pipeline_bench.model.pipeline import (
+    KIND,
+    Inspection,
+    Location,
+    Stage,
+    StageCost,
+    Target,
+    Task,
+    Tuned,
+    UserFunction,
+)
 from pipeline_bench.model.result import Estimate, Result, Speedup, StepTime, Verdict
 from pipeline_bench.model.series import Series
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.scenario import Component, Run, Scenario, Variant
-from pipeline_bench.user_pipeline import KIND, Inspection, Place, Stage, StageCost, Target, Task, Tuned, UserFunction
-from pipeline_bench.user_pipeline.edits import InsertAfter, Remove, SetArgument
 from tests.unit import sessions
 
 FILE = "/home/user/project/train.py"
@@ -45,8 +55,8 @@ DIFF = """\
 """
 
 
-def place(line: int, text: str = "") -> Place:
-    return Place(file=FILE, line=line, function="make_dataset", text=text)
+def place(line: int, text: str = "") -> Location:
+    return Location(file=FILE, line=line, function="make_dataset", text=text)
 
 
 def stage(number: int, method: str, *inputs: int, line: int = 12, **changes: Any) -> Stage:
@@ -381,7 +391,7 @@ HOSTILE = "</pre><script>alert(1)</script>[bold]x[/bold]|`*_\x1b[2J\u202e名前"
 def hostile() -> Session:
     """Every text that a user's code can bring holds something that must stay text."""
     whole = inspection()
-    bad = stage(2, "map", 1, function=UserFunction(name=HOSTILE), place=Place(file=HOSTILE, line=3, text=HOSTILE))
+    bad = stage(2, "map", 1, function=UserFunction(name=HOSTILE), place=Location(file=HOSTILE, line=3, text=HOSTILE))
     stages = tuple(bad if each.id == 2 else each for each in whole.stages)
     noted = inspection(stages=stages, notes=(HOSTILE,))
     first = attempts()[0]

@@ -24,6 +24,7 @@ from pipeline_bench.model import events
 from pipeline_bench.model import session as saved
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING
 from pipeline_bench.model.difference import Difference
+from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import csv, diff_markdown, diff_terminal, html, markdown, notebook, terminal, trace
 from pipeline_bench.scenario.file import load
@@ -31,7 +32,7 @@ from pipeline_bench.scenario.overrides import COMPONENTS
 from pipeline_bench.scenario.resolve import resolve
 from pipeline_bench.scenario.toml import to_toml
 from pipeline_bench.text import is_utf8
-from pipeline_bench.user_pipeline import Inspection, user_code
+from pipeline_bench.tfdata import user_code
 from pipeline_bench.worker import bad_record
 from pipeline_bench.worker.probe import ProbeReport
 from tests.unit import diagnoses, sessions

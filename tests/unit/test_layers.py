@@ -21,7 +21,7 @@ TENSORFLOW_PARTS = {
     "replication",
     "worker",
     "graph_ops",
-    "user_pipeline",
+    "tfdata",
     "lessons",
     "several_steps",
 }
@@ -51,7 +51,9 @@ LAYERS = [
     {"sources", "scenario", "graph_ops"},
     {"model.events", "plugins", "native"},
     {"model.diagnosis"},
-    {"user_pipeline"},
+    {"tfdata"},
+    {"model.pipeline"},
+    {"model.edits"},
     {"errors", "text", "reading", "model.kept", "system"},
     {"model", "model.series"},
     {"pipeline_bench"},
@@ -178,7 +180,7 @@ def test_every_module_opens_with_a_docstring(path: Path) -> None:
     assert (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").strip(), "no docstring"
 
 
-@pytest.mark.parametrize("folder", ["user_pipeline", "diagnosis", "monitoring"])
+@pytest.mark.parametrize("folder", ["tfdata", "diagnosis", "monitoring"])
 def test_the_map_of_the_architecture_names_every_module(folder: str) -> None:
     page = (ROOT.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
     modules = {path.stem for path in (ROOT / folder).glob("*.py")} - {"__init__"}

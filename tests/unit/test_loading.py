@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline_bench.errors import UsageError
-from pipeline_bench.user_pipeline import Target, loading
+from pipeline_bench.model.pipeline import Target
+from pipeline_bench.tfdata import loading
 
 SCRIPT = """
 import os.path as paths

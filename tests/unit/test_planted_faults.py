@@ -12,10 +12,10 @@ from benchmarks.diagnose.planted import Planted
 from benchmarks.diagnose.scoring import EXPERT, PROPOSAL, Score
 from pipeline_bench.analysis.results import summarise
 from pipeline_bench.model.diagnosis import AS_WRITTEN, Attempt, Bottleneck, Diagnosis, Fix
+from pipeline_bench.model.edits import InsertAfter, SetArgument
+from pipeline_bench.model.pipeline import KIND, Inspection, Stage, Target, Task, UserFunction
 from pipeline_bench.model.session import Session
 from pipeline_bench.scenario import Component, Scenario, Variant
-from pipeline_bench.user_pipeline import KIND, Inspection, Stage, Target, Task, UserFunction
-from pipeline_bench.user_pipeline.edits import InsertAfter, SetArgument
 from tests.unit.records import record
 from tests.unit.sessions import CPU
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline_bench.user_pipeline import Stage, ratios
-from pipeline_bench.user_pipeline.edits import Value
+from pipeline_bench.model.edits import Value
+from pipeline_bench.model.pipeline import Stage
+from pipeline_bench.tfdata import ratios
 
 
 def stage(number: int, method: str, *inputs: int, **arguments: Value) -> Stage:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipeline_bench import user_pipeline
 from pipeline_bench.analysis import stats
 from pipeline_bench.analysis.results import summarise
+from pipeline_bench.model import pipeline
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.series import Series
 from pipeline_bench.model.trial import AccuracyPair, Track, TrialRecord
@@ -281,7 +281,7 @@ def test_the_steps_of_short_trials_count_together_for_a_verdict() -> None:
     assert "only 11 steps" in first.text
     assert "raise --steps" in first.text
     own = tuple(
-        variant.model_copy(update={"source": variant.source.model_copy(update={"kind": user_pipeline.KIND})})
+        variant.model_copy(update={"source": variant.source.model_copy(update={"kind": pipeline.KIND})})
         for variant in asked.variants
     )
     diagnosed = asked.model_copy(update={"variants": own})

@@ -12,9 +12,10 @@ from pydantic import BaseModel
 from rich.cells import cell_len
 from rich.console import Console
 
-from pipeline_bench import diagnosed, user_pipeline
+from pipeline_bench import diagnosed
 from pipeline_bench.environment import Accelerator, describe
 from pipeline_bench.errors import SessionError
+from pipeline_bench.model import pipeline
 from pipeline_bench.model import session as sessions
 from pipeline_bench.model.result import Result, Verdict
 from pipeline_bench.model.series import Series
@@ -133,8 +134,8 @@ def test_columns_that_would_unpack_to_more_than_a_machine_holds_are_told_before_
 
 def test_a_column_of_autotune_that_is_damaged_is_told(session: Session, tmp_path: Path) -> None:
     column = Series.pack([1])
-    tuned = user_pipeline.Tuned(stage=0, node="ParallelMapV2", parameter="parallelism", at_ns=column, values=column)
-    trial = session.trials[0].model_copy(update={"inspection": user_pipeline.Inspection(tuned=(tuned,))})
+    tuned = pipeline.Tuned(stage=0, node="ParallelMapV2", parameter="parallelism", at_ns=column, values=column)
+    trial = session.trials[0].model_copy(update={"inspection": pipeline.Inspection(tuned=(tuned,))})
     content = json.loads(session.model_copy(update={"trials": (trial,)}).to_json())
     content["trials"][0]["inspection"]["tuned"][0]["values"]["data"] = "AAAA"
     (tmp_path / "session.json").write_text(json.dumps(content))
@@ -190,9 +191,9 @@ def test_a_session_of_the_first_schema_opens_and_becomes_one_of_this() -> None:
     "noun",
     [
         *(diagnosed.Diagnosis, diagnosed.Bottleneck, diagnosed.Fix, diagnosed.Attempt, diagnosed.Equality),
-        *(diagnosed.CodeChange, diagnosed.Limit, user_pipeline.Target, user_pipeline.Inspection, user_pipeline.Stage),
-        *(user_pipeline.Place, user_pipeline.UserFunction, user_pipeline.StageCost, user_pipeline.Tuned),
-        *(user_pipeline.Fingerprint, user_pipeline.Component, TrialRecord, Session),
+        *(diagnosed.CodeChange, diagnosed.Limit, pipeline.Target, pipeline.Inspection, pipeline.Stage),
+        *(pipeline.Location, pipeline.UserFunction, pipeline.StageCost, pipeline.Tuned),
+        *(pipeline.Fingerprint, pipeline.Component, TrialRecord, Session),
     ],
     ids=lambda noun: noun.__name__,
 )

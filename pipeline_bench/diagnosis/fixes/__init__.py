@@ -17,8 +17,8 @@ from typing import ClassVar
 from pipeline_bench.diagnosis import segments
 from pipeline_bench.diagnosis.segments import NS_PER_MS, Segments
 from pipeline_bench.model.diagnosis import Attempt, Bottleneck, Fix
+from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.text import one_line, units
-from pipeline_bench.user_pipeline import Inspection, Stage
 
 WORTH = 0.03
 """A fix that cannot gain more than this share of the time is not tried: it could hardly be told from none."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pipeline_bench.diagnosis import chain
 from pipeline_bench.diagnosis.fixes import Context, FixKind, short
 from pipeline_bench.model.diagnosis import Fix
-from pipeline_bench.user_pipeline import Inspection
-from pipeline_bench.user_pipeline.edits import MoveBefore
+from pipeline_bench.model.edits import MoveBefore
+from pipeline_bench.model.pipeline import Inspection
 
 
 class BatchBeforeMap(FixKind):

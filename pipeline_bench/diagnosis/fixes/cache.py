@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pipeline_bench.diagnosis import chain
 from pipeline_bench.diagnosis.fixes import Context, FixKind, short
 from pipeline_bench.model.diagnosis import Fix
+from pipeline_bench.model.edits import Edit, InsertAfter, MoveBefore, Remove, Value
+from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.text import units
-from pipeline_bench.user_pipeline import Inspection, Stage
-from pipeline_bench.user_pipeline.edits import Edit, InsertAfter, MoveBefore, Remove, Value
 
 _ENDS_THE_FIXED_PART = frozenset(
     {"shuffle", "repeat", "prefetch", "snapshot", "with_options", "sample_from_datasets", "rejection_resample"}

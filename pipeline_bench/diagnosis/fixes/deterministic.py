@@ -5,8 +5,8 @@ from __future__ import annotations
 from pipeline_bench.diagnosis import segments
 from pipeline_bench.diagnosis.fixes import Context, FixKind
 from pipeline_bench.model.diagnosis import Fix
-from pipeline_bench.user_pipeline import Inspection, Stage
-from pipeline_bench.user_pipeline.edits import SetArgument, SetOptions
+from pipeline_bench.model.edits import SetArgument, SetOptions
+from pipeline_bench.model.pipeline import Inspection, Stage
 
 _PARALLEL = ("map", "interleave", "batch")
 

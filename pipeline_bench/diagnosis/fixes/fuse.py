@@ -5,8 +5,8 @@ from __future__ import annotations
 from pipeline_bench.diagnosis import chain
 from pipeline_bench.diagnosis.fixes import Context, FixKind, short
 from pipeline_bench.model.diagnosis import Fix
-from pipeline_bench.user_pipeline import Inspection, Stage
-from pipeline_bench.user_pipeline.edits import Fuse as FuseEdit
+from pipeline_bench.model.edits import Fuse as FuseEdit
+from pipeline_bench.model.pipeline import Inspection, Stage
 
 
 class Fuse(FixKind):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pipeline_bench.diagnosis import segments
 from pipeline_bench.diagnosis.fixes import Context, FixKind
 from pipeline_bench.model.diagnosis import Fix
-from pipeline_bench.user_pipeline import Inspection
-from pipeline_bench.user_pipeline.edits import SetOptions, Value
+from pipeline_bench.model.edits import SetOptions, Value
+from pipeline_bench.model.pipeline import Inspection
 
 _DEFAULTS: dict[str, Value] = {
     "autotune.enabled": True,

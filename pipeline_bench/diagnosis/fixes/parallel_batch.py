@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pipeline_bench.diagnosis.fixes import Context, FixKind, short
 from pipeline_bench.model.diagnosis import Fix
-from pipeline_bench.user_pipeline import Inspection
-from pipeline_bench.user_pipeline.edits import AUTOTUNE, SetArgument
+from pipeline_bench.model.edits import AUTOTUNE, SetArgument
+from pipeline_bench.model.pipeline import Inspection
 
 
 class ParallelBatch(FixKind):

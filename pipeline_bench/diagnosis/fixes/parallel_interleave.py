@@ -5,8 +5,8 @@ from __future__ import annotations
 from pipeline_bench.diagnosis import chain, segments
 from pipeline_bench.diagnosis.fixes import Context, FixKind, short
 from pipeline_bench.model.diagnosis import Fix
-from pipeline_bench.user_pipeline import Inspection, Stage
-from pipeline_bench.user_pipeline.edits import AUTOTUNE, Interleave, SetArgument
+from pipeline_bench.model.edits import AUTOTUNE, Interleave, SetArgument
+from pipeline_bench.model.pipeline import Inspection, Stage
 
 _FILES_A_CORE = 4
 """Reads wait more than they compute, so more of them are opened than there are cores."""

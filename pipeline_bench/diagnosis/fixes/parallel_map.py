@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pipeline_bench.diagnosis import bottleneck, chain, segments
 from pipeline_bench.diagnosis.fixes import Context, FixKind, short
 from pipeline_bench.model.diagnosis import Fix
-from pipeline_bench.user_pipeline import Inspection, Stage
-from pipeline_bench.user_pipeline.edits import AUTOTUNE, Edit, SetArgument, SetOptions
+from pipeline_bench.model.edits import AUTOTUNE, Edit, SetArgument, SetOptions
+from pipeline_bench.model.pipeline import Inspection, Stage
 
 _WAITING_CALLS_A_CORE = (2, 8)
 """Calls that wait need no core each; AUTOTUNE never goes beyond one call a core."""

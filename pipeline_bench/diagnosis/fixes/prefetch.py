@@ -6,8 +6,8 @@ from pipeline_bench.diagnosis import chain, segments
 from pipeline_bench.diagnosis.fixes import Context, FixKind, short
 from pipeline_bench.diagnosis.segments import Segments
 from pipeline_bench.model.diagnosis import Fix
-from pipeline_bench.user_pipeline import Inspection
-from pipeline_bench.user_pipeline.edits import AUTOTUNE, InsertAfter
+from pipeline_bench.model.edits import AUTOTUNE, InsertAfter
+from pipeline_bench.model.pipeline import Inspection
 
 _ANYWAY = "tf.data puts one there by default, so that it may gain nothing"
 

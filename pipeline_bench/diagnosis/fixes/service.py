@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pipeline_bench.diagnosis.fixes import Context, FixKind, short
 from pipeline_bench.model.diagnosis import Fix
-from pipeline_bench.user_pipeline import Inspection, Stage
-from pipeline_bench.user_pipeline.edits import OffloadToService
+from pipeline_bench.model.edits import OffloadToService
+from pipeline_bench.model.pipeline import Inspection, Stage
 
 
 class Service(FixKind):

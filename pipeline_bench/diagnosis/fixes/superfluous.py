@@ -5,8 +5,8 @@ from __future__ import annotations
 from pipeline_bench.diagnosis import chain
 from pipeline_bench.diagnosis.fixes import Context, FixKind
 from pipeline_bench.model.diagnosis import Fix
-from pipeline_bench.user_pipeline import Inspection, Stage
-from pipeline_bench.user_pipeline.edits import Remove, SetArgument
+from pipeline_bench.model.edits import Remove, SetArgument
+from pipeline_bench.model.pipeline import Inspection, Stage
 
 _HUGE_BUFFER_BYTES = 512 * 2**20
 """A shuffle that keeps more than this is tried with a quarter of it: filling it delays the first element."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pipeline_bench.diagnosis import bottleneck, segments
 from pipeline_bench.diagnosis.fixes import Context, FixKind
 from pipeline_bench.model.diagnosis import Fix
-from pipeline_bench.user_pipeline import Inspection
-from pipeline_bench.user_pipeline.edits import SetOptions
+from pipeline_bench.model.edits import SetOptions
+from pipeline_bench.model.pipeline import Inspection
 
 _WAITING_THREADS_A_CORE = 8
 """As many as a map gets calls whose function waits, see `parallel_map`."""

@@ -10,7 +10,7 @@ import sys
 from types import SimpleNamespace
 from typing import Any
 
-from pipeline_bench.user_pipeline import Inspection, Place, Stage
+from pipeline_bench.model.pipeline import Inspection, Location, Stage
 
 FILE = "/home/user/train.py"
 METHODS = (
@@ -68,7 +68,7 @@ class Recorder:
         positions = next(itertools.islice(frame.f_code.co_positions(), frame.f_lasti // 2, None))
         line, end_line, column, end_column = positions
         assert line is not None
-        place = Place(file=FILE, line=line, end_line=end_line, column=column, end_column=end_column)
+        place = Location(file=FILE, line=line, end_line=end_line, column=column, end_column=end_column)
         stage = Stage(
             id=len(self.stages), method=method, inputs=tuple(each.number for each in inputs), place=place, element="("
         )

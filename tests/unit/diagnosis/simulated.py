@@ -13,21 +13,21 @@ from pipeline_bench.analysis.results import summarise
 from pipeline_bench.diagnosis import variants
 from pipeline_bench.diagnosis.search import Search
 from pipeline_bench.model.diagnosis import Diagnosis
-from pipeline_bench.model.series import Series
-from pipeline_bench.model.session import Session
-from pipeline_bench.model.trial import Trial, TrialRecord, TrialSteps
-from pipeline_bench.user_pipeline import (
+from pipeline_bench.model.edits import Edit, Value
+from pipeline_bench.model.pipeline import (
     Component,
     Fingerprint,
     Inspection,
-    Place,
+    Location,
     Stage,
     StageCost,
     Target,
     Task,
     UserFunction,
 )
-from pipeline_bench.user_pipeline.edits import Edit, Value
+from pipeline_bench.model.series import Series
+from pipeline_bench.model.session import Session
+from pipeline_bench.model.trial import Trial, TrialRecord, TrialSteps
 from tests.unit.sessions import CPU
 
 TARGET = Target(file="train.py", name="make_dataset")
@@ -50,7 +50,7 @@ def stage(
     inner: tuple[Stage, ...] = (),
     **arguments: Value,
 ) -> Stage:
-    place = Place(file="/home/user/train.py", line=10 + number)
+    place = Location(file="/home/user/train.py", line=10 + number)
     return Stage(id=number, method=method, inputs=inputs, arguments=arguments, function=of, place=place, inner=inner)
 
 

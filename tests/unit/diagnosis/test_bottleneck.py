@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pipeline_bench.diagnosis import bottleneck, segments
-from pipeline_bench.user_pipeline import Inspection
+from pipeline_bench.model.pipeline import Inspection
 from tests.unit.diagnosis.simulated import cost, function, inspection, python_decode, stage
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pipeline_bench.diagnosis import combinations
 from pipeline_bench.model.diagnosis import Fix
-from pipeline_bench.user_pipeline.edits import Edit, Fuse, InsertAfter, MoveBefore, Remove, SetArgument, SetOptions
+from pipeline_bench.model.edits import Edit, Fuse, InsertAfter, MoveBefore, Remove, SetArgument, SetOptions
 
 
 def fix(name: str, *edits: Edit, stages: tuple[int, ...] = (), kind: str = "") -> Fix:

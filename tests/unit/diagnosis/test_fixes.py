@@ -11,8 +11,7 @@ import pytest
 from pipeline_bench.diagnosis import bottleneck, fixes
 from pipeline_bench.diagnosis.fixes import Context
 from pipeline_bench.model.diagnosis import Attempt, Fix
-from pipeline_bench.user_pipeline import Inspection, Stage
-from pipeline_bench.user_pipeline.edits import (
+from pipeline_bench.model.edits import (
     AUTOTUNE,
     BatchInGenerator,
     Fuse,
@@ -23,6 +22,7 @@ from pipeline_bench.user_pipeline.edits import (
     SetArgument,
     SetOptions,
 )
+from pipeline_bench.model.pipeline import Inspection, Stage
 from tests.unit.diagnosis.simulated import cost, function, inspection, python_decode, stage
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pipeline_bench.diagnosis.patch import change
 from pipeline_bench.model.diagnosis import CodeChange, Fix
-from pipeline_bench.user_pipeline.edits import (
+from pipeline_bench.model.edits import (
     BatchInGenerator,
     Edit,
     Fuse,

@@ -9,8 +9,8 @@ import pytest
 
 from pipeline_bench.diagnosis.patch import change
 from pipeline_bench.model.diagnosis import CodeChange, Fix
+from pipeline_bench.model.edits import InsertAfter
 from pipeline_bench.run.diagnosis import patched_from
-from pipeline_bench.user_pipeline.edits import InsertAfter
 from tests.unit.diagnosis.recorded import FILE, Recorder
 
 SOURCE = "import os\n\ndef make_dataset():\n    data = tf.data.Dataset.range(9)\n    return data.batch(2)\n"

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from pipeline_bench.diagnosis import variants
 from pipeline_bench.diagnosis.search import Search
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Diagnosis
+from pipeline_bench.model.edits import Edit, InsertAfter, MoveBefore, SetArgument, SetOptions
+from pipeline_bench.model.pipeline import Fingerprint, Task
 from pipeline_bench.model.result import Disturbance
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, TrialRecord
-from pipeline_bench.user_pipeline import Fingerprint, Task
-from pipeline_bench.user_pipeline.edits import Edit, InsertAfter, MoveBefore, SetArgument, SetOptions
 from tests.unit.diagnosis.simulated import (
     Machine,
     after,

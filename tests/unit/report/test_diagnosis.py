@@ -16,12 +16,12 @@ from rich.console import Console
 from pipeline_bench.cli import run
 from pipeline_bench.model import session as saved
 from pipeline_bench.model.diagnosis import Attempt
+from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.model.result import Speedup
 from pipeline_bench.model.series import Series
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import csv as csv_report
 from pipeline_bench.report import html, markdown, notebook, terminal, trace
-from pipeline_bench.user_pipeline import Inspection
 from tests.unit import diagnoses
 from tests.unit.report.pages import Page
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pipeline_bench.model.diagnosis import Bottleneck, Diagnosis
+from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.report.pipeline_tree import Row, rows
-from pipeline_bench.user_pipeline import Inspection
 from tests.unit import diagnoses
 from tests.unit.diagnoses import stage
 

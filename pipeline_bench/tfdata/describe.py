@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from pipeline_bench.user_pipeline import UserFunction
-from pipeline_bench.user_pipeline.edits import Value
-from pipeline_bench.user_pipeline.public_api import datasets
+from pipeline_bench.model.edits import Value
+from pipeline_bench.model.pipeline import UserFunction
+from pipeline_bench.tfdata.public_api import datasets
 
 _LONGEST_TEXT = 80
 _LONGEST_TUPLE = 16

@@ -1,9 +1,6 @@
-"""A user's own tf.data pipeline: what a child is asked to do with it, and what it says of it.
+"""A user's own tf.data pipeline as plain data: what a child is asked to do with it, and what it found.
 
-The child runs the user's function with tf.data's methods recorded (`record`), so that the pipeline is known as the
-tree of calls that made it, each with its place in the user's source. A pipeline is changed by running the calls again
-with edits (`rebuild`): the user's files are never touched, and nothing of a TensorFlow graph is edited. The nouns
-here are plain data, shared by the parent, which decides what to try, and the child, which tries it.
+The parent decides what to try, and the child tries it (`pipeline_bench.tfdata`).
 """
 
 from __future__ import annotations
@@ -13,9 +10,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pipeline_bench.model.edits import Edit, Value
 from pipeline_bench.model.series import Series
 from pipeline_bench.text import Text, safe
-from pipeline_bench.user_pipeline.edits import Edit, Value
 
 KIND = "your_pipeline"
 """The kind of the source component of a variant whose input is the user's own pipeline."""
@@ -54,7 +51,7 @@ class Target(_Part):
         return safe(f"{PurePath(self.file).name}:{self.name}") if self.file is not None else self.text
 
 
-class Place(_Part):
+class Location(_Part):
     """Where a call stands in the user's source. Lines count from 1, columns from 0 in bytes of UTF-8, as in `ast`.
 
     The columns are None where the interpreter does not tell.
@@ -103,7 +100,7 @@ class Stage(_Part):
     arguments: dict[Text, Value] = {}
     """The arguments as given, by parameter name, as far as they are data; a long text is cut."""
     function: UserFunction | None = None
-    place: Place | None = None
+    place: Location | None = None
     element: Text = ""
     """The elements in words: ``(float32[32, 224, 224, 3], int64[32])``."""
     inner: tuple[Stage, ...] = ()

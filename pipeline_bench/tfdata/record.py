@@ -20,8 +20,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipeline_bench.errors import UserCodeError
-from pipeline_bench.user_pipeline import Place, Stage, UserFunction, describe, public_api, user_code
-from pipeline_bench.user_pipeline.public_api import Entry, Invocation, Run, is_dataset
+from pipeline_bench.model.pipeline import Location, Stage, UserFunction
+from pipeline_bench.tfdata import describe, public_api, user_code
+from pipeline_bench.tfdata.public_api import Entry, Invocation, Run, is_dataset
 
 OWN_FILE_NOTE = "The dataset's own cache file was not used; a fresh one took its place."
 _DISTRIBUTED_NOTE = (
@@ -42,7 +43,7 @@ class Call(Invocation):
     inputs: tuple[int, ...] = ()
     """The calls that made the datasets among its arguments, in the order of the arguments."""
     inner: tuple[Call, ...] = ()
-    place: Place | None = None
+    place: Location | None = None
 
     def stage(self) -> Stage:
         """The call as plain data."""

@@ -21,8 +21,8 @@ from types import CodeType, FrameType
 from typing import Any, Literal
 
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
+from pipeline_bench.model.pipeline import Location
 from pipeline_bench.text import FIELD_CHARACTERS, message_of, one_line, said
-from pipeline_bench.user_pipeline import Place
 
 _OURS = str(Path(__file__).parents[1]) + "/"
 _GENERATED = "__autograph_generated_file"
@@ -62,7 +62,7 @@ def is_converted(file: str) -> bool:
     return _GENERATED in file
 
 
-def location(depth: int = 1) -> Place | None:
+def location(depth: int = 1) -> Location | None:
     """Return the location of the nearest call in the user's code, or else in a library that is not TensorFlow's.
 
     `depth` counts the frames to leave out, the caller's own being 0.
@@ -91,14 +91,14 @@ def _outward(frame: FrameType | None) -> Iterator[FrameType]:
         frame = frame.f_back
 
 
-def _location_of(frame: FrameType) -> Place | None:
+def _location_of(frame: FrameType) -> Location | None:
     code = frame.f_code
     if is_converted(code.co_filename):
         return _location_before_conversion(frame)
     positions = itertools.islice(code.co_positions(), frame.f_lasti // 2, None)
     line, end_line, column, end_column = next(positions, (None,) * 4)
     line = line or frame.f_lineno
-    return Place(
+    return Location(
         file=code.co_filename,
         line=line,
         end_line=end_line,
@@ -109,14 +109,16 @@ def _location_of(frame: FrameType) -> Place | None:
     )
 
 
-def _location_before_conversion(frame: FrameType) -> Place | None:
+def _location_before_conversion(frame: FrameType) -> Location | None:
     """The location that a line of a converted function came from: AutoGraph keeps a map beside the function."""
     for outer in _outward(frame.f_back):
         converted: Any = outer.f_locals.get("converted_f") if outer.f_code.co_name == "converted_call" else None
         for generated, source in getattr(converted, "ag_source_map", {}).items():
             if (generated.filename, generated.lineno) == (frame.f_code.co_filename, frame.f_lineno):
                 text = (source.source_code_line or "").strip()
-                return Place(file=source.loc.filename, line=source.loc.lineno, function=source.function_name, text=text)
+                return Location(
+                    file=source.loc.filename, line=source.loc.lineno, function=source.function_name, text=text
+                )
     return None
 
 

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipeline_bench.errors import UserCodeError
+from pipeline_bench.model.pipeline import Inspection, Stage, Tuned
 from pipeline_bench.model.series import Series
-from pipeline_bench.user_pipeline import Inspection, Stage, Tuned, consumers, describe, disk, user_code
+from pipeline_bench.tfdata import consumers, describe, disk, user_code
 
 _ELEMENTS_WEIGHED = 64
 _NAMES_READ = 64

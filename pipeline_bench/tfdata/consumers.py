@@ -13,9 +13,10 @@ from collections.abc import Callable
 from typing import Any
 
 from pipeline_bench.errors import UserCodeError
-from pipeline_bench.user_pipeline import INFINITE, user_code
-from pipeline_bench.user_pipeline.describe import nbytes
-from pipeline_bench.user_pipeline.throughput import FlatIterator, restart, window_size
+from pipeline_bench.model.pipeline import INFINITE
+from pipeline_bench.tfdata import user_code
+from pipeline_bench.tfdata.describe import nbytes
+from pipeline_bench.tfdata.throughput import FlatIterator, restart, window_size
 
 Record = Callable[[int, int, int, float], bool]
 Step = Callable[[Any], float]

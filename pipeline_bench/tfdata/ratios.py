@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from pipeline_bench.user_pipeline import INFINITE, Stage
+from pipeline_bench.model.pipeline import INFINITE, Stage
 
 _ONE_FOR_ONE = frozenset(
     {

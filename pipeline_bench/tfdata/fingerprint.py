@@ -25,7 +25,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline_bench.user_pipeline import Component, Fingerprint, Stage, describe, user_code
+from pipeline_bench.model.pipeline import Component, Fingerprint, Stage
+from pipeline_bench.tfdata import describe, user_code
 
 SEEDS = (11, 23)
 """Any two that differ: what changes from one to the other is random."""

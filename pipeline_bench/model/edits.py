@@ -18,9 +18,9 @@ from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.text import Text
 
 if TYPE_CHECKING:
-    from pipeline_bench.user_pipeline import Stage
-    from pipeline_bench.user_pipeline.plan import Plan
-    from pipeline_bench.user_pipeline.record import Call
+    from pipeline_bench.model.pipeline import Stage
+    from pipeline_bench.tfdata.plan import Plan
+    from pipeline_bench.tfdata.record import Call
 
 AUTOTUNE = -1
 """`tf.data.AUTOTUNE`, in the arguments of a stage and of an edit."""

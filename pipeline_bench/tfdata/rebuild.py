@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.user_pipeline import composing, subsample, user_code
-from pipeline_bench.user_pipeline.edits import AUTOTUNE, Edit, MoveBefore, Value
-from pipeline_bench.user_pipeline.plan import Node, Plan, Ref
-from pipeline_bench.user_pipeline.public_api import Entry, Run, intercepted, replaced
-from pipeline_bench.user_pipeline.record import Call, Recipe, writes_files
+from pipeline_bench.model.edits import AUTOTUNE, Edit, MoveBefore, Value
+from pipeline_bench.tfdata import composing, subsample, user_code
+from pipeline_bench.tfdata.plan import Node, Plan, Ref
+from pipeline_bench.tfdata.public_api import Entry, Run, intercepted, replaced
+from pipeline_bench.tfdata.record import Call, Recipe, writes_files
 
 _ORDER_SEED = 20_011
 """The global seed while stages that only decide an order are made: the same for every seed of a fingerprint."""
@@ -122,7 +122,7 @@ def _finished(plan: Plan, dataset: Any) -> Any:
     if plan.options:
         dataset = dataset.with_options(_options(plan.options))
     if plan.service_workers is not None:
-        from pipeline_bench.user_pipeline import service
+        from pipeline_bench.tfdata import service
 
         dataset = service.offload(dataset, plan.service_workers)
     if plan.device_buffer is not None:

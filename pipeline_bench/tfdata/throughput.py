@@ -20,8 +20,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipeline_bench.user_pipeline import user_code
-from pipeline_bench.user_pipeline.describe import nbytes
+from pipeline_bench.tfdata import user_code
+from pipeline_bench.tfdata.describe import nbytes
 
 SLOW_NS = 1e6
 """Slower elements are taken one by one: the call's 12 us are about 1 % of them."""

@@ -6,10 +6,10 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from pipeline_bench.user_pipeline import composing
-from pipeline_bench.user_pipeline.plan import Node, Plan
-from pipeline_bench.user_pipeline.public_api import FILE_READERS
-from pipeline_bench.user_pipeline.record import Call
+from pipeline_bench.tfdata import composing
+from pipeline_bench.tfdata.plan import Node, Plan
+from pipeline_bench.tfdata.public_api import FILE_READERS
+from pipeline_bench.tfdata.record import Call
 
 LEAST_ELEMENTS = 64
 """What is taken of a source of elements, unless batches, shards or skipped elements ask for more."""

@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.model.pipeline import Stage, StageCost
 from pipeline_bench.text import line_of, units
-from pipeline_bench.user_pipeline import Stage, StageCost, ratios, throughput, user_code
-from pipeline_bench.user_pipeline.throughput import Deadline, FlatIterator, KeptElements, Rate
+from pipeline_bench.tfdata import ratios, throughput, user_code
+from pipeline_bench.tfdata.throughput import Deadline, FlatIterator, KeptElements, Rate
 
 STAGE_S = 0.7
 """About how long a stage is measured, where the time suffices: the median of three slices settled within 5 % here."""

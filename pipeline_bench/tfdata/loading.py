@@ -19,8 +19,9 @@ from typing import Any
 import cloudpickle
 
 from pipeline_bench.errors import UsageError, UserCodeError, did_you_mean
+from pipeline_bench.model.pipeline import Target
 from pipeline_bench.text import is_utf8, safe
-from pipeline_bench.user_pipeline import Target, user_code
+from pipeline_bench.tfdata import user_code
 
 _EXAMPLES = {"dataset": "train.py:make_dataset", "model": "train.py:make_model", "generator": "train.py:samples"}
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)

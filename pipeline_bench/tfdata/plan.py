@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.user_pipeline import composing
-from pipeline_bench.user_pipeline.edits import KEPT_WHEN_FUSED, Value
-from pipeline_bench.user_pipeline.public_api import Invocation, entries, replaced
-from pipeline_bench.user_pipeline.record import Call, Recipe
+from pipeline_bench.model.edits import KEPT_WHEN_FUSED, Value
+from pipeline_bench.tfdata import composing
+from pipeline_bench.tfdata.public_api import Invocation, entries, replaced
+from pipeline_bench.tfdata.record import Call, Recipe
 
 
 @dataclass(frozen=True)
