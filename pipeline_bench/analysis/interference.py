@@ -11,17 +11,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from pipeline_bench.analysis import step_interference
+from pipeline_bench.analysis import step_interference, thresholds
 from pipeline_bench.analysis.step_interference import MeasuredTrial, stands_out, without
-from pipeline_bench.analysis.thresholds import (
-    CONTENTION_SHARE,
-    GPU_BUSY_PERCENT,
-    GPU_CLOCK_DIFFERENCE,
-    GPU_THROTTLED_SHARE,
-    QUOTA_SHARE,
-    SATURATED_PERCENT,
-    STEAL_SHARE,
-)
 from pipeline_bench.model.result import Disturbance
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.text import one_line, units
@@ -74,10 +65,10 @@ def _contention(trial: MeasuredTrial) -> Iterator[Disturbance]:
     if other is None or machine is None:
         return
     busy_percent = np.interp(other.at_ns, machine.at_ns, machine.values)
-    full = busy_percent >= SATURATED_PERCENT
+    full = busy_percent >= thresholds.SATURATED_PERCENT
     taken = np.where(full, other.values, 0.0) / 100
     cost_share = float(np.average(taken, weights=other.covers_ns))
-    if cost_share < CONTENTION_SHARE:
+    if cost_share < thresholds.CONTENTION_SHARE:
         return
     while_full = float(np.average(other.values[full], weights=other.covers_ns[full]))
     text = f"other processes took {units.percent(while_full)} of the machine's CPU"
@@ -89,7 +80,7 @@ def _contention(trial: MeasuredTrial) -> Iterator[Disturbance]:
 
 def _steal(trial: MeasuredTrial) -> Iterator[Disturbance]:
     stolen = trial.sampled("steal_percent")
-    if stolen is None or stolen.mean() / 100 < STEAL_SHARE:
+    if stolen is None or stolen.mean() / 100 < thresholds.STEAL_SHARE:
         return
     machine = trial.sampled("machine_cpu_percent")
     # Only what runs is stolen from: 10 % of the time of a core that is busy half of it is a fifth of its work.
@@ -103,7 +94,7 @@ def _quota(repeats: Sequence[MeasuredTrial], cores: int) -> Iterator[Disturbance
     shares = [_throttled_share(trial, cores) for trial in repeats]
     known = [share for share in shares if share is not None]
     for trial, share in zip(repeats, shares, strict=True):
-        if share is None or share < QUOTA_SHARE:
+        if share is None or share < thresholds.QUOTA_SHARE:
             continue
         text = f"the CPU quota of its control group kept its threads waiting for {units.share(share)} of the time"
         yield trial.disturbance("cpu-throttling", share - min(known) if len(known) > 1 else None, text)
@@ -130,7 +121,7 @@ def _gpu(trials: Sequence[MeasuredTrial]) -> Iterator[Disturbance]:
         yield from _gpu_throttling(repeats, highest)
         lags = [_lag(trial, on_gpu, clocks) for trial in repeats]
         for index, (trial, (lag, text)) in enumerate(zip(repeats, lags, strict=True)):
-            if stands_out(lag, without([lag for lag, _ in lags], index), GPU_CLOCK_DIFFERENCE):
+            if stands_out(lag, without([lag for lag, _ in lags], index), thresholds.GPU_CLOCK_DIFFERENCE):
                 yield trial.disturbance("gpu-clock", lag, text)
 
 
@@ -154,10 +145,10 @@ def _gpu_throttling(repeats: Sequence[MeasuredTrial], highest_mhz: float | None)
     capped = [_share_with(trial, _POWER_CAP) for trial in repeats]
     for index, trial in enumerate(repeats):
         held = {name: _share_with(trial, bit) for bit, name in _HELD_DOWN.items()}
-        if stands_out(capped[index], without(capped, index), GPU_THROTTLED_SHARE):
+        if stands_out(capped[index], without(capped, index), thresholds.GPU_THROTTLED_SHARE):
             held["its power cap"] = capped[index]
         name = max(held, key=lambda each: held[each])
-        if held[name] < GPU_THROTTLED_SHARE:
+        if held[name] < thresholds.GPU_THROTTLED_SHARE:
             continue
         text = f"{name} held the GPU's clock down for {units.share(held[name])} of the time"
         yield trial.disturbance("gpu-throttling", _clock_loss(trial, highest_mhz), text)
@@ -180,7 +171,7 @@ def _busy_clock_mhz(trial: MeasuredTrial) -> list[float] | None:
     clock, used = trial.sampled("device_sm_clock_mhz"), trial.sampled("device_utilization_percent")
     if clock is None or used is None:
         return None
-    busy = np.interp(clock.at_ns, used.at_ns, used.values) >= GPU_BUSY_PERCENT
+    busy = np.interp(clock.at_ns, used.at_ns, used.values) >= thresholds.GPU_BUSY_PERCENT
     return clock.values[busy].tolist() if busy.sum() >= _FEWEST_SAMPLES else None
 
 

@@ -15,14 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from pipeline_bench.analysis import stats
-from pipeline_bench.analysis.thresholds import (
-    FEWEST_STEPS,
-    NEEDED_STEPS,
-    SATURATED_PERCENT,
-    SHARE_SCATTER,
-    TAKEN_LEVELS,
-)
+from pipeline_bench.analysis import stats, thresholds
 from pipeline_bench.model.trial import Track, TrialRecord
 from pipeline_bench.scenario import Scenario, Variant
 
@@ -91,7 +84,7 @@ def _taken(record: TrialRecord, cores: int, times_ns: Times) -> Floats:
     held_up = _growth(_known(record, "cpu_throttled_seconds"), until_ns) / max(1, cores)
     # Only what runs is stolen from: 10 % of the time of a core that is busy half of it is a fifth of its work.
     of_work = stolen / np.maximum(np.maximum(busy, stolen), 1.0)
-    share = np.clip(np.where(busy >= SATURATED_PERCENT, others, 0.0) / 100 + of_work + held_up, 0.0, 1.0)
+    share = np.clip(np.where(busy >= thresholds.SATURATED_PERCENT, others, 0.0) / 100 + of_work + held_up, 0.0, 1.0)
     return _sampled_at((until_ns, share), times_ns)
 
 
@@ -161,7 +154,7 @@ class Measured:
     """
 
     every: AllSteps
-    level: float = TAKEN_LEVELS[-1]
+    level: float = thresholds.TAKEN_LEVELS[-1]
 
     @property
     def record(self) -> TrialRecord:
@@ -175,7 +168,7 @@ class Measured:
     @property
     def enough(self) -> bool:
         """Whether enough of its steps count for a figure."""
-        return int(self._counts.sum()) >= min(FEWEST_STEPS, self._counts.size)
+        return int(self._counts.sum()) >= min(thresholds.FEWEST_STEPS, self._counts.size)
 
     @cached_property
     def start_ns(self) -> Times:
@@ -250,9 +243,9 @@ def of(scenario: Scenario, trials: Sequence[TrialRecord], cores: int) -> ByVaria
     for trial in trials:
         if trial.variant in everything and trial.measured:
             everything[trial.variant][trial.repeat] = Measured(AllSteps(trial, cores))
-    if not any(trial.taken > TAKEN_LEVELS[0] for own in everything.values() for trial in own.values()):
+    if not any(trial.taken > thresholds.TAKEN_LEVELS[0] for own in everything.values() for trial in own.values()):
         return everything
-    at_levels = [_at(everything, level) for level in TAKEN_LEVELS[:-1]]
+    at_levels = [_at(everything, level) for level in thresholds.TAKEN_LEVELS[:-1]]
     return min([everything, *at_levels], key=lambda found: _uncertainty(scenario, found, everything))
 
 
@@ -290,14 +283,14 @@ def _uncertainty(scenario: Scenario, found: ByVariant, everything: ByVariant) ->
             pairs(each, variant) if has_ceiling else [(run, run) for run in each[variant.name].values()]
             for each in (found, everything)
         )
-        if _steps(some) < NEEDED_STEPS <= _steps(all_of_it) or len(some) < _FEWEST_ROUNDS <= len(all_of_it):
+        if _steps(some) < thresholds.NEEDED_STEPS <= _steps(all_of_it) or len(some) < _FEWEST_ROUNDS <= len(all_of_it):
             return float("inf")
         beside, all_beside = (len(each[variant.name].keys() & each[base].keys()) for each in (found, everything))
         if beside < _FEWEST_ROUNDS <= all_beside:
             return float("inf")
         if some:
             error = systematic_error("utilization", some[0][0].device_kind, taken_of(some))
-            total += stats.usual_reach(SHARE_SCATTER, len(some)) ** 2 + (_NORMAL_REACH * error) ** 2
+            total += stats.usual_reach(thresholds.SHARE_SCATTER, len(some)) ** 2 + (_NORMAL_REACH * error) ** 2
         elif everything[variant.name]:
             return float("inf")
     return total

@@ -41,6 +41,12 @@ _NVML_WINDOW_NS = 1_000_000_000 // 6
 # How far outside the measured steps a sample of CPU time may lie that an edge is interpolated from.
 _CPU_EDGE_NS = 50_000_000
 
+_PARTS = (
+    *("input_wait_share", "host_slowdown_share", "accelerator_utilization"),
+    *("input_wait_ms", "host_slowdown_ms", "ceiling_ms"),
+)
+"""The fields of a result that a step splits into: as shares, and the same in ms."""
+
 
 def summarise(scenario: Scenario, trials: Sequence[TrialRecord], cores: int) -> tuple[Result, ...]:
     """Return one result a variant, in the scenario's order; a variant without a good trial says why.
@@ -147,19 +153,13 @@ def _status(variant: Variant, trials: Sequence[TrialRecord], good: int) -> tuple
 
 
 def _unmeasured(variant: Variant, status: ResultStatus, reason: str) -> Result:
-    nothing = Estimate(reason=reason)
     return Result(
         variant=variant.name,
         backend=variant.backend,
         status=status,
         reason=reason,
         step_ms=StepTime(reason=reason),
-        input_wait_ms=nothing,
-        input_wait_share=nothing,
-        host_slowdown_ms=nothing,
-        host_slowdown_share=nothing,
-        ceiling_ms=nothing,
-        accelerator_utilization=nothing,
+        **dict.fromkeys(_PARTS, Estimate(reason=reason)),
         device_utilization=DeviceUtilization(reason=reason),
         speedup=Speedup(reason=reason),
         missing=dict.fromkeys(("loss", "samples_per_second", "accuracy"), reason),
@@ -189,23 +189,15 @@ def _split(variant: Variant, runs: Sequence[Measured], pairs: Sequence[Pair]) ->
     """Return input wait, host slowdown and ceiling, each in ms and as a share of the step."""
     if variant.is_ceiling:
         itself = Estimate(reason="this is the ceiling: it has no input")
-        names = ("input_wait_ms", "input_wait_share", "host_slowdown_ms", "host_slowdown_share")
         means = [run.mean_ms for run in runs]
         ci95 = stats.mean_interval(means)
         ceiling = Estimate(value=float(np.mean(means)), ci95=ci95, reason=None if ci95 else TOO_FEW_TRIALS)
-        return {**dict.fromkeys(names, itself), "ceiling_ms": ceiling, "accelerator_utilization": itself}
+        return {**dict.fromkeys(_PARTS, itself), "ceiling_ms": ceiling}
     # Only repeats that have a ceiling beside them, where any has: the three parts are then of the same steps.
     used = [run for run, _ in pairs] or list(runs)
     step_ms = float(np.mean([run.mean_ms for run in used]))
-    wait, host, utilization = _shares(variant, used, pairs)
-    return {
-        "input_wait_ms": _of_step(wait, step_ms),
-        "input_wait_share": wait,
-        "host_slowdown_ms": _of_step(host, step_ms),
-        "host_slowdown_share": host,
-        "ceiling_ms": _of_step(utilization, step_ms),
-        "accelerator_utilization": utilization,
-    }
+    shares = _shares(variant, used, pairs)
+    return dict(zip(_PARTS, (*shares, *(_of_step(share, step_ms) for share in shares)), strict=True))
 
 
 def _shares(variant: Variant, used: Sequence[Measured], pairs: Sequence[Pair]) -> tuple[Estimate, Estimate, Estimate]:

@@ -9,16 +9,8 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
-from pipeline_bench.analysis import stats
+from pipeline_bench.analysis import stats, thresholds
 from pipeline_bench.analysis.measured import ByVariant, systematic_error
-from pipeline_bench.analysis.thresholds import (
-    CERTAIN_CLAIM,
-    PROBABLE_CLAIM,
-    RATIO_SCATTER,
-    SAME_JOB_SCATTER,
-    TIE,
-    WORTH,
-)
 from pipeline_bench.model.result import Result, Speedup
 from pipeline_bench.model.session import Session
 from pipeline_bench.scenario import Scenario, Variant
@@ -61,7 +53,7 @@ def tie(speedup: Speedup) -> bool:
     """Return whether the two variants are known to be about as fast."""
     if speedup.ci95 is None or speedup.difference not in ("none", None):
         return False
-    return speedup.ci95[0] >= 1 / TIE and speedup.ci95[1] <= TIE
+    return speedup.ci95[0] >= 1 / thresholds.TIE and speedup.ci95[1] <= thresholds.TIE
 
 
 def told(speedup: Speedup) -> bool:
@@ -71,8 +63,8 @@ def told(speedup: Speedup) -> bool:
 
 def may_gain(speedup: Speedup) -> bool:
     """Return whether it came to a gain worth having that may be chance as well: neither proven nor excluded."""
-    is_open = speedup.ci95 is None or speedup.ci95[1] > WORTH
-    return is_open and (speedup.value or 0.0) > WORTH
+    is_open = speedup.ci95 is None or speedup.ci95[1] > thresholds.WORTH
+    return is_open and (speedup.value or 0.0) > thresholds.WORTH
 
 
 def smallest(speedup: Speedup) -> str:
@@ -104,10 +96,12 @@ def _speedup(variant: Variant, over: Variant, measured: ByVariant) -> Speedup:
     if len(logs) == 1:
         return Speedup(over=over.name, value=math.exp(logs[0]), reason=TOO_FEW_TRIALS)
     taken = sum(own[repeat].taken + base[repeat].taken for repeat in shared) / (2 * len(shared))
-    known = stats.believe(logs, RATIO_SCATTER, trimmed=True)
+    known = stats.believe(logs, thresholds.RATIO_SCATTER, trimmed=True)
     # More rounds narrow the interval of what was measured here; a claim is of the variants, on any machine and any day.
-    error = math.hypot(SAME_JOB_SCATTER, systematic_error("ratio", own[shared[0]].device_kind, taken))
-    certain, probable = (known.widened(error).interval(claim) for claim in (CERTAIN_CLAIM, PROBABLE_CLAIM))
+    error = math.hypot(thresholds.SAME_JOB_SCATTER, systematic_error("ratio", own[shared[0]].device_kind, taken))
+    certain, probable = (
+        known.widened(error).interval(claim) for claim in (thresholds.CERTAIN_CLAIM, thresholds.PROBABLE_CLAIM)
+    )
     difference: Literal["faster", "slower", "none"] = "none"
     if not probable[0] <= 0 <= probable[1]:
         difference = "faster" if known.value > 0 else "slower"
@@ -213,7 +207,7 @@ def _none_faster(others: Sequence[Result], best: Result, base: Result) -> str:
     slower = [result.variant for result in others if _is(result.speedup, "slower")]
     unsure = [result for result in others if result.variant not in (*ties, *slower)]
     said = [f"{_joined([baseline, *ties], 'and')} tie"] if ties else []
-    if best in unsure and (best.speedup.value or 0.0) > WORTH:
+    if best in unsure and (best.speedup.value or 0.0) > thresholds.WORTH:
         low, high = (units.ratio(end) for end in best.speedup.ci95 or ())
         said.append(
             f"{best.variant} may be faster than {baseline}: {units.ratio(best.speedup.value)} ({low} to {high})"

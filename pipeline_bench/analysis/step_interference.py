@@ -11,19 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from pipeline_bench.analysis import thresholds
 from pipeline_bench.analysis.measured import Floats, columns
-from pipeline_bench.analysis.thresholds import (
-    BLOCK_NS,
-    BURST_COST_SHARE,
-    BURST_DEVIATIONS,
-    BURST_EXCESS,
-    DRIFT_CHANGE,
-    DRIFT_DEVIATIONS,
-    SLOW_START_DEVIATIONS,
-    SLOW_START_EXCESS,
-    SLOW_START_FACTOR,
-    SLOW_START_SHARE,
-)
 from pipeline_bench.model.result import Disturbance, DisturbanceKind
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.text import units
@@ -173,9 +162,11 @@ def find(repeats: Sequence[MeasuredTrial]) -> Iterator[Disturbance]:
         if start is not None:
             yield start
         same_way = [float(np.sign(drift.change)) * other for other in without(changes, index)]
-        if (start is None or start.kind != "drift") and stands_out(abs(drift.change), same_way, DRIFT_CHANGE):
+        if (start is None or start.kind != "drift") and stands_out(
+            abs(drift.change), same_way, thresholds.DRIFT_CHANGE
+        ):
             yield trial.disturbance("drift", drift.cost_share, drift.text)
-        if stands_out(bursts.cost_share, without(costs, index), BURST_COST_SHARE):
+        if stands_out(bursts.cost_share, without(costs, index), thresholds.BURST_COST_SHARE):
             yield trial.disturbance("burst", bursts.cost_share, bursts.text)
 
 
@@ -191,7 +182,7 @@ class _Finding:
 def _bursts_and_drift(trial: MeasuredTrial) -> tuple[_Finding, _Finding]:
     """Return the bursts above the trial's median and the drift of the other steps; with a drift, bursts above it."""
     steps = trial.measured_ns
-    size = max(_BLOCK_STEPS, int(np.ceil(BLOCK_NS / np.median(steps))), -(-steps.size // _MOST_BLOCKS))
+    size = max(_BLOCK_STEPS, int(np.ceil(thresholds.BLOCK_NS / np.median(steps))), -(-steps.size // _MOST_BLOCKS))
     count = steps.size // size
     if count < _FEWEST_BLOCKS:
         return _Finding(), _Finding()
@@ -212,7 +203,9 @@ def _slow(blocks: Floats, usual: Floats) -> npt.NDArray[np.bool_]:
     """Return which blocks' means lie too far above what is usual there to be noise."""
     # In logarithms, in which the right-skewed means of few steps are about normal.
     deviation = np.log(blocks.mean(axis=1) / usual)
-    return np.asarray(deviation > max(BURST_DEVIATIONS * _noise(blocks, deviation), np.log1p(BURST_EXCESS)))
+    return np.asarray(
+        deviation > max(thresholds.BURST_DEVIATIONS * _noise(blocks, deviation), np.log1p(thresholds.BURST_EXCESS))
+    )
 
 
 def _noise(blocks: Floats, deviation: Floats) -> float:
@@ -271,7 +264,7 @@ def _drift(steps: Floats) -> _Finding:
     medians = np.median(steps[: count * size].reshape(count, size), axis=1)
     signs = np.sign(medians[None, :] - medians[:, None])
     variance = count * (count - 1) * (2 * count + 5) / 18
-    if abs(float(np.triu(signs).sum())) < DRIFT_DEVIATIONS * np.sqrt(variance):
+    if abs(float(np.triu(signs).sum())) < thresholds.DRIFT_DEVIATIONS * np.sqrt(variance):
         return _Finding()
     quarters_ns = [float(np.median(part)) for part in np.array_split(steps, 4)]
     before_ns, after_ns = quarters_ns[0], quarters_ns[-1]
@@ -300,15 +293,15 @@ def _start(trial: MeasuredTrial, others: Sequence[MeasuredTrial]) -> Disturbance
     which is a drift of all that is in the figures.
     """
     warmup, total = trial.record.warmup_steps, trial.step_ns.size
-    if not others or warmup < SLOW_START_SHARE * total:
+    if not others or warmup < thresholds.SLOW_START_SHARE * total:
         return None
     usual = float(np.median([other.record.warmup_steps for other in others]))
-    if warmup < SLOW_START_FACTOR * usual:
+    if warmup < thresholds.SLOW_START_FACTOR * usual:
         return None
     early_ns, middle_ns = float(np.median(trial.step_ns[:warmup])), float(np.median(trial.measured_ns))
     noise = _MAD_TO_SIGMA * float(np.median(np.abs(trial.measured_ns / middle_ns - 1))) / np.sqrt(warmup)
     excess = early_ns / middle_ns - 1
-    if abs(excess) < max(SLOW_START_EXCESS, SLOW_START_DEVIATIONS * noise):
+    if abs(excess) < max(thresholds.SLOW_START_EXCESS, thresholds.SLOW_START_DEVIATIONS * noise):
         return None
     steps = f"its first {units.count(warmup, 'step')} of {total} were"
     if excess < 0:

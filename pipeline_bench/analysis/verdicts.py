@@ -12,18 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline_bench.analysis import stats
-from pipeline_bench.analysis.thresholds import (
-    BOUND_SHARE,
-    BUSY_SHARE,
-    CERTAIN,
-    COMPUTE_BOUND_AU,
-    NEEDED_STEPS,
-    PLAUSIBLE,
-    PROBABLE,
-    SEVERE_SHARE,
-    SHARE_SCATTER,
-)
+from pipeline_bench.analysis import stats, thresholds
 from pipeline_bench.model.result import Doubt, Estimate, Interval, ShareName, Verdict, VerdictKind
 from pipeline_bench.text import units
 
@@ -57,22 +46,22 @@ def judge(split: StepSplit, steps: int, taken: float = 0.0, for_more: str = "rai
         taken: what others took of the CPU during those steps, 0 to 1.
         for_more: what to do for more steps.
     """
-    if steps < NEEDED_STEPS:
+    if steps < thresholds.NEEDED_STEPS:
         return too_few_steps(steps, for_more)
     wait, utilization = split.input_wait_share, split.accelerator_utilization
     if wait.value is None:
         return inconclusive(wait.reason or "its input wait was not measured")
     chances = probabilities(split)
     kind = max(chances, key=lambda each: chances[each])
-    is_certain = chances[kind] >= CERTAIN
+    is_certain = chances[kind] >= thresholds.CERTAIN
     if utilization.value is None and not (kind == "input-bound" and is_certain):
         return inconclusive(utilization.reason or "there is no ceiling to compare with")
     if is_certain and utilization.ci95 is not None:
         return _limit(kind, split, None)
     doubt = _doubt(split, kind, chances, taken)
     # That it waits and is slowed is certain then, and which is more is the doubt.
-    is_both = chances["input-bound"] + chances["host-bound"] >= CERTAIN
-    if chances[kind] >= PROBABLE or is_both:
+    is_both = chances["input-bound"] + chances["host-bound"] >= thresholds.CERTAIN
+    if chances[kind] >= thresholds.PROBABLE or is_both:
         return _limit(kind, split, doubt)
     return _undecided(kind, doubt)
 
@@ -87,12 +76,12 @@ def probabilities(split: StepSplit) -> dict[VerdictKind, float]:
     host = _plausible(split.host_slowdown_share)[None, :]
     if split.host_slowdown_share.value is None:
         host = np.linspace(0.0, max(0.0, 1 - _value(split.input_wait_share)), _PARTS)[None, :]
-    bound = np.maximum(wait, host) >= BOUND_SHARE
+    bound = np.maximum(wait, host) >= thresholds.BOUND_SHARE
     holds: dict[VerdictKind, npt.NDArray[np.bool_]] = {
         "input-bound": bound & (wait >= host),
         "host-bound": bound & (wait < host),
-        "compute-bound": ~bound & (1 - wait - host >= COMPUTE_BOUND_AU),
-        "mixed": ~bound & (1 - wait - host < COMPUTE_BOUND_AU),
+        "compute-bound": ~bound & (1 - wait - host >= thresholds.COMPUTE_BOUND_AU),
+        "mixed": ~bound & (1 - wait - host < thresholds.COMPUTE_BOUND_AU),
     }
     return {kind: float(where.mean()) for kind, where in holds.items()}
 
@@ -113,7 +102,7 @@ def _doubt(split: StepSplit, kind: VerdictKind, chances: dict[VerdictKind, float
         low=low,
         high=high,
         line=line,
-        instead=tuple(each for each in others if chances[each] >= PLAUSIBLE),
+        instead=tuple(each for each in others if chances[each] >= thresholds.PLAUSIBLE),
         rounds=split.rounds if estimate.ci95 else 1,
         taken_share=taken,
     )
@@ -125,8 +114,8 @@ def _between(pair: set[VerdictKind], split: StepSplit) -> tuple[ShareName, float
         is_wait = _width(split.input_wait_share) >= _width(split.host_slowdown_share)
         return ("input wait" if is_wait else "host slowdown"), None
     if pair == {"compute-bound", "mixed"}:
-        return "accelerator utilization", COMPUTE_BOUND_AU
-    return ("input wait" if "input-bound" in pair else "host slowdown"), BOUND_SHARE
+        return "accelerator utilization", thresholds.COMPUTE_BOUND_AU
+    return ("input wait" if "input-bound" in pair else "host slowdown"), thresholds.BOUND_SHARE
 
 
 def _plausible(estimate: Estimate) -> npt.NDArray[np.float64]:
@@ -143,7 +132,7 @@ def _width(estimate: Estimate) -> float:
     """Return how far the figure may be off to one side."""
     if estimate.ci95 is not None:
         return max(estimate.ci95[1] - _value(estimate), _value(estimate) - estimate.ci95[0])
-    return stats.believe([0.0], SHARE_SCATTER).interval()[1]
+    return stats.believe([0.0], thresholds.SHARE_SCATTER).interval()[1]
 
 
 def _value(estimate: Estimate) -> float:
@@ -154,7 +143,7 @@ def _limit(kind: VerdictKind, split: StepSplit, doubt: Doubt | None) -> Verdict:
     """Return the verdict of that kind; a probable one where there is a doubt, which its sentence names first."""
     bound = {"input-bound": split.input_wait_share, "host-bound": split.host_slowdown_share}.get(kind)
     # The whole interval has to be severe; one trial has none.
-    severe = bound is not None and bound.ci95 is not None and bound.ci95[0] >= SEVERE_SHARE
+    severe = bound is not None and bound.ci95 is not None and bound.ci95[0] >= thresholds.SEVERE_SHARE
     certainty = "certain" if doubt is None else "probable"
     verdict = Verdict(kind=kind, certainty=certainty, severe=severe, doubt=doubt, text="")
     aside = f" ({doubt_text(doubt)})" if doubt is not None else ""
@@ -172,7 +161,7 @@ def inconclusive(reason: str, doubt: Doubt | None = None) -> Verdict:
 def too_few_steps(steps: int, for_more: str) -> Verdict:
     """Return no verdict for want of steps, and what to do for more."""
     count = units.count(steps, "step")
-    return inconclusive(f"only {count} came after warm-up, {NEEDED_STEPS} are needed; {for_more}")
+    return inconclusive(f"only {count} came after warm-up, {thresholds.NEEDED_STEPS} are needed; {for_more}")
 
 
 def not_measured(reason: str) -> Verdict:
@@ -196,7 +185,7 @@ def _undecided(kind: VerdictKind, doubt: Doubt) -> Verdict:
     named = f"{', '.join(kinds[:-1])} or {kinds[-1]}" if len(kinds) > 1 else kind
     if doubt.rounds == 1:
         will_tell = "use --repeats 3 or more"
-    elif doubt.taken_share >= BUSY_SHARE:
+    elif doubt.taken_share >= thresholds.BUSY_SHARE:
         will_tell = "a quieter machine will tell, or a larger --budget"
     else:
         will_tell = "a larger --budget or more --repeats will tell"
@@ -224,15 +213,15 @@ def judge_watched(
     if wait_share is None:
         why = (reason or "no step has ended").removesuffix(".")
         return Verdict(kind="not-measured", text=f"its input wait was not measured: {why}.")
-    if steps < NEEDED_STEPS:
-        return inconclusive(f"only {units.count(steps, 'step')} ended, {NEEDED_STEPS} are needed")
+    if steps < thresholds.NEEDED_STEPS:
+        return inconclusive(f"only {units.count(steps, 'step')} ended, {thresholds.NEEDED_STEPS} are needed")
     waits = f"waits {units.milliseconds(wait_ms)} of its mean step of {units.milliseconds(step_ms)} for the batch"
-    if wait_share < BOUND_SHARE:
+    if wait_share < thresholds.BOUND_SHARE:
         return inconclusive(
             f"not input-bound: {waits} ({units.share(wait_share)}); whether the host or the model takes the rest "
             "cannot be told without a ceiling, which `pipeline-bench diagnose` measures with --model"
         )
-    severe = device_waits and wait_share >= SEVERE_SHARE
+    severe = device_waits and wait_share >= thresholds.SEVERE_SHARE
     doubt = "" if device_waits else " The GPU may have been busy meanwhile, so it can be much less."
     text = (
         f"{'severely ' if severe else ''}input-bound: {waits} ({units.share(wait_share)}); without the wait it would "
@@ -259,12 +248,12 @@ def doubt_text(doubt: Doubt) -> str:
     interval = f"{doubt.figure} is {show(doubt.low)} to {show(doubt.high)}"
     against = "it may be the smaller part" if doubt.line is None else f"the line is at {show(doubt.line)}"
     beside = f", beside work that took {units.share(doubt.taken_share)} of the CPU"
-    return f"{interval}, {against}{beside if doubt.taken_share >= BUSY_SHARE else ''}"
+    return f"{interval}, {against}{beside if doubt.taken_share >= thresholds.BUSY_SHARE else ''}"
 
 
 def _input_bound(split: StepSplit) -> str:
     wait, host = split.input_wait_share, split.host_slowdown_share
-    too = f"; the host costs {units.share(host.value)} beside it" if _ends(host)[0] >= BOUND_SHARE else ""
+    too = f"; the host costs {units.share(host.value)} beside it" if _ends(host)[0] >= thresholds.BOUND_SHARE else ""
     return (
         f"waits {units.milliseconds(split.input_wait_ms.value)} of its mean step of "
         f"{units.milliseconds(split.mean_ms)} for "
@@ -275,7 +264,7 @@ def _input_bound(split: StepSplit) -> str:
 
 def _host_bound(split: StepSplit) -> str:
     wait, host = split.input_wait_share, split.host_slowdown_share
-    too = f"; it also waits {units.share(wait.value)} for input" if _ends(wait)[0] >= BOUND_SHARE else ""
+    too = f"; it also waits {units.share(wait.value)} for input" if _ends(wait)[0] >= thresholds.BOUND_SHARE else ""
     return (
         f"the batch is there, but the host takes {units.milliseconds(split.host_slowdown_ms.value)} of the mean step "
         f"of {units.milliseconds(split.mean_ms)} ({units.share(host.value)}) beside the model: copies, Python, cores "

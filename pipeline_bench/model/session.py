@@ -30,7 +30,6 @@ from pipeline_bench.errors import SessionError
 from pipeline_bench.model import Record, kept
 from pipeline_bench.model.diagnosis import Diagnosis
 from pipeline_bench.model.kept import SESSION_FILE
-from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.model.result import EMULATED_LABEL, Disturbance, Precision, Result
 from pipeline_bench.model.series import Series
 from pipeline_bench.model.trial import TrialRecord
@@ -196,27 +195,13 @@ def _verify(session: Session, file: Path, most_bytes: int) -> None:
             raise SessionError(f"{file} is damaged: {name}: {error}.", "Give an undamaged session.json.") from None
 
 
-def _columns(session: Session) -> Iterator[tuple[str, Series]]:
-    """Every packed column of a session, and where it stands."""
-    for trial in session.trials:
-        where = f"{trial.variant}, repeat {trial.repeat + 1}"
-        for track in trial.samples:
-            yield from _columns_of(f"{where}: samples of {track.metric}", track)
-        for queue in trial.queue_depths:
-            yield from _columns_of(f"{where}: depths of the queue {queue.name}", queue)
-        if trial.steps is not None:
-            yield from _columns_of(f"{where}: steps", trial.steps)
-        yield from _tuned_columns(f"{where}: AUTOTUNE's", trial.inspection)
-    if session.diagnosis is not None:
-        yield from _tuned_columns("the diagnosis: AUTOTUNE's", session.diagnosis.inspection)
-
-
-def _tuned_columns(where: str, inspection: Inspection | None) -> Iterator[tuple[str, Series]]:
-    for tuned in inspection.tuned if inspection is not None else ():
-        yield from _columns_of(f"{where} {tuned.parameter} of {tuned.node}", tuned)
-
-
-def _columns_of(where: str, record: BaseModel) -> Iterator[tuple[str, Series]]:
-    for field in type(record).model_fields:
-        if isinstance(column := getattr(record, field), Series):
-            yield f"{where}, {field}", column
+def _columns(value: object, *place: str | int) -> Iterator[tuple[str, Series]]:
+    """Yield every packed column within a value, with the place where it stands: ``trials.2.steps.end_ns``."""
+    if isinstance(value, Series):
+        yield ".".join(map(str, place)), value
+    elif isinstance(value, BaseModel):
+        for field in type(value).model_fields:
+            yield from _columns(getattr(value, field), *place, field)
+    elif isinstance(value, tuple):
+        for index, each in enumerate(value):
+            yield from _columns(each, *place, index)

@@ -139,7 +139,7 @@ def test_a_column_of_autotune_that_is_damaged_is_told(session: Session, tmp_path
     content = json.loads(session.model_copy(update={"trials": (trial,)}).to_json())
     content["trials"][0]["inspection"]["tuned"][0]["values"]["data"] = "AAAA"
     (tmp_path / "session.json").write_text(json.dumps(content))
-    with pytest.raises(SessionError, match="AUTOTUNE's parallelism of ParallelMapV2, values: a packed column"):
+    with pytest.raises(SessionError, match=r"trials\.0\.inspection\.tuned\.0\.values: a packed column"):
         sessions.load(tmp_path)
 
 
