@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from pipeline_bench import graph_ops
 from pipeline_bench.analysis import stats
-from pipeline_bench.loops.session import in_one_tensor
+from pipeline_bench.loops import in_one_tensor
 from pipeline_bench.sources import Batch
 from pipeline_bench.sources.memory import Memory
 from pipeline_bench.sources.synthetic import Synthetic

@@ -71,7 +71,7 @@ class Input:
     """How many samples may still be on their way while later ones reach the model: a batch for each further thread that
     makes them, 0 for an input that keeps their order. None where nobody has said; 16 batches are then allowed for."""
 
-    evidence: Any = None
+    digest: Any = None
     """What a step that is sampled fetches beside its loss, float64 [n]; see `worker.sample_audit`. None: nothing."""
 
     in_graph: InGraph | None = None

@@ -1,29 +1,44 @@
-"""Loops drive the steps of a trial. One file, one class, one name; open through ``pipeline_bench.loops``."""
+"""Loops drive the steps of a trial. One file, one class, one name; open through ``pipeline_bench.loops``.
+
+Several steps may run in one call, in a loop of the graph's, and are told apart when the call is over. What a call costs
+has to be in the steps, or a loop that calls seldom would look as if its calls were free. So a call's steps fill its
+time without gaps: the first begins when Python made the call, each other one when the one before it had ended, and the
+last ends when Python has the result.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from pipeline_bench.backends import Backend, Input
-from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.errors import PipelineBenchError, UsageError
 from pipeline_bench.model.events import QueueState
-from pipeline_bench.models import Model, TrainingGraph
+from pipeline_bench.models import GradientModel, Model, TrainingGraph
 from pipeline_bench.plugins import Plugin
 from pipeline_bench.scenario import Run, Runtime
 from pipeline_bench.sources import Batch, Source
 
+Array = npt.NDArray[np.float64]
+
+COLUMNS = 4
+"""Of a step's row: loss, seconds of wait, seconds of an emulated device's work, when it ended in s since 1970."""
+
 
 class SamplingRule(NamedTuple):
-    """Which steps are looked at: the first ones but for one, then one in so many, by the shortest of the first.
+    """Which steps are sampled: the first ones but for one, then one in so many, by the shortest of the first.
 
     One in `every` = cost / (share * shortest of the steps 1 to `first_steps`); step `first_unchecked` only where that
     is 1 if later steps are `steady_factor` times as fast as the one before it.
     """
 
     cost_us: float
-    """About what a step takes longer when it is looked at."""
+    """About what a step takes longer when it is sampled."""
     cost_share: float
     """How much of the mean step that may be, 0 to 1."""
     first_steps: int
@@ -34,7 +49,7 @@ class SamplingRule(NamedTuple):
 class StepRecorder(Protocol):
     """Takes one finished step; times in ns of ``time.monotonic_ns``. False when the trial has run its length.
 
-    Where `should_sample`, the next step is to bring its input's evidence, float64 [n]. `busy_ns` is how long an
+    Where `should_sample`, the next step is to bring its input's digest, float64 [n]. `busy_ns` is how long an
     emulated device was busy with the step.
     """
 
@@ -46,12 +61,12 @@ class StepRecorder(Protocol):
         end_ns: int,
         wait_ns: int,
         loss: float,
-        evidence: Sequence[float] | None = None,
+        digest: Sequence[float] | None = None,
         busy_ns: int = 0,
     ) -> bool: ...
 
     def should_sample_any(self, steps: int) -> bool:
-        """Whether the next `steps` are to be looked at: for a loop that runs so many at a call."""
+        """Whether any of the next `steps` is to be sampled: for a loop that runs so many at a call."""
         ...
 
     @property
@@ -82,7 +97,7 @@ class Step(NamedTuple):
     loss: Any
     wait_s: Any = None
     """Seconds that it was blocked for its batch, a float64 scalar; None of an input that nobody waits for."""
-    evidence: Any = None
+    digest: Any = None
     """What it shows of its samples where it is looked at, float64 [n]; None: nothing."""
     busy_s: Any = None
     """Seconds that an emulated device was busy with it."""
@@ -99,11 +114,53 @@ class Training:
     build_step: Callable[[Any], Step]
     """Builds another step into the function that is being built: it takes the next batch and trains the same model.
 
-    Its argument is whether the step is looked at, bool [], else its evidence has no numbers; None: it always is.
+    Its argument is whether the step is looked at, bool [], else its digest has no numbers; None: it always is.
 
     Raises:
         PipelineBenchError: the model or the input cannot be built twice; `Loop.check` is to have refused them.
     """
+
+
+class StepFigures:
+    """What a step of a graph shows, in one tensor: loss, wait if any, busy time if any, and the digest if sampled.
+
+    A fetch of its own costs a step 10 to 20 µs, ten times the probe.
+    """
+
+    def __init__(self, training: Training) -> None:
+        self._graph, self._feeding = training.graph, training.feeding
+        self._has_wait, self._has_busy = self._feeding.wait_s is not None, self._graph.busy_s is not None
+
+    def tensor(self, sampled: bool) -> Any:
+        """Build the tensor, float64 [1 to 3 + n]; of a step that shows its loss alone it is that, a scalar."""
+        return in_one_tensor(
+            self._graph.loss,
+            self._feeding.wait_s,
+            self._feeding.digest if sampled else None,
+            self._graph.busy_s,
+        )
+
+    def split(self, values: Any, sampled: bool) -> tuple[int, float, Any, int]:
+        """Return `wait_ns`, `loss`, `digest` and `busy_ns` of a `StepRecorder` from what the tensor gave."""
+        if not values.shape:
+            return 0, float(values), None, 0
+        wait_ns = int(values[1] * 1e9) if self._has_wait else 0
+        rest = 1 + self._has_wait
+        busy_ns = int(values[rest] * 1e9) if self._has_busy else 0
+        shown = values[rest + self._has_busy :]
+        return wait_ns, float(values[0]), shown if sampled and shown.size else None, busy_ns
+
+
+def in_one_tensor(loss: Any, wait_s: Any, digest: Any = None, busy_s: Any = None) -> Any:
+    """Build loss, wait, busy time and digest, as far as there are any, as float64 [n]; of a loss alone that itself."""
+    import tensorflow as tf
+
+    others = [scalar for scalar in (wait_s, busy_s) if scalar is not None]
+    if not others and digest is None:
+        return loss
+    with tf.device("/cpu:0"):
+        first = tf.stack([tf.cast(loss, tf.float64), *others])
+        return first if digest is None else tf.concat([first, digest], axis=0)
 
 
 @dataclass(frozen=True)
@@ -114,7 +171,7 @@ class EagerTraining:
     """Takes the next batch; gives it with the seconds that it was blocked for it, a float64 scalar, or None."""
     train_on: Callable[[Batch], Any]
     """Trains the model on a batch; gives the loss, a scalar, which is there when the step has ended."""
-    evidence: Callable[[Batch], Any] | None
+    digest: Callable[[Batch], Any] | None
     """What a step that is looked at shows of a batch, float64 [n]; None: nothing."""
     dataset: Any = None
     """The endless dataset that `take` takes from, for a loop that hands it to Keras; None of the ceiling."""
@@ -137,6 +194,9 @@ class Loop(Plugin):
     execution: ClassVar[Literal["graph", "eager"]] = "graph"
     """``eager``: TensorFlow 2 as it is; `run_eagerly` is then called in place of `build` and `run`."""
 
+    builds_steps: ClassVar[bool] = False
+    """Whether it builds the step again into the graph, with `Training.build_step`."""
+
     starts_input: ClassVar[bool] = False
     """Whether the loop starts the input itself, in a process of its own; `Input.start` is then not called."""
 
@@ -146,6 +206,51 @@ class Loop(Plugin):
         Raises:
             UsageError: it cannot.
         """
+        if self.execution == "eager":
+            self._check_eager(job)
+        elif self.builds_steps:
+            self._check_rebuilt(job)
+
+    def _check_eager(self, job: Job) -> None:
+        if not job.backend.eager:
+            raise UsageError(
+                f"The loop {self.name} runs eager TensorFlow 2, and the backend {job.backend.name} needs a graph and a "
+                "session.",
+                "Use the backend tf_data, or the loop session.",
+            )
+        if not isinstance(job.model, GradientModel):
+            raise UsageError(
+                f"The loop {self.name} cannot train the model {job.model.name}, which needs a graph and a session.",
+                "Use two_layer, mlp or mnist_cnn, or the loop session.",
+            )
+        if job.runtime.replicas > 1:
+            raise UsageError(
+                f"The loop {self.name} trains one replica, and runtime.replicas is {job.runtime.replicas}.",
+                "Set runtime.replicas = 1, or use the loop session.",
+            )
+        if job.source.skips:
+            raise UsageError(
+                f"The loop {self.name} cannot count the records that are left out.",
+                'Use source.on_error = "raise", or the loop session.',
+            )
+
+    def _check_rebuilt(self, job: Job) -> None:
+        if not job.backend.in_loops:
+            raise UsageError(
+                f"The loop {self.name} takes its batches inside the graph, and {job.backend.name} hands them over from "
+                "Python.",
+                "Use the backend fifo_queue or tf_data, or the loop session or callable.",
+            )
+        if not isinstance(job.model, GradientModel):
+            raise UsageError(
+                f"The model {job.model.name} cannot be built into a loop of the graph.",
+                "Use two_layer, mlp or mnist_cnn, or the loop session or callable.",
+            )
+        if job.runtime.replicas > 1 and job.runtime.replication != "in_graph":
+            raise UsageError(
+                f"The loop {self.name} cannot drive runtime.replication = {job.runtime.replication!r}.",
+                'Use replication = "in_graph", or the loop session.',
+            )
 
     def unavailable(self) -> str | None:
         """Why this machine cannot run the loop, and what to do about it; its variants are then left out. Else None."""
@@ -165,3 +270,110 @@ class Loop(Plugin):
     def queue_states(self) -> Sequence[QueueState] | None:
         """How full the input's queues are, of a loop that `starts_input`; None: the trial asks the input's own."""
         return None
+
+
+class Call(NamedTuple):
+    """What a call of several steps gives."""
+
+    rows: Any
+    """A row of figures for each step, float64 [steps, 4]."""
+    digest: Any
+    """What each step shows of its samples, float64 [steps, n]; without numbers where they are not looked at."""
+
+
+def build_steps(one: Callable[[Any], Step], steps: Any, sampled: Any = None) -> Call:
+    """Build a loop of so many steps into the default graph or into the function that is traced.
+
+    Args:
+        one: builds a step, whose digest is built by `if_sampled` of its argument. It is called once: what is built
+            twice has two of whatever its ops keep, as the optimiser's powers of beta.
+        steps: how many, int32 [], at least 1.
+        sampled: whether the steps are to show their digest, bool []; None where they have none to show.
+    """
+    import tensorflow as tf
+
+    def body(index: Any, rows: Any, shown: Any) -> tuple[Any, Any, Any]:
+        step = one(sampled)
+        row = row_of(step)
+        with tf.device("/cpu:0"):
+            if sampled is not None:
+                shown = shown.write(index, step.digest)
+            return index + 1, rows.write(index, row), shown
+
+    with tf.device("/cpu:0"):
+        begin = (
+            tf.constant(0),
+            tf.TensorArray(tf.float64, steps, element_shape=[COLUMNS]),
+            tf.TensorArray(tf.float64, 0 if sampled is None else steps, infer_shape=False),
+        )
+    # One at a time, so that a step begins when the one before it has ended.
+    _, rows, shown = tf.while_loop(lambda index, *_: index < steps, body, begin, parallel_iterations=1)
+    with tf.device("/cpu:0"):
+        return Call(rows.stack(), tf.zeros([0, 0], tf.float64) if sampled is None else shown.stack())
+
+
+def if_sampled(sampled: Any, digest: Callable[[], Any]) -> Any:
+    """What `digest` builds, float64 [n], at a cost only where a step is looked at; [0] where not.
+
+    Args:
+        sampled: bool [], or None where every step is.
+        digest: builds it.
+    """
+    import tensorflow as tf
+
+    return digest() if sampled is None else tf.cond(sampled, digest, lambda: tf.zeros([0], tf.float64))
+
+
+def row_of(step: Step) -> Any:
+    """The row of a step, float64 [4], whose last figure is stamped when the step has trained and its loss is there."""
+    import tensorflow as tf
+
+    none = tf.constant(0.0, tf.float64)
+    with tf.control_dependencies([step.train, step.loss]), tf.device("/cpu:0"):
+        ended_s = tf.timestamp()
+        loss = tf.cast(step.loss, tf.float64)
+        wait_s = none if step.wait_s is None else step.wait_s
+        busy_s = none if step.busy_s is None else step.busy_s
+        return tf.stack([loss, wait_s, busy_s, ended_s])
+
+
+def steps_of_call(steps_per_call: int, record: StepRecorder) -> int:
+    """How many steps the next call is to run: those that are left, where they are fewer than a call's."""
+    left = record.steps_left
+    return steps_per_call if left is None else min(steps_per_call, left)
+
+
+def record_call(record: StepRecorder, start_ns: int, end_ns: int, rows: Array, digest: Array | None) -> bool:
+    """Give the steps of a call to `record`; whether it wants more.
+
+    Args:
+        record: takes them all, also those behind the end of a trial whose length is a time: they have trained.
+        start_ns: when Python made the call, by ``time.monotonic_ns``.
+        end_ns: when it had the result.
+        rows: as `Call` has them.
+        digest: likewise; None or empty where the steps were not looked at.
+    """
+    ends = step_ends(start_ns, end_ns, rows[:, -1], time.time_ns() - time.monotonic_ns())
+    starts = [start_ns, *ends[:-1]]
+    shown: Sequence[Any] = [None] * len(ends) if digest is None or not digest.size else list(digest)
+    losses, (wait_ns, busy_ns) = rows[:, 0].tolist(), (rows[:, 1:3] * 1e9).astype(np.int64).T.tolist()
+    more = True
+    for i, end in enumerate(ends):
+        more = record(starts[i], end, wait_ns[i], losses[i], shown[i], busy_ns[i])
+    return more
+
+
+def step_ends(start_ns: int, end_ns: int, stamps_s: Array, offset_ns: int) -> list[int]:
+    """When each step of a call ended, in ns of ``time.monotonic_ns``, the last one with the call.
+
+    Args:
+        start_ns: of the call.
+        end_ns: of the call.
+        stamps_s: when each ended by the graph's clock, in s since 1970.
+        offset_ns: the graph's clock less Python's. That clock may be set while the call runs, which no stamp may carry
+            beyond the call, nor before the step in front of it.
+    """
+    ends = np.round(stamps_s * 1e9).astype(np.int64) - offset_ns
+    ends[-1] = end_ns
+    found: list[int] = np.maximum.accumulate(np.clip(ends, start_ns, end_ns)).tolist()
+    return found

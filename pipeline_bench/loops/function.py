@@ -7,8 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from pipeline_bench import plugins, several_steps
-from pipeline_bench.loops import EagerTraining, Job, Loop, Step, StepRecorder
+from pipeline_bench import loops, plugins
+from pipeline_bench.loops import EagerTraining, Loop, Step, StepRecorder
 
 
 class FunctionOptions(plugins.Options):
@@ -32,9 +32,6 @@ class FunctionLoop(Loop):
     Options = FunctionOptions
     execution: ClassVar[Literal["graph", "eager"]] = "eager"
 
-    def check(self, job: Job) -> None:
-        several_steps.check_eagerly(self.name, job)
-
     def run_eagerly(self, training: EagerTraining, record: StepRecorder) -> None:
         if self.options.steps_per_call == 1:
             _one_by_one(training, record)
@@ -46,19 +43,19 @@ def _step(training: EagerTraining, sampled: Any) -> Step:
     batch, wait_s = training.take()
     loss = training.train_on(batch)
     shown = None
-    if (evidence := training.evidence) is not None:
-        shown = several_steps.if_sampled(sampled, lambda: evidence(batch))
+    if (digest := training.digest) is not None:
+        shown = loops.if_sampled(sampled, lambda: digest(batch))
     return Step(loss, loss, wait_s, shown)
 
 
 def _one_by_one(training: EagerTraining, record: StepRecorder) -> None:
     import tensorflow as tf
 
-    shows = training.evidence is not None
+    shows = training.digest is not None
 
     def build(sampled: Any) -> list[Any]:
         step = _step(training, sampled)
-        return [several_steps.row_of(step), step.evidence] if shows else [several_steps.row_of(step)]
+        return [loops.row_of(step), step.digest] if shows else [loops.row_of(step)]
 
     # One function for both kinds of steps: in another one, what a model draws at random would begin anew.
     signature = (tf.TensorSpec([], tf.bool),)
@@ -68,24 +65,24 @@ def _one_by_one(training: EagerTraining, record: StepRecorder) -> None:
     while more:
         sampled = flags[record.should_sample]
         start_ns = monotonic_ns()
-        row, *evidence = (each.numpy() for each in call(sampled))
-        more = record(start_ns, monotonic_ns(), int(row[1] * 1e9), float(row[0]), evidence[0] if evidence else None)
+        row, *digest = (each.numpy() for each in call(sampled))
+        more = record(start_ns, monotonic_ns(), int(row[1] * 1e9), float(row[0]), digest[0] if digest else None)
 
 
 def _several(training: EagerTraining, record: StepRecorder, steps_per_call: int) -> None:
     import tensorflow as tf
 
-    def build(steps: Any, sampled: Any) -> several_steps.Call:
-        return several_steps.build(
-            lambda sampled: _step(training, sampled), steps, None if training.evidence is None else sampled
+    def build(steps: Any, sampled: Any) -> loops.Call:
+        return loops.build_steps(
+            lambda sampled: _step(training, sampled), steps, None if training.digest is None else sampled
         )
 
     count, flag = tf.TensorSpec([], tf.int32), tf.TensorSpec([], tf.bool)
     call = tf.function(build, autograph=False, input_signature=(count, flag)).get_concrete_function()
     more = True
     while more:
-        steps = several_steps.asked_for(steps_per_call, record)
+        steps = loops.steps_of_call(steps_per_call, record)
         sampled = record.should_sample_any(steps)
         start_ns = monotonic_ns()
-        rows, evidence = (each.numpy() for each in call(tf.constant(steps), tf.constant(sampled)))
-        more = several_steps.tell(record, start_ns, monotonic_ns(), rows, evidence)
+        rows, digest = (each.numpy() for each in call(tf.constant(steps), tf.constant(sampled)))
+        more = loops.record_call(record, start_ns, monotonic_ns(), rows, digest)

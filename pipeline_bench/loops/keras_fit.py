@@ -9,9 +9,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from pipeline_bench import graph_ops, plugins, several_steps
+from pipeline_bench import graph_ops, plugins
 from pipeline_bench.errors import UsageError
-from pipeline_bench.loops import EagerTraining, Job, Loop, Step, StepRecorder
+from pipeline_bench.loops import COLUMNS, Array, EagerTraining, Job, Loop, Step, StepRecorder, record_call, row_of
 from pipeline_bench.sources import Batch
 
 _ENDLESS_EPOCH_STEPS = 10**9
@@ -39,7 +39,7 @@ class KerasFit(Loop):
     execution: ClassVar[Literal["graph", "eager"]] = "eager"
 
     def check(self, job: Job) -> None:
-        several_steps.check_eagerly(self.name, job)
+        super().check(job)
         in_a_call, steps = self.options.steps_per_execution, job.run.steps
         if steps is not None and steps % in_a_call:
             raise UsageError(
@@ -78,9 +78,9 @@ class _Rows:
         def zeros(shape: list[int], dtype: Any = tf.float64) -> Any:
             return tf.Variable(tf.zeros(shape, dtype), trainable=False)
 
-        self._evidence, self._steps, self._looks = training.evidence, steps, False
+        self._evidence, self._steps, self._looks = training.digest, steps, False
         with tf.device("/cpu:0"):
-            self._rows, self._shown = zeros([steps, several_steps.COLUMNS]), zeros([steps, _numbers_shown(training)])
+            self._rows, self._shown = zeros([steps, COLUMNS]), zeros([steps, _numbers_shown(training)])
             self._waited_s, self._written = zeros([]), zeros([], tf.int32)
             self._sampled = zeros([], tf.bool)
 
@@ -93,15 +93,15 @@ class _Rows:
         import tensorflow as tf
 
         with tf.device("/cpu:0"):
-            row = several_steps.row_of(Step(loss, loss, self._waited_s.read_value()))
+            row = row_of(Step(loss, loss, self._waited_s.read_value()))
             place = [[tf.math.floormod(self._written.read_value(), self._steps)]]
             self._waited_s.assign(0.0, read_value=False)
             self._written.assign_add(1, read_value=False)
             self._rows.scatter_nd_update(place, [row])
-        if (evidence := self._evidence) is not None:
+        if (digest := self._evidence) is not None:
 
             def show() -> Any:
-                self._shown.scatter_nd_update(place, [evidence(batch)])
+                self._shown.scatter_nd_update(place, [digest(batch)])
                 return tf.constant(True)
 
             tf.cond(self._sampled.read_value(), show, lambda: tf.constant(False))
@@ -112,7 +112,7 @@ class _Rows:
             self._looks = sampled
             self._sampled.assign(sampled)
 
-    def read(self) -> tuple[several_steps.Array, several_steps.Array | None]:
+    def read(self) -> tuple[Array, Array | None]:
         """The rows of the call that has ended, and what its steps have shown, where it was looked at."""
         return self._rows.numpy(), self._shown.numpy() if self._looks else None
 
@@ -121,9 +121,9 @@ def _numbers_shown(training: EagerTraining) -> int:
     """How many numbers a step shows of its samples."""
     import tensorflow as tf
 
-    if (evidence := training.evidence) is None:
+    if (digest := training.digest) is None:
         return 0
-    shown = tf.function(lambda *tensors: evidence(Batch(*tensors)), autograph=False).get_concrete_function(
+    shown = tf.function(lambda *tensors: digest(Batch(*tensors)), autograph=False).get_concrete_function(
         *training.dataset.element_spec
     )
     return int(shown.structured_outputs.shape[0])
@@ -155,7 +155,7 @@ def _callback(rows: _Rows, record: StepRecorder, steps: int) -> Any:
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             end_ns = monotonic_ns()
-            if several_steps.tell(record, self._start_ns, end_ns, *rows.read()):
+            if record_call(record, self._start_ns, end_ns, *rows.read()):
                 self._begin()
             else:
                 self.model.stop_training = True

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 from pipeline_bench import native
 from pipeline_bench.errors import PipelineBenchError, UsageError
-from pipeline_bench.loops import Job, Loop, StepRecorder, Training
-from pipeline_bench.loops.session import in_one_tensor
+from pipeline_bench.loops import Job, Loop, StepFigures, StepRecorder, Training
 from pipeline_bench.model.events import QueueState
 from pipeline_bench.native import stream
 from pipeline_bench.system.scratch import ScratchFolder
@@ -27,13 +26,11 @@ _OF_PYTHON = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
 
 
 class _Fetched(NamedTuple):
-    """What the program is to fetch and to run; `save` and `restore` move the variables, None where there are none."""
+    """What the program fetches; `save` and `restore` move the variables, None where there are none."""
 
-    train: Any
+    figures: StepFigures
     plain: Any
     checked: Any
-    has_wait: bool
-    has_busy: bool
     save: str | None
     restore: str | None
 
@@ -74,21 +71,20 @@ class NativeLoop(Loop):
         import tensorflow as tf
 
         v1 = tf.compat.v1
-        graph, feeding = training.graph, training.feeding
         _see_that_it_is_all_in_the_graph(v1.get_default_graph().as_graph_def(), training)
         self._folder = ScratchFolder()
-        plain = in_one_tensor(graph.loss, feeding.wait_s, busy_s=graph.busy_s)
-        checked = None
-        if feeding.evidence is not None:
-            checked = in_one_tensor(graph.loss, feeding.wait_s, feeding.evidence, graph.busy_s)
+        figures = StepFigures(training)
+        plain = figures.tensor(sampled=False)
+        if not plain.shape.rank:
+            with tf.device("/cpu:0"):
+                plain = tf.stack([tf.cast(plain, tf.float64)])
+        checked = None if training.feeding.digest is None else figures.tensor(sampled=True)
         save = restore = None
         if variables := v1.global_variables():
             with tf.device("/cpu:0"):
                 saver = v1.train.Saver(variables, filename=str(self._folder.path / "variables")).as_saver_def()
             save, restore = saver.save_tensor_name, saver.restore_op_name
-        self._fetched = _Fetched(
-            graph.train, plain, checked, feeding.wait_s is not None, graph.busy_s is not None, save, restore
-        )
+        self._fetched = _Fetched(figures, plain, checked, save, restore)
 
     def run(self, session: Any, training: Training, record: StepRecorder) -> None:
         """Have the program train; its steps are given to `record` a few times a second.
@@ -126,7 +122,7 @@ class NativeLoop(Loop):
     def _write(self, folder: Path, session: Any, training: Training, record: StepRecorder) -> None:
         """Write the graph, the session's configuration and the plan."""
         assert self._fetched is not None
-        lines = [*_plan_of_input(training), *_plan_of_steps(self._fetched, record)]
+        lines = [*_plan_of_input(training), *_plan_of_steps(training, self._fetched, record)]
         try:
             (folder / "graph").write_bytes(session.graph.as_graph_def().SerializeToString())
             (folder / "config").write_bytes(session._config.SerializeToString())
@@ -166,7 +162,8 @@ class NativeLoop(Loop):
         done = False
         for message in stream.messages(read):
             if isinstance(message, stream.Step) and more:
-                more = _give(message, self._fetched, record)
+                wait_ns, *others = self._fetched.figures.split(message.values, message.sampled)
+                more = record(message.start_ns, message.end_ns, wait_ns, *others)
             elif isinstance(message, stream.Sizes):
                 self._sizes = time.monotonic(), message.each
             elif isinstance(message, stream.Failure):
@@ -203,9 +200,9 @@ def _plan_of_input(training: Training) -> Iterator[tuple[str, Any]]:
         yield "size", queue.size.name
 
 
-def _plan_of_steps(fetched: _Fetched, record: StepRecorder) -> Iterator[tuple[str, Any]]:
+def _plan_of_steps(training: Training, fetched: _Fetched, record: StepRecorder) -> Iterator[tuple[str, Any]]:
     """The same of the steps: what is fetched, for how long, and which of them are looked at."""
-    yield "train", _op_name(fetched.train)
+    yield "train", _op_name(training.graph.train)
     yield "plain", fetched.plain.name
     if fetched.save is not None:
         yield "save", fetched.save.partition(":")[0]
@@ -231,16 +228,6 @@ def _wait_for_start(read: int, record: StepRecorder) -> None:
         record.heartbeat()
         if time.monotonic() > end_s:
             raise PipelineBenchError(f"the native program was not ready to train within {_MOST_START_S:.0f} s")
-
-
-def _give(step: stream.Step, fetched: _Fetched, record: StepRecorder) -> bool:
-    """Record a step; its values are loss, wait, busy time and evidence, as far as there are such."""
-    values = step.values
-    wait_ns = int(values[1] * 1e9) if fetched.has_wait else 0
-    busy_at = 1 + fetched.has_wait
-    busy_ns = int(values[busy_at] * 1e9) if fetched.has_busy else 0
-    evidence = values[busy_at + fetched.has_busy :] if step.sampled else None
-    return record(step.start_ns, step.end_ns, wait_ns, float(values[0]), evidence, busy_ns)
 
 
 def _raise(failure: stream.Failure) -> None:

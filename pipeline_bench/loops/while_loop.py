@@ -7,10 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from pipeline_bench import plugins, several_steps
-from pipeline_bench.errors import UsageError
-from pipeline_bench.loops import Job, Loop, StepRecorder, Training
-from pipeline_bench.models import GradientModel
+from pipeline_bench import plugins
+from pipeline_bench.loops import Loop, StepRecorder, Training, build_steps, record_call, steps_of_call
 
 
 class WhileLoopOptions(plugins.Options):
@@ -31,24 +29,7 @@ class WhileLoop(Loop):
     name = "while_loop"
     summary = "tf.while_loop in the graph: steps_per_call steps a session.run"
     Options = WhileLoopOptions
-
-    def check(self, job: Job) -> None:
-        if not job.backend.in_loops:
-            raise UsageError(
-                f"The loop while_loop takes its batches inside the graph, and {job.backend.name} hands them over from "
-                "Python.",
-                "Use the backend fifo_queue or tf_data, or the loop session or callable.",
-            )
-        if not isinstance(job.model, GradientModel):
-            raise UsageError(
-                f"The model {job.model.name} cannot be built into a loop of the graph.",
-                "Use two_layer, mlp or mnist_cnn, or the loop session or callable.",
-            )
-        if job.runtime.replicas > 1 and job.runtime.replication != "in_graph":
-            raise UsageError(
-                f"The loop while_loop cannot drive runtime.replication = {job.runtime.replication!r}.",
-                'Use replication = "in_graph", or the loop session.',
-            )
+    builds_steps = True
 
     def build(self, training: Training) -> None:
         import tensorflow as tf
@@ -57,14 +38,14 @@ class WhileLoop(Loop):
         with tf.device("/cpu:0"):
             self._steps = v1.placeholder(tf.int32, [], name="steps_of_a_call")
             self._sampled = v1.placeholder(tf.bool, [], name="sampled")
-        sampled = None if training.feeding.evidence is None else self._sampled
-        self._call = several_steps.build(training.build_step, self._steps, sampled)
+        sampled = None if training.feeding.digest is None else self._sampled
+        self._call = build_steps(training.build_step, self._steps, sampled)
 
     def run(self, session: Any, training: Training, record: StepRecorder) -> None:
         more = True
         while more:
-            steps = several_steps.asked_for(self.options.steps_per_call, record)
+            steps = steps_of_call(self.options.steps_per_call, record)
             sampled = record.should_sample_any(steps)
             start_ns = monotonic_ns()
-            rows, evidence = session.run(self._call, {self._steps: steps, self._sampled: sampled})
-            more = several_steps.tell(record, start_ns, monotonic_ns(), rows, evidence)
+            rows, digest = session.run(self._call, {self._steps: steps, self._sampled: sampled})
+            more = record_call(record, start_ns, monotonic_ns(), rows, digest)

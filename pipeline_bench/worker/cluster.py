@@ -124,7 +124,7 @@ class ClusterEngine(Engine):
                 for group in groups.take(process.index, message.steps, message.until_ns):
                     if not more:
                         break
-                    more = self.recorder(*group[:4], evidence=group.digest or None)
+                    more = self.recorder(*group[:4], digest=group.digest or None)
                     if not more:  # worker 0 last: when it stops, the others are to know already that they may
                         self._order("stop", self._workers[::-1])
 

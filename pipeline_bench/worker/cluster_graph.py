@@ -83,7 +83,7 @@ def build(variant: Variant, index: int, cluster: Any, found: Settings) -> Worker
         feeding = backend.connect(source, found.device)
         with tf.device("/cpu:0"):
             evaluation = _source(variant, found.config).sample_batch("evaluation") if index == 0 else None
-        feeding.evidence = digest_of(source, feeding)
+        feeding.digest = digest_of(source, feeding)
     setter = v1.train.replica_device_setter(cluster=cluster, worker_device=home + (found.device or "/cpu:0"))
     own = v1.global_variables()
     with v1.device(setter):
@@ -92,7 +92,7 @@ def build(variant: Variant, index: int, cluster: Any, found: Settings) -> Worker
         graph = TrainingGraph(train, loss, None if evaluation is None else model.accuracy_of_same(evaluation))
     init = v1.variables_initializer(v1.global_variables() if index == 0 else own)
     values = sample_audit.values_per_sample(feeding.batch.features.shape)
-    cost_us = None if feeding.evidence is None else sample_audit.cost_us(source, values)
+    cost_us = None if feeding.digest is None else sample_audit.cost_us(source, values)
     return WorkerGraph(graph, feeding, init, found.described, cost_us, closes)
 
 

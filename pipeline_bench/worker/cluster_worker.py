@@ -125,7 +125,7 @@ def _await(connection: Any, order: str) -> None:
 def _ready(session: Any, built: WorkerGraph) -> Ready:
     feeding = built.feeding
     values = sample_audit.values_per_sample(feeding.batch.features.shape)
-    return Ready(built.device, _accuracy(session, built), feeding.wait != "none", feeding.evidence is not None, values)
+    return Ready(built.device, _accuracy(session, built), feeding.wait != "none", feeding.digest is not None, values)
 
 
 def _accuracy(session: Any, built: WorkerGraph) -> float | None:
@@ -208,11 +208,11 @@ class Reporter:
         end_ns: int,
         wait_ns: int,
         loss: float,
-        evidence: Sequence[float] | None = None,
+        digest: Sequence[float] | None = None,
         busy_ns: int = 0,
     ) -> bool:
         """Take in a step; False when it was this worker's last one."""
-        shown = () if evidence is None else tuple(float(value) for value in evidence)
+        shown = () if digest is None else tuple(float(value) for value in digest)
         self._newest_ns = end_ns
         with self._lock:
             self._unsent.append(WorkerStep(start_ns, end_ns, wait_ns, float(loss), shown))

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from pipeline_bench import plugins, replication, several_steps
+from pipeline_bench import plugins, replication
 from pipeline_bench.backends import Input
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.loops import Loop, Step, Training
+from pipeline_bench.loops import Loop, Step, Training, if_sampled
 from pipeline_bench.model.events import Device, Placement, QueueState
 from pipeline_bench.models import Model
 from pipeline_bench.sources import Source
@@ -44,7 +44,7 @@ class GraphEngine(TrainingEngine):
         self.has_input = self.feeding.wait != "none"
         self.busy = self._training.graph.busy_s is not None
         self.features = self.feeding.batch.features.shape
-        self.shows_samples = self.feeding.evidence is not None
+        self.shows_samples = self.feeding.digest is not None
         loop: Any = plugins.find("loops", variant.loop.kind)(variant.loop.options)
         loop.build(self._training)
         self._loop: Loop = loop
@@ -70,7 +70,7 @@ class GraphEngine(TrainingEngine):
             evaluation = source.sample_batch("evaluation")
         with tf.device(device):
             graph = replication.build(model, feeding.batch, evaluation, variant.runtime, device)
-            feeding.evidence = digest_of(source, feeding)
+            feeding.digest = digest_of(source, feeding)
 
         def build_step(sampled: Any) -> Step:
             """Build another step, on the variables that are there."""
@@ -80,8 +80,8 @@ class GraphEngine(TrainingEngine):
             with v1.variable_scope(v1.get_variable_scope(), reuse=v1.AUTO_REUSE), tf.device(device):
                 again = replication.train_on(model, batch, variant.runtime, device)
                 digest = None
-                if feeding.evidence is not None:
-                    digest = several_steps.if_sampled(sampled, lambda: sample_audit.digest(source, batch))
+                if feeding.digest is not None:
+                    digest = if_sampled(sampled, lambda: sample_audit.digest(source, batch))
             return Step(again.train, again.loss, wait_s, digest, again.busy_s)
 
         return Training(graph, feeding, v1.global_variables_initializer(), build_step)

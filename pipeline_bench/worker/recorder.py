@@ -145,13 +145,13 @@ class Recorder:
         end_ns: int,
         wait_ns: int,
         loss: float,
-        evidence: Sequence[float] | None = None,
+        digest: Sequence[float] | None = None,
         busy_ns: int = 0,
     ) -> bool:
         """Append a step; False when it was the last one. See `loops.StepRecorder`."""
         i = self._steps
-        if evidence is not None:
-            self._digests.append((i, evidence))
+        if digest is not None:
+            self._digests.append((i, digest))
         if i == len(self._loss):
             self._grow()
         self._start_ns[i] = start_ns

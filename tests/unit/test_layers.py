@@ -23,7 +23,6 @@ TENSORFLOW_PARTS = {
     "graph_ops",
     "tfdata",
     "lessons",
-    "several_steps",
 }
 CHILD_PARTS = {*TENSORFLOW_PARTS - {"lessons"}, "model.events", "model.series", "model.trial", "text"}
 # These run in a training job's own process, which has TensorFlow and Keras before it imports them.
@@ -45,7 +44,7 @@ LAYERS = [
     {"analysis"},
     {"model.session", "model.difference"},
     {"model.result"},
-    {"loops", "several_steps"},
+    {"loops"},
     {"replication"},
     {"model.trial", "backends", "models"},
     {"sources", "scenario", "graph_ops"},

@@ -13,8 +13,8 @@ from pipeline_bench.worker.cluster import Group, Groups
 from pipeline_bench.worker.cluster_processes import WorkerStep
 
 
-def step(start: int, end: int, wait: int = 0, loss: float = 0.0, evidence: tuple[float, ...] = ()) -> WorkerStep:
-    return WorkerStep(start, end, wait, loss, evidence)
+def step(start: int, end: int, wait: int = 0, loss: float = 0.0, digest: tuple[float, ...] = ()) -> WorkerStep:
+    return WorkerStep(start, end, wait, loss, digest)
 
 
 def test_a_synchronous_group_has_one_step_of_each_worker_and_ends_with_the_last_of_them() -> None:
@@ -59,7 +59,7 @@ def test_a_wait_is_never_longer_than_its_group() -> None:
 
 def test_evidence_is_kept_of_every_step_that_has_some() -> None:
     groups = Groups(2, synchronous=True)
-    list(groups.take(0, [step(0, 1, evidence=(1.0, 2.0))], 1))
+    list(groups.take(0, [step(0, 1, digest=(1.0, 2.0))], 1))
     (group,) = groups.take(1, [step(0, 1)], 1)
     assert group.digest == (1.0, 2.0)
 

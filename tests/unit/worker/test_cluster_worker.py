@@ -34,8 +34,8 @@ def assignment(number: int = 0, synchronous: bool = True, tickets: int = -1, **r
     return Assignment("worker", number, resolve(document).variants[0], tickets)
 
 
-def take(reporter: Reporter, number: int, took_ms: int = 10, evidence: Any = None) -> bool:
-    return reporter((number - 1) * took_ms * MS, number * took_ms * MS, 0, 0.5, evidence)
+def take(reporter: Reporter, number: int, took_ms: int = 10, digest: Any = None) -> bool:
+    return reporter((number - 1) * took_ms * MS, number * took_ms * MS, 0, 0.5, digest)
 
 
 def test_synchronous_workers_take_as_many_steps_as_the_trial() -> None:

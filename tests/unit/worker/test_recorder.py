@@ -125,12 +125,12 @@ class Numbers:
         """Run steps of so many microseconds; return which of them were due."""
         due = []
         for i in range(steps):
-            evidence = None
+            digest = None
             if recorder.should_sample:
                 due.append(i)
                 numbers = np.arange(i * self.batch_size, (i + 1) * self.batch_size, dtype=np.float64)
-                evidence = np.concatenate([numbers, numbers % 1000]) if bring else None
-            recorder(i * step_us * 1000, (i + 1) * step_us * 1000, 0, 0.5, evidence)  # type: ignore[arg-type]
+                digest = np.concatenate([numbers, numbers % 1000]) if bring else None
+            recorder(i * step_us * 1000, (i + 1) * step_us * 1000, 0, 0.5, digest)  # type: ignore[arg-type]
         return due
 
 

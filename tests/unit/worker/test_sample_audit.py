@@ -23,7 +23,7 @@ TABLE = np.random.default_rng(0).standard_normal(50).astype(np.float32)
 IDENTITY = Identity(len(TABLE), lambda numbers: TABLE[numbers % len(TABLE)])
 
 
-def evidence(numbers: npt.ArrayLike) -> npt.NDArray[np.float64]:
+def digest(numbers: npt.ArrayLike) -> npt.NDArray[np.float64]:
     shown = np.asarray(numbers, dtype=np.int64)
     return np.concatenate([shown.astype(np.float64), IDENTITY.fingerprints(shown).astype(np.float64)])
 
@@ -37,7 +37,7 @@ def account(
     steps: Sequence[npt.NDArray[np.int64]], out_of_order: int | None = 0, every: int = 1, at_a_time: int = 3
 ) -> Work:
     audit = NumberedAudit(BATCH, IDENTITY, out_of_order)
-    shown = [(i, evidence(numbers)) for i, numbers in enumerate(steps) if i % every == 0]
+    shown = [(i, digest(numbers)) for i, numbers in enumerate(steps) if i % every == 0]
     for i in range(0, len(shown), at_a_time):
         audit.take(shown[i : i + at_a_time])
     return audit.close(every, len(steps))
@@ -68,7 +68,7 @@ def test_what_overtakes_in_steps_that_are_not_checked_is_not_repeated(threads: i
         random = Random(seed)
         waiting = batches(range(20 * BATCH))
         arriving = [waiting.pop(random.randrange(threads)) for _ in range(10)]
-        shown = [(i, evidence(batch)) for i, batch in enumerate(arriving) if not i or random.random() < 0.5]
+        shown = [(i, digest(batch)) for i, batch in enumerate(arriving) if not i or random.random() < 0.5]
         audit = NumberedAudit(BATCH, IDENTITY, (threads - 1) * BATCH)
         audit.take(shown)
         assert faults(audit.close(1, 10)) == (0, 0, 0), seed
@@ -102,7 +102,7 @@ def test_records_that_were_skipped_are_not_lost(places: set[int], steps: int) ->
     kept = [number for number in range(160) if number % len(TABLE) not in places][:steps]
     skipped = {place: f"record {place}" for place in places}
     audit = NumberedAudit(1, IDENTITY, 0, skipped)
-    audit.take([(i, evidence([number])) for i, number in enumerate(kept)])
+    audit.take([(i, digest([number])) for i, number in enumerate(kept)])
     work = audit.close(1, len(kept))
     assert faults(work) == (0, 0, 0)
     reached = sorted(place for place in places if place <= kept[-1])
@@ -116,7 +116,7 @@ def test_records_that_were_skipped_are_not_lost(places: set[int], steps: int) ->
 def test_a_record_that_was_lost_beside_a_skipped_one_is_lost() -> None:
     numbers = [number for number in range(50) if number not in (7, 20)]
     audit = NumberedAudit(BATCH, IDENTITY, 0, {7: "record 7"})
-    audit.take([(i, evidence(batch)) for i, batch in enumerate(batches(numbers))])
+    audit.take([(i, digest(batch)) for i, batch in enumerate(batches(numbers))])
     work = audit.close(1, 6)
     assert (faults(work), numbered(work).whole_epochs) == ((1, 0, 0), 0)
 
@@ -124,7 +124,7 @@ def test_a_record_that_was_lost_beside_a_skipped_one_is_lost() -> None:
 def test_a_record_that_is_skipped_only_now_is_known_when_the_account_is_closed() -> None:
     skipped: dict[int, str] = {}
     audit = NumberedAudit(4, IDENTITY, 0, skipped)
-    audit.take([(0, evidence([0, 1, 3, 4]))])
+    audit.take([(0, digest([0, 1, 3, 4]))])
     skipped[2] = "record 2"
     assert faults(audit.close(1, 1)) == (0, 0, 0)
 
@@ -133,7 +133,7 @@ def test_with_skipped_records_unchecked_steps_are_still_taken_to_be_there() -> N
     kept = [number for number in range(1600) if number % 50 not in (3, 40)]
     skipped = {3: "record 3", 40: "record 40"}
     audit = NumberedAudit(BATCH, IDENTITY, 0, skipped)
-    audit.take([(i, evidence(batch)) for i, batch in enumerate(batches(kept)) if i % 7 == 0])
+    audit.take([(i, digest(batch)) for i, batch in enumerate(batches(kept)) if i % 7 == 0])
     assert faults(audit.close(7, 192)) == (0, 0, 0)
 
 
@@ -143,7 +143,7 @@ def test_old_numbers_are_forgotten_and_still_accounted_for(monkeypatch: pytest.M
     work = account(batches(numbers[:3992]), at_a_time=1)
     assert faults(work) == (2, 0, 0)
     audit = NumberedAudit(BATCH, IDENTITY, 0)
-    audit.take([(i, evidence(batch)) for i, batch in enumerate(batches(range(4000)))])
+    audit.take([(i, digest(batch)) for i, batch in enumerate(batches(range(4000)))])
     assert audit._seen.size < 8192
 
 

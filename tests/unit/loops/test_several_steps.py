@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_bench import several_steps
+from pipeline_bench.loops import record_call, step_ends, steps_of_call
 from pipeline_bench.model.series import Series
-from pipeline_bench.several_steps import step_ends, tell
 
 S = 1_000_000_000
 EPOCH = 1_790_000_000 * S
@@ -34,10 +33,10 @@ class Told:
         end_ns: int,
         wait_ns: int,
         loss: float,
-        evidence: Sequence[float] | None = None,
+        digest: Sequence[float] | None = None,
         busy_ns: int = 0,
     ) -> bool:
-        self.steps.append((start_ns, end_ns, wait_ns, loss, evidence, busy_ns))
+        self.steps.append((start_ns, end_ns, wait_ns, loss, digest, busy_ns))
         return len(self.steps) < self._enough
 
     def should_sample_any(self, steps: int) -> bool:
@@ -86,7 +85,7 @@ def test_steps_never_overlap_and_fill_their_call(stamps_s: list[float], start_ns
 def test_every_step_of_a_call_is_told_also_those_behind_the_end() -> None:
     """They have trained: a trial whose length is a time ends with the call in which the time is over."""
     told = Told(enough=2)
-    assert not tell(told, 0, 300, rows(0.0, 0.0, 0.0), None)
+    assert not record_call(told, 0, 300, rows(0.0, 0.0, 0.0), None)
     assert [(step[2], step[3], step[4]) for step in told.steps] == [
         (0, 0.5, None),
         (1_000_000, 1.5, None),
@@ -99,16 +98,16 @@ def test_every_step_of_a_call_is_told_also_those_behind_the_end() -> None:
 
 def test_a_call_that_was_looked_at_brings_the_evidence_of_each_step() -> None:
     told = Told()
-    assert tell(told, 0, 300, rows(0.0, 0.0), np.array([[1.0, 2.0], [3.0, 4.0]]))
+    assert record_call(told, 0, 300, rows(0.0, 0.0), np.array([[1.0, 2.0], [3.0, 4.0]]))
     assert [list(step[4]) for step in told.steps] == [[1.0, 2.0], [3.0, 4.0]]
 
 
 def test_a_call_that_was_not_looked_at_brings_none() -> None:
     told = Told()
-    tell(told, 0, 300, rows(0.0, 0.0), np.zeros((2, 0)))
+    record_call(told, 0, 300, rows(0.0, 0.0), np.zeros((2, 0)))
     assert [step[4] for step in told.steps] == [None, None]
 
 
 @pytest.mark.parametrize(("left", "asked"), [(None, 100), (250, 100), (50, 50), (1, 1)])
 def test_the_last_call_is_as_short_as_it_must_be(left: int | None, asked: int) -> None:
-    assert several_steps.asked_for(100, Told(steps_left=left)) == asked
+    assert steps_of_call(100, Told(steps_left=left)) == asked

@@ -13,11 +13,10 @@ from typing import Any
 
 from pipeline_bench.errors import PipelineBenchError, UsageError
 from pipeline_bench.models import GradientModel, Model, TrainingGraph
-from pipeline_bench.replication import in_graph, mirrored
 from pipeline_bench.scenario import Runtime, Variant
 from pipeline_bench.sources import Batch
 
-_IN_GRAPH = {"in_graph": in_graph.train_on, "mirrored": mirrored.train_on}
+_HOME = "/cpu:0"
 DRIVEN_BY = "session"
 """The loop with which a between_graph worker drives its session."""
 
@@ -118,9 +117,10 @@ def train_on(model: Model, batch: Batch, runtime: Runtime, device: str | None) -
 
 def _replicated(model: Model, batch: Batch, runtime: Runtime, device: str | None) -> tuple[Any, Any]:
     """The op that trains, and the loss, a scalar."""
-    if runtime.replication not in _IN_GRAPH:
+    in_graph = {"in_graph": towers, "mirrored": mirrored}
+    if runtime.replication not in in_graph:
         raise PipelineBenchError(f"Replication {runtime.replication} is not built into one graph.")
-    return _IN_GRAPH[runtime.replication](_gradient_model(model), batch, devices(runtime, device))
+    return in_graph[runtime.replication](_gradient_model(model), batch, devices(runtime, device))
 
 
 def _gradient_model(model: Model) -> GradientModel:
@@ -139,3 +139,107 @@ def devices(runtime: Runtime, device: str | None) -> Sequence[str]:
     if device is None:
         return [f"/cpu:{replica}" for replica in range(runtime.replicas)]
     return [f"/gpu:{replica}" for replica in range(runtime.replicas)]
+
+
+def towers(model: GradientModel, batch: Batch, devices: Sequence[str]) -> tuple[Any, Any]:
+    """Build a tower on each device: split the batch, average the towers' gradients on the CPU, apply them once.
+
+    Args:
+        model: which; its variables are made by the first tower and shared by the others.
+        batch: first axis [batch], which is divisible by the number of devices.
+        devices: of the towers.
+
+    Returns:
+        The op that trains, and the mean of the towers' losses, a scalar.
+    """
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    optimizer = model.optimizer()
+    losses, gradients = [], []
+    for replica, (device, part) in enumerate(zip(devices, _parts(batch, len(devices)), strict=True)):
+        scope = v1.variable_scope(v1.get_variable_scope(), reuse=v1.AUTO_REUSE)
+        with scope, v1.name_scope(f"replica_{replica}"), v1.device(_placed(device)):
+            loss = model.loss(part)
+            gradients.append(optimizer.compute_gradients(loss))
+            losses.append(loss)
+    with v1.device(_HOME), v1.variable_scope(v1.get_variable_scope(), reuse=v1.AUTO_REUSE):
+        return optimizer.apply_gradients(averaged(gradients)), tf.add_n(losses) / len(losses)
+
+
+def averaged(gradients: Sequence[Sequence[tuple[Any, Any]]]) -> list[tuple[Any, Any]]:
+    """The mean of each variable's gradients over the towers; what has no gradient is left out.
+
+    Args:
+        gradients: pairs of gradient and variable for each tower, in the same order.
+    """
+    import tensorflow as tf
+
+    means = []
+    for pairs in zip(*gradients, strict=True):
+        known = [tf.convert_to_tensor(gradient) for gradient, _ in pairs if gradient is not None]
+        if known:
+            means.append((tf.add_n(known) / len(pairs), pairs[0][1]))
+    return means
+
+
+def _parts(batch: Batch, count: int) -> list[Batch]:
+    """The batch in equal parts along its first axis, in order."""
+    import tensorflow as tf
+
+    with tf.device(_HOME):
+        split = [tf.split(tensor, count) for tensor in batch.tensors]
+    return [Batch(*tensors) for tensors in zip(*split, strict=True)]
+
+
+def _placed(device: str) -> Any:
+    """A device function that puts the variables on the CPU and everything else on `device`."""
+    import tensorflow as tf
+
+    return tf.compat.v1.train.replica_device_setter(ps_tasks=1, ps_device=_HOME, worker_device=device)
+
+
+def mirrored(model: GradientModel, batch: Batch, devices: Sequence[str]) -> tuple[Any, Any]:
+    """Run the model under `tf.distribute.MirroredStrategy`: each device has variables of its own, kept alike.
+
+    Each replica takes its part of the batch by its number. The strategy reduces with what it takes by default: NCCL
+    between GPUs, on one device else.
+
+    Args:
+        model: which.
+        batch: first axis [batch], which is divisible by the number of devices.
+        devices: of the replicas.
+
+    Returns:
+        The op that trains, and the mean of the replicas' losses, a scalar.
+    """
+    import tensorflow as tf
+
+    strategy = tf.compat.v1.distribute.MirroredStrategy(list(devices))
+    with strategy.scope():
+        optimizer = model.optimizer()
+
+        def replica() -> tuple[Any, Any]:
+            number = tf.distribute.get_replica_context().replica_id_in_sync_group
+            loss = model.loss(_part(batch, number, len(devices)))
+            # Optimisers of TensorFlow 1 apply the sum over the replicas: divided by their number it is the mean.
+            return optimizer.minimize(loss / len(devices)), loss
+
+        trained, losses = strategy.run(replica)
+        train = tf.group(*strategy.experimental_local_results(trained))
+        return train, strategy.reduce(tf.distribute.ReduceOp.MEAN, losses, axis=None)
+
+
+def _part(batch: Batch, number: Any, count: int) -> Batch:
+    """The part of that number, an int32 scalar tensor, of `count` equal ones."""
+    import tensorflow as tf
+
+    parts = []
+    for tensor in batch.tensors:
+        samples = tensor.shape[0] // count if tensor.shape[0] else tf.shape(tensor)[0] // count
+        part = tf.slice(
+            tensor, [number * samples, *[0] * (len(tensor.shape) - 1)], [samples, *[-1] * (len(tensor.shape) - 1)]
+        )
+        part.set_shape([samples if isinstance(samples, int) else None, *tensor.shape[1:]])
+        parts.append(part)
+    return Batch(*parts)
