@@ -16,7 +16,7 @@ import numpy as np
 
 from pipeline_bench.run.comparison import compare
 from pipeline_bench.run.observer import Observer
-from pipeline_bench.scenario.file import load
+from pipeline_bench.scenario.load import load
 
 
 def help_s() -> float:

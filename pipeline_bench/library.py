@@ -24,7 +24,7 @@ from pipeline_bench.run.comparison import compare as run_comparison
 from pipeline_bench.run.comparison import make_folder
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.scenario import Scenario
-from pipeline_bench.scenario.file import load as load_scenario
+from pipeline_bench.scenario.load import load as load_scenario
 from pipeline_bench.system.scratch import ScratchFolder
 from pipeline_bench.tfdata import loading
 from pipeline_bench.ui.plain import PlainView

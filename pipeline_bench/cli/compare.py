@@ -173,7 +173,7 @@ def _logging_placement(scenario: Scenario) -> Scenario:
 
 def _load(name: str, given: dict[str, float | None], settings: list[str], backends: str | None) -> Scenario:
     from pipeline_bench.errors import UsageError
-    from pipeline_bench.scenario.file import load
+    from pipeline_bench.scenario.load import load
 
     if given["steps"] is not None and given["time_s"] is not None:
         raise UsageError("--steps and --time were both given.", "A trial ends after one or the other: give only one.")

@@ -13,7 +13,7 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 def scenario_names(incomplete: str) -> list[str]:
     """Return the shipped scenarios that begin so; a path is the shell's to complete."""
-    from pipeline_bench.scenario.shipped import shipped
+    from pipeline_bench.scenario.files import shipped
 
     return [name for name in shipped() if name.startswith(incomplete)]
 
@@ -54,8 +54,8 @@ def setting_keys(context: typer.Context, incomplete: str) -> list[str]:
 def _variants(context: typer.Context) -> tuple[Any, ...]:
     """The variants of the scenario on the command line; none where it is no scenario."""
     from pipeline_bench.errors import PipelineBenchError
-    from pipeline_bench.scenario.file import load
-    from pipeline_bench.scenario.shipped import DEFAULT_SCENARIO
+    from pipeline_bench.scenario.files import DEFAULT_SCENARIO
+    from pipeline_bench.scenario.load import load
 
     try:
         # Behind an option that still lacks its value the arguments are not taken for the command's own.

@@ -30,12 +30,12 @@ def scenarios(
 ) -> None:
     """List the scenarios; or check one whole and print it as resolved, every default filled in."""
     if schema:
-        from pipeline_bench.scenario.schema import json_schema
+        from pipeline_bench.scenario.files import json_schema
 
         typer.echo(json.dumps(json_schema(), indent=2, ensure_ascii=False))
     elif name is not None:
-        from pipeline_bench.scenario.file import load
-        from pipeline_bench.scenario.toml import to_toml
+        from pipeline_bench.scenario.files import to_toml
+        from pipeline_bench.scenario.load import load
 
         typer.echo(to_toml(load(name)), nl=False)
     else:
@@ -44,8 +44,8 @@ def scenarios(
 
 def _list() -> None:
     """A line for each: cut to a terminal's width, whole for a script."""
-    from pipeline_bench.scenario.file import load
-    from pipeline_bench.scenario.shipped import shipped
+    from pipeline_bench.scenario.files import shipped
+    from pipeline_bench.scenario.load import load
 
     found = [load(name) for name in shipped()]
     room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None

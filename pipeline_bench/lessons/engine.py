@@ -40,7 +40,7 @@ from pipeline_bench.errors import UsageError, did_you_mean, sentence
 from pipeline_bench.lessons.code import CODE_COLUMNS, between, fitted
 from pipeline_bench.lessons.figures import Comparison, VariantFigures
 from pipeline_bench.model.session import Session
-from pipeline_bench.scenario.shipped import read, shipped
+from pipeline_bench.scenario.files import read, shipped
 from pipeline_bench.text import units
 
 Answer = str | float

@@ -25,7 +25,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
-from pipeline_bench import plugins, reading
+from pipeline_bench import plugins
 from pipeline_bench.errors import SessionError
 from pipeline_bench.model import Record, kept
 from pipeline_bench.model.diagnosis import Diagnosis
@@ -35,7 +35,7 @@ from pipeline_bench.model.series import Series
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.system.files import write_atomically
-from pipeline_bench.text import Text, to_json, units
+from pipeline_bench.text import Text, read_text, to_json, units, unreadable
 
 SCHEMA_VERSION = 6
 _LARGEST_BYTES = 1 << 30
@@ -150,10 +150,10 @@ def load(path: Path | str) -> Session:
     try:
         if file.is_dir():
             file /= SESSION_FILE
-        text = reading.whole_file(file, _LARGEST_BYTES)
+        text = read_text(file, _LARGEST_BYTES, regular=True)
     except (OSError, ValueError) as error:
         raise SessionError(
-            f"{file} cannot be read: {reading.why(error)}.", "Give a session.json or the folder that holds it."
+            f"{file} cannot be read: {unreadable(error)}.", "Give a session.json or the folder that holds it."
         ) from error
     try:
         session = Session.model_validate_json(text)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from pipeline_bench.run.tensorflow_probe import run_probe
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Scenario
-from pipeline_bench.scenario.shipped import DEFAULT_SCENARIO
+from pipeline_bench.scenario.files import DEFAULT_SCENARIO
 
 EMULATED_SCENARIO = "tutorial"
 

@@ -1,6 +1,6 @@
-"""The nouns of a scenario: what to compare, resolved, immutable, every default filled in.
+"""The types of a scenario: what to compare, resolved, immutable, every default filled in.
 
-`pipeline_bench.scenario.file` makes one from a TOML file.
+`pipeline_bench.scenario.load` makes one from a TOML file.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar, get_args
 
@@ -14,12 +14,12 @@ from pydantic.fields import FieldInfo
 
 from pipeline_bench import plugins
 from pipeline_bench.errors import ScenarioError, did_you_mean, sentence
-from pipeline_bench.scenario import Component, Run, Runtime, Scenario, Variant
-from pipeline_bench.scenario.ceilings import CEILING, other_job
-from pipeline_bench.scenario.overrides import COMPONENTS, RIVALS
+from pipeline_bench.scenario import Component, Run, Runtime, Variant
+from pipeline_bench.scenario.files import COMPONENTS, DEFAULT_KINDS
 from pipeline_bench.text import is_utf8, one_line
 
-DEFAULT_KINDS = {"source": "synthetic", "model": "two_layer", "loop": "session"}
+RIVALS = {"steps": "time_s", "time_s": "steps"}
+"""The two ways to say how long a trial is; one replaces the other."""
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -94,30 +94,24 @@ class Checker:
             raise self.fail(key, f"{_shown(value)} is no list of tables", f"write [[{key}]] once for each variant")
         return [self.table(entry, f"{key}.{i}") for i, entry in enumerate(value)]
 
-    def variants(self, entries: list[dict[str, Any]], base: dict[str, dict[str, Any]]) -> list[Variant]:
-        """Resolve the variants, each called by its name.
+    def variants(
+        self, entries: list[dict[str, Any]], base: dict[str, dict[str, Any]], key: str | None = None
+    ) -> list[Variant]:
+        """Resolve the variants.
+
+        Args:
+            entries: as the file has them.
+            base: the scenario's own values of each part.
+            key: what to call them in a complaint; by default each by its name.
 
         Raises:
             ScenarioError: with everything that is wrong in them, and all that was noted before.
         """
-        found = [self.variant(entry, f"variants.{_called(entry, i)}", base) for i, entry in enumerate(entries)]
+        made = [
+            self.variant(entry, key or f"variants.{variant_key(entry, i)}", base) for i, entry in enumerate(entries)
+        ]
         self.finish()
-        return [variant for variant in found if variant is not None]
-
-    def added(self, backend: str, base: dict[str, dict[str, Any]]) -> list[Variant]:
-        """Resolve the variant of a backend that the scenario has none of.
-
-        Raises:
-            ScenarioError: it does not fit the scenario.
-        """
-        made = self.variant({"backend": backend}, "--backends", base)
-        self.finish()
-        return [made] if made is not None else []
-
-    def unique(self, variant_names: list[str]) -> None:
-        for name in variant_names:
-            if variant_names.count(name) > 1:
-                raise self.fail("variants", f"two variants are named {name!r}", "give each its own name")
+        return [variant for variant in made if variant is not None]
 
     def variant(self, entry: dict[str, Any], key: str, base: dict[str, dict[str, Any]]) -> Variant | None:
         """Resolve one variant over the scenario's own values; None where an error in it was noted."""
@@ -220,34 +214,6 @@ class Checker:
         hint = f"what it is: {meaning}" if meaning else "see docs/scenarios.md for what is allowed"
         return self.fail(place, message + given, hint)
 
-    def ceilings(self, variants: Sequence[Variant]) -> None:
-        """See that each ceiling that a variant names is one, of the variant's own job but for the loop."""
-        known = {variant.name: variant for variant in variants if variant.backend == CEILING}
-        for variant in variants:
-            if variant.ceiling is None:
-                continue
-            key = f"variants.{_called({'name': variant.name}, 0)}.ceiling"
-            if variant.backend == CEILING:
-                raise self.fail(key, "a ceiling has none", "leave it out")
-            if variant.ceiling not in known:
-                hint = did_you_mean(variant.ceiling, known)
-                raise self.fail(key, f"no variant {variant.ceiling!r} has the backend ceiling", hint)
-            if differing := other_job(variant, known[variant.ceiling]):
-                problem = f"{variant.ceiling!r} is of another job, with other {', '.join(differing)}"
-                raise self.fail(key, problem, "a ceiling that is named may differ in its loop alone")
-
-    def published(self, scenario: Scenario, kept_all: bool) -> None:
-        if scenario.published is None or not kept_all:
-            return
-        known = [variant.name for variant in scenario.variants]
-        for i, figure in enumerate(scenario.published.figures):
-            if figure.variant not in known:
-                raise self.fail(
-                    f"published.figures.{i}.variant",
-                    f"there is no variant {figure.variant!r}",
-                    did_you_mean(figure.variant, known),
-                )
-
 
 def _follow(model: type[BaseModel], loc: tuple[int | str, ...]) -> tuple[list[str], FieldInfo | None]:
     """The keys of an error's place, without what pydantic adds for the branch of a union, and the field it is about."""
@@ -316,7 +282,7 @@ def _blame(part: str, key: str, own: Any) -> Callable[[str], str]:
     return place
 
 
-def _called(entry: Mapping[str, Any], position: int) -> str:
+def variant_key(entry: Mapping[str, Any], position: int) -> str:
     """A variant's name as ``--set`` takes it; its position where it has none."""
     name = entry.get("name", entry.get("backend"))
     if not isinstance(name, str) or not name:

@@ -1,7 +1,7 @@
 """From the mapping that a scenario's TOML file holds to a scenario: checked whole, every default filled in.
 
 Each variant is the file's ``source``, ``model``, ``loop``, ``runtime`` and ``run`` with the variant's own values over
-them.
+them. The ceiling of a variant is the same model on a batch that already sits on the device.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Any
 
 from pipeline_bench import plugins
 from pipeline_bench.errors import ScenarioError, did_you_mean, sentence
-from pipeline_bench.scenario import Scenario, Variant
-from pipeline_bench.scenario.ceilings import with_ceilings
-from pipeline_bench.scenario.check import DEFAULT_KINDS, Checker
-from pipeline_bench.scenario.overrides import COMPONENTS
-from pipeline_bench.scenario.shipped import default_document
+from pipeline_bench.scenario import Component, Run, Runtime, Scenario, Variant
+from pipeline_bench.scenario.check import Checker, variant_key
+from pipeline_bench.scenario.files import COMPONENTS, DEFAULT_KINDS, default_document
 from pipeline_bench.text import safe
+
+CEILING = "ceiling"
 
 
 def resolve(
@@ -50,8 +50,8 @@ def _resolved(check: Checker, document: Mapping[str, Any], default_name: str, ba
     variants = check.variants(check.tables(given, "variants"), base)
     if backends:
         variants = _only_backends(check, variants, backends, base)
-    check.unique([variant.name for variant in variants])
-    check.ceilings(variants)
+    _check_unique(check, [variant.name for variant in variants])
+    _check_ceilings(check, variants)
     # The default's published figures are of the default's job: a file that changes it does not inherit them.
     same_job = not {"variants", *COMPONENTS} & set(document)
     published = document.get("published", default.get("published", {}) if same_job else {})
@@ -61,13 +61,14 @@ def _resolved(check: Checker, document: Mapping[str, Any], default_name: str, ba
             "name": document.get("name", safe(default_name)),
             "question": document.get("question", ""),
             "usual_duration_s": document.get("usual_duration_s"),
-            "variants": with_ceilings(variants),
+            "variants": _with_ceilings(variants),
             "published": check.table(published, "published") or None,
         },
         "",
     )
     check.finish()
-    check.published(scenario, kept_all=not backends)
+    if not backends:  # else figures of variants that were left out would be refused
+        _check_published(check, scenario)
     return scenario
 
 
@@ -80,8 +81,139 @@ def _only_backends(
         if backend not in known:
             raise ScenarioError(f"--backends: there is no backend {backend!r}.", sentence(did_you_mean(backend, known)))
         matching = [variant for variant in variants if variant.backend == backend]
-        kept += matching or check.added(backend, base)
+        kept += matching or check.variants([{"backend": backend}], base, key="--backends")
     named = {variant.ceiling for variant in kept}
     kept += [variant for variant in variants if variant.name in named and variant not in kept]
     order = {variant.name: i for i, variant in enumerate(variants)}
     return sorted(kept, key=lambda variant: order.get(variant.name, len(order)))
+
+
+def _check_unique(check: Checker, names: list[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise check.fail("variants", f"two variants are named {name!r}", "give each its own name")
+
+
+def _check_ceilings(check: Checker, variants: Sequence[Variant]) -> None:
+    """See that each ceiling that a variant names is one, of the variant's own job but for the loop."""
+    known = {variant.name: variant for variant in variants if variant.backend == CEILING}
+    for variant in variants:
+        if variant.ceiling is None:
+            continue
+        key = f"variants.{variant_key({'name': variant.name}, 0)}.ceiling"
+        if variant.backend == CEILING:
+            raise check.fail(key, "a ceiling has none", "leave it out")
+        if variant.ceiling not in known:
+            hint = did_you_mean(variant.ceiling, known)
+            raise check.fail(key, f"no variant {variant.ceiling!r} has the backend ceiling", hint)
+        if differing := _other_job(variant, known[variant.ceiling]):
+            problem = f"{variant.ceiling!r} is of another job, with other {', '.join(differing)}"
+            raise check.fail(key, problem, "a ceiling that is named may differ in its loop alone")
+
+
+def _check_published(check: Checker, scenario: Scenario) -> None:
+    known = [variant.name for variant in scenario.variants]
+    for i, figure in enumerate(scenario.published.figures if scenario.published else ()):
+        if figure.variant not in known:
+            raise check.fail(
+                f"published.figures.{i}.variant",
+                f"there is no variant {figure.variant!r}",
+                did_you_mean(figure.variant, known),
+            )
+
+
+def _with_ceilings(variants: Sequence[Variant]) -> list[Variant]:
+    """Give every variant that names no ceiling the name of its own, and add those that the file does not have."""
+    ceilings = {_ceiling_key(variant): variant.name for variant in variants if variant.backend == CEILING}
+    added: list[Variant] = []
+    resolved = []
+    taken = {variant.name for variant in variants}
+    settings = {_ceiling_key(variant): _settings(variant) for variant in variants}
+    names = dict.fromkeys(name for values in settings.values() for name in sorted(values, key=_kinds_first))
+    differing = [name for name in names if len({values.get(name) for values in settings.values()}) > 1]
+    for variant in variants:
+        if variant.backend == CEILING or variant.ceiling is not None:
+            resolved.append(variant)
+            continue
+        key = _ceiling_key(variant)
+        if key not in ceilings:
+            labels = [_label(name, settings[key][name]) for name in differing if name in settings[key]]
+            name = _free_name(", ".join([CEILING, *labels]), taken)
+            taken.add(name)
+            users = [other for other in variants if _ceiling_key(other) == key]
+            added.append(_ceiling_of(variant, name, _longest_run(users)))
+            ceilings[key] = name
+        resolved.append(variant.model_copy(update={"ceiling": ceilings[key]}))
+    return resolved + added
+
+
+def _other_job(variant: Variant, ceiling: Variant) -> list[str]:
+    """Return the settings in which a ceiling is of another job than the variant, by dotted name; the loop is none."""
+    own, its = _settings(variant), _settings(ceiling)
+    return sorted(name for name in own | its if own.get(name) != its.get(name) and not name.startswith("loop."))
+
+
+def _kinds_first(name: str) -> bool:
+    return not name.endswith(".kind")
+
+
+def _label(name: str, value: str) -> str:
+    """``batch_size 32``; a kind by itself; ``synchronous false``, as TOML has it."""
+    option = name.rpartition(".")[2]
+    value = value.lower() if value in ("True", "False") else value
+    return value if option == "kind" else f"{option} {value}"
+
+
+def _settings(variant: Variant) -> dict[str, str]:
+    """Return what tells one ceiling from another, by dotted name: ``source.batch_size``."""
+    parts = {"source": _without_timing(variant.source), "model": variant.model.options, "loop": variant.loop.options}
+    settings = {f"{part}.{key}": str(value) for part, options in parts.items() for key, value in options.items()}
+    settings |= {f"{part}.kind": getattr(variant, part).kind for part in parts}
+    settings |= {f"runtime.{key}": str(value) for key, value in _of_runtime(variant.runtime).items()}
+    return settings | {"run.seed": str(variant.run.seed)}
+
+
+def _of_runtime(runtime: Runtime) -> dict[str, Any]:
+    """Return what of a runtime a ceiling's steps depend on: how replicas work together only where there are some."""
+    left_out = {"log_placement"}
+    if runtime.replicas == 1:
+        left_out |= {"replication", "synchronous"}
+    elif runtime.replication != "between_graph":
+        left_out.add("synchronous")
+    return runtime.model_dump(exclude=left_out)
+
+
+def _ceiling_of(variant: Variant, name: str, run: Run) -> Variant:
+    options = plugins.find("backends", CEILING)({}).options.model_dump(mode="json")
+    source = variant.source.model_copy(update={"options": _without_timing(variant.source)})
+    return variant.model_copy(
+        update={"name": name, "backend": CEILING, "options": options, "source": source, "run": run}
+    )
+
+
+def _longest_run(users: Sequence[Variant]) -> Run:
+    """Return as many repeats and steps as any of the ceiling's variants has: each of their trials needs one."""
+    longest = max((variant.run for variant in users), key=lambda run: (run.time_s or 0.0, run.steps or 0))
+    return longest.model_copy(update={"repeats": max(variant.run.repeats for variant in users)})
+
+
+def _ceiling_key(variant: Variant) -> str:
+    """Two variants share a ceiling when everything but the way of the batch to the model is the same."""
+    return repr(sorted(_settings(variant).items()))
+
+
+def _without_timing(source: Component) -> dict[str, Any]:
+    """A source's options with those that only say how long a batch takes at their defaults."""
+    plugin: Any = plugins.find("sources", source.kind)
+    fields = plugin.Options.model_fields
+    return {
+        key: fields[key].get_default(call_default_factory=True) if key in plugin.timing_options else value
+        for key, value in source.options.items()
+    }
+
+
+def _free_name(name: str, taken: set[str]) -> str:
+    candidate, number = name, 2
+    while candidate in taken:
+        candidate, number = f"{name} {number}", number + 1
+    return candidate

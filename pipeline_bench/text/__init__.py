@@ -1,4 +1,4 @@
-"""Makes text of foreign origin safe: done once, where it enters the program, so that whatever shows it need not ask.
+"""Text of foreign origin: made safe once, where it enters the program, so that whatever shows it need not ask.
 
 Safe text can be written as UTF-8 and steers no terminal. It enters by pydantic's models (`Text`), by the message of an
 error (`errors.PipelineBenchError`), and by what a child catches of a user's code (`message_of`).
@@ -7,8 +7,12 @@ error (`errors.PipelineBenchError`), and by what a child catches of a user's cod
 from __future__ import annotations
 
 import re
+import stat
 import unicodedata
+from pathlib import Path
 from typing import Annotated, Any
+
+from pipeline_bench.text import units
 
 MESSAGE_CHARACTERS = 10_000
 """The most that is kept of what an exception or a program said: more is data, and nobody reads it."""
@@ -143,3 +147,45 @@ def _entering(value: Any) -> Any:
 
 Text = Annotated[str, MadeSafe()]
 """The type of every field of a session and of an event that is text to be read, and not data: made safe and bounded."""
+
+
+_KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+def read_text(path: Path, limit_bytes: int, regular: bool = False) -> str:
+    """Return the text of a file that anybody may have given, and no more of it than a file of its kind has.
+
+    Args:
+        path: of the file; a pipe, as that of ``<(...)`` is, unless `regular`.
+        limit_bytes: the most that it may hold.
+        regular: refuse what is no regular file without opening it, since reading a device or a pipe may never end.
+
+    Raises:
+        OSError: it is not there, or may not be read.
+        ValueError: it is none, holds more, or is not UTF-8; the message is a clause: ``it is a pipe …``.
+    """
+    status = path.stat()
+    if regular and not stat.S_ISREG(status.st_mode):
+        kind = next((name for is_kind, name in _KINDS if is_kind(status.st_mode)), "something else")
+        raise ValueError(f"it is {kind}, and not a file")
+    content = b""
+    if status.st_size <= limit_bytes:
+        with path.open("rb") as file:
+            content = file.read(limit_bytes + 1)
+    if max(status.st_size, len(content)) > limit_bytes:
+        raise ValueError(f"it holds more than {units.size(limit_bytes)}")
+    try:
+        return content.decode("utf-8-sig")  # some editors open a file with a byte order mark
+    except UnicodeDecodeError as error:
+        raise ValueError(f"it is no UTF-8 text, from byte {error.start:,} on") from None
+
+
+def unreadable(error: OSError | ValueError) -> str:
+    """Return why a file could not be read, as a clause."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)

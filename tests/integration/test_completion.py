@@ -11,7 +11,7 @@ import pytest
 
 from pipeline_bench.lessons.engine import lessons
 from pipeline_bench.model import session as saved
-from pipeline_bench.scenario.shipped import shipped
+from pipeline_bench.scenario.files import shipped
 from tests.unit import sessions
 
 ROOT = Path(__file__).parents[2]

@@ -16,7 +16,7 @@ import pytest
 
 from pipeline_bench.model import session as sessions
 from pipeline_bench.model.session import Session
-from pipeline_bench.scenario.file import load
+from pipeline_bench.scenario.load import load
 from pipeline_bench.scenario.resolve import resolve
 from tests.tensorflow.conftest import RunScenario
 

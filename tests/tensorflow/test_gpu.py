@@ -11,7 +11,7 @@ import pytest
 from pipeline_bench.model.session import Session
 from pipeline_bench.run.comparison import compare
 from pipeline_bench.run.observer import Observer
-from pipeline_bench.scenario.file import load
+from pipeline_bench.scenario.load import load
 
 pytestmark = pytest.mark.gpu
 

@@ -15,7 +15,7 @@ from pipeline_bench.model import session as sessions
 from pipeline_bench.model.events import Done, Hello
 from pipeline_bench.model.trial import plan
 from pipeline_bench.run.launcher import fresh_launcher
-from pipeline_bench.scenario.file import load
+from pipeline_bench.scenario.load import load
 
 QUICK = ["--steps", "40", "--repeats", "1", "--set", "source.features=32", "--set", "model.hidden_widths=[16]"]
 

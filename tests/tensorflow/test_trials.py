@@ -13,9 +13,9 @@ from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.run.comparison import prepare_data
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.scenario import Scenario
-from pipeline_bench.scenario.file import load
+from pipeline_bench.scenario.files import shipped
+from pipeline_bench.scenario.load import load
 from pipeline_bench.scenario.resolve import resolve
-from pipeline_bench.scenario.shipped import shipped
 from tests.tensorflow.conftest import RunScenario
 
 SMALL: dict[str, Any] = {"source": {"batch_size": 16, "features": 32}, "model": {"hidden_widths": [16]}}

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline_bench.scenario.file import load
+from pipeline_bench.scenario.load import load
 from tests.tensorflow.conftest import RunScenario
 
 

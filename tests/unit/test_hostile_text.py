@@ -27,10 +27,9 @@ from pipeline_bench.model.difference import Difference
 from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import csv, diff_markdown, diff_terminal, html, markdown, notebook, terminal, trace
-from pipeline_bench.scenario.file import load
-from pipeline_bench.scenario.overrides import COMPONENTS
+from pipeline_bench.scenario.files import COMPONENTS, to_toml
+from pipeline_bench.scenario.load import load
 from pipeline_bench.scenario.resolve import resolve
-from pipeline_bench.scenario.toml import to_toml
 from pipeline_bench.text import is_utf8
 from pipeline_bench.tfdata import user_code
 from pipeline_bench.worker import bad_record

@@ -53,7 +53,7 @@ LAYERS = [
     {"tfdata"},
     {"model.pipeline"},
     {"model.edits"},
-    {"errors", "text", "reading", "model.kept", "system"},
+    {"errors", "text", "model.kept", "system"},
     {"model", "model.series"},
     {"pipeline_bench"},
 ]

@@ -9,7 +9,7 @@ import pytest
 from pipeline_bench.errors import UsageError
 from pipeline_bench.run.comparison import prepare_data
 from pipeline_bench.run.observer import Observer
-from pipeline_bench.scenario.file import load
+from pipeline_bench.scenario.load import load
 from pipeline_bench.scenario.resolve import resolve
 
 

@@ -11,7 +11,7 @@ from pipeline_bench.model import pipeline
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.series import Series
 from pipeline_bench.model.trial import AccuracyPair, Track, TrialRecord
-from pipeline_bench.scenario.file import load
+from pipeline_bench.scenario.load import load
 from pipeline_bench.scenario.resolve import resolve
 from tests.unit.records import NS_PER_MS, record, scenario
 

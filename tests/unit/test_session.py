@@ -22,7 +22,7 @@ from pipeline_bench.model.series import Series
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord, TrialSteps
 from pipeline_bench.report import screen
-from pipeline_bench.scenario.file import load as load_scenario
+from pipeline_bench.scenario.load import load as load_scenario
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pipeline_bench.model.series import Series
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import plan
 from pipeline_bench.report import words
-from pipeline_bench.scenario.file import load
+from pipeline_bench.scenario.load import load
 from tests.unit import records, sessions
 from tests.unit.test_emulated import MS, emulated
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from pipeline_bench.cli import run
-from pipeline_bench.scenario.file import load
-from pipeline_bench.scenario.shipped import shipped
+from pipeline_bench.scenario.files import shipped
+from pipeline_bench.scenario.load import load
 
 
 class Terminal(io.StringIO):

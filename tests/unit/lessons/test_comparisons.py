@@ -18,9 +18,9 @@ from pipeline_bench.model.series import Series
 from pipeline_bench.model.session import Environment, Session
 from pipeline_bench.model.trial import TrialRecord, TrialSteps, plan
 from pipeline_bench.scenario import Scenario
-from pipeline_bench.scenario.file import load
+from pipeline_bench.scenario.files import shipped
+from pipeline_bench.scenario.load import load
 from pipeline_bench.scenario.resolve import resolve
-from pipeline_bench.scenario.shipped import shipped
 from tests.unit.sessions import CPU, GPU
 
 NAMES = ("feed_dict_or_queue", "elements_of_a_queue", "tf_data_and_prefetch", "threads", "placement", "replication")

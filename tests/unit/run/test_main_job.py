@@ -12,7 +12,7 @@ from pipeline_bench.environment import Accelerator
 from pipeline_bench.run import main_job
 from pipeline_bench.run.tensorflow_probe import Probed
 from pipeline_bench.samplers.nvml import NvmlSampler
-from pipeline_bench.scenario.file import load
+from pipeline_bench.scenario.load import load
 from pipeline_bench.worker.probe import Matmul, ProbedDevice, ProbeReport
 
 CPU, GPU = ProbedDevice(kind="cpu", name="CPU:0"), ProbedDevice(kind="gpu", name="NVIDIA H200")

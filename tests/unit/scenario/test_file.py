@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from pipeline_bench import plugins
 from pipeline_bench.errors import ScenarioError
 from pipeline_bench.scenario import Scenario
-from pipeline_bench.scenario.file import load
+from pipeline_bench.scenario.files import locate, shipped, to_toml
+from pipeline_bench.scenario.load import load
 from pipeline_bench.scenario.resolve import resolve
-from pipeline_bench.scenario.shipped import locate, shipped
-from pipeline_bench.scenario.toml import to_toml
 
 
 def write(folder: Path, text: str) -> str:

@@ -8,9 +8,8 @@ import pytest
 
 from pipeline_bench import plugins
 from pipeline_bench.errors import ScenarioError
+from pipeline_bench.scenario.files import json_schema, shipped
 from pipeline_bench.scenario.resolve import resolve
-from pipeline_bench.scenario.schema import json_schema
-from pipeline_bench.scenario.shipped import shipped
 
 SCHEMA = json_schema()
 

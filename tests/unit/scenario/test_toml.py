@@ -5,8 +5,8 @@ import tomllib
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline_bench.scenario.files import to_toml
 from pipeline_bench.scenario.resolve import resolve
-from pipeline_bench.scenario.toml import to_toml
 
 
 def test_an_option_that_only_the_first_variant_has_is_not_shared() -> None:

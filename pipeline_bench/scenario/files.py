@@ -1,0 +1,200 @@
+"""Scenario files: those that come with the package, how one is found and read, written as TOML, and its JSON schema."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from pipeline_bench import plugins
+from pipeline_bench.errors import ScenarioError, did_you_mean, sentence
+from pipeline_bench.scenario import Component, Published, Run, Runtime, Scenario, Variant
+from pipeline_bench.text import read_text, safe, unreadable
+
+COMPONENTS: dict[str, plugins.Group] = {"source": "sources", "model": "models", "loop": "loops"}
+DEFAULT_KINDS = {"source": "synthetic", "model": "two_layer", "loop": "session"}
+DEFAULT_SCENARIO = "two_layer"
+_PARTS = (*COMPONENTS, "runtime", "run")
+_LARGEST_BYTES = 1 << 20
+"""A scenario is written by hand, and has a few thousand bytes."""
+
+
+def shipped() -> dict[str, Path]:
+    """Return name to file of the scenarios that come with the package."""
+    folder = Path(str(files("pipeline_bench"))) / "scenarios"
+    if not folder.is_dir():  # an editable install: the wheel puts scenarios/ inside the package, a checkout beside it
+        folder = folder.parent.parent / "scenarios"
+    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
+
+
+def default_document() -> dict[str, Any]:
+    """Return the default scenario's file, as its TOML says it."""
+    return read(shipped()[DEFAULT_SCENARIO])
+
+
+def locate(name_or_path: str) -> Path:
+    """Return the file of a shipped scenario's name, or of a path to a TOML file.
+
+    Raises:
+        ScenarioError: neither exists.
+    """
+    known = shipped()
+    if name_or_path in known:
+        return known[name_or_path]
+    path = Path(name_or_path)
+    try:
+        if path.exists() and not path.is_dir():  # a pipe, as of <(...), will do
+            return path
+    except OSError as error:  # a name that is too long, a folder that may not be entered
+        raise ScenarioError(
+            f"The scenario file {name_or_path} cannot be read: {error}.", "Give another path."
+        ) from None
+    if path.suffix == ".toml" or "/" in name_or_path:
+        reason = "is a folder, not a file" if path.is_dir() else "does not exist"
+        raise ScenarioError(f"The scenario file {name_or_path} {reason}.", "Give the path to a TOML file.")
+    raise ScenarioError(f"There is no scenario {name_or_path!r}.", sentence(did_you_mean(name_or_path, known)))
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Return the mapping that a TOML file holds.
+
+    Raises:
+        ScenarioError: it cannot be read, or is no TOML.
+    """
+    try:
+        text = read_text(path, _LARGEST_BYTES)
+    except (OSError, ValueError) as error:
+        raise ScenarioError(
+            f"{path} cannot be read: {unreadable(error)}.", "A scenario is a UTF-8 text file."
+        ) from error
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # beside TOMLDecodeError: a number too long, a nesting too deep
+        raise ScenarioError(
+            f"{path} is not valid TOML: {error}.", "Mend the line named; see docs/scenarios.md."
+        ) from error
+
+
+def to_toml(scenario: Scenario) -> str:
+    """Return a resolved scenario as TOML that reads back as the same one: what its variants share stands first."""
+    tables = [_tables(variant) for variant in scenario.variants]
+    shared = {part: _shared([own[part] for own in tables]) for part in _PARTS}
+    document = {
+        **_without_none(scenario.model_dump(mode="json", include={"name", "question", "usual_duration_s"})),
+        **{part: table for part, table in shared.items() if table},
+        "published": _without_none(scenario.published.model_dump(mode="json")) if scenario.published else None,
+        "variants": [
+            {
+                **_without_none(variant.model_dump(mode="json", include={"name", "backend", "ceiling", "options"})),
+                **{part: table for part in _PARTS if (table := _difference(own[part], shared[part]))},
+            }
+            for variant, own in zip(scenario.variants, tables, strict=True)
+        ],
+    }
+    return _harmless(tomli_w.dumps(_without_none(document)))
+
+
+def _harmless(toml: str) -> str:
+    """Return the TOML with what steers a terminal written as escapes: it stands in quoted texts only."""
+    unsafe = {char for char in set(toml) if safe(char) != char}
+    return toml.translate({ord(char): f"\\U{ord(char):08x}" for char in unsafe})
+
+
+def _tables(variant: Variant) -> dict[str, dict[str, Any]]:
+    tables = {}
+    for name in _PARTS:
+        part = getattr(variant, name)
+        table = {"kind": part.kind, **part.options} if isinstance(part, Component) else part.model_dump(mode="json")
+        tables[name] = _without_none(table)
+    return tables
+
+
+def _shared(tables: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the first variant's table, less what some other one leaves at None: TOML cannot take a key back."""
+    return {key: value for key, value in tables[0].items() if all(key in table for table in tables)}
+
+
+def _difference(own: dict[str, Any], shared: Mapping[str, Any]) -> dict[str, Any]:
+    if own.get("kind") != shared.get("kind"):  # another kind starts from nothing
+        return own
+    return {key: value for key, value in own.items() if key not in shared or not _same(shared[key], value)}
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Return whether two values are equal and of one type: TOML tells ``1`` from ``1.0`` and from ``true``."""
+    return tomli_w.dumps({"value": one}) == tomli_w.dumps({"value": other})
+
+
+def _without_none(value: Any) -> Any:
+    """Return the value without the keys that hold None, at any depth."""
+    if isinstance(value, Mapping):
+        return {key: _without_none(each) for key, each in value.items() if each is not None}
+    return [_without_none(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON schema (draft 2020-12) of a scenario file, the options of every plug-in found here included."""
+    run, runtime, published = (model.model_json_schema() for model in (Run, Runtime, Published))
+    defs = published.pop("$defs")
+    parts: dict[str, Any] = {key: _component_schema(key) for key in COMPONENTS}
+    parts |= {"runtime": runtime, "run": run}
+    backend_choices = [
+        {
+            "if": {"properties": {"backend": {"const": name}}},
+            "then": {"properties": {"options": plugins.find("backends", name).Options.model_json_schema()}},
+        }
+        for name in plugins.names("backends")
+    ]
+    variant = {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string", "minLength": 1},
+            "backend": {"enum": plugins.names("backends")},
+            "options": {"type": "object"},
+            "ceiling": {"type": "string", "minLength": 1},
+            **parts,
+        },
+        "required": ["backend"],
+        "additionalProperties": False,
+        "allOf": backend_choices,
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "pipeline-bench scenario",
+        "type": "object",
+        "properties": {
+            "name": {"type": "string", "minLength": 1},
+            "question": {"type": "string"},
+            "usual_duration_s": {"type": "number", "exclusiveMinimum": 0},
+            **parts,
+            "published": published,
+            "variants": {"type": "array", "minItems": 1, "items": variant},
+        },
+        "additionalProperties": False,
+        "$defs": defs,
+    }
+
+
+def _component_schema(key: str) -> dict[str, Any]:
+    group = COMPONENTS[key]
+    return {
+        "type": "object",
+        "properties": {"kind": {"enum": plugins.names(group), "default": DEFAULT_KINDS[key]}},
+        "allOf": [
+            {
+                "if": {
+                    "properties": {"kind": {"const": name}},
+                    "required": [] if name == DEFAULT_KINDS[key] else ["kind"],
+                },
+                "then": {
+                    "properties": {"kind": {}, **plugins.find(group, name).Options.model_json_schema()["properties"]},
+                    "additionalProperties": False,
+                },
+            }
+            for name in plugins.names(group)
+        ],
+    }
