@@ -11,7 +11,7 @@ READERS = frozenset(
     {"TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset", "CsvDataset", "SqlDataset", "load"}
 )
 """The methods and classes that read files."""
-_RANDOM = frozenset({"shuffle", "sample_from_datasets", "rejection_resample", "random"})
+RANDOM = frozenset({"shuffle", "sample_from_datasets", "rejection_resample", "random"})
 
 
 def consumers(inspection: Inspection, stage: Stage) -> list[Stage]:
@@ -95,7 +95,7 @@ def random(stage: Stage) -> bool:
         return True
     if stage.method == "list_files":
         return stage.arguments.get("shuffle") is not False
-    return stage.method in _RANDOM or any(random(inner) for inner in stage.inner)
+    return stage.method in RANDOM or any(random(inner) for inner in stage.inner)
 
 
 def pairs(inspection: Inspection, first: str, second: str) -> Iterator[tuple[Stage, Stage]]:

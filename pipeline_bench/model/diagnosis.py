@@ -48,7 +48,7 @@ class Fix(_Part):
     """A change to a pipeline that may make it faster: what to try."""
 
     kind: Text
-    """The file in `diagnosis/fixes` that it comes from: ``parallel_map``."""
+    """The function in `diagnosis/fixes` that found it: ``parallel_map``."""
     variant: Text
     """The name of the variant that tries it, short and unique: ``parallel map(decode)``."""
     title: Text

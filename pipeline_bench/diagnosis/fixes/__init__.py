@@ -1,22 +1,21 @@
-"""The kinds of fixes: one file each, found by listing this folder, and what of them is worth a try.
+"""The kinds of fixes, and what of them is worth a try: `buffers`, `parallelism` and `order` hold a function a kind.
 
-A kind looks at the stages and says which edits could help. What TensorFlow does by default is no fix. Whether one helps
-is never said here: that is measured.
+A kind looks at the stages and yields the edits that could help. What TensorFlow does by default is no fix. Whether one
+helps is never said here: that is measured.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from functools import cache
-from typing import ClassVar
 
 from pipeline_bench.diagnosis import segments
 from pipeline_bench.diagnosis.segments import NS_PER_MS, Segments
 from pipeline_bench.model.diagnosis import Attempt, Bottleneck, Fix
+from pipeline_bench.model.edits import Edit
 from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.text import one_line, units
 
@@ -25,7 +24,7 @@ WORTH = 0.03
 _NAME_CHARACTERS = 40
 _VARIANT_CHARACTERS = 60
 _BESIDE = 0.3
-"""What the promise of a fix is worth whose stages run beside the segment that limits the pipeline."""
+"""What the expected saving of a fix is worth whose stages run beside the segment that limits the pipeline."""
 
 
 @dataclass(frozen=True)
@@ -45,65 +44,77 @@ class Context:
     """Why no trial may start servers of TensorFlow's; None where it may."""
 
 
-class FixKind(ABC):
-    """A way to make a pipeline faster."""
+_Finder = Callable[[Inspection, Context], Iterable[Fix]]
+_Blocker = Callable[[Inspection, Context], str | None]
 
-    name: ClassVar[str]
-    """The name of its file."""
-    promise: ClassVar[float]
-    """How much of its stages' time it usually saves, 0 to 1: only decides which fix is tried first."""
 
-    @abstractmethod
-    def candidates(self, inspection: Inspection, context: Context) -> list[Fix]:
-        """The fixes of this kind whose edits fit the pipeline."""
+@dataclass(frozen=True)
+class Kind:
+    """A way to make a pipeline faster.
 
-    def hindrance(self, fix: Fix, inspection: Inspection, context: Context) -> str | None:
-        """Why the fix cannot be tried here at all, in one sentence without its full stop; None where it can."""
-        return None
+    Attributes:
+        name: of the function that finds its candidates.
+        saving: how much of its stages' time it usually saves, 0 to 1: only decides which fix is tried first.
+        candidates: yields the fixes of this kind whose edits fit the pipeline.
+        blocker: returns why none of them can be tried here, in one sentence without its full stop; None where they can.
+    """
 
-    def fix(
-        self,
-        inspection: Inspection,
-        variant: str,
-        title: str,
-        *edits: object,
-        stages: Iterable[int] = (),
-        reorders: bool = False,
-        threads: bool = False,
-        because: str = "",
-    ) -> Fix:
-        """A fix of this kind. `variant` and `title` may hold what the user wrote."""
-        return Fix.model_validate(
-            {
-                "kind": self.name,
-                "variant": one_line(variant, _VARIANT_CHARACTERS),
-                "title": one_line(title),
-                "edits": edits,
-                "stages": tuple(stages),
-                "reorders": reorders,
-                "threads": threads,
-                "because": because,
-            }
-        )
+    name: str
+    saving: float
+    candidates: _Finder
+    blocker: _Blocker
+
+
+_KINDS: list[Kind] = []
+
+
+def kind(saving: float, blocker: _Blocker = lambda inspection, context: None) -> Callable[[_Finder], _Finder]:
+    """Register a function that yields candidates as a kind of fix, which has its name; see `Kind`."""
+
+    def registered(candidates: _Finder) -> _Finder:
+        _KINDS.append(Kind(candidates.__name__, saving, candidates, blocker))
+        return candidates
+
+    return registered
 
 
 @cache
-def kinds() -> tuple[FixKind, ...]:
-    """One of each kind, by name."""
-    found = []
-    for info in sorted(pkgutil.iter_modules(__path__), key=lambda info: info.name):
-        module = importlib.import_module(f"{__name__}.{info.name}")
-        classes = [value for value in vars(module).values() if isinstance(value, type) and issubclass(value, FixKind)]
-        found += [kind() for kind in classes if kind.__module__ == module.__name__]
-    return tuple(found)
+def kinds() -> tuple[Kind, ...]:
+    """Return every kind, by name."""
+    for info in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"{__name__}.{info.name}")
+    return tuple(sorted(_KINDS, key=lambda kind: kind.name))
+
+
+def fix(
+    variant: str,
+    title: str,
+    *edits: Edit,
+    stages: Iterable[int] = (),
+    reorders: bool = False,
+    threads: bool = False,
+    caveat: str = "",
+) -> Fix:
+    """Return a fix, whose kind is not set yet. `variant` and `title` may hold what the user wrote."""
+    return Fix(
+        kind="",
+        variant=one_line(variant, _VARIANT_CHARACTERS),
+        title=one_line(title),
+        edits=edits,
+        stages=tuple(stages),
+        reorders=reorders,
+        threads=threads,
+        because=caveat,
+    )
 
 
 def attempts(inspection: Inspection, context: Context) -> tuple[Attempt, ...]:
-    """Every candidate with a name of its own, the most promising first; those that are not tried say why."""
+    """Return every candidate under a name of its own, the most promising first; those not tried say why."""
     parts = segments.of(inspection, context.cores)
     ranked: list[tuple[float, Attempt]] = []
     for kind in kinds():
-        for fix in kind.candidates(inspection, context):
+        for found in kind.candidates(inspection, context):
+            fix = found.model_copy(update={"kind": kind.name})
             reason = _not_tried(kind, fix, inspection, context, parts)
             attempt = Attempt(fix=fix, outcome="not-tried" if reason else "pending", reason=reason or "")
             ranked.append((_rank(kind, fix, parts, context), attempt))
@@ -125,11 +136,11 @@ def short(stage: Stage) -> str:
     return one_line(name, _NAME_CHARACTERS)
 
 
-def _not_tried(kind: FixKind, fix: Fix, inspection: Inspection, context: Context, parts: Segments) -> str | None:
-    if (hindrance := kind.hindrance(fix, inspection, context)) is not None:
-        return f"{hindrance}."
-    if (held := _held_back(fix, context)) is not None:
-        return held
+def _not_tried(kind: Kind, fix: Fix, inspection: Inspection, context: Context, parts: Segments) -> str | None:
+    if (blocker := kind.blocker(inspection, context)) is not None:
+        return f"{blocker}."
+    if (missing := _not_allowed(fix, context)) is not None:
+        return missing
     share = could_save(fix.stages, parts, context.as_written_ms)
     if share is not None and share < WORTH:
         names = ", ".join(short(inspection.stage(number)) for number in fix.stages[:3])
@@ -138,7 +149,7 @@ def _not_tried(kind: FixKind, fix: Fix, inspection: Inspection, context: Context
     return None
 
 
-def _held_back(fix: Fix, context: Context) -> str | None:
+def _not_allowed(fix: Fix, context: Context) -> str | None:
     """What the fix needs that the user has not allowed, and the options that allow it."""
     reorders, threads = fix.reorders and not context.allow_reordering, fix.threads and not context.allow_threads
     if reorders and threads:
@@ -151,12 +162,12 @@ def _held_back(fix: Fix, context: Context) -> str | None:
     return None
 
 
-def _rank(kind: FixKind, fix: Fix, parts: Segments, context: Context) -> float:
+def _rank(kind: Kind, fix: Fix, parts: Segments, context: Context) -> float:
     share = could_save(fix.stages, parts, context.as_written_ms)
     if share is None:
-        return kind.promise * 0.1
+        return kind.saving * 0.1
     limiting = parts.cores_limit or any(stage in parts.longest for stage in fix.stages)
-    return kind.promise * share * (1.0 if limiting else _BESIDE)
+    return kind.saving * share * (1.0 if limiting else _BESIDE)
 
 
 def _named_apart(found: list[Attempt], inspection: Inspection) -> tuple[Attempt, ...]:

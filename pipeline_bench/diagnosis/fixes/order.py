@@ -1,93 +1,137 @@
-"""Put cheap stages in front of dear ones, and the shuffle in front of the repeat."""
+"""The same stages in another order or fewer calls: cheap ones first, whole batches, one map in place of several."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from pipeline_bench.diagnosis import chain, segments
-from pipeline_bench.diagnosis.fixes import Context, FixKind, short
+from pipeline_bench.diagnosis.fixes import Context, fix, kind, short
 from pipeline_bench.model.diagnosis import Fix
-from pipeline_bench.model.edits import MoveBefore
+from pipeline_bench.model.edits import BatchInGenerator, Fuse, MoveBefore
 from pipeline_bench.model.pipeline import Inspection, Stage
 
 _GROWN = 4
 """Elements so many times as large as before the maps make a shuffle dear in what its own time does not show."""
 
 
-class Order(FixKind):
-    """The same stages in another order."""
+@kind(saving=0.85)
+def batch_before_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
+    """Give a map whole batches: one call where there were as many as the batch has samples.
 
-    name = "order"
-    promise = 0.5
-
-    def candidates(self, inspection: Inspection, context: Context) -> list[Fix]:
-        return [*self._shuffles(inspection), *self._filters(inspection), *self._repeats(inspection)]
-
-    def _shuffles(self, inspection: Inspection) -> list[Fix]:
-        """The same seed gives the same samples in the same order; the shuffle holds smaller ones and fills sooner."""
-        found = []
-        for shuffle in inspection.stages:
-            run = chain.maps_before(inspection, shuffle) if shuffle.method == "shuffle" else []
-            if run:
-                found.append(
-                    self.fix(
-                        inspection,
-                        f"shuffle before {run[0].label}",
-                        f"Shuffle before {short(run[0])}, while the elements are still small",
-                        MoveBefore(stage=shuffle.id, other=run[0].id),
-                        stages=[] if _grows(inspection, run[0], shuffle) else [shuffle.id],
-                        reorders=any(segments.may_differ(stage) for stage in run),
-                        because="the buffer is filled without waiting for the maps",
-                    )
-                )
-        return found
-
-    def _filters(self, inspection: Inspection) -> list[Fix]:
-        found = []
-        for stage in inspection.stages:
-            run = chain.maps_before(inspection, stage) if stage.method == "filter" else []
-            for first in run[-1:] + (run[:1] if len(run) > 1 else []):
-                part = run[run.index(first) :]
-                found.append(
-                    self.fix(
-                        inspection,
-                        f"{stage.label} before {first.label}",
-                        f"Leave elements out before {short(first)} works on them",
-                        MoveBefore(stage=stage.id, other=first.id),
-                        stages=[each.id for each in part],
-                        reorders=any(segments.may_differ(each) for each in part),
-                    )
-                )
-        return found
-
-    def _repeats(self, inspection: Inspection) -> list[Fix]:
-        found = []
-        for repeat, shuffle in chain.pairs(inspection, "repeat", "shuffle"):
-            found.append(
-                self.fix(
-                    inspection,
-                    "shuffle before repeat",
-                    "Shuffle before repeating, so that epochs do not mix",
-                    MoveBefore(stage=shuffle.id, other=repeat.id),
-                    stages=[shuffle.id],
-                    reorders=True,
-                )
+    Whether the function takes a batch and gives the same samples is tried, not guessed.
+    """
+    for batch in inspection.stages:
+        run = chain.maps_before(inspection, batch) if batch.method == "batch" else []
+        # One random draw for a whole batch is not one for each sample, and no check of the values can tell.
+        while run and any(stage.function is not None and stage.function.random for stage in run):
+            run = run[1:]
+        for first in dict.fromkeys(stage.id for stage in (*run[:1], *run[-1:])):
+            part = [stage for stage in run if stage.id >= first]
+            names = " and ".join(short(stage) for stage in part[:2]) + (" and more" if part[2:] else "")
+            yield fix(
+                f"batch before {inspection.stage(first).label}",
+                f"Give {names} whole batches",
+                MoveBefore(stage=batch.id, other=first),
+                stages=[stage.id for stage in part],
             )
-        for repeat, cache in chain.pairs(inspection, "repeat", "cache"):
-            before = [inspection.stage(number) for number in chain.upstream(inspection, repeat)]
-            if chain.endless(inspection, repeat) and not any(chain.random(each) for each in before):
-                found.append(
-                    self.fix(
-                        inspection,
-                        "cache before repeat",
-                        "Cache before repeating: behind an endless repeat a cache is never full, and grows for ever",
-                        MoveBefore(stage=cache.id, other=repeat.id),
-                        stages=[each.id for each in before],
-                    )
-                )
-        return found
+
+
+@kind(saving=0.9)
+def out_of_python(inspection: Inspection, context: Context) -> Iterator[Fix]:
+    """Leave Python once a batch: a generator gathers whole batches. `batch_before_map` does the same for maps."""
+    for generator, batch in chain.pairs(inspection, "from_generator", "batch"):
+        yield fix(
+            f"batches in {generator.label}",
+            f"Have {short(generator)} give whole batches",
+            BatchInGenerator(generator=generator.id, batch=batch.id),
+            stages=[generator.id, batch.id],
+        )
+
+
+@kind(saving=0.2)
+def fuse(inspection: Inspection, context: Context) -> Iterator[Fix]:
+    """Make one map of consecutive ones with the same parallelism: each element is handed over once."""
+    for stage in inspection.stages:
+        run = _alike_from(inspection, stage)
+        if len(run) > 1:
+            ids = tuple(each.id for each in run)
+            title = f"Make one map of {short(run[0])} to {short(run[-1])}"
+            yield fix(f"{len(run)} maps in one", title, Fuse(stages=ids), stages=ids)
+
+
+@kind(saving=0.5)
+def order(inspection: Inspection, context: Context) -> Iterator[Fix]:
+    """Put cheap stages in front of dear ones, and the shuffle in front of the repeat."""
+    yield from _shuffles(inspection)
+    yield from _filters(inspection)
+    for repeat, shuffle in chain.pairs(inspection, "repeat", "shuffle"):
+        yield fix(
+            "shuffle before repeat",
+            "Shuffle before repeating, so that epochs do not mix",
+            MoveBefore(stage=shuffle.id, other=repeat.id),
+            stages=[shuffle.id],
+            reorders=True,
+        )
+    for repeat, cache in chain.pairs(inspection, "repeat", "cache"):
+        before = [inspection.stage(number) for number in chain.upstream(inspection, repeat)]
+        if chain.endless(inspection, repeat) and not any(chain.random(each) for each in before):
+            yield fix(
+                "cache before repeat",
+                "Cache before repeating: behind an endless repeat a cache is never full, and grows for ever",
+                MoveBefore(stage=cache.id, other=repeat.id),
+                stages=[each.id for each in before],
+            )
+
+
+def _shuffles(inspection: Inspection) -> Iterator[Fix]:
+    """The same seed gives the same samples in the same order; the shuffle holds smaller ones and fills sooner."""
+    for shuffle in inspection.stages:
+        run = chain.maps_before(inspection, shuffle) if shuffle.method == "shuffle" else []
+        if run:
+            yield fix(
+                f"shuffle before {run[0].label}",
+                f"Shuffle before {short(run[0])}, while the elements are still small",
+                MoveBefore(stage=shuffle.id, other=run[0].id),
+                stages=[] if _grows(inspection, run[0], shuffle) else [shuffle.id],
+                reorders=any(segments.may_differ(stage) for stage in run),
+                caveat="the buffer is filled without waiting for the maps",
+            )
+
+
+def _filters(inspection: Inspection) -> Iterator[Fix]:
+    for stage in inspection.stages:
+        run = chain.maps_before(inspection, stage) if stage.method == "filter" else []
+        for first in run[-1:] + (run[:1] if len(run) > 1 else []):
+            part = run[run.index(first) :]
+            yield fix(
+                f"{stage.label} before {first.label}",
+                f"Leave elements out before {short(first)} works on them",
+                MoveBefore(stage=stage.id, other=first.id),
+                stages=[each.id for each in part],
+                reorders=any(segments.may_differ(each) for each in part),
+            )
+
+
+def _alike_from(inspection: Inspection, first: Stage) -> list[Stage]:
+    """Return the longest run of maps alike that begins with this stage; empty where it belongs to an earlier one."""
+    previous = chain.before(inspection, first)
+    begun = previous is not None and _alike(previous, first) and chain.after(inspection, previous) == first
+    if first.method != "map" or begun:
+        return []
+    run = [first]
+    for stage in chain.maps_after(inspection, first):
+        if not _alike(first, stage):
+            break
+        run.append(stage)
+    return run
+
+
+def _alike(one: Stage, other: Stage) -> bool:
+    return one.method == other.method == "map" and one.arguments == other.arguments
 
 
 def _grows(inspection: Inspection, first: Stage, shuffle: Stage) -> bool:
-    """Whether the elements are much smaller before the first map than where they are shuffled now."""
+    """Return whether the elements are much smaller before the first map than where they are shuffled now."""
     source = chain.before(inspection, first)
     small = inspection.cost(source.id) if source is not None else None
     large = inspection.cost(shuffle.id)

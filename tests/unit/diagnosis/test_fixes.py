@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -44,12 +43,6 @@ def chain_of(*stages: Stage, costs_ms: Sequence[float] = (), **updates: object) 
     times = costs_ms or [10.0] * len(stages)
     made = inspection(stages, tuple(cost(each.id, ms) for each, ms in zip(stages, times, strict=True)))
     return made.model_copy(update=updates)
-
-
-def test_every_file_of_the_folder_is_one_kind_under_the_files_name() -> None:
-    folder = Path(fixes.__file__).parent
-    files = sorted(path.stem for path in folder.glob("*.py") if path.stem != "__init__")
-    assert [kind.name for kind in fixes.kinds()] == files
 
 
 @pytest.mark.parametrize("allow_reordering", [False, True])

@@ -1,0 +1,226 @@
+"""What is kept or prepared ahead: caches, prefetches, read buffers, and those that cost more than they give."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+from pipeline_bench.diagnosis import chain, segments
+from pipeline_bench.diagnosis.fixes import Context, fix, kind, short
+from pipeline_bench.diagnosis.segments import Segments
+from pipeline_bench.model.diagnosis import Fix
+from pipeline_bench.model.edits import (
+    AUTOTUNE,
+    Edit,
+    InsertAfter,
+    MoveBefore,
+    PrefetchToDevice,
+    Remove,
+    SetArgument,
+    Value,
+)
+from pipeline_bench.model.pipeline import Inspection, Stage
+from pipeline_bench.text import units
+
+_LARGE_READ_BYTES = 8 * 2**20
+"""tf.data reads 256 KiB at a time by default."""
+_HUGE_BUFFER_BYTES = 512 * 2**20
+"""A shuffle that keeps more than this is tried with a quarter of it: filling it delays the first element."""
+_ENDS_THE_FIXED_PART = frozenset(
+    {"shuffle", "repeat", "prefetch", "snapshot", "with_options", "sample_from_datasets", "rejection_resample"}
+)
+
+
+@kind(saving=0.6)
+def prefetch(inspection: Inspection, context: Context) -> Iterator[Fix]:
+    """Let the pipeline work ahead: behind its end, and in the middle of what runs one after another."""
+    ahead: dict[str, Value] = {"buffer_size": AUTOTUNE}
+    ends = [stage for stage in chain.trunk(inspection) if stage.method not in ("with_options", "apply")]
+    if ends and ends[0].method not in ("prefetch", "prefetch_to_device"):
+        default = "tf.data puts one there by default, so that it may gain nothing"
+        yield fix(
+            "prefetch at the end",
+            "Prepare batches ahead of the model",
+            InsertAfter(stage=inspection.sink, method="prefetch", arguments=ahead),
+            caveat=default if inspection.default_parallelised else "",
+        )
+    middle = _middle(inspection, segments.of(inspection, context.cores))
+    if middle is not None:
+        number, smaller = middle
+        stage = inspection.stage(number)
+        yield fix(
+            f"prefetch after {stage.label}",
+            f"Have {short(stage)} work ahead of the stages behind it",
+            InsertAfter(stage=number, method="prefetch", arguments=ahead),
+            stages=smaller,
+        )
+
+
+def _no_device(inspection: Inspection, context: Context) -> str | None:
+    if not context.gpu:
+        return "there is no GPU to copy to"
+    return None if context.model else "without a --model nothing computes on the GPU"
+
+
+@kind(saving=0.7, blocker=_no_device)
+def device_prefetch(inspection: Inspection, context: Context) -> Iterator[Fix]:
+    """Copy batches to the GPU while it still computes on the one before."""
+    yield fix("prefetch to the GPU", "Copy batches to the GPU ahead of the model", PrefetchToDevice())
+
+
+@kind(saving=0.5)
+def read_size(inspection: Inspection, context: Context) -> Iterator[Fix]:
+    """Read files in larger pieces, in place of the default size or a smaller."""
+    for stage in inspection.stages:
+        present = stage.arguments.get("buffer_size")
+        large = isinstance(present, int) and present >= _LARGE_READ_BYTES
+        if stage.method in ("TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset") and not large:
+            yield fix(
+                f"large reads in {stage.label}",
+                f"Have {short(stage)} read 8 MiB at a time",
+                SetArgument(stage=stage.id, argument="buffer_size", value=_LARGE_READ_BYTES),
+                stages=[stage.id],
+            )
+
+
+@kind(saving=0.9)
+def cache(inspection: Inspection, context: Context) -> Iterator[Fix]:
+    """Keep what was computed once: in memory, on disk where it does not fit; always before the first random stage."""
+    run = list(reversed(chain.trunk(inspection)))
+    fixed = _fixed_part(inspection, run)
+    kept = [stage for stage in fixed if stage.method == "cache"]
+    if not fixed or any(each.method in ("cache", "snapshot") for each in inspection.stages if each not in kept):
+        return
+    out: list[Edit] = [Remove(stage=stage.id) for stage in kept]  # a cache that is there moves
+    if fixed[-1].method != "cache":
+        yield _cached(inspection, context, fixed[-1], out)
+    passed, moved = _movable(run[len(fixed) :])
+    if moved:
+        out += [MoveBefore(stage=stage.id, other=passed[0].id) for stage in moved]
+        yield _cached(inspection, context, moved[-1], out, passed)
+
+
+@kind(saving=0.7)
+def superfluous(inspection: Inspection, context: Context) -> Iterator[Fix]:
+    """Leave out a buffer in the middle, a cache, a batch that is taken apart again; make a huge shuffle smaller."""
+    for stage in inspection.stages:
+        in_the_middle = stage.id != inspection.sink and chain.consumers(inspection, stage)
+        if stage.method in ("prefetch", "cache") and in_the_middle and not _holds_a_draw(inspection, stage):
+            before = chain.before(inspection, stage)
+            name = f"{stage.method} after {before.label}" if before is not None else stage.method
+            yield fix(f"no {name}", f"Leave the {name} out", Remove(stage=stage.id), stages=[stage.id])
+    pairs = [("batch", "unbatch"), ("unbatch", "batch")]
+    for one, other in itertools.chain.from_iterable(chain.pairs(inspection, *methods) for methods in pairs):
+        if any(stage.arguments.get("drop_remainder") is True for stage in (one, other)):
+            continue  # without it the last samples would arrive too
+        yield fix(
+            f"no {one.method} and {other.method}",
+            f"Leave out {one.method} and the {other.method} that undoes it",
+            Remove(stage=one.id),
+            Remove(stage=other.id),
+            stages=[one.id, other.id],
+        )
+    for stage in inspection.stages:
+        size, cost = stage.arguments.get("buffer_size"), inspection.cost(stage.id)
+        element_bytes = cost.element_bytes if cost is not None and stage.method == "shuffle" else None
+        if isinstance(size, int) and element_bytes is not None and size * element_bytes > _HUGE_BUFFER_BYTES:
+            smaller = max(1, int(_HUGE_BUFFER_BYTES / 4 / element_bytes))
+            yield fix(
+                f"shuffle over {smaller}",
+                f"Shuffle over {smaller} elements, which take less memory",
+                SetArgument(stage=stage.id, argument="buffer_size", value=smaller),
+                stages=[stage.id],
+                reorders=True,
+                caveat="samples are mixed over a shorter distance",
+            )
+
+
+def _cached(
+    inspection: Inspection, context: Context, stage: Stage, edits: Sequence[Edit], passed: Sequence[Stage] = ()
+) -> Fix:
+    """Return a cache behind a stage; `passed` are those that were behind it and now come later."""
+    size_bytes, free_bytes = _size_bytes(inspection, stage), context.free_memory_bytes
+    on_disk = size_bytes is not None and free_bytes is not None and size_bytes > free_bytes
+    where = "on disk" if on_disk else "in memory"
+    ids = chain.upstream(inspection, stage)
+    costs = {number: inspection.cost(number) for number in ids if all(number != each.id for each in passed)}
+    instead = " in place of what is cached now" if any(isinstance(edit, Remove) for edit in edits) else ""
+    ahead = f" before the {passed[0].method}" if passed else ""
+    return fix(
+        f"cache {where} after {stage.label}",
+        f"Keep what {short(stage)} gives {where}{ahead}{instead}, so that only the first epoch computes it",
+        *edits,
+        InsertAfter(stage=stage.id, method="cache", arguments={"filename": "disk"} if on_disk else {}),
+        stages=[number for number, cost in costs.items() if cost is not None and cost.elapsed_ns is not None],
+        caveat=_price(inspection, ids, size_bytes, where),
+    )
+
+
+def _fixed_part(inspection: Inspection, run: list[Stage]) -> list[Stage]:
+    """Return the stages from the source on that give the same in each epoch, and end."""
+    fixed: list[Stage] = []
+    for stage in run:
+        if stage.method in _ENDS_THE_FIXED_PART or _draws(stage) or chain.endless(inspection, stage):
+            break
+        fixed.append(stage)
+    before = [inspection.stage(number) for number in chain.upstream(inspection, fixed[0])] if fixed else []
+    return [] if any(_draws(each) or each.method in chain.RANDOM for each in before) else fixed
+
+
+def _movable(rest: list[Stage]) -> tuple[list[Stage], list[Stage]]:
+    """Return the shuffles and repeats that end the fixed part, and what behind them may as well be in front of them.
+
+    A shuffle moves the same samples in the same order whether they are mapped or not, and a repeat repeats them; a
+    filter changes what a shuffle has in its buffer, and so may pass a repeat only.
+    """
+    passed = list(itertools.takewhile(lambda stage: stage.method in ("shuffle", "repeat"), rest))
+    methods = ("map",) if any(stage.method == "shuffle" for stage in passed) else ("map", "filter")
+    moved = itertools.takewhile(lambda stage: stage.method in methods and not _draws(stage), rest[len(passed) :])
+    return passed, list(moved) if passed else []
+
+
+def _draws(stage: Stage) -> bool:
+    """Return whether a function in the stage draws random numbers."""
+    return (stage.function is not None and stage.function.random) or any(_draws(inner) for inner in stage.inner)
+
+
+def _holds_a_draw(inspection: Inspection, stage: Stage) -> bool:
+    """Return whether a cache keeps one order, or one draw, for all epochs: without it each would have its own."""
+    before = (inspection.stage(number) for number in chain.upstream(inspection, stage))
+    return stage.method == "cache" and any(chain.random(each) for each in before)
+
+
+def _size_bytes(inspection: Inspection, stage: Stage) -> float | None:
+    cost, count = inspection.cost(stage.id), inspection.cardinality
+    if cost is None or cost.element_bytes is None or cost.elements is None or count is None or count < 0:
+        return None
+    return cost.element_bytes * cost.elements * count
+
+
+def _price(inspection: Inspection, upstream: Sequence[int], size_bytes: float | None, where: str) -> str:
+    if size_bytes is None:
+        text = f"takes an unknown size {where}"
+    else:
+        text = f"takes about {units.size(size_bytes)} {where.replace('in', 'of')}"
+    stages = [inspection.stage(number) for number in upstream]
+    python = [stage for stage in stages if stage.function is not None and stage.function.python]
+    if python:
+        text += f"; right only if {short(python[-1])} gives the same in each epoch"
+    if any(stage.method == "list_files" and stage.arguments.get("shuffle") is not False for stage in stages):
+        text += "; the files then keep the order of the first epoch"
+    return text
+
+
+def _middle(inspection: Inspection, parts: Segments) -> tuple[int, tuple[int, ...]] | None:
+    """Return where a buffer cuts the longest segment best: the stage in front of it, and the part that it hides."""
+    run = [stage.id for stage in chain.trunk(inspection) if stage.id in parts.longest]
+    if len(run) != len(parts.longest):
+        return None  # it branches: no one place cuts it
+    best: tuple[float, int, tuple[int, ...]] | None = None
+    for place in range(1, len(run)):
+        halves = (tuple(run[:place]), tuple(run[place:]))
+        costs = [sum(parts.elapsed_ns.get(number, 0.0) for number in half) for half in halves]
+        hidden_ns, half = min(zip(costs, halves, strict=True))
+        if hidden_ns > 0 and (best is None or hidden_ns > best[0]):
+            best = (hidden_ns, run[place], tuple(number for number in half if number in parts.elapsed_ns))
+    return None if best is None else best[1:]

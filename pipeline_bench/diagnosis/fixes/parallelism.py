@@ -1,0 +1,263 @@
+"""More calls, files, threads or processes at the same time, and elements as they are ready."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pipeline_bench.diagnosis import bottleneck, chain, segments
+from pipeline_bench.diagnosis.fixes import Context, fix, kind, short
+from pipeline_bench.model.diagnosis import Fix
+from pipeline_bench.model.edits import (
+    AUTOTUNE,
+    Edit,
+    Interleave,
+    OffloadToService,
+    SetArgument,
+    SetOptions,
+    Value,
+)
+from pipeline_bench.model.pipeline import Inspection, Stage
+
+_WAITING_A_CORE = (2, 8)
+"""Calls that wait need no core each; AUTOTUNE never goes beyond one call a core."""
+_MORE_CALLS = 4
+"""Of a map that is parallel already: so many times as many."""
+_MOST_CALLS = 256
+"""Each call that waits holds a thread."""
+_FILES_A_CORE = 4
+"""Reads wait more than they compute, so more of them are opened than there are cores."""
+_MOST_FILES = 16
+"""Each open file has its buffers; AUTOTUNE decides how many of them are read at the same time."""
+_OTHER_ORDER = "the files' samples are mixed in another order"
+_DEFAULTS: dict[str, Value] = {
+    "autotune.enabled": True,
+    "experimental_optimization.apply_default_optimizations": True,
+    "experimental_optimization.inject_prefetch": True,
+    "experimental_optimization.map_and_batch_fusion": True,
+    "experimental_optimization.map_parallelization": True,
+}
+
+
+@kind(saving=1.0)
+def parallel_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
+    """Run a map's calls beside each other. A stateless map is run so by default, which is then no fix."""
+    for stage in inspection.stages:
+        given = stage.arguments.get("num_parallel_calls")
+        by_default = given is None and inspection.default_parallelised and not segments.may_differ(stage)
+        if stage.method != "map" or by_default:
+            continue
+        alone = given in (None, 1)
+        threads = alone and segments.may_differ(stage)
+        for calls in _degrees(stage, inspection, context.cores):
+            edits: list[Edit] = [SetArgument(stage=stage.id, argument="num_parallel_calls", value=calls)]
+            variant = f"parallel {stage.label}"
+            title = f"Run {short(stage)} on several cores, as many as AUTOTUNE finds"
+            if calls != AUTOTUNE:
+                # The calls would else share a pool of one thread a core, where waiting ones keep the others out.
+                edits.append(_room_to_wait(stage, inspection, calls))
+                variant, title = f"{calls} {variant}", f"Run {calls} calls of {short(stage)} at the same time"
+            yield fix(
+                variant,
+                title,
+                *edits,
+                stages=[stage.id],
+                reorders=alone and chain.any_order(inspection, stage),
+                threads=threads,
+                caveat="its function must be safe to call from several threads" if threads else "",
+            )
+
+
+@kind(saving=0.6)
+def parallel_batch(inspection: Inspection, context: Context) -> Iterator[Fix]:
+    """Copy the elements of several batches at the same time: worth it for large elements."""
+    for stage in inspection.stages:
+        if stage.method == "batch" and stage.arguments.get("num_parallel_calls") in (None, 1):
+            yield fix(
+                f"parallel {stage.label}",
+                f"Have {short(stage)} copy several batches at the same time",
+                SetArgument(stage=stage.id, argument="num_parallel_calls", value=AUTOTUNE),
+                stages=[stage.id],
+            )
+
+
+@kind(saving=0.95)
+def parallel_interleave(inspection: Inspection, context: Context) -> Iterator[Fix]:
+    """Read several files, or other inner datasets, at the same time."""
+    files = min(_MOST_FILES, max(4, _FILES_A_CORE * context.cores))
+    for stage in inspection.stages:
+        if stage.method == "interleave":
+            yield from _of_interleave(inspection, stage, files)
+        elif stage.method == "flat_map" and chain.reads_files(stage):
+            yield fix(
+                f"interleave for {stage.label}",
+                f"Interleave {files} of the files that {short(stage)} reads one after another",
+                Interleave(stage=stage.id, cycle_length=files),
+                stages=[stage.id],
+                reorders=True,
+                threads=_needs_threads(stage),
+                caveat=_OTHER_ORDER,
+            )
+        elif stage.method in ("TFRecordDataset", "TextLineDataset"):
+            names = str(stage.arguments.get("filenames", ""))
+            several = not names or (names.endswith(" files") and names != "1 files")
+            if several and stage.arguments.get("num_parallel_reads") in (None, 1):
+                yield fix(
+                    f"parallel reads in {stage.label}",
+                    f"Have {short(stage)} read {files} files at the same time",
+                    SetArgument(stage=stage.id, argument="num_parallel_reads", value=files),
+                    stages=[stage.id],
+                    reorders=True,
+                    caveat=_OTHER_ORDER,
+                )
+
+
+@kind(saving=0.4)
+def deterministic(inspection: Inspection, context: Context) -> Iterator[Fix]:
+    """Let parallel stages give what is ready first: worth it where some calls take longer than others."""
+    stages = [stage for stage in inspection.stages if _waits_for_its_turn(stage, inspection)]
+    held = [stage for stage in stages if stage.arguments.get("deterministic") is True]
+    if stages:
+        yield fix(
+            "any order",
+            "Take what is ready first in parallel stages",
+            SetOptions(options={"deterministic": False}),
+            *(SetArgument(stage=stage.id, argument="deterministic", value=False) for stage in held),
+            stages=[stage.id for stage in stages],
+            reorders=True,
+            caveat="samples come in an order that differs from run to run",
+        )
+
+
+@kind(saving=0.45)
+def threadpool(inspection: Inspection, context: Context) -> Iterator[Fix]:
+    """Threads of the pipeline's own, in place of the shared pool or of one that is too small."""
+    limiting = [] if context.bottleneck.stage is None else [context.bottleneck.stage]
+    waiting = [
+        stage.id
+        for cost in inspection.costs
+        if bottleneck.waits(cost)
+        for stage in [inspection.stage(cost.stage)]
+        if stage.method != "prefetch" and segments.hands_over(stage, inspection.default_parallelised)
+    ]
+    pools = []
+    if any(stage.method == "with_options" for stage in inspection.stages):
+        pools.append((context.cores, limiting, "the options may hold a smaller one"))
+    if waiting:
+        pools.append((_WAITING_A_CORE[-1] * context.cores, waiting, "a call that waits needs no core"))
+    for threads, stages, caveat in pools:
+        yield fix(
+            f"pool of {threads} threads",
+            f"Give the pipeline {threads} threads of its own",
+            SetOptions(options={"threading.private_threadpool_size": threads}),
+            stages=stages,
+            caveat=caveat,
+        )
+    if context.cores > 1 and limiting and context.bottleneck.cause == "cpu":
+        yield fix(
+            "one thread an op",
+            "Run each op of the pipeline on one thread, and so more calls beside each other",
+            SetOptions(options={"threading.max_intra_op_parallelism": 1}),
+        )
+
+
+@kind(saving=0.9)
+def options(inspection: Inspection, context: Context) -> Iterator[Fix]:
+    """What tf.data does by default and these options switch off, and what it could do and does not by default."""
+    if not inspection.default_parallelised or any(stage.method == "with_options" for stage in inspection.stages):
+        yield fix(
+            "default options",
+            "Switch on what tf.data does by default: AUTOTUNE, parallel maps, a prefetch at the end",
+            SetOptions(options=dict(_DEFAULTS)),
+            stages=[] if context.bottleneck.stage is None else [context.bottleneck.stage],
+        )
+    filters = [stage for stage in inspection.stages if stage.method == "filter"]
+    if filters:
+        yield fix(
+            "parallel filter",
+            "Run the filters on several cores",
+            SetOptions(options={"experimental_optimization.filter_parallelization": True}),
+            stages=[stage.id for stage in filters],
+            threads=any(segments.may_differ(stage) for stage in filters),
+        )
+
+
+def _no_service(inspection: Inspection, context: Context) -> str | None:
+    if not context.model:
+        return "a worker on this machine has the same cores, and without a model nothing competes for them"
+    if context.no_servers is not None:
+        return context.no_servers
+    python = next((stage for stage in inspection.stages if _runs_python(stage)), None)
+    return None if python is None else f"a tf.data service worker cannot run the Python of {short(python)}"
+
+
+@kind(saving=0.05, blocker=_no_service)
+def service(inspection: Inspection, context: Context) -> Iterator[Fix]:
+    """Have a tf.data service worker on this machine run the pipeline; on others it gains what they have."""
+    yield fix(
+        "tf.data service",
+        "Have a tf.data service worker in a process of its own run the pipeline",
+        OffloadToService(workers=1),
+        caveat="here it has the same cores; workers on other machines bring their own",
+    )
+
+
+def _degrees(stage: Stage, inspection: Inspection, cores: int) -> Iterator[int]:
+    """Yield how many calls at the same time are worth a try."""
+    given = stage.arguments.get("num_parallel_calls")
+    present = given if isinstance(given, int) else 1
+    if given is None or 0 < present < cores:
+        yield AUTOTUNE
+    cost = inspection.cost(stage.id)
+    if cost is not None and bottleneck.waits(cost):
+        degrees = {each * cores for each in _WAITING_A_CORE} | {_MORE_CALLS * present}
+        yield from sorted((each for each in degrees if present < each <= _MOST_CALLS), reverse=True)
+
+
+def _room_to_wait(stage: Stage, inspection: Inspection, calls: int) -> Edit:
+    """Return threads for so many calls: a larger pool where the user set one, which would stay as it is otherwise."""
+    if any("threading.private_threadpool_size" in one.arguments for one in inspection.stages):
+        return SetOptions(options={"threading.private_threadpool_size": calls})
+    return SetArgument(stage=stage.id, argument="use_unbounded_threadpool", value=True)
+
+
+def _of_interleave(inspection: Inspection, stage: Stage, files: int) -> Iterator[Fix]:
+    given, cycle = stage.arguments.get("num_parallel_calls"), stage.arguments.get("cycle_length")
+    parallel = SetArgument(stage=stage.id, argument="num_parallel_calls", value=AUTOTUNE)
+    if given is None or given == 1:
+        yield fix(
+            f"parallel {stage.label}",
+            f"Have {short(stage)} read its inputs in parallel",
+            parallel,
+            stages=[stage.id],
+            reorders=chain.any_order(inspection, stage),
+            threads=_needs_threads(stage),
+        )
+    if cycle is None or (isinstance(cycle, int) and 0 < cycle < files):
+        yield fix(
+            f"{files} inputs in {stage.label}",
+            f"Have {short(stage)} read {files} inputs in parallel",
+            SetArgument(stage=stage.id, argument="cycle_length", value=files),
+            parallel,
+            stages=[stage.id],
+            reorders=True,
+            threads=_needs_threads(stage),
+            caveat=_OTHER_ORDER,
+        )
+
+
+def _needs_threads(stage: Stage) -> bool:
+    """Return whether a function of the user's in it must be safe to run on several threads at once."""
+    return any(segments.may_differ(each) for each in (stage, *stage.inner))
+
+
+def _waits_for_its_turn(stage: Stage, inspection: Inspection) -> bool:
+    if stage.method not in ("map", "interleave", "batch") or stage.arguments.get("deterministic") is False:
+        return False
+    if stage.method == "map" and stage.arguments.get("num_parallel_calls") is None:
+        return False  # tf.data made it parallel by itself: its calls compute, and are ready about in turn
+    return segments.hands_over(stage, inspection.default_parallelised)
+
+
+def _runs_python(stage: Stage) -> bool:
+    own = stage.method == "from_generator" or (stage.function is not None and stage.function.python)
+    return own or any(_runs_python(inner) for inner in stage.inner)
