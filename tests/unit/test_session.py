@@ -12,10 +12,9 @@ from pydantic import BaseModel
 from rich.cells import cell_len
 from rich.console import Console
 
-from pipeline_bench import diagnosed
 from pipeline_bench.environment import Accelerator, describe
 from pipeline_bench.errors import SessionError
-from pipeline_bench.model import pipeline
+from pipeline_bench.model import diagnosis, pipeline
 from pipeline_bench.model import session as sessions
 from pipeline_bench.model.result import Result, Verdict
 from pipeline_bench.model.series import Series
@@ -190,8 +189,8 @@ def test_a_session_of_the_first_schema_opens_and_becomes_one_of_this() -> None:
 @pytest.mark.parametrize(
     "noun",
     [
-        *(diagnosed.Diagnosis, diagnosed.Bottleneck, diagnosed.Fix, diagnosed.Attempt, diagnosed.Equality),
-        *(diagnosed.CodeChange, diagnosed.Limit, pipeline.Target, pipeline.Inspection, pipeline.Stage),
+        *(diagnosis.Diagnosis, diagnosis.Bottleneck, diagnosis.Fix, diagnosis.Attempt, diagnosis.Equality),
+        *(diagnosis.CodeChange, diagnosis.Limit, pipeline.Target, pipeline.Inspection, pipeline.Stage),
         *(pipeline.Location, pipeline.UserFunction, pipeline.StageCost, pipeline.Tuned),
         *(pipeline.Fingerprint, pipeline.Component, TrialRecord, Session),
     ],
