@@ -16,18 +16,13 @@ from typing import Annotated
 import typer
 
 from pipeline_bench import __version__
-from pipeline_bench.cli import stdout
-from pipeline_bench.cli.backends import backends
-from pipeline_bench.cli.compare import compare
+from pipeline_bench.cli import output
+from pipeline_bench.cli.available import backends, doctor, scenarios
 from pipeline_bench.cli.data import data
-from pipeline_bench.cli.diagnose import diagnose
-from pipeline_bench.cli.diff import diff
-from pipeline_bench.cli.doctor import doctor
 from pipeline_bench.cli.lesson import lesson
-from pipeline_bench.cli.report import report
-from pipeline_bench.cli.run import run as run_command
-from pipeline_bench.cli.scenarios import scenarios
-from pipeline_bench.cli.sessions import sessions
+from pipeline_bench.cli.measuring import compare, diagnose
+from pipeline_bench.cli.measuring import run as run_command
+from pipeline_bench.cli.saved import diff, report, sessions
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.text import said
 
@@ -75,12 +70,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal without UTF-8 shows a ? for a ×, not a traceback
-    sys.stdout = stdout.named(sys.stdout)
+    sys.stdout = output.named(sys.stdout)
     code = run(sys.argv[1:] if arguments is None else arguments)
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        stdout.silence()
+        output.silence()
     except OSError as error:
         code = _unwritable(error)
     sys.exit(code)
@@ -97,9 +92,9 @@ def run(arguments: Sequence[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except BrokenPipeError:  # the reader, `head` perhaps, has seen enough
-        stdout.silence()
+        output.silence()
         return 1
-    except stdout.StdoutError as error:
+    except output.StdoutError as error:
         return _unwritable(error)
     except Exception as error:
         return _usage_error(error) or _out_of_memory(error) or _bug()
@@ -126,7 +121,7 @@ def _out_of_memory(error: Exception) -> int | None:
 
 def _unwritable(error: OSError) -> int:
     """Say once that stdout takes nothing more, and why."""
-    stdout.silence()
+    output.silence()
     _say(f"Error: stdout cannot be written: {error.strerror}.", "")
     return 1
 

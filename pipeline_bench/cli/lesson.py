@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline_bench.cli.completion import lesson_names
+from pipeline_bench.cli.options import lesson_names
 
 if TYPE_CHECKING:
     from rich.console import Console

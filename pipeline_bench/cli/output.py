@@ -1,33 +1,64 @@
-"""Where a command's text goes: to stdout, to a file, or compressed to a file that ends in .gz."""
+"""Where a command's text goes: to stdout, whose failures are told from those of other files, or to a file."""
 
 from __future__ import annotations
 
+import io
+import os
+import sys
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import typer
 
-STDOUT = Path("-")
+if TYPE_CHECKING:
+    from rich.console import Console
+
 _Form = TypeVar("_Form", bound=StrEnum)
 
 
-def _file(output: Path | None) -> Path | None:
-    return None if output == STDOUT else output
+class StdoutError(OSError):
+    """stdout cannot be written, and not because its reader has left: the disk is full, or the terminal is gone."""
 
 
-Output = Annotated[
-    Path | None,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="FILE|-",
-        callback=_file,
-        help="Where to write it, gzipped where it ends in .gz; by default, and as -, stdout.",
-    ),
-]
-"""The option of every command that renders something."""
+class _Raw(io.FileIO):
+    """The file itself, below every buffer that typer or rich may put upon it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream.fileno(), "w", closefd=False)
+        self._stream = stream  # which closes the file when it goes
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except (BrokenPipeError, BlockingIOError):
+            raise
+        except OSError as error:
+            raise StdoutError(error.errno, error.strerror) from error
+
+
+def named(stream: TextIO) -> TextIO:
+    """Return a stream to the same file whose writes raise `StdoutError`; the stream itself where it is no file."""
+    if not isinstance(stream, io.TextIOWrapper):
+        return stream
+    try:
+        raw = _Raw(stream)
+    except OSError:  # it writes to memory, or was closed
+        return stream
+    buffer: Any = io.BufferedWriter(raw) if isinstance(stream.buffer, io.BufferedWriter) else raw  # not with python -u
+    return io.TextIOWrapper(
+        buffer,
+        encoding=stream.encoding,
+        errors=stream.errors,
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
+
+
+def silence() -> None:
+    """Give the interpreter somewhere to flush to when it ends: the file or the pipe takes nothing more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def form_of(output: Path | None, endings: Mapping[str, _Form], default: _Form) -> _Form:
@@ -70,3 +101,10 @@ def write(text: str, output: Path | None) -> None:
         output.write_bytes(content)
     except OSError as error:
         raise UsageError(f"--output {output} cannot be written: {error.strerror}.", "Choose another file.") from None
+
+
+def console_for(output: Path | None) -> Console:
+    """Return the console whose captured text `write` takes: without colour where it goes to a file."""
+    from rich.console import Console
+
+    return Console(highlight=False, no_color=output is not None or None)

@@ -1,146 +1,129 @@
-"""What the commands that measure have in common: their options' checks, the view, exports, signals, exit codes."""
+"""What the commands that measure have in common: the view, signals, exit codes, and the session given to its user."""
 
 from __future__ import annotations
 
+import dataclasses
+import errno
 import os
 import select
+import shlex
 import shutil
 import signal
 import sys
+import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import TextIO
 
 import typer
+from rich.console import Console
+from rich.text import Text
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from pipeline_bench.cli import output
+from pipeline_bench.cli.options import STDOUT, Presentation
+from pipeline_bench.errors import SessionError, UsageError
+from pipeline_bench.model.diagnosis import CodeChange
+from pipeline_bench.model.session import Session, save
+from pipeline_bench.model.trial import Trial
+from pipeline_bench.report import diagnosis_words, html, markdown, screen, terminal
+from pipeline_bench.run.comparison import Outcome, make_folder
+from pipeline_bench.run.observer import Observer, Progress
+from pipeline_bench.scenario import Scenario
+from pipeline_bench.system import interrupts
+from pipeline_bench.system.files import write_atomically
+from pipeline_bench.system.interrupts import Handler
+from pipeline_bench.text import safe
+from pipeline_bench.ui.live import LiveView
+from pipeline_bench.ui.plain import PlainView
 
-    from pipeline_bench.model.trial import Trial
-    from pipeline_bench.run.comparison import Outcome
-    from pipeline_bench.run.observer import Observer, Progress
-    from pipeline_bench.system.interrupts import Handler
-
-STDOUT = "-"
 TRIAL_FAILED = 1
 INTERRUPTED = 130
 UNREAD = 128 + signal.SIGPIPE
 """What a shell says of a program that SIGPIPE ended: its lines have no reader any more."""
 SHOW_CURSOR = b"\x1b[?25h"
 """DECTCEM, "set": what a live screen has hidden (ECMA-48 private mode 25)."""
-
-
-ExposeServers = Annotated[
-    bool,
-    typer.Option(
-        "--expose-servers",
-        help="Run trials that need TensorFlow's servers (between_graph, tf.data service) in the machine's own network, "
-        "where other machines reach these without a password; by default such a trial has a network of its own.",
-    ),
-]
-"""The option of the commands whose trials may start servers."""
-
-OpenPage = Annotated[bool, typer.Option("--open", help="Show the page, report.html, in the browser at the end.")]
-"""The option of the commands that leave a page."""
-
-Details = Annotated[
-    bool, typer.Option("--details", help="Show all that the page says, in place of one screen of 80 × 24.")
-]
-"""The option of the commands that show a session in the terminal."""
-
-
-def positive(value: float | None) -> float | None:
-    """Check an option that is a number of seconds.
-
-    Raises:
-        typer.BadParameter: it is none.
-    """
-    if value is not None and not 0 < value < float("inf"):
-        raise typer.BadParameter(f"{value} is no positive number of seconds.")
-    return value
+PAGE, PATCH = "report.html", "fix.patch"
+_NOBODY_READS = (errno.EPIPE, errno.EIO)
+"""The pipe's reader has left, or the terminal is gone: that is no reason to fail once the session is saved."""
 
 
 def run_and_show(
-    run: Callable[[Observer], Outcome],
-    folder: Path,
-    console: Console,
-    json_to: str | None,
-    *,
-    live: bool,
-    open_page: bool = False,
-    details: bool = False,
+    run: Callable[[Path, Observer], Outcome],
+    scenario: Scenario,
+    out: Path,
+    shown: Presentation,
+    first: str | None = None,
 ) -> int:
     """Run, show, export; return the exit code: 0 only where all went through and all of it could be written.
 
     Args:
-        run: measures, telling the view how it goes.
-        folder: the session's own, which exists; it is removed where nothing was measured.
-        console: where the report goes; of stderr where the session itself goes to stdout.
-        json_to: the option ``--json``, checked.
-        live: whether a screen is wanted in place of lines.
-        open_page: whether the page is to be shown in the browser at the end.
-        details: whether more than one screen is to be shown.
-    """
-    from pipeline_bench.cli import delivery, stdout
-    from pipeline_bench.system import interrupts
+        run: measures into a folder, telling the view how it goes.
+        scenario: names the session's folder.
+        out: where that folder is made; it is removed where nothing was measured.
+        shown: how the session is shown, and where it is written.
+        first: a line to begin with.
 
+    Raises:
+        UsageError: the folder or the file for the session cannot be written.
+    """
+    check_export(shown.json_to)
+    # With the session on stdout, everything that is for a reader goes to stderr.
+    console = Console(stderr=shown.json_to == STDOUT, highlight=False)
+    folder = make_folder(out, scenario)
+    if first is not None:
+        console.print(first)
     with interruptible():
         with interrupts.deferred():  # a second signal does not cost the reports either
             outcome = None
-            with view(console, folder, live) as observer:
+            with view(console, folder, shown.live) as observer:
                 try:
-                    outcome = run(observer)
+                    outcome = run(folder, observer)
                 except KeyboardInterrupt:
                     if any(folder.iterdir()):
                         raise
-            unread = getattr(observer, "unread", False)
+            unread = isinstance(observer, UntilUnread) and observer.unread
             if unread:
-                stdout.silence()
+                output.silence()
             if outcome is None or (outcome.interrupted and not outcome.session.trials):
                 shutil.rmtree(folder, ignore_errors=True)
                 console.print("Interrupted before the first trial; nothing was measured.")
                 return UNREAD if unread else INTERRUPTED
-            outcome, problems = delivery.deliver(outcome, console, json_to, open_page=open_page, details=details)
+            outcome, problems = deliver(outcome, console, shown)
         if outcome.unsaved is not None:
-            delivery.rescue(outcome, json_to)
+            rescue(outcome, shown.json_to)
     if outcome.interrupted:
         return UNREAD if unread else INTERRUPTED
     return 0 if outcome.all_ok and not problems else TRIAL_FAILED
 
 
 def view(console: Console, folder: Path, live: bool) -> AbstractContextManager[Observer]:
-    """The live screen on a terminal, plain lines elsewhere."""
-    from pipeline_bench.ui.live import LiveView
-
+    """Return the live screen on a terminal, plain lines elsewhere."""
     if live and console.is_terminal and not console.is_dumb_terminal:
         return LiveView(console)
-    return nullcontext(lines(sys.stderr if console.stderr else sys.stdout, folder))
+    return nullcontext(UntilUnread(sys.stderr if console.stderr else sys.stdout, folder))
 
 
-def lines(stream: TextIO, folder: Path) -> Observer:
+class UntilUnread(PlainView):
     """Plain lines that end the run, as SIGTERM does, once nobody is left to read them: `| head` has seen enough."""
-    from pipeline_bench.ui.plain import PlainView
 
-    class UntilUnread(PlainView):
-        unread = False
+    unread = False
 
-        def progress(self, trial: Trial, progress: Progress) -> None:
-            if not self.unread and _nobody_reads(stream):
-                self._end()
+    def progress(self, trial: Trial, progress: Progress) -> None:
+        if not self.unread and _nobody_reads(self.stream):
+            self._end()
 
-        def _line(self, text: str) -> None:
-            try:
-                super()._line(text)
-            except BrokenPipeError:
-                self._end()
+    def _line(self, text: str) -> None:
+        try:
+            super()._line(text)
+        except BrokenPipeError:
+            self._end()
 
-        def _end(self) -> None:
-            if not self.unread:
-                self.unread = True
-                os.kill(os.getpid(), signal.SIGTERM)
-
-    return UntilUnread(stream, folder)
+    def _end(self) -> None:
+        if not self.unread:
+            self.unread = True
+            os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _nobody_reads(stream: TextIO) -> bool:
@@ -159,8 +142,6 @@ def check_export(json_to: str | None) -> None:
     Raises:
         UsageError: it cannot.
     """
-    from pipeline_bench.errors import UsageError
-
     if json_to is None or json_to == STDOUT:
         return
     path = Path(json_to)
@@ -206,3 +187,142 @@ def interruptible() -> Iterator[None]:
     finally:
         for number, previous in before.items():
             signal.signal(number, previous)
+
+
+def deliver(outcome: Outcome, console: Console, shown: Presentation) -> tuple[Outcome, list[str]]:
+    """Write the reports, the patch and what ``--json`` asks for, show the report, and say where the page and patch are.
+
+    Returns:
+        The outcome, saved where it now could be, and a message for each file that could not be written.
+    """
+    outcome = _saved_after_all(outcome)
+    written, problems = _write(outcome)
+    problems += _export(outcome.session, shown.json_to)
+    if outcome.unsaved is not None and not _can_ask():
+        console = Console(stderr=True, highlight=False)  # stdout is for the session alone
+    try:
+        folder = None if outcome.unsaved else outcome.folder
+        whole = terminal.render(outcome.session, folder, console.width) if shown.details else None
+        console.print(whole or screen.render(outcome.session, console.width))
+        for line in _places(outcome, written):
+            console.print(line, soft_wrap=True)  # what is to be copied has no line ends of ours
+    except OSError as error:
+        if error.errno not in _NOBODY_READS:
+            output.silence()
+            problems.append(f"The report cannot be shown: {error.strerror}.")
+    for problem in problems:
+        typer.echo(problem, err=True)
+    if shown.open_page and PAGE in written and not webbrowser.open((outcome.folder / PAGE).absolute().as_uri()):
+        typer.echo("--open: no browser was found here.", err=True)
+    return outcome, problems
+
+
+def rescue(outcome: Outcome, json_to: str | None) -> None:
+    """Give out a session that cannot be saved: to stdout where nobody can be asked, else as the user chooses.
+
+    Args:
+        outcome: with the reason why it is not saved.
+        json_to: the option ``--json``: what has gone to stdout already is not written there again.
+    """
+    if not _can_ask():
+        typer.echo(f"{outcome.unsaved} The session is written to stdout instead.", err=True)
+        if json_to != STDOUT:
+            _write_to_stdout(outcome.session)
+        return
+    while outcome.unsaved is not None:
+        question = "Enter tries again, p prints the session here, q gives it up: "
+        typer.echo(f"{outcome.unsaved} {question}", err=True, nl=False)
+        match sys.stdin.readline():
+            case "p\n":
+                _write_to_stdout(outcome.session)
+                return
+            case "q\n" | "":
+                return
+        outcome = _saved_after_all(outcome)
+    typer.echo(f"Session saved in {outcome.folder}", err=True)
+
+
+def _saved_after_all(outcome: Outcome) -> Outcome:
+    """Try once more to save a session that could not be: the disk may have room by now."""
+    if outcome.unsaved is None:
+        return outcome
+    try:
+        save(outcome.session, outcome.folder)
+    except SessionError as error:
+        return dataclasses.replace(outcome, unsaved=error.message)
+    return dataclasses.replace(outcome, unsaved=None)
+
+
+def _files(session: Session) -> dict[str, Callable[[], str]]:
+    """What stands beside a session's file, and how it is made; a patch only of a diagnosis that has one."""
+    files: dict[str, Callable[[], str]] = {
+        "report.md": partial(markdown.render, session),
+        PAGE: partial(html.render, session),
+    }
+    if (code := _code(session)) is not None and code.diff and code.root:
+        files[PATCH] = partial(str, code.diff)
+    return files
+
+
+def _write(outcome: Outcome) -> tuple[set[str], list[str]]:
+    """Write the files beside the session; return the names of those that are there, and a message for each other."""
+    written, problems = set(), []
+    for name, made in _files(outcome.session).items():
+        path = outcome.folder / name
+        try:
+            write_atomically(path, made())
+            written.add(name)
+        except (OSError, MemoryError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "there is not enough memory"
+            folder = shlex.quote(str(outcome.folder))
+            command = f" `pipeline-bench report {folder} -o {name}` makes it again."
+            problems.append(f"{path} was not written: {reason}.{'' if outcome.unsaved or name == PATCH else command}")
+    return written, problems
+
+
+def _code(session: Session) -> CodeChange | None:
+    """The code to write that the report shows."""
+    if session.diagnosis is None:
+        return None
+    shown = diagnosis_words.code(diagnosis_words.tried(session, session.diagnosis), session.diagnosis)
+    return shown.attempt.code if shown is not None else None
+
+
+def _places(outcome: Outcome, written: set[str]) -> Iterator[Text]:
+    """Where the page is, and the command that applies the patch from where the user stands."""
+    if PAGE not in written and outcome.unsaved is None:
+        yield Text.assemble("Session saved in ", (safe(str(outcome.folder)), "bold"))
+    if PAGE in written:
+        yield Text.assemble("Page: ", ((outcome.folder / PAGE).absolute().as_uri(), "bold"))
+    code = _code(outcome.session)
+    if PATCH in written and code is not None and code.root is not None:
+        here = Path(code.root) == Path.cwd()
+        patch = outcome.folder / PATCH
+        command = ["git", "apply", str(patch)] if here else ["git", "-C", code.root, "apply", str(patch.absolute())]
+        yield Text.assemble("Patch: ", (safe(shlex.join(command)), "bold"))
+
+
+def _export(session: Session, json_to: str | None) -> Iterator[str]:
+    """Write the session where ``--json`` asks for it; yield a message where that cannot be."""
+    if json_to is None:
+        return
+    try:
+        if json_to == STDOUT:
+            _write_to_stdout(session)
+        else:
+            write_atomically(Path(json_to), session.to_json())
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if isinstance(error, output.StdoutError):
+            output.silence()
+        yield f"--json {json_to} was not written: {error.strerror}."
+
+
+def _write_to_stdout(session: Session) -> None:
+    sys.stdout.write(session.to_json())
+    sys.stdout.flush()
+
+
+def _can_ask() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()

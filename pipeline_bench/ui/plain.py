@@ -34,7 +34,7 @@ class PlainView(Observer):
     """
 
     def __init__(self, stream: TextIO, folder: Path | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._stream = stream
+        self.stream = stream
         self._folder = folder
         self._planned: int | None = 0
         self._rounds = 0
@@ -98,8 +98,8 @@ class PlainView(Observer):
         self._line(f"note: {text}")
 
     def _line(self, text: str) -> None:
-        self._stream.write(one_line(text) + "\n")
-        self._stream.flush()
+        self.stream.write(one_line(text) + "\n")
+        self.stream.flush()
 
 
 def _standing(session: Session, goal: Precision) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pipeline_bench.cli import run
-from pipeline_bench.cli.backends import describe_type
+from pipeline_bench.cli.available import describe_type
 
 
 def test_lists_backends_with_their_options_and_origin(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipeline_bench.cli import run
-from pipeline_bench.cli.doctor import GET_CUDA, GET_TENSORFLOW, Check, Terminal, examine
+from pipeline_bench.cli.available import GET_CUDA, GET_TENSORFLOW, Check, Terminal, examine
 from pipeline_bench.environment import Accelerator, describe
 from pipeline_bench.model.session import Environment
 from pipeline_bench.run.tensorflow_probe import Probed, run_probe

@@ -10,7 +10,8 @@ import typer
 from rich.console import Console
 
 from pipeline_bench import __version__, cli
-from pipeline_bench.cli import delivery, stdout
+from pipeline_bench.cli import output, running
+from pipeline_bench.cli.options import Presentation
 from pipeline_bench.errors import PipelineBenchError, UsageError
 from pipeline_bench.model import session as saved
 from pipeline_bench.run.comparison import Outcome
@@ -132,9 +133,9 @@ def test_a_session_for_a_full_stdout_is_one_message_and_the_reports_are_there(
 ) -> None:
     outcome = Outcome(sessions.normal(), tmp_path, interrupted=False)
     with Path("/dev/full").open("w") as full:
-        monkeypatch.setattr(sys, "stdout", stdout.named(full))
-        monkeypatch.setattr(stdout, "silence", lambda: None)
-        _, problems = delivery.deliver(outcome, Console(file=io.StringIO()), "-")
+        monkeypatch.setattr(sys, "stdout", output.named(full))
+        monkeypatch.setattr(output, "silence", lambda: None)
+        _, problems = running.deliver(outcome, Console(file=io.StringIO()), Presentation(False, False, False, "-"))
     assert problems == ["--json - was not written: No space left on device."]
     assert {path.name for path in tmp_path.iterdir()} == {"report.md", "report.html"}
 

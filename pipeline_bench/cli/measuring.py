@@ -1,4 +1,4 @@
-"""``pipeline-bench compare``: train the same model under every variant of a scenario, and say what limits each."""
+"""The commands that measure: ``pipeline-bench compare``, ``diagnose`` and ``run``."""
 
 from __future__ import annotations
 
@@ -7,12 +7,26 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline_bench.cli.completion import backend_names, scenario_names, setting_keys
-from pipeline_bench.cli.running import STDOUT, Details, ExposeServers, OpenPage, check_export, positive, run_and_show
+from pipeline_bench.cli.options import (
+    Details,
+    ExposeServers,
+    JsonTo,
+    NoLive,
+    OpenPage,
+    Out,
+    Presentation,
+    backend_names,
+    positive,
+    scenario_names,
+    setting_keys,
+)
 
 if TYPE_CHECKING:
     from pipeline_bench.model.result import Precision
     from pipeline_bench.scenario import Scenario
+
+_LEAST_BUDGET_S, _MOST_BUDGET_S = 20.0, 86_400.0
+"""The inspection and one round of trials take some 15 s; beyond a day it is a mistake in the unit."""
 
 
 def compare(
@@ -63,16 +77,9 @@ def compare(
             autocompletion=setting_keys,
         ),
     ] = None,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the session's folder is made.")] = Path("reports"),
-    json_to: Annotated[
-        str | None,
-        typer.Option(
-            "--json",
-            metavar="FILE|-",
-            help="Also write the session to FILE; - writes it to stdout, and the report to stderr.",
-        ),
-    ] = None,
-    no_live: Annotated[bool, typer.Option("--no-live", help="Plain lines in place of the live screen.")] = False,
+    out: Out = Path("reports"),
+    json_to: JsonTo = None,
+    no_live: NoLive = False,
     open_page: OpenPage = False,
     details: Details = False,
     expose_servers: ExposeServers = False,
@@ -88,6 +95,9 @@ def compare(
     ] = False,
 ) -> None:
     """Train one model under every variant of a scenario; show time, waits and utilization side by side."""
+    from pipeline_bench.analysis.precision import check
+    from pipeline_bench.cli.running import run_and_show
+    from pipeline_bench.run.comparison import compare as run_comparison
     from pipeline_bench.run.main_job import MainJob, choose
 
     given = {"steps": steps, "time_s": time, "repeats": repeats, "seed": seed, "stall_timeout_s": stall_timeout}
@@ -95,51 +105,16 @@ def compare(
     job = MainJob(scenario) if scenario is not None else choose()
     resolved = job.noted(_load(job.scenario, given, settings or [], backends))
     resolved = _logging_placement(resolved) if log_placement else resolved
-    options = {
-        "live": not no_live,
-        "open_page": open_page,
-        "details": details or log_placement,
-        "expose_servers": expose_servers,
-    }
-    raise typer.Exit(_run(resolved, out, json_to, goal=goal, first=job.note, **options))
-
-
-def _run(
-    scenario: Scenario,
-    out: Path,
-    json_to: str | None,
-    *,
-    goal: Precision | None,
-    first: str | None,
-    live: bool,
-    open_page: bool,
-    details: bool,
-    expose_servers: bool,
-) -> int:
-    """Run, show, export, after the `first` line if any; the exit code says whether every trial went through."""
-    from rich.console import Console
-
-    from pipeline_bench.analysis.precision import check
-    from pipeline_bench.run.comparison import compare as run_comparison
-    from pipeline_bench.run.comparison import make_folder
-
     if goal is not None and goal.goal is not None:
-        check(scenario)
-    check_export(json_to)
-    # With the session on stdout, everything that is for a reader goes to stderr.
-    console = Console(stderr=json_to == STDOUT, highlight=False)
-    folder = make_folder(out, scenario)
-    if first is not None:
-        console.print(first)
-    return run_and_show(
-        lambda observer: run_comparison(scenario, folder, observer, precision=goal, expose_servers=expose_servers),
-        folder,
-        console,
-        json_to,
-        live=live,
-        open_page=open_page,
-        details=details,
+        check(resolved)
+    code = run_and_show(
+        lambda folder, view: run_comparison(resolved, folder, view, precision=goal, expose_servers=expose_servers),
+        resolved,
+        out,
+        Presentation(not no_live, details or log_placement, open_page, json_to),
+        first=job.note,
     )
+    raise typer.Exit(code)
 
 
 def _goal(
@@ -181,3 +156,116 @@ def _load(name: str, given: dict[str, float | None], settings: list[str], backen
     if backends is not None and not wanted:
         raise UsageError(f"--backends {backends!r} names none.", "Write for example --backends feed_dict,tf_data.")
     return load(name, settings, wanted, run={key: value for key, value in given.items() if value is not None})
+
+
+def diagnose(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE:FUNCTION", help="Your function that returns a tf.data pipeline: train.py:make_dataset."
+        ),
+    ],
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE:FUNCTION",
+            help="Your function that returns a compiled Keras model, which then trains on the pipeline; without one "
+            "the pipeline is only read.",
+        ),
+    ] = None,
+    batch_arg: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Passed to the pipeline's function as its only argument."),
+    ] = None,
+    budget: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", callback=positive, help="The most time to measure for, from 20 s on."),
+    ] = 120.0,
+    allow_reordering: Annotated[
+        bool,
+        typer.Option(
+            "--allow-reordering",
+            help="Also try what may change the order of the samples.",
+        ),
+    ] = False,
+    allow_threads: Annotated[
+        bool,
+        typer.Option(
+            "--allow-threads",
+            help="Also try what runs your functions on several threads at once; the samples keep their order.",
+        ),
+    ] = False,
+    out: Out = Path("reports"),
+    stall_timeout: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            callback=positive,
+            help="How long an element may take before its trial counts as stalled.",
+        ),
+    ] = None,
+    json_to: JsonTo = None,
+    no_live: NoLive = False,
+    open_page: OpenPage = False,
+    details: Details = False,
+    expose_servers: ExposeServers = False,
+) -> None:
+    """Find the stage of your own pipeline that starves it, and try what helps; your files are never changed."""
+    from pipeline_bench.cli.running import run_and_show
+    from pipeline_bench.diagnosis import variants
+    from pipeline_bench.run.diagnosis import run_diagnosis
+    from pipeline_bench.tfdata.loading import parse
+
+    _check_budget(budget)
+    dataset = parse(target, batch_arg, "dataset")
+    network = parse(model, None, "model") if model is not None else None
+    code = run_and_show(
+        lambda folder, view: run_diagnosis(
+            dataset,
+            network,
+            folder,
+            view,
+            budget_s=budget,
+            allow_reordering=allow_reordering,
+            allow_threads=allow_threads,
+            stall_timeout_s=stall_timeout,
+            expose_servers=expose_servers,
+        ),
+        variants.scenario(dataset, network, budget, stall_timeout),
+        out,
+        Presentation(not no_live, details, open_page, json_to),
+    )
+    raise typer.Exit(code)
+
+
+def _check_budget(budget_s: float) -> None:
+    from pipeline_bench.errors import UsageError
+
+    if not _LEAST_BUDGET_S <= budget_s <= _MOST_BUDGET_S:
+        raise UsageError(
+            f"--budget {budget_s:g}: it is from {_LEAST_BUDGET_S:g} to {_MOST_BUDGET_S:g} seconds.",
+            "The default of 120 tries most fixes; a slow pipeline or a large model needs more.",
+        )
+
+
+def run(
+    command: Annotated[
+        list[str], typer.Argument(metavar="-- COMMAND…", help="The command with its arguments: -- python train.py.")
+    ],
+    out: Annotated[Path, typer.Option(help="Where each training's session gets a folder of its own.")] = Path(
+        "reports"
+    ),
+) -> None:
+    """Run a command unedited; say at its end how long its trainings waited for their input. Its exit code is kept."""
+    from pipeline_bench.injection import command as commands
+    from pipeline_bench.text import safe
+
+    try:
+        ended = commands.run(command, out)
+    except OSError as error:
+        typer.echo(f"Error: {safe(command[0])} cannot be started: {error.strerror}.", err=True)
+        missing = isinstance(error, FileNotFoundError)
+        raise typer.Exit(commands.NOT_FOUND if missing else commands.NOT_EXECUTABLE) from None
+    for line in commands.lines(ended, command):
+        typer.echo(f"pipeline-bench: {safe(line)}", err=True)
+    raise typer.Exit(ended.code)

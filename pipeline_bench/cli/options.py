@@ -1,14 +1,31 @@
-"""What the shell completes: scenarios, what of them can be named, the words for kept sessions."""
+"""The options that several commands have, what the shell completes for them, and their checks."""
 
 from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
+STDOUT = "-"
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+
+
+@dataclass(frozen=True)
+class Presentation:
+    """How a command that measures shows its session, and where it writes it."""
+
+    live: bool
+    """Whether a screen is wanted in place of lines."""
+    details: bool
+    """Whether more than one screen is to be shown."""
+    open_page: bool
+    """Whether the page is to be shown in the browser at the end."""
+    json_to: str | None
+    """Where the session goes besides its folder: a file, `STDOUT`, or nowhere."""
 
 
 def scenario_names(incomplete: str) -> list[str]:
@@ -63,3 +80,55 @@ def _variants(context: typer.Context) -> tuple[Any, ...]:
         return load(given or DEFAULT_SCENARIO).variants
     except PipelineBenchError:
         return ()
+
+
+def positive(value: float | None) -> float | None:
+    """Check an option that is a number of seconds.
+
+    Raises:
+        typer.BadParameter: it is none.
+    """
+    if value is not None and not 0 < value < float("inf"):
+        raise typer.BadParameter(f"{value} is no positive number of seconds.")
+    return value
+
+
+def _file(output: Path | None) -> Path | None:
+    return None if output == Path(STDOUT) else output
+
+
+Out = Annotated[Path, typer.Option(metavar="DIR", help="Where the session's folder is made.")]
+JsonTo = Annotated[
+    str | None,
+    typer.Option(
+        "--json",
+        metavar="FILE|-",
+        help="Also write the session to FILE; - writes it to stdout, and the report to stderr.",
+    ),
+]
+NoLive = Annotated[bool, typer.Option("--no-live", help="Plain lines in place of the live screen.")]
+ExposeServers = Annotated[
+    bool,
+    typer.Option(
+        "--expose-servers",
+        help="Run trials that need TensorFlow's servers (between_graph, tf.data service) in the machine's own network, "
+        "where other machines reach these without a password; by default such a trial has a network of its own.",
+    ),
+]
+OpenPage = Annotated[bool, typer.Option("--open", help="Show the page, report.html, in the browser at the end.")]
+Details = Annotated[
+    bool, typer.Option("--details", help="Show all that the page says, in place of one screen of 80 × 24.")
+]
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE|-",
+        callback=_file,
+        help="Where to write it, gzipped where it ends in .gz; by default, and as -, stdout.",
+    ),
+]
+FORMAT = typer.Option(
+    "--format", "-f", help="What to render it as; by default what FILE's name ends in, else terminal."
+)

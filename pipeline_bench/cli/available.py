@@ -1,21 +1,27 @@
-"""``pipeline-bench doctor``: what this machine has, what is missing, and how to get it."""
+"""The commands that say what there is: ``pipeline-bench doctor`` (the machine), ``backends`` and ``scenarios``."""
 
 from __future__ import annotations
 
 import json
+import shutil
+import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from pipeline_bench.cli.options import scenario_names
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from rich.console import Console
 
     from pipeline_bench.environment import Accelerator
     from pipeline_bench.model.session import Environment
     from pipeline_bench.run.tensorflow_probe import Probed
     from pipeline_bench.worker.probe import ProbeReport
 
+_MINUTES_FROM_S = 120.0
 PYTHON_NEEDED = (3, 11)
 NARROWEST_TERMINAL = 80
 
@@ -71,7 +77,7 @@ def doctor(
         }
         typer.echo(json.dumps(content, indent=1, ensure_ascii=False))
     else:
-        _show(checks, usable, probed.stderr)
+        _show_checks(checks, usable, probed.stderr)
     raise typer.Exit(0 if usable else 1)
 
 
@@ -101,9 +107,6 @@ def examine(
 
 
 def _terminal() -> Terminal:
-    import shutil
-    import sys
-
     return Terminal(sys.stdout.isatty(), shutil.get_terminal_size().columns, sys.stdout.encoding)
 
 
@@ -202,7 +205,7 @@ def _display(terminal: Terminal) -> Check:
     return Check("terminal", "ok", found)
 
 
-def _show(checks: Sequence[Check], usable: bool, stderr: str) -> None:
+def _show_checks(checks: Sequence[Check], usable: bool, stderr: str) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -223,3 +226,150 @@ def _show(checks: Sequence[Check], usable: bool, stderr: str) -> None:
     console.print("pipeline-bench compare cannot run here: see the lines marked missing.")
     if stderr.strip():
         typer.echo(f"\nWhat TensorFlow's process wrote:\n{stderr.rstrip()}", err=True)
+
+
+@dataclass(frozen=True)
+class OptionRow:
+    """One option as a reader sees it."""
+
+    name: str
+    type: str
+    default: Any
+    meaning: str
+
+
+@dataclass(frozen=True)
+class BackendRow:
+    """One backend as a reader sees it; `error` where its package is broken."""
+
+    name: str
+    origin: str
+    summary: str = ""
+    options: tuple[OptionRow, ...] = ()
+    error: str | None = None
+
+
+def backends(
+    as_json: Annotated[bool, typer.Option("--json", help="Print the list as JSON.")] = False,
+) -> None:
+    """List the backends, with their options and where each comes from."""
+    rows = _backends()
+    if as_json:
+        typer.echo(json.dumps([asdict(row) for row in rows], indent=1, ensure_ascii=False))
+        return
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    for row in rows:
+        _show_backend(console, row)
+
+
+def _backends() -> list[BackendRow]:
+    from pipeline_bench import plugins
+    from pipeline_bench.errors import UsageError
+
+    rows = []
+    for name in plugins.names("backends"):
+        origin = plugins.origin("backends", name)
+        try:
+            plugin = plugins.find("backends", name)
+        except UsageError as error:  # somebody's broken package does not hide the backends that work
+            rows.append(BackendRow(name, origin, error=f"{error.message} {error.hint}".strip()))
+            continue
+        rows.append(
+            BackendRow(name, origin, getattr(plugin, "summary", ""), _options(plugin.Options.model_json_schema()))
+        )
+    return rows
+
+
+def _options(schema: dict[str, Any]) -> tuple[OptionRow, ...]:
+    definitions = schema.get("$defs", {})
+    return tuple(
+        OptionRow(name, describe_type(option, definitions), option.get("default"), option.get("description", ""))
+        for name, option in schema.get("properties", {}).items()
+    )
+
+
+def describe_type(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
+    """A JSON schema's type in the words of the docs: ``integer ≥ 1 | "auto"``."""
+    if "$ref" in schema:
+        return describe_type(definitions[schema["$ref"].rpartition("/")[2]], definitions)
+    if "anyOf" in schema:
+        # TOML has no null: an option that may be None is one that may be left out.
+        choices = [choice for choice in schema["anyOf"] if choice.get("type") != "null"]
+        return " | ".join(describe_type(choice, definitions) for choice in choices)
+    if "const" in schema:
+        return json.dumps(schema["const"])
+    if "enum" in schema:
+        return " | ".join(json.dumps(choice) for choice in schema["enum"])
+    bounds = [
+        f"{sign} {schema[key]:g}"
+        for key, sign in (("exclusiveMinimum", ">"), ("minimum", "≥"), ("exclusiveMaximum", "<"), ("maximum", "≤"))
+        if key in schema
+    ]
+    return " ".join([schema.get("type", "any"), ", ".join(bounds)]).strip()
+
+
+def _show_backend(console: Console, row: BackendRow) -> None:
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    console.print(Text.assemble((row.name, "bold"), f"  ({row.origin})"))
+    console.print(Padding(Text(row.error or row.summary, style="red" if row.error else ""), (0, 0, 0, 2)))
+    if row.options:
+        table = Table("option", "type", "default", "meaning", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        for option in row.options:
+            default = "unset" if option.default is None else json.dumps(option.default, ensure_ascii=False)
+            table.add_row(Text(option.name), Text(option.type), Text(default), Text(option.meaning))
+        console.print(Padding(table, (0, 0, 0, 4)))
+    console.print()
+
+
+def scenarios(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[SCENARIO]",
+            show_default=False,
+            help="A shipped scenario's name or a path to a TOML file.",
+            autocompletion=scenario_names,
+        ),
+    ] = None,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Print the JSON schema of a scenario file, for editors.")
+    ] = False,
+) -> None:
+    """List the scenarios; or check one whole and print it as resolved, every default filled in."""
+    if schema:
+        from pipeline_bench.scenario.files import json_schema
+
+        typer.echo(json.dumps(json_schema(), indent=2, ensure_ascii=False))
+    elif name is not None:
+        from pipeline_bench.scenario.files import to_toml
+        from pipeline_bench.scenario.load import load
+
+        typer.echo(to_toml(load(name)), nl=False)
+    else:
+        _list_scenarios()
+
+
+def _list_scenarios() -> None:
+    """A line for each: cut to a terminal's width, whole for a script."""
+    from pipeline_bench.scenario.files import shipped
+    from pipeline_bench.scenario.load import load
+
+    found = [load(name) for name in shipped()]
+    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    longest = max(len(each.name) for each in found)
+    for each in found:
+        line = f"{each.name:{longest}}  {_about(each.usual_duration_s):>7}  {each.question}"
+        typer.echo(line if room is None or len(line) <= room else f"{line[: room - 1]}…")
+    typer.echo("\nRun one: pipeline-bench compare NAME. The durations are of two idle cores.")
+    typer.echo("All of one, with its variants: pipeline-bench scenarios NAME.")
+
+
+def _about(duration_s: float | None) -> str:
+    if duration_s is None:
+        return "–"
+    return f"{duration_s:.0f} s" if duration_s < _MINUTES_FROM_S else f"{duration_s / 60:.0f} min"

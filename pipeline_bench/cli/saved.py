@@ -1,0 +1,225 @@
+"""The commands on sessions that were saved: ``pipeline-bench report``, ``diff`` and ``sessions``."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pipeline_bench.cli.options import FORMAT, Details, Output, session_words
+from pipeline_bench.cli.output import console_for, form_of, write
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from pipeline_bench.model.difference import Difference
+    from pipeline_bench.model.kept import Kept
+
+GATE_FAILED = 1
+_SHOWN = 20
+
+
+class Format(StrEnum):
+    """What a session can be rendered as."""
+
+    TERMINAL = "terminal"
+    MARKDOWN = "markdown"
+    HTML = "html"
+    CSV = "csv"
+    JSON = "json"
+    TRACE = "trace"
+
+
+_REPORT_ENDINGS = {
+    ".html": Format.HTML,
+    ".htm": Format.HTML,
+    ".md": Format.MARKDOWN,
+    ".csv": Format.CSV,
+    ".json": Format.JSON,
+    ".txt": Format.TERMINAL,
+}
+
+
+def report(
+    session: Annotated[
+        Path,
+        typer.Argument(
+            help="A session.json, the folder that holds it, or last, last~1 … of `pipeline-bench sessions`.",
+            autocompletion=session_words,
+        ),
+    ],
+    form: Annotated[Format | None, FORMAT] = None,
+    output: Output = None,
+    details: Details = False,
+) -> None:
+    """Render a saved session again: the terminal's table, HTML, Markdown, CSV, its JSON, or a trace for Perfetto."""
+    from pipeline_bench.errors import UsageError
+
+    chosen = form or form_of(output, _REPORT_ENDINGS, Format.TERMINAL)
+    if chosen is Format.HTML and output is None and sys.stdout.isatty():
+        raise UsageError("-f html: a page of 2 MB is not for a terminal.", "Give it a file: -o report.html.")
+    write(_rendered(session, chosen, output, details or output is not None), output)
+
+
+def _rendered(path: Path, form: Format, output: Path | None, details: bool) -> str:
+    from pipeline_bench.model.session import load
+    from pipeline_bench.report import csv, markdown, trace
+
+    session = load(path)
+    match form:
+        case Format.MARKDOWN:
+            return markdown.render(session)
+        case Format.HTML:
+            from pipeline_bench.report import html  # its template engine is slower to import than the others together
+
+            return html.render(session)
+        case Format.CSV:
+            return csv.render(session)
+        case Format.JSON:
+            return session.to_json()
+        case Format.TRACE:
+            return trace.render(session)
+    from pipeline_bench.report import screen, terminal
+
+    console = console_for(output)
+    with console.capture() as capture:
+        whole = terminal.render(session, None, console.width) if details else None
+        console.print(whole or screen.render(session, console.width))
+    return capture.get()
+
+
+class DiffFormat(StrEnum):
+    """What a difference can be rendered as."""
+
+    TERMINAL = "terminal"
+    MARKDOWN = "markdown"
+    JSON = "json"
+
+
+_DIFF_ENDINGS = {".md": DiffFormat.MARKDOWN, ".json": DiffFormat.JSON, ".txt": DiffFormat.TERMINAL}
+
+
+def diff(
+    before: Annotated[
+        Path,
+        typer.Argument(
+            help="The session to compare with: a session.json, its folder, or last~1.", autocompletion=session_words
+        ),
+    ],
+    after: Annotated[
+        Path,
+        typer.Argument(
+            help="The session that is judged: a session.json, its folder, or last.", autocompletion=session_words
+        ),
+    ],
+    fail_if_slower: Annotated[
+        str | None,
+        typer.Option(metavar="5%", help="Exit 1 where a variant's step time grew by more, and not by noise."),
+    ] = None,
+    fail_if_au_below: Annotated[
+        str | None, typer.Option(metavar="0.9", help="Exit 1 where a variant of AFTER has a lower AU for certain.")
+    ] = None,
+    fail_if_undecided: Annotated[
+        bool, typer.Option("--fail-if-undecided", help="Exit 1 also where the trials are too few to decide a gate.")
+    ] = False,
+    form: Annotated[DiffFormat | None, FORMAT] = None,
+    output: Output = None,
+) -> None:
+    """Say what changed between two sessions. Exit 0: no gate failed, 1: one did, 2: they cannot be compared."""
+    from pipeline_bench.analysis.difference import between
+    from pipeline_bench.analysis.gates import Limits
+    from pipeline_bench.analysis.precision import share
+    from pipeline_bench.model.kept import find
+    from pipeline_bench.model.session import load
+
+    chosen = form or form_of(output, _DIFF_ENDINGS, DiffFormat.TERMINAL)
+    # The largest slowdown that can be asked about is arbitrary; ten times as slow is no gate but a wish.
+    slower = None if fail_if_slower is None else share(fail_if_slower, "--fail-if-slower", highest=10.0)
+    au_below = (
+        None if fail_if_au_below is None else share(fail_if_au_below, "--fail-if-au-below", examples=("90%", "0.9"))
+    )
+    difference = between(
+        load(before),
+        load(after),
+        Limits(slower, au_below),
+        strict=fail_if_undecided,
+        paths=(str(find(before)), str(find(after))),
+    )
+    write(_difference(difference, chosen, output), output)
+    if difference.outcome == "failed":
+        raise typer.Exit(GATE_FAILED)
+
+
+def _difference(difference: Difference, form: DiffFormat, output: Path | None) -> str:
+    match form:
+        case DiffFormat.MARKDOWN:
+            from pipeline_bench.report import diff_markdown
+
+            return diff_markdown.render(difference)
+        case DiffFormat.JSON:
+            return difference.to_json()
+    from pipeline_bench.report import diff_terminal
+
+    console = console_for(output)
+    with console.capture() as capture:
+        console.print(diff_terminal.render(difference, console.width))
+    return capture.get()
+
+
+def sessions(
+    folder: Annotated[Path, typer.Argument(help="Where the sessions were kept: what --out named.")] = Path("reports"),
+    every: Annotated[bool, typer.Option("--all", help=f"All of them, not only the newest {_SHOWN}.")] = False,
+) -> None:
+    """List what was measured, newest first; `last`, `last~1` … name these sessions to report and diff."""
+    from rich.console import Console
+
+    from pipeline_bench.model import kept
+    from pipeline_bench.text import safe
+    from pipeline_bench.text.units import count
+
+    found = kept.sessions(folder)
+    console = Console(highlight=False)
+    if not found:
+        console.print(f"No session is kept in {safe(str(folder))}.", markup=False)
+        return
+    shown = found if every else found[:_SHOWN]
+    console.print(_session_table(shown, words=folder == kept.REPORTS))
+    if left := len(found) - len(shown):
+        console.print(f"{count(left, 'older session')} not shown: --all shows every one.")
+
+
+def _session_table(shown: list[Kept], words: bool) -> Table:
+    """A block of lines for each session, beside the word that names it where it is one of those that words name."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from pipeline_bench.text import safe
+
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for number, each in enumerate(shown):
+        command, scenario, said = _described(each)
+        word = ("last" if number == 0 else f"last~{number}") if words else ""
+        head = Text.assemble((f"{each.began:%Y-%m-%d %H:%M}  ", "dim"), (scenario, "bold"), (f"  {command}", "dim"))
+        table.add_row(Text(word), Text("\n").join([head, Text(said), Text(safe(str(each.folder)), "dim")]))
+    return table
+
+
+def _described(each: Kept) -> tuple[str, str, str]:
+    """The session's command, its scenario, and what it comes to; of a damaged one what is wrong with it."""
+    from pipeline_bench.analysis.speedups import conclude
+    from pipeline_bench.errors import SessionError
+    from pipeline_bench.model.session import load
+    from pipeline_bench.report import diagnosis_words
+
+    try:
+        session = load(each.folder)
+    except SessionError as error:
+        return "", "", error.message
+    found = session.diagnosis
+    said = conclude(session) if found is None else diagnosis_words.headline(session, found)
+    return session.command, session.scenario.name, said
