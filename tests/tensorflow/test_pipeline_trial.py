@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +17,7 @@ from pipeline_bench.run.launcher import Launcher
 from pipeline_bench.scenario import Component, Run, Variant
 
 SCRIPT = """
+import os
 import time
 import keras
 import tensorflow as tf
@@ -52,6 +52,13 @@ def make_broken():
 
 def endless():
     return tf.data.Dataset.range(10).repeat().map(decode).batch(2)
+
+
+def make_scratched():
+    names = [os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")]
+    with open(__file__ + ".scratch", "w") as file:
+        file.write("".join(name for name in names if "pipeline-bench-scratch-" in name))
+    return make_dataset()
 
 
 def make_model():
@@ -185,7 +192,9 @@ def test_a_fault_of_the_users_is_told_in_one_message(
     assert message in failed.error
 
 
-def test_a_trial_leaves_no_scratch_folder(run_task: RunTask) -> None:
-    before = set(Path(tempfile.gettempdir()).glob("pipeline-bench-scratch-*"))
-    run_task("make_dataset", "drain", edits=(InsertAfter(stage=1, method="cache", arguments={"filename": "disk"}),))
-    assert not set(Path(tempfile.gettempdir()).glob("pipeline-bench-scratch-*")) - before
+def test_a_trial_leaves_no_scratch_folder(run_task: RunTask, tmp_path: Path) -> None:
+    cache = InsertAfter(stage=1, method="cache", arguments={"filename": "disk"})
+    assert steps(run_task("make_scratched", "drain", edits=(cache,))) == 25
+    scratch = (tmp_path / "train.py.scratch").read_text()
+    assert "pipeline-bench-scratch-" in scratch
+    assert not Path(scratch).exists()
