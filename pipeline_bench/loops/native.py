@@ -14,7 +14,6 @@ from pipeline_bench import native
 from pipeline_bench.errors import PipelineBenchError, UsageError
 from pipeline_bench.loops import Job, Loop, StepFigures, StepRecorder, Training
 from pipeline_bench.model.events import QueueState
-from pipeline_bench.native import stream
 from pipeline_bench.system.scratch import ScratchFolder
 from pipeline_bench.text import one_line
 
@@ -153,22 +152,22 @@ class NativeLoop(Loop):
                 process.kill()
             code = process.wait()
         if not done:
-            raise PipelineBenchError(f"the native program {stream.how_ended(code)}")
+            raise PipelineBenchError(f"the native program {native.how_ended(code)}")
 
     def _take(self, read: int, record: StepRecorder) -> bool:
         """Give every step to `record`; whether the program came to its end."""
         assert self._fetched is not None
         more = True
         done = False
-        for message in stream.messages(read):
-            if isinstance(message, stream.Step) and more:
+        for message in native.messages(read):
+            if isinstance(message, native.Step) and more:
                 wait_ns, *others = self._fetched.figures.split(message.values, message.sampled)
                 more = record(message.start_ns, message.end_ns, wait_ns, *others)
-            elif isinstance(message, stream.Sizes):
+            elif isinstance(message, native.Sizes):
                 self._sizes = time.monotonic(), message.each
-            elif isinstance(message, stream.Failure):
+            elif isinstance(message, native.Failure):
                 _raise(message)
-            elif isinstance(message, stream.Done):
+            elif isinstance(message, native.Done):
                 done = True  # the thread that tells sizes may still have added some behind it
         return done
 
@@ -230,7 +229,7 @@ def _wait_for_start(read: int, record: StepRecorder) -> None:
             raise PipelineBenchError(f"the native program was not ready to train within {_MOST_START_S:.0f} s")
 
 
-def _raise(failure: stream.Failure) -> None:
+def _raise(failure: native.Failure) -> None:
     """Raise what the program ended with: an error in a step as TensorFlow raises it, another as one of ours."""
     import tensorflow as tf
 

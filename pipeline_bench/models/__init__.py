@@ -67,13 +67,15 @@ class GradientModel(Model):
     def loss(self, batch: Batch) -> Any:
         """The loss on a batch, a scalar."""
 
-    @abstractmethod
     def optimizer(self) -> Any:
-        """A new optimiser of ``tf.compat.v1.train``."""
+        """A new optimiser of ``tf.compat.v1.train``: by default Adam, at the option `learning_rate`."""
+        import tensorflow as tf
 
-    @abstractmethod
+        return tf.compat.v1.train.AdamOptimizer(self.options.learning_rate)
+
     def accuracy(self, evaluation: Batch) -> Any:
-        """The share of right answers on a batch, a scalar; None where there is none to measure."""
+        """The share of right answers on a batch, a scalar; by default None, where there is none to measure."""
+        return None
 
     def build(self, batch: Batch, evaluation: Batch) -> TrainingGraph:
         loss = self.loss(batch)
@@ -111,3 +113,19 @@ def class_labels(batch: Batch, classes: int) -> Any:
     import tensorflow as tf
 
     return tf.math.floormod(tf.cast(tf.reshape(batch.labels, [-1]), tf.int64), classes)
+
+
+def cross_entropy(logits: Any, batch: Batch, classes: int) -> Any:
+    """The mean softmax cross-entropy of logits [batch, classes], a scalar."""
+    import tensorflow as tf
+
+    labels = class_labels(batch, classes)
+    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))
+
+
+def share_right(logits: Any, batch: Batch, classes: int) -> Any:
+    """The share of a batch whose class has the largest of its logits [batch, classes], a scalar."""
+    import tensorflow as tf
+
+    right = tf.equal(tf.argmax(logits, axis=1), class_labels(batch, classes))
+    return tf.reduce_mean(tf.cast(right, tf.float32))

@@ -31,6 +31,7 @@ class Mlp(GradientModel):
 
     What it is to learn is made of its own input, so that every source will do: the tanh of a linear map of the features
     onto its outputs, drawn once from a normal distribution of stddev 1 / √features. It is the same in every trial.
+    There is no accuracy: it estimates numbers, none of which is right or wrong.
     """
 
     name = "mlp"
@@ -52,15 +53,6 @@ class Mlp(GradientModel):
             hidden = tf.tanh(tf.matmul(hidden, weights) + biases)
         targets = tf.tanh(tf.matmul(features, tf.constant(_linear_map(values, self.options.widths[-1]))))
         return tf.reduce_sum(tf.square(hidden - targets))
-
-    def optimizer(self) -> Any:
-        import tensorflow as tf
-
-        return tf.compat.v1.train.AdamOptimizer(self.options.learning_rate)
-
-    def accuracy(self, evaluation: Batch) -> Any:
-        """None: it estimates numbers, none of which is right or wrong."""
-        return None
 
 
 def _linear_map(values: int, outputs: int) -> Any:

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from pipeline_bench import plugins
 from pipeline_bench.errors import PipelineBenchError, UsageError
-from pipeline_bench.models import GradientModel, class_labels, flat_features
+from pipeline_bench.models import GradientModel, cross_entropy, flat_features, share_right
 from pipeline_bench.scenario import Runtime
 from pipeline_bench.sources import Batch
 
@@ -73,11 +73,7 @@ class MnistCnn(GradientModel):
         Raises:
             PipelineBenchError: the features have another shape.
         """
-        import tensorflow as tf
-
-        logits = _logits(_images(batch), self._layers(), self.options.dropout)
-        labels = class_labels(batch, _CLASSES)
-        return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))
+        return cross_entropy(_logits(_images(batch), self._layers(), self.options.dropout), batch, _CLASSES)
 
     def optimizer(self) -> Any:
         import tensorflow as tf
@@ -93,11 +89,7 @@ class MnistCnn(GradientModel):
         return (Partitioned if self.options.partition else momentum)(self.options.learning_rate, _MOMENTUM)
 
     def accuracy(self, evaluation: Batch) -> Any:
-        import tensorflow as tf
-
-        answers = tf.argmax(_logits(_images(evaluation), self._layers(), dropout=0.0), axis=1)
-        right = tf.equal(answers, class_labels(evaluation, _CLASSES))
-        return tf.reduce_mean(tf.cast(right, tf.float32))
+        return share_right(_logits(_images(evaluation), self._layers(), dropout=0.0), evaluation, _CLASSES)
 
     def _layers(self) -> list[_Layer]:
         """The four layers' variables, on the layers' devices: the next one for each, and then the last again."""

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from pipeline_bench import plugins
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.models import Model, TrainingGraph, class_labels
+from pipeline_bench.models import Model, TrainingGraph, cross_entropy, share_right
 from pipeline_bench.sources import Batch
 
 _SMALLEST_SIDE = 32
@@ -58,13 +58,11 @@ class MobileNet(Model):
         logits = network(images, training=True)
         # Keras makes these ops in a graph, and leaves it to its own `fit`, which is not used here, to run them.
         averages = [op for op in graph.get_operations()[before:] if op.type.startswith("Assign")]
-        labels = class_labels(batch, self.options.classes)
-        loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))
+        loss = cross_entropy(logits, batch, self.options.classes)
         weights = [variable.value for variable in network.trainable_variables]
         minimize = v1.train.AdamOptimizer(self.options.learning_rate).minimize(loss, var_list=weights)
-        answers = tf.argmax(network(_images(evaluation), training=False), axis=1)
-        right = tf.equal(answers, class_labels(evaluation, self.options.classes))
-        return TrainingGraph(tf.group(minimize, *averages), loss, tf.reduce_mean(tf.cast(right, tf.float32)))
+        accuracy = share_right(network(_images(evaluation), training=False), evaluation, self.options.classes)
+        return TrainingGraph(tf.group(minimize, *averages), loss, accuracy)
 
 
 def _images(batch: Batch) -> Any:

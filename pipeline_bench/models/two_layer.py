@@ -39,11 +39,6 @@ class TwoLayer(GradientModel):
         losses = tf.nn.sigmoid_cross_entropy_with_logits(labels=binary_labels(batch), logits=self._logits(batch))
         return tf.reduce_mean(losses)
 
-    def optimizer(self) -> Any:
-        import tensorflow as tf
-
-        return tf.compat.v1.train.AdamOptimizer(self.options.learning_rate)
-
     def accuracy(self, evaluation: Batch) -> Any:
         import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""The program of the loop ``native``: C files that are compiled once, against the installed TensorFlow, and kept."""
+"""The program of the loop ``native``: C files, compiled once against the installed TensorFlow, and what it writes."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ import os
 import re
 import shlex
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.text import one_line
+from pipeline_bench.text import one_line, units
 
 _COMPILERS = ("cc", "gcc", "clang")
 _LIBRARIES = ("libtensorflow_cc.so.2", "libtensorflow_framework.so.2")
@@ -27,6 +30,10 @@ _STAND_IN = "stand_in.c"
 _CALLED = re.compile(r"\b(TF_[A-Za-z]+)\(")
 _ASK_EVERY_S = 0.25
 _MOST_S = 120.0
+_HEAD = struct.Struct("=ii")
+_STEP_HEAD = struct.Struct("=qqq")
+_FAILURE_HEAD = struct.Struct("=ii")
+_READ_BYTES = 1 << 20
 
 
 class Toolchain(NamedTuple):
@@ -177,8 +184,9 @@ def _compile(toolchain: Toolchain, folder: Path, heartbeat: Callable[[], None]) 
 def _run(command: list[str], folder: Path, heartbeat: Callable[[], None]) -> tuple[int | None, str]:
     """The exit code of a compiler, None where it does not end, and what it said."""
     with tempfile.TemporaryFile() as said:
+        english = {**os.environ, "LC_ALL": "C"}  # `first_error` knows its words
         compiling = subprocess.Popen(
-            command, cwd=folder, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=_environment()
+            command, cwd=folder, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=english
         )
         try:
             code = _wait(compiling, heartbeat)
@@ -187,11 +195,6 @@ def _run(command: list[str], folder: Path, heartbeat: Callable[[], None]) -> tup
             compiling.wait()
         said.seek(0)
         return code, said.read().decode(errors="replace")
-
-
-def _environment() -> dict[str, str]:
-    """Messages in English, of which `first_error` knows the words."""
-    return {**os.environ, "LC_ALL": "C"}
 
 
 def _wait(compiling: subprocess.Popen[bytes], heartbeat: Callable[[], None]) -> int | None:
@@ -210,3 +213,82 @@ def first_error(text: str, code: int | None) -> str:
     found = next((line for line in lines if "error" in line.lower() or "cannot" in line), None)
     ended = f"it did not end within {_MOST_S:.0f} s" if code is None else f"it ended with the exit code {code}"
     return found or (lines[0] if lines else ended)
+
+
+class Ready(NamedTuple):
+    """The session is open and has its variables."""
+
+
+class Step(NamedTuple):
+    """One training step; times in ns of ``time.monotonic_ns``, and what it fetched, float64 [n]."""
+
+    start_ns: int
+    end_ns: int
+    sampled: bool
+    values: Any
+
+
+class Sizes(NamedTuple):
+    """How many elements each queue of the input holds."""
+
+    each: Sequence[int]
+
+
+class Failure(NamedTuple):
+    """Why the program ends: TensorFlow's error code, 0 where it is none of TensorFlow's, and what it says."""
+
+    code: int
+    in_training: bool
+    text: str
+
+
+class Done(NamedTuple):
+    """The steps have been run and the variables written."""
+
+
+Message = Ready | Step | Sizes | Failure | Done
+
+
+def messages(read: int) -> Iterator[Message]:
+    """What comes out of the pipe, message by message, until the other end is closed; an unfinished one is dropped.
+
+    Raises:
+        PipelineBenchError: it is nothing that the program writes.
+    """
+    pending = b""
+    while block := os.read(read, _READ_BYTES):
+        pending += block
+        at = 0
+        while len(pending) - at >= _HEAD.size:
+            kind, length = _HEAD.unpack_from(pending, at)
+            end = at + _HEAD.size + length
+            if end > len(pending):
+                break
+            yield _message(kind, pending[at + _HEAD.size : end])
+            at = end
+        pending = pending[at:]
+
+
+def _message(kind: int, content: bytes) -> Message:
+    """A message by its kind, in the numbers of `stream.h`."""
+    match kind:
+        case 1:
+            return Ready()
+        case 2:
+            start_ns, end_ns, sampled = _STEP_HEAD.unpack_from(content)
+            return Step(start_ns, end_ns, bool(sampled), np.frombuffer(content, np.float64, offset=_STEP_HEAD.size))
+        case 3:
+            return Sizes(struct.unpack(f"={len(content) // 8}q", content))
+        case 4:
+            code, training = _FAILURE_HEAD.unpack_from(content)
+            return Failure(code, bool(training), content[_FAILURE_HEAD.size :].decode(errors="replace"))
+        case 5:
+            return Done()
+    raise PipelineBenchError(f"The native program wrote a message of the kind {kind}, which there is not.")
+
+
+def how_ended(code: int) -> str:
+    """An exit code in words: ``was killed by SIGKILL``, ``ended with the exit code 2``."""
+    if code >= 0:
+        return f"ended with the exit code {code}"
+    return f"was killed by {units.signal_name(-code)}"

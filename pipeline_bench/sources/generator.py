@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Sized
 from functools import cached_property
 from itertools import islice
 from typing import Annotated, Any
@@ -146,24 +146,35 @@ class Generator(SampleSource):
         number = 0
         while True:
             good = bad_in_a_row = 0
-            for value, failure in self._pass(number, skipped):
-                sample, fault = (None, failure) if failure else self._sample(number, value, shape)
-                if sample is not None:
+            values = self._pass(number, skipped)
+            while True:
+                try:
+                    if (value := next(values, _END)) is _END:
+                        break
+                    sample = self._sample(number, value, shape)
+                except RecordError as error:
+                    if not self.skips:
+                        raise
+                    skipped[number] = error.message
+                    bad_in_a_row += 1
+                    if bad_in_a_row == _MOST_IN_A_ROW:
+                        message = f"{bad_in_a_row:,} samples in a row were left out; the last one: {error.message}"
+                        raise RecordError(message) from None
+                else:
                     shape = sample.features.shape if shape is None else shape
                     good, bad_in_a_row = good + 1, 0
                     yield sample
-                else:
-                    skipped[number] = fault
-                    bad_in_a_row += 1
                 number += 1
-                if bad_in_a_row == _MOST_IN_A_ROW:
-                    raise RecordError(f"{bad_in_a_row:,} samples in a row were left out; the last one: {fault}")
             if not good:
                 last = next(reversed(skipped.values()), "")
                 raise RecordError(f"The generator {self._callable.text} ended without giving a sample. {last}".rstrip())
 
-    def _pass(self, number: int, skipped: dict[int, str]) -> Iterator[tuple[Any, str]]:
-        """What one call gives; at its end why it failed, where that is skipped."""
+    def _pass(self, number: int, skipped: Sized) -> Iterator[Any]:
+        """What one call gives.
+
+        Raises:
+            RecordError: it raised; that ends the call.
+        """
         function, given = self._function, None
         while True:
             try:
@@ -172,14 +183,10 @@ class Generator(SampleSource):
             except BaseException as error:  # a sys.exit() in it, for one, would end a thread without a word
                 if len(skipped) < _TRACEBACKS_SHOWN:
                     _show(error)
-                failure = self._raised(error, number)
-                if not self.skips:
-                    raise failure from error
-                yield None, failure.message
-                return
+                raise self._raised(error, number) from error
             if value is _END:
                 return
-            yield value, ""
+            yield value
             number += 1
 
     def _raised(self, error: BaseException, number: int) -> RecordError:
@@ -187,21 +194,18 @@ class Generator(SampleSource):
         where = user_code.line_in(error, self._function)
         return RecordError(f"The generator {self._callable.text} raised {line_of(error)} {after}{where}.")
 
-    def _sample(self, number: int, value: Any, shape: tuple[int, ...] | None) -> tuple[Sample | None, str]:
-        """A value as a sample; without one, why it is none, where that is skipped.
+    def _sample(self, number: int, value: Any, shape: tuple[int, ...] | None) -> Sample:
+        """A value as a sample.
 
         Raises:
-            RecordError: it is none, and that is not skipped.
+            RecordError: it is none.
         """
         try:
             features, label = _converted(*_parts(value))
             self._fits(features, shape)
         except ValueError as error:
-            message = f"Sample {number + 1:,} of the generator {self._callable.text} {error}."
-            if not self.skips:
-                raise RecordError(message) from None
-            return None, message
-        return Sample(number, features, label), ""
+            raise RecordError(f"Sample {number + 1:,} of the generator {self._callable.text} {error}.") from None
+        return Sample(number, features, label)
 
     def _fits(self, features: npt.NDArray[np.float32], first: tuple[int, ...] | None) -> None:
         shape, length = features.shape, self.options.length

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import mmap
 import os
 import sys
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from functools import cache
 from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
 
 from pipeline_bench.sources.records import RecordFile
 
 PAGE_BYTES = mmap.PAGESIZE
 _READ_BYTES = 1 << 20
-_MAP_FAILED = ctypes.c_void_p(-1).value
-_PROT_READ = 0x1
-_MAP_SHARED = 0x1
 
 
 class Part(NamedTuple):
@@ -43,7 +43,7 @@ class Layout:
         self.records = files[-1].first + files[-1].records
 
     def parts(self, first: float, end: float) -> Iterator[Part]:
-        """What the records from `first` up to `end` lie in; places from 0 up to the records of an epoch.
+        """What the records from `first` up to `end` lie in; indices from 0 up to the records of an epoch.
 
         A file's bytes count as spread evenly over its records.
         """
@@ -56,22 +56,18 @@ class Layout:
             if stop > start:
                 yield Part(file.path, start, stop)
 
-    def at(self, place: float, most_bytes: int) -> Part:
+    def at(self, record: float, most_bytes: int) -> Part:
         """The bytes from a record on to the end of its file, or so many."""
-        file = self._files[self._index(place)]
-        start = int(file.size_bytes * (place - file.first) / file.records)
+        file = self._files[self._index(record)]
+        start = int(file.size_bytes * (record - file.first) / file.records)
         return Part(file.path, start, min(file.size_bytes, start + most_bytes))
 
     def bytes_of(self, records: float) -> float:
         """What is fetched from storage for so many records, on average: whole pages."""
         return self._paged_bytes * records / self.records
 
-    def _index(self, place: float) -> int:
-        low, high = 0, len(self._files) - 1
-        while low < high:
-            middle = (low + high + 1) // 2
-            low, high = (middle, high) if self._files[middle].first <= place else (low, middle - 1)
-        return low
+    def _index(self, record: float) -> int:
+        return max(0, bisect_right(self._files, record, key=lambda file: file.first) - 1)
 
 
 def evict(part: Part, sync: bool = False) -> None:
@@ -129,19 +125,20 @@ def resident_pages(part: Part) -> tuple[int, int]:
     length = part.end - start
     if length <= 0:
         return 0, 0
-    libc = _libc()
-    with _opened(part.path) as descriptor:
-        address = libc.mmap(None, length, _PROT_READ, _MAP_SHARED, descriptor, start)
-    if address in (None, _MAP_FAILED):
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), part.path)
-    pages = -(-length // PAGE_BYTES)
-    states = (ctypes.c_ubyte * pages)()
     try:
-        if libc.mincore(address, length, states):
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), part.path)
-    finally:
-        libc.munmap(address, length)
-    return sum(state & 1 for state in bytes(states)), pages
+        with (
+            _opened(part.path) as descriptor,
+            mmap.mmap(descriptor, length, prot=mmap.PROT_READ, offset=start) as mapped,
+        ):
+            view = np.frombuffer(mapped, dtype=np.uint8)  # which knows the address
+            states = np.zeros(-(-length // PAGE_BYTES), dtype=np.uint8)
+            failed = _mincore(view.ctypes.data, length, states.ctypes.data)
+            del view  # else the map could not be closed
+    except ValueError as error:  # the file is shorter by now
+        raise OSError(errno.EINVAL, str(error), part.path) from error
+    if failed:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), part.path)
+    return int((states & 1).sum()), len(states)
 
 
 def storage_bytes_read() -> int:
@@ -166,18 +163,8 @@ def _opened(path: str) -> Iterator[int]:
         os.close(descriptor)
 
 
-@cache
-def _libc() -> ctypes.CDLL:
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.mmap.restype = ctypes.c_void_p
-    libc.mmap.argtypes = [
-        ctypes.c_void_p,
-        ctypes.c_size_t,
-        ctypes.c_int,
-        ctypes.c_int,
-        ctypes.c_int,
-        ctypes.c_long,
-    ]
-    libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
-    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-    return libc
+def _mincore(address: int, length: int, states: int) -> int:
+    """Call the C library's mincore; returns 0, or -1 where it fails."""
+    call = ctypes.CDLL(None, use_errno=True).mincore
+    call.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
+    return int(call(address, length, states))

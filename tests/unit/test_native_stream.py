@@ -11,58 +11,58 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline_bench import native
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.native import stream
 
 NUMBERS = st.integers(-(2**63), 2**63 - 1)
 VALUES = st.lists(st.floats(allow_nan=False), max_size=6)
 MESSAGES = st.one_of(
-    st.just(stream.Ready()),
-    st.just(stream.Done()),
-    st.builds(stream.Step, NUMBERS, NUMBERS, st.booleans(), VALUES),
-    st.builds(stream.Sizes, st.lists(NUMBERS, max_size=4).map(tuple)),
-    st.builds(stream.Failure, st.integers(0, 16), st.booleans(), st.text(max_size=30)),
+    st.just(native.Ready()),
+    st.just(native.Done()),
+    st.builds(native.Step, NUMBERS, NUMBERS, st.booleans(), VALUES),
+    st.builds(native.Sizes, st.lists(NUMBERS, max_size=4).map(tuple)),
+    st.builds(native.Failure, st.integers(0, 16), st.booleans(), st.text(max_size=30)),
 )
 
 
-def written(message: stream.Message) -> bytes:
-    """As stream.h has it."""
+def written(message: native.Message) -> bytes:
+    """As native.h has it."""
     match message:
-        case stream.Ready():
+        case native.Ready():
             kind, content = 1, b""
-        case stream.Step():
+        case native.Step():
             head = struct.pack("=qqq", message.start_ns, message.end_ns, message.sampled)
             kind, content = 2, head + np.array(message.values, dtype=np.float64).tobytes()
-        case stream.Sizes():
+        case native.Sizes():
             kind, content = 3, struct.pack(f"={len(message.each)}q", *message.each)
-        case stream.Failure():
+        case native.Failure():
             kind, content = 4, struct.pack("=ii", message.code, message.in_training) + message.text.encode()
-        case stream.Done():
+        case native.Done():
             kind, content = 5, b""
     return struct.pack("=ii", kind, len(content)) + content
 
 
-def read_back(content: bytes) -> list[stream.Message]:
+def read_back(content: bytes) -> list[native.Message]:
     read, write = os.pipe()
     try:
         os.write(write, content)
         os.close(write)
-        return list(stream.messages(read))
+        return list(native.messages(read))
     finally:
         os.close(read)
 
 
-def plain(messages: Iterable[stream.Message]) -> list[stream.Message]:
-    return [m._replace(values=list(m.values)) if isinstance(m, stream.Step) else m for m in messages]
+def plain(messages: Iterable[native.Message]) -> list[native.Message]:
+    return [m._replace(values=list(m.values)) if isinstance(m, native.Step) else m for m in messages]
 
 
 @given(st.lists(MESSAGES, max_size=8), st.integers(1, 64), st.integers(0, 7))
 def test_every_message_comes_back_and_an_unfinished_one_is_dropped(
-    messages: list[stream.Message], block_bytes: int, unfinished_bytes: int
+    messages: list[native.Message], block_bytes: int, unfinished_bytes: int
 ) -> None:
-    content = b"".join(map(written, messages)) + written(stream.Sizes((1, 2)))[:unfinished_bytes]
+    content = b"".join(map(written, messages)) + written(native.Sizes((1, 2)))[:unfinished_bytes]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stream, "_READ_BYTES", block_bytes)
+        patch.setattr(native, "_READ_BYTES", block_bytes)
         found = plain(read_back(content))
     assert found == messages
     assert [type(message) for message in found] == [type(message) for message in messages]
@@ -78,4 +78,4 @@ def test_a_message_that_there_is_not_is_refused() -> None:
     [(-9, "was killed by SIGKILL"), (-250, "was killed by signal 250"), (2, "ended with the exit code 2")],
 )
 def test_how_a_program_ended(code: int, words: str) -> None:
-    assert stream.how_ended(code) == words
+    assert native.how_ended(code) == words
