@@ -19,13 +19,13 @@ from pipeline_bench.errors import UsageError
 from pipeline_bench.model.diagnosis import DEFAULT_BUDGET_S
 from pipeline_bench.model.pipeline import Target
 from pipeline_bench.model.session import Session
-from pipeline_bench.run import main_job
+from pipeline_bench.run import machine
 from pipeline_bench.run.comparison import compare as run_comparison
 from pipeline_bench.run.comparison import make_folder
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.load import load as load_scenario
-from pipeline_bench.system.scratch import ScratchFolder
+from pipeline_bench.system.files import ScratchFolder
 from pipeline_bench.tfdata import loading
 from pipeline_bench.ui.plain import PlainView
 
@@ -79,7 +79,7 @@ def compare(
     )
     given = {"steps": steps, "time_s": time_s, "repeats": repeats}
     run = {key: value for key, value in given.items() if value is not None}
-    job = main_job.choose() if scenario_or_path is None else main_job.MainJob(str(scenario_or_path))
+    job = machine.choose() if scenario_or_path is None else machine.MainJob(str(scenario_or_path))
     scenario = job.noted(load_scenario(job.scenario, list(written), list(backends or ()), run=run))
     with _folder(out, scenario) as folder:
         outcome = run_comparison(

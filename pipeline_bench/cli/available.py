@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pipeline_bench.environment import Accelerator
     from pipeline_bench.model.session import Environment
-    from pipeline_bench.run.tensorflow_probe import Probed
+    from pipeline_bench.run.machine import Probed
     from pipeline_bench.worker.probe import ProbeReport
 
 _MINUTES_FROM_S = 120.0
@@ -58,7 +58,7 @@ def doctor(
     from contextlib import closing
 
     from pipeline_bench.environment import describe
-    from pipeline_bench.run.tensorflow_probe import run_probe
+    from pipeline_bench.run.machine import run_probe
     from pipeline_bench.samplers.nvml import NvmlSampler
 
     with closing(NvmlSampler.open()) as gpu:  # NVML opens while TensorFlow is imported

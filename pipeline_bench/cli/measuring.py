@@ -98,7 +98,7 @@ def compare(
     from pipeline_bench.analysis.precision import check
     from pipeline_bench.cli.running import run_and_show
     from pipeline_bench.run.comparison import compare as run_comparison
-    from pipeline_bench.run.main_job import MainJob, choose
+    from pipeline_bench.run.machine import MainJob, choose
 
     given = {"steps": steps, "time_s": time, "repeats": repeats, "seed": seed, "stall_timeout_s": stall_timeout}
     goal = _goal(precision, budget, given, settings or [])

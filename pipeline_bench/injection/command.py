@@ -24,7 +24,7 @@ from pipeline_bench.injection.wall_time import FitTime, parts, remarks
 from pipeline_bench.monitoring.record import Readings, SamplerThread
 from pipeline_bench.samplers.host import HostSampler
 from pipeline_bench.samplers.nvml import NvmlSampler
-from pipeline_bench.system.scratch import ScratchFolder
+from pipeline_bench.system.files import ScratchFolder
 from pipeline_bench.text import Text, units
 
 SITE = Path(__file__).with_name("site")

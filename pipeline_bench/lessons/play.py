@@ -25,7 +25,7 @@ from pipeline_bench.run.child import call
 from pipeline_bench.run.comparison import compare
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.scenario.resolve import resolve
-from pipeline_bench.system.scratch import ScratchFolder
+from pipeline_bench.system.files import ScratchFolder
 from pipeline_bench.text import one_line, units
 
 WIDTH_COLUMNS = 80

@@ -14,7 +14,7 @@ from pipeline_bench import native
 from pipeline_bench.errors import PipelineBenchError, UsageError
 from pipeline_bench.loops import Job, Loop, StepFigures, StepRecorder, Training
 from pipeline_bench.model.events import QueueState
-from pipeline_bench.system.scratch import ScratchFolder
+from pipeline_bench.system.files import ScratchFolder
 from pipeline_bench.text import one_line
 
 _ASK_EVERY_S = 0.25

@@ -24,7 +24,7 @@ from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.events import Event, decode
 from pipeline_bench.model.trial import Trial
 from pipeline_bench.run.child import end_whole, start_module
-from pipeline_bench.system import interrupts, scratch
+from pipeline_bench.system import files, interrupts
 from pipeline_bench.text import units
 from pipeline_bench.worker.recorder import CLOSED_EXIT_CODE
 from pipeline_bench.worker.server import MESSAGE_LIMIT_BYTES, NOT_BEGUN_EXIT_CODE
@@ -244,7 +244,7 @@ class TrialServer(Launcher):
             self._server.wait()
         if not ended_well:
             _end_marked(self._mark)
-            scratch.sweep()
+            files.sweep()
 
 
 class _TrialProcess(Child):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, TrialRecord
@@ -63,42 +64,12 @@ class Guarded(Observer):
 
     def __init__(self, view: Observer) -> None:
         self._view: Observer = view
+        for name, method in vars(Observer).items():
+            if callable(method) and not name.startswith("_"):
+                setattr(self, name, partial(self._forward, name))
 
-    def preparing(self, what: str) -> None:
-        with self._until_lost():
-            self._view.preparing(what)
-
-    def making(self, what: str, made: int, total: int) -> None:
-        with self._until_lost():
-            self._view.making(what, made, total)
-
-    def session_started(self, session: Session, plan: Sequence[Trial]) -> None:
-        with self._until_lost():
-            self._view.session_started(session, plan)
-
-    def trial_started(self, trial: Trial) -> None:
-        with self._until_lost():
-            self._view.trial_started(trial)
-
-    def progress(self, trial: Trial, progress: Progress) -> None:
-        with self._until_lost():
-            self._view.progress(trial, progress)
-
-    def trial_finished(self, trial: Trial, record: TrialRecord, session: Session) -> None:
-        with self._until_lost():
-            self._view.trial_finished(trial, record, session)
-
-    def note(self, text: str) -> None:
-        with self._until_lost():
-            self._view.note(text)
-
-    def session_finished(self, session: Session) -> None:
-        with self._until_lost():
-            self._view.session_finished(session)
-
-    @contextmanager
-    def _until_lost(self) -> Iterator[None]:
+    def _forward(self, name: str, *given: Any) -> None:
         try:
-            yield
+            getattr(self._view, name)(*given)
         except OSError:  # EPIPE of `| head`, EIO of a terminal that was closed
             self._view = Observer()

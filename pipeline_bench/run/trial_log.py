@@ -73,14 +73,30 @@ class TrialLog:
                 self.accuracy = self.accuracy.model_copy(update={event.when: event.accuracy})
             case QueueDepths():
                 self.depths.append(event)
-            case Device() | Work() | Storage() | Placement() | Stalled() | Failed():  # each has a field of its name
-                setattr(self, event.event, event)
+            case Done():
+                self.done = True
+            case _:
+                self._replace(event)
+
+    def _replace(self, event: Event) -> None:
+        """Keep the latest event of its kind."""
+        match event:
+            case Device():
+                self.device = event
+            case Work():
+                self.work = event
+            case Storage():
+                self.storage = event
+            case Placement():
+                self.placement = event
+            case Stalled():
+                self.stalled = event
+            case Failed():
+                self.failed = event
             case Inspected():
                 self.inspection = event.inspection
             case Fingerprinted():
                 self.fingerprint = event.fingerprint
-            case Done():
-                self.done = True
             case _:
                 pass
 

@@ -18,7 +18,7 @@ from pydantic import Field, model_validator
 from pipeline_bench import plugins
 from pipeline_bench.sources import Sample, SampleSource, Source
 from pipeline_bench.sources.records import RecordSource, zeros_of
-from pipeline_bench.system.scratch import ScratchFolder
+from pipeline_bench.system.files import ScratchFolder
 
 Auto = Literal["auto"]
 

@@ -1,10 +1,20 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and folders for temporary files, which go with their process."""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import secrets
+import shutil
+import tempfile
 from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from pipeline_bench.errors import PipelineBenchError
+
+_PREFIX = "pipeline-bench-scratch-"
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
@@ -36,3 +46,85 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+class ScratchFolder:
+    """A folder that is locked while the process that made it lives: one without a lock is what a killed one left.
+
+    A lock and no process id, which another container does not know.
+
+    Attributes:
+        path: the folder.
+    """
+
+    def __init__(self, needed_bytes: int = 0, purpose: str = "") -> None:
+        """Make the folder, and remove those that are left.
+
+        Args:
+            needed_bytes: how much will be written there.
+            purpose: what that is, for a message: ``the decoded samples of an epoch``.
+
+        Raises:
+            PipelineBenchError: the disk has too little room, or the folder cannot be made.
+        """
+        root = Path(tempfile.gettempdir())
+        try:
+            sweep()
+            free_bytes = shutil.disk_usage(root).free
+            if needed_bytes <= free_bytes:
+                self.path, self._lock = _locked_folder()
+                return
+        except OSError as error:
+            raise PipelineBenchError(
+                f"No folder for temporary files can be made in {root}: {error.strerror}.",
+                "Set TMPDIR to a folder that can be written to.",
+            ) from error
+        from pipeline_bench.text import units  # noqa: PLC0415 - whoever only sweeps has no numbers to write
+
+        raise PipelineBenchError(
+            f"{purpose} take {units.size(needed_bytes)}, and the folder for temporary files, {root}, has "
+            f"{units.size(free_bytes)} left.",
+            "Set TMPDIR to a folder with more room, or write less there.",
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.remove()
+
+    def remove(self) -> None:
+        """Remove it with all that it holds; also while something still writes there, which then fails."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
+
+
+def sweep() -> None:
+    """Remove the folders whose process is gone."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        try:
+            lock = os.open(folder, os.O_RDONLY)
+        except OSError:  # another user's, or gone by now
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+        except BlockingIOError:
+            pass
+        finally:
+            os.close(lock)
+
+
+def _locked_folder() -> tuple[Path, int]:
+    """Return a new folder and the descriptor of its lock."""
+    while True:
+        path = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        # Until it is locked, somebody's sweep takes it for one that is left.
+        with contextlib.suppress(FileNotFoundError):
+            lock = os.open(path, os.O_RDONLY)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if path.exists():
+                return path, lock
+            os.close(lock)

@@ -1,9 +1,15 @@
-"""How a process of this program begins and ends: what starts it, with whom it ends, and at once."""
+"""How a process of this program begins and ends: what starts it, with whom it ends, and whether it may be forked.
+
+As a script it begins a child: ``python -P processes.py PARENT THREAD MODULE …`` ends with its parent from then on,
+before the module's own imports, which can take many seconds.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+import runpy
 import signal
 import sys
 import threading
@@ -20,9 +26,8 @@ def module_command(module: str, *arguments: object) -> list[str]:
     ``-P`` keeps the working folder out of the module path: a ``random.py`` that lies there is the user's, and must
     neither be taken for Python's nor be executed.
     """
-    begin = Path(__file__).with_name("begin.py")
     parent = (os.getpid(), threading.get_native_id())
-    return [sys.executable, "-P", *map(str, (begin, *parent, module, *arguments))]
+    return [sys.executable, "-P", *map(str, (__file__, *parent, module, *arguments))]
 
 
 def end_with_parent(parent: int, thread: int | None = None) -> None:
@@ -61,3 +66,46 @@ def leave(ok: bool) -> NoReturn:
 def _prctl(option: int, value: int) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def why_not_forkable(threads_before: int) -> str | None:
+    """Say what importing TensorFlow left behind that a fork would break; None when it left nothing.
+
+    Args:
+        threads_before: as `thread_count` gave it before the import.
+    """
+    more = thread_count() - threads_before
+    if more > 0:
+        return f"importing TensorFlow started {more} threads"
+    opened = [target for target in _open_files() if target.startswith(("/dev/nvidia", "/dev/dri", "/dev/kfd"))]
+    if opened:
+        return f"importing TensorFlow opened {opened[0]}"
+    return None
+
+
+def thread_count() -> int:
+    """Return how many threads this process has, also those that Python does not know of."""
+    return len(list(Path("/proc/self/task").iterdir()))
+
+
+def _open_files() -> list[str]:
+    targets = []
+    for entry in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            targets.append(str(entry.readlink()))
+    return targets
+
+
+def _begin() -> None:
+    """Run the module that is named in the arguments, with those behind its name as its own."""
+    end_with_parent(int(sys.argv[1]), thread=int(sys.argv[2]))
+    try:
+        import pipeline_bench  # noqa: F401, PLC0415 - is it to be found?
+    except ImportError:  # the parent runs from a checkout in its working folder, which -P keeps out of the path
+        sys.path.append(str(Path(__file__).parents[2]))
+    sys.argv = sys.argv[3:]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    _begin()

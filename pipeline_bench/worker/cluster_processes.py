@@ -19,9 +19,8 @@ from typing import Any, Literal, NamedTuple
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.events import Device, QueueState, Stack
 from pipeline_bench.scenario import Variant
-from pipeline_bench.system.processes import end_with_parent, module_command
+from pipeline_bench.system.processes import end_with_parent, module_command, thread_count, why_not_forkable
 from pipeline_bench.text import units
-from pipeline_bench.worker import forking
 
 JobName = Literal["ps", "worker"]
 Addresses = dict[str, list[str]]
@@ -141,10 +140,10 @@ def can_fork() -> bool:
         return True
     import numpy as np  # noqa: F401 - its BLAS may start threads, which survive a fork; only later ones count
 
-    before = forking.threads()
+    before = thread_count()
     import tensorflow as tf  # noqa: F401 - one import for all processes
 
-    return forking.why_not_forkable(before) is None
+    return why_not_forkable(before) is None
 
 
 def start(

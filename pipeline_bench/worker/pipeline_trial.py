@@ -10,7 +10,7 @@ from typing import Any
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
 from pipeline_bench.model.events import Fingerprinted, Inspected
 from pipeline_bench.model.pipeline import INFINITE, Fingerprint, Inspection, Task
-from pipeline_bench.system.scratch import ScratchFolder
+from pipeline_bench.system.files import ScratchFolder
 from pipeline_bench.text import line_of, units
 from pipeline_bench.tfdata import consumers, describe, disk, loading, pipeline_benchmark, rebuild, throughput
 from pipeline_bench.tfdata import fingerprint as fingerprints

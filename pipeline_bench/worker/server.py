@@ -26,9 +26,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from pipeline_bench.system import private_network, scratch
-from pipeline_bench.system.processes import adopt_orphans, end_with_parent, leave, outlive_parent
-from pipeline_bench.worker import forking
+from pipeline_bench.system import files, private_network
+from pipeline_bench.system.processes import (
+    adopt_orphans,
+    end_with_parent,
+    leave,
+    outlive_parent,
+    thread_count,
+    why_not_forkable,
+)
 
 MESSAGE_LIMIT_BYTES = 1 << 16
 DESCRIPTORS = 3
@@ -123,7 +129,7 @@ class _Server:
             if done:
                 index = self._children.pop(pid)
                 self._kill_orphans()
-                scratch.sweep()
+                files.sweep()
                 self.send(exited=pid, code=os.waitstatus_to_exitcode(status), trial=index)
 
     def _kill_orphans(self) -> None:
@@ -150,7 +156,7 @@ class _Server:
                 os.waitpid(pid, 0)
         self._children.clear()
         self._kill_orphans()
-        scratch.sweep()
+        files.sweep()
 
 
 def _import_everything() -> str | None:
@@ -159,12 +165,12 @@ def _import_everything() -> str | None:
 
     # Python 3.12 warns of any fork beside another thread; NumPy's BLAS has one and handles the fork itself.
     warnings.filterwarnings("ignore", category=DeprecationWarning, message=".*fork.*")
-    before = forking.threads()
+    before = thread_count()
     import tensorflow as tf  # noqa: F401 - the import is what a fork saves
 
     import pipeline_bench.worker.main  # noqa: F401
 
-    return forking.why_not_forkable(before)
+    return why_not_forkable(before)
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ from pipeline_bench.cli import run
 from pipeline_bench.cli.available import GET_CUDA, GET_TENSORFLOW, Check, Terminal, examine
 from pipeline_bench.environment import Accelerator, describe
 from pipeline_bench.model.session import Environment
-from pipeline_bench.run.tensorflow_probe import Probed, run_probe
+from pipeline_bench.run.machine import Probed, run_probe
 from pipeline_bench.worker.probe import Matmul, ProbedDevice, ProbeReport, reasons
 
 NO_GPU = Accelerator(reason="no NVIDIA driver here")

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.system.scratch import ScratchFolder, sweep
+from pipeline_bench.system.files import ScratchFolder, sweep
 
 LEFT_BEHIND = """
 import os, sys
-from pipeline_bench.system.scratch import ScratchFolder
+from pipeline_bench.system.files import ScratchFolder
 folder = ScratchFolder()
 (folder.path / "samples").write_bytes(b"x")
 os._exit(0)  # as a trial that is killed: nothing is tidied up

@@ -9,8 +9,8 @@ import pytest
 
 from pipeline_bench.cli import run
 from pipeline_bench.environment import Accelerator
-from pipeline_bench.run import main_job
-from pipeline_bench.run.tensorflow_probe import Probed
+from pipeline_bench.run import machine
+from pipeline_bench.run.machine import Probed
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario.load import load
 from pipeline_bench.worker.probe import Matmul, ProbedDevice, ProbeReport
@@ -18,7 +18,7 @@ from pipeline_bench.worker.probe import Matmul, ProbedDevice, ProbeReport
 CPU, GPU = ProbedDevice(kind="cpu", name="CPU:0"), ProbedDevice(kind="gpu", name="NVIDIA H200")
 
 
-def found(monkeypatch: pytest.MonkeyPatch, listed: str | None, *devices: ProbedDevice) -> main_job.MainJob:
+def found(monkeypatch: pytest.MonkeyPatch, listed: str | None, *devices: ProbedDevice) -> machine.MainJob:
     """The job where the driver lists that GPU and TensorFlow those devices; none of them: it cannot be imported."""
     sampler = SimpleNamespace(accelerator=Accelerator(name=listed), close=lambda: None)
     monkeypatch.setattr(NvmlSampler, "open", lambda: sampler)
@@ -30,8 +30,8 @@ def found(monkeypatch: pytest.MonkeyPatch, listed: str | None, *devices: ProbedD
         cpu_threads=2,
         matmul=Matmul(device="/cpu:0", ok=True),
     )
-    monkeypatch.setattr(main_job, "run_probe", lambda: Probed(report if devices else None))
-    return main_job.choose()
+    monkeypatch.setattr(machine, "run_probe", lambda: Probed(report if devices else None))
+    return machine.choose()
 
 
 def test_with_a_gpu_that_tensorflow_uses_it_is_trained_on_it(monkeypatch: pytest.MonkeyPatch) -> None:

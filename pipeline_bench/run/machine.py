@@ -1,0 +1,84 @@
+"""What TensorFlow finds on this machine, and the job of a comparison that names no scenario, which follows from it.
+
+TensorFlow is asked in a process of its own: its import can crash, hang, or fill the screen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pipeline_bench.run.child import call
+from pipeline_bench.samplers.nvml import NvmlSampler
+from pipeline_bench.scenario import Scenario
+from pipeline_bench.scenario.files import DEFAULT_SCENARIO
+from pipeline_bench.worker import probe
+from pipeline_bench.worker.probe import ProbeReport
+
+EMULATED_SCENARIO = "tutorial"
+LIMIT_S = 120
+
+
+@dataclass(frozen=True)
+class Probed:
+    """How the probe's process ended: with a report, or with the reason for none and what it wrote to stderr."""
+
+    report: ProbeReport | None = None
+    reason: str = ""
+    stderr: str = ""
+
+    @property
+    def gpus(self) -> Sequence[str]:
+        """The GPUs that TensorFlow uses, by name, with what they can compute."""
+        devices = [device for device in self.report.devices if device.kind == "gpu"] if self.report else []
+        return [
+            device.name + (f" (compute capability {device.compute_capability})" if device.compute_capability else "")
+            for device in devices
+        ]
+
+
+def run_probe(limit_s: float = LIMIT_S) -> Probed:
+    """Import TensorFlow in a process of its own and take its report, or the reason for none."""
+    answer = call(probe.probe, limit_s=limit_s)
+    if answer.result is not None:
+        return Probed(ProbeReport.model_validate(answer.result))
+    if answer.timed_out:
+        return Probed(reason=f"it did not answer within {limit_s:g} s", stderr=answer.words)
+    # The last line that a process wrote says why it ended; one that a signal ended wrote none.
+    lines = [line for line in answer.words.splitlines() if line.strip()]
+    last = lines[-1].strip() if lines and answer.exit_code > 0 else f"its process {answer.ending}"
+    return Probed(reason=answer.failed or last, stderr=answer.words)
+
+
+class MainJob(NamedTuple):
+    """The scenario that is run, and what a reader is told of the choice; None where there is nothing to tell."""
+
+    scenario: str
+    note: str | None = None
+
+    def noted(self, scenario: Scenario) -> Scenario:
+        """The scenario, loaded, with the note before its own: every report shows it."""
+        return scenario.model_copy(update={"notes": (self.note, *scenario.notes)}) if self.note else scenario
+
+
+def choose() -> MainJob:
+    """The job for this machine: on the CPU the input and the model share their cores, and there is little to overlap.
+
+    Only where the driver lists a GPU TensorFlow is asked, in a process of its own, whether it uses one.
+    """
+    with closing(NvmlSampler.open()) as gpu:
+        name = gpu.accelerator.name
+    if name is not None and run_probe().gpus:
+        return MainJob(DEFAULT_SCENARIO)
+    reason = (
+        "No NVIDIA GPU is found here"
+        if name is None
+        else f"{name} is here, but TensorFlow does not use it (`pipeline-bench doctor` says why)"
+    )
+    return MainJob(
+        EMULATED_SCENARIO,
+        f"{reason}: this is the tutorial's job on an emulated accelerator, as long busy with a step as the GPU of 2017 "
+        f"was. `pipeline-bench compare {DEFAULT_SCENARIO}` trains on what there is.",
+    )
