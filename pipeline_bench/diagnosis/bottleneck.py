@@ -1,4 +1,4 @@
-"""Which stage limits a pipeline, why, and by how much: from what each costs alone."""
+"""Which stage limits a pipeline, why, and by how much; and what the model, the cores and the disk would allow."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from pathlib import PurePath
 
 from pipeline_bench.diagnosis import chain, segments
 from pipeline_bench.diagnosis.segments import NS_PER_MS, Segments
-from pipeline_bench.model.diagnosis import Bottleneck, Cause
+from pipeline_bench.model.diagnosis import CEILING, Bottleneck, Cause, Diagnosis, Limit
 from pipeline_bench.model.pipeline import Inspection, Stage, StageCost
+from pipeline_bench.model.session import Session
 from pipeline_bench.text import one_line, units
 
 NOT_THE_LIMIT = 0.97
@@ -164,3 +165,51 @@ def _unmeasured(inspection: Inspection) -> str:
     if not inspection.costs:
         return "no stage could be measured alone"
     return one_line(reasons[0].rstrip(".")) if reasons else "no stage took any time that could be measured"
+
+
+def limits(session: Session, diagnosis: Diagnosis) -> tuple[Limit, ...]:
+    """Return how fast the pipeline could be if only one thing limited it; empty before it was inspected."""
+    if diagnosis.inspection is None:
+        return ()
+    cores = session.environment.cores
+    return (
+        _model_limit(session, diagnosis),
+        _cores_limit(diagnosis.inspection, cores),
+        _disk_limit(diagnosis.inspection),
+    )
+
+
+def _model_limit(session: Session, diagnosis: Diagnosis) -> Limit:
+    if diagnosis.model is None:
+        return Limit(name="the model", text="no --model was given")
+    found = next((result for result in session.results if result.variant == CEILING), None)
+    if found is None or found.step_ms.mean is None:
+        reason = found.reason if found is not None and found.reason else "its trial has not run"
+        return Limit(name="the model", text=f"not measured: {one_line(reason)}")
+    return Limit(name="the model", ms=found.step_ms.mean, text="on one batch that stays on the device")
+
+
+def _cores_limit(inspection: Inspection, cores: int) -> Limit:
+    name = "all cores busy"
+    parts = segments.of(inspection, cores)
+    if not parts.cpu_ns or parts.cores_ns <= 0:
+        return Limit(name=name, text="the stages' CPU time was not measured")
+    unmeasured = len(inspection.stages) - len(parts.cpu_ns)
+    left_out = f"; {units.count(unmeasured, 'stage')} not measured" if unmeasured else ""
+    computed = units.milliseconds(parts.cores_ns * parts.cores / NS_PER_MS)
+    text = f"{computed} of CPU time as the stages are written, over {units.count(parts.cores, 'core')}{left_out}"
+    return Limit(name=name, ms=parts.cores_ns / NS_PER_MS, text=text)
+
+
+def _disk_limit(inspection: Inspection) -> Limit:
+    name = "the disk"
+    if inspection.read_bytes is None:
+        return Limit(name=name, text="how much the pipeline reads was not measured")
+    if inspection.read_bytes <= 0:
+        return Limit(name=name, text="the pipeline reads no files")
+    if not inspection.disk_bytes_per_s:
+        reason = inspection.disk_reason or "its bandwidth was not measured"
+        return Limit(name=name, text=one_line(reason).rstrip("."))
+    read, rate = units.size(inspection.read_bytes), units.size(inspection.disk_bytes_per_s)
+    ms = 1e3 * inspection.read_bytes / inspection.disk_bytes_per_s
+    return Limit(name=name, ms=ms, text=f"{read} an element at {rate}/s, as measured here past the page cache")

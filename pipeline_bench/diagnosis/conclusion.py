@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pipeline_bench.diagnosis import limits, standing
+from pipeline_bench.diagnosis import attempt_statistics, bottleneck
+from pipeline_bench.diagnosis.attempt_statistics import AttemptStatistics
 from pipeline_bench.diagnosis.bottleneck import NOT_THE_LIMIT
-from pipeline_bench.diagnosis.standing import Standing
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Attempt, Diagnosis, Outcome
 from pipeline_bench.model.edits import InsertAfter
 from pipeline_bench.model.result import Result
@@ -35,32 +35,32 @@ def concluded(session: Session, diagnosis: Diagnosis, ended: str | None) -> Diag
         diagnosis: with those attempts ruled out that are.
         ended: why no more trials come, for the attempts that never ran; None while the search goes on.
     """
-    found = standing.of(session, diagnosis)
+    found = attempt_statistics.of(session, diagnosis)
     chosen = proposal(found) if ended is not None else None
     parts = {each.name: best_part(each, found) for each in found}
     attempts = [_settled(each, chosen, ended, headroom(session), parts[each.name]) for each in found]
-    gains = {each.name: standing.by_gain(each) for each in found}
+    gains = {each.name: attempt_statistics.by_gain(each) for each in found}
     if ended is not None:
         attempts.sort(key=lambda each: (_BEST_FIRST.index(each.outcome), gains[each.fix.variant]))
     after = diagnosis.model_copy(
         update={
             "attempts": tuple(attempts),
             "proposal": chosen.name if chosen is not None else None,
-            "limits": limits.of(session, diagnosis),
+            "limits": bottleneck.limits(session, diagnosis),
             "reached_ms": _reached_ms(session),
         }
     )
     return after.model_copy(update={"text": _text(session, after, chosen, ended)})
 
 
-def proposal(found: list[Standing]) -> Standing | None:
+def proposal(found: list[AttemptStatistics]) -> AttemptStatistics | None:
     """The attempt to propose: the fastest that is faster beyond chance; a part of it where the rest adds nothing."""
-    fit = sorted((each for each in found if each.proposable), key=standing.by_gain)
+    fit = sorted((each for each in found if each.proposable), key=attempt_statistics.by_gain)
     if not fit:
         return None
     best = fit[0]
     simpler = [each for each in fit if _parts(each) < _parts(best) and _gain(each) * SIMPLER >= _gain(best)]
-    return min(simpler, key=lambda each: (len(_parts(each)), standing.by_gain(each)), default=best)
+    return min(simpler, key=lambda each: (len(_parts(each)), attempt_statistics.by_gain(each)), default=best)
 
 
 def headroom(session: Session) -> float | None:
@@ -78,29 +78,33 @@ def nothing_to_gain(session: Session) -> bool:
     return room is not None and room * NOT_THE_LIMIT <= 1
 
 
-def best_part(each: Standing, found: list[Standing]) -> Standing | None:
+def best_part(each: AttemptStatistics, found: list[AttemptStatistics]) -> AttemptStatistics | None:
     """The fix with the highest gain among those of which a combination takes only a part; None of a single one."""
     if not each.attempt.fix.combines:
         return None
     parts = [other for other in found if other.possible and _parts(other) < _parts(each)]
-    return min(parts, key=standing.by_gain, default=None)
+    return min(parts, key=attempt_statistics.by_gain, default=None)
 
 
-def beaten(each: Standing, part: Standing | None) -> bool:
+def beaten(each: AttemptStatistics, part: AttemptStatistics | None) -> bool:
     """Whether a combination gains hardly more than the best part of it."""
     return part is not None and each.gain is not None and each.gain < SIMPLER * _gain(part)
 
 
-def _parts(each: Standing) -> frozenset[str]:
+def _parts(each: AttemptStatistics) -> frozenset[str]:
     return frozenset(each.attempt.fix.combines or (each.name,))
 
 
-def _gain(each: Standing) -> float:
+def _gain(each: AttemptStatistics) -> float:
     return each.gain or 0.0
 
 
 def _settled(
-    each: Standing, chosen: Standing | None, ended: str | None, room: float | None, part: Standing | None
+    each: AttemptStatistics,
+    chosen: AttemptStatistics | None,
+    ended: str | None,
+    room: float | None,
+    part: AttemptStatistics | None,
 ) -> Attempt:
     if not each.possible:
         return each.attempt
@@ -111,7 +115,9 @@ def _settled(
     return each.attempt.model_copy(update={"outcome": outcome, "reason": reason})
 
 
-def _outcome(each: Standing, chosen: Standing | None, ended: str | None, room: float | None) -> tuple[Outcome, str]:
+def _outcome(
+    each: AttemptStatistics, chosen: AttemptStatistics | None, ended: str | None, room: float | None
+) -> tuple[Outcome, str]:
     if each.proposable:
         return ("proposed" if chosen is not None and each.name == chosen.name else "faster"), ""
     if each.slower:
@@ -124,9 +130,11 @@ def _outcome(each: Standing, chosen: Standing | None, ended: str | None, room: f
             return "not-tried", "The input is not what limits the training step." if limited else ended
     then = " and was not tried again"
     if each.contends:
-        few = each.trials < standing.CONFIRMED_TRIALS
+        few = each.trials < attempt_statistics.CONFIRMED_TRIALS
         then = (
-            f"; {standing.CONFIRMED_TRIALS} are needed, a larger --budget runs them" if few else ", which chance may be"
+            f"; {attempt_statistics.CONFIRMED_TRIALS} are needed, a larger --budget runs them"
+            if few
+            else ", which chance may be"
         )
     return "no-gain", f"It came to {units.ratio(each.gain)} in {units.count(each.trials, 'trial')}{then}."
 
@@ -135,7 +143,7 @@ def _reached_ms(session: Session) -> float | None:
     return next((result.step_ms.mean for result in session.results if result.variant == AS_WRITTEN), None)
 
 
-def _text(session: Session, diagnosis: Diagnosis, chosen: Standing | None, ended: str | None) -> str:
+def _text(session: Session, diagnosis: Diagnosis, chosen: AttemptStatistics | None, ended: str | None) -> str:
     if diagnosis.failure is not None:
         return diagnosis.failure
     bottleneck = diagnosis.bottleneck.text if diagnosis.bottleneck is not None else ""
@@ -152,7 +160,7 @@ def _text(session: Session, diagnosis: Diagnosis, chosen: Standing | None, ended
     return f"{bottleneck} {_proposed(session.result(chosen.name), diagnosis, chosen)}".strip()
 
 
-def _proposed(result: Result, diagnosis: Diagnosis, chosen: Standing) -> str:
+def _proposed(result: Result, diagnosis: Diagnosis, chosen: AttemptStatistics) -> str:
     what = "the pipeline" if diagnosis.model is None else "the training step"
     interval = result.speedup.ci95
     ends = f" ({units.ratio(interval[0])} to {units.ratio(interval[1])})" if interval is not None else ""
@@ -165,9 +173,9 @@ def _proposed(result: Result, diagnosis: Diagnosis, chosen: Standing) -> str:
 
 def _promising(session: Session, diagnosis: Diagnosis) -> str:
     """That one gained, in fewer trials than a proposal needs."""
-    able = [each for each in standing.of(session, diagnosis) if each.contends]
-    few = [each for each in able if each.trials < standing.CONFIRMED_TRIALS]
-    best = min(few, key=standing.by_gain, default=None)
+    able = [each for each in attempt_statistics.of(session, diagnosis) if each.contends]
+    few = [each for each in able if each.trials < attempt_statistics.CONFIRMED_TRIALS]
+    best = min(few, key=attempt_statistics.by_gain, default=None)
     if best is None or _gain(best) < _PROMISING:
         return ""
     came = f"{units.ratio(best.gain)} in {units.count(best.trials, 'trial')}"

@@ -6,8 +6,8 @@ are over the trial of the pipeline as written of the same round.
 
 from __future__ import annotations
 
-from pipeline_bench.diagnosis import bottleneck, conclusion, fixes, standing, variants
-from pipeline_bench.diagnosis.turn import Turn
+from pipeline_bench.diagnosis import attempt_statistics, bottleneck, conclusion, fixes, variants
+from pipeline_bench.diagnosis.next_trial import NextTrial
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Diagnosis
 from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.model.session import Session
@@ -43,12 +43,12 @@ class Search:
         if diagnosis.inspection is None:
             return session, None
         session = variants.with_measured(session, diagnosis)
-        return Turn(session, _of(session)).next()
+        return NextTrial(session, _of(session)).next()
 
     def updated(self, session: Session, interrupted: bool) -> Session:
         """The session with what can now be said; see `runner.Planner`."""
         diagnosis = self._looked_at(session, _of(session))
-        diagnosis = standing.ruled(session, diagnosis)
+        diagnosis = attempt_statistics.ruled(session, diagnosis)
         session = session.model_copy(update={"diagnosis": diagnosis})
         ended = "It was interrupted before it was its turn." if interrupted else self._ended(session)
         diagnosis = conclusion.concluded(session, diagnosis, ended)
@@ -58,7 +58,7 @@ class Search:
         after, trial = self.next(session)
         if trial is not None:
             return None
-        return _SPENT if Turn(after, _of(after)).spent else _DONE
+        return _SPENT if NextTrial(after, _of(after)).spent else _DONE
 
     def _looked_at(self, session: Session, diagnosis: Diagnosis) -> Diagnosis:
         """The diagnosis with the inspection, the bottleneck, and the candidates, as soon as each can be told."""

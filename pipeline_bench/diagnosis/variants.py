@@ -32,21 +32,26 @@ _SHORTEST_STALL_S = 10.0
 
 
 def scenario(target: Target, model: Target | None, budget_s: float, stall_timeout_s: float | None = None) -> Scenario:
-    """What a diagnosis begins with: the pipeline as written and, with a model, its ceiling."""
-    run = Run(time_s=_TIME_S[0], repeats=1, stall_timeout_s=stall_timeout_s or max(_SHORTEST_STALL_S, budget_s / 2))
+    """Return what a diagnosis begins with: the pipeline as written and, with a model, its ceiling."""
     diagnosis = Diagnosis(target=target, model=model, budget_s=budget_s)
-    names = (AS_WRITTEN,) if model is None else (AS_WRITTEN, CEILING)
+    stall_s = stall_timeout_s or max(_SHORTEST_STALL_S, budget_s / 2)
+    run = Run(time_s=_TIME_S[0], repeats=1, stall_timeout_s=stall_s)
     return Scenario(
         name=f"diagnosis of {target.label}",
         question="Which stage limits the pipeline, and what makes it faster?",
-        variants=tuple(_variant(name, diagnosis, run, Runtime()) for name in names),
+        variants=tuple(_variant(name, diagnosis, run, Runtime()) for name in base_of(diagnosis)),
     )
+
+
+def base_of(diagnosis: Diagnosis) -> tuple[str, ...]:
+    """Return the variants of every round: what attempts are compared with and, with a model, its ceiling."""
+    return (AS_WRITTEN,) if diagnosis.model is None else (AS_WRITTEN, CEILING)
 
 
 def with_measured(session: Session, diagnosis: Diagnosis) -> Session:
     """The session with its first variants as the inspection says: the samples of an element, the length of a trial."""
     first = session.scenario.variants[0]
-    names = (AS_WRITTEN,) if diagnosis.model is None else (AS_WRITTEN, CEILING)
+    names = base_of(diagnosis)
     run = first.run.model_copy(update={"time_s": _time_s(diagnosis), "steps": None, "repeats": 1})
     base = tuple(_variant(name, diagnosis, run, first.runtime) for name in names)
     others = tuple(variant for variant in session.scenario.variants if variant.name not in names)

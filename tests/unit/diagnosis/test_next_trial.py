@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline_bench.diagnosis import combinations
+from pipeline_bench.diagnosis import next_trial
 from pipeline_bench.model.diagnosis import Fix
 from pipeline_bench.model.edits import Edit, Fuse, InsertAfter, MoveBefore, Remove, SetArgument, SetOptions
 
@@ -23,22 +23,22 @@ GONE = fix("gone", Remove(stage=1), stages=(1,))
 
 
 def test_two_fixes_that_want_the_same_thing_otherwise_do_not_fit() -> None:
-    assert not combinations.compatible(PARALLEL, MORE)
-    assert not combinations.compatible(CACHED, CACHED_LATER)
-    assert not combinations.compatible(POOL, SMALL_POOL)
-    assert not combinations.compatible(PARALLEL, GONE)
-    assert not combinations.compatible(FUSED, PARALLEL)
-    assert not combinations.compatible(PARALLEL, PARALLEL)
+    assert not next_trial.compatible(PARALLEL, MORE)
+    assert not next_trial.compatible(CACHED, CACHED_LATER)
+    assert not next_trial.compatible(POOL, SMALL_POOL)
+    assert not next_trial.compatible(PARALLEL, GONE)
+    assert not next_trial.compatible(FUSED, PARALLEL)
+    assert not next_trial.compatible(PARALLEL, PARALLEL)
 
 
 def test_fixes_that_touch_different_things_fit_either_way_round() -> None:
     for one, other in ((PARALLEL, BATCHED), (PARALLEL, CACHED), (BATCHED, POOL), (FUSED, POOL)):
-        assert combinations.compatible(one, other)
-        assert combinations.compatible(other, one)
+        assert next_trial.compatible(one, other)
+        assert next_trial.compatible(other, one)
 
 
 def test_edits_are_made_in_an_order_in_which_they_fit() -> None:
-    found = combinations.combine([POOL, CACHED, BATCHED, PARALLEL], set())
+    found = next_trial.combine([POOL, CACHED, BATCHED, PARALLEL], set())
     assert [edit.edit for edit in found.edits] == ["set-argument", "move-before", "insert-after", "set-options"]
     assert found.combines == ("pool", "cached", "batched", "parallel")
     assert found.stages == (0, 1)
@@ -46,12 +46,12 @@ def test_edits_are_made_in_an_order_in_which_they_fit() -> None:
 
 def test_a_combination_has_a_short_name_of_its_own() -> None:
     long = PARALLEL.model_copy(update={"variant": "x" * 60})
-    first = combinations.combine([long, POOL, CACHED], set())
+    first = next_trial.combine([long, POOL, CACHED], set())
     assert first.variant == f"{'x' * 60} + 2 more"
-    assert combinations.combine([long, POOL, BATCHED], {first.variant}).variant == f"{first.variant} #2"
+    assert next_trial.combine([long, POOL, BATCHED], {first.variant}).variant == f"{first.variant} #2"
 
 
 def test_a_combination_reorders_when_a_part_does() -> None:
     reorders = PARALLEL.model_copy(update={"reorders": True})
-    assert combinations.combine([reorders, POOL], set()).reorders
-    assert not combinations.combine([PARALLEL, POOL], set()).reorders
+    assert next_trial.combine([reorders, POOL], set()).reorders
+    assert not next_trial.combine([PARALLEL, POOL], set()).reorders

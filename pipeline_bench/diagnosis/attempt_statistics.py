@@ -23,7 +23,7 @@ FINGERPRINT_TRIALS = 2
 
 
 @dataclass(frozen=True)
-class Standing:
+class AttemptStatistics:
     """What the trials of an attempt came to so far."""
 
     attempt: Attempt
@@ -59,7 +59,7 @@ class Standing:
         return self.contends and self.faster and told and self.trials >= CONFIRMED_TRIALS
 
 
-def of(session: Session, diagnosis: Diagnosis) -> list[Standing]:
+def of(session: Session, diagnosis: Diagnosis) -> list[AttemptStatistics]:
     """How every attempt stands, in the diagnosis' order."""
     results = {result.variant: result for result in session.results}
     measured = {trial.repeat for trial in session.trials if trial.variant == AS_WRITTEN and trial.measured}
@@ -69,7 +69,7 @@ def of(session: Session, diagnosis: Diagnosis) -> list[Standing]:
         result = results.get(attempt.fix.variant)
         speedup = result.speedup if result is not None else None
         found.append(
-            Standing(
+            AttemptStatistics(
                 attempt=attempt,
                 trials=sum(trial.measured and trial.repeat in measured for trial in own),
                 gain=speedup.value if speedup is not None else None,
@@ -181,6 +181,6 @@ def _bad(own: list[TrialRecord]) -> Iterator[str]:
             yield "No step was measured after its warm-up."
 
 
-def by_gain(found: Standing) -> float:
+def by_gain(found: AttemptStatistics) -> float:
     """Sorts the one that gained most first; those that were not measured last."""
     return math.inf if found.gain is None else -found.gain

@@ -8,15 +8,20 @@ long as that makes it faster.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from statistics import fmean
 
-from pipeline_bench.diagnosis import combinations, conclusion, segments, standing, variants
+from pipeline_bench.diagnosis import attempt_statistics, conclusion, segments, variants
+from pipeline_bench.diagnosis.attempt_statistics import CONFIRMED_TRIALS, AttemptStatistics
 from pipeline_bench.diagnosis.segments import NS_PER_MS
-from pipeline_bench.diagnosis.standing import CONFIRMED_TRIALS, Standing
-from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Attempt, Diagnosis
+from pipeline_bench.model.diagnosis import AS_WRITTEN, Attempt, Diagnosis, Fix
+from pipeline_bench.model.edits import WHOLE
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial
 
+KIND = "combination"
+"""The kind of a fix that consists of several."""
+_MOST_CHARACTERS = 70
 _ROUND_ATTEMPTS = 4
 """Attempts in a round: more would lie too far from the pipeline as written, which drifts with the machine."""
 _WELL_KNOWN_TRIALS = 5
@@ -39,23 +44,23 @@ _ABOUT_AS_MUCH = 1.25
 """A fix that is confirmed sooner is worth this much less of gain, when the budget ends."""
 _SOME_OTHER = ""
 _NEAR = 0.97
-"""Less than 3 % apart is near: trials of the same pipeline differ by as much (`standing.GAINED`)."""
+"""Less than 3 % apart is near: trials of the same pipeline differ by as much (`attempt_statistics.GAINED`)."""
 _MOST_BASELINE_FAILURES = 3
 """Of the pipeline as written: without it, nothing can be compared any more."""
 
 
-class Turn:
+class NextTrial:
     """What to do next in one state of the session."""
 
     def __init__(self, session: Session, diagnosis: Diagnosis) -> None:
         self._session = session
         self._diagnosis = diagnosis
-        self._found = standing.of(session, diagnosis)
+        self._found = attempt_statistics.of(session, diagnosis)
         self._timed = [trial for trial in session.trials if trial.variant != variants.INSPECTION]
         self._round = max((trial.repeat for trial in self._timed), default=0)
         self._in_round = {trial.variant for trial in session.trials if trial.repeat == self._round}
         self._leaders = sorted((each for each in self._found if each.contends), key=self._as_leader)
-        self._base = [AS_WRITTEN] if self._diagnosis.model is None else [AS_WRITTEN, CEILING]
+        self._base = list(variants.base_of(diagnosis))
 
     def next(self) -> tuple[Session, Trial | None]:
         """The trial, and the session with its variant and with the combinations that are new."""
@@ -72,13 +77,13 @@ class Turn:
     @property
     def spent(self) -> bool:
         """Whether no further trial fits into the budget."""
-        return not self._fits(len(self._base) + 1)
+        return not self._has_time_for([*self._base, _SOME_OTHER])
 
     def _only_the_base(self) -> tuple[Session, Trial | None]:
         """A second round of the pipeline as written and its ceiling, to be sure that nothing can be gained."""
         for name in self._base:
             if self._round == 0 or (self._round == 1 and name not in self._in_round):
-                return (self._session, self._trial(name, 1)) if self._fits(1) else (self._session, None)
+                return (self._session, self._trial(name, 1)) if self._has_time_for([name]) else (self._session, None)
         return self._session, None
 
     def _attempt(self) -> tuple[Session, Trial | None]:
@@ -86,7 +91,7 @@ class Turn:
         last = self._last_wanted()
         wanted = list(self._wanted()) if last is None else [last.name]
         if not wanted:
-            added = self._combinations()
+            added = self._combinations
             if not added:
                 return session, None
             diagnosis = diagnosis.model_copy(update={"attempts": (*diagnosis.attempts, *added)})
@@ -103,7 +108,7 @@ class Turn:
         if due:
             return session, self._trial(due[0], number)
         session = variants.with_fix(session, diagnosis, diagnosis.attempt(here[0]).fix)
-        asks = standing.wants_fingerprint(session, here[0])
+        asks = attempt_statistics.wants_fingerprint(session, here[0])
         return session, variants.trial(session, here[0], number, asks)
 
     def _wanted(self) -> Iterator[str]:
@@ -117,23 +122,23 @@ class Turn:
             yield from (each.name for each in fresh if screening or each.attempt.fix.combines)
         if fresh and not leaders:
             return
-        if not self._combinations():
+        if not self._combinations:
             yield from self._unsure(leaders)
 
-    def _last_wanted(self) -> Standing | None:
+    def _last_wanted(self) -> AttemptStatistics | None:
         """The attempt that the rest of the budget must go to if it is to be confirmed; None while there is more time.
 
         Of those that gained about as much as the best, the one that needs the fewest trials for it.
         """
         most = max((each.gain or 0.0 for each in self._leaders), default=0.0)
         alike = [each for each in self._leaders if (each.gain or 0.0) * _ABOUT_AS_MUCH >= most]
-        last = min(alike, key=lambda each: (-each.trials, standing.by_gain(each)), default=None)
+        last = min(alike, key=lambda each: (-each.trials, attempt_statistics.by_gain(each)), default=None)
         if last is None or last.trials >= CONFIRMED_TRIALS:
             return None
         rounds = [*self._base, last.name] * (CONFIRMED_TRIALS - last.trials)
         return None if self._has_time_for([*rounds, _SOME_OTHER]) else last
 
-    def _unsure(self, leaders: list[Standing]) -> Iterator[str]:
+    def _unsure(self, leaders: list[AttemptStatistics]) -> Iterator[str]:
         """Of those that gained, the ones that more trials would tell more of; of the others, those disturbed."""
         for each in leaders[1:]:
             beaten = each.attempt.fix.combines and not self._near(each, leaders[0])
@@ -147,7 +152,7 @@ class Turn:
                 yield each.name
         yield from (each.name for each in self._found if self._deserves_another(each))
 
-    def _deserves_another(self, each: Standing) -> bool:
+    def _deserves_another(self, each: AttemptStatistics) -> bool:
         """Whether other programs disturbed the only trial of an attempt, or the one it is held against."""
         if not each.possible or each.contends or each.trials != 1 or each.attempt.fix.combines:
             return False
@@ -156,10 +161,11 @@ class Turn:
         return any((found.variant, found.repeat) in beside for found in self._session.disturbances)
 
     @staticmethod
-    def _near(each: Standing, best: Standing) -> bool:
+    def _near(each: AttemptStatistics, best: AttemptStatistics) -> bool:
         """Whether its gain is so near to the best that more trials may turn the two."""
         return (each.gain or 0.0) >= _NEAR * (best.gain or 1.0)
 
+    @cached_property
     def _combinations(self) -> list[Attempt]:
         """The best so far with one more fix each, where that has not been tried and could be worth it."""
         leaders = self._leaders
@@ -182,20 +188,20 @@ class Turn:
         for partner in partners:
             if frozenset({*names, partner.name}) not in tried:
                 together = [*(part.attempt.fix for part in parts), partner.attempt.fix]
-                added.append(Attempt(fix=combinations.combine(together, taken)))
+                added.append(Attempt(fix=combine(together, taken)))
                 taken.add(added[-1].fix.variant)
         return added
 
-    def _as_leader(self, each: Standing) -> tuple[bool, float]:
+    def _as_leader(self, each: AttemptStatistics) -> tuple[bool, float]:
         """Sorts the attempts: a combination that gains hardly more than a part of it comes after all others."""
-        return conclusion.beaten(each, conclusion.best_part(each, self._found)), standing.by_gain(each)
+        return conclusion.beaten(each, conclusion.best_part(each, self._found)), attempt_statistics.by_gain(each)
 
-    def _at_the_ceiling(self, best: Standing) -> bool:
+    def _at_the_ceiling(self, best: AttemptStatistics) -> bool:
         """Whether the model takes all of the step that is left."""
         room = conclusion.headroom(self._session)
         return room is not None and (best.gain or 0.0) >= _NEAR * room
 
-    def _partners(self, parts: list[Standing], gain: float) -> list[Standing]:
+    def _partners(self, parts: list[AttemptStatistics], gain: float) -> list[AttemptStatistics]:
         """The single fixes that fit to these, the most promising first: by what they gained, then by what they may."""
         inspection = self._diagnosis.inspection
         assert inspection is not None
@@ -206,7 +212,7 @@ class Turn:
         ranked = []
         for each in self._found:
             fix = each.attempt.fix
-            fits = all(combinations.compatible(part.attempt.fix, fix) for part in parts)
+            fits = all(compatible(part.attempt.fix, fix) for part in parts)
             if fix.combines or not each.possible or not fits or (each.gain is not None and each.gain < _LOST):
                 continue
             share = costs.cost_ns(set(fix.stages) - touched) / left_ns if left_ns else 0.0
@@ -224,14 +230,15 @@ class Turn:
         for trial in self._timed:
             took_s.setdefault(trial.variant, []).append((trial.ended_ns - trial.started_ns) / 1e9)
         own_s = {name: fmean(each) for name, each in took_s.items()}
-        longest_s = max(own_s.values(), default=self._trial_s())
+        longest_s = max(own_s.values(), default=variants.expected_s(self._diagnosis))
         needed_s = sum(own_s.get(name, longest_s) for name in names)
         return self._elapsed_s() + needed_s <= self._diagnosis.budget_s
 
-    def _room_to_confirm(self, leaders: list[Standing]) -> bool:
+    def _room_to_confirm(self, leaders: list[AttemptStatistics]) -> bool:
         """Whether one more attempt leaves the time to try the best one often enough to propose it."""
+        confirmed = leaders[0].name if leaders else _SOME_OTHER
         missing = max(0, CONFIRMED_TRIALS - leaders[0].trials) if leaders else 0
-        return self._fits(1 + missing * (len(self._base) + 1))
+        return self._has_time_for([_SOME_OTHER, *[*self._base, confirmed] * missing])
 
     def _base_failed(self) -> bool:
         return any(
@@ -240,23 +247,51 @@ class Turn:
         )
 
     def _trial(self, name: str, number: int) -> Trial:
-        asks = name == AS_WRITTEN and standing.wants_fingerprint(self._session, name)
+        asks = name == AS_WRITTEN and attempt_statistics.wants_fingerprint(self._session, name)
         return variants.trial(self._session, name, number, asks)
-
-    def _fits(self, trials: int) -> bool:
-        """Whether so many trials fit into what is left, one of them as long as the longest so far."""
-        took_s = [(each.ended_ns - each.started_ns) / 1e9 for each in self._timed]
-        usual_s = self._trial_s()
-        longer_s = max(0.0, max(took_s, default=usual_s) - usual_s)
-        return self._elapsed_s() + trials * usual_s + longer_s <= self._diagnosis.budget_s
 
     def _elapsed_s(self) -> float:
         trials = self._session.trials
         return (trials[-1].ended_ns - trials[0].started_ns) / 1e9 if trials else 0.0
 
-    def _trial_s(self) -> float:
-        """How long a trial takes, as those before did, with what lies between two of them."""
-        took = self._timed
-        if not took:
-            return variants.expected_s(self._diagnosis)
-        return (took[-1].ended_ns - took[0].started_ns) / 1e9 / len(took)
+
+def compatible(one: Fix, other: Fix) -> bool:
+    """Whether the edits of two fixes can be made together: no two of them want the same thing otherwise."""
+    if one.variant == other.variant or (one.kind == other.kind and one.stages == other.stages):
+        return False
+    left, right = _claims(one), _claims(other)
+    whole = {stage for stage, what in left | right if what == WHOLE}
+    shared = {stage for stage, _ in left} & {stage for stage, _ in right}
+    return not (left & right) and not (whole & shared)
+
+
+def combine(parts: Sequence[Fix], taken: set[str]) -> Fix:
+    """The fix that consists of these.
+
+    Args:
+        parts: single fixes that are compatible, the one that gained most first.
+        taken: the names of other variants.
+    """
+    edits = sorted((edit for part in parts for edit in part.edits), key=lambda edit: edit.order)
+    names = [part.variant for part in parts]
+    name = " + ".join(names)
+    if len(name) > _MOST_CHARACTERS:
+        name = f"{names[0]} + {len(names) - 1} more"
+    unique, number = name, 2
+    while unique in taken:
+        unique, number = f"{name} #{number}", number + 1
+    return Fix(
+        kind=KIND,
+        variant=unique,
+        title="; ".join(part.title for part in parts),
+        edits=tuple(edits),
+        stages=tuple(dict.fromkeys(stage for part in parts for stage in part.stages)),
+        reorders=any(part.reorders for part in parts),
+        threads=any(part.threads for part in parts),
+        because="; ".join(part.because for part in parts if part.because),
+        combines=tuple(names),
+    )
+
+
+def _claims(fix: Fix) -> set[tuple[int | str, str]]:
+    return {claim for edit in fix.edits for claim in edit.claims()}
