@@ -6,7 +6,6 @@ import textwrap
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
-from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
@@ -17,7 +16,8 @@ from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial
 from pipeline_bench.report.diagnosis_words import too_wide
 from pipeline_bench.text import one_line, units
-from pipeline_bench.ui.course import Course, fraction
+from pipeline_bench.ui.frame import cut, figure_table, overall_bar
+from pipeline_bench.ui.progress import SessionProgress, fraction
 
 _FOUND_LINES = 2
 _FIXED_LINES = 7 + _FOUND_LINES
@@ -35,27 +35,27 @@ _PHASES = {
 _STYLES = {"faster": "green", "slower": "yellow", "refused": "red", "failed": "red"}
 
 
-def screen(course: Course, elapsed_s: float, width: int, height: int, note: str) -> RenderableType:
+def screen(state: SessionProgress, elapsed_s: float, width: int, height: int, note: str) -> RenderableType:
     """The screen as it stands: always of the same number of lines and with columns of the same width.
 
     Args:
-        course: of a session with a diagnosis.
+        state: of a session with a diagnosis.
         elapsed_s: since the session was started.
         width: columns of the terminal.
         height: its lines.
         note: the latest note; empty where there is none.
     """
-    diagnosis = course.session.diagnosis
+    diagnosis = state.session.diagnosis
     assert diagnosis is not None
     rows = max(1, min(_MOST_ROWS, height - _FIXED_LINES))
     return Group(
-        _cut(Text(one_line(course.session.scenario.name), style="bold"), width),
-        *(_cut(Text(line), width) for line in _found_lines(diagnosis, width)),
+        cut(Text(one_line(state.session.scenario.name), style="bold"), width),
+        *(cut(Text(line), width) for line in _found_lines(diagnosis, width)),
         Text(),
-        _gains(course, diagnosis, rows, width),
-        _budget(course, elapsed_s, diagnosis.budget_s, width),
-        _cut(Text(now(course)), width),
-        _cut(Text(note, style="dim"), width),
+        _gains(state, diagnosis, rows, width),
+        overall_bar(elapsed_s, diagnosis.budget_s, _time_left(state, elapsed_s, diagnosis.budget_s), width),
+        cut(Text(now(state)), width),
+        cut(Text(note, style="dim"), width),
     )
 
 
@@ -75,18 +75,18 @@ def named(trial: Trial) -> str:
     return known.get(name, f"trying {one_line(name, 60)}")
 
 
-def now(course: Course) -> str:
+def now(state: SessionProgress) -> str:
     """What the running trial does, and how far it is."""
-    if course.trial is None:
-        return "deciding what to try next" if course.finished else "preparing"
-    said = named(course.trial)
-    last = course.last
+    if state.trial is None:
+        return "deciding what to try next" if state.finished else "preparing"
+    said = named(state.trial)
+    last = state.last
     if last is None:
         return f"{said}: starting"
     if last.phase != "train":
         return f"{said}: {_PHASES.get(last.phase, one_line(last.phase))}"
     speed = f", {units.milliseconds(last.step_ms)} each" if last.step_ms is not None else ""
-    return f"{said}: {units.share(fraction(course.trial.variant, last))}{speed}"
+    return f"{said}: {units.share(fraction(state.trial.variant, last))}{speed}"
 
 
 def best(session: Session) -> list[Result]:
@@ -121,17 +121,13 @@ def _found_lines(diagnosis: Diagnosis, width: int) -> list[str]:
     return (lines + [""] * _FOUND_LINES)[:_FOUND_LINES]
 
 
-def _gains(course: Course, diagnosis: Diagnosis, rows: int, width: int) -> Table:
+def _gains(state: SessionProgress, diagnosis: Diagnosis, rows: int, width: int) -> Table:
     columns = _FIGURES if width >= _NARROW else _FIGURES[:2]
     room = max(8, width - sum(cells + 1 for _, cells in columns) - 1)
-    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
-    table.add_column("so far", width=room, no_wrap=True, overflow="ellipsis")
-    for head, cells in columns:
-        justify = "right" if head in ("ms", "gain") else "left"
-        table.add_column(head, width=cells, justify=justify, no_wrap=True, overflow="crop")  # type: ignore[arg-type]
-    shown = best(course.session)[:rows]
+    table = figure_table("so far", room, [(head, cells, head in ("ms", "gain")) for head, cells in columns])
+    shown = best(state.session)[:rows]
     for result in shown:
-        said = outcome(course.session, result)
+        said = outcome(state.session, result)
         figures = _cells(result, said)[: len(columns)]
         table.add_row(Text(one_line(result.variant, 80)), *figures)
     for _ in range(rows - len(shown)):
@@ -153,18 +149,6 @@ def _cells(result: Result, said: str) -> Sequence[Text]:
     ]
 
 
-def _budget(course: Course, elapsed_s: float, budget_s: float, width: int) -> Table:
+def _time_left(state: SessionProgress, elapsed_s: float, budget_s: float) -> str:
     left = units.clock(max(0.0, budget_s - elapsed_s))
-    figures = Text(f"{units.count(course.finished, 'trial'):>10} {left:>7} of {units.clock(budget_s)} left")
-    bar_cells = max(4, min(40, width - figures.cell_len - 2))
-    table = Table.grid(padding=(0, 1, 0, 0))
-    table.add_column(width=bar_cells)
-    table.add_column(no_wrap=True, overflow="crop")
-    table.add_row(ProgressBar(total=budget_s, completed=min(elapsed_s, budget_s), width=bar_cells), figures)
-    return table
-
-
-def _cut(text: Text, width: int) -> Text:
-    text.truncate(width, overflow="ellipsis")
-    text.no_wrap = True
-    return text
+    return f"{units.count(state.finished, 'trial'):>10} {left:>7} of {units.clock(budget_s)} left"

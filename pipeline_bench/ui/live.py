@@ -23,8 +23,8 @@ from pipeline_bench.report import palette
 from pipeline_bench.run.observer import Observer, Progress
 from pipeline_bench.text import one_line, units
 from pipeline_bench.ui import diagnosing
-from pipeline_bench.ui.course import Course, Row
-from pipeline_bench.ui.sparkline import sparkline
+from pipeline_bench.ui.frame import cut, figure_table, overall_bar, sparkline
+from pipeline_bench.ui.progress import Row, SessionProgress
 
 REFRESH_S = 0.25
 """The least time between two drawings: the profiler must not slow what it measures."""
@@ -44,7 +44,7 @@ _PHASES = {
 
 
 class LiveView(Observer):
-    """Shows a session's course in place while it runs; on leaving the context the screen is as it was before.
+    """Shows a session's progress in place while it runs; on leaving the context the screen is as it was before.
 
     Args:
         console: a console on a terminal.
@@ -54,7 +54,7 @@ class LiveView(Observer):
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console
         self._clock = clock
-        self._course: Course | None = None
+        self._state: SessionProgress | None = None
         self._note = ""
         self._preparing = ""
         self._started_s = clock()
@@ -88,24 +88,24 @@ class LiveView(Observer):
             self._draw()
 
     def session_started(self, session: Session, plan: Sequence[Trial]) -> None:
-        self._course = Course(session, plan)
+        self._state = SessionProgress(session, plan)
         self._started_s = self._clock()
         self._draw()
 
     def trial_started(self, trial: Trial) -> None:
-        if self._course is not None:
-            self._course.start(trial)
+        if self._state is not None:
+            self._state.start(trial)
             self._draw()
 
     def progress(self, trial: Trial, progress: Progress) -> None:
-        if self._course is not None:
-            self._course.hear(trial, progress)
+        if self._state is not None:
+            self._state.update(trial, progress)
             if self._clock() - self._drawn_s >= REFRESH_S:
                 self._draw()
 
     def trial_finished(self, trial: Trial, record: TrialRecord, session: Session) -> None:
-        if self._course is not None:
-            self._course.finish(trial, record, session)
+        if self._state is not None:
+            self._state.finish(trial, record, session)
             self._draw()
 
     def note(self, text: str) -> None:
@@ -114,24 +114,24 @@ class LiveView(Observer):
 
     def render(self) -> RenderableType:
         """The screen as it stands."""
-        course = self._course
-        if course is None:
-            return _cut(Text(self._preparing, style="dim"), self._console.width)
+        state = self._state
+        if state is None:
+            return cut(Text(self._preparing, style="dim"), self._console.width)
         width, height = self._console.width, self._console.height
-        if course.session.diagnosis is not None:
-            return diagnosing.screen(course, self._clock() - self._started_s, width, height, self._note)
-        goal = [_cut(_precision(course.session), width)] if course.open_ended else []
-        rows, left_out = _window(course, height - _FIXED_LINES - len(goal))
+        if state.session.diagnosis is not None:
+            return diagnosing.screen(state, self._clock() - self._started_s, width, height, self._note)
+        goal = [cut(_precision(state.session), width)] if state.open_ended else []
+        rows, left_out = _window(state, height - _FIXED_LINES - len(goal))
         more = [Text(f"… {left_out} more", style="dim")] if left_out else []
         return Group(
-            _title(course, width),
-            _table(rows, course, width),
+            _title(state, width),
+            _table(rows, state, width),
             *more,
             Text(),
-            _overall(course, self._clock() - self._started_s, width),
+            _overall(state, self._clock() - self._started_s, width),
             *goal,
-            _cut(_phase(course), width),
-            _cut(Text(self._note or _instrument(course), style="dim"), width),
+            cut(_phase(state), width),
+            cut(Text(self._note or _instrument(state), style="dim"), width),
         )
 
     def _draw(self) -> None:
@@ -140,30 +140,30 @@ class LiveView(Observer):
             self._live.refresh()
 
 
-def _window(course: Course, lines: int) -> tuple[list[Row], int]:
+def _window(state: SessionProgress, lines: int) -> tuple[list[Row], int]:
     """As many rows as fit, the running one among them, and how many were left out."""
-    rows = list(course.rows.values())
+    rows = list(state.rows.values())
     if len(rows) <= lines:
         return rows, 0
     shown = max(1, lines - 1)  # one line says how many more there are
-    middle = next((i for i, row in enumerate(rows) if row.running), min(course.finished, len(rows) - 1))
+    middle = next((i for i, row in enumerate(rows) if row.running), min(state.finished, len(rows) - 1))
     first = min(max(0, middle - shown // 2), len(rows) - shown)
     return rows[first : first + shown], len(rows) - shown
 
 
-def _title(course: Course, width: int) -> Text:
-    title = Text(one_line(course.session.scenario.name), style="bold")
-    title.append(f"  {one_line(course.session.scenario.question)}", style="not bold italic")
-    return _cut(title, width)
+def _title(state: SessionProgress, width: int) -> Text:
+    title = Text(one_line(state.session.scenario.name), style="bold")
+    title.append(f"  {one_line(state.session.scenario.question)}", style="not bold italic")
+    return cut(title, width)
 
 
-def _table(rows: Sequence[Row], course: Course, width: int) -> Table:
+def _table(rows: Sequence[Row], state: SessionProgress, width: int) -> Table:
     """Column widths follow from the scenario and the terminal alone, so no value can move them."""
-    variants = [row.variant for row in course.rows.values()]
-    planned = [0 if course.open_ended else variant.run.repeats for variant in variants]
+    variants = [row.variant for row in state.rows.values()]
+    planned = [0 if state.open_ended else variant.run.repeats for variant in variants]
     trial_cells = max(len("trial"), *(2 * len(str(repeats)) + 1 for repeats in planned))
     bar_cells, spark_cells = (16, 24) if width >= _WIDE else (8, 10) if width >= _NARROW else (6, 8)
-    device = _device(course)
+    device = _device(state)
     columns = [
         ("trial", trial_cells),
         ("", bar_cells),
@@ -182,27 +182,23 @@ def _table(rows: Sequence[Row], course: Course, width: int) -> Table:
     kept = [heads.index(head) for head, _ in columns]
     longest = max(Text(one_line(variant.name)).cell_len for variant in variants)
     room = width - 1 - sum(cells + 1 for _, cells in columns) - 1
-    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
-    table.add_column("", width=1, no_wrap=True)
-    table.add_column("variant", width=max(least, min(most, longest, room)), no_wrap=True, overflow="ellipsis")
-    for head, cells in columns:
-        right = head in {"trial", "ms/step", "wait", device}
-        justify, overflow = ("right" if right else "left"), "crop"
-        table.add_column(head, width=cells, justify=justify, no_wrap=True, overflow=overflow)  # type: ignore[arg-type]
+    right = {"trial", "ms/step", "wait", device}
+    aligned = [(head, cells, head in right) for head, cells in columns]
+    table = figure_table("variant", max(least, min(most, longest, room)), aligned, marked=True)
     for row in rows:
-        mark, name, *figures = _cells(row, course, bar_cells, spark_cells)
+        mark, name, *figures = _cells(row, state, bar_cells, spark_cells)
         table.add_row(mark, name, *(figures[place] for place in kept))
     return table
 
 
-def _device(course: Course) -> str:
+def _device(state: SessionProgress) -> str:
     """The device at the head of its column; before a trial has ended, by what the running one says of its own."""
-    if course.finished == 0 and course.source == BUSY_TIME:
+    if state.finished == 0 and state.source == BUSY_TIME:
         return EMULATED_LABEL
-    return course.session.device_label
+    return state.session.device_label
 
 
-def _cells(row: Row, course: Course, bar_cells: int, spark_cells: int) -> list[RenderableType]:
+def _cells(row: Row, state: SessionProgress, bar_cells: int, spark_cells: int) -> list[RenderableType]:
     repeat = row.finished + 1 if row.running else row.finished
     bar: RenderableType = ProgressBar(total=1.0, completed=row.fraction, width=bar_cells) if row.running else Text()
     verdict = Text(row.verdict or "", style=palette.VERDICTS[row.verdict] if row.verdict else "")
@@ -211,7 +207,7 @@ def _cells(row: Row, course: Course, bar_cells: int, spark_cells: int) -> list[R
     return [
         _mark(row),
         Text(one_line(row.variant.name), style="bold" if row.running else ""),
-        Text(f"{repeat}" if course.open_ended else f"{repeat}/{row.variant.run.repeats}"),
+        Text(f"{repeat}" if state.open_ended else f"{repeat}/{row.variant.run.repeats}"),
         bar,
         Text(units.plain_milliseconds(row.step_ms)),
         Text(units.share(row.input_wait_share)),
@@ -224,28 +220,22 @@ def _cells(row: Row, course: Course, bar_cells: int, spark_cells: int) -> list[R
 def _mark(row: Row) -> Text:
     if row.running:
         return Text("●", style="cyan")
-    if row.ill:
+    if row.failed:
         return Text("✗", style="red")
     return Text("✓", style="green") if row.done else Text("·", style="dim")
 
 
-def _overall(course: Course, elapsed_s: float, width: int) -> Table:
-    left_s = course.left_s(elapsed_s)
+def _overall(state: SessionProgress, elapsed_s: float, width: int) -> Table:
+    left_s = state.left_s(elapsed_s)
     left = units.NOT_MEASURED if left_s is None else units.clock(left_s)
-    total = len(course.plan)
-    done, all_of_it = course.trials_done, float(max(1, total))
-    count = f"{course.finished:>{len(str(total))}}/{total} trials"
-    if course.session.precision is not None:
-        done, all_of_it = elapsed_s, course.session.precision.budget_s
-        count = f"{units.count(course.finished, 'trial'):>{_TRIALS_CELLS}}"
+    total = len(state.plan)
+    done, all_of_it = state.trials_done, float(max(1, total))
+    count = f"{state.finished:>{len(str(total))}}/{total} trials"
+    if state.session.precision is not None:
+        done, all_of_it = elapsed_s, state.session.precision.budget_s
+        count = f"{units.count(state.finished, 'trial'):>{_TRIALS_CELLS}}"
         left = f"{left} of the budget"
-    figures = Text(f"{count} {units.clock(elapsed_s):>7} elapsed {left:>7} left")
-    bar_cells = max(4, min(40, width - figures.cell_len - 2))
-    table = Table.grid(padding=(0, 1, 0, 0))
-    table.add_column(width=bar_cells)
-    table.add_column(no_wrap=True, overflow="crop")
-    table.add_row(ProgressBar(total=all_of_it, completed=min(done, all_of_it), width=bar_cells), figures)
-    return table
+    return overall_bar(done, all_of_it, f"{count} {units.clock(elapsed_s):>7} elapsed {left:>7} left", width)
 
 
 def _precision(session: Session) -> Text:
@@ -266,10 +256,10 @@ def _precision(session: Session) -> Text:
     return Text(known)
 
 
-def _phase(course: Course) -> Text:
-    trial, last = course.trial, course.last
+def _phase(state: SessionProgress) -> Text:
+    trial, last = state.trial, state.last
     if trial is None:
-        return Text("all trials have ended" if course.ended else "preparing")
+        return Text("all trials have ended" if state.ended else "preparing")
     text = Text(f"{one_line(trial.variant.name, 40)}, repeat {trial.repeat + 1}: ")
     return text.append(_stage(trial, last) if last is not None else "starting")
 
@@ -283,17 +273,11 @@ def _stage(trial: Trial, progress: Progress) -> str:
     return f"step {progress.steps}" + (f"/{run.steps}" if run.steps is not None else "")
 
 
-def _instrument(course: Course) -> str:
+def _instrument(state: SessionProgress) -> str:
     """How the device utilization on the screen is had."""
-    if not course.source:
+    if not state.source:
         return ""
-    if course.source == BUSY_TIME:
+    if state.source == BUSY_TIME:
         return f"{EMULATED_LABEL}: {BUSY_TIME} ÷ wall time"
-    meaning = " ÷ (wall time × cores)" if course.source == CPU_TIME else ""
-    return f"{course.session.environment.accelerator_kind.upper()}: {one_line(course.source)}{meaning}"
-
-
-def _cut(text: Text, width: int) -> Text:
-    text.truncate(width, overflow="ellipsis")
-    text.no_wrap = True
-    return text
+    meaning = " ÷ (wall time × cores)" if state.source == CPU_TIME else ""
+    return f"{state.session.environment.accelerator_kind.upper()}: {one_line(state.source)}{meaning}"

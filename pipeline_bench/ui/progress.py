@@ -1,4 +1,4 @@
-"""The course of a running session: what each variant has shown so far, and how long the rest will take."""
+"""The progress of a running session: what each variant has shown so far, and how long the rest will take."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Row:
     variant: Variant
     finished: int = 0
     running: bool = False
-    ill: bool = False
+    failed: bool = False
     """One of its trials did not end well."""
     fraction: float = 0.0
     """How much of the running trial is done, 0 to 1."""
@@ -52,7 +52,7 @@ class Row:
         """Whether all of its trials have ended."""
         return self.repeats is not None and self.finished >= self.repeats
 
-    def hear(self, progress: Progress) -> None:
+    def update(self, progress: Progress) -> None:
         """Take the running trial's newest figures; what it has not measured yet keeps the last trial's value."""
         self.fraction = fraction(self.variant, progress)
         if progress.step_ms is not None:
@@ -71,8 +71,8 @@ class Row:
         self.verdict = result.verdict.kind if judged and result.verdict.kind != "not-measured" else None
 
 
-class Course:
-    """Where a session stands.
+class SessionProgress:
+    """What a running session has shown so far.
 
     Args:
         session: as it was when it started.
@@ -101,7 +101,7 @@ class Course:
         row.running, row.fraction = True, 0.0
         row.history.clear()
 
-    def hear(self, trial: Trial, progress: Progress) -> None:
+    def update(self, trial: Trial, progress: Progress) -> None:
         """The running trial has come further."""
         if self.row(trial).emulates and progress.device_utilization_source != BUSY_TIME:
             # Until the emulated device is there, what is known is the CPU's, and no figure of the device.
@@ -110,7 +110,7 @@ class Course:
             )
         self.last = progress
         self.source = progress.device_utilization_source or self.source
-        self.row(trial).hear(progress)
+        self.row(trial).update(progress)
 
     def finish(self, trial: Trial, record: TrialRecord, session: Session) -> None:
         """A trial has ended."""
@@ -118,7 +118,7 @@ class Course:
         self.finished += 1
         row = self.row(trial)
         row.running, row.fraction, row.finished = False, 0.0, row.finished + 1
-        row.ill = row.ill or record.status != "ok"
+        row.failed = row.failed or record.status != "ok"
         if record.status == "ok":
             took_s = (record.ended_ns - record.started_ns) / 1e9
             self._took_s.setdefault(trial.variant.name, []).append(took_s)
