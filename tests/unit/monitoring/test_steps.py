@@ -1,11 +1,12 @@
-"""The steps of a job: exact totals, bounded rows, and what a loop's questions come to."""
+"""The steps of a job: exact totals, bounded rows, what a loop asked for, and the figures that they come to."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_bench.monitoring.steps import ENDED, LEFT, NO_WAIT_NS, LoopSteps, StepLog, Totals
+from pipeline_bench.analysis.thresholds import NEEDED_STEPS
+from pipeline_bench.monitoring.steps import ENDED, LEFT, NO_WAIT_NS, LoopSteps, StepLog, Totals, summarise
 
 STEP = st.tuples(st.integers(1, 10**7), st.integers(0, 10**6))
 
@@ -105,3 +106,58 @@ def test_the_step_that_a_loop_leaves_has_no_end_and_the_pause_after_it_is_no_ste
     passes.receive(10_040, ENDED)
     passes.flush()
     assert (log.rows().end_ns - log.rows().start_ns).tolist() == [30, 40]
+
+
+def totals(steps: int, step_us: int, wait_us: int) -> Totals:
+    return Totals(steps, steps * step_us * 1000, steps, steps * wait_us * 1000, steps * step_us * 1000)
+
+
+def test_the_line_says_wait_bound_device_and_verdict() -> None:
+    line = summarise(totals(100, 4000, 1500), (43.0, "NVML samples"), None).line
+    assert line == (
+        "100 steps of 4.00 ms; input wait 1.50 ms (38 %); AU at most 0.62; device 43 % (NVML samples); "
+        "severely input-bound"
+    )
+
+
+@pytest.mark.parametrize(
+    ("wait_us", "kind", "severe"),
+    [(99, "inconclusive", False), (100, "input-bound", False), (199, "input-bound", False), (200, "input-bound", True)],
+)
+def test_the_thresholds_are_those_of_the_findings(wait_us: int, kind: str, severe: bool) -> None:
+    verdict = summarise(totals(100, 1000, wait_us), (None, None), None).verdict
+    assert (verdict.kind, verdict.severe) == (kind, severe)
+
+
+def test_what_is_not_input_bound_is_not_called_anything_else() -> None:
+    figures = summarise(totals(100, 1000, 10), (None, None), None)
+    assert figures.line.endswith("not input-bound")
+    assert "cannot be told without a ceiling" in figures.verdict.text
+    assert "pipeline-bench diagnose" in figures.verdict.text
+
+
+def test_a_wait_that_was_not_measured_gives_its_reason_and_no_bound() -> None:
+    figures = summarise(Totals(steps=50, time_ns=50 * 10**6), (None, None), "the input is distributed")
+    assert figures.line == "50 steps of 1.00 ms; input wait not measured: the input is distributed"
+    assert figures.utilization_at_most is None
+    assert figures.verdict.kind == "not-measured"
+    assert "the input is distributed" in figures.verdict.text
+
+
+def test_a_few_steps_make_no_verdict() -> None:
+    figures = summarise(totals(NEEDED_STEPS - 1, 1000, 900), (None, None), None)
+    assert figures.verdict.kind == "inconclusive"
+    assert figures.line.endswith("too few steps for a verdict")
+
+
+def test_nothing_yet_is_not_zero() -> None:
+    figures = summarise(Totals(), (None, None), None)
+    assert figures.line == "0 steps of –; input wait not measured: no step has ended"
+
+
+def test_a_wait_beside_a_busy_gpu_bounds_nothing_and_is_never_severe() -> None:
+    figures = summarise(totals(100, 1000, 900), (99.0, "NVML samples"), None, device_waits=False)
+    assert figures.utilization_at_most is None
+    assert (figures.verdict.kind, figures.verdict.severe) == ("input-bound", False)
+    assert "severely" not in figures.line + figures.verdict.text
+    assert "AU –" in figures.line

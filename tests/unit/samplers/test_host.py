@@ -1,4 +1,4 @@
-"""The host sampler against real processes, and against stand-ins for what a system may refuse."""
+"""The host sampler against real processes, made-up control groups, and stand-ins for what a system may refuse."""
 
 from __future__ import annotations
 
@@ -10,13 +10,23 @@ import time
 from collections import namedtuple
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from pipeline_bench.analysis.stats import cpu_utilization_percent
 from pipeline_bench.samplers import Reading
-from pipeline_bench.samplers.host import MACHINE_METRICS, THROTTLED, HostSampler
+from pipeline_bench.samplers.host import (
+    MACHINE_METRICS,
+    NO_COUNTER,
+    THROTTLED,
+    Children,
+    HostSampler,
+    MachineCpu,
+    Throttling,
+)
 
 S = 1_000_000_000
 PROCESS_METRICS = {"cpu_seconds", "memory_bytes", "threads", "read_bytes", "write_bytes"}
@@ -194,21 +204,9 @@ def machine_percent(monkeypatch: pytest.MonkeyPatch, *times: Times) -> list[floa
     return [next((r.value for r in readings if r.metric == "machine_cpu_percent"), None) for readings in polls]
 
 
-def test_the_machine_is_read_since_the_last_poll(monkeypatch: pytest.MonkeyPatch) -> None:
-    idle = Times(100, 0, 0, 1000, 0, 0, 0)
-    quarter = Times(101, 0, 0, 1003, 0, 0, 0)
-    full = Times(104, 1, 5, 1003, 0, 0, 0)
-    assert machine_percent(monkeypatch, idle, quarter, full) == [25, 100]
-
-
 def test_waiting_for_the_disk_is_idle_and_a_guest_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
     before = Times(0, 0, 0, 0, 0, 0, 0)
     assert machine_percent(monkeypatch, before, Times(2, 0, 0, 1, 1, 2, 0)) == [50]
-
-
-def test_no_tick_between_two_polls_is_no_reading_and_not_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    same = Times(1, 0, 0, 1, 0, 0, 0)
-    assert machine_percent(monkeypatch, same, same, Times(2, 0, 0, 2, 0, 0, 0)) == [None, 50]
 
 
 def test_cpu_times_that_cannot_be_read_are_a_reason_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,3 +273,190 @@ def test_cpu_utilization_keeps_nanoseconds_on_a_clock_that_runs_for_years() -> N
 def test_cpu_utilization_of_no_cores_is_an_error(cores: int) -> None:
     with pytest.raises(ValueError, match="cores"):
         cpu_utilization_percent(AT_NS, CPU_SECONDS, 0, 99 * S, cores)
+
+
+Counters = namedtuple("Counters", "user system idle iowait steal guest")
+Unstolen = namedtuple("Unstolen", "user system idle")
+
+
+@pytest.fixture
+def counters(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The system's CPU times, and the profiler's own CPU seconds, as a test sets them."""
+    now: dict[str, Any] = {"times": Counters(0, 0, 0, 0, 0, 0), "own": 0.0}
+    monkeypatch.setattr(psutil, "cpu_times", lambda: now["times"])
+    monkeypatch.setattr(time, "process_time", lambda: now["own"])
+    return now
+
+
+def test_others_are_what_is_busy_without_the_trial_the_profiler_and_the_hypervisor(counters: dict[str, Any]) -> None:
+    cpu = MachineCpu(time.process_time)
+    counters.update(times=Counters(1, 0, 1, 0, 0, 0), own=0.5)
+    assert "other_cpu_percent" not in cpu.poll(0.5), "what the trial used before the first poll is not known"
+    counters.update(times=Counters(5, 1, 3, 1, 2, 0), own=0.75)
+    found = cpu.poll(2.25)
+    # Of 10 s, 7 were busy, 2 of them stolen, 1.75 the trial's and 0.25 the profiler's.
+    assert found == {
+        "machine_cpu_percent": pytest.approx(70),
+        "steal_percent": pytest.approx(20),
+        "other_cpu_percent": pytest.approx(30),
+    }
+
+
+def test_ticks_that_come_late_do_not_add_up_to_other_processes(counters: dict[str, Any]) -> None:
+    cpu = MachineCpu(time.process_time)
+    counters["times"] = Counters(1, 0, 1, 0, 0, 0)
+    cpu.poll(1.0)
+    # The trial ran 1 s in each interval; the kernel's ticks lag by half a second and catch up.
+    seen: list[float | str] = []
+    for busy, idle in ((1.5, 2.5), (3.0, 3.0), (4.0, 4.0)):
+        counters["times"] = Counters(busy, 0, idle, 0, 0, 0)
+        seen.append(cpu.poll(2.0 + len(seen))["other_cpu_percent"])
+    assert seen == [0, 0, 0]
+
+
+def test_a_poll_within_a_tick_is_no_reading_and_loses_nothing(counters: dict[str, Any]) -> None:
+    cpu = MachineCpu(time.process_time)
+    counters["times"] = Counters(1, 0, 1, 0, 0, 0)
+    cpu.poll(1.0)
+    assert cpu.poll(1.5) == {}
+    counters["times"] = Counters(3, 0, 3, 0, 0, 0)
+    assert cpu.poll(2.0)["other_cpu_percent"] == pytest.approx(25)
+
+
+def test_a_trial_whose_cpu_time_is_not_known_is_a_reason_and_no_zero(counters: dict[str, Any]) -> None:
+    cpu = MachineCpu(time.process_time)
+    counters["times"] = Counters(1, 0, 1, 0, 0, 0)
+    assert "cannot be read" in str(cpu.poll(None)["other_cpu_percent"])
+    counters["times"] = Counters(2, 0, 2, 0, 0, 0)
+    found = cpu.poll(1.0)
+    assert "other_cpu_percent" not in found, "the interval began with the trial's time unknown"
+    assert found["machine_cpu_percent"] == pytest.approx(50)
+
+
+def test_a_system_that_counts_no_stolen_time_is_a_reason(counters: dict[str, Any]) -> None:
+    counters["times"] = Unstolen(0, 0, 0)
+    cpu = MachineCpu(time.process_time)
+    counters["times"] = Unstolen(1, 0, 1)
+    assert "hypervisor" in str(cpu.poll(0.0)["steal_percent"])
+
+
+def test_stolen_time_that_runs_backwards_is_none_stolen(counters: dict[str, Any]) -> None:
+    counters["times"] = Counters(0, 0, 0, 0, 5, 0)
+    cpu = MachineCpu(time.process_time)
+    counters["times"] = Counters(2, 0, 4, 0, 4, 0)
+    assert cpu.poll(0.0)["steal_percent"] == 0
+
+
+@pytest.mark.parametrize("error", [PermissionError(), RuntimeError("no /proc"), psutil.Error()])
+def test_cpu_times_that_cannot_be_read_are_a_reason_for_every_metric(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def refuse() -> None:
+        raise error
+
+    monkeypatch.setattr(psutil, "cpu_times", refuse)
+    assert set(MachineCpu(time.process_time).poll(1.0).values()) == {"the system's CPU times cannot be read"}
+
+
+@pytest.fixture
+def family() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that has started another one; both wait on the same stdin."""
+    if sys.platform != "linux":
+        pytest.skip("the kernel's list of children is Linux' own")
+    starting = "subprocess.Popen([sys.executable, '-c', 'input()'])"
+    code = f"import subprocess, sys; {starting}; print('ready', flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process
+        process.kill()  # the other one reads the end of its input
+
+
+def test_children_and_theirs_are_found_and_others_are_not(family: subprocess.Popen[bytes]) -> None:
+    children = Children(os.getpid())
+    children.find()
+    pids: list[int] = []
+
+    def note(process: psutil.Process) -> float:
+        pids.append(process.pid)
+        return 0
+
+    children.sum("pid", note, cumulative=False)
+    (grandchild,) = psutil.Process(family.pid).children()
+    assert {family.pid, grandchild.pid} <= set(pids)
+    assert os.getpid() not in pids
+    only = Children(family.pid)
+    only.find()
+    assert only.sum("count", lambda _: 1.0, cumulative=False) == 1
+
+
+def test_what_a_child_used_is_kept_when_it_has_ended_but_not_what_it_held(family: subprocess.Popen[bytes]) -> None:
+    (grandchild,) = psutil.Process(family.pid).children()
+    children = Children(family.pid)
+    children.find()
+    assert children.sum("used", lambda _: 3.0, cumulative=True) == 3
+    assert children.sum("held", lambda _: 3.0, cumulative=False) == 3
+    grandchild.kill()
+    family.kill()
+    family.wait()
+    children.find()
+    assert children.sum("used", lambda _: 3.0, cumulative=True) == 3
+    assert children.sum("held", lambda _: 3.0, cumulative=False) == 0
+
+
+def test_a_process_that_has_ended_has_no_children() -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    children = Children(ended.pid)
+    children.find()
+    assert children.sum("count", lambda _: 1.0, cumulative=False) == 0
+
+
+def test_the_host_sampler_counts_them_as_the_trials(family: subprocess.Popen[bytes]) -> None:
+    (grandchild,) = psutil.Process(family.pid).children()
+    readings = {reading.metric: reading.value or 0 for reading in HostSampler(family.pid).poll()}
+    own, other = psutil.Process(family.pid), grandchild
+    assert readings["threads"] == own.num_threads() + other.num_threads()
+    assert readings["memory_bytes"] > own.memory_info().rss
+
+
+def group(folder: Path, stat: str | None) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    if stat is not None:
+        (folder / "cpu.stat").write_text(stat)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("stat", "seconds"),
+    [
+        ("usage_usec 99\nnr_periods 10\nnr_throttled 2\nthrottled_usec 2500000\n", 2.5),
+        ("nr_periods 10\nnr_throttled 2\nthrottled_time 2500000000\n", 2.5),
+        ("throttled_usec 0\n", 0.0),
+    ],
+)
+def test_throttled_time_is_seconds_in_both_versions(tmp_path: Path, stat: str, seconds: float) -> None:
+    assert Throttling([group(tmp_path, stat)]).poll() == seconds
+
+
+def test_it_is_read_anew_at_each_poll(tmp_path: Path) -> None:
+    throttling = Throttling([group(tmp_path, "throttled_usec 1000000\n")])
+    group(tmp_path, "throttled_usec 3000000\n")
+    assert throttling.poll() == 3.0
+
+
+def test_the_groups_above_count_as_well_and_each_once(tmp_path: Path) -> None:
+    outer = group(tmp_path, "throttled_usec 1000000\n")
+    inner = group(tmp_path / "inner", "throttled_usec 2000000\n")
+    assert Throttling([inner, outer, inner]).poll() == 3.0
+
+
+@pytest.mark.parametrize("stat", [None, "", "usage_usec 5\n", "throttled_usec many\n", "throttled_usec\n"])
+def test_without_a_counter_there_is_a_reason(tmp_path: Path, stat: str | None) -> None:
+    assert Throttling([group(tmp_path, stat)]).poll() == NO_COUNTER
+
+
+def test_a_group_that_goes_away_is_a_reason_and_no_smaller_sum(tmp_path: Path) -> None:
+    throttling = Throttling([group(tmp_path / name, "throttled_usec 1000000\n") for name in ("a", "b")])
+    (tmp_path / "b" / "cpu.stat").unlink()
+    assert throttling.poll() == NO_COUNTER

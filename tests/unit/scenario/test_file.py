@@ -1,4 +1,6 @@
-"""Reading, overriding, checking and resolving a scenario."""
+"""Reading, overriding, checking, resolving and writing a scenario, and the ceilings that it is given."""
+
+from __future__ import annotations
 
 import contextlib
 import datetime
@@ -107,11 +109,6 @@ class TestCeilings:
             ("the best", None),
             ("feed_dict", "the best"),
         ]
-
-    def test_it_has_none_of_the_sources_latency(self) -> None:
-        scenario = load("slow_source")
-        assert scenario.variants[0].source.options["latency_ms"] == 10
-        assert scenario.variant("ceiling").source.options["latency_ms"] == 0
 
     def test_its_name_makes_way_for_a_variant_that_has_it(self) -> None:
         scenario = resolve({"name": "x", "variants": [{"backend": "feed_dict", "name": "ceiling"}]})
@@ -503,3 +500,79 @@ def test_another_kind_of_source_keeps_the_options_that_it_has_and_says_which_it_
 def test_an_option_given_beside_another_kind_is_held_against_that_kind() -> None:
     with pytest.raises(ScenarioError, match=r"source\.image_size: unknown key"):
         load("decode_jpeg", ["source.image_size=32", "source.kind=generator"])
+
+
+def scenario(*entries: dict[str, Any]) -> Scenario:
+    return resolve({"name": "test", "variants": list(entries)})
+
+
+def test_variants_that_differ_in_backend_or_latency_share_one() -> None:
+    found = scenario(
+        {"name": "a", "backend": "feed_dict"},
+        {"name": "b", "backend": "tf_data"},
+        {"name": "c", "backend": "tf_data", "source": {"latency_ms": 5}},
+    )
+    assert {variant.ceiling for variant in found.variants[:3]} == {"ceiling"}
+    assert found.variant("ceiling").source.options["latency_ms"] == 0
+
+
+def test_ceilings_are_called_after_what_tells_them_apart() -> None:
+    found = scenario(
+        {"name": "a", "backend": "feed_dict", "source": {"batch_size": 32}},
+        {"name": "b", "backend": "tf_data", "source": {"batch_size": 64}},
+    )
+    assert [variant.name for variant in found.variants[2:]] == ["ceiling, batch_size 32", "ceiling, batch_size 64"]
+
+
+def test_a_setting_of_the_runtime_that_changes_no_step_makes_no_other_ceiling() -> None:
+    found = scenario(
+        {"name": "a", "backend": "feed_dict"},
+        {"name": "b", "backend": "tf_data", "runtime": {"log_placement": True, "replication": "mirrored"}},
+        {"name": "c", "backend": "tf_data", "runtime": {"replicas": 2}},
+        {"name": "d", "backend": "fifo_queue", "runtime": {"replicas": 2, "synchronous": False}},
+    )
+    assert [variant.ceiling for variant in found.variants[:2]] == ["ceiling, replicas 1"] * 2
+    assert [variant.ceiling for variant in found.variants[2:4]] == ["ceiling, replicas 2, replication in_graph"] * 2
+
+
+def test_between_graph_workers_that_wait_for_each_other_have_another_ceiling_than_those_that_do_not() -> None:
+    runtime = {"replicas": 2, "replication": "between_graph"}
+    found = scenario(
+        {"name": "a", "backend": "tf_data", "runtime": runtime},
+        {"name": "b", "backend": "tf_data", "runtime": {**runtime, "synchronous": False}},
+    )
+    assert [variant.name for variant in found.variants[2:]] == [
+        "ceiling, synchronous true",
+        "ceiling, synchronous false",
+    ]
+
+
+def test_a_ceiling_runs_as_long_and_as_often_as_the_longest_of_its_variants() -> None:
+    found = scenario(
+        {"name": "a", "backend": "feed_dict", "run": {"steps": 5, "repeats": 5}},
+        {"name": "b", "backend": "tf_data", "run": {"steps": 300, "repeats": 1}},
+    )
+    run = found.variant("ceiling").run
+    assert (run.steps, run.repeats) == (300, 5)
+
+
+def test_an_option_that_only_the_first_variant_has_is_not_shared() -> None:
+    """TOML has no null: what one variant leaves unset must not come to it from the shared table."""
+    variants = [{"backend": "feed_dict", "run": {"time_s": 1.0}}, {"backend": "tf_data", "run": {"steps": 2}}]
+    scenario = resolve({"name": "x", "variants": variants})
+    text = to_toml(scenario)
+    assert resolve(tomllib.loads(text)) == scenario
+    assert "time_s" not in tomllib.loads(text)["run"]
+
+
+@given(name=st.text(min_size=1), question=st.text(), variant=st.text(min_size=1), source=st.text())
+def test_every_text_survives(name: str, question: str, variant: str, source: str) -> None:
+    scenario = resolve(
+        {
+            "name": name,
+            "question": question,
+            "published": {"source": source, "steps": 3, "figures": [{"variant": variant, "seconds": 1e-7}]},
+            "variants": [{"backend": "feed_dict", "name": variant}],
+        }
+    )
+    assert resolve(tomllib.loads(to_toml(scenario))) == scenario
