@@ -60,12 +60,12 @@ def find(group: Group, name: str) -> type[Plugin]:
     return found if isinstance(found, type) else _load(group, found)
 
 
-def renderer(name: str) -> Callable[[Any], str]:
+def renderer(name: str, function: str = "render") -> Callable[[Any], str]:
     """What renders a session in a form of ``report/``, by the form's name, for those that stand below the reports.
 
     Importing a session loads none of them: they are slow to import, and few sessions are shown.
     """
-    render: Callable[[Any], str] = importlib.import_module(f"pipeline_bench.report.{name}").render
+    render: Callable[[Any], str] = getattr(importlib.import_module(f"pipeline_bench.report.{name}"), function)
     return render
 
 

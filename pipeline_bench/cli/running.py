@@ -27,7 +27,7 @@ from pipeline_bench.errors import SessionError, UsageError
 from pipeline_bench.model.diagnosis import CodeChange
 from pipeline_bench.model.session import Session, save
 from pipeline_bench.model.trial import Trial
-from pipeline_bench.report import diagnosis_words, html, markdown, screen, terminal
+from pipeline_bench.report import diagnosis, html, markdown, screen, terminal
 from pipeline_bench.run.comparison import Outcome, make_folder
 from pipeline_bench.run.observer import Observer, Progress
 from pipeline_bench.scenario import Scenario
@@ -284,8 +284,8 @@ def _code(session: Session) -> CodeChange | None:
     """The code to write that the report shows."""
     if session.diagnosis is None:
         return None
-    shown = diagnosis_words.code(diagnosis_words.tried(session, session.diagnosis), session.diagnosis)
-    return shown.attempt.code if shown is not None else None
+    shown = diagnosis.code(diagnosis.tried(session, session.diagnosis), session.diagnosis)
+    return shown[1] if shown is not None else None
 
 
 def _places(outcome: Outcome, written: set[str]) -> Iterator[Text]:

@@ -156,16 +156,16 @@ def diff(
 def _difference(difference: Difference, form: DiffFormat, output: Path | None) -> str:
     match form:
         case DiffFormat.MARKDOWN:
-            from pipeline_bench.report import diff_markdown
+            from pipeline_bench.report import difference as reports
 
-            return diff_markdown.render(difference)
+            return reports.markdown(difference)
         case DiffFormat.JSON:
             return difference.to_json()
-    from pipeline_bench.report import diff_terminal
+    from pipeline_bench.report import difference as reports
 
     console = console_for(output)
     with console.capture() as capture:
-        console.print(diff_terminal.render(difference, console.width))
+        console.print(reports.terminal(difference, console.width))
     return capture.get()
 
 
@@ -214,12 +214,12 @@ def _described(each: Kept) -> tuple[str, str, str]:
     from pipeline_bench.analysis.speedups import conclude
     from pipeline_bench.errors import SessionError
     from pipeline_bench.model.session import load
-    from pipeline_bench.report import diagnosis_words
+    from pipeline_bench.report import diagnosis
 
     try:
         session = load(each.folder)
     except SessionError as error:
         return "", "", error.message
     found = session.diagnosis
-    said = conclude(session) if found is None else diagnosis_words.headline(session, found)
+    said = conclude(session) if found is None else diagnosis.headline(session, found)
     return session.command, session.scenario.name, said

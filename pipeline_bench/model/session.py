@@ -90,7 +90,7 @@ class Session(Record):
 
     def __str__(self) -> str:
         """The table and all else that the terminal shows, without colours."""
-        return plugins.renderer("text")(self)  # see `_repr_html_`
+        return plugins.renderer("screen", "as_text")(self)  # see `_repr_html_`
 
     def result(self, variant: str | Variant) -> Result:
         """The result of a variant.
@@ -119,7 +119,7 @@ class Session(Record):
     def _repr_html_(self) -> str:
         """The session as a notebook shows it: the conclusion, the verdicts, and the figures as a table."""
         # A notebook knows nothing but this method, and reports stand above the session: it is found when it is needed.
-        return plugins.renderer("notebook")(self)
+        return plugins.renderer("html", "fragment")(self)
 
 
 def save(session: Session, folder: Path) -> Path:

@@ -1,1 +1,156 @@
-"""Reports turn a session into text; they measure nothing, decide nothing and never import the UI."""
+"""Reports of a session: the columns of its results, which every format lays out; a format is a module beside this one.
+
+A new figure of a result is one entry of `COLUMNS`: the tables of the terminal, the page, the notebook and Markdown have
+it then, and so has the CSV.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+from pipeline_bench.analysis.speedups import smallest
+from pipeline_bench.model.result import Estimate, Interval, Result
+from pipeline_bench.model.session import Session
+from pipeline_bench.text import units
+
+
+@dataclass(frozen=True)
+class Unit:
+    """How a figure is written, the margin below it, and the ends of its interval in brackets behind it."""
+
+    show: Callable[[float | None], str]
+    margin: Callable[[float | None, Interval | None], str] | None = None
+    """None of a figure without an interval."""
+    end: Callable[[float], str] | None = None
+
+    def between(self, ci95: Interval | None) -> str:
+        """Return an interval with its unit once: ``28 to 30 %``; empty where there is none."""
+        if ci95 is None:
+            return ""
+        low, high = map(self.show, ci95)
+        return f"{low.removesuffix(' %').removesuffix('×')} to {high}"
+
+
+MS = Unit(units.plain_milliseconds, units.margin, "{:.2f}".format)
+RATE = Unit(units.rate, units.rate_margin, units.rate)
+SHARE = Unit(units.share, units.share_margin, lambda end: f"{100 * end:.0f}")
+FRACTION = Unit(units.fraction, units.margin)
+PERCENT = Unit(units.percent, units.percent_margin, "{:.0f}".format)
+RATIO = Unit(units.ratio, units.margin, "{:.2f}".format)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of a result with its interval, the reason why it is missing, and a remark."""
+
+    value: float | None = None
+    ci95: Interval | None = None
+    reason: str | None = None
+    """None: that of the whole result; empty: it is given elsewhere."""
+    remark: str = ""
+    is_baseline: bool = False
+    """Whether it is what the other variants' are held against, and therefore not measured."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the results' table; one without a `head` is in the CSV alone, one without a `key` not in the CSV."""
+
+    key: str
+    read: Callable[[Result], Any]
+    """Returns a `Figure` where there is a unit, else a text or a number."""
+    head: str = ""
+    unit: Unit | None = None
+    two_lines: str = ""
+    """The head in a terminal; empty where a terminal has no such column."""
+    cells: int = 0
+    """The width in a terminal."""
+    is_learning: bool = False
+    """Whether it is of what the model learned, not of time."""
+
+
+def _of(name: str) -> Callable[[Result], Figure]:
+    """Return the reader of an estimate."""
+
+    def read(result: Result) -> Figure:
+        estimate: Estimate = getattr(result, name)
+        return Figure(estimate.value, estimate.ci95, estimate.reason)
+
+    return read
+
+
+def _step(result: Result) -> Figure:
+    return Figure(result.step_ms.median, result.step_ms.ci95, result.step_ms.reason)
+
+
+def _rate(result: Result) -> Figure:
+    reason = result.missing.get("samples_per_second")
+    return Figure(result.samples_per_second, result.samples_per_second_ci95, reason)
+
+
+def _device(result: Result) -> Figure:
+    used = result.device_utilization
+    return Figure(used.mean_percent, used.ci95, used.reason)
+
+
+def _speedup(result: Result) -> Figure:
+    speedup = result.speedup
+    if speedup.over == result.variant and speedup.value is None:
+        return Figure(is_baseline=True)
+    remark = f"no difference found ({smallest(speedup)})" if speedup.difference == "none" else ""
+    return Figure(speedup.value, speedup.ci95, speedup.reason, remark)
+
+
+def _loss(result: Result) -> Figure:
+    return Figure(result.loss, reason=result.missing.get("loss"))
+
+
+def _accuracy_before(result: Result) -> Figure:
+    is_missing = result.accuracy.before is None and result.accuracy.after is None
+    return Figure(result.accuracy.before, reason=result.missing.get("accuracy") if is_missing else "")
+
+
+def _accuracy_after(result: Result) -> Figure:
+    return Figure(result.accuracy.after, reason="")  # it stands beside the one before, which has the reason
+
+
+COLUMNS = (
+    *(Column(name, attrgetter(name)) for name in ("variant", "backend", "status", "reason", "trials", "steps")),
+    Column("step_ms_median", _step, "ms/step", MS, "\nms/step", 7),
+    *(Column(f"step_ms_{name}", attrgetter(f"step_ms.{name}")) for name in ("mean", "p05", "p95")),
+    Column("samples_per_second", _rate, "samples/s", RATE, "samples\n/s", 7),
+    Column("input_wait_share", _of("input_wait_share"), "input wait", SHARE, "input\nwait", 5),
+    Column("", _of("accelerator_utilization"), "compute", SHARE),
+    Column("host_slowdown_share", _of("host_slowdown_share"), "host slowdown", SHARE, "host\nslowdown", 8),
+    Column("accelerator_utilization", _of("accelerator_utilization"), "AU", FRACTION, "\nAU", 5),
+    Column("device_utilization_percent", _device, "{device} util.", PERCENT, "{device}\nutil.", 5),
+    Column("device_utilization_source", attrgetter("device_utilization.source")),
+    Column("speedup", _speedup, "speed-up", RATIO, "speed-\nup", 6),
+    *(Column(f"speedup_{name}", attrgetter(f"speedup.{name}")) for name in ("difference", "smallest", "over")),
+    Column("loss", _loss, "final loss", Unit(units.loss), "final\nloss", 8, is_learning=True),
+    Column("accuracy_before", _accuracy_before, "accuracy before", Unit(units.share), is_learning=True),
+    Column("accuracy_after", _accuracy_after, "accuracy after", Unit(units.share), is_learning=True),
+    *(Column(f"work_{name}", attrgetter(f"work.{name}")) for name in ("status", "text")),
+    Column("verdict", attrgetter("verdict.kind")),
+    Column("verdict_text", attrgetter("verdict.text")),
+    Column("emulated_device", attrgetter("emulated")),
+)
+
+
+def columns(*, learning: bool = False) -> list[tuple[Column, Unit]]:
+    """Return the columns of figures with their units: those of time, or those of what the model learned."""
+    return [(each, each.unit) for each in COLUMNS if each.unit is not None and each.is_learning is learning]
+
+
+def ceilings(session: Session) -> frozenset[str]:
+    """Return the names of the variants that are the reference others are held against."""
+    return frozenset(variant.name for variant in session.scenario.variants if variant.ceiling is None)
+
+
+def in_order(session: Session) -> list[Result]:
+    """Return the results as every view lists them: in the scenario's order, the ceilings last."""
+    references = ceilings(session)
+    return sorted(session.results, key=lambda result: result.variant in references)

@@ -5,16 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from pipeline_bench.analysis import advice
-from pipeline_bench.analysis.speedups import conclude, smallest
-from pipeline_bench.model.result import BUSY_TIME, Estimate, Interval, Result, Speedup
+from pipeline_bench.analysis.speedups import conclude
+from pipeline_bench.model.diagnosis import Diagnosis
+from pipeline_bench.model.result import BUSY_TIME, Result
 from pipeline_bench.model.session import Session
-from pipeline_bench.report import diagnosis_markdown, diagnosis_words, disturbed, placement_markdown, words
+from pipeline_bench.report import Column, Unit, ceilings, columns, diagnosis, facts, pipeline_tree
+from pipeline_bench.report.diagnosis import Tried
 from pipeline_bench.text import one_line, units
 
+TEXT_LIMIT = 600
 _NAME_LIMIT = 80
-_TEXT_LIMIT = 600
 _DISTURBANCES_SHOWN = 8
+_MOST_OPS, _OP_LIMIT = 100, 120
 
 # What Markdown or the HTML inside it would take for its own.
 _SPECIAL = re.compile(r"([\\`*{}\[\]<>#|~&$!@]|(?<![^\W_])_|_(?![^\W_]))")
@@ -22,186 +24,258 @@ _SPECIAL = re.compile(r"([\\`*{}\[\]<>#|~&$!@]|(?<![^\W_])_|_(?![^\W_]))")
 # What makes a list, a rule or a heading of the line that it begins.
 _LEADING = re.compile(r"^(?=[-+=])|^\d+(?=[.)](?:\s|$))")
 
-_HEADS = ("variant", "ms/step", "samples/s", "input wait", "compute", "host slowdown", "AU", "device util.", "speed-up")
-
 
 def render(session: Session) -> str:
-    """Everything a reader of a pull request needs; names and texts of the scenario are escaped."""
-    if session.diagnosis is not None:
-        found = diagnosis_markdown.blocks(session, session.diagnosis, escape, table)
-        told = [_heading(session), *found, _disturbances(session), *_troubles(session)]
-        told += [f"Note: {escape(note, _TEXT_LIMIT)}" for note in session.notes] + [_origin(session)]
-        return "\n\n".join(block for block in told if block) + "\n"
+    """Return everything a reader of a pull request needs; names and texts of the scenario are escaped."""
+    found = session.diagnosis
     blocks = [
-        _heading(session),
-        table(_heads(session), [_row(session, result) for result in session.results]),
-        _caption(session),
-        "\n".join(f"- **{escape(r.variant)}**: {escape(r.verdict.text, _TEXT_LIMIT)}" for r in session.results),
-        _learning(session),
-        _precision(session),
-        _list("Work:", _work(session)),
-        _list("Storage:", words.storage(session)),
-        _list("Skipped by:", words.left_out(session)),
-        _list("Threads:", advice.thread_remarks(session)),
-        _list("Loops:", advice.loop_remarks(session)),
-        *placement_markdown.blocks(session, escape, table),
-        _disturbances(session),
-        *_published(session),
+        *_heading(session),
+        *(_comparison(session) if found is None else _diagnosis(session, found)),
         *_troubles(session),
-        *(f"Note: {escape(note, _TEXT_LIMIT)}" for note in session.notes),
+        *(f"Note: {escape(note, TEXT_LIMIT)}" for note in session.notes),
+        _origin(session) if found is not None else "",
     ]
+    return joined(blocks)
+
+
+def joined(blocks: Iterable[str]) -> str:
+    """Return a document of blocks; an empty one is left out."""
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
 def escape(text: str, limit: int = _NAME_LIMIT) -> str:
-    """The text on one line, at most `limit` characters of it, shown by Markdown as it is."""
+    """Return the text on one line, at most `limit` characters of it, shown by Markdown as it is."""
     escaped = _LEADING.sub(r"\g<0>\\", _SPECIAL.sub(r"\\\1", one_line(text, limit)))
     return escaped.replace("://", ":\\//").replace("www.", "www\\.")  # GitHub makes links of these by itself
 
 
-def _heading(session: Session) -> str:
-    lines = [
-        f"### pipeline-bench: {escape(session.scenario.name)}",
-        f"**{escape(_conclusion(session), _TEXT_LIMIT)}**",
-        escape(session.scenario.question, _TEXT_LIMIT),
-        escape(words.machine(session), _TEXT_LIMIT),
-    ]
-    return "\n\n".join(line for line in lines if line)
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[str] = ()) -> str:
+    """Return a table of cells that are Markdown already; the first column and those of words stand to the left."""
+    rule = ["---", *("---" if head in words else "---:" for head in heads[1:])]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, rule, *rows))
 
 
-def _conclusion(session: Session) -> str:
-    return conclude(session) if session.diagnosis is None else diagnosis_words.headline(session, session.diagnosis)
+def _list(head: str, items: Iterable[tuple[str, str]]) -> str:
+    """Return a list under its head, each item with its name; empty where there is none."""
+    lines = [f"- **{escape(name, TEXT_LIMIT)}**: {escape(text, TEXT_LIMIT)}" for name, text in items]
+    return "\n".join([head, "", *lines]) if lines else ""
+
+
+def _heading(session: Session) -> Iterator[str]:
+    found = session.diagnosis
+    conclusion = conclude(session) if found is None else diagnosis.headline(session, found)
+    yield f"### pipeline-bench: {escape(session.scenario.name)}"
+    yield f"**{escape(conclusion, TEXT_LIMIT)}**"
+    yield escape(session.scenario.question, TEXT_LIMIT)
+    yield escape(facts.machine(session), TEXT_LIMIT)
 
 
 def _origin(session: Session) -> str:
     return f"<sub>pipeline-bench {escape(session.environment.package)}, {escape(session.started_at)}</sub>"
 
 
-def _heads(session: Session) -> Sequence[str]:
+def _comparison(session: Session) -> Iterator[str]:
+    references = ceilings(session)
     emulated = session.environment.accelerator_kind == "emulated"
-    return [f"{session.device_label} util." if emulated and head == "device util." else head for head in _HEADS]
-
-
-def _row(session: Session, result: Result) -> list[str]:
-    utilization = result.device_utilization
-    return [
-        escape(result.variant),
-        _with_interval(units.plain_milliseconds(result.step_ms.median), result.step_ms.ci95),
-        _rate(result),
-        _share(result.input_wait_share),
-        _share(result.accelerator_utilization),
-        _share(result.host_slowdown_share),
-        units.fraction(result.accelerator_utilization.value),
-        _with_whole_interval(units.percent(utilization.mean_percent), utilization.ci95),
-        "1×" if result.speedup.over == result.variant else _speedup(result.speedup),
+    device = session.device_label if emulated else "device"
+    heads = [column.head.format(device=device) for column, _ in columns()]
+    rows = [
+        [escape(result.variant), *(_cell(column, unit, result) for column, unit in columns())]
+        for result in session.results
     ]
+    yield table(("variant", *heads), rows)
+    yield _caption(session)
+    yield "\n".join(f"- **{escape(r.variant)}**: {escape(r.verdict.text, TEXT_LIMIT)}" for r in session.results)
+    yield _learning(session)
+    yield "" if session.precision is None else escape(session.precision.text, TEXT_LIMIT)
+    work = ((r.variant, r.work.text) for r in session.results if r.work.text and r.variant not in references)
+    yield _list("Work:", work)
+    for section in facts.SECTIONS:
+        yield _list(f"{section.title}:", section.facts(session))
+    yield from _placement(session)
+    yield _disturbances(session)
+    yield _published(session)
 
 
-def _rate(result: Result) -> str:
-    shown, interval = units.rate(result.samples_per_second), result.samples_per_second_ci95
-    return shown if interval is None else f"{shown} ({units.rate(interval[0])} to {units.rate(interval[1])})"
-
-
-def _speedup(speedup: Speedup) -> str:
-    shown = _with_interval(units.ratio(speedup.value), speedup.ci95)
-    if speedup.difference != "none":
-        return shown
-    return f"no difference found ({smallest(speedup)}): {shown}"
-
-
-def _share(estimate: Estimate) -> str:
-    percents = estimate.ci95 and (estimate.ci95[0] * 100, estimate.ci95[1] * 100)
-    return _with_whole_interval(units.share(estimate.value), percents if estimate.value is not None else None)
-
-
-def _with_whole_interval(shown: str, ci95: Interval | None) -> str:
-    return shown if ci95 is None else f"{shown} ({ci95[0]:.0f} to {ci95[1]:.0f})"
-
-
-def _with_interval(shown: str, ci95: Interval | None) -> str:
-    return shown if ci95 is None else f"{shown} ({ci95[0]:.2f} to {ci95[1]:.2f})"
+def _cell(column: Column, unit: Unit, result: Result) -> str:
+    figure = column.read(result)
+    if figure.is_baseline:
+        return "1×"
+    shown = unit.show(figure.value)
+    if unit.end is not None and figure.ci95 is not None and figure.value is not None:
+        low, high = map(unit.end, figure.ci95)
+        shown = f"{shown} ({low} to {high})"
+    return f"{figure.remark}: {shown}" if figure.remark else shown
 
 
 def _caption(session: Session) -> str:
     sources = dict.fromkeys(r.device_utilization.source for r in session.results if r.device_utilization.source)
     sources.pop(BUSY_TIME, None)
     steps = sorted({result.steps for result in session.results if result.steps})
-    measured = f"{steps[0]} to {steps[-1]} measured steps a variant" if steps else "nothing was measured"
     parts = [
         "in brackets: 95 % intervals over trials",
-        measured,
+        f"{steps[0]} to {steps[-1]} measured steps a variant" if steps else "nothing was measured",
         *(f"device utilization: {escape(source)}" for source in sources),
-        *([escape(busy, _TEXT_LIMIT)] if (busy := words.busy_time(session)) else []),
+        *([escape(busy, TEXT_LIMIT)] if (busy := facts.busy_time(session)) else []),
         f"pipeline-bench {escape(session.environment.package)}, {escape(session.started_at)}",
     ]
     return f"<sub>{'; '.join(parts)}</sub>"
 
 
-def _work(session: Session) -> Iterator[tuple[str, str]]:
-    """What is known of the samples that each variant trained on; a ceiling has no input."""
-    ceilings = session.scenario.ceilings
-    for result in session.results:
-        if result.work.text and result.variant not in ceilings:
-            yield result.variant, result.work.text
-
-
-def _precision(session: Session) -> str:
-    return "" if session.precision is None else escape(session.precision.text, _TEXT_LIMIT)
-
-
-def _disturbances(session: Session) -> str:
-    by_kind = session.diagnosis is not None
-    return _list("Disturbances:", disturbed.lines(session.disturbances, _DISTURBANCES_SHOWN, by_kind=by_kind))
-
-
-def _list(head: str, items: Iterable[tuple[str, str]]) -> str:
-    """A list under its head, each item with its name; nothing where there is none."""
-    lines = [f"- **{escape(name, _TEXT_LIMIT)}**: {escape(text, _TEXT_LIMIT)}" for name, text in items]
-    return "\n".join([head, "", *lines]) if lines else ""
-
-
 def _learning(session: Session) -> str:
-    """What the model learned; ceilings left out, which train on one batch over and over."""
+    """Return what the model learned; ceilings left out, which train on one batch over and over."""
     rows = [
-        [
-            escape(result.variant),
-            units.loss(result.loss),
-            units.share(result.accuracy.before),
-            units.share(result.accuracy.after),
-        ]
+        [escape(result.variant), *(_cell(column, unit, result) for column, unit in columns(learning=True))]
         for result in session.results
         if result.verdict.kind != "ceiling" and (result.loss is not None or result.accuracy.after is not None)
     ]
     return table(("variant", "final loss", "accuracy before", "after"), rows) if rows else ""
 
 
-def _published(session: Session) -> Iterator[str]:
+def _disturbances(session: Session) -> str:
+    by_kind = session.diagnosis is not None
+    found = facts.disturbances(session.disturbances, _DISTURBANCES_SHOWN, by_kind=by_kind)
+    return _list("Disturbances:", ((where, f"{kind}: {text}" if kind else text) for where, kind, text in found))
+
+
+def _published(session: Session) -> str:
     published = session.scenario.published
     rows = [
-        [
-            escape(result.variant),
-            units.seconds(figures.seconds),
-            units.seconds(figures.our_seconds),
-            units.ratio(figures.seconds_ratio),
-            units.percent(figures.device_utilization_percent),
-            units.percent(figures.our_device_utilization_percent),
-        ]
+        [escape(result.variant), *facts.published(result.published)[:5]]
         for result in session.results
-        if (figures := result.published) is not None
+        if result.published is not None
     ]
-    if published is not None and rows:
-        heads = (units.count(published.steps, "step"), "published", "ours", "ratio", "published util.", "our util.")
-        yield f"Published: {escape(published.source, _TEXT_LIMIT)}\n\n{table(heads, rows)}"
+    if published is None or not rows:
+        return ""
+    heads = (units.count(published.steps, "step"), "published", "ours", "ratio", "published util.", "our util.")
+    return f"Published: {escape(published.source, TEXT_LIMIT)}\n\n{table(heads, rows)}"
 
 
 def _troubles(session: Session) -> Iterator[str]:
     for record in session.trials:
         if record.status != "ok":
-            reason = escape(record.reason or "no reason is known", _TEXT_LIMIT)
+            reason = escape(record.reason or "no reason is known", TEXT_LIMIT)
             yield f"**{escape(record.variant)}**, repeat {record.repeat + 1}, {record.status}: {reason}"
 
 
-def table(heads: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[str] = ()) -> str:
-    """A table of cells that are Markdown already; the first column and those of words to the left, the others right."""
-    rule = ["---", *("---" if head in words else "---:" for head in heads[1:])]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, rule, *rows))
+def _placement(session: Session) -> Iterator[str]:
+    found = facts.placements(session)
+    if not found:
+        return
+    yield f"Placement: which device ran the ops of a step. {facts.PLACEMENT_METHOD}"
+    rows = [
+        [escape(placed.name, TEXT_LIMIT), str(ops), escape(f"{device}: {types}", TEXT_LIMIT)]
+        for placed in found
+        for device, ops, types in placed.devices
+    ]
+    if rows:
+        yield table(("variant", "ops", "device and types"), rows, words=("device and types",))
+    unknown = ((placed.name, f"not known, {placed.reason}") for placed in found if placed.reason is not None)
+    yield _list("", unknown).lstrip()
+    if rows:
+        yield "<details><summary>The ops by name</summary>"  # HTML, where nothing can be escaped: no foreign text
+        for placed in found:
+            if placed.ops:
+                yield from _ops(placed)
+        yield "</details>"
+
+
+def _ops(placed: facts.Placed) -> Iterator[str]:
+    yield f"**{escape(placed.name, TEXT_LIMIT)}**"
+    rows = [[escape(part, _OP_LIMIT) for part in (op.name, op.type, op.device)] for op in placed.ops[:_MOST_OPS]]
+    yield table(("op", "type", "device"), rows, words=("type", "device"))
+    if left_out := len(placed.ops) - len(rows):
+        yield f"and {left_out:,} more, in session.json"
+    yield placed.not_kept
+
+
+def _diagnosis(session: Session, found: Diagnosis) -> Iterator[str]:
+    tries = diagnosis.tried(session, found)
+    if lines := diagnosis.traceback_lines(found.traceback):
+        yield f"Your function's own traceback:\n\n{_fenced(lines, 'text')}"
+    if standing := diagnosis.standing(session, found):
+        yield "#### Where it stands\n\n" + "\n".join(f"- {escape(line, TEXT_LIMIT)}" for line in standing)
+    yield from _tree(session, found)
+    yield from _attempts(tries, found)
+    yield from _code(tries, found)
+    if limits := diagnosis.limits(session, found):
+        heads = ("limit", f"a {diagnosis.element_noun(found)}", "because")
+        rows = [
+            [_bold(escape(each.name), each.reached), units.milliseconds(each.ms), escape(each.text, TEXT_LIMIT)]
+            for each in limits
+        ]
+        yield "#### How far it can go\n\n" + table(heads, rows, ("limit", "because"))
+    for note in found.inspection.notes if found.inspection is not None else ():
+        yield f"Note: {escape(note, TEXT_LIMIT)}"
+    yield _disturbances(session)
+
+
+def _tree(session: Session, found: Diagnosis) -> Iterator[str]:
+    rows = pipeline_tree.rows(found)
+    if not rows:
+        return
+    captions = [
+        f"from source to sink, each stage alone, a {diagnosis.element_noun(found)}",
+        pipeline_tree.SHARE,
+        "parallelism: as written (first → last as AUTOTUNE set it)",
+        pipeline_tree.BUFFER,
+        *(f"{escape(row.label)}: {escape(row.reason, TEXT_LIMIT)}" for row in rows if row.reason),
+    ]
+    yield "#### Which stage"
+    yield escape(diagnosis.bottleneck(session, found), TEXT_LIMIT)
+    left = ("stage", "where", "parallelism", "buffer", "element")
+    heads = ("stage", "where", "own ms", "share", "CPU ms", "parallelism", "buffer", "element")
+    yield table(heads, [_stage(row) for row in rows], left) + f"\n\n<sub>{'; '.join(captions)}</sub>"
+
+
+def _stage(row: pipeline_tree.Row) -> list[str]:
+    guide = row.guide.replace(" ", "\N{NO-BREAK SPACE}")
+    name = f"{guide} {_bold(escape(row.label), row.is_bottleneck)}"
+    mark = f" **{diagnosis.MARK}**" if row.is_bottleneck else ""
+    cells = [name + mark, escape(row.place)]
+    if row.is_inner:
+        return [*cells, *[""] * 6]
+    figures = [units.plain_milliseconds(row.own_ms), units.share(row.share), units.plain_milliseconds(row.cpu_ms)]
+    return [*cells, *figures, row.parallelism, row.buffer, row.element]
+
+
+def _attempts(tries: Sequence[Tried], found: Diagnosis) -> Iterator[str]:
+    if not tries:
+        return
+    yield "#### What to do"
+    rows = [
+        [_fix(each), each.outcome, each.gain, each.interval, escape(each.remark, TEXT_LIMIT)]
+        for each in tries
+        if each.attempt.outcome != "not-tried"
+    ]
+    if rows:
+        yield table(("fix", "outcome", "gain", "95 % interval", "remark"), rows, ("fix", "outcome", "remark"))
+    if left_out := diagnosis.left_out(tries, found):
+        yield "\n".join(["Not tried:", "", *(f"- {escape(text, TEXT_LIMIT)}" for text in left_out)])
+
+
+def _fix(each: Tried) -> str:
+    name = _bold(escape(each.variant), each.attempt.outcome == "proposed")
+    return name if each.title == each.variant else f"{name}: {escape(each.title, 160)}"
+
+
+def _code(tries: Sequence[Tried], found: Diagnosis) -> Iterator[str]:
+    shown = diagnosis.code(tries, found)
+    if shown is None:
+        return
+    name, code = shown
+    yield f"The code to write for {escape(name)}:"
+    if code.diff:
+        yield _fenced(diagnosis.diff_lines(code.diff), "diff")
+    yield escape(code.text, 4 * TEXT_LIMIT)
+
+
+def _fenced(lines: Sequence[str], language: str) -> str:
+    """Return a block of code, with a fence that nothing in it can close."""
+    longest = max((len(run) for line in lines for run in re.findall(r"`+", line)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return "\n".join([f"{fence}{language}", *lines, fence])
+
+
+def _bold(text: str, wanted: bool) -> str:
+    return f"**{text}**" if wanted and text else text

@@ -58,7 +58,8 @@ class Row:
 
 
 SHARE = "share: what a stage costs alone, of the time between two batches as written"
-"""What every report says of that column."""
+BUFFER = "buffer: elements in it on average (– is not known), of how many it holds"
+"""What every report says of these columns."""
 
 
 def rows(diagnosis: Diagnosis) -> list[Row]:

@@ -6,6 +6,7 @@ All else is in `pipeline_bench.report.terminal`, and in the page.
 from __future__ import annotations
 
 import io
+import shutil
 from collections.abc import Iterator
 
 from rich.console import Console, Group, RenderableType
@@ -13,12 +14,13 @@ from rich.text import Text
 
 from pipeline_bench.analysis import precision, verdicts
 from pipeline_bench.analysis.measured import taken_by_others
+from pipeline_bench.analysis.speedups import conclude
 from pipeline_bench.analysis.thresholds import BUSY_SHARE
 from pipeline_bench.model.diagnosis import Diagnosis
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session
-from pipeline_bench.report import diagnosis_terminal, palette, terminal, words
-from pipeline_bench.report.step_table import figures_table, is_ceiling, variant_name
+from pipeline_bench.report import ceilings, facts, palette, terminal, terminal_diagnosis
+from pipeline_bench.report.terminal_table import figures_table, variant_name
 from pipeline_bench.text import one_line, units
 
 _NAME_CELLS = 24
@@ -29,16 +31,30 @@ _ATTEMPTS = 4
 def render(session: Session, width: int) -> RenderableType:
     """Return what a reader has to know at the end of a run, for a terminal of that many columns."""
     found = session.diagnosis
-    machine = Text(one_line(words.machine(session)), style="dim")
-    shown: list[RenderableType] = [_line(_title(session), width), _line(machine, width)]
+    machine = Text(one_line(facts.machine(session)), style="dim")
+    shown: list[RenderableType] = [_line(terminal.title(session), width), _line(machine, width)]
     if found is None:
-        shown += [terminal.conclusion(session), figures_table(session, width), Text(), *_limits(session, width)]
+        shown += [
+            terminal.conclusion(conclude(session)),
+            figures_table(session, width),
+            Text(),
+            *_limits(session, width),
+        ]
     else:
         shown += _diagnosed(session, found, width)
     shown += [_line(text, width) for text in _remarks(session)]
     if failures := terminal.failures(session):
         shown += [Text(), failures]
     return Group(*shown)
+
+
+def as_text(session: Session) -> str:
+    """Return the screen for a terminal as wide as this one without colours, as ``print(session)`` shows it."""
+    width = shutil.get_terminal_size((100, 24)).columns
+    console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False, _environ={})
+    with console.capture() as capture:
+        console.print(render(session, width))
+    return "\n".join(line.rstrip() for line in capture.get().rstrip("\n").split("\n"))
 
 
 def export_svg(session: Session, width: int = 100) -> str:
@@ -57,13 +73,6 @@ def export_svg(session: Session, width: int = 100) -> str:
     return console.export_svg(title=f"pipeline-bench {command}", unique_id="pipeline-bench")
 
 
-def _title(session: Session) -> Text:
-    title = Text(one_line(session.scenario.name), style="bold")
-    if session.scenario.question:
-        title.append(f"  {one_line(session.scenario.question)}", style="not bold italic")
-    return title
-
-
 def _line(text: Text, width: int) -> Text:
     """Return the text on one line, cut at the edge of the screen."""
     text.truncate(width, overflow="ellipsis")
@@ -72,7 +81,7 @@ def _line(text: Text, width: int) -> Text:
 
 def _limits(session: Session, width: int) -> Iterator[Text]:
     """Yield a line a variant: what limits it, by how much, and the doubt if there is one."""
-    results = [result for result in session.results if not is_ceiling(session, result)]
+    results = [result for result in session.results if result.variant not in ceilings(session)]
     longest = min(_NAME_CELLS, max((len(variant_name(result.variant)) for result in results), default=0))
     for result in results:
         verdict = result.verdict
@@ -95,7 +104,7 @@ def _said(result: Result) -> str:
         case "compute-bound" | "mixed":
             said = f"{units.share(result.accelerator_utilization.value)} of the ceiling's speed"
         case _:
-            said = one_line(verdict.text.removeprefix(f"{verdict.kind}: "))
+            said = facts.clause(verdict)
     if verdict.doubt is None or verdict.kind == "inconclusive":
         return said
     return f"{said}; else {' or '.join(verdict.doubt.instead) or 'as one trial may be'}"
@@ -103,7 +112,7 @@ def _said(result: Result) -> str:
 
 def _remarks(session: Session) -> Iterator[Text]:
     """Yield the equal work, the machine's noise, what is open, and the first notes: a line each."""
-    checked = [result for result in session.results if result.trials and not is_ceiling(session, result)]
+    checked = [result for result in session.results if result.trials and result.variant not in ceilings(session)]
     equal = bool(checked) and all(result.work.status == "equal" for result in checked)
     parts = [*(["equal work ✓"] if equal else []), _noise(session)]
     if said := " · ".join(part for part in parts if part):
@@ -125,12 +134,12 @@ def _noise(session: Session) -> str:
 
 
 def _diagnosed(session: Session, found: Diagnosis, width: int) -> Iterator[RenderableType]:
-    yield diagnosis_terminal.headline(session, found)
-    for part in (diagnosis_terminal.failure(found), diagnosis_terminal.stages(found, width)):
+    yield terminal_diagnosis.headline(session, found)
+    for part in (terminal_diagnosis.failure(found), terminal_diagnosis.stages(found, width)):
         if part is not None:
             yield Text()
             yield part
-    if attempts := list(diagnosis_terminal.attempt_lines(session, found)):
+    if attempts := list(terminal_diagnosis.attempt_lines(session, found)):
         yield Text()
         yield from (_line(text, width) for text in attempts[:_ATTEMPTS])
         if len(attempts) > _ATTEMPTS:

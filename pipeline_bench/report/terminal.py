@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from rich import box
@@ -12,29 +12,23 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from pipeline_bench.analysis import advice
-from pipeline_bench.analysis.speedups import conclude
+from pipeline_bench.analysis.speedups import conclude, smallest
 from pipeline_bench.errors import sentence
-from pipeline_bench.model.events import Stack
 from pipeline_bench.model.result import PublishedComparison
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
-from pipeline_bench.report import diagnosis_terminal, diagnosis_words, disturbed, palette, placement_terminal, words
-from pipeline_bench.report.step_table import is_ceiling, variant_name, variants_table
-from pipeline_bench.report.words import machine, no_difference, other_device
-from pipeline_bench.scenario import Published
-from pipeline_bench.text import code_line, one_line, safe, units
+from pipeline_bench.report import ceilings, diagnosis, facts, in_order, palette, terminal_diagnosis
+from pipeline_bench.report.terminal_table import NAME_LIMIT, variant_name, variants_table
+from pipeline_bench.text import one_line, safe, units
 
 _DISTURBANCES = 8
-_STDERR_LINES = 12
-_STACK_FRAMES = 6
-_TRACEBACK_LINES = 20
+_PLACEMENT_LINES = 24
 _REASON_LIMIT = 300
 _INDENT = (0, 0, 0, 2)
 
 
 def render(session: Session, folder: Path | None, width: int) -> RenderableType:
-    """Everything that a session says, for a terminal of that many columns.
+    """Return everything that a session says, for a terminal of that many columns.
 
     Args:
         session: finished, interrupted or not yet begun.
@@ -42,101 +36,134 @@ def render(session: Session, folder: Path | None, width: int) -> RenderableType:
         width: the columns there are; below 60 the tables have fewer columns.
     """
     found = session.diagnosis
+    sections: list[RenderableType | None] = [_heading(session)]
     if found is not None:
-        sections = [_heading(session), *diagnosis_terminal.sections(session, found, width)]
+        sections += terminal_diagnosis.sections(session, found, width)
     else:
-        sections = [_heading(session), conclusion(session), variants_table(session, width), _verdicts(session)]
-    extra = (
-        _work(session) if found is None else None,
-        _storage(session),
-        _threads(session),
-        _loops(session),
-        placement_terminal.section(session),
+        sections += [conclusion(conclude(session)), variants_table(session, width), _verdicts(session), _work(session)]
+    sections += [
+        *_facts(session),
+        _placement(session),
         _precision(session),
         _published(session, width),
         _disturbances(session),
         failures(session),
-        _notes(session),
-    )
-    sections += [section for section in extra if section]
+        _group(Text(f"note: {one_line(note)}", style="yellow") for note in session.notes),
+    ]
     if folder is not None:
         sections.append(Group(Text("Session saved in"), Text(_shorter(folder), style="bold", overflow="fold")))
-    spaced = [part for section in sections for part in (section, Text())]
-    return Group(*spaced[:-1])
+    return spaced(sections)
+
+
+def spaced(sections: Iterable[RenderableType | None]) -> Group:
+    """Return the sections with an empty line between them; None is left out."""
+    parts = [part for section in sections if section is not None for part in (section, Text())]
+    return Group(*parts[:-1])
+
+
+def conclusion(text: str) -> RenderableType:
+    """Return the sentence that every report begins with."""
+    return beside("→", Text(one_line(text), style="bold"))
+
+
+def beside(mark: RenderableType, text: Text) -> RenderableType:
+    """Return a text whose further lines stand below its first, behind a mark."""
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    grid.add_row(mark, text)
+    return grid
+
+
+def _group(lines: Iterable[RenderableType]) -> RenderableType | None:
+    """Return lines one below the other; None where there is none."""
+    shown = list(lines)
+    return Group(*shown) if shown else None
+
+
+def title(session: Session) -> Text:
+    """Return the scenario's name, and behind it the question that it asks."""
+    text = Text(one_line(session.scenario.name), style="bold")
+    if session.scenario.question:
+        text.append(f"  {one_line(session.scenario.question)}", style="not bold italic")
+    return text
 
 
 def _heading(session: Session) -> RenderableType:
-    title = Text(one_line(session.scenario.name), style="bold")
-    if session.scenario.question:
-        title.append(f"  {one_line(session.scenario.question)}", style="not bold italic")
-    lines = [title, Text(one_line(machine(session)), style="dim")]
+    lines = [title(session), Text(one_line(facts.machine(session)), style="dim")]
     if session.environment.accelerator_reason:
         lines.append(Text(one_line(session.environment.accelerator_reason), style="yellow"))
     return Group(*lines)
 
 
-def conclusion(session: Session) -> RenderableType:
-    """Return the sentence that every report begins with."""
-    grid = Table.grid(padding=(0, 1, 0, 0))
-    grid.add_row("→", Text(one_line(conclude(session)), style="bold"))
-    return grid
-
-
 def _verdicts(session: Session) -> RenderableType:
+    references = ceilings(session)
     grid = Table.grid(padding=(0, 1, 0, 0))
     grid.add_column(no_wrap=True)
     grid.add_column()
-    for result in sorted(session.results, key=lambda result: is_ceiling(session, result)):
-        colour = palette.VERDICTS[result.verdict.kind]
-        name = variant_name(result.variant)
-        text = Text.assemble((f"{name}: ", "bold"), one_line(result.verdict.text))
-        if not is_ceiling(session, result) and result.speedup.difference == "none":
-            text.append(f" {no_difference(result)}")
-        text.stylize("dim" if is_ceiling(session, result) else "")
-        if not is_ceiling(session, result):
-            text.highlight_words([result.verdict.kind], style=f"bold {colour}")
-        grid.add_row(Text("■" if result.verdict.severe else "●", style=colour), text)
+    for result in in_order(session):
+        verdict = result.verdict
+        colour = palette.VERDICTS[verdict.kind]
+        text = Text.assemble((f"{variant_name(result.variant)}: ", "bold"), one_line(verdict.text))
+        if result.variant in references:
+            text.stylize("dim")
+        else:
+            if result.speedup.difference == "none":
+                over = one_line(result.speedup.over or "the baseline", NAME_LIMIT)
+                text.append(f" No difference from {over} found ({smallest(result.speedup)}).")
+            text.highlight_words([verdict.kind], style=f"bold {colour}")
+        grid.add_row(Text("■" if verdict.severe else "●", style=colour), text)
     return grid
 
 
 def _work(session: Session) -> RenderableType | None:
-    """What was proven of the samples that each variant trained on; those that did other work have a verdict for it."""
-    checked = [result for result in session.results if result.trials and not is_ceiling(session, result)]
+    """Return what was proven of the samples that each variant trained on; other work has a verdict for it."""
+    references = ceilings(session)
+    checked = [result for result in session.results if result.trials and result.variant not in references]
     lines = []
-    equal = [result for result in checked if result.work.status == "equal"]
-    if equal:
+    if equal := [result for result in checked if result.work.status == "equal"]:
         every = f"all {len(equal)} variants" if len(equal) == len(checked) > 1 else ""
         names = every or "; ".join(variant_name(result.variant) for result in equal)
-        shown = f"{variant_name(equal[0].variant)}: {one_line(equal[0].work.text)}"
-        lines.append(Text.assemble(("equal work: ", "bold"), names, (f"; {shown}" if len(equal) > 1 else "", "dim")))
+        shown = f"; {variant_name(equal[0].variant)}: {one_line(equal[0].work.text)}" if len(equal) > 1 else ""
+        lines.append(Text.assemble(("equal work: ", "bold"), names, (shown, "dim")))
     for result in checked:
         if result.work.status == "not-checked" and result.work.text:
             text = f"{variant_name(result.variant)}; {one_line(result.work.text)}"
             lines.append(Text.assemble(("work not checked: ", "bold yellow"), (text, "dim")))
-    return Group(*lines) if lines else None
+    return _group(lines)
 
 
-def _storage(session: Session) -> RenderableType | None:
-    """What was in the page cache where files were read, and which records were left out."""
-    lines = [(f"storage: {head}; ", text) for head, text in words.storage(session)]
-    lines += [(f"skipped by {head}: ", text) for head, text in words.left_out(session)]
-    return Group(*(Text.assemble((head, "bold"), one_line(text)) for head, text in lines)) if lines else None
+def _facts(session: Session) -> Iterator[RenderableType | None]:
+    """Yield the sections of facts; the first two, which are of the input, stand together."""
+    lines = [
+        [Text.assemble((section.lead.format(name), "bold"), one_line(text)) for name, text in section.facts(session)]
+        for section in facts.SECTIONS
+    ]
+    yield _group([*lines[0], *lines[1]])
+    yield from map(_group, lines[2:])
 
 
-def _threads(session: Session) -> RenderableType | None:
-    """What became of more threads than there are cores."""
-    lines = advice.thread_remarks(session)
-    return (
-        Group(*(Text.assemble((f"threads: {head} ", "bold"), one_line(text)) for head, text in lines))
-        if lines
-        else None
-    )
-
-
-def _loops(session: Session) -> RenderableType | None:
-    """What leaving Python bought."""
-    lines = advice.loop_remarks(session)
-    return Group(*(Text.assemble((f"{head}: ", "bold"), text) for head, text in lines)) if lines else None
+def _placement(session: Session) -> RenderableType | None:
+    """Return a line a variant and device, those alike together; None where nothing was asked for."""
+    lines = []
+    for placed in facts.placements(session):
+        if placed.reason is not None:
+            lines.append((placed.name, "", Text(f"not known: {one_line(placed.reason)}", style="yellow")))
+        for i, (device, ops, types) in enumerate(placed.devices):
+            text = Text(f"{units.count(ops, 'op')}: {types}")
+            lines.append(("" if i else placed.name, one_line(device, 40), text))
+        if placed.not_kept:
+            lines.append(("", "", Text(placed.not_kept, style="dim")))
+    if not lines:
+        return None
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    grid.add_column()
+    grid.add_column(no_wrap=True)
+    grid.add_column()
+    for variant, name, text in lines[:_PLACEMENT_LINES]:
+        grid.add_row(Text(variant, style="bold"), Text(name), text)
+    more = len(lines) - _PLACEMENT_LINES
+    rest = [Text(f"and {units.count(more, 'line')} more")] if more > 0 else []
+    end = Text("every op by name is in report.html and session.json", style="dim")
+    return Group(Text("placement: which device ran the ops of a step", style="bold"), grid, *rest, end)
 
 
 def _precision(session: Session) -> RenderableType | None:
@@ -155,48 +182,27 @@ def _published(session: Session, width: int) -> RenderableType | None:
     small = width < 78  # noqa: PLR2004 - below the table's own middle layout
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("published" if small else "against the published", overflow="fold", ratio=None)
-    utilization = "util." if small else "device util."
-    for head in ("time", "ours", "ratio", utilization, "ours", "ratio"):
+    for head in ("time", "ours", "ratio", "util." if small else "device util.", "ours", "ratio"):
         table.add_column(head, justify="right", no_wrap=True)
     for variant, figures in rows:
-        table.add_row(Text(variant_name(variant), style="bold"), *_published_cells(figures))
-    captions = [*_published_captions(published, rows), *_other_device(session, rows)]
-    lines = [Text(line, style="dim") for line in captions]
+        cells = [Text(cell) for cell in facts.published(figures)]
+        cells[1].append("*" if figures.scaled_from_steps is not None else "")
+        cells[2].style = cells[5].style = "bold"
+        table.add_row(Text(variant_name(variant), style="bold"), *cells)
+    steps = units.count(published.steps, "step")
+    captions = [f"published: {one_line(published.source)}; {steps}; ratio: ours ÷ theirs"]
+    if scaled := sorted({f.scaled_from_steps for _, f in rows if f.scaled_from_steps is not None}):
+        ours = " or ".join(str(number) for number in scaled)
+        captions.append(f"* our time is scaled to {steps} from {ours} measured a trial")
+    if other := facts.other_utilization(session):
+        changes = "so compare their changes rather than their ratio"
+        captions.append(f"device util.: theirs is a GPU's, ours {other}, {changes}")
     shown: list[RenderableType] = [table, Text()] if width >= 60 else []  # noqa: PLR2004 - below, its figures would be cut
-    return Group(*map(Text, _gains(rows)), Text(), *shown, *lines)
-
-
-def _published_cells(figures: PublishedComparison) -> list[Text]:
-    ours = units.seconds(figures.our_seconds) + ("*" if figures.scaled_from_steps is not None else "")
-    return [
-        Text(units.seconds(figures.seconds)),
-        Text(ours),
-        Text(units.ratio(figures.seconds_ratio), style="bold"),
-        Text(units.percent(figures.device_utilization_percent)),
-        Text(units.percent(figures.our_device_utilization_percent)),
-        Text(units.ratio(figures.device_utilization_ratio), style="bold"),
-    ]
-
-
-def _published_captions(published: Published, rows: list[tuple[str, PublishedComparison]]) -> Iterator[str]:
-    yield f"published: {one_line(published.source)}; {units.count(published.steps, 'step')}; ratio: ours ÷ theirs"
-    scaled = sorted({f.scaled_from_steps for _, f in rows if f.scaled_from_steps is not None})
-    if scaled:
-        steps = " or ".join(str(number) for number in scaled)
-        yield f"* our time is scaled to {units.count(published.steps, 'step')} from {steps} measured a trial"
-
-
-def _other_device(session: Session, rows: list[tuple[str, PublishedComparison]]) -> Iterator[str]:
-    """Two utilizations that are not of one kind must not look as if they were."""
-    both = [f for _, f in rows if f.device_utilization_percent and f.our_device_utilization_percent is not None]
-    if both and (other := other_device(session)):
-        yield f"device util.: theirs is a GPU's, ours {other}, so compare their changes rather than their ratio"
+    return Group(*map(Text, _gains(rows)), Text(), *shown, *(Text(line, style="dim") for line in captions))
 
 
 def _gains(rows: list[tuple[str, PublishedComparison]]) -> Iterator[str]:
-    """What the author gained over the first figure beside what we do, where there are two to compare."""
-    if not rows:
-        return
+    """Yield what the author gained over the first figure beside what we do, where there are two to compare."""
     first_name, first = rows[0]
     for variant, figures in rows[1:]:
         head = f"{variant_name(first_name)} → {variant_name(variant)}"
@@ -218,14 +224,12 @@ def _gain(show: Callable[[float], str], before: float | None, after: float | Non
 
 
 def _disturbances(session: Session) -> RenderableType | None:
-    """What disturbed the trials, the costliest first."""
-    lines = disturbed.lines(session.disturbances, _DISTURBANCES, by_kind=session.diagnosis is not None)
-    return Group(*(_disturbance(head, what) for head, what in lines)) if lines else None
-
-
-def _disturbance(head: str, what: str) -> Text:
-    kind, colon, words = what.partition(": ")
-    return Text.assemble((f"{head}: ", "bold"), (kind, "bold yellow" if colon else "dim"), colon, words)
+    """Return what disturbed the trials, the costliest first."""
+    by_kind = session.diagnosis is not None
+    return _group(
+        Text.assemble((f"{where}: ", "bold"), *([(kind, "bold yellow"), f": {text}"] if kind else [(text, "dim")]))
+        for where, kind, text in facts.disturbances(session.disturbances, _DISTURBANCES, by_kind=by_kind)
+    )
 
 
 def failures(session: Session) -> RenderableType | None:
@@ -233,9 +237,7 @@ def failures(session: Session) -> RenderableType | None:
     parts: list[RenderableType] = []
     shown: dict[str, TrialRecord] = {}
     for record in session.trials:
-        if record.status == "ok":
-            continue
-        if _is_told(session, record):
+        if record.status == "ok" or _is_told(session, record):
             continue
         head = f"{variant_name(record.variant)}, repeat {record.repeat + 1}: "
         reason = one_line(record.reason or "no reason is known", _REASON_LIMIT)
@@ -246,51 +248,19 @@ def failures(session: Session) -> RenderableType | None:
         if earlier is not record and earlier.reason == record.reason:
             parts.append(Padding(Text(f"like repeat {earlier.repeat + 1}", style="dim"), _INDENT))
         else:
-            parts += [Padding(Text(line, style="dim", overflow="fold"), _INDENT) for line in _evidence(record)]
-    return Group(*parts) if parts else None
+            lines = facts.evidence(record, brief=True)
+            parts += [Padding(Text(line, style="dim", overflow="fold"), _INDENT) for line in lines]
+    return _group(parts)
 
 
 def _is_told(session: Session, record: TrialRecord) -> bool:
     """Whether the conclusion of a diagnosis says it already: the user's own function raised, or cannot be called."""
-    diagnosis = session.diagnosis
-    if diagnosis is None or record.status == "interrupted":
+    found = session.diagnosis
+    if found is None or record.status == "interrupted":
         return False
     if record.traceback:
-        return record.traceback == diagnosis.traceback
-    return (
-        bool(diagnosis.failure)
-        and record.reason == diagnosis.failure
-        and not diagnosis_words.own_words(record.stderr_tail)
-    )
-
-
-def _evidence(record: TrialRecord) -> Iterator[str]:
-    """What a trial left that did not end well: its queues, where its threads stood, and the end of its stderr."""
-    for queue in record.queues:
-        size = "did not answer" if queue.size is None else f"held {queue.size} of {queue.capacity} elements"
-        yield f"queue {one_line(queue.name)} {size}"
-    for stack in record.stacks:
-        yield from _frames(stack)
-    yield from (f"│ {code_line(line)}" for line in record.traceback.splitlines()[-_TRACEBACK_LINES:])
-    lines = [line for line in map(one_line, record.stderr_tail.splitlines()) if line]
-    if lines and not record.stacks and not record.traceback:  # the stacks say it better than TensorFlow's usual chatter
-        yield "stderr ended with:" if len(lines) <= _STDERR_LINES else f"stderr, its last {_STDERR_LINES} lines:"
-        yield from (f"│ {line}" for line in lines[-_STDERR_LINES:])
-    if record.stderr_file:
-        yield f"its stderr, in the session's folder: {one_line(record.stderr_file)}"
-
-
-def _frames(stack: Stack) -> Iterator[str]:
-    left_out = len(stack.frames) - _STACK_FRAMES
-    outer = f" ({units.count(left_out, 'outer frame')} left out)" if left_out > 0 else ""
-    yield f"thread {one_line(stack.thread)} stood at{outer}:"
-    yield from (f"│ {one_line(frame)}" for frame in stack.frames[-_STACK_FRAMES:])
-
-
-def _notes(session: Session) -> RenderableType | None:
-    if not session.notes:
-        return None
-    return Group(*(Text(f"note: {one_line(note)}", style="yellow") for note in session.notes))
+        return record.traceback == found.traceback
+    return bool(found.failure) and record.reason == found.failure and not diagnosis.own_words(record.stderr_tail)
 
 
 def _shorter(folder: Path) -> str:

@@ -15,7 +15,7 @@ from pipeline_bench.model.diagnosis import CEILING, Diagnosis
 from pipeline_bench.model.result import Precision
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, TrialRecord
-from pipeline_bench.report.diagnosis_words import too_wide
+from pipeline_bench.report.diagnosis import too_wide
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.text import one_line, units
 from pipeline_bench.ui import diagnosing

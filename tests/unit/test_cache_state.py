@@ -11,7 +11,7 @@ from pipeline_bench.analysis.results import summarise
 from pipeline_bench.model.events import Storage, StorageEpoch
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
-from pipeline_bench.report import words
+from pipeline_bench.report import facts
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
 from tests.unit import sessions
@@ -155,8 +155,8 @@ def session_of(*trials: TrialRecord, scenario: Scenario = SCENARIO) -> Session:
 def test_a_report_has_a_line_for_each_state_that_was_asked_for() -> None:
     cold = trial(storage("cold", 0.0, (0.0, 100)))
     warm = trial(storage("warm", 1.0, (1.0, 0))).model_copy(update={"variant": "other"})
-    assert words.storage(session_of(record("plain", 0, 1.0))) == []
-    ((head, text),) = words.storage(session_of(cold, cold))
+    assert facts.storage(session_of(record("plain", 0, 1.0))) == []
+    ((head, text),) = facts.storage(session_of(cold, cold))
     assert head == "cold asked"
     assert "in 2 trials" in text
-    assert [head for head, _ in words.storage(session_of(cold, warm))] == ["cold asked of plain", "warm asked of other"]
+    assert [head for head, _ in facts.storage(session_of(cold, warm))] == ["cold asked of plain", "warm asked of other"]

@@ -21,8 +21,8 @@ from pipeline_bench.model.result import BUSY_TIME, CPU_TIME, DeviceUtilization, 
 from pipeline_bench.model.series import Series
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Track, Trial, TrialRecord, plan
-from pipeline_bench.report import csv, diff_words, html, markdown, notebook, terminal
-from pipeline_bench.report.html import bars
+from pipeline_bench.report import csv, difference, html, markdown, terminal
+from pipeline_bench.report.html import plots
 from pipeline_bench.run.trial_log import TrialLog
 from pipeline_bench.samplers import Reading
 from pipeline_bench.scenario import Scenario
@@ -193,7 +193,7 @@ def test_sessions_on_other_devices_are_not_divided_by_each_other_and_decide_no_g
         first = found.variants[0]
         assert f"it trained on {NAME.format('1')} before and on {device} after" in first.text
         assert {gate.outcome for gate in found.gates} == {"undecided"}
-        assert diff_words.headline(found).endswith("2 variants: 2 on another device.")
+        assert difference.headline(found).endswith("2 variants: 2 on another device.")
         assert first.accelerator_utilization.change is not None
     assert between(one_device, one_device).variants[0].step_time.value == pytest.approx(1)
 
@@ -218,7 +218,7 @@ def shown(of: Session, width: int = 150) -> str:
     return " ".join(console.export_text().split())
 
 
-TEXTS = [shown, markdown.render, html.render, notebook.render]
+TEXTS = [shown, markdown.render, html.render, html.fragment]
 
 
 @pytest.mark.parametrize("render", TEXTS)
@@ -245,7 +245,7 @@ def test_beside_emulated_ones_a_real_device_is_labelled_as_itself() -> None:
     found = mixed()
     seen = DeviceUtilization(source=CPU_TIME, mean_percent=51.0)
     results = [found.results[0].model_copy(update={"device_utilization": seen}), *found.results[1:]]
-    figure = bars.utilization(found, results)
+    figure = plots.utilization(found, results)
     assert figure is not None
     assert "CPU 51 %" in figure.alt
     assert "mixed 51 %" not in figure.alt

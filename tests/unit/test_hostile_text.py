@@ -26,7 +26,8 @@ from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING
 from pipeline_bench.model.difference import Difference
 from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.model.session import Session
-from pipeline_bench.report import csv, diff_markdown, diff_terminal, html, markdown, notebook, terminal, trace
+from pipeline_bench.report import csv, html, markdown, terminal, trace
+from pipeline_bench.report import difference as reports
 from pipeline_bench.scenario.files import COMPONENTS, to_toml
 from pipeline_bench.scenario.load import load
 from pipeline_bench.scenario.resolve import resolve
@@ -62,7 +63,7 @@ def every_view(session: Session) -> dict[str, str]:
     views = {
         "terminal": shown(terminal.render(session, Path("reports/a"), 100)),
         "markdown": markdown.render(session),
-        "notebook": notebook.render(session),
+        "notebook": html.fragment(session),
         "html": html.render(session),
         "csv": csv.render(session).replace("\r\n", "\n"),
         "trace": trace.render(session),
@@ -73,8 +74,8 @@ def every_view(session: Session) -> dict[str, str]:
     except PipelineBenchError:  # nothing was measured
         return views
     return views | {
-        "diff": shown(diff_terminal.render(difference, 100)),
-        "diff markdown": diff_markdown.render(difference),
+        "diff": shown(reports.terminal(difference, 100)),
+        "diff markdown": reports.markdown(difference),
         "diff json": difference.to_json(),
     }
 

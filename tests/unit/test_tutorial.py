@@ -11,7 +11,7 @@ from pipeline_bench.errors import ScenarioError
 from pipeline_bench.model.series import Series
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import plan
-from pipeline_bench.report import words
+from pipeline_bench.report import facts
 from pipeline_bench.scenario.load import load
 from tests.unit import records, sessions
 from tests.unit.test_emulated import MS, emulated
@@ -80,6 +80,6 @@ def test_a_host_that_does_not_keep_up_with_its_device_is_told(busy_ms: float, sa
         trials=tuple(found),
         results=summarise(scenario, found, cores=2),
     )
-    told = words.busy_time(session) or ""
+    told = facts.busy_time(session) or ""
     assert ("a host that did not keep up: tf_data's 1.40 ms a step, not 1.1 ms" in told) == said
     assert "feed_dict's" not in told

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import base64
+import gzip
+import hashlib
 from functools import cache
+from importlib.resources import files
 from typing import Any
 
 import jinja2
 import numpy as np
 from markupsafe import Markup
+from plotly.offline import get_plotlyjs
 
 from pipeline_bench.analysis.thresholds import BOUND_SHARE, COMPUTE_BOUND_AU, SEVERE_SHARE
 from pipeline_bench.model.session import Session
-from pipeline_bench.report import words
-from pipeline_bench.report.html import account, assets, bars, content, diagnosis, placement
-from pipeline_bench.report.html.autotune import autotune
-from pipeline_bench.report.html.distribution import distribution
-from pipeline_bench.report.html.figure import Figure
+from pipeline_bench.report import facts, in_order
+from pipeline_bench.report.html import content, diagnosis, plots
+from pipeline_bench.report.html.distribution import autotune, distribution
+from pipeline_bench.report.html.elements import Figure, json_block, line, name
 from pipeline_bench.report.html.steps import Clock, Floats, Steps, read_steps
-from pipeline_bench.report.html.text import json_block, line, name
 from pipeline_bench.report.html.timeline import timeline
 from pipeline_bench.text import one_line, units
 
@@ -34,76 +36,89 @@ _METHOD = (
 )
 
 
-@dataclass(frozen=True)
-class Plots:
-    """The figures of a page; None where there is nothing to draw."""
-
-    step_time: Figure | None
-    utilization: Figure | None
-    split: Figure | None
-    distribution: Figure | None
-    timeline: Figure | None
-    autotune: Figure | None = None
-
-    @property
-    def drawn(self) -> list[Figure]:
-        """Those that there are."""
-        figures = (self.autotune, self.step_time, self.utilization, self.split, self.distribution, self.timeline)
-        return [figure for figure in figures if figure is not None]
-
-
 def render(session: Session) -> str:
-    """The page; names and texts of the session appear in it as text only."""
+    """Return the page; names and texts of the session appear in it as text only."""
     unreadable: list[str] = []
-    plots = _plots(session, unreadable)
+    drawn = _plots(session, unreadable)
+    there = [figure for figure in drawn.values() if figure is not None]
+    return _page(
+        "page.html",
+        session,
+        question=line(session.scenario.question),
+        figures=content.figures(session),
+        captions=content.captions(session),
+        learning=content.figures(session, learning=True),
+        published=content.published(session),
+        troubles=list(content.troubles(session)),
+        trial_name=content.trial_name,
+        line=line,
+        notes=[line(note) for note in dict.fromkeys((*session.scenario.notes, *session.notes))],
+        disturbances=content.disturbances(session),
+        unreadable=unreadable,
+        work=content.work(session),
+        precision=content.precision(session),
+        sections=content.sections(session),
+        placement=content.placement(session),
+        placement_method=facts.PLACEMENT_METHOD,
+        environment=content.environment(session),
+        configuration=content.configuration(session),
+        method=_METHOD,
+        package=line(session.environment.package),
+        schema=session.schema_version,
+        plots=drawn,
+        drawn=there,
+        # These are this package's own, or escaped for the place they stand in.
+        policy=_policy(),
+        css=Markup(_file("page.css")),  # noqa: S704
+        script=Markup(_file("page.js")),  # noqa: S704
+        plotly=Markup(_plotly() if there else ""),  # noqa: S704
+        data=Markup(json_block([figure.plot() for figure in there])),  # noqa: S704
+    )
+
+
+def fragment(session: Session) -> str:
+    """Return the conclusion, the verdicts and the figures for a notebook's output, without script or style sheet.
+
+    Each step's parts are drawn as boxes of plain HTML.
+    """
+    template = "notebook.html" if session.diagnosis is None else "diagnosis_notebook.html"
+    colours = [colour for _, colour, _, _ in plots.PARTS]
+    parts = [  # in the order of the table's rows
+        [
+            (colour, round(100 * length, 2), f"{part}: {units.share(value)}")
+            for part, colour, (value, length) in zip(facts.PARTS, colours, facts.parts(result), strict=False)
+            if value
+        ]
+        for result in in_order(session)
+    ]
+    table, legend = content.figures(session), zip(facts.PARTS, colours, strict=True)
+    return _page(template, session, table=table, parts=parts, legend=legend)
+
+
+def _page(template: str, session: Session, **values: Any) -> str:
+    """Return a template filled with these values, and with what both a page and a notebook show."""
     return (
-        environment()
-        .get_template("page.html")
+        _templates()
+        .get_template(template)
         .render(
             title=name(session.scenario.name),
-            question=line(session.scenario.question),
-            machine=machine(session),
+            machine=line(f"{session.started_at} · {facts.machine(session)}"),
             conclusion=content.conclusion(session),
             diagnosis=diagnosis.view(session),
-            own=units.plain_milliseconds,
-            of_all=units.share,
             verdicts=content.verdicts(session),
             missing=content.missing(session),
-            figures=content.figures(session),
-            captions=content.captions(session),
-            learning=content.learning(session),
-            published=content.published(session),
-            troubles=account.troubles(session),
-            notes=[line(note) for note in dict.fromkeys((*session.scenario.notes, *session.notes))],
-            disturbances=account.disturbances(session),
-            unreadable=unreadable,
-            work=account.work(session),
-            precision=account.precision(session),
-            input=account.input_lines(session),
-            threads=account.threads(session),
-            loops=account.loops(session),
-            placement=placement.view(session),
-            environment=account.environment(session),
-            configuration=account.configuration(session),
-            method=_METHOD,
-            package=line(session.environment.package),
-            schema=session.schema_version,
-            plots=plots,
-            # These are this package's own, or escaped for the place they stand in.
-            policy=assets.policy(),
-            css=Markup(assets.text("page.css")),  # noqa: S704
-            script=Markup(assets.text("page.js")),  # noqa: S704
-            plotly=Markup(assets.plotly() if plots.drawn else ""),  # noqa: S704
-            data=Markup(json_block([figure.plot() for figure in plots.drawn])),  # noqa: S704
+            own=units.plain_milliseconds,
+            of_all=units.share,
+            **values,
         )
     )
 
 
 @cache
-def environment() -> jinja2.Environment:
-    """Templates of this folder: every value is escaped, and a name that is not given is an error."""
+def _templates() -> jinja2.Environment:
+    """Return the templates of this folder: every value is escaped, and a name that is not given is an error."""
     return jinja2.Environment(
-        loader=jinja2.FunctionLoader(assets.text),
+        loader=jinja2.FunctionLoader(_file),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -112,41 +127,37 @@ def environment() -> jinja2.Environment:
     )
 
 
-def machine(session: Session) -> str:
-    """The machine in a line."""
-    return line(f"{session.started_at} · {words.machine(session)}")
-
-
 def _harmless(value: Any) -> Any:
-    """The last gate: whatever text a template shows has no control or direction characters."""
+    """Return a value as a template shows it, the last gate: no text has control or direction characters."""
     if isinstance(value, str) and not isinstance(value, Markup):
         indent = value[: len(value) - len(value.lstrip(" "))]
         return indent + one_line(value)
     return value
 
 
-def _plots(session: Session, unreadable: list[str]) -> Plots:
+def _plots(session: Session, unreadable: list[str]) -> dict[str, Figure | None]:
+    """Return the figures of a page in the order of their data; None where there is nothing to draw."""
     clock = Clock.of(session)
     steps = _steps(session, clock, unreadable)
-    results = content.in_order(session)
-    return Plots(
-        step_time=bars.step_time(session, results),
-        utilization=bars.utilization(session, results),
-        split=bars.split(results),
-        distribution=distribution(results, _measured(session, steps)),
-        timeline=timeline(session, clock, steps, unreadable, account.trials(session, clock, steps)),
-        autotune=autotune(session.diagnosis),
-    )
+    results = in_order(session)
+    return {
+        "autotune": autotune(session.diagnosis),
+        "step_time": plots.step_time(results),
+        "utilization": plots.utilization(session, results),
+        "split": plots.split(results),
+        "distribution": distribution(results, _measured(session, steps)),
+        "timeline": timeline(session, clock, steps, unreadable, content.trials(session, clock, steps)),
+    }
 
 
 def _steps(session: Session, clock: Clock, unreadable: list[str]) -> dict[int, Steps]:
-    """Each trial's steps by its place in the session; a damaged column is told, and the rest is shown."""
+    """Return each trial's steps by its place in the session; a damaged column is named, and the rest is shown."""
     found: dict[int, Steps] = {}
     for index, record in enumerate(session.trials):
         try:
             read = read_steps(record, clock)
         except ValueError as error:
-            unreadable.append(f"{name(record.variant)}, repeat {record.repeat + 1}: steps: {error}")
+            unreadable.append(f"{content.trial_name(record)}: steps: {error}")
             continue
         if read is not None:
             found[index] = read
@@ -154,9 +165,35 @@ def _steps(session: Session, clock: Clock, unreadable: list[str]) -> dict[int, S
 
 
 def _measured(session: Session, steps: dict[int, Steps]) -> dict[str, Floats]:
-    """The measured steps of each variant's good trials, as its result counts them."""
+    """Return the measured steps of each variant's good trials, as its result counts them."""
     parts: dict[str, list[Floats]] = {}
     for index, record in enumerate(session.trials):
         if record.status == "ok" and index in steps and steps[index].measured_ms.size:
             parts.setdefault(record.variant, []).append(steps[index].measured_ms)
     return {variant: np.concatenate(found) for variant, found in parts.items()}
+
+
+@cache
+def _file(name: str) -> str:
+    """Return a file of this folder."""
+    return (files(__package__) / name).read_text(encoding="utf-8")
+
+
+@cache
+def _plotly() -> str:
+    """Return plotly.js as base64 of gzip, 2 MB in place of 5; the same text at every call."""
+    return base64.b64encode(gzip.compress(get_plotlyjs().encode(), 9, mtime=0)).decode("ascii")
+
+
+@cache
+def _policy() -> str:
+    """Return the Content-Security-Policy: no request at all, and no script but ours and the plotly that it unpacks.
+
+    plotly writes styles into its elements, which is why those are allowed inline.
+    """
+    digests = (hashlib.sha256(script.encode()).digest() for script in (_file("page.js"), get_plotlyjs()))
+    scripts = " ".join(f"'sha256-{base64.b64encode(digest).decode('ascii')}'" for digest in digests)
+    return (
+        f"default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'"
+    )

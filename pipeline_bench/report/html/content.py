@@ -1,18 +1,30 @@
-"""What a page says of the variants in words and tables: verdicts, figures, published figures beside ours."""
+"""What a page says in words and tables: verdicts, figures, what went wrong or disturbed, the machine, what was run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from pipeline_bench.analysis.speedups import conclude, smallest
-from pipeline_bench.model.result import PublishedComparison, Result, Speedup
+import numpy as np
+
+from pipeline_bench.analysis.speedups import conclude
+from pipeline_bench.errors import sentence
+from pipeline_bench.model.result import PublishedComparison, Result
 from pipeline_bench.model.session import Session
-from pipeline_bench.report import diagnosis_words, words
-from pipeline_bench.report.html import colours, tables
-from pipeline_bench.report.html.tables import Cell, Table
-from pipeline_bench.report.html.text import NAME_LIMIT, line, name
+from pipeline_bench.model.trial import TrialRecord
+from pipeline_bench.report import Column, Unit, ceilings, columns, diagnosis, facts, in_order
+from pipeline_bench.report.html import elements
+from pipeline_bench.report.html.elements import Cell, Table, line, name, table
+from pipeline_bench.report.html.steps import Clock, Steps
 from pipeline_bench.text import units
+
+_MOST_TRIALS = 400
+_MOST_DISTURBANCES, _MOST_LISTED = 8, 1000
+"""Lines that a reader meets, and rows of the list that is folded away."""
+_MOST_OPS = 1000
+_QUARTERS = 4
 
 
 @dataclass(frozen=True)
@@ -27,57 +39,41 @@ class VerdictLine:
     is_ceiling: bool
 
 
-def in_order(session: Session) -> list[Result]:
-    """The results as every view lists them: in the scenario's order, the ceilings last."""
-    references = tables.ceilings(session)
-    return sorted(session.results, key=lambda result: result.variant in references)
-
-
 def verdicts(session: Session) -> list[VerdictLine]:
-    """A line a variant."""
-    references = tables.ceilings(session)
+    """Return a line a variant."""
+    references = ceilings(session)
     return [
         VerdictLine(
             name(result.variant),
             f"severely {result.verdict.kind}" if result.verdict.severe else result.verdict.kind,
-            colours.VERDICTS[result.verdict.kind],
+            elements.VERDICTS[result.verdict.kind],
             result.verdict.severe,
-            _without_its_word(result),
+            sentence(line(facts.clause(result.verdict))),
             result.variant in references,
         )
         for result in in_order(session)
     ]
 
 
-def _without_its_word(result: Result) -> str:
-    """The sentence; the badge before it says the verdict's word already."""
-    text = line(result.verdict.text)
-    for word in (f"severely {result.verdict.kind}: ", f"{result.verdict.kind}: "):
-        text = text.removeprefix(word)
-    return text[:1].upper() + text[1:]
-
-
 def conclusion(session: Session) -> str:
-    """The sentence that the page opens with; a name that would fill it is cut as everywhere."""
+    """Return the sentence that the page opens with; a name that would fill it is cut as everywhere."""
     if session.diagnosis is not None:
-        return line(diagnosis_words.headline(session, session.diagnosis))
+        return line(diagnosis.headline(session, session.diagnosis))
     text = conclude(session)
     for variant in session.scenario.variants:
-        if len(variant.name) > NAME_LIMIT:
+        if len(variant.name) > elements.NAME_LIMIT:
             text = text.replace(variant.name, name(variant.name))
     return line(text)
 
 
 def missing(session: Session) -> list[str]:
-    """What a whole session would have and this one lacks, each with its reason."""
+    """Return what a whole session would have and this one lacks, each with its reason."""
     if session.diagnosis is not None:  # what it did not come to is said of each fix
         stopped = any(trial.status == "interrupted" for trial in session.trials)
         return ["It was interrupted; fixes that were not tried are listed as such."] if stopped else []
     planned = sum(variant.run.repeats for variant in session.scenario.variants)
     ended = len(session.trials)
-    lines = []
-    if ended < planned:
-        lines.append(f"{ended} of {units.count(planned, 'planned trial')} ended.")
+    lines = [f"{ended} of {units.count(planned, 'planned trial')} ended."] if ended < planned else []
     for result in in_order(session):
         if result.status != "ok":
             why = f": {line(result.reason)}" if result.reason else ""
@@ -85,121 +81,77 @@ def missing(session: Session) -> list[str]:
     return lines
 
 
-def figures(session: Session) -> Table:
-    """Time and utilization side by side: the table that the page is about."""
-    heads = (
-        "variant",
-        "ms/step",
-        "samples/s",
-        "input wait",
-        "compute",
-        "host slowdown",
-        "AU",
-        f"{session.device_label} util.",
-        "speed-up",
-    )
-    rows = [_figures_row(result) for result in in_order(session)]
-    return tables.table("Each variant's figures, with 95 % intervals over trials", heads, rows)
+def figures(session: Session, *, learning: bool = False) -> Table:
+    """Return the figures of every variant: time and utilization side by side, or what the model learned."""
+
+    def column(each: Column, unit: Unit) -> Any:
+        return each.head.format(device=session.device_label), lambda result: _figure(each, unit, result)
+
+    caption = "Loss and accuracy" if learning else "Each variant's figures, with 95 % intervals over trials"
+    made = (column(each, unit) for each, unit in columns(learning=learning))
+    return table(caption, in_order(session), ("variant", name_cell if not learning else _name), *made)
 
 
-def _figures_row(result: Result) -> list[Cell | str]:
-    rate, rates = result.samples_per_second, result.samples_per_second_ci95
-    return [
-        Cell(name(result.variant), "" if result.status == "ok" else result.status),
-        tables.milliseconds(result.step_ms.median, result.step_ms.ci95, result.step_ms.reason or result.reason),
-        Cell(
-            units.rate(rate),
-            f"{units.rate(rates[0])} to {units.rate(rates[1])}" if rates else "",
-            None if rate is not None else result.missing.get("samples_per_second", result.reason),
-        ),
-        *(
-            cell if cell.text != units.NOT_MEASURED else replace(cell, reason=cell.reason or result.reason)
-            for cell in (
-                tables.share(result.input_wait_share),
-                tables.share(result.accelerator_utilization),
-                tables.share(result.host_slowdown_share),
-                tables.fraction(result.accelerator_utilization),
-                tables.device(result.device_utilization),
-            )
-        ),
-        _speedup(result),
-    ]
+def _name(result: Result) -> str:
+    return name(result.variant)
 
 
-def learning(session: Session) -> Table:
-    """What the model learned, for a reader who asks whether it did."""
-    rows = []
-    for result in in_order(session):
-        accuracy, lost = result.accuracy, result.loss is None
-        unknown = accuracy.before is None and accuracy.after is None
-        rows.append(
-            (
-                name(result.variant),
-                Cell(units.loss(result.loss), "", result.missing.get("loss", result.reason) if lost else None),
-                Cell(
-                    units.share(accuracy.before), "", result.missing.get("accuracy", result.reason) if unknown else None
-                ),
-                units.share(accuracy.after),
-            )
-        )
-    heads = ("variant", "final loss", "accuracy before", "accuracy after")
-    return tables.table("Loss and accuracy", heads, rows)
+def name_cell(result: Result) -> Cell:
+    """Return a variant's name, and below it how its trials ended where not all did well."""
+    return Cell(name(result.variant), "" if result.status == "ok" else result.status)
 
 
-def _speedup(result: Result) -> Cell:
-    speedup = result.speedup
-    if speedup.over == result.variant and speedup.value is None:
+def _figure(column: Column, unit: Unit, result: Result) -> Cell:
+    figure = column.read(result)
+    if figure.is_baseline:
         return Cell("1×", "the baseline")
-    cell = tables.ratio(speedup.value, speedup.ci95, speedup.reason or result.reason)
-    said = no_difference(speedup)
-    return Cell(cell.text, cell.under, cell.reason, said)
-
-
-def no_difference(speedup: Speedup) -> str:
-    """What an interval that holds 1 says: that nothing was found, and how much could have been missed."""
-    if speedup.difference != "none":
-        return ""
-    return f"no difference found ({smallest(speedup)})"
+    text = unit.show(figure.value)
+    reason = result.reason if figure.reason is None else figure.reason
+    return Cell(text, unit.between(figure.ci95), reason if text == units.NOT_MEASURED else None, figure.remark)
 
 
 def captions(session: Session) -> list[str]:
-    """What the heads of the figures' table have no room to say."""
+    """Return what the heads of the figures' table have no room to say."""
     overs = dict.fromkeys(name(r.speedup.over) for r in session.results if r.speedup.over is not None)
-    return [
+    lines = [
         "ms/step is the median of the trials' medians; all other figures are of means. "
-        "AU, accelerator utilization: the ceiling's step time over the variant's, which is its compute part.",
-        *(f"Speed-up: samples a second over those of {over}, repeat by repeat." for over in overs),
-        *([f"{busy}."] if (busy := words.busy_time(session)) else []),
-        *(
-            ["A ceiling trains on one batch over and over, so its loss and accuracy say nothing."]
-            if tables.ceilings(session)
-            else []
-        ),
+        "AU, accelerator utilization: the ceiling's step time over the variant's, which is its compute part."
     ]
+    lines += [f"Speed-up: samples a second over those of {over}, repeat by repeat." for over in overs]
+    if busy := facts.busy_time(session):
+        lines.append(f"{busy}.")
+    if ceilings(session):
+        lines.append("A ceiling trains on one batch over and over, so its loss and accuracy say nothing.")
+    return lines
 
 
 def published(session: Session) -> tuple[str, Table, list[str]] | None:
-    """The source, the table and remarks of an author's figures beside ours; None where there are none."""
-    figures = session.scenario.published
+    """Return the source, the table and remarks of an author's figures beside ours; None where there are none."""
+    given = session.scenario.published
     rows = [(result.variant, result.published) for result in in_order(session) if result.published is not None]
-    if figures is None or not rows:
+    if given is None or not rows:
         return None
-    heads = ("variant", "published time", "ours", "ours ÷ theirs", "published util.", "ours", "ours ÷ theirs")
-    table = tables.table(f"{units.count(figures.steps, 'step')}", heads, [_published_row(*row) for row in rows])
-    return line(figures.source), table, [*_gains(rows), *_published_remarks(session, rows)]
+    heads = ("published time", "ours", "ours ÷ theirs", "published util.", "ours", "ours ÷ theirs")
+    texts = [(name(variant), figures, facts.published(figures)) for variant, figures in rows]
 
+    def cell(index: int) -> Any:
+        def made(row: tuple[str, PublishedComparison, list[str]]) -> Cell:
+            scaled = row[1].scaled_from_steps
+            is_scaled = index == 1 and scaled is not None
+            return Cell(row[2][index], f"scaled from {scaled} steps" if is_scaled else "")
 
-def _published_row(variant: str, figures: PublishedComparison) -> list[Cell | str]:
-    scaled = figures.scaled_from_steps
-    return [
-        name(variant),
-        units.seconds(figures.seconds),
-        Cell(units.seconds(figures.our_seconds), f"scaled from {scaled} steps" if scaled is not None else ""),
-        units.ratio(figures.seconds_ratio),
-        units.percent(figures.device_utilization_percent),
-        units.percent(figures.our_device_utilization_percent),
-        units.ratio(figures.device_utilization_ratio),
-    ]
+        return made
+
+    made = table(
+        units.count(given.steps, "step"),
+        texts,
+        ("variant", lambda row: row[0]),
+        *((head, cell(index)) for index, head in enumerate(heads)),
+    )
+    remarks = [*_gains(rows)]
+    if other := facts.other_utilization(session):
+        remarks.append(f"Their utilization is a GPU's, ours {other}: compare their changes rather than their ratio.")
+    return line(given.source), made, remarks
 
 
 def _gains(rows: Sequence[tuple[str, PublishedComparison]]) -> Iterator[str]:
@@ -213,7 +165,206 @@ def _gains(rows: Sequence[tuple[str, PublishedComparison]]) -> Iterator[str]:
         yield f"From {name(first_name)} to {name(variant)} the author gained {theirs}; here it is {ours}."
 
 
-def _published_remarks(session: Session, rows: Sequence[tuple[str, PublishedComparison]]) -> Iterator[str]:
-    both = any(f.device_utilization_percent and f.our_device_utilization_percent is not None for _, f in rows)
-    if both and (other := words.other_device(session)):
-        yield f"Their utilization is a GPU's, ours {other}: compare their changes rather than their ratio."
+def trials(session: Session, clock: Clock, steps: Mapping[int, Steps]) -> Table:
+    """Return each trial's place on the time axis and its course, in numbers."""
+    rows = [(record, steps.get(index)) for index, record in enumerate(session.trials[:_MOST_TRIALS])]
+    left = len(session.trials) - len(rows)
+    return table(
+        f"The trials in the order they ran{f'; {left} more are in the session file' if left > 0 else ''}",
+        rows,
+        ("trial", lambda row: trial_name(row[0])),
+        ("began, s", lambda row: f"{clock.seconds(row[0].started_ns):.1f}"),
+        ("took", lambda row: units.seconds((row[0].ended_ns - row[0].started_ns) / 1e9)),
+        ("status", lambda row: Cell(row[0].status, "", row[0].reason if row[0].status != "ok" else None)),
+        ("steps", lambda row: str(len(row[1].step_ms)) if row[1] is not None else units.NOT_MEASURED),
+        ("first step", lambda row: units.seconds(row[0].first_step_s)),
+        ("median step, ms", lambda row: _medians(row[1], 1)),
+        ("by quarter of its training, ms", lambda row: _medians(row[1], _QUARTERS)),
+        ("input wait", lambda row: _waited(row[1])),
+        ("queue, mean fill", lambda row: _fill(row[0])),
+    )
+
+
+def trial_name(trial: Any) -> str:
+    """Return what a trial, or a disturbance of one, is called."""
+    return f"{name(trial.variant)}, repeat {trial.repeat + 1}"
+
+
+def _medians(read: Steps | None, count: int) -> str:
+    """Return the median step of so many equal parts of the training."""
+    if read is None or read.measured_ms.size < count:
+        return units.NOT_MEASURED
+    parts = np.array_split(read.measured_ms, count)
+    return " · ".join(units.plain_milliseconds(float(np.median(part))) for part in parts)
+
+
+def _waited(read: Steps | None) -> str:
+    if read is None or read.wait_ms is None or (total := float(read.measured_ms.sum())) <= 0:
+        return units.NOT_MEASURED
+    return units.share(float(read.wait_ms[read.warmup :].sum()) / total)
+
+
+def _fill(record: TrialRecord) -> str:
+    fills = []
+    for queue in record.queue_depths:
+        try:
+            sizes = queue.size.unpack()
+        except ValueError:  # said where the time line names what it could not read
+            continue
+        if sizes.size:
+            fills.append(f"{float(sizes.mean()):.1f} of {queue.capacity}")
+    return ", ".join(fills) or units.NOT_MEASURED
+
+
+def troubles(session: Session) -> Iterator[tuple[TrialRecord, list[str]]]:
+    """Yield each trial that did not end well; the evidence of a variant's first one of a kind only."""
+    seen: dict[tuple[str, str | None], int] = {}
+    for record in session.trials:
+        if record.status != "ok":
+            earlier = seen.setdefault((record.variant, record.reason), record.repeat)
+            is_first = earlier == record.repeat
+            yield record, [*facts.evidence(record, brief=False)] if is_first else [f"like repeat {earlier + 1}"]
+
+
+def disturbances(session: Session) -> tuple[Table, Table] | None:
+    """Return what disturbed trials, the costliest in few rows and every one; None where nothing was found."""
+    found = session.disturbances
+    if not found:
+        return None
+    by_kind = session.diagnosis is not None
+    listed = found[:_MOST_LISTED]
+    caption = units.count(len(found), "disturbance")
+    caption += f", the first {len(listed)} of them" if len(listed) < len(found) else ""
+    shown = table(
+        "What disturbed trials, and is not of a variant: each kind's costliest",
+        facts.disturbances(found, _MOST_DISTURBANCES, rest="in the list below", by_kind=by_kind),
+        ("variant and repeats", lambda row: row[0]),
+        ("kind", lambda row: Cell(row[1] or "several", whole=True)),
+        ("what was seen", lambda row: row[2] or row[1]),
+    )
+    every = table(
+        caption,
+        listed,
+        ("trial", trial_name),
+        ("kind", lambda each: Cell(each.kind, whole=True)),
+        ("of its measured time", lambda each: units.share(each.cost_share)),
+        ("what was seen", lambda each: line(each.text)),
+    )
+    return shown, every
+
+
+def placement(session: Session) -> tuple[Table, list[tuple[str, Table]]] | None:
+    """Return which device ran which types of ops, and every op with a summary; None where it was not asked for."""
+    found = facts.placements(session)
+    if not found:
+        return None
+    rows: list[tuple[str, Cell, str, str]] = []
+    for placed in found:
+        if placed.reason is not None:
+            unknown = Cell(units.NOT_MEASURED, "", line(placed.reason))
+            rows.append((placed.name, unknown, units.NOT_MEASURED, units.NOT_MEASURED))
+        rows += [(placed.name, Cell(line(of)), f"{ops:,}", types or "none") for of, ops, types in placed.devices]
+    devices = table(
+        "Which device ran the ops of a step",
+        rows,
+        ("variant", lambda row: line(row[0])),
+        ("device", lambda row: row[1]),
+        ("ops", lambda row: row[2]),
+        ("types", lambda row: row[3]),
+    )
+    return devices, [_ops(placed) for placed in found if placed.ops]
+
+
+def _ops(placed: facts.Placed) -> tuple[str, Table]:
+    kept = units.count(len(placed.ops), "op")
+    kept = f"the first {_MOST_OPS:,} of {kept}, all in session.json" if len(placed.ops) > _MOST_OPS else kept
+    rest = f"; {placed.not_kept}" if placed.not_kept else ""
+    ops = table(
+        line(placed.name),
+        placed.ops[:_MOST_OPS],
+        ("op", lambda op: line(op.name)),
+        ("type", lambda op: line(op.type)),
+        ("device", lambda op: line(op.device)),
+    )
+    return line(f"The ops of {placed.name}: {kept}{rest}"), ops
+
+
+def work(session: Session) -> Table | None:
+    """Return whether each variant trained on the samples it should; None where no one looked."""
+    if not any(result.work.text for result in session.results):
+        return None
+    return table(
+        "Whether the variants did the same work",
+        in_order(session),
+        ("variant", _name),
+        ("work", lambda result: result.work.status.replace("-", " ")),
+        ("what was found", lambda result: line(result.work.text) or units.NOT_MEASURED),
+    )
+
+
+def sections(session: Session) -> dict[str, list[str]]:
+    """Return the lines of each section of facts, by its title."""
+    return {
+        section.title: [line(section.page_lead.format(of) + text) for of, text in section.facts(session)]
+        for section in facts.SECTIONS
+    }
+
+
+def precision(session: Session) -> str:
+    """Return how narrow the intervals were to become, and what ended it; empty where no goal was set."""
+    goal = session.precision
+    if goal is None:
+        return ""
+    if goal.text or goal.goal is None:
+        return line(goal.text)
+    ended = {"precision": "it was reached", "budget": "the time was used up", "interrupted": "it was interrupted"}
+    end = f", then {ended[goal.ended_by]}" if goal.ended_by else ""
+    return (
+        f"Goal: every speed-up within ±{units.precision(goal.goal)}, in at most {units.seconds(goal.budget_s)}; "
+        f"{units.count(goal.repeats, 'repeat')}{end}."
+    )
+
+
+def environment(session: Session) -> list[tuple[str, str]]:
+    """Return the machine and the versions, as terms and facts."""
+    machine = session.environment
+    kind = "" if machine.accelerator_kind == "emulated" else f"{machine.accelerator_kind.upper()}: "
+    found = [
+        ("accelerator", f"{kind}{machine.accelerator_name}"),
+        ("no GPU because", machine.accelerator_reason or ""),
+        ("driver", machine.driver or ""),
+        ("CPU", f"{machine.cpu}, {units.count(machine.cores, 'core')}"),
+        ("memory", units.size(machine.memory_bytes)),
+        ("platform", machine.platform),
+        ("TensorFlow", machine.tensorflow or "not known"),
+        ("Python", machine.python),
+        ("pipeline-bench", machine.package),
+        ("started", session.started_at),
+        ("command", session.command),
+    ]
+    return [(term, line(fact)) for term, fact in found if fact]
+
+
+def configuration(session: Session) -> Table:
+    """Return each variant as it was run: plug-ins with their options, runtime, length."""
+    return table(
+        "What was run",
+        session.scenario.variants,
+        ("variant", lambda variant: line(variant.name) or name(variant.name)),
+        ("backend", lambda variant: _plugin(variant.backend, variant.options)),
+        ("source", lambda variant: _plugin(variant.source.kind, variant.source.options)),
+        ("model", lambda variant: _plugin(variant.model.kind, variant.model.options)),
+        ("loop", lambda variant: _plugin(variant.loop.kind, variant.loop.options)),
+        ("runtime", lambda variant: _options(variant.runtime.model_dump())),
+        ("run", lambda variant: _options(variant.run.model_dump(exclude_none=True))),
+    )
+
+
+def _plugin(kind: str, options: Mapping[str, Any]) -> str:
+    return line(f"{kind}({_options(options)})" if options else kind)
+
+
+def _options(options: Mapping[str, Any]) -> str:
+    return line(
+        ", ".join(f"{key}={json.dumps(value, default=str, ensure_ascii=False)}" for key, value in options.items())
+    )

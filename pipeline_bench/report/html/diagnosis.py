@@ -8,11 +8,10 @@ from markupsafe import Markup, escape
 
 from pipeline_bench.model.diagnosis import Diagnosis
 from pipeline_bench.model.session import Session
-from pipeline_bench.report import diagnosis_words as words
+from pipeline_bench.report import diagnosis as words
 from pipeline_bench.report import pipeline_tree
-from pipeline_bench.report.html import colours, tables
-from pipeline_bench.report.html.tables import Cell, Table
-from pipeline_bench.report.html.text import line
+from pipeline_bench.report.html import elements
+from pipeline_bench.report.html.elements import Cell, Table, line, table
 from pipeline_bench.report.pipeline_tree import Row
 from pipeline_bench.text import units
 
@@ -67,7 +66,7 @@ def view(session: Session) -> View | None:
         return None
     tries = words.tried(session, diagnosis)
     shown = words.code(tries, diagnosis)
-    code = shown.attempt.code if shown is not None else None
+    name, code = shown if shown is not None else ("", None)
     boxes = _boxes(diagnosis)
     trace = words.traceback_lines(diagnosis.traceback)
     return View(
@@ -80,7 +79,7 @@ def view(session: Session) -> View | None:
         noun=words.element_noun(diagnosis),
         fixes=_tries("Fixes that help, best first", [each for each in tries if each.helps]),
         others=_tries("Tried without gain, refused, or not tried", [each for each in tries if not each.helps]),
-        code_for=shown.variant if shown is not None else "",
+        code_for=name,
         diff=_diff(code.diff) if code is not None and code.diff else None,
         code_text=line(code.text) if code is not None else "",
         limits=_limits(session, diagnosis),
@@ -98,7 +97,7 @@ def _boxes(diagnosis: Diagnosis) -> tuple[Box, ...]:
             row,
             _rails(row, index < last),
             round(100 * (row.share or 0.0) / longest, 1) if longest else 0.0,
-            colours.INPUT_WAIT if row.is_bottleneck else colours.DEVICE,
+            elements.INPUT_WAIT if row.is_bottleneck else elements.DEVICE,
             _figures(row),
         )
         for index, row in enumerate(rows)
@@ -127,16 +126,14 @@ def _figures(row: Row) -> tuple[tuple[str, str], ...]:
 def _tries(caption: str, tries: list[words.Tried]) -> Table | None:
     if not tries:
         return None
-    rows = [
-        (
-            Cell(each.title, "" if each.title == each.variant else each.variant),
-            Cell(each.outcome, whole=True),
-            Cell(each.gain, each.interval, whole=True),
-            f"{each.remark}." if each.remark else "",
-        )
-        for each in tries
-    ]
-    return tables.table(caption, ("fix", "outcome", "gain", "remark"), rows)
+    return table(
+        caption,
+        tries,
+        ("fix", lambda each: Cell(each.title, "" if each.title == each.variant else each.variant)),
+        ("outcome", lambda each: Cell(each.outcome, whole=True)),
+        ("gain", lambda each: Cell(each.gain, each.interval, whole=True)),
+        ("remark", lambda each: f"{each.remark}." if each.remark else ""),
+    )
 
 
 def _diff(diff: str) -> Markup:
@@ -151,11 +148,14 @@ def _diff(diff: str) -> Markup:
 
 
 def _limits(session: Session, diagnosis: Diagnosis) -> Table | None:
-    lines = words.limits(session, diagnosis)
-    if not diagnosis.limits or not lines:
+    limits = words.limits(session, diagnosis)
+    if not limits:
         return None
-    rows = [(each.name, Cell(units.milliseconds(each.ms), whole=True), each.text) for each in lines]
     noun = words.element_noun(diagnosis)
-    return tables.table(
-        f"The time of a {noun} as it was reached, and if only one thing limited it", ("", f"a {noun}", "because"), rows
+    return table(
+        f"The time of a {noun} as it was reached, and if only one thing limited it",
+        limits,
+        ("", lambda each: each.name),
+        (f"a {noun}", lambda each: Cell(units.milliseconds(each.ms), whole=True)),
+        ("because", lambda each: each.text),
     )

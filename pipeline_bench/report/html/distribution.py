@@ -1,4 +1,7 @@
-"""The step times of each variant as a histogram: computed here, so that no step itself is in the page."""
+"""What has many values: the step times of each variant as a histogram, and what AUTOTUNE set over time.
+
+Histograms are computed here, so that no step itself is in the page.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,26 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from pipeline_bench.model.diagnosis import Diagnosis
 from pipeline_bench.model.result import Result
-from pipeline_bench.report.html import colours, tables
-from pipeline_bench.report.html.figure import Figure, Json, row_labels, rows_layout
+from pipeline_bench.report import facts, pipeline_tree
+from pipeline_bench.report.html import elements
+from pipeline_bench.report.html.elements import (
+    Figure,
+    Json,
+    Legend,
+    Table,
+    axis,
+    label,
+    layout,
+    name,
+    row_labels,
+    rows_layout,
+    scatter,
+    table,
+)
 from pipeline_bench.report.html.steps import Floats
-from pipeline_bench.report.html.text import label, name
-from pipeline_bench.text import units
+from pipeline_bench.text import one_line, units
 
 _BINS = 120
 _TAIL = 0.005
@@ -27,10 +44,12 @@ _MARGIN = 0.03
 """Of the axis, at either end."""
 _FINE_DECADES = 3
 """Over more than these, labels at 1, 2 and 5 of each would touch on a phone."""
+_HEIGHT_PX = 220
+_MOST_STAGES, _MOST_POINTS = 8, 400
 
 
 def distribution(results: Sequence[Result], measured: Mapping[str, Floats]) -> Figure | None:
-    """A histogram of the measured steps a variant; None where there is no step.
+    """Return a histogram of the measured steps a variant; None where there is no step.
 
     Args:
         results: in the order of the rows.
@@ -72,7 +91,7 @@ def _said(median_ms: float | None, steps: Floats) -> str:
 
 
 def _range(all_steps: Sequence[Floats], medians: Sequence[float | None]) -> tuple[float, float]:
-    """The ends of the axis in ms, positive and apart; every median lies between them."""
+    """Return the ends of the axis in ms, positive and apart; every median lies between them."""
     ends = [np.quantile(steps, [_TAIL, 1 - _TAIL]) for steps in all_steps]
     known = [median for median in medians if median is not None]
     lower = max(min([*(float(end[0]) for end in ends), *known]), 1e-6)
@@ -115,7 +134,7 @@ def _histogram(row: int, steps: Floats, edges: Floats, variant: str, text: str) 
         "text": f"{label(variant)}<br>{text}",
         "x": x.tolist(),
         "y": y.tolist(),
-        "line": {"color": colours.DEVICE, "width": 1},
+        "line": {"color": elements.DEVICE, "width": 1},
         "fillcolor": "rgba(63,127,208,0.45)",
     }
 
@@ -124,42 +143,95 @@ def _marks(row: int, steps: Floats, median_ms: float | None) -> Json:
     low, high = (float(value) for value in np.quantile(steps, [0.05, 0.95]))
     marks = [(low, "line-ns", 13, 2), (high, "line-ns", 13, 2)]
     marks += [(median_ms, "diamond", 9, 0)] if median_ms is not None else []
+    at, symbols, sizes, widths = (list(column) for column in zip(*marks, strict=True))
+    colour = elements.VERDICTS["inconclusive"]
     return {
         "type": "scatter",
         "mode": "markers",
         "hoverinfo": "skip",
-        "x": [at for at, _, _, _ in marks],
+        "x": at,
         "y": [-row - 0.4] * len(marks),
-        "marker": {
-            "symbol": [symbol for _, symbol, _, _ in marks],
-            "size": [size for _, _, size, _ in marks],
-            "color": colours.VERDICTS["inconclusive"],
-            "line": {"width": [width for _, _, _, width in marks], "color": colours.VERDICTS["inconclusive"]},
-        },
+        "marker": {"symbol": symbols, "size": sizes, "color": colour, "line": {"width": widths, "color": colour}},
         "cliponaxis": False,
     }
 
 
-def _table(shown: Sequence[Result], all_steps: Sequence[Floats]) -> tables.Table:
-    rows = [
-        (
-            name(result.variant),
-            str(len(steps)),
-            units.plain_milliseconds(result.step_ms.median),
-            *(units.plain_milliseconds(value) for value in _quantiles(steps)),
-            units.plain_milliseconds(float(steps.max())),
-            _span(result.warmup_steps),
+def _table(shown: Sequence[Result], all_steps: Sequence[Floats]) -> Table:
+    def percentile(index: int) -> str:
+        return f"{100 * _QUANTILES[index]:.0f} %"
+
+    return table(
+        "Step times in ms: the median of the trials' medians, and percentiles over all steps",
+        list(zip(shown, all_steps, map(_quantiles, all_steps), strict=True)),
+        ("variant", lambda row: name(row[0].variant)),
+        ("steps", lambda row: str(len(row[1]))),
+        ("median", lambda row: units.plain_milliseconds(row[0].step_ms.median)),
+        *((percentile(i), lambda row, i=i: units.plain_milliseconds(row[2][i])) for i in range(len(_QUANTILES))),
+        ("slowest", lambda row: units.plain_milliseconds(float(row[1].max()))),
+        ("warm-up steps a trial", lambda row: facts.span(row[0].warmup_steps)),
+    )
+
+
+def autotune(diagnosis: Diagnosis | None) -> Figure | None:
+    """Return parallelism over the seconds of the inspection; None where AUTOTUNE set none, or changed none."""
+    inspection = diagnosis.inspection if diagnosis is not None else None
+    if inspection is None:
+        return None
+    lines: list[Json] = []
+    legend: list[Legend] = []
+    rows: list[tuple[str, Floats]] = []
+    upper, span_s = 1.0, 0.1
+    for stage in inspection.stages:
+        found = pipeline_tree.series(inspection, stage.id, "parallelism")
+        if found is None or len(lines) == _MOST_STAGES:
+            continue
+        tuned, values = found
+        try:
+            at_s = np.asarray(tuned.at_ns.unpack(), dtype=float) / 1e9
+        except ValueError:
+            continue
+        if at_s.size != values.size or values.min() == values.max():  # a constant is in the tree, and no plot
+            continue
+        at_s -= at_s[0]
+        kept = np.unique(np.linspace(0, values.size - 1, min(values.size, _MOST_POINTS)).astype(int))
+        colour, dash = elements.of_variant(len(lines))
+        lines.append(
+            scatter(
+                "lines",
+                at_s[kept].tolist(),
+                values[kept].tolist(),
+                name=label(stage.label, 40),
+                line={"color": colour, "dash": dash, "width": 2, "shape": "hv"},
+                hovertemplate="%{fullData.name}<br>%{x:.3~g} s: %{y:.3~g}<extra></extra>",
+            )
         )
-        for result, steps in zip(shown, all_steps, strict=True)
-    ]
-    percentiles = ("5 %", "25 %", "75 %", "95 %", "99 %", "slowest")
-    heads = ("variant", "steps", "median", *percentiles, "warm-up steps a trial")
-    caption = "Step times in ms: the median of the trials' medians, and percentiles over all steps"
-    return tables.table(caption, heads, rows)
+        legend.append(Legend(one_line(stage.label, 40), colour, dash))
+        rows.append((one_line(stage.label, 60), values))
+        upper, span_s = max(upper, float(values.max())), max(span_s, float(at_s[-1]))
+    if not lines:
+        return None
+    return Figure(
+        id="autotune",
+        title="What AUTOTUNE set over time",
+        alt="Parallelism of each tuned stage over the seconds of the inspection, as lines; the table says the same.",
+        method="Parallelism that AUTOTUNE set while the whole pipeline ran as it is written.",
+        data=lines,
+        layout=_autotune_layout(upper, span_s),
+        table=table(
+            "Parallelism",
+            rows,
+            ("stage", lambda row: row[0]),
+            ("first", lambda row: f"{row[1][0]:g}"),
+            ("last", lambda row: f"{row[1][-1]:g}"),
+            ("most", lambda row: f"{row[1].max():g}"),
+        ),
+        legend=tuple(legend),
+    )
 
 
-def _span(numbers: Sequence[int]) -> str:
-    if not numbers:
-        return units.NOT_MEASURED
-    few, many = min(numbers), max(numbers)
-    return str(few) if few == many else f"{few} to {many}"
+def _autotune_layout(upper: float, span_s: float) -> Json:
+    plot = layout(_HEIGHT_PX)
+    plot["margin"] = {"l": 34, "r": 10, "t": 8, "b": 40}
+    plot["xaxis"] = axis("seconds since its first value", span_s, fixedrange=True, zeroline=False)
+    plot["yaxis"] = {"range": [0, 1.1 * upper], "fixedrange": True, "rangemode": "tozero", "nticks": 5}
+    return plot

@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from pipeline_bench.model.result import Disturbance
 from pipeline_bench.model.trial import TrialRecord
-from pipeline_bench.report.html import colours
-from pipeline_bench.report.html.figure import Json, Legend
+from pipeline_bench.report.html import elements
+from pipeline_bench.report.html.elements import Json, Legend, label, name
 from pipeline_bench.report.html.steps import Clock
-from pipeline_bench.report.html.text import label, name
 
 PHASED_TRIALS = 24
 """With more trials than these their phases are slivers: a trial is then one box, and the repeats are numbered."""
@@ -59,7 +58,9 @@ def boxes(records: Sequence[TrialRecord], clock: Clock, order: Mapping[str, int]
         spans = spans or [("train", record.started_ns, record.ended_ns)]
         for phase, start_ns, end_ns in spans:
             is_training = phase == "train"
-            colour = colour_of(record.variant, order)[0] if is_training else colours.PHASES.get(phase, colours.NEUTRAL)
+            colour = (
+                colour_of(record.variant, order)[0] if is_training else elements.PHASES.get(phase, elements.NEUTRAL)
+            )
             start, end = float(clock.seconds(start_ns)), float(clock.seconds(end_ns))
             said = f"{label(record.variant)}, training" if is_training else label(phase)
             corners[said, colour]["x"] += [start, end, end, start, start, None]
@@ -93,7 +94,7 @@ def marks(records: Sequence[TrialRecord], disturbances: Sequence[Disturbance], c
             "text": [_fitting(record, clock) for record in records],
             "hovertext": texts,
             "textposition": "middle center",
-            "textfont": {"size": 10, "color": colours.ON_COLOUR},
+            "textfont": {"size": 10, "color": elements.ON_COLOUR},
             "hovertemplate": "%{hovertext}<extra></extra>",
         }
     ]
@@ -115,8 +116,8 @@ def marks(records: Sequence[TrialRecord], disturbances: Sequence[Disturbance], c
         if (d.variant, d.repeat) in where
     ]
     for found, symbol, y, colour in (
-        (failed, "x", _WITHIN, colours.INPUT_WAIT),
-        (met, "triangle-up", BELOW / 2, colours.HOST_SLOWDOWN),
+        (failed, "x", _WITHIN, elements.INPUT_WAIT),
+        (met, "triangle-up", BELOW / 2, elements.HOST_SLOWDOWN),
     ):
         gathered = _gathered(found, clock)
         if gathered:
@@ -184,7 +185,7 @@ def _points(x: list[float], texts: list[str], symbol: str, size: int, colour: st
         "yaxis": "y",
         "text": texts,
         "hovertemplate": "%{text}<extra></extra>",
-        "marker": {"symbol": symbol, "size": size, "color": colour, "line": {"width": 1, "color": colours.ON_COLOUR}},
+        "marker": {"symbol": symbol, "size": size, "color": colour, "line": {"width": 1, "color": elements.ON_COLOUR}},
         "cliponaxis": False,
     }
 
@@ -196,16 +197,16 @@ def legend(
     used = sorted({record.variant for record in records}, key=lambda variant: order.get(variant, len(order)))
     met = {phase for record in records for phase, _, _ in phases(record)} if len(records) <= PHASED_TRIALS else set()
     shown = [Legend(name(variant), colour_of(variant, order)[0], colour_of(variant, order)[1]) for variant in used]
-    shown += [Legend(phase, colour) for phase, colour in colours.PHASES.items() if phase in met]
+    shown += [Legend(phase, colour) for phase, colour in elements.PHASES.items() if phase in met]
     if has_lanes:
-        shown.append(Legend("whole machine's CPU; 95th percentile of the steps", colours.NEUTRAL, "dot"))
+        shown.append(Legend("whole machine's CPU; 95th percentile of the steps", elements.NEUTRAL, "dot"))
     if any(record.status != "ok" for record in records):
-        shown.append(Legend("trial that did not end well", colours.INPUT_WAIT, "cross"))
+        shown.append(Legend("trial that did not end well", elements.INPUT_WAIT, "cross"))
     if is_disturbed:
-        shown.append(Legend("disturbed trial", colours.HOST_SLOWDOWN, "triangle"))
+        shown.append(Legend("disturbed trial", elements.HOST_SLOWDOWN, "triangle"))
     return tuple(shown)
 
 
 def colour_of(variant: str, order: Mapping[str, int]) -> tuple[str, str]:
     """Colour and dash of a variant by its place in the scenario; grey for one that it does not know."""
-    return colours.of_variant(order[variant]) if variant in order else (colours.NEUTRAL, "solid")
+    return elements.of_variant(order[variant]) if variant in order else (elements.NEUTRAL, "solid")

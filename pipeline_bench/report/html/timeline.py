@@ -13,12 +13,26 @@ import numpy as np
 
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
-from pipeline_bench.report.html import colours, strip
-from pipeline_bench.report.html.figure import Figure, Json, layout
-from pipeline_bench.report.html.lanes import STEP_TIME, Lane, Line, Lines, full, said_of_limit, step_limit, wait_limit
-from pipeline_bench.report.html.steps import Clock, Floats, Steps, ascending, bins, means, quantiles, read_track
-from pipeline_bench.report.html.tables import Table
-from pipeline_bench.report.html.text import label, name
+from pipeline_bench.report.html import elements, strip
+from pipeline_bench.report.html.elements import Figure, Json, Table, label, layout, name
+from pipeline_bench.report.html.steps import (
+    STEP_TIME,
+    Clock,
+    Floats,
+    Lane,
+    Line,
+    Lines,
+    Steps,
+    ascending,
+    bins,
+    full,
+    means,
+    quantiles,
+    read_track,
+    said_of_limit,
+    step_limit,
+    wait_limit,
+)
 from pipeline_bench.text import units
 
 POINTS = 1500
@@ -230,7 +244,7 @@ def _traces(key: tuple[str, str], line: Line, place: int, order: Mapping[str, in
     colour, dash = strip.colour_of(variant, order)
     faint = what in ("machine", "95th percentile")
     said = {"device": "", "machine": ", whole machine's CPU"}.get(what, f", {label(what)}")
-    colour = colours.NEUTRAL if what == "machine" else colour
+    colour = elements.NEUTRAL if what == "machine" else colour
     common = {
         "type": "scatter",
         "yaxis": f"y{place}",

@@ -109,8 +109,8 @@ def test_a_folder_that_cannot_be_written_does_not_disturb_the_job(tmp_path: Path
 def test_every_report_shows_it(session: Session) -> None:
     verdict = session.results[0].verdict
     assert conclude(session)
-    for name in ("csv", "trace", "notebook"):
-        assert renderer(name)(session)
+    for name, function in (("csv", "render"), ("trace", "render"), ("html", "fragment")):
+        assert renderer(name, function)(session)
     for page in (markdown.render(session), html.render(session)):
         assert "my job" in page
     assert verdict.text.split(":")[0] in markdown.render(session).replace("\\", "")

@@ -21,7 +21,7 @@ from pipeline_bench.model.result import Speedup
 from pipeline_bench.model.series import Series
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import csv as csv_report
-from pipeline_bench.report import html, markdown, notebook, terminal, trace
+from pipeline_bench.report import html, markdown, terminal, trace
 from tests.unit import diagnoses
 from tests.unit.report.pages import Page
 
@@ -45,7 +45,7 @@ def on_a_page(session: Session) -> str:
 
 
 def in_a_notebook(session: Session) -> str:
-    return Page(notebook.render(session)).text
+    return Page(html.fragment(session)).text
 
 
 FORMS: dict[str, Callable[[Session], str]] = {
@@ -220,7 +220,7 @@ def test_the_code_to_write_is_there_with_its_blanks() -> None:
     assert line in shown(diagnoses.session())
     assert f"\n{line}\n" in markdown.render(diagnoses.session())
     assert f"<ins>{line}</ins>" in html.render(diagnoses.session())
-    assert line in notebook.render(diagnoses.session()).replace("<ins>", "")
+    assert line in html.fragment(diagnoses.session()).replace("<ins>", "")
 
 
 def test_the_limits_stand_beside_what_was_reached(form: Callable[[Session], str]) -> None:
@@ -291,7 +291,7 @@ def test_hostile_texts_are_no_markup() -> None:
     assert set(page.scripts) == set(Page(html.render(diagnoses.session())).scripts)
     assert page.open == []
     assert diagnoses.HOSTILE[:30] in page.text
-    fragment = Page(notebook.render(diagnoses.hostile()))
+    fragment = Page(html.fragment(diagnoses.hostile()))
     assert not fragment.tags.keys() & {"script", "style", "img", "a", "link"}
 
 

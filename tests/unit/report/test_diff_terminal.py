@@ -9,7 +9,7 @@ from rich.console import Console
 
 from pipeline_bench.model.difference import Difference, Noise
 from pipeline_bench.model.result import Disturbance
-from pipeline_bench.report import diff_terminal
+from pipeline_bench.report import difference as report
 from tests.unit.report import differences
 
 WIDTHS = (60, 80, 100, 120, 136, 160)
@@ -18,7 +18,7 @@ WIDTHS = (60, 80, 100, 120, 136, 160)
 def shown(difference: Difference, width: int) -> str:
     console = Console(width=width, file=io.StringIO(), color_system=None, highlight=False)
     with console.capture() as capture:
-        console.print(diff_terminal.render(difference, width))
+        console.print(report.terminal(difference, width))
     return capture.get()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pipeline_bench.model.result import Disturbance
-from pipeline_bench.report import disturbed
+from pipeline_bench.report import facts
 
 
 def noise(variant: str, repeat: int, cost: float | None = None, text: str = "it was busy.") -> Disturbance:
@@ -11,35 +11,37 @@ def noise(variant: str, repeat: int, cost: float | None = None, text: str = "it 
 
 
 def test_one_alone_is_told_as_it_is() -> None:
-    assert disturbed.lines([noise("a", 2)], 8) == [("a, repeat 3", "burst: it was busy.")]
+    assert facts.disturbances([noise("a", 2)], 8) == [("a, repeat 3", "burst", "it was busy.")]
 
 
 def test_those_of_a_variant_and_kind_share_a_line_with_the_words_of_the_worst() -> None:
-    found = disturbed.lines([noise("a", 2, 0.1, "little."), noise("a", 0, 0.3, "much."), noise("a", 4, None)], 8)
-    assert found == [("a, repeats 1, 3 and 5", "burst: in repeat 1 much.")]
+    found = facts.disturbances([noise("a", 2, 0.1, "little."), noise("a", 0, 0.3, "much."), noise("a", 4, None)], 8)
+    assert found == [("a, repeats 1, 3 and 5", "burst", "in repeat 1 much.")]
 
 
 def test_the_costliest_come_first_and_those_of_unknown_cost_last() -> None:
-    found = disturbed.lines([noise("none", 0), noise("zero", 0, 0.0), noise("much", 0, 0.5)], 8)
-    assert [head for head, _ in found] == ["much, repeat 1", "zero, repeat 1", "none, repeat 1"]
+    found = facts.disturbances([noise("none", 0), noise("zero", 0, 0.0), noise("much", 0, 0.5)], 8)
+    assert [head for head, _, _ in found] == ["much, repeat 1", "zero, repeat 1", "none, repeat 1"]
 
 
 def test_what_is_left_out_is_counted() -> None:
-    found = disturbed.lines([noise(f"v{i}", 0) for i in range(5)], 3)
+    found = facts.disturbances([noise(f"v{i}", 0) for i in range(5)], 3)
     assert len(found) == 4
-    assert found[-1] == ("besides", "2 smaller disturbances in the session file")
-    elsewhere = disturbed.lines([noise(f"v{i}", 0) for i in range(4)], 3, rest="in the list below")
-    assert elsewhere[-1] == ("besides", "1 smaller disturbance in the list below")
+    assert found[-1] == ("besides", "", "2 smaller disturbances in the session file")
+    elsewhere = facts.disturbances([noise(f"v{i}", 0) for i in range(4)], 3, rest="in the list below")
+    assert elsewhere[-1] == ("besides", "", "1 smaller disturbance in the list below")
 
 
 def test_those_of_a_diagnosis_are_told_by_kind_with_the_trial_that_had_most() -> None:
     noises = [noise("a", 0, 0.1, "little."), noise("a", 1, 0.1, "little."), noise("b", 0, 0.3, "much.")]
-    assert disturbed.lines(noises, 8, by_kind=True) == [("3 trials of 2 variants", "burst: most in b, repeat 1: much.")]
-    assert disturbed.lines(noises[:1], 8, by_kind=True) == [("a, repeat 1", "burst: little.")]
+    assert facts.disturbances(noises, 8, by_kind=True) == [
+        ("3 trials of 2 variants", "burst", "most in b, repeat 1: much.")
+    ]
+    assert facts.disturbances(noises[:1], 8, by_kind=True) == [("a, repeat 1", "burst", "little.")]
 
 
 def test_many_repeats_and_long_names_stay_on_a_short_line() -> None:
-    ((head, text),) = disturbed.lines(
+    ((head, _, text),) = facts.disturbances(
         [noise("n" * 10_000, i, text="two\nlines " + "x" * 10_000) for i in range(999)], 3
     )
     assert len(head) < 200

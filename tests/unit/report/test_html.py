@@ -199,7 +199,7 @@ def test_it_asks_for_nothing(session: Session) -> None:
             assert (tag, value) == ("link", "data:,")
         assert not name.startswith("on"), f"<{tag} {name}> runs a script"
     assert not page.tags.keys() & {"iframe", "object", "embed", "img", "form", "base", "a"}
-    style = html.assets.text("page.css")
+    style = html._file("page.css")
     assert "url(" not in style
     assert "@import" not in style
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pipeline_bench.model.result import Estimate
 from pipeline_bench.model.series import Series
 from pipeline_bench.report import html
-from pipeline_bench.report.html import bars, colours, content, steps, text
+from pipeline_bench.report.html import content, elements, plots, steps
 from pipeline_bench.report.html.timeline import POINTS
 from pipeline_bench.text import one_line
 from tests.unit import sessions
@@ -29,9 +29,9 @@ LIMIT_PEAK_BYTES = 500_000_000
 
 @given(st.text())
 def test_a_label_is_read_back_as_the_text(given_text: str) -> None:
-    label = text.label(given_text)
+    label = elements.label(given_text)
     assert not re.search("[<>]", label)
-    assert stdlib_html.unescape(label) == one_line(given_text, text.LABEL_LIMIT)
+    assert stdlib_html.unescape(label) == one_line(given_text, elements.LABEL_LIMIT)
 
 
 @given(
@@ -41,13 +41,13 @@ def test_a_label_is_read_back_as_the_text(given_text: str) -> None:
     )
 )
 def test_inlined_json_says_the_same_and_cannot_end_its_element(value: Any) -> None:
-    inlined = text.json_block(value)
+    inlined = elements.json_block(value)
     assert not re.search("[<>&]", inlined)
     assert json.loads(inlined) == value
 
 
 def test_a_number_that_is_not_finite_is_a_gap() -> None:
-    assert json.loads(text.json_block([1.0, float("nan"), float("inf")])) == [1.0, None, None]
+    assert json.loads(elements.json_block([1.0, float("nan"), float("inf")])) == [1.0, None, None]
 
 
 @given(TIMES, st.integers(1, 50))
@@ -68,7 +68,7 @@ def test_a_clock_that_went_back_is_put_in_order() -> None:
 
 
 def contrast(one: str, other: str) -> float:
-    """WCAG 2.2's contrast ratio of two colours."""
+    """WCAG 2.2's contrast ratio of two elements."""
     lighter, darker = sorted((luminance(one), luminance(other)), reverse=True)
     return (lighter + 0.05) / (darker + 0.05)
 
@@ -79,18 +79,18 @@ def luminance(colour: str) -> float:
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-@pytest.mark.parametrize("shade", sorted(colours.every_shade()))
+@pytest.mark.parametrize("shade", sorted(elements.every_shade()))
 def test_a_shade_reads_on_white_and_on_near_black_and_carries_text(shade: str) -> None:
-    assert contrast(shade, colours.LIGHT_BACKGROUND) >= 3
-    assert contrast(shade, colours.DARK_BACKGROUND) >= 3
-    assert contrast(shade, colours.ON_COLOUR) >= 4.3
+    assert contrast(shade, elements.LIGHT_BACKGROUND) >= 3
+    assert contrast(shade, elements.DARK_BACKGROUND) >= 3
+    assert contrast(shade, elements.ON_COLOUR) >= 4.3
 
 
 def test_the_backgrounds_are_those_of_the_style_sheet() -> None:
-    style = html.assets.text("page.css")
-    assert f"--paper: {colours.LIGHT_BACKGROUND}" in style
-    assert f"--paper: {colours.DARK_BACKGROUND}" in style
-    assert colours.ON_COLOUR in style
+    style = html._file("page.css")
+    assert f"--paper: {elements.LIGHT_BACKGROUND}" in style
+    assert f"--paper: {elements.DARK_BACKGROUND}" in style
+    assert elements.ON_COLOUR in style
 
 
 def test_the_bars_are_the_parts_of_the_step() -> None:
@@ -106,7 +106,7 @@ def test_the_bars_are_the_parts_of_the_step() -> None:
 def test_a_part_below_nothing_is_not_drawn_and_still_in_the_table() -> None:
     below = Estimate(value=-0.4, ci95=(-0.5, -0.3))
     result = sessions.normal().results[0].model_copy(update={"host_slowdown_ms": below})
-    figure = bars.split([result])
+    figure = plots.split([result])
     assert figure is not None
     assert figure.data[2]["x"] == [0.0]
     assert any(cell.text == "-0.40" for cell in figure.table.rows[0])
@@ -148,7 +148,7 @@ def test_an_interval_beyond_the_axis_of_utilization_ends_in_an_arrow_that_is_exp
     session = sessions.normal()
     wide = Estimate(value=0.9, ci95=(0.2, high))
     result = session.results[0].model_copy(update={"accelerator_utilization": wide})
-    figure = bars.utilization(session, [result])
+    figure = plots.utilization(session, [result])
     assert figure is not None
     end = figure.layout["xaxis"]["range"][1]
     assert (100 * high > end) == is_cut
@@ -161,7 +161,7 @@ def test_an_interval_beyond_the_axis_of_utilization_ends_in_an_arrow_that_is_exp
 
 def test_a_million_steps_are_a_page_of_the_usual_size() -> None:
     session = measured(4, 250_000)
-    html.assets.plotly()
+    html._plotly()
     tracemalloc.start()
     page = html.render(session)
     peak = tracemalloc.get_traced_memory()[1]

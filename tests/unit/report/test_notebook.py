@@ -11,7 +11,7 @@ import pytest
 import pipeline_bench
 from pipeline_bench.model import session as saved
 from pipeline_bench.model.session import Session
-from pipeline_bench.report import notebook
+from pipeline_bench.report import html
 from pipeline_bench.report.html import content
 from pipeline_bench.text import units
 from tests.unit import sessions
@@ -24,7 +24,7 @@ def session(request: pytest.FixtureRequest) -> Session:
 
 
 def test_it_is_a_closed_fragment_of_plain_markup(session: Session) -> None:
-    page = Page(notebook.render(session))
+    page = Page(html.fragment(session))
     assert page.open == []
     assert not page.tags.keys() & {"script", "style", "link", "img", "iframe", "html", "body", "a"}
     assert not {name for _, name, _ in page.attributes} & {"src", "href", "onclick", "onerror", "id"}
@@ -32,7 +32,7 @@ def test_it_is_a_closed_fragment_of_plain_markup(session: Session) -> None:
 
 def test_it_says_the_conclusion_the_verdicts_and_the_figures() -> None:
     session = sessions.normal()
-    text = Page(notebook.render(session)).text
+    text = Page(html.fragment(session)).text
     assert content.conclusion(session) in text
     for result in session.results:
         assert units.plain_milliseconds(result.step_ms.median) in text
@@ -42,7 +42,7 @@ def test_it_says_the_conclusion_the_verdicts_and_the_figures() -> None:
 def test_the_parts_of_a_step_fill_its_width() -> None:
     widths = [
         float(style.split("width: ")[1].split("%")[0])
-        for style in Page(notebook.render(sessions.normal())).values("style")
+        for style in Page(html.fragment(sessions.normal())).values("style")
         if style.startswith("width: ")
     ]
     assert len(widths) == 9
@@ -50,7 +50,7 @@ def test_the_parts_of_a_step_fill_its_width() -> None:
 
 
 def test_hostile_texts_stay_text() -> None:
-    page = Page(notebook.render(hostile()))
+    page = Page(html.fragment(hostile()))
     for text in HOSTILE[:4]:
         assert text in page.text
 
@@ -58,7 +58,7 @@ def test_hostile_texts_stay_text() -> None:
 def test_a_session_shows_itself_so(tmp_path: Path) -> None:
     saved.save(sessions.normal(), tmp_path)
     loaded = pipeline_bench.load(tmp_path)
-    assert loaded._repr_html_() == notebook.render(sessions.normal())
+    assert loaded._repr_html_() == html.fragment(sessions.normal())
 
 
 def test_the_package_loads_nothing_until_it_is_asked() -> None:

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from pipeline_bench.model.events import PlacedOp, Placement
 from pipeline_bench.model.session import Session
-from pipeline_bench.report import html, markdown, placement
+from pipeline_bench.report import facts, html, markdown
 from pipeline_bench.report.terminal import render
 from pipeline_bench.scenario import Runtime
 from tests.unit import sessions
@@ -54,27 +54,28 @@ def terminal(shown: Session, width: int = 80) -> str:
 
 
 def test_ops_are_counted_by_device_and_type_and_plumbing_as_one() -> None:
-    (found,) = placement.found(session(tf_data=placed()))
+    (found,) = facts.placements(session(tf_data=placed()))
     first, second = found.devices
-    assert (first.device, first.ops, first.plumbing) == ("CPU:0", 5, 2)
-    assert first.text == "AddV2 2, FusedConv2D 1, 2 of plumbing"
-    assert second.text == "MatMul 3"
+    assert first == ("CPU:0", 5, "AddV2 2, FusedConv2D 1, 2 of plumbing")
+    assert second[2] == "MatMul 3"
 
 
 def test_many_types_are_cut() -> None:
     many = tuple(PlacedOp(name=f"op_{i}", type=f"Type{i:02}", device="GPU:0") for i in range(30))
-    (found,) = placement.found(session(tf_data=placed(many)))
-    assert found.devices[0].text.endswith("Type07 1, 22 of other types")
+    (found,) = facts.placements(session(tf_data=placed(many)))
+    assert found.devices[0][2].endswith("Type07 1, 22 of other types")
 
 
 def test_variants_with_the_same_placement_are_told_together_and_ceilings_not_at_all() -> None:
-    found = placement.found(session(feed_dict=placed(), tf_data=placed(), fifo_queue=placed(OPS[:2]), ceiling=placed()))
-    assert [each.variants for each in found] == [("feed_dict", "tf_data"), ("fifo_queue",)]
+    found = facts.placements(
+        session(feed_dict=placed(), tf_data=placed(), fifo_queue=placed(OPS[:2]), ceiling=placed())
+    )
+    assert [each.name for each in found] == ["feed_dict; tf_data", "fifo_queue"]
 
 
 def test_a_session_that_was_not_asked_says_nothing_of_it() -> None:
     plain = sessions.normal()
-    assert placement.found(plain) == []
+    assert facts.placements(plain) == []
     for text in (terminal(plain), markdown.render(plain), html.render(plain)):
         assert "device ran the ops" not in text
 
@@ -102,9 +103,9 @@ def test_a_reason_stands_where_a_placement_should() -> None:
 
 
 def test_a_trial_that_was_asked_and_told_nothing_is_not_passed_over() -> None:
-    (found,) = placement.found(session(tf_data=None))
+    (found,) = facts.placements(session(tf_data=None))
     assert found.reason == "its first trial did not come to telling it"
-    assert placement.found(session(tf_data=None).model_copy(update={"trials": ()})) == []
+    assert facts.placements(session(tf_data=None).model_copy(update={"trials": ()})) == []
 
 
 def test_markdown_names_a_hundred_ops_and_counts_the_rest() -> None:

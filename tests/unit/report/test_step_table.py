@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from rich.cells import cell_len
 
-from pipeline_bench.report.step_table import Footnotes, variant_name
+from pipeline_bench.report.terminal_table import Footnotes, variant_name
 from pipeline_bench.text import units
 
 

@@ -12,9 +12,9 @@ from rich.text import Text
 
 from pipeline_bench.model.diagnosis import Diagnosis, Outcome
 from pipeline_bench.model.session import Session
-from pipeline_bench.report import diagnosis_words as words
+from pipeline_bench.report import diagnosis as words
 from pipeline_bench.report import pipeline_tree
-from pipeline_bench.report.diagnosis_words import Tried
+from pipeline_bench.report.diagnosis import Tried
 from pipeline_bench.report.pipeline_tree import Row
 from pipeline_bench.text import one_line, units
 
@@ -173,7 +173,7 @@ def _below(row: Row, width: int) -> list[Text]:
 def _tree_captions(rows: Sequence[Row]) -> list[Text]:
     said = [pipeline_tree.SHARE, "parallel: as written, then as AUTOTUNE set it from first to last"]
     if any(row.buffer for row in rows):
-        said.append("buffer: elements in it on average (– is not known), of how many it holds")
+        said.append(pipeline_tree.BUFFER)
     reasons: dict[str, list[str]] = {}
     for row in rows:
         if row.reason:
@@ -199,7 +199,7 @@ def _attempts(tries: Sequence[Tried], diagnosis: Diagnosis) -> RenderableType | 
         if others := [each for each in tries if each.attempt.outcome in outcomes]:
             parts += [*([Text()] if len(parts) > 1 else []), Text(head, "dim"), *map(_other, others)]
     if left_out := words.left_out(tries, diagnosis):
-        parts += [Text(), Text("Not tried:", "dim"), *(_point(Text(f"{each.text}.", "dim")) for each in left_out)]
+        parts += [Text(), Text("Not tried:", "dim"), *(_point(Text(f"{text}.", "dim")) for text in left_out)]
     return Group(*parts)
 
 
@@ -237,10 +237,10 @@ def _style(each: Tried) -> str:
 
 def _code(tries: Sequence[Tried], diagnosis: Diagnosis) -> RenderableType | None:
     shown = words.code(tries, diagnosis)
-    if shown is None or shown.attempt.code is None:
+    if shown is None:
         return None
-    code = shown.attempt.code
-    parts: list[RenderableType] = [_head("The code to write", f"for {shown.variant}; your files are not touched")]
+    name, code = shown
+    parts: list[RenderableType] = [_head("The code to write", f"for {name}; your files are not touched")]
     if code.diff:
         lines = words.diff_lines(code.diff)
         parts.append(Padding(Group(*(Text(line, _diff_style(line), overflow="fold") for line in lines)), _INDENT))
@@ -255,7 +255,7 @@ def _diff_style(line: str) -> str:
 
 def _limits(session: Session, diagnosis: Diagnosis, width: int) -> RenderableType | None:
     lines = words.limits(session, diagnosis)
-    if not diagnosis.limits or not lines:
+    if not lines:
         return None
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_edge=False, show_header=False)
     table.add_column(overflow="fold", max_width=max(20, width // 3))

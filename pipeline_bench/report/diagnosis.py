@@ -1,0 +1,270 @@
+"""What every report says of a diagnosis, in the same words: where it stands, what was tried, how far it can go."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pipeline_bench.analysis.speedups import may_gain, smallest
+from pipeline_bench.errors import sentence
+from pipeline_bench.model.diagnosis import AS_WRITTEN, Attempt, CodeChange, Diagnosis, Outcome
+from pipeline_bench.model.result import Result, Speedup
+from pipeline_bench.model.session import Session
+from pipeline_bench.text import code_line, one_line, units
+
+MARK = "◀ bottleneck"
+_OUTCOMES: dict[Outcome, str] = {
+    "proposed": "proposed",
+    "faster": "faster",
+    "no-gain": "no gain",
+    "slower": "slower",
+    "refused": "refused",
+    "failed": "failed",
+    "not-tried": "not tried",
+    "pending": "not done",
+}
+"""The outcomes in words, in the order of a report."""
+_RANK = [*_OUTCOMES]
+_EQUALITY = {
+    "identical": "the same samples in the same order",
+    "reordered": "the same samples in another order",
+    "random": "the same samples as far as random content can tell",
+    "unequal": "other samples",
+    "not-told": "whether the samples are the same is not known",
+}
+_TEXT_LIMIT = 400
+_LOG_LINE = re.compile(
+    r"[IWE]\d{4} \d\d:\d\d|WARNING: All log messages|To enable the following|\d{4}(-\d\d){2} .{8,20}: [IWE] "
+)
+"""TensorFlow's own log, below its fatal errors."""
+_TOO_WIDE = 10.0
+"""An interval whose ends are so many times apart, or a least difference so large, tells nobody anything."""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One attempt as a report lists it."""
+
+    attempt: Attempt
+    variant: str
+    title: str
+    """What it does, in words; of a combination, which is of fixes that are listed too, only its name."""
+    outcome: str
+    gain: str
+    """``3.12×``; a dash where it was not measured."""
+    interval: str
+    """``3.04× to 3.20×``, or that it is too wide to tell anything; empty where there is none."""
+    remark: str
+    """Whether the samples stayed the same, or why it came to nothing."""
+
+    @property
+    def helps(self) -> bool:
+        """Whether it makes the pipeline faster and may be used."""
+        return self.attempt.outcome in ("proposed", "faster")
+
+
+@dataclass(frozen=True)
+class LimitLine:
+    """One limit beside what was reached."""
+
+    name: str
+    ms: float | None
+    text: str
+    reached: bool = False
+    """Whether it was measured of the pipeline, and is no limit."""
+
+
+def headline(session: Session, diagnosis: Diagnosis) -> str:
+    """Return the sentence that every report begins with."""
+    text = one_line(diagnosis.text or sentence(diagnosis.failure or ""), 1200)
+    if text:
+        return text if text.endswith((".", "…")) else f"{text}."
+    stopped = any(trial.status == "interrupted" for trial in session.trials)
+    return "Interrupted before anything was found out." if stopped else "Nothing was found out yet."
+
+
+def element_noun(diagnosis: Diagnosis) -> str:
+    """Return what the pipeline yields: a ``batch``, or an ``element`` where it is not batched."""
+    return "batch" if diagnosis.inspection is not None and diagnosis.inspection.batch_size else "element"
+
+
+def standing(session: Session, diagnosis: Diagnosis) -> list[str]:
+    """Return how fast the pipeline is, a sentence or figures a line; empty where nothing was measured."""
+    result = _as_written(session)
+    reached_ms = _reached_ms(diagnosis, result)
+    if reached_ms is None or reached_ms <= 0:
+        return []
+    what = element_noun(diagnosis)
+    is_batch = what == "batch"
+    begins = "A training step" if diagnosis.model else "A batch" if is_batch else "An element"
+    rates = [f"{units.rate(1e3 / reached_ms)} {what}{'es' if is_batch else 's'}/s"]
+    if is_batch and (samples := _samples_per_second(diagnosis, result, reached_ms)) is not None:
+        rates.append(f"{units.rate(samples)} samples/s")
+    lines = [f"{begins} takes {units.milliseconds(reached_ms)}: {', '.join(rates)}."]
+    if diagnosis.model is None:
+        return [*lines, f"An accelerator whose step is shorter than {units.milliseconds(reached_ms)} would starve."]
+    if result is None:
+        return lines
+    return [
+        *lines,
+        f"Input wait {units.share(result.input_wait_share.value)}, "
+        f"host slowdown {units.share(result.host_slowdown_share.value)}, "
+        f"ceiling (the model alone) {units.milliseconds(result.ceiling_ms.value)}, "
+        f"accelerator utilization (AU) {units.fraction(result.accelerator_utilization.value)}.",
+        sentence(one_line(result.verdict.text, _TEXT_LIMIT)),
+    ]
+
+
+def _as_written(session: Session) -> Result | None:
+    """Return the result of the pipeline as the user wrote it."""
+    return next((result for result in session.results if result.variant == AS_WRITTEN), None)
+
+
+def _reached_ms(diagnosis: Diagnosis, result: Result | None) -> float | None:
+    return diagnosis.reached_ms or (result.step_ms.mean if result is not None else None)
+
+
+def _samples_per_second(diagnosis: Diagnosis, result: Result | None, reached_ms: float) -> float | None:
+    if result is not None and result.samples_per_second is not None:
+        return result.samples_per_second
+    size = diagnosis.inspection.batch_size if diagnosis.inspection is not None else None
+    return size * 1e3 / reached_ms if size else None
+
+
+def bottleneck(session: Session, diagnosis: Diagnosis) -> str:
+    """Return what limits the pipeline, in a sentence with its share; empty where the headline says it already."""
+    found = diagnosis.bottleneck
+    if found is None or not found.text or found.text in diagnosis.text:
+        return ""
+    share = units.share(found.share)
+    text = one_line(found.text, _TEXT_LIMIT)
+    return text if found.share is None or share in text else f"{text} ({share} of the time)"
+
+
+def tried(session: Session, diagnosis: Diagnosis) -> list[Tried]:
+    """Return every attempt: those that help first, the best of them first, then the others, each with its reason."""
+    speedups = {result.variant: result.speedup for result in session.results}
+    labels, notes = _labels(diagnosis), _notes(session)
+
+    def rank(each: Tried) -> tuple[int, float]:
+        speedup = speedups.get(each.attempt.fix.variant, Speedup())
+        return _RANK.index(each.attempt.outcome), -(speedup.value or 0.0)
+
+    made = []
+    for attempt in diagnosis.attempts:
+        fix = attempt.fix
+        speedup = speedups.get(fix.variant, Speedup())
+        maybe = attempt.outcome == "no-gain" and may_gain(speedup)  # what was measured too little is not without gain
+        remark = "; ".join(_remarks(attempt, speedup, maybe, notes.get(fix.variant, "")))
+        made.append(
+            Tried(
+                attempt,
+                one_line(fix.variant, 80),
+                one_line(fix.variant if fix.combines else fix.title, 160),
+                "not proven" if maybe else _OUTCOMES[attempt.outcome],
+                units.ratio(speedup.value),
+                _interval(speedup),
+                _opening(remark, labels),
+            )
+        )
+    return sorted(made, key=rank)
+
+
+def _remarks(attempt: Attempt, speedup: Speedup, maybe: bool, note: str) -> Iterator[str]:
+    """Yield what is to be said of an attempt, in its order, in clauses without a full stop."""
+    fix = attempt.fix
+    helps = attempt.outcome in ("proposed", "faster")
+    texts = [attempt.reason]
+    if attempt.equality is not None and helps:
+        texts.append(attempt.equality.text or _EQUALITY[attempt.equality.status])
+    least = speedup.smallest or _TOO_WIDE
+    if attempt.outcome == "no-gain" and not maybe and speedup.value is not None and least < _TOO_WIDE:
+        texts.append(smallest(speedup))
+    if helps or attempt.outcome in ("not-tried", "pending"):
+        texts.append(fix.because)
+    if helps and not fix.because:
+        texts += ["may change the order"] * fix.reorders
+        texts += ["runs a function on several threads at once"] * fix.threads
+    yield from (one_line(text, _TEXT_LIMIT).rstrip(".") for text in (*texts, note) if text)
+
+
+def left_out(tries: Sequence[Tried], diagnosis: Diagnosis) -> list[str]:
+    """Return the fixes that were never tried, a line for those of one reason: ``Reason: fix, fix``."""
+    groups: dict[str, list[str]] = {}
+    for each in tries:
+        if each.attempt.outcome == "not-tried":
+            reason = one_line(each.attempt.reason, _TEXT_LIMIT).rstrip(".") or "no reason is known"
+            groups.setdefault(reason, []).append(each.variant)
+    labels = _labels(diagnosis)
+    return [f"{_opening(reason, labels)}: {', '.join(fixes)}" for reason, fixes in groups.items()]
+
+
+def _notes(session: Session) -> dict[str, str]:
+    """Return what the first trial of each variant that says anything says of how it was measured."""
+    found: dict[str, str] = {}
+    for trial in session.trials:
+        if trial.inspection is not None and trial.inspection.notes:
+            text = trial.inspection.notes[0]
+            found.setdefault(trial.variant, text[:1].lower() + text[1:])
+    return found
+
+
+def _labels(diagnosis: Diagnosis) -> tuple[str, ...]:
+    stages = diagnosis.inspection.stages if diagnosis.inspection is not None else ()
+    return tuple(f"{one_line(stage.label)} " for stage in stages)
+
+
+def _opening(text: str, labels: tuple[str, ...]) -> str:
+    """Return the text as a sentence begins; but a stage's name is code, and keeps its small letter."""
+    return text if text.startswith(labels) else sentence(text)
+
+
+def _interval(speedup: Speedup) -> str:
+    if speedup.ci95 is None:
+        return ""
+    low, high = map(units.ratio, speedup.ci95)
+    return "interval too wide to tell" if too_wide(speedup.ci95) else f"{low} to {high}"
+
+
+def too_wide(interval: tuple[float, float]) -> bool:
+    """Return whether the ends of a ratio's interval are so far apart that it tells nothing."""
+    low, high = interval
+    return low <= 0 or high / low > _TOO_WIDE
+
+
+def limits(session: Session, diagnosis: Diagnosis) -> list[LimitLine]:
+    """Return the limits, the nearest first, with what was reached as it is written and with the fix among them."""
+    if not diagnosis.limits:
+        return []
+    reached_ms = _reached_ms(diagnosis, _as_written(session))
+    lines = [LimitLine("as it is written", reached_ms, "reached", True)] if reached_ms else []
+    proposed = next((r for r in session.results if r.variant == diagnosis.proposal), None)
+    if proposed is not None and proposed.step_ms.mean is not None:
+        name = one_line(proposed.variant, 60)
+        lines.append(LimitLine(f"with {name}", proposed.step_ms.mean, "reached, the fix that is proposed", True))
+    for limit in diagnosis.limits:
+        lines.append(LimitLine(one_line(limit.name, 60), limit.ms, one_line(limit.text, _TEXT_LIMIT)))
+    return sorted(lines, key=lambda each: -each.ms if each.ms is not None else float("inf"))
+
+
+def code(tries: Sequence[Tried], diagnosis: Diagnosis) -> tuple[str, CodeChange] | None:
+    """Return the code that is shown and the attempt that it is of: the proposed one, else the best that has any."""
+    able = [(each, each.attempt.code) for each in tries if each.helps and each.attempt.code is not None]
+    able.sort(key=lambda pair: pair[0].attempt.fix.variant != diagnosis.proposal)
+    return (able[0][0].variant, able[0][1]) if able else None
+
+
+def diff_lines(diff: str) -> list[str]:
+    """Return a diff's lines, harmless, their blanks kept."""
+    return [code_line(line, 400) for line in diff.splitlines()]
+
+
+def traceback_lines(text: str, most: int = 40) -> list[str]:
+    """Return the last lines of the user's own traceback, harmless."""
+    return [code_line(line, 400) for line in text.splitlines()][-most:]
+
+
+def own_words(stderr: str) -> list[str]:
+    """Return what a trial's process said on stderr beside the lines that TensorFlow logs in any process."""
+    return [line for line in stderr.splitlines() if line.strip() and not _LOG_LINE.match(line)]

@@ -1,0 +1,358 @@
+"""A difference between two sessions, for a terminal and as Markdown, with the sentences that both share."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from pipeline_bench.analysis.difference import only_beside, says
+from pipeline_bench.analysis.gates import limit_text
+from pipeline_bench.model.difference import Condition, Difference, Gate, Outcome, Ratio, Shift, Side, VariantChange
+from pipeline_bench.report import facts, palette
+from pipeline_bench.report.markdown import escape, joined, table
+from pipeline_bench.report.terminal import spaced
+from pipeline_bench.report.terminal_table import variant_name
+from pipeline_bench.text import one_line, units
+
+NAME_LIMIT = 80
+TEXT_LIMIT = 600
+
+_NOISE_LINES = 6
+_OTHER_DEVICE = "on another device"
+_COUNTED_UNDECIDED = "undecided, counted as failed"
+
+INTERVAL_NOTE = (
+    "in brackets: 95 % intervals over trials, unpaired, because trials of two sessions are not neighbours; "
+    "faster and slower are claimed at 98 %; ms/step: geometric means of the trials' mean step times"
+)
+POINTS_NOTE = "changes of AU and input wait: percentage points"
+_SAME_CEILINGS_NOTE = (
+    "AU and the change beside the ceiling are taken against each session's own ceiling trials, so they hold on a "
+    "machine that became slower or faster; the step time does not"
+)
+_OTHER_CEILINGS_NOTE = (
+    "AU is taken against each session's own ceiling trials, which are of different jobs here: AU before and after have "
+    "different references, and neither it nor the step time tells a change of the input from one of the machine"
+)
+_WIDE = 136
+_POINTS_WIDE = 120
+_OUTCOMES: dict[Outcome, str] = {"passed": "green", "failed": "bold red", "undecided": "cyan"}
+_DIFFERENCES = {"faster": "green", "slower": "red", "none": ""}
+_HEADS = (
+    "variant",
+    "ms/step before",
+    "after",
+    "change",
+    "beside the ceiling",
+    "AU before",
+    "after",
+    "input wait before",
+    "after",
+    "verdict",
+)
+_STARS = {"passed": "", "failed": "**", "undecided": "*"}
+_NOTES_LIMIT = 1200
+
+
+def headline(difference: Difference) -> str:
+    """What came out, in one line: what the gates say where there are any, and how many variants changed."""
+    changes = [change for change in difference.variants if not change.is_ceiling]
+    kinds = Counter(map(_kind, changes))
+    order = ("slower", "faster", "no difference found", "without an interval", _OTHER_DEVICE, "not measured in both")
+    found = ", ".join(f"{kinds[kind]} {kind}{_but_beside(changes, kind)}" for kind in order if kinds[kind])
+    return f"{gates_line(difference)}{units.count(len(changes), 'variant')}: {found}."
+
+
+def _kind(change: VariantChange) -> str:
+    ratio = change.step_time
+    if ratio.value is None:
+        return _OTHER_DEVICE if change.measured_in_both else "not measured in both"
+    if ratio.difference is None:
+        return "without an interval"
+    return "no difference found" if ratio.difference == "none" else ratio.difference
+
+
+def _but_beside(changes: Iterable[VariantChange], kind: str) -> str:
+    """Those of a kind that changed otherwise beside the ceiling: `` (1 faster beside the ceiling)``."""
+    found = Counter(only_beside(change.step_time, change.beside_ceiling) for change in changes if _kind(change) == kind)
+    said = [f"{found[word]} {word}" for word in ("slower", "faster") if found[word]]
+    return f" ({', '.join(said)} beside the ceiling)" if said else ""
+
+
+def gates_line(difference: Difference) -> str:
+    """How many gates failed, passed and are undecided: ``1 of 3 gates failed, 1 undecided. ``; empty without gates."""
+    if not difference.gates:
+        return ""
+    found = Counter(map(outcome, difference.gates))
+    rest = "".join(f", {found[word]} {word}" for word in ("undecided", _COUNTED_UNDECIDED) if found[word])
+    word = "failed" if difference.outcome == "failed" else "passed"
+    return f"{found[word]} of {units.count(len(difference.gates), 'gate')} {word}{rest}. "
+
+
+def outcome(gate: Gate) -> str:
+    """What became of a gate: ``failed``, or ``undecided, counted as failed``."""
+    return _COUNTED_UNDECIDED if gate.only_undecided else gate.outcome
+
+
+def demand(gate: Gate) -> str:
+    """What a gate is about: ``not slower by more than 5 %``."""
+    if gate.name == "slower":
+        return f"not slower by more than {limit_text(gate.limit)}"
+    return f"AU not below {units.fraction(gate.limit)}"
+
+
+def side(side: Side) -> str:
+    """A session in one line."""
+    facts = (side.path, side.scenario, side.started_at, f"pipeline-bench {side.package}")
+    return ", ".join(one_line(fact, NAME_LIMIT) for fact in facts)
+
+
+def unfair(difference: Difference) -> Iterator[str]:
+    """What the sessions did not have in common, a line each, both values named."""
+    shared = {change.variant for change in difference.variants}
+    for condition in difference.conditions:
+        values = f"{one_line(condition.before, TEXT_LIMIT)} → {one_line(condition.after, TEXT_LIMIT)}"
+        yield f"{one_line(condition.name, NAME_LIMIT)}: {values}{_holds_for(condition, shared)}"
+
+
+def _holds_for(condition: Condition, shared: set[str]) -> str:
+    if not condition.variants or set(condition.variants) == shared:
+        return ""
+    return f" ({', '.join(one_line(name, NAME_LIMIT) for name in condition.variants)})"
+
+
+def noises(difference: Difference) -> Iterator[str]:
+    """What disturbed either session, a line each, six at most; of many, the costliest of either."""
+    sides = [(word, [n.disturbance for n in difference.disturbances if n.side == word]) for word in ("before", "after")]
+    sides = [(word, found) for word, found in sides if found]
+    for word, found in sides:
+        # One line of each side is for how many were left out.
+        for where, kind, text in facts.disturbances(found, _NOISE_LINES // len(sides) - 1):
+            yield ": ".join(part for part in (word, where, kind, text) if part)
+
+
+def alone(difference: Difference) -> Iterator[str]:
+    """The variants that only one session has."""
+    for word, names in (("before", difference.only_before), ("after", difference.only_after)):
+        if names:
+            yield f"only {word}: {', '.join(one_line(name, NAME_LIMIT) for name in names)}"
+
+
+def machine(difference: Difference) -> Iterator[str]:
+    """What the ceilings say of the machine's own drift; nothing where they are of different jobs."""
+    for change in difference.machine:
+        name = one_line(change.variant, NAME_LIMIT)
+        if change.ceilings_differ_in:
+            keys = one_line(", ".join(change.ceilings_differ_in), TEXT_LIMIT)
+            yield f"the machine itself: {name} is of different jobs before and after ({keys}), so it tells nothing"
+        else:
+            yield f"the machine itself, by {name}: {one_line(says(change.step_time), TEXT_LIMIT)}"
+
+
+def au_note(difference: Difference) -> str:
+    """What AU and the change beside the ceiling can be relied on for."""
+    if any(change.ceilings_differ_in for change in difference.variants):
+        return _OTHER_CEILINGS_NOTE
+    return _SAME_CEILINGS_NOTE
+
+
+def between(ratio: Ratio) -> str:
+    """The ends of a ratio's interval as changes: ``+1.2 % to +8.0 %``; empty where there is none."""
+    return "" if ratio.ci95 is None else f"{units.change(ratio.ci95[0])} to {units.change(ratio.ci95[1])}"
+
+
+def points(shift: Shift) -> str:
+    """The change of a share in percentage points with the wider side of its interval: ``-4 ±2 points``."""
+    if shift.change is None:
+        return ""
+    value = f"{shift.change * 100:+.1f}" if abs(shift.change) < 0.0995 else f"{shift.change * 100:+.0f}"  # noqa: PLR2004
+    return f"{value if float(value) else '0'} {units.share_margin(shift.change, shift.ci95)}".rstrip()
+
+
+def variants(difference: Difference) -> list[VariantChange]:
+    """The variants in the order to show them: the ceilings last."""
+    return sorted(difference.variants, key=lambda change: change.is_ceiling)
+
+
+def sentences(difference: Difference) -> list[str]:
+    """Return what is to be said of each variant that is no ceiling."""
+    return [change.text for change in variants(difference) if not change.is_ceiling]
+
+
+def terminal(difference: Difference, width: int) -> RenderableType:
+    """Return everything that a difference says, for a terminal of that many columns."""
+    sections: list[RenderableType | None] = [
+        Text(headline(difference), style="bold"),
+        _heading(difference),
+        _lines("This comparison is not fair; not the same in both sessions:", unfair(difference), "yellow"),
+        _lines("Disturbances, which are not the variants':", noises(difference), "yellow"),
+        _wide(difference) if width >= _WIDE else _stacked(difference, width >= _POINTS_WIDE),
+        _lines("", (one_line(text, TEXT_LIMIT) for text in sentences(difference)), ""),
+        _lines("", (*machine(difference), *alone(difference)), ""),
+        _lines("", _notes(difference, width), "dim"),
+        _gates_grid(difference),
+    ]
+    return spaced(sections)
+
+
+def _notes(difference: Difference, width: int) -> list[str]:
+    points = [POINTS_NOTE] if width >= _POINTS_WIDE else []
+    return [f"{'; '.join([INTERVAL_NOTE, *points])}.", f"{au_note(difference)}."]
+
+
+def _heading(difference: Difference) -> RenderableType:
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    grid.add_row(Text("before", style="bold"), Text(side(difference.before), overflow="fold"))
+    grid.add_row(Text("after", style="bold"), Text(side(difference.after), overflow="fold"))
+    return grid
+
+
+def _lines(head: str, lines: Iterable[str], style: str) -> RenderableType | None:
+    shown = [Text(line, style=style) for line in lines]
+    if not shown or not head:
+        return Group(*shown) if shown else None
+    # What does not fit its line goes on further in, so that it is not taken for another one.
+    grid = Table.grid(padding=0)
+    grid.add_column(width=2)
+    grid.add_column(overflow="fold")
+    for line in shown:
+        grid.add_row("", line)
+    return Group(Text(head, style=f"bold {style}".strip()), grid)
+
+
+def _wide(difference: Difference) -> Table:
+    """One line a variant, both sessions side by side."""
+    table = _grid("variant", "ms/step", "change", "beside the ceiling", "AU", "input wait", "verdict")
+    for change in variants(difference):
+        table.add_row(*_cells(change, between=" → ", gap=" ", points=True))
+    return table
+
+
+def _stacked(difference: Difference, points: bool) -> Table:
+    """Two lines a variant: before over after; the changes of the shares in points, where there is room for them."""
+    table = _grid("variant", "ms/\nstep", "change", "beside\nceiling", "AU", "input\nwait", "verdict")
+    for change in variants(difference):
+        table.add_row(*_cells(change, between="\n", gap="\n", points=points))
+    return table
+
+
+def _cells(change: VariantChange, between: str, gap: str, points: bool) -> list[Text]:
+    """A variant's row: `between` stands between before and after, `gap` before an interval."""
+    au, wait = change.accelerator_utilization, change.input_wait_share
+    step = (units.plain_milliseconds(change.step_ms_before), units.plain_milliseconds(change.step_ms_after))
+    return [
+        _name(change),
+        Text(between.join(step)),
+        _ratio_text(change.step_time, gap),
+        _ratio_text(change.beside_ceiling, gap),
+        _shift(units.fraction(au.before), units.fraction(au.after), au if points else None, between),
+        _shift(units.share(wait.before), units.share(wait.after), wait if points else None, between),
+        _verdict(change, between),
+    ]
+
+
+def _grid(*heads: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column(heads[0], overflow="fold")
+    for head in heads[1:-1]:
+        table.add_column(head, justify="right", no_wrap=True)
+    table.add_column(heads[-1], overflow="fold")
+    return table
+
+
+def _name(change: VariantChange) -> Text:
+    return Text(variant_name(change.variant), style="dim" if change.is_ceiling else "bold")
+
+
+def _ratio_text(ratio: Ratio, gap: str) -> Text:
+    text = Text(units.change(ratio.value), style=_DIFFERENCES.get(ratio.difference or "none", ""))
+    if ratio.ci95 is not None:
+        ends = [units.change(end).removesuffix(" %") for end in ratio.ci95]
+        text.append(f"{gap}({ends[0]} to {ends[1]})", style="dim")
+    return text
+
+
+def _shift(before: str, after: str, shift: Shift | None, gap: str) -> Text:
+    text = Text(f"{before}{gap}{after}")
+    change = points(shift) if shift is not None else ""
+    return text.append(f" ({change})", style="dim") if change else text
+
+
+def _verdict(change: VariantChange, gap: str) -> Text:
+    after = Text(change.verdict_after, style=palette.VERDICTS[change.verdict_after])
+    if change.verdict_before == change.verdict_after:
+        return after
+    return Text.assemble((change.verdict_before, palette.VERDICTS[change.verdict_before]), gap, after)
+
+
+def _gates_grid(difference: Difference) -> RenderableType | None:
+    if not difference.gates:
+        return None
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for gate in difference.gates:
+        text = f"{demand(gate)}: {one_line(gate.text, TEXT_LIMIT)}"
+        grid.add_row(Text(outcome(gate), style=_OUTCOMES[gate.outcome]), Text(text))
+    return grid
+
+
+def markdown(difference: Difference) -> str:
+    """Return everything a reviewer needs; names and texts of the sessions are escaped."""
+    notes = (INTERVAL_NOTE, POINTS_NOTE, au_note(difference))
+    blocks = [
+        f"### pipeline-bench diff: {escape(headline(difference), TEXT_LIMIT)}",
+        f"Before: {escape(side(difference.before), TEXT_LIMIT)}  \nAfter: {escape(side(difference.after), TEXT_LIMIT)}",
+        _list("**This comparison is not fair**; not the same in both sessions:", unfair(difference)),
+        _list("Disturbances, which are not the variants':", noises(difference)),
+        table(_HEADS, [_cells_of(change) for change in variants(difference)]),
+        _list("", (*sentences(difference), *machine(difference), *alone(difference))),
+        _gate_list(difference),
+        f"<sub>{escape('; '.join(notes), _NOTES_LIMIT)}.</sub>",
+    ]
+    return joined(blocks)
+
+
+def _list(head: str, lines: Iterable[str]) -> str:
+    items = "\n".join(f"- {escape(line, TEXT_LIMIT)}" for line in lines)
+    return "\n\n".join(part for part in (head, items) if part) if items else ""
+
+
+def _cells_of(change: VariantChange) -> list[str]:
+    au, wait = change.accelerator_utilization, change.input_wait_share
+    same = change.verdict_before == change.verdict_after
+    return [
+        escape(change.variant),
+        units.plain_milliseconds(change.step_ms_before),
+        units.plain_milliseconds(change.step_ms_after),
+        _ratio_cell(change.step_time),
+        _ratio_cell(change.beside_ceiling),
+        units.fraction(au.before),
+        _after(units.fraction(au.after), points(au)),
+        units.share(wait.before),
+        _after(units.share(wait.after), points(wait)),
+        change.verdict_after if same else f"{change.verdict_before} → {change.verdict_after}",
+    ]
+
+
+def _ratio_cell(ratio: Ratio) -> str:
+    return _after(units.change(ratio.value), between(ratio))
+
+
+def _after(shown: str, more: str) -> str:
+    return f"{shown} ({more})" if more else shown
+
+
+def _starred(gate: Gate) -> str:
+    stars = _STARS[gate.outcome]
+    return f"{stars}{outcome(gate)}{stars}"
+
+
+def _gate_list(difference: Difference) -> str:
+    lines = [f"- {_starred(gate)}, {demand(gate)}: {escape(gate.text, TEXT_LIMIT)}" for gate in difference.gates]
+    return "\n".join(["Gates:", "", *lines]) if lines else ""

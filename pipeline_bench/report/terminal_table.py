@@ -1,0 +1,252 @@
+"""The table of a session in a terminal: a row per variant, its columns chosen by the width there is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from pipeline_bench.model.result import BUSY_TIME, Result
+from pipeline_bench.model.session import Session
+from pipeline_bench.report import Column, Unit, ceilings, columns, facts, in_order, palette
+from pipeline_bench.text import one_line, units
+
+NAME_LIMIT = 48
+"""A longer name of a variant ends in an ellipsis."""
+
+_FULL, _WIDE, _MEDIUM = 136, 112, 78
+_NARROW = (
+    "step_ms_median",
+    "input_wait_share",
+    "accelerator_utilization",
+    "host_slowdown_share",
+    "device_utilization_percent",
+    "speedup",
+)
+_DROPPED = ("device_utilization_percent", "host_slowdown_share", "accelerator_utilization", "input_wait_share")
+"""The columns of a narrow terminal, and those of them that go first: a figure that is cut would be another figure."""
+_GAP = 2
+_SMALLEST_NAME = 12
+_FEW_VARIANTS = 4
+"""So many rows of two lines leave room on a screen of 24 lines for what is said of them."""
+_BAR_CELLS = 22
+_PARTS = (("wait", "▓", palette.INPUT_WAIT), ("compute", "█", palette.COMPUTE), ("host", "░", palette.HOST_SLOWDOWN))
+_SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+@dataclass
+class Footnotes:
+    """Why a figure is missing: each reason once, numbered in the order of its first mark."""
+
+    reasons: list[str] = field(default_factory=list)
+    shown: bool = True
+    """Whether they will stand below the table; else there are no marks."""
+
+    def mark(self, reason: str | None) -> str:
+        """Return the mark to put behind a figure; empty where there is no reason."""
+        text = one_line(reason or "")
+        if not text or not self.shown:
+            return ""
+        if text not in self.reasons:
+            self.reasons.append(text)
+        return str(self.reasons.index(text) + 1).translate(_SUPERSCRIPTS)
+
+    def lines(self) -> list[Text]:
+        """Return the reasons, to be shown under the table."""
+        marks = (str(i + 1).translate(_SUPERSCRIPTS) for i in range(len(self.reasons)))
+        return [Text(f"{mark} {reason}", style="dim") for mark, reason in zip(marks, self.reasons, strict=True)]
+
+
+@dataclass(frozen=True)
+class _Row:
+    result: Result
+    is_ceiling: bool
+    footnotes: Footnotes
+    margins: bool = True
+    """Whether each figure has its margin below it."""
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the figures are over fewer trials than were planned, or over none yet."""
+        result = self.result
+        if result.status in {"ok", "pending"}:
+            return result.reason
+        return f"{result.status}: {result.reason}" if result.reason else result.status
+
+    def figure(self, shown: str, reason: str | None, under: str = "") -> Text:
+        """Return a figure over its margin; a dash with a footnote where there is none."""
+        if shown == units.NOT_MEASURED and not self.is_ceiling:  # a caption says what a ceiling lacks
+            shown += self.footnotes.mark(self.trouble if reason in {None, self.result.reason} else reason)
+        text = Text(shown, justify="right")
+        return text.append(f"\n{under}", style="dim") if under and self.margins else text
+
+
+@dataclass(frozen=True)
+class _Cells:
+    """A column as it is drawn."""
+
+    head: RenderableType
+    cell: Callable[[_Row], Text]
+    width: int
+
+
+def variants_table(session: Session, width: int) -> RenderableType:
+    """Return every variant's figures, the ceilings dimmed below the rest, with captions and footnotes."""
+    footnotes = Footnotes()
+    rows = _rows(session, footnotes)
+    parts: list[RenderableType] = [_grid(rows, _columns(session, width), width)]
+    if width < _FULL:
+        parts += [Text(), _grid(rows, _learning(), width)]
+    return Group(*parts, Text(), *_captions(session, rows), *footnotes.lines())
+
+
+def figures_table(session: Session, width: int) -> Table:
+    """Return the figures alone, in few lines: each with its margin below it where there are few variants."""
+    rows = _rows(session, Footnotes(shown=False), len(session.results) <= _FEW_VARIANTS)
+    return _grid(rows, _columns(session, min(width, _FULL - 1)), width, fold=False)
+
+
+def variant_name(name: str) -> str:
+    """Return a variant's name as every part of a terminal's report shows it."""
+    text = Text(one_line(name))
+    text.truncate(NAME_LIMIT, overflow="ellipsis")
+    return text.plain
+
+
+def _rows(session: Session, footnotes: Footnotes, margins: bool = True) -> list[_Row]:
+    references = ceilings(session)
+    return [_Row(result, result.variant in references, footnotes, margins) for result in in_order(session)]
+
+
+def _grid(rows: Sequence[_Row], drawn: Sequence[_Cells], width: int, *, fold: bool = True) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, _GAP - 1, 0, 0))
+    left = width - sum(column.width + _GAP for column in drawn)
+    longest = max((Text(variant_name(row.result.variant)).cell_len for row in rows), default=0)
+    cells = max(_SMALLEST_NAME, min(left, longest + 1))
+    table.add_column("\nvariant", width=cells, overflow="fold" if fold else "ellipsis", no_wrap=not fold)
+    for column in drawn:
+        table.add_column(column.head, width=column.width, justify="right", no_wrap=True)
+    for row in rows:
+        name = Text(variant_name(row.result.variant), style="" if row.is_ceiling else "bold")
+        if row.result.status != "pending":
+            name.append(row.footnotes.mark(row.trouble))
+        table.add_row(name, *(column.cell(row) for column in drawn), style="dim" if row.is_ceiling else "")
+    return table
+
+
+def _columns(session: Session, width: int) -> list[_Cells]:
+    drawn = {
+        column.key: _Cells(column.two_lines.format(device=session.device_label), _cell(column, unit), column.cells)
+        for column, unit in columns()
+        if column.two_lines
+    }
+    if width < _MEDIUM:
+        drawn["step_ms_median"] = _Cells("ms/step\nsamp./s", _step_and_rate, 7)
+        drawn["host_slowdown_share"] = _Cells("host\nslow.", drawn["host_slowdown_share"].cell, 5)
+        kept = [*_NARROW]
+        for key in _DROPPED:
+            if _SMALLEST_NAME + sum(drawn[each].width + _GAP for each in kept) > width:
+                kept.remove(key)
+        return [drawn[key] for key in kept]
+    made = list(drawn.values())
+    if width >= _WIDE:
+        made.insert([*drawn].index("accelerator_utilization"), _Cells(_legend(), _bar, _BAR_CELLS))
+    return made + _learning() if width >= _FULL else made
+
+
+def _learning() -> list[_Cells]:
+    drawn = [
+        _Cells(column.two_lines, _cell(column, unit), column.cells)
+        for column, unit in columns(learning=True)
+        if column.two_lines
+    ]
+    return [*drawn, _Cells("accuracy\nbefore → after", _accuracy, 14)]
+
+
+def _cell(column: Column, unit: Unit) -> Callable[[_Row], Text]:
+    def cell(row: _Row) -> Text:
+        figure = column.read(row.result)
+        if figure.is_baseline:
+            return Text("1×", justify="right")
+        under = unit.margin(figure.value, figure.ci95) if unit.margin else ""
+        return row.figure(unit.show(figure.value), figure.reason, under)
+
+    return cell
+
+
+def _step_and_rate(row: _Row) -> Text:
+    step, rate = row.result.step_ms, row.result.samples_per_second
+    return row.figure(units.plain_milliseconds(step.median), step.reason, units.rate(rate) if rate is not None else "")
+
+
+def _accuracy(row: _Row) -> Text:
+    accuracy = row.result.accuracy
+    if accuracy.before is None and accuracy.after is None:
+        return row.figure(units.NOT_MEASURED, row.result.missing.get("accuracy"))
+    return Text(f"{units.share(accuracy.before)} → {units.share(accuracy.after)}", justify="right")
+
+
+def _legend() -> Text:
+    legend = Text("a step\n", justify="left")
+    for name, block, colour in _PARTS:
+        legend.append(block, style=colour).append(f"{name} ")
+    return legend
+
+
+def _bar(row: _Row) -> Text:
+    """Return the step's three parts as lengths; a part below nothing, which noise can make, has none."""
+    bar, reached, drawn = Text(justify="left"), 0.0, 0
+    for (_, length), (_, block, colour) in zip(facts.parts(row.result), _PARTS, strict=False):
+        reached += length
+        cells = round(reached * _BAR_CELLS) - drawn  # rounding the ends, not the lengths, keeps the bar's length
+        bar.append(block * cells, style=colour)
+        drawn += cells
+    return bar
+
+
+def _instrument(session: Session, source: str) -> str:
+    """Return how a device utilization was had; the CPU's needs saying, because it is not what a GPU's is."""
+    if session.environment.accelerator_kind == "gpu":
+        return source
+    cores = units.count(session.environment.cores, "core")
+    return f"the trial's CPU time ÷ (wall time × {cores}), the input's work included"
+
+
+def _captions(session: Session, rows: Sequence[_Row]) -> list[Text]:
+    """Return what the heads have no room to say: instruments, references and the meaning of the small figures."""
+    results = [row.result for row in rows]
+    measured = [result.device_utilization for result in results if result.device_utilization.mean_percent is not None]
+    sources = dict.fromkeys(one_line(used.source) for used in measured if used.source)
+    overs = dict.fromkeys(variant_name(r.speedup.over) for r in session.results if r.speedup.over is not None)
+    captions = ["ms/step: the median; all other figures are from means"]
+    if busy := facts.busy_time(session):
+        sources.pop(BUSY_TIME, None)
+        captions.append(busy)
+    captions += [f"{session.environment.accelerator_kind.upper()} util.: {_instrument(session, s)}" for s in sources]
+    captions += [
+        f"speed-up: samples/s over those of {over}; called a difference where it is one at 99 %" for over in overs
+    ]
+    if any(result.step_ms.ci95 is not None for result in results):
+        captions.append("±: the wider side of the 95 % interval over trials")
+    alone = dict.fromkeys(r.step_ms.reason for r in session.results if r.step_ms.median is not None)
+    captions += [f"no ±: {one_line(reason)}" for reason in alone if reason]
+    captions.append("AU, accelerator utilization: the ceiling's step time ÷ the variant's, its compute part")
+    if any(row.is_ceiling for row in rows):
+        batch = "the same model on one batch that sits on the device; that batch over and over"
+        captions.append(f"ceiling: {batch}: its loss says nothing")
+    captions += _warmups(results)
+    return [Text(caption, style="dim") for caption in captions]
+
+
+def _warmups(results: Sequence[Result]) -> list[str]:
+    """Return how many steps were left out at the start of the trials: how long a variant took to be steady."""
+    spans = [
+        f"{variant_name(result.variant)}: {facts.span(result.warmup_steps)}"
+        for result in results
+        if result.warmup_steps
+    ]
+    return [f"warm-up left out, steps per trial: {'; '.join(spans)}"] if spans else []
