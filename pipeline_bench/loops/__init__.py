@@ -98,7 +98,7 @@ class Step(NamedTuple):
     wait_s: Any = None
     """Seconds that it was blocked for its batch, a float64 scalar; None of an input that nobody waits for."""
     digest: Any = None
-    """What it shows of its samples where it is looked at, float64 [n]; None: nothing."""
+    """What it shows of its samples where it is sampled, float64 [n]; None: nothing."""
     busy_s: Any = None
     """Seconds that an emulated device was busy with it."""
 
@@ -114,7 +114,7 @@ class Training:
     build_step: Callable[[Any], Step]
     """Builds another step into the function that is being built: it takes the next batch and trains the same model.
 
-    Its argument is whether the step is looked at, bool [], else its digest has no numbers; None: it always is.
+    Its argument is whether the step is sampled, bool [], else its digest has no numbers; None: it always is.
 
     Raises:
         PipelineBenchError: the model or the input cannot be built twice; `Loop.check` is to have refused them.
@@ -172,7 +172,7 @@ class EagerTraining:
     train_on: Callable[[Batch], Any]
     """Trains the model on a batch; gives the loss, a scalar, which is there when the step has ended."""
     digest: Callable[[Batch], Any] | None
-    """What a step that is looked at shows of a batch, float64 [n]; None: nothing."""
+    """What a sampled step shows of a batch, float64 [n]; None: nothing."""
     dataset: Any = None
     """The endless dataset that `take` takes from, for a loop that hands it to Keras; None of the ceiling."""
 
@@ -278,7 +278,7 @@ class Call(NamedTuple):
     rows: Any
     """A row of figures for each step, float64 [steps, 4]."""
     digest: Any
-    """What each step shows of its samples, float64 [steps, n]; without numbers where they are not looked at."""
+    """What each step shows of its samples, float64 [steps, n]; without numbers where they are not sampled."""
 
 
 def build_steps(one: Callable[[Any], Step], steps: Any, sampled: Any = None) -> Call:
@@ -313,7 +313,7 @@ def build_steps(one: Callable[[Any], Step], steps: Any, sampled: Any = None) -> 
 
 
 def if_sampled(sampled: Any, digest: Callable[[], Any]) -> Any:
-    """What `digest` builds, float64 [n], at a cost only where a step is looked at; [0] where not.
+    """What `digest` builds, float64 [n], at a cost only where a step is sampled; [0] where not.
 
     Args:
         sampled: bool [], or None where every step is.
@@ -351,7 +351,7 @@ def record_call(record: StepRecorder, start_ns: int, end_ns: int, rows: Array, d
         start_ns: when Python made the call, by ``time.monotonic_ns``.
         end_ns: when it had the result.
         rows: as `Call` has them.
-        digest: likewise; None or empty where the steps were not looked at.
+        digest: likewise; None or empty where the steps were not sampled.
     """
     ends = step_ends(start_ns, end_ns, rows[:, -1], time.time_ns() - time.monotonic_ns())
     starts = [start_ns, *ends[:-1]]

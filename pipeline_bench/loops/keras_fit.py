@@ -89,31 +89,31 @@ class _Rows:
         self._waited_s.assign_add(wait_s, read_value=False)
 
     def write(self, loss: Any, batch: Batch) -> None:
-        """Build what writes the row of a step with that loss, and what it shows where the call is looked at."""
+        """Build what writes the row of a step with that loss, and what it shows where the call is sampled."""
         import tensorflow as tf
 
         with tf.device("/cpu:0"):
             row = row_of(Step(loss, loss, self._waited_s.read_value()))
-            place = [[tf.math.floormod(self._written.read_value(), self._steps)]]
+            index = [[tf.math.floormod(self._written.read_value(), self._steps)]]
             self._waited_s.assign(0.0, read_value=False)
             self._written.assign_add(1, read_value=False)
-            self._rows.scatter_nd_update(place, [row])
+            self._rows.scatter_nd_update(index, [row])
         if (digest := self._evidence) is not None:
 
             def show() -> Any:
-                self._shown.scatter_nd_update(place, [digest(batch)])
+                self._shown.scatter_nd_update(index, [digest(batch)])
                 return tf.constant(True)
 
             tf.cond(self._sampled.read_value(), show, lambda: tf.constant(False))
 
     def look(self, sampled: bool) -> None:
-        """Say whether the next call is looked at."""
+        """Say whether the next call is sampled."""
         if sampled != self._looks:
             self._looks = sampled
             self._sampled.assign(sampled)
 
     def read(self) -> tuple[Array, Array | None]:
-        """The rows of the call that has ended, and what its steps have shown, where it was looked at."""
+        """The rows of the call that has ended, and what its steps have shown, where it was sampled."""
         return self._rows.numpy(), self._shown.numpy() if self._looks else None
 
 

@@ -200,7 +200,7 @@ def _plan_of_input(training: Training) -> Iterator[tuple[str, Any]]:
 
 
 def _plan_of_steps(training: Training, fetched: _Fetched, record: StepRecorder) -> Iterator[tuple[str, Any]]:
-    """The same of the steps: what is fetched, for how long, and which of them are looked at."""
+    """The same of the steps: what is fetched, for how long, and which of them are sampled."""
     yield "train", _op_name(training.graph.train)
     yield "plain", fetched.plain.name
     if fetched.save is not None:
