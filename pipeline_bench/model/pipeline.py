@@ -54,7 +54,7 @@ class Target(_Part):
 class Location(_Part):
     """Where a call stands in the user's source. Lines count from 1, columns from 0 in bytes of UTF-8, as in `ast`.
 
-    The columns are None where the interpreter does not tell.
+    The columns are None where the interpreter does not have them.
     """
 
     file: Text
@@ -104,7 +104,7 @@ class Stage(_Part):
     element: Text = ""
     """The elements in words: ``(float32[32, 224, 224, 3], int64[32])``."""
     inner: tuple[Stage, ...] = ()
-    """What the function itself builds for each element (`interleave`, `flat_map`); told, not measured one by one."""
+    """What the function itself builds for each element (`interleave`, `flat_map`); listed, not measured one by one."""
 
     @property
     def label(self) -> str:
@@ -156,7 +156,7 @@ class Inspection(_Part):
     cardinality: int | None = None
     """Elements of the sink; `INFINITE`, or None where TensorFlow does not know."""
     element_bytes: float | None = None
-    """Mean size of the sink's elements, as far as they were looked at."""
+    """Mean size of the sink's elements, as far as they were weighed."""
     first_ns: float | None = None
     """From asking the whole pipeline for its first element to having it."""
     make_ns: float | None = None
@@ -187,7 +187,7 @@ class Inspection(_Part):
         raise KeyError(number)
 
     def cost(self, number: int) -> StageCost | None:
-        """What the stage costs, where it was looked at."""
+        """Return what the stage costs, where it was measured."""
         return next((cost for cost in self.costs if cost.stage == number), None)
 
 
@@ -197,7 +197,7 @@ Activity = Literal["inspect", "drain", "train", "ceiling"]
 class Task(_Part):
     """What a child is to do with a user's pipeline. It is the options of a variant's source, see `KIND`.
 
-    inspect: tell the stages, then measure each alone. drain: take elements as fast as they come, with no model.
+    inspect: send the stages, then measure each alone. drain: take elements as fast as they come, with no model.
     train: the user's model steps on them. ceiling: the model steps on one batch that stays on the device.
     A "step" of a drained pipeline is one element of the sink, all of it input wait.
     """
@@ -211,9 +211,9 @@ class Task(_Part):
     warmup_s: float = 0.5
     """Steps that begin within it are not shipped; a cache that an edit inserted is filled before it begins."""
     fingerprint: bool = False
-    """After the steps, tell which samples arrive, on a small part of the input; see `Fingerprint`."""
+    """After the steps, send which samples arrive, on a small part of the input; see `Fingerprint`."""
     limit_s: float = 20.0
-    """The most time for inspecting, for filling a cache, or for a fingerprint; what was found by then is told."""
+    """The most time for inspecting, for filling a cache, or for a fingerprint; what was found by then is sent."""
 
 
 class Component(_Part):
@@ -229,7 +229,7 @@ class Component(_Part):
     unordered: Text
     """A digest of the samples in any order: the sum of their hashes modulo 2**64."""
     sample_hashes: tuple[int, ...] = ()
-    """The first ones of them, as unsigned 64-bit numbers, to tell how many are shared where the digests differ."""
+    """The first ones of them, as unsigned 64-bit numbers, to find how many are shared where the digests differ."""
     mean: float | None = None
     std: float | None = None
     """Over all finite values, of a numeric component."""

@@ -138,7 +138,7 @@ def _ops(dataset: Any) -> set[str]:
     found: set[str] = set()
     try:
         wrappers = dataset._functions()
-    except (AttributeError, NotImplementedError):  # not every dataset tells its functions
+    except (AttributeError, NotImplementedError):  # not every dataset has a list of its functions
         return found
     for wrapper in wrappers:
         if hasattr(wrapper.function, "graph"):
@@ -208,14 +208,14 @@ def batch_size(of: Any) -> int | None:
     """Return the leading size that all components of an element share, or None where they share none.
 
     Takes the spec of an element as well; a leading size that is not static is then None. Whether the leading dimension
-    is a batch of samples, or the height of a lone image, cannot be told from an element.
+    is a batch of samples, or the height of a lone image, an element does not show.
     """
     sizes = {_leading_size(component) for _, component in components(of)}
     return sizes.pop() if len(sizes) == 1 else None
 
 
 def _leading_size(component: Any) -> int | None:
-    if hasattr(component, "nrows"):  # of a ragged tensor the shape does not tell
+    if hasattr(component, "nrows"):  # the shape of a ragged tensor does not have it
         return int(component.nrows())
     sizes = getattr(component, "shape", None)
     if hasattr(component, "dense_shape") and hasattr(component.dense_shape, "numpy"):

@@ -79,7 +79,7 @@ def _open_now() -> list[str]:
 
 
 def bytes_read() -> int | None:
-    """Bytes that this process has read by calls so far, from the page cache or not; None where nobody tells."""
+    """Bytes that this process has read by calls so far, from the page cache or not; None where it is not known."""
     with contextlib.suppress(OSError, ValueError):
         for line in Path("/proc/self/io").read_text(encoding="ascii").splitlines():
             name, _, value = line.partition(":")

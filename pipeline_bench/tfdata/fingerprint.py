@@ -4,9 +4,9 @@ A sample is a row where the elements are batches, else the element; it is hashed
 in. The small pipeline runs twice with different seeds: what differs then is random, and no digest of it is compared.
 
 A function may round in another way when it gets a whole batch: the same mathematics, other last bits, another digest.
-What tells rounding from other values is a random projection: sums of a sample's values with random signs, the same
-everywhere. The sum of what differs is about as large as its Euclidean norm (the Johnson-Lindenstrauss lemma with one
-dimension; a single value that differs shows in full), so that two samples are told apart by the sums as by the norm of
+A random projection distinguishes rounding from other values: sums of a sample's values with random signs, which are the
+same everywhere. The sum of what differs is about as large as its Euclidean norm (the Johnson-Lindenstrauss lemma with
+one dimension; a single value that differs shows in full), so that comparing sums is comparing samples by the norm of
 their difference. See `pipeline_bench.diagnosis.equality`.
 """
 
@@ -35,7 +35,7 @@ MOST_SAMPLES = 4096
 MOST_S = 4.0
 _MOST_BYTES = 64 << 20
 _HASHES_KEPT = 128
-"""Enough to tell how many samples are shared, in 1 to 2 kB of the session file for each component."""
+"""Enough to find how many samples are shared, in 1 to 2 kB of the session file for each component."""
 _MODULUS = 1 << 64
 _ALIKE_SHARE = 0.9
 """Of two runs that were cut off, parallel stages may have given a few other samples at the end."""
@@ -220,7 +220,7 @@ def _pass_over(dataset: Any, padding: float | None, seconds: float, most: int, a
         done.batch_sizes |= set() if rows is None else {rows}
         size += describe.nbytes(element)
         if done.samples >= most or size >= _MOST_BYTES or time.monotonic() > end_s:
-            # One more would tell whether this was the end, and may take long: a second pass ends at the same sample.
+            # One more would show whether this was the end, and may take long: a second pass ends at the same sample.
             done.complete = False
             break
     return done

@@ -48,7 +48,7 @@ def parse(text: str, argument: int | None = None, what: str = "dataset") -> Targ
 
 
 def check(target: Target, what: str = "dataset") -> ast.AST | None:
-    """See that a function is there as far as its source says; the user's code is read, never imported.
+    """Check that a function exists as far as its source shows; the user's code is read, never imported.
 
     What cannot be decided is accepted: a name that is assigned, imported or may come from ``import *``.
 
@@ -78,7 +78,7 @@ def check(target: Target, what: str = "dataset") -> ast.AST | None:
 
 
 def check_arguments(definition: ast.AST | None, name: str, given: Mapping[str, Any]) -> None:
-    """See that a function takes the keyword arguments, where its source tells what it takes.
+    """Check that a function takes the keyword arguments, where its source shows what it takes.
 
     Raises:
         UsageError: it does not, or needs others.
@@ -248,7 +248,7 @@ def _instance(found: Any, name: str) -> Any:
     """
     if not inspect.isclass(found) or not inspect.isfunction(inspect.getattr_static(found, name, None)):
         return found
-    with contextlib.suppress(ValueError):  # a class of C that does not tell its arguments
+    with contextlib.suppress(ValueError):  # a class of C without a signature
         try:
             inspect.signature(found).bind()
         except TypeError as error:
@@ -311,7 +311,7 @@ def call(target: Target, what: str) -> Any:
 def _check_call(function: Callable[..., Any], arguments: tuple[int, ...], target: Target, what: str) -> None:
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # a function of C that does not tell
+    except (TypeError, ValueError):  # a function of C without a signature
         return
     try:
         signature.bind(*arguments)

@@ -1,6 +1,6 @@
 """The whole pipeline as written, run for a moment: its elements, what AUTOTUNE sets, what it reads.
 
-TensorFlow tells what AUTOTUNE set as a tree of nodes (`tf.data.experimental.get_model_proto`), of which only the
+TensorFlow gives what AUTOTUNE set as a tree of nodes (`tf.data.experimental.get_model_proto`), of which only the
 settings are taken: the processing times there count a parallel interleave's waiting as its work. The tree is that of
 the optimized pipeline: nodes were inserted, made parallel and fused, so it is matched to the stages from the sink on by
 names.
@@ -201,7 +201,9 @@ class Settings:
 
 
 def match(stages: Sequence[Stage], sink: int, nodes: Mapping[int, Node], output: int) -> dict[int, int]:
-    """Return the stage of each node, by ids, as far as names tell; both trees are walked from the sink to the sources.
+    """Return the stage of each node, by ids, as far as the names show it.
+
+    Both trees are walked from the sink to the sources.
 
     Args:
         stages: of the pipeline.

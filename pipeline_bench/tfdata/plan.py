@@ -78,7 +78,7 @@ class Node(Invocation):
         return replace(self, args=bound.args, kwargs=bound.kwargs, changed=True)
 
     def reading(self, old: int, new: int) -> Node:
-        """The node with one input in the place of another."""
+        """Return the node with one input replaced by another."""
         args, kwargs = replaced((self.args, self.kwargs), Ref, lambda ref: Ref(new) if ref.id == old else ref)
         return replace(self, args=args, kwargs=kwargs, changed=True)
 
@@ -110,7 +110,7 @@ class Plan:
         return self.nodes[number]
 
     def put(self, node: Node) -> None:
-        """Put a changed node in the place of the one with its id."""
+        """Replace the node that has the same id."""
         self.nodes[node.id] = node
 
     def consumers(self, number: int) -> list[Node]:
@@ -198,7 +198,7 @@ class Plan:
         self.put(changed.setting(**node.given(), **values))
 
     def _become(self, numbers: tuple[int, ...], node: Node) -> None:
-        """Put one node in the place of several of a chain, whose ids name it from now on; it has the last one's id."""
+        """Put one node instead of several of a chain, whose ids name it from now on; it has the last one's id."""
         for number in numbers:
             if number != node.id:
                 del self.nodes[number]

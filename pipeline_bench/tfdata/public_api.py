@@ -165,7 +165,7 @@ def _constructor(entry: Entry, original: Callable[..., Any], handler: Handler) -
             original(self, *(new_args if is_own else args), **(new_kwargs if is_own else kwargs))
             return self
 
-        # An internal class takes more than the public method: of its arguments the dataset and the function are told.
+        # An internal class takes more than the public method: of its arguments the dataset and the function are passed.
         handler(entry, args if is_own else args[:2], kwargs if is_own else {}, run)
 
     return constructor

@@ -20,7 +20,7 @@ _CHOOSING = frozenset({"sample_from_datasets", "choose_from_datasets", "concaten
 
 
 def inputs_per_output(stage: Stage) -> float | None:
-    """Return how many elements of each input a stage takes for one that it gives; None where its arguments do not tell.
+    """Return how many elements of each input a stage takes for one that it gives; None where that is not known.
 
     A stage that takes from one of several inputs each time takes one in all, see `shares`.
     """
@@ -41,7 +41,7 @@ def shares(stage: Stage) -> tuple[float, ...] | None:
     """Return how many elements a stage takes of each input for one that it takes in all; None where that is not known.
 
     All of them take one of each, but for those that choose: by the weights of `sample_from_datasets`; as often from
-    each where nothing is told, and always one from the `choice_dataset`, which is the last input.
+    each where no weights are given, and always one from the `choice_dataset`, which is the last input.
     """
     count = len(stage.inputs)
     if stage.method not in _CHOOSING:
@@ -61,7 +61,7 @@ def shares(stage: Stage) -> tuple[float, ...] | None:
 
 
 def endless(stages: Sequence[Stage], number: int) -> bool:
-    """Return whether a stage's elements never end, as far as the calls tell: it or one before it repeats, or counts."""
+    """Return whether a stage's elements never end, as far as the calls show: it or one before it repeats, or counts."""
     known = {stage.id: stage for stage in stages}
     waiting, seen = [number], set()
     while waiting:
@@ -77,7 +77,7 @@ def endless(stages: Sequence[Stage], number: int) -> bool:
 
 
 def per_sink_element(stages: Sequence[Stage], sink: int, taken: Mapping[int, float | None]) -> dict[int, float]:
-    """Return how many elements each stage gives for one of the sink's, as far as the stages after it tell.
+    """Return how many elements each stage gives for one of the sink's, as far as the stages after it show.
 
     What comes before a cache gives none: once filled, the cache alone is asked. One behind an endless repeat never is.
 

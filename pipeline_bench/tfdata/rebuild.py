@@ -50,7 +50,7 @@ def rebuild(recipe: Recipe, edits: Iterable[Edit], scratch: Path, cached_element
         cached_elements: how many elements an inserted cache keeps, which it then repeats; all of them where None.
 
     Raises:
-        PipelineBenchError: an edit does not fit, or a stage does not take what it gives it; says what failed.
+        PipelineBenchError: an edit does not fit, or a stage does not take what it gives it; the message has the reason.
     """
     plan = Plan(recipe)
     for edit in edits:

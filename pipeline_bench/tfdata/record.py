@@ -43,7 +43,7 @@ class Call(Invocation):
     inputs: tuple[int, ...] = ()
     """The calls that made the datasets among its arguments, in the order of the arguments."""
     inner: tuple[Call, ...] = ()
-    place: Location | None = None
+    location: Location | None = None
 
     def stage(self) -> Stage:
         """The call as plain data."""
@@ -53,7 +53,7 @@ class Call(Invocation):
             inputs=self.inputs,
             arguments=describe.arguments(self.given()),
             function=self._user_function(),
-            place=self.place,
+            place=self.location,
             element=describe.element(self.result.element_spec),
             inner=tuple(call.stage() for call in self.inner),
         )
@@ -62,9 +62,9 @@ class Call(Invocation):
         if self.function is None:
             return None
         function = describe.function(self.function, self.result, self.method == "from_generator")
-        if user_code.is_converted(function.file or "") and self.place is not None:
+        if user_code.is_converted(function.file or "") and self.location is not None:
             # A function that is defined in a converted one: AutoGraph's file is gone when anyone looks.
-            return function.model_copy(update={"file": self.place.file, "line": self.place.line})
+            return function.model_copy(update={"file": self.location.file, "line": self.location.line})
         return function
 
     def writes_files(self) -> bool:
@@ -153,7 +153,7 @@ class Recording:
         """Return how the dataset that the user's function returned was made.
 
         Raises:
-            UserCodeError: it is no dataset, and holds none; says what was returned and what is allowed.
+            UserCodeError: it is no dataset, and holds none; the message has what was returned and what is allowed.
         """
         dataset, notes = self._first_dataset(value)
         return Recipe(self._calls, self._maker(dataset), notes)

@@ -29,7 +29,7 @@ _KEPT_BYTES = 64 << 20
 """The most that is kept of one stage, and the most that a window holds: little beside a machine's memory."""
 _KEPT_MOST = 512
 _KEPT_OPAQUE_MOST = 64
-"""Of elements whose size nobody tells: ragged ones, windows."""
+"""Of elements whose size is not known: ragged ones, windows."""
 _SLICES = 3
 _WINDOW_NS = 4e6
 """About how long a window takes, so that a slice ends near the time that it was given."""
@@ -152,7 +152,7 @@ class KeptElements:
 
 
 class Sample(NamedTuple):
-    """Some elements, the time that one took in ns as far as it can be told, and their mean size in bytes."""
+    """Some elements, the time that one took in ns as far as it is known, and their mean size in bytes."""
 
     elements: list[list[Any]]
     each_ns: float | None
@@ -232,10 +232,10 @@ def _cpu_s() -> float:
 
 
 def _queued_s() -> float:
-    """Return for how many seconds threads of this process could have run and had no core; 0 where Linux does not say.
+    """Return for how many seconds threads of this process could have run and had no core; 0 where it is not known.
 
-    Other processes had it, which the kernel tells for each thread (``schedstat``, the second number), or the
-    hypervisor, which it tells for the whole machine (``steal`` of /proc/stat).
+    Other processes had it, which the kernel counts for each thread (``schedstat``, the second number), or the
+    hypervisor, which it counts for the whole machine (``steal`` of /proc/stat).
     """
     queued_ns, stolen_s = 0, 0.0
     for file in Path("/proc/self/task").glob("*/schedstat"):

@@ -30,7 +30,7 @@ _DISK_S = 1.0
 
 
 class PipelineEngine(Engine):
-    """Records the user's pipeline, and does with it what the trial's task says."""
+    """Records the user's pipeline, and does with it what the trial's task asks for."""
 
     def build(self) -> None:
         """Call the user's function, and record what it makes.

@@ -25,11 +25,6 @@ def test_a_batch_takes_so_many_of_all_that_comes_before_it() -> None:
     assert found == {0: 32, 1: 32, 2: 1, 3: 1}
 
 
-def test_a_window_takes_as_many_as_it_moves_by() -> None:
-    assert elements(stage(0, "range"), stage(1, "window", 0, size=10, shift=2))[0] == 2
-    assert elements(stage(0, "range"), stage(1, "window", 0, size=10))[0] == 10
-
-
 def test_what_comes_before_a_stage_that_does_not_tell_is_unknown() -> None:
     stages = (stage(0, "range"), stage(1, "filter", 0), stage(2, "batch", 1, batch_size=4))
     assert elements(*stages) == {1: 4, 2: 1}
@@ -60,11 +55,18 @@ def test_a_repeat_without_a_count_never_ends(method: str, arguments: dict[str, V
     assert not ratios.endless(stages, 0)
 
 
-def test_how_many_elements_arguments_tell() -> None:
-    assert ratios.inputs_per_output(Stage(id=1, method="batch", inputs=(0,), arguments={"batch_size": 32})) == 32
-    assert ratios.inputs_per_output(Stage(id=1, method="window", inputs=(0,), arguments={"size": 5, "shift": 1})) == 1
-    assert ratios.inputs_per_output(Stage(id=1, method="filter", inputs=(0,))) is None
-    assert ratios.inputs_per_output(Stage(id=1, method="batch", inputs=(0,), arguments={"batch_size": True})) is None
+@pytest.mark.parametrize(
+    ("method", "arguments", "taken"),
+    [
+        ("batch", {"batch_size": 32}, 32),
+        ("batch", {"batch_size": True}, None),
+        ("window", {"size": 10}, 10),
+        ("window", {"size": 10, "shift": 2}, 2),
+        ("filter", {}, None),
+    ],
+)
+def test_how_many_elements_a_stage_takes(method: str, arguments: dict[str, Value], taken: float | None) -> None:
+    assert ratios.inputs_per_output(stage(1, method, 0, **arguments)) == taken
 
 
 def test_elements_multiply_along_the_chain_and_add_up_where_it_joins() -> None:
