@@ -11,7 +11,7 @@ from pipeline_bench.analysis.interference import find
 from pipeline_bench.model.events import Device
 from pipeline_bench.model.series import Series
 from pipeline_bench.model.trial import Track, TrialRecord, TrialSteps
-from tests.unit.disturbances.planted import steady, trial
+from tests.unit.interference.planted import steady, trial
 
 METRICS = (
     "other_cpu_percent",

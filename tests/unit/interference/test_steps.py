@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pipeline_bench.analysis.interference import find
 from pipeline_bench.model.result import Disturbance
-from tests.unit.disturbances.planted import Floats, steady, trial
+from tests.unit.interference.planted import Floats, steady, trial
 
 
 def found(*step_ms: Floats) -> list[Disturbance]:
