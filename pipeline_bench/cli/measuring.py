@@ -213,10 +213,15 @@ def diagnose(
     """Find the stage of your own pipeline that starves it, and try what helps; your files are never changed."""
     from pipeline_bench.cli.running import run_and_show
     from pipeline_bench.diagnosis import variants
+    from pipeline_bench.errors import UsageError
     from pipeline_bench.run.diagnosis import run_diagnosis
     from pipeline_bench.tfdata.loading import parse
 
-    _check_budget(budget)
+    if not _LEAST_BUDGET_S <= budget <= _MOST_BUDGET_S:
+        raise UsageError(
+            f"--budget {budget:g}: it is from {_LEAST_BUDGET_S:g} to {_MOST_BUDGET_S:g} seconds.",
+            "The default of 120 tries most fixes; a slow pipeline or a large model needs more.",
+        )
     dataset = parse(target, batch_arg, "dataset")
     network = parse(model, None, "model") if model is not None else None
     code = run_and_show(
@@ -236,16 +241,6 @@ def diagnose(
         Presentation(not no_live, details, open_page, json_to),
     )
     raise typer.Exit(code)
-
-
-def _check_budget(budget_s: float) -> None:
-    from pipeline_bench.errors import UsageError
-
-    if not _LEAST_BUDGET_S <= budget_s <= _MOST_BUDGET_S:
-        raise UsageError(
-            f"--budget {budget_s:g}: it is from {_LEAST_BUDGET_S:g} to {_MOST_BUDGET_S:g} seconds.",
-            "The default of 120 tries most fixes; a slow pipeline or a large model needs more.",
-        )
 
 
 def run(

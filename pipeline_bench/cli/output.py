@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
@@ -16,6 +15,14 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _Form = TypeVar("_Form", bound=StrEnum)
+_ENDINGS = {
+    ".html": "html",
+    ".htm": "html",
+    ".md": "markdown",
+    ".csv": "csv",
+    ".json": "json",
+    ".txt": "terminal",
+}
 
 
 class StdoutError(OSError):
@@ -61,22 +68,23 @@ def silence() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def form_of(output: Path | None, endings: Mapping[str, _Form], default: _Form) -> _Form:
-    """Return the format that a file's name asks for; the default for stdout and for a name without an ending.
+def form_of(output: Path | None, forms: type[_Form]) -> _Form:
+    """Return the format that a file's name asks for; the terminal's for stdout and for a name without an ending.
 
     Raises:
         UsageError: the name ends in something else.
     """
     from pipeline_bench.errors import UsageError
 
+    names = {form.value: form for form in forms}
+    endings = {ending: names[name] for ending, name in _ENDINGS.items() if name in names}
     ending = Path(output.name.removesuffix(".gz")).suffix if output is not None else ""
     if not ending:
-        return default
+        return names["terminal"]
     if ending.lower() not in endings:
-        allowed = ", ".join(endings)
         raise UsageError(
             f"--output {output}: what to write is not told by {ending}.",
-            f"Let the name end in one of {allowed}, or say what it is with --format.",
+            f"Let the name end in one of {', '.join(endings)}, or say what it is with --format.",
         )
     return endings[ending.lower()]
 

@@ -33,16 +33,6 @@ class Format(StrEnum):
     TRACE = "trace"
 
 
-_REPORT_ENDINGS = {
-    ".html": Format.HTML,
-    ".htm": Format.HTML,
-    ".md": Format.MARKDOWN,
-    ".csv": Format.CSV,
-    ".json": Format.JSON,
-    ".txt": Format.TERMINAL,
-}
-
-
 def report(
     session: Annotated[
         Path,
@@ -58,7 +48,7 @@ def report(
     """Render a saved session again: the terminal's table, HTML, Markdown, CSV, its JSON, or a trace for Perfetto."""
     from pipeline_bench.errors import UsageError
 
-    chosen = form or form_of(output, _REPORT_ENDINGS, Format.TERMINAL)
+    chosen = form or form_of(output, Format)
     if chosen is Format.HTML and output is None and sys.stdout.isatty():
         raise UsageError("-f html: a page of 2 MB is not for a terminal.", "Give it a file: -o report.html.")
     write(_rendered(session, chosen, output, details or output is not None), output)
@@ -99,9 +89,6 @@ class DiffFormat(StrEnum):
     JSON = "json"
 
 
-_DIFF_ENDINGS = {".md": DiffFormat.MARKDOWN, ".json": DiffFormat.JSON, ".txt": DiffFormat.TERMINAL}
-
-
 def diff(
     before: Annotated[
         Path,
@@ -135,7 +122,7 @@ def diff(
     from pipeline_bench.model.kept import find
     from pipeline_bench.model.session import load
 
-    chosen = form or form_of(output, _DIFF_ENDINGS, DiffFormat.TERMINAL)
+    chosen = form or form_of(output, DiffFormat)
     # The largest slowdown that can be asked about is arbitrary; ten times as slow is no gate but a wish.
     slower = None if fail_if_slower is None else share(fail_if_slower, "--fail-if-slower", highest=10.0)
     au_below = (

@@ -6,7 +6,6 @@ import io
 
 import pytest
 from rich.cells import cell_len
-from rich.console import Console
 
 from pipeline_bench.model.diagnosis import AS_WRITTEN
 from pipeline_bench.model.result import Speedup
@@ -14,17 +13,9 @@ from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, plan
 from pipeline_bench.run.observer import Progress
 from pipeline_bench.ui import diagnosing
-from pipeline_bench.ui.live import LiveView
 from pipeline_bench.ui.plain import PlainView
 from tests.unit import diagnoses
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.unit.ui.screens import Clock, Terminal
 
 
 def trial(name: str, index: int = 0) -> Trial:
@@ -35,22 +26,13 @@ def at(phase: str, training_s: float = 1.5) -> Progress:
     return Progress(phase=phase, steps=10, elapsed_s=3.0, training_s=training_s, step_ms=4.1)
 
 
-class Screen:
+class Screen(Terminal):
     """A live view of a diagnosis, with what it shows as plain lines."""
 
     def __init__(self, width: int = 80, height: int = 24) -> None:
-        self.clock = Clock()
-        self.console = Console(
-            file=io.StringIO(), width=width, height=height, force_terminal=True, color_system=None, _environ={}
-        )
-        self.view = LiveView(self.console, clock=self.clock)
+        super().__init__(width, height)
         begun = diagnoses.begun()
         self.view.session_started(begun, plan(begun.scenario))
-
-    def lines(self) -> list[str]:
-        with self.console.capture() as capture:
-            self.console.print(self.view.render())
-        return capture.get().splitlines()
 
     @property
     def text(self) -> str:

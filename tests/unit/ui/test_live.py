@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-import io
 from dataclasses import replace
 
 import pytest
 from rich.cells import cell_len
-from rich.console import Console
 
 from pipeline_bench.model.result import BUSY_TIME, CPU_TIME, Precision
 from pipeline_bench.model.session import Session
@@ -13,37 +11,19 @@ from pipeline_bench.model.trial import Trial, plan
 from pipeline_bench.run.observer import Progress
 from pipeline_bench.scenario import Component, Run
 from pipeline_bench.text import units
-from pipeline_bench.ui.live import LiveView
 from tests.unit import sessions
+from tests.unit.ui.screens import Terminal
 
 WIDTHS = (60, 80, 100, 160)
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-class Screen:
+class Screen(Terminal):
     """A live view on a terminal of the given size, with what it shows as plain lines."""
 
     def __init__(self, session: Session, width: int = 80, height: int = 24) -> None:
-        self.clock = Clock()
-        self.stream = io.StringIO()
-        self.console = Console(
-            file=self.stream, width=width, height=height, force_terminal=True, color_system=None, _environ={}
-        )
-        self.view = LiveView(self.console, clock=self.clock)
+        super().__init__(width, height)
         self.session = session
         self.trials = plan(session.scenario)
-
-    def lines(self) -> list[str]:
-        with self.console.capture() as capture:
-            self.console.print(self.view.render())
-        return capture.get().splitlines()
 
     def row(self, name: str) -> str:
         return next(line for line in self.lines() if line[2:].startswith(name))
