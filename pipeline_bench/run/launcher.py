@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -40,15 +39,16 @@ _MARK = "PIPELINE_BENCH_SERVER"
 """The variable in the environment of a server and of all that it starts: which server that is."""
 
 
-class Child(ABC):
+class Child:
     """A trial's process, its own session and process group, and the pipe of its events."""
 
     heard = False
     """Whether the last `read` brought anything: a long event takes many reads until it is whole."""
 
-    def __init__(self, pid: int, events: int, launcher: LauncherName) -> None:
+    def __init__(self, pid: int, events: int, server: TrialServer) -> None:
         self.pid = pid
-        self.launcher: LauncherName = launcher
+        self.launcher: LauncherName = server.name
+        self._server = server
         self._events = events
         self._buffer = bytearray()
         self._open = True
@@ -83,9 +83,13 @@ class Child(ABC):
         """Whether the child has closed its end of the pipe, as it does when it ends."""
         return not self._open
 
-    @abstractmethod
     def wait(self, timeout_s: float) -> int | None:
-        """The exit code, negative for a signal; None when it has not ended in time."""
+        """Return the exit code, negative for a signal; None when it has not ended in time."""
+        deadline_s = time.monotonic() + timeout_s
+        while self.pid not in self._server.exit_codes:
+            if self._server.receive(deadline_s - time.monotonic()) is None:
+                break
+        return self._server.exit_codes.get(self.pid)
 
     def kill(self) -> None:
         """Kill the process, its group and its descendants, also those that left the group."""
@@ -102,30 +106,7 @@ class Child(ABC):
         self._open = False
 
 
-class Launcher(ABC):
-    """Starts trials."""
-
-    name: LauncherName
-
-    @abstractmethod
-    def start(self, trial: Trial, stderr: Path, *, private_network: bool = False) -> Child:
-        """Start the trial's process; what it writes to stdout and stderr goes to the file `stderr`.
-
-        Args:
-            trial: what it is asked to do.
-            stderr: made where it is not there.
-            private_network: give it a network of its own; see `processes.private_network`.
-
-        Raises:
-            PipelineBenchError: what starts processes does not answer, or cannot start one.
-            OSError: it is gone.
-        """
-
-    def close(self) -> None:  # noqa: B027 - most launchers keep nothing running
-        """End what the launcher keeps running; safe to call twice."""
-
-
-class TrialServer(Launcher):
+class TrialServer:
     """Has a process of its own start the trials; see `pipeline_bench.worker.server`.
 
     That process ends them, with all that they have started, also when this one is killed.
@@ -180,6 +161,17 @@ class TrialServer(Launcher):
         return f"the server ended: {tail}" if self._lost else "the server did not answer"
 
     def start(self, trial: Trial, stderr: Path, *, private_network: bool = False) -> Child:
+        """Start the trial's process; what it writes to stdout and stderr goes to the file `stderr`.
+
+        Args:
+            trial: what it is asked to do.
+            stderr: made where it is not there.
+            private_network: give it a network of its own; see `processes.private_network`.
+
+        Raises:
+            PipelineBenchError: what starts processes does not answer, or cannot start one.
+            OSError: it is gone.
+        """
         read, write = os.pipe()
         try:
             with stderr.open("ab") as log, tempfile.TemporaryFile() as request:  # appending: `trim` leaves no hole
@@ -187,7 +179,7 @@ class TrialServer(Launcher):
                 request.seek(0)
                 message = json.dumps({"trial": trial.index, "private_network": private_network}).encode()
                 socket.send_fds(self._control, [message], [request.fileno(), write, log.fileno()])
-            return _TrialProcess(self._started_pid(trial.index), read, self)
+            return Child(self._started_pid(trial.index), read, self)
         except BaseException:
             os.close(read)
             raise
@@ -233,6 +225,7 @@ class TrialServer(Launcher):
                 yield message
 
     def close(self) -> None:
+        """End the server and its trials; safe to call twice."""
         if self._control.fileno() < 0:
             return
         self._control.close()
@@ -247,19 +240,6 @@ class TrialServer(Launcher):
             files.sweep()
 
 
-class _TrialProcess(Child):
-    def __init__(self, pid: int, events: int, server: TrialServer) -> None:
-        super().__init__(pid, events, server.name)
-        self._server = server
-
-    def wait(self, timeout_s: float) -> int | None:
-        deadline_s = time.monotonic() + timeout_s
-        while self.pid not in self._server.exit_codes:
-            if self._server.receive(deadline_s - time.monotonic()) is None:
-                break
-        return self._server.exit_codes.get(self.pid)
-
-
 def fresh_launcher(log: Path) -> TrialServer:
     """Start a server that gives each trial a new interpreter.
 
@@ -268,7 +248,7 @@ def fresh_launcher(log: Path) -> TrialServer:
     return TrialServer(log, (sys.executable, "-P", "-m", "pipeline_bench.worker.main"))
 
 
-def best_launcher(log: Path, prefer: LauncherName = "forkserver") -> tuple[Launcher, str | None]:
+def best_launcher(log: Path, prefer: LauncherName = "forkserver") -> tuple[TrialServer, str | None]:
     """Start the server that forks where that is safe, else the one with fresh interpreters; return it and the reason.
 
     Raises:

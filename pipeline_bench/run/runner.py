@@ -17,7 +17,7 @@ from pipeline_bench.model.events import Device, Failed
 from pipeline_bench.model.session import Environment, Session
 from pipeline_bench.model.trial import Trial, TrialRecord, TrialStatus, plan
 from pipeline_bench.run import follower, servers
-from pipeline_bench.run.launcher import Child, Launcher, trim
+from pipeline_bench.run.launcher import Child, TrialServer, trim
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.run.trial_log import TrialLog
 from pipeline_bench.samplers import Reading, Sampler
@@ -66,12 +66,12 @@ class Runner:
     def __init__(
         self,
         folder: Path,
-        launcher: Launcher,
+        launcher: TrialServer,
         gpu: NvmlSampler,
         observer: Observer,
         clock_ns: follower.ClockNs = time.monotonic_ns,
         planner: Planner | None = None,
-        replacement: Callable[[], Launcher] | None = None,
+        replacement: Callable[[], TrialServer] | None = None,
         *,
         expose_servers: bool = False,
     ) -> None:
@@ -95,7 +95,7 @@ class Runner:
         self._stderr_folder = folder / TRIALS_FOLDER
         self._planner: Planner = planner or ByPrecision()
         self._replacement = replacement
-        self._replaced: list[Launcher] = []
+        self._replaced: list[TrialServer] = []
         self._expose_servers = expose_servers
 
     def run(self, session: Session) -> Finished:

@@ -12,7 +12,7 @@ import pytest
 
 from pipeline_bench import environment
 from pipeline_bench.model.session import Session
-from pipeline_bench.run.launcher import Launcher, TrialServer
+from pipeline_bench.run.launcher import TrialServer
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.run.runner import Runner
 from pipeline_bench.samplers.nvml import NvmlSampler
@@ -49,7 +49,7 @@ def made_data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
 @pytest.fixture(scope="session")
 def fork_server(
     tmp_path_factory: pytest.TempPathFactory, faults_path: str, made_data_folder: None
-) -> Iterator[Launcher]:
+) -> Iterator[TrialServer]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", faults_path)
         server = TrialServer(tmp_path_factory.mktemp("server") / "import.stderr")
@@ -60,18 +60,18 @@ def fork_server(
 
 
 @pytest.fixture
-def run_scenario(fork_server: Launcher, tmp_path: Path) -> RunScenario:
+def run_scenario(fork_server: TrialServer, tmp_path: Path) -> RunScenario:
     """Run a resolved scenario on the shared fork server."""
     return lambda scenario: _run(scenario, fork_server, tmp_path)
 
 
 @pytest.fixture(scope="module")
-def run_scenario_once(fork_server: Launcher, tmp_path_factory: pytest.TempPathFactory) -> RunScenario:
+def run_scenario_once(fork_server: TrialServer, tmp_path_factory: pytest.TempPathFactory) -> RunScenario:
     """The same for a fixture whose session several tests look at."""
     return lambda scenario: _run(scenario, fork_server, tmp_path_factory.mktemp("session"))
 
 
-def _run(scenario: Scenario, server: Launcher, folder: Path) -> Session:
+def _run(scenario: Scenario, server: TrialServer, folder: Path) -> Session:
     session = Session(
         started_at="2026-01-01T00:00:00+00:00",
         scenario=scenario,

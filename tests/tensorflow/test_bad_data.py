@@ -13,7 +13,7 @@ from pipeline_bench import environment
 from pipeline_bench.errors import PipelineBenchError, UsageError
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, TrialRecord
-from pipeline_bench.run.launcher import Launcher
+from pipeline_bench.run.launcher import TrialServer
 from pipeline_bench.run.observer import Observer, Progress
 from pipeline_bench.run.runner import Runner
 from pipeline_bench.samplers.nvml import NvmlSampler
@@ -222,7 +222,7 @@ class Remover(Observer):
 
 @pytest.mark.parametrize("entry", [BACKENDS[0], *BACKENDS[3:]], ids=lambda entry: str(entry["name"]))
 def test_a_file_that_goes_while_it_is_trained_on_ends_the_trial(
-    fork_server: Launcher, folder: Path, tmp_path_factory: pytest.TempPathFactory, entry: dict[str, Any]
+    fork_server: TrialServer, folder: Path, tmp_path_factory: pytest.TempPathFactory, entry: dict[str, Any]
 ) -> None:
     path = folder / "a" / "14.jpg"
 

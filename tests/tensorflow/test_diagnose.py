@@ -20,7 +20,7 @@ from pipeline_bench.model.pipeline import Target
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial
 from pipeline_bench.run.comparison import new_session
-from pipeline_bench.run.launcher import Launcher, TrialServer
+from pipeline_bench.run.launcher import TrialServer
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.run.runner import Runner
 from pipeline_bench.samplers.nvml import NvmlSampler
@@ -46,7 +46,7 @@ class First(search.Search):
 
 
 def run_trials(
-    server: Launcher,
+    server: TrialServer,
     folder: Path,
     name: str,
     model: str | None = None,
@@ -65,7 +65,7 @@ def run_trials(
 
 
 @pytest.fixture
-def diagnose(fork_server: Launcher, tmp_path: Path) -> Diagnose:
+def diagnose(fork_server: TrialServer, tmp_path: Path) -> Diagnose:
     """Run the first trials of a diagnosis of a function of hostile.py, or of another file."""
 
     def run(name: str, model: str | None = None, **options: object) -> Session:

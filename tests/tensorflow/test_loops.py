@@ -12,7 +12,7 @@ from pipeline_bench import environment
 from pipeline_bench.analysis import validity
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
-from pipeline_bench.run.launcher import Launcher
+from pipeline_bench.run.launcher import TrialServer
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.run.runner import Runner
 from pipeline_bench.samplers.nvml import NvmlSampler
@@ -59,7 +59,7 @@ def scenario() -> Scenario:
 
 @pytest.fixture(scope="module")
 def records(
-    scenario: Scenario, fork_server: Launcher, tmp_path_factory: pytest.TempPathFactory
+    scenario: Scenario, fork_server: TrialServer, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, TrialRecord]:
     """A trial of every variant, by its name."""
     session = Session(

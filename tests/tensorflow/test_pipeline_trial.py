@@ -13,7 +13,7 @@ from pipeline_bench.model.edits import InsertAfter, SetArgument
 from pipeline_bench.model.events import Device, Done, Event, Failed, Fingerprinted, Inspected, Phase, Steps
 from pipeline_bench.model.pipeline import KIND, Activity, Inspection, Target, Task
 from pipeline_bench.model.trial import Trial
-from pipeline_bench.run.launcher import Launcher
+from pipeline_bench.run.launcher import TrialServer
 from pipeline_bench.scenario import Component, Run, Variant
 
 SCRIPT = """
@@ -77,7 +77,7 @@ RunTask = Callable[..., list[Event]]
 
 
 @pytest.fixture
-def run_task(fork_server: Launcher, tmp_path: Path) -> RunTask:
+def run_task(fork_server: TrialServer, tmp_path: Path) -> RunTask:
     """Run a task on functions of the script above; every event of the child."""
     script = tmp_path / "train.py"
     script.write_text(SCRIPT, encoding="utf-8")

@@ -16,7 +16,7 @@ import pytest
 from pipeline_bench import environment
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, TrialRecord
-from pipeline_bench.run.launcher import Launcher, fresh_launcher
+from pipeline_bench.run.launcher import TrialServer, fresh_launcher
 from pipeline_bench.run.observer import Observer, Progress
 from pipeline_bench.run.runner import Runner
 from pipeline_bench.samplers.nvml import NvmlSampler
@@ -134,7 +134,7 @@ class AtStep(Observer):
             self._do(self.tasks)
 
 
-def run_on(launcher: Launcher, wanted: Scenario, folder: Path, observer: Observer) -> TrialRecord:
+def run_on(launcher: TrialServer, wanted: Scenario, folder: Path, observer: Observer) -> TrialRecord:
     session = Session(
         started_at="2026-01-01T00:00:00+00:00",
         scenario=wanted,
@@ -151,7 +151,7 @@ def run_on(launcher: Launcher, wanted: Scenario, folder: Path, observer: Observe
     ],
 )
 def test_a_task_that_is_killed_fails_the_trial_at_once_and_leaves_no_process(
-    fork_server: Launcher, tmp_path: Path, place: int, synchronous: bool, words: str
+    fork_server: TrialServer, tmp_path: Path, place: int, synchronous: bool, words: str
 ) -> None:
     observer = AtStep(lambda tasks: tasks[place].kill())
     wanted = scenario(variant("workers", **BETWEEN, synchronous=synchronous), time_s=60, stall_timeout_s=20)
@@ -161,7 +161,7 @@ def test_a_task_that_is_killed_fails_the_trial_at_once_and_leaves_no_process(
     assert not [task for task in observer.tasks if task.is_running() and task.status() != psutil.STATUS_ZOMBIE]
 
 
-def test_the_kernel_ends_the_tasks_of_a_trial_that_is_killed(fork_server: Launcher, tmp_path: Path) -> None:
+def test_the_kernel_ends_the_tasks_of_a_trial_that_is_killed(fork_server: TrialServer, tmp_path: Path) -> None:
     observer = AtStep(lambda tasks: os.kill(tasks[0].ppid(), signal.SIGKILL))
     record = run_on(fork_server, scenario(variant("workers", **BETWEEN), time_s=60), tmp_path, observer)
     assert record.status == "failed"

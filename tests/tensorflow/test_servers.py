@@ -16,7 +16,7 @@ from pipeline_bench.model.pipeline import KIND, Target, Task
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, TrialRecord
 from pipeline_bench.run import servers
-from pipeline_bench.run.launcher import Launcher
+from pipeline_bench.run.launcher import TrialServer
 from pipeline_bench.run.observer import Observer, Progress
 from pipeline_bench.run.runner import Runner
 from pipeline_bench.samplers.nvml import NvmlSampler
@@ -80,7 +80,7 @@ def service(folder: Path) -> Scenario:
 
 
 def run_on(
-    launcher: Launcher, wanted: Scenario, folder: Path, observer: Observer, *, expose_servers: bool
+    launcher: TrialServer, wanted: Scenario, folder: Path, observer: Observer, *, expose_servers: bool
 ) -> TrialRecord:
     session = Session(
         started_at="2026-01-01T00:00:00+00:00",
@@ -93,7 +93,7 @@ def run_on(
 
 @pytest.mark.parametrize("wanted", [workers, service])
 def test_what_a_trial_serves_is_in_a_network_of_its_own(
-    fork_server: Launcher, tmp_path: Path, wanted: Callable[[Path], Scenario]
+    fork_server: TrialServer, tmp_path: Path, wanted: Callable[[Path], Scenario]
 ) -> None:
     seen = Listener()
     record = run_on(fork_server, wanted(tmp_path), tmp_path, seen, expose_servers=False)
@@ -102,7 +102,7 @@ def test_what_a_trial_serves_is_in_a_network_of_its_own(
     assert seen.sockets.total() > 0, "the servers listen somewhere"
 
 
-def test_servers_are_exposed_where_that_was_asked_for(fork_server: Launcher, tmp_path: Path) -> None:
+def test_servers_are_exposed_where_that_was_asked_for(fork_server: TrialServer, tmp_path: Path) -> None:
     seen = Listener()
     record = run_on(fork_server, workers(tmp_path), tmp_path, seen, expose_servers=True)
     assert record.status == "ok", record.reason

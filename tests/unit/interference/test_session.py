@@ -7,7 +7,7 @@ from pathlib import Path
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.session import Session, load
 from pipeline_bench.model.trial import Trial
-from pipeline_bench.run.launcher import Child, Launcher, LauncherName
+from pipeline_bench.run.launcher import Child, LauncherName, TrialServer
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.run.runner import Runner
 from pipeline_bench.samplers.nvml import NvmlSampler
@@ -16,10 +16,11 @@ from tests.unit.interference.planted import steady, trial
 from tests.unit.records import scenario
 
 
-class Refusing(Launcher):
+class Refusing(TrialServer):
     """Starts nothing, so that the session keeps the trials it came with, and gets failed ones at most."""
 
-    name: LauncherName = "fresh"
+    def __init__(self) -> None:
+        self.name: LauncherName = "fresh"
 
     def start(self, trial: Trial, stderr: Path, *, private_network: bool = False) -> Child:
         raise PipelineBenchError("not in this test")
