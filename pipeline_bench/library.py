@@ -100,6 +100,7 @@ def diagnose(
     *,
     model: str | Callable[..., Any] | None = None,
     argument: int | None = None,
+    arguments: Sequence[str] = (),
     budget_s: float = DEFAULT_BUDGET_S,
     allow_reordering: bool = False,
     allow_threads: bool = False,
@@ -114,6 +115,7 @@ def diagnose(
             function of a notebook is sent to the child processes by value.
         model: the function that makes the compiled Keras model; None looks at the pipeline alone.
         argument: what `make_dataset` is called with, where it takes one.
+        arguments: what a whole script, ``"train.py"``, is run with, up to its training.
         budget_s: the most seconds to measure for.
         allow_reordering: try fixes that may change the order of the samples.
         allow_threads: try fixes that run a function on several threads at once; the samples keep their order.
@@ -135,8 +137,11 @@ def diagnose(
     from pipeline_bench.diagnosis import variants  # noqa: PLC0415
     from pipeline_bench.run import diagnosis  # noqa: PLC0415 - compare() needs none of this
 
-    dataset = _target(make_dataset, argument, "dataset")
-    trained = None if model is None else _target(model, None, "model")
+    if isinstance(make_dataset, str) and loading.is_script(make_dataset):
+        dataset, trained = loading.parse_script(make_dataset, arguments, model, argument)
+    else:
+        dataset = _target(make_dataset, argument, "dataset")
+        trained = None if model is None else _target(model, None, "model")
     with _folder(out, variants.scenario(dataset, trained, budget_s, None)) as folder:
         outcome = diagnosis.run_diagnosis(
             dataset,

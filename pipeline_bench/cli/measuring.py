@@ -162,9 +162,14 @@ def diagnose(
     target: Annotated[
         str,
         typer.Argument(
-            metavar="FILE:FUNCTION", help="Your function that returns a tf.data pipeline: train.py:make_dataset."
+            metavar="SCRIPT|FILE:FUNCTION",
+            help="Your script, train.py, which is run up to its training; or your function that returns a tf.data "
+            "pipeline: train.py:make_dataset.",
         ),
     ],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- ARGS…]", help="The script's own arguments: -- --epochs 3.")
+    ] = None,
     model: Annotated[
         str | None,
         typer.Option(
@@ -215,15 +220,19 @@ def diagnose(
     from pipeline_bench.diagnosis import variants
     from pipeline_bench.errors import UsageError
     from pipeline_bench.run.diagnosis import run_diagnosis
-    from pipeline_bench.tfdata.loading import parse
+    from pipeline_bench.tfdata.loading import is_script, parse, parse_script
 
     if not _LEAST_BUDGET_S <= budget <= _MOST_BUDGET_S:
         raise UsageError(
             f"--budget {budget:g}: it is from {_LEAST_BUDGET_S:g} to {_MOST_BUDGET_S:g} seconds.",
             "The default of 120 tries most fixes; a slow pipeline or a large model needs more.",
         )
-    dataset = parse(target, batch_arg, "dataset")
-    network = parse(model, None, "model") if model is not None else None
+    if is_script(target):
+        dataset, network = parse_script(target, arguments or (), model, batch_arg)
+    else:
+        _refuse_arguments(target, arguments)
+        dataset = parse(target, batch_arg, "dataset")
+        network = parse(model, None, "model") if model is not None else None
     code = run_and_show(
         lambda folder, view: run_diagnosis(
             dataset,
@@ -241,6 +250,16 @@ def diagnose(
         Presentation(not no_live, details, open_page, json_to),
     )
     raise typer.Exit(code)
+
+
+def _refuse_arguments(target: str, arguments: list[str] | None) -> None:
+    from pipeline_bench.errors import UsageError
+
+    if arguments:
+        raise UsageError(
+            f"{target} takes no arguments of a command line: {' '.join(arguments)}.",
+            "They go with a whole script: pipeline-bench diagnose train.py -- --epochs 3.",
+        )
 
 
 def run(

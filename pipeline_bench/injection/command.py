@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -173,7 +174,8 @@ def lines(ended: Ended, command: Sequence[str]) -> list[str]:
     starved = [each for record in ended.records for each in record.trainings if each.verdict == "input-bound"]
     script = next((part for part in command if part.endswith(".py")), None)
     if starved and script is not None:
-        said.append(f"next: pipeline-bench diagnose {script}:FUNCTION, the function that returns the dataset")
+        given = shlex.join(command[command.index(script) + 1 :])
+        said.append(f"next: pipeline-bench diagnose {shlex.quote(script)}{given and ' -- '}{given}")
     return said
 
 

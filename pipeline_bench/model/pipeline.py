@@ -5,6 +5,7 @@ The parent decides what to try, and the child tries it (`pipeline_bench.tfdata`)
 
 from __future__ import annotations
 
+import shlex
 from pathlib import PurePath
 from typing import Annotated, Literal
 
@@ -25,7 +26,7 @@ class _Part(BaseModel):
 
 
 class Target(_Part):
-    """Where a function of the user's is: in a file, in an importable module, or pickled by value.
+    """Where a function of the user's is: in a file, in an importable module, or pickled by value; or a whole script.
 
     Exactly one of `file`, `module` and `pickled` is given. They are data, kept as they are; `text` and `label` are to
     be read.
@@ -39,16 +40,27 @@ class Target(_Part):
     """A callable of a notebook, by cloudpickle, in base64."""
     argument: int | None = None
     """Passed to the function as its only argument, where given (``--batch-arg``)."""
+    arguments: tuple[str, ...] | None = None
+    """Of a script, which is run up to its training: what it is given on its command line. None for a function."""
+
+    @property
+    def is_script(self) -> bool:
+        """Whether it is a whole script, not a function."""
+        return self.arguments is not None
 
     @property
     def text(self) -> str:
         """The target as a user writes it: ``train.py:make_dataset``."""
+        if self.arguments is not None:
+            return safe(shlex.join([str(self.file), *self.arguments]))
         return safe(f"{self.file or self.module}:{self.name}" if self.pickled is None else self.name)
 
     @property
     def label(self) -> str:
         """The target without its folder, for a title: ``train.py:make_dataset``."""
-        return safe(f"{PurePath(self.file).name}:{self.name}") if self.file is not None else self.text
+        if self.file is None:
+            return self.text
+        return safe(PurePath(self.file).name if self.is_script else f"{PurePath(self.file).name}:{self.name}")
 
 
 class Location(_Part):

@@ -60,6 +60,11 @@ def run_diagnosis(
         allow_threads=allow_threads,
         budget_s=budget_s,
     )
+    if dataset.is_script:
+        observer.note(
+            f"{dataset.text} is run up to its training in every trial: what it writes or downloads before that, it does"
+            " each time. Nothing after that point runs."
+        )
     with interrupts.deferred(), closing(NvmlSampler.open()) as gpu:
         refusal = None if expose_servers else servers.refusal()
         planner = search.Search(float(psutil.virtual_memory().available), refusal)

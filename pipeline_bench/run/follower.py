@@ -176,8 +176,11 @@ def _stall_reason(log: TrialLog) -> str:
     who = "your pipeline gave no element" if own else f"the backend {variant.backend} made no step"
     parts = [f"{who} for {variant.run.stall_timeout_s:g} s {doing}"]
     if own and phase == "build":
-        parts = [f"your function did not return within {variant.run.stall_timeout_s:g} s"]
-        parts += [_MAIN_HINT] if variant.source.options.get("activity") == "inspect" else []
+        target = pipeline.Target.model_validate(variant.source.options["target"])
+        what = "your script did not come to its training" if target.is_script else "your function did not return"
+        parts = [f"{what} within {variant.run.stall_timeout_s:g} s"]
+        is_first = variant.source.options.get("activity") == "inspect"
+        parts += [_MAIN_HINT] if is_first and not target.is_script else []
     if phase == "train" and (steps := _steps_of_a_call(variant)) > 1:
         parts[0] += f" (it is told of {steps} at a time, so that they have to be over within the stall timeout)"
     if log.stalled is None:

@@ -11,7 +11,7 @@ import importlib.util
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,12 +21,13 @@ import cloudpickle
 from pipeline_bench.errors import UsageError, UserCodeError, did_you_mean
 from pipeline_bench.model.pipeline import Target
 from pipeline_bench.text import is_utf8, safe
-from pipeline_bench.tfdata import user_code
+from pipeline_bench.tfdata import script, user_code
 
 _EXAMPLES = {"dataset": "train.py:make_dataset", "model": "train.py:make_model", "generator": "train.py:samples"}
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _DOUBTFUL = frozenset({"*", "__getattr__", "globals", "exec", "vars", "setattr"})
 """Names and calls in a file that make it possible that it has names which its text does not show."""
+_TRAINING = "training"
 _MAIN_HINT = "put what runs the script under `if __name__ == '__main__':`"
 
 
@@ -45,6 +46,36 @@ def parse(text: str, argument: int | None = None, what: str = "dataset") -> Targ
     target = Target(file=where if is_file else None, module=None if is_file else where, name=name, argument=argument)
     check(target, what)
     return target
+
+
+def is_script(text: str) -> bool:
+    """Return whether a whole script is named, ``train.py``, and no function in it."""
+    return text.endswith(".py")
+
+
+def parse_script(
+    text: str, arguments: Sequence[str], model: Any = None, argument: int | None = None
+) -> tuple[Target, Target | None]:
+    """Return the target of a whole script, and the same as the model's where the script calls a `fit`.
+
+    Args:
+        text: the script's file.
+        arguments: what it is to be run with.
+        model: has to be None, as `argument` has: they go with a function that makes the dataset.
+        argument: see `model`.
+
+    Raises:
+        UsageError: there is no such file, it is no valid Python, or something is given that a script does not take.
+    """
+    if model is not None or argument is not None:
+        option = "--model" if model is not None else "--batch-arg"
+        raise UsageError(
+            f"{text} is a whole script: {option} goes with a function", f"write {text}:FUNCTION, or leave it out"
+        )
+    _require_text(text)
+    _parsed(_source_of_file(text, "dataset"), text)
+    whole = Target(file=text, name="", arguments=tuple(arguments))
+    return whole, whole if script.calls_fit(Path(text)) else None
 
 
 def check(target: Target, what: str = "dataset") -> ast.AST | None:
@@ -308,6 +339,17 @@ def call(target: Target, what: str) -> Any:
     return _run(lambda: found(*arguments), f"{target.name} failed", what)
 
 
+def reach_training(target: Target) -> script.Training:
+    """Run a script up to its training, and return what that was about to use.
+
+    Raises:
+        UserCodeError: it raised or ended before, or trains on something that is no tf.data pipeline.
+    """
+    failed = f"{target.text} failed before its training"
+    found: script.Training = _run(lambda: script.run_to_training(target), failed, _TRAINING)
+    return found
+
+
 def _check_call(function: Callable[..., Any], arguments: tuple[int, ...], target: Target, what: str) -> None:
     try:
         signature = inspect.signature(function)
@@ -339,6 +381,9 @@ def _run(function: Callable[[], Any], failed: str, what: str) -> Any:
         raise
     except SystemExit as end:
         code = "" if end.code is None else repr(end.code)
+        if what == _TRAINING:
+            hint = f"its own arguments follow --: pipeline-bench diagnose {Path(sys.argv[0]).name} -- ARGUMENTS"
+            raise UserCodeError(f"{failed}: it called sys.exit({code})", hint, user_code.traceback_of(end)) from None
         message = f"{failed}: it called sys.exit({code}) instead of returning a {what}"
         raise UserCodeError(message, _MAIN_HINT, user_code.traceback_of(end)) from None
     except BaseException as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 import time
 from pathlib import Path
 from typing import Any
@@ -39,18 +40,25 @@ class PipelineEngine(Engine):
             UserCodeError: it failed, or gave nothing that can be measured.
         """
         self._task = _settled(Task.model_validate(self.variant.source.options))
-        import tensorflow as tf
-
         self.channel.send(eager.set_up(self.variant.runtime))
         self.recorder.phase("build")
-        tf.random.set_seed(self.variant.run.seed)
         self._scratch = ScratchFolder()
         start_ns = time.perf_counter_ns()
+        _seed(self.variant.run.seed)
         with Recording() as recording:
-            made = loading.call(self._task.target, "dataset")
+            made = self._made()
         self._make_ns = float(time.perf_counter_ns() - start_ns)
         self._recipe = recording.recipe(made)
         _require_eager(self._recipe)
+
+    def _made(self) -> Any:
+        """What the user's function returned, or what the training of their script was about to use."""
+        target = self._task.target
+        if not target.is_script:
+            return loading.call(target, "dataset")
+        training = loading.reach_training(target)
+        self._model = training.model
+        return training.dataset
 
     def train(self) -> None:
         """Inspect the pipeline, or take from it and send which samples arrived.
@@ -119,10 +127,23 @@ class PipelineEngine(Engine):
             return
         if task.model is None:
             raise PipelineBenchError(f"The activity {task.activity} needs a model, and the task has none.")
-        step = consumers.step_of(loading.call(task.model, "model"))
+        step = consumers.step_of(loading.call(task.model, "model") if not task.model.is_script else self._fitted())
         recorder.train(waits=not is_ceiling)
         consume = consumers.ceiling if is_ceiling else consumers.train
         consume(dataset, step, recorder, task.warmup_s, recorder.heartbeat)
+
+    def _fitted(self) -> Any:
+        """The model whose `fit` the script came to.
+
+        Raises:
+            UserCodeError: its training is a loop of its own.
+        """
+        if self._model is None:
+            raise UserCodeError(
+                f"{self._task.target.text} calls a fit, and its first training is a loop of its own",
+                "name the function that makes the dataset: FILE:FUNCTION",
+            )
+        return self._model
 
     def _rebuilt(self) -> rebuild.Rebuilt:
         return rebuild.rebuild(self._recipe, self._task.edits, self._scratch.path)
@@ -209,6 +230,16 @@ def _settled(task: Task) -> Task:
         return task
     model = task.model.model_copy(update={"file": str(Path(task.model.file).absolute())})
     return task.model_copy(update={"model": model})
+
+
+def _seed(seed: int) -> None:
+    """Have the user's code draw the same numbers in every trial; it may seed anew by itself."""
+    import numpy as np
+    import tensorflow as tf
+
+    random.seed(seed)
+    np.random.seed(seed)
+    tf.random.set_seed(seed)
 
 
 def _require_eager(recipe: Recipe) -> None:

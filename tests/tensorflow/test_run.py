@@ -63,6 +63,7 @@ def test_a_fit_and_a_loop_are_measured_without_an_edit(tmp_path: Path) -> None:
     assert "79 steps" in told[0]
     assert "severely input-bound" in told[0]
     assert "severely input-bound" in told[1]
+    assert told[-1].endswith("pipeline-bench diagnose train.py -- loop fit")
     waits = [load(folder).results[0].input_wait_share.value for folder in (tmp_path / "reports").iterdir()]
     assert len(waits) == 2
     assert all(wait is not None and wait > 0.5 for wait in waits)

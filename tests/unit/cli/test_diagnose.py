@@ -47,7 +47,10 @@ def found(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     ("arguments", "said"),
     [
         ([], "FILE:FUNCTION"),
-        (["train.py"], "train.py:make_dataset"),
+        (["trian.py"], "there is no file trian.py"),
+        (["train.py", "--model", "train.py:make_model"], "--model goes with a function"),
+        (["train.py", "--batch-arg", "4"], "--batch-arg goes with a function"),
+        (["train.py", "--epochs", "3"], "--epochs"),
         (["trian.py:make_dataset"], "train.py"),
         (["train.py:make_datset"], "did you mean 'make_dataset'"),
         (["train.py:make_dataset", "--model", "train.py:make_modle"], "did you mean 'make_model'"),

@@ -1,0 +1,89 @@
+"""A script as its user wrote it is run up to its training, and no further."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline_bench.tfdata import script
+
+HEAD = """
+import sys
+import numpy as np, keras, tensorflow as tf
+data = tf.data.Dataset.range(40).map(lambda x: (tf.cast([x], tf.float32), 0.0)).batch(4)
+model = keras.Sequential([keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+"""
+# What each is, and what is to be found: the dataset's elements in a line, whether there is a model, and where.
+SCRIPTS: dict[str, tuple[str, Any]] = {
+    "fit": ("model.fit(data.take(7), epochs=int(sys.argv[2]))\nopen('after', 'w')", [7, True, 7]),
+    "fit_by_name": ("model.fit(x=data, verbose=0)", [10, True, 7]),
+    "main": ("if __name__ == '__main__':\n    model.fit(data)", [10, True, 8]),
+    "guarded": ("try:\n    model.fit(data)\nexcept Exception:\n    sys.exit(5)\nfinally:\n    1 / 0", [10, True, 8]),
+    "prepares": ("for x, y in data: x.numpy()\nmodel.fit(data.take(2))", [2, True, 8]),
+    "neighbour": ("from beside import train\ntrain(model, data)", [10, True, 2]),
+    "loop": ("next(iter(data.take(3)))\nfor x, y in data:\n    model.train_on_batch(x, y)", [10, False, 8]),
+    "iterator": (
+        "@tf.function\ndef step(batches):\n    return next(batches)\nnext(iter(data))\nstep(iter(data.take(5)))",
+        [5, False, 11],
+    ),
+    "arrays": ("model.fit(np.zeros([8, 1]), np.zeros(8))", "trains on arrays in memory, for which it seldom waits"),
+    "nothing": ("print('done')", "ran to its end, and no training was seen"),
+    "no_dataset": ("class Other:\n    def fit(self): pass\nOther().fit()", "no training was seen"),
+    "needs": (
+        "import argparse\np = argparse.ArgumentParser()\np.add_argument('x')\np.parse_args([])",
+        "sys.exit(2)",
+    ),
+    "raises": ("model.fit(dta)", "NameError: name 'dta' is not defined"),
+}
+RUN = """
+import json, os, sys
+from pipeline_bench.errors import UserCodeError
+from pipeline_bench.model.pipeline import Target
+from pipeline_bench.tfdata import loading
+import tensorflow as tf
+found = {}
+for name in sys.argv[1:]:
+    target = Target(file=name + ".py", name="", arguments=("--epochs", "3"))
+    try:
+        training = loading.reach_training(target)
+        line = int(training.line.partition(":")[2])
+        found[name] = [int(training.dataset.cardinality()), training.model is not None, line]
+    except UserCodeError as error:
+        found[name] = f"{error.message} {error.hint}"
+with open("found.json", "w") as file:
+    json.dump(found, file)
+"""
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("scripts")
+    for name, (body, _) in SCRIPTS.items():
+        (folder / f"{name}.py").write_text(HEAD + body)
+    (folder / "beside.py").write_text("def train(model, data):\n    model.fit(data)\n")
+    subprocess.run([sys.executable, "-c", RUN, *SCRIPTS], cwd=folder, check=True, capture_output=True, timeout=200)
+    assert not (folder / "after").exists(), "the script went on behind its training"
+    read: dict[str, Any] = json.loads((folder / "found.json").read_text())
+    return read
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_what_a_script_was_about_to_train_on_is_found(found: dict[str, Any], name: str) -> None:
+    expected = SCRIPTS[name][1]
+    if isinstance(expected, str):
+        assert expected in found[name]
+    else:
+        assert found[name] == expected
+
+
+def test_a_fit_is_seen_in_the_text_of_a_script(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    for text, expected in (("model.fit(data)", True), ("fit(data)", False), ("# model.fit(data)", False), ("(", False)):
+        file.write_text(text)
+        assert script.calls_fit(file) is expected
