@@ -12,7 +12,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-from pipeline_bench.text import FIELD_CHARACTERS, said
+from pipeline_bench.text import FIELD_CHARACTERS, safe_message
 
 
 class PipelineBenchError(Exception):
@@ -24,8 +24,8 @@ class PipelineBenchError(Exception):
     exit_code = 1
 
     def __init__(self, message: str, hint: str = "") -> None:
-        self.message = said(message)
-        self.hint = said(hint)
+        self.message = safe_message(message)
+        self.hint = safe_message(hint)
         super().__init__(self.message)
 
 
@@ -52,7 +52,7 @@ class UserCodeError(PipelineBenchError):
 
     def __init__(self, message: str, hint: str = "", traceback: str = "") -> None:
         super().__init__(message, hint)
-        self.traceback = said(traceback, FIELD_CHARACTERS)
+        self.traceback = safe_message(traceback, FIELD_CHARACTERS)
 
 
 def did_you_mean(given: str, allowed: Iterable[str]) -> str:

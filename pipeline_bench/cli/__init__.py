@@ -24,7 +24,7 @@ from pipeline_bench.cli.measuring import compare, diagnose
 from pipeline_bench.cli.measuring import run as run_command
 from pipeline_bench.cli.saved import diff, report, sessions
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.text import said
+from pipeline_bench.text import safe_message
 
 INTERRUPTED = 130
 BUG = 70
@@ -106,7 +106,7 @@ def _usage_error(error: Exception) -> int | None:
     if not (hasattr(error, "show") and isinstance(code := getattr(error, "exit_code", None), int)):
         return None
     if isinstance(message := getattr(error, "message", None), str):
-        error.message = said(message)  # type: ignore[attr-defined] # it quotes the command line
+        error.message = safe_message(message)  # type: ignore[attr-defined] # it quotes the command line
     error.show()
     return code
 

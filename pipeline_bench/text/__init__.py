@@ -75,7 +75,7 @@ def bounded(text: str, limit: int = MESSAGE_CHARACTERS) -> str:
     return f"{text[:head]}{_CUT}{text[len(text) - (limit - len(_CUT) - head) :]}"
 
 
-def said(text: str, limit: int = MESSAGE_CHARACTERS) -> str:
+def safe_message(text: str, limit: int = MESSAGE_CHARACTERS) -> str:
     """Return what a program said, safe and of at most `limit` characters."""
     return bounded(safe(bounded(text, limit)), limit)
 
@@ -83,7 +83,7 @@ def said(text: str, limit: int = MESSAGE_CHARACTERS) -> str:
 def message_of(error: BaseException) -> str:
     """Return what an exception says, safe and bounded; empty where it says nothing, or where saying it raises."""
     try:
-        return said(str(error))
+        return safe_message(str(error))
     except Exception:  # of a class of the user's that cannot say it
         return ""
 
@@ -142,7 +142,7 @@ def _entering(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     # A name of nothing but escape sequences is a name all the same.
-    return said(value, FIELD_CHARACTERS) or ("\N{REPLACEMENT CHARACTER}" if value else "")
+    return safe_message(value, FIELD_CHARACTERS) or ("\N{REPLACEMENT CHARACTER}" if value else "")
 
 
 Text = Annotated[str, MadeSafe()]

@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
 from pipeline_bench.model.pipeline import Location
-from pipeline_bench.text import FIELD_CHARACTERS, message_of, one_line, said
+from pipeline_bench.text import FIELD_CHARACTERS, message_of, one_line, safe_message
 
 _OURS = str(Path(__file__).parents[1]) + "/"
 _GENERATED = "__autograph_generated_file"
@@ -130,7 +130,7 @@ def traceback_of(error: BaseException) -> str:
     """
     trace = traceback.TracebackException.from_exception(error)
     _trim(trace, set())
-    return said("".join(trace.format()).rstrip(), FIELD_CHARACTERS)
+    return safe_message("".join(trace.format()).rstrip(), FIELD_CHARACTERS)
 
 
 def _trim(trace: traceback.TracebackException | None, seen: set[int]) -> None:
@@ -199,7 +199,7 @@ def element_error(error: BaseException) -> UserCodeError:
     The message is the last line of what Python raised, or what the op says; the traceback has the user's frames.
     """
     of_tensorflow = getattr(error, "message", "")
-    whole = said(of_tensorflow, FIELD_CHARACTERS) if of_tensorflow else message_of(error)
+    whole = safe_message(of_tensorflow, FIELD_CHARACTERS) if of_tensorflow else message_of(error)
     head, marker, rest = _WRAPPING.sub("", _NODES.sub("", whole).strip()).partition(_TRACEBACK)
     frames, after = _users_frames(rest) if marker else ([], [])
     words = _CREATED_AT.sub("", after[0] if after else head)

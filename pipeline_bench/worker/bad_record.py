@@ -16,7 +16,7 @@ from typing import Any
 from pipeline_bench.errors import PipelineBenchError, sentence
 from pipeline_bench.sources import RecordError, Source
 from pipeline_bench.sources.records import RecordSource, undecodable
-from pipeline_bench.text import message_of, one_line, said
+from pipeline_bench.text import message_of, one_line, safe_message
 from pipeline_bench.worker.sample_audit import SKIPPED_RECORDS_KEPT
 
 _MOST_S = 20.0
@@ -141,9 +141,9 @@ def _fault_in(source: RecordSource, message: str) -> str | None:
 def _message(error: BaseException) -> str:
     """What an error says; where that holds foreign bytes, TensorFlow's own error is lost in turning them into text."""
     if isinstance(error, UnicodeDecodeError):
-        return said(_FOREIGN_BYTES.sub("", error.object.decode(errors="replace")))
+        return safe_message(_FOREIGN_BYTES.sub("", error.object.decode(errors="replace")))
     of_tensorflow = getattr(error, "message", None)
-    return said(of_tensorflow) if of_tensorflow and isinstance(of_tensorflow, str) else message_of(error)
+    return safe_message(of_tensorflow) if of_tensorflow and isinstance(of_tensorflow, str) else message_of(error)
 
 
 def _indices(first: int, records: int) -> Iterator[int]:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from pipeline_bench.text import Text, bounded, code_line, message_of, one_line, safe, said
+from pipeline_bench.text import Text, bounded, code_line, message_of, one_line, safe, safe_message
 from tests.unit.hostile import TEXT, unsafe
 
 
@@ -31,7 +31,7 @@ def test_safe_text_steers_nothing_and_can_be_written(text: str) -> None:
 @given(TEXT)
 def test_what_is_safe_stays_as_it_is(text: str) -> None:
     assert safe(safe(text)) == safe(text)
-    assert said(said(text, 8), 8) == said(text, 8)
+    assert safe_message(safe_message(text, 8), 8) == safe_message(text, 8)
 
 
 @pytest.mark.parametrize("text", ["", "a line", "two\nlines\n\tand a tab", "é 名前 × – \xa0 🙂", "[31m", "\ufffd"])
