@@ -1,5 +1,7 @@
 """The project's checks. ``nox`` runs them all, ``nox -s tests -- -m "not tensorflow"`` those without TensorFlow."""
 
+import os
+
 import nox
 
 nox.options.default_venv_backend = "virtualenv"
@@ -19,7 +21,8 @@ TYPES = ["mypy>=1.15", "scipy-stubs", "types-psutil", "types-PyYAML"]
 PYTHONS = ["3.11", "3.12", "3.13"]
 
 # Files stay whole, since the tests of one often share what is slow to make; each process imports TensorFlow once.
-IN_PARALLEL = ["-n", "auto", "--maxprocesses", "4", "--dist", "loadfile"]
+# One more than there are cores, up to four: much of a test of processes is waiting for them.
+IN_PARALLEL = ["-n", str(min(4, (os.cpu_count() or 1) + 1)), "--dist", "loadfile"]
 
 
 @nox.session

@@ -51,26 +51,21 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=200, check=False)
 
 
-def test_a_fit_and_a_loop_are_measured_without_an_edit(tmp_path: Path) -> None:
-    done = run(tmp_path, "loop", "fit")
-    assert done.returncode == 0, done.stderr
+def test_a_fit_a_loop_and_a_spawned_worker_are_measured_without_an_edit_until_a_signal_ends_them(
+    tmp_path: Path,
+) -> None:
+    done = run(tmp_path, "loop", "fit", "worker", "term")
+    assert done.returncode == 128 + signal.SIGTERM, done.stderr
     told = [line for line in done.stderr.splitlines() if line.startswith("pipeline-bench: ")]
-    where = told.pop(1)
-    assert "went: start-up and imports" in where
-    for part in ("first step", "input wait", "compute and host", "validation", "between epochs"):
+    (where,) = [line for line in told if "went: start-up and imports" in line and "between epochs" in line]
+    for part in ("first step", "input wait", "compute and host", "validation"):
         assert part in where
-    assert [line.split(": ")[1] for line in told] == ["fit of train.py", "loop of train.py:23", "whole command", "next"]
-    assert "79 steps" in told[0]
-    assert "severely input-bound" in told[0]
-    assert "severely input-bound" in told[1]
-    assert told[-1].endswith("pipeline-bench diagnose train.py -- loop fit")
+    names = sorted(line.split(": ")[1] for line in told if not line.startswith("pipeline-bench:   "))
+    assert names == ["fit of train.py"] * 3 + ["loop of train.py:23", "next", "whole command"]
+    assert done.stderr.count("pipeline-bench: fit of train.py: 39 steps") == 2  # the worker's, and the last one
+    assert done.stderr.count("pipeline-bench: fit of train.py: 79 steps") == 1
+    assert done.stderr.count("severely input-bound") == 4
+    assert told[-1].endswith("pipeline-bench diagnose train.py -- loop fit worker term")
     waits = [load(folder).results[0].input_wait_share.value for folder in (tmp_path / "reports").iterdir()]
-    assert len(waits) == 2
-    assert all(wait is not None and wait > 0.5 for wait in waits)
-
-
-def test_a_spawned_worker_and_a_training_that_is_terminated_are_measured(tmp_path: Path) -> None:
-    done = run(tmp_path, "worker", "term")
-    assert done.returncode == 128 + signal.SIGTERM
-    assert done.stderr.count("pipeline-bench: fit of train.py: 39 steps") == 2
-    assert len(list((tmp_path / "reports").iterdir())) == 2
+    assert len(waits) == 4
+    assert all(wait is not None and wait > 0.2 for wait in waits)

@@ -159,8 +159,8 @@ def test_producers_of_a_queue_wait_side_by_side(delayed: dict[str, TrialRecord])
 
 def test_a_slow_producer_is_input_bound_under_every_backend(run_scenario: RunScenario) -> None:
     """XProf 2.24 calls the queue of this 'NOT input-bound' and the feed_dict 'potentially'."""
-    slow = {**SMALL, "source": {**SMALL["source"], "latency_ms": 10}}
-    scenario = variants(*BACKENDS[:3], repeats=2, steps=60, **slow)
+    slow = {**SMALL, "source": {**SMALL["source"], "latency_ms": 6}}
+    scenario = variants(*BACKENDS[:3], repeats=2, steps=45, **slow)
     session = run_scenario(scenario)
     for result in summarise(scenario, session.trials, cores=2)[:3]:
         assert result.verdict.kind == "input-bound", (result.variant, result.verdict.text)

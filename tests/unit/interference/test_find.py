@@ -88,7 +88,7 @@ def odd_trials(draw: st.DrawFn) -> TrialRecord:
 
 
 @given(trials=st.lists(odd_trials(), max_size=6), cores=st.integers(0, 64))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_odd_trials_never_raise_and_a_cost_is_a_share(trials: list[TrialRecord], cores: int) -> None:
     for each in find(trials, cores):
         assert each.cost_share is None or 0 <= each.cost_share <= 1
