@@ -26,7 +26,7 @@ from pipeline_bench.run.observer import Observer
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.load import load as load_scenario
 from pipeline_bench.system.files import ScratchFolder
-from pipeline_bench.tfdata import loading
+from pipeline_bench.tfdata import targets
 from pipeline_bench.ui.plain import PlainView
 
 
@@ -137,8 +137,8 @@ def diagnose(
     from pipeline_bench.diagnosis import variants  # noqa: PLC0415
     from pipeline_bench.run import diagnosis  # noqa: PLC0415 - compare() needs none of this
 
-    if isinstance(make_dataset, str) and loading.is_script(make_dataset):
-        dataset, trained = loading.parse_script(make_dataset, arguments, model, argument)
+    if isinstance(make_dataset, str) and targets.is_script(make_dataset):
+        dataset, trained = targets.parse_script(make_dataset, arguments, model, argument)
     else:
         dataset = _target(make_dataset, argument, "dataset")
         trained = None if model is None else _target(model, None, "model")
@@ -161,13 +161,13 @@ def diagnose(
 
 def _target(given: str | Callable[..., Any], argument: int | None, what: str) -> Target:
     if isinstance(given, str):
-        return loading.parse(given, argument, what)
+        return targets.parse(given, argument, what)
     if not callable(given):
         raise UsageError(
             f"The {what} was given as a {type(given).__name__}.",
             f"Give the function that makes the {what}, or where it is: 'train.py:make_{what}'.",
         )
-    return loading.from_callable(given, argument)
+    return targets.from_callable(given, argument)
 
 
 def _toml(value: Any) -> str:

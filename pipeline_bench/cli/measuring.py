@@ -220,7 +220,7 @@ def diagnose(
     from pipeline_bench.diagnosis import variants
     from pipeline_bench.errors import UsageError
     from pipeline_bench.run.diagnosis import run_diagnosis
-    from pipeline_bench.tfdata.loading import is_script, parse, parse_script
+    from pipeline_bench.tfdata.targets import is_script, parse, parse_script
 
     if not _LEAST_BUDGET_S <= budget <= _MOST_BUDGET_S:
         raise UsageError(

@@ -15,6 +15,7 @@ from pathlib import PurePath
 import libcst as cst
 from libcst.helpers import get_full_name_for_node
 
+from pipeline_bench.diagnosis import source_writer
 from pipeline_bench.diagnosis.source_file import (
     Chain,
     Composed,
@@ -114,7 +115,7 @@ class Patch:
         """Return the unified diff of every file that changed."""
         parts = []
         for path, file in self._files.items():
-            new = file.render()
+            new = source_writer.write(file)
             if new == file.text:
                 continue
             if not _is_program(new):

@@ -1,7 +1,7 @@
 """A user's source file as a LibCST tree: chains of method calls, and the changes that a patch makes to them.
 
 A chain is a base and the method calls behind it: ``ds``, ``.map(f)``, ``.batch(32)``. Changes are only noted;
-`SourceFile.render` then writes the text once, so that changes to one call, and to calls within its arguments, add up.
+`source_writer.write` then writes the text once, so that changes to one call, and to calls within its arguments, add up.
 Every byte that no change touches stays as it is.
 """
 
@@ -68,7 +68,7 @@ class Chain:
         for place in places:
             closed = any(lead.rpar for lead in self.leads[place + 1 : index])
             if self.leads[place].broken and not closed:
-                lead = Lead(_without_comments(self.leads[place].space))
+                lead = Lead(without_comments(self.leads[place].space))
                 break
         else:
             lead = Lead()
@@ -107,10 +107,10 @@ class SourceFile:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self._mark = "\ufeff" if text.startswith("\ufeff") else ""
-        self.module, self.spans, self.parents = _parsed(text.removeprefix(self._mark))
+        self.mark = "\ufeff" if text.startswith("\ufeff") else ""
+        self.module, self.spans, self.parents = _parsed(text.removeprefix(self.mark))
         self.nodes = (self.module, *self.parents)
-        if self._mark + self.module.code != text:
+        if self.mark + self.module.code != text:
             raise SyntaxError("LibCST does not give the text back as it is")
         self.chains: list[Chain] = []
         self.values: dict[cst.Arg, cst.BaseExpression | Composed] = {}
@@ -118,7 +118,7 @@ class SourceFile:
         self.renamed: dict[cst.Call, str] = {}
         self.lines_before: dict[cst.CSTNode, list[str]] = {}
         self.dropped: set[cst.CSTNode] = set()
-        encoded = text.removeprefix(self._mark).encode()
+        encoded = text.removeprefix(self.mark).encode()
         self._lines = [0, *(found.end() for found in _LINE_END.finditer(encoded))]
 
     def at(self, line: int, column: int) -> int:
@@ -199,14 +199,14 @@ class SourceFile:
             assert isinstance(call.func, cst.Attribute)
             before, space = call.func.value, call.func.dot.whitespace_before
             above: tuple[cst.EmptyLine, ...] = ()
-            behind = _comment_before(before.rpar)
+            behind = comment_before(before.rpar)
             if isinstance(space, cst.ParenthesizedWhitespace):
-                behind = behind if before.rpar else _comment(space.first_line)
+                behind = behind if before.rpar else comment_at(space.first_line)
                 if any(line.comment for line in space.empty_lines):
                     above = tuple(space.empty_lines)
                     space = space.with_changes(empty_lines=())
                 if behind and not before.rpar:
-                    space = space.with_changes(first_line=_bare(space.first_line))
+                    space = space.with_changes(first_line=without_comment(space.first_line))
             if chain.links:
                 chain.links[-1].behind = behind
             else:
@@ -222,24 +222,12 @@ class SourceFile:
         ends = line is not None and not getattr(top, "rpar", ()) and self.end(line.body[-1]) == self.end(top)
         return line if ends and line is not None and isinstance(line.body[-1].semicolon, cst.MaybeSentinel) else None
 
-    def render(self) -> str:
-        """Return the whole text with every change.
-
-        Raises:
-            CannotPatchError: a comment cannot stand where its call has moved to.
-        """
-        if not (self.chains or self.values or self.added or self.renamed):
-            return self.text
-        changed = self.module.visit(_Renderer(self))
-        assert isinstance(changed, cst.Module)
-        return self._mark + changed.code
-
     def _behind(self, top: cst.BaseExpression) -> str:
         """Return the comment behind an expression on its line, where it can be moved."""
         if top.rpar:
-            return _comment_before(top.rpar)
+            return comment_before(top.rpar)
         line = self.ending(top)
-        return _comment(line.trailing_whitespace) if line is not None else ""
+        return comment_at(line.trailing_whitespace) if line is not None else ""
 
 
 @lru_cache(maxsize=4)
@@ -277,182 +265,25 @@ def new_call(text: str) -> cst.Call:
     return call
 
 
-class _Renderer(cst.CSTTransformer):
-    """Makes the changed tree."""
-
-    def __init__(self, file: SourceFile) -> None:
-        self.file = file
-        self.chains = {chain.top: chain for chain in file.chains}
-        self.line_ends: dict[cst.CSTNode, str] = {}
-        self.orphans: list[cst.EmptyLine] = []
-        """Comments above a statement that is left out; they come above the next one."""
-        self.adopted: dict[cst.CSTNode, list[cst.EmptyLine]] = {}
-
-    def on_visit(self, node: cst.CSTNode) -> bool:
-        if self.orphans and isinstance(node, cst.BaseStatement) and hasattr(node, "leading_lines"):
-            self.adopted[node], self.orphans = self.orphans, []
-        return node not in self.chains and node not in self.file.values
-
-    def on_leave(self, original_node: Any, updated_node: Any) -> Any:
-        original, updated, file = original_node, updated_node, self.file
-        if original in self.chains:
-            return self._chain(self.chains[original])
-        if original in file.dropped:
-            return cst.RemoveFromParent()
-        if isinstance(original, cst.Call):
-            return self._call(original, updated)
-        if isinstance(original, cst.Arg) and original in file.values:
-            return updated.with_changes(value=self._value(original))
-        if isinstance(original, cst.BaseStatement) and hasattr(original, "leading_lines"):
-            return self._statement(original, updated)
-        if isinstance(original, _BLOCKS) and self.orphans:
-            updated = updated.with_changes(footer=[*self.orphans, *updated.footer])
-            self.orphans = []
-        return updated
-
-    def _statement(self, original: Any, updated: Any) -> Any:
-        if original in self.adopted:
-            updated = updated.with_changes(leading_lines=[*self.adopted[original], *updated.leading_lines])
-        if isinstance(original, cst.SimpleStatementLine) and not updated.body:
-            self.orphans = list(updated.leading_lines)
-            return cst.RemoveFromParent()
-        if isinstance(original, cst.SimpleStatementLine) and len(original.body) > len(updated.body):
-            last = updated.body[-1].with_changes(semicolon=original.body[-1].semicolon)
-            updated = updated.with_changes(body=[*updated.body[:-1], last])
-        if original in self.line_ends:
-            end = _line_end(self.line_ends[original], _bare(original.trailing_whitespace))
-            updated = updated.with_changes(trailing_whitespace=end)
-        if original not in self.file.lines_before:
-            return updated
-        new = [cst.parse_statement(line) for line in self.file.lines_before[original]]
-        made = [cst.SimpleStatementLine(body=line.body) for line in new if isinstance(line, cst.SimpleStatementLine)]
-        made[0] = made[0].with_changes(leading_lines=updated.leading_lines)
-        return cst.FlattenSentinel([*made, updated.with_changes(leading_lines=())])
-
-    def _chain(self, chain: Chain) -> cst.BaseExpression:
-        made = self._piece(chain.base) if chain.base is chain.top else chain.base.visit(self)
-        assert isinstance(made, cst.BaseExpression)
-        made, behind = made.with_changes(lpar=(), rpar=()), chain.behind_base
-        for lead, link in zip(chain.leads, chain.links, strict=True):
-            space, above = lead.space, list(link.above)
-            rpar, behind = _closed(lead.rpar, behind)
-            if isinstance(space, cst.ParenthesizedWhitespace):
-                if link.home is not chain:
-                    place = {"indent": space.indent, "whitespace": space.last_line}
-                    above = [line.with_changes(**place) for line in above if line.comment]
-                if not above or above[0].comment:
-                    above = [*space.empty_lines, *above]
-                space = space.with_changes(first_line=_line_end(behind, space.first_line), empty_lines=above)
-                behind = link.behind
-            else:
-                comments = [line.comment.value for line in above if line.comment]
-                behind += "".join(f"  {comment}" for comment in comments) + link.behind
-            call = self._piece(link.call)
-            assert isinstance(call.func, cst.Attribute)
-            made = made.with_changes(lpar=lead.lpar, rpar=rpar)
-            dot = call.func.dot.with_changes(whitespace_before=space)
-            made = call.with_changes(func=call.func.with_changes(value=made, dot=dot), lpar=(), rpar=())
-        return self._ended(chain, made, behind)
-
-    def _ended(self, chain: Chain, made: cst.BaseExpression, behind: str) -> cst.BaseExpression:
-        """Return the expression with its own brackets, and with the last call's comment behind it."""
-        rpar, behind = _closed(chain.top.rpar, behind)
-        line = self.file.ending(chain.top)
-        if line is not None:
-            self.line_ends[line] = behind
-        elif behind:
-            raise CannotPatchError("a comment would hide what stands behind the calls")
-        return made.with_changes(lpar=chain.top.lpar, rpar=rpar)
-
-    def _piece(self, node: cst.CSTNode) -> cst.Call:
-        """Return a call with what changes in its arguments; what it is called on is left as it is."""
-        assert isinstance(node, cst.Call)
-        function = node.func if self.file.link(node) else node.func.visit(self)
-        return self._call(node, node.with_changes(func=function, args=[arg.visit(self) for arg in node.args]))
-
-    def _call(self, original: cst.Call, call: cst.Call) -> cst.Call:
-        if original in self.file.renamed:
-            name = cst.Name(self.file.renamed[original])
-            call = call.with_changes(func=call.func.with_changes(attr=name))
-        if added := self.file.added.get(original):
-            call = call.with_changes(args=_with_keywords(call, added))
-        return call
-
-    def _value(self, arg: cst.Arg) -> cst.BaseExpression:
-        value = self.file.values[arg]
-        if isinstance(value, Composed):
-            value = _composed([each.value.visit(self) for each in value.functions], value.unpacked)
-        return value.with_changes(lpar=arg.value.lpar, rpar=arg.value.rpar)
-
-
-def _comment(end: cst.TrailingWhitespace) -> str:
+def comment_at(end: cst.TrailingWhitespace) -> str:
+    """Return the comment at the end of a line with the blanks before it; empty without one."""
     return f"{end.whitespace.value}{end.comment.value}" if end.comment else ""
 
 
-def _comment_before(rpar: Sequence[cst.RightParen]) -> str:
+def comment_before(rpar: Sequence[cst.RightParen]) -> str:
     """Return the comment that ends the line in front of a closing bracket."""
     space = rpar[0].whitespace_before if rpar else None
-    return _comment(space.first_line) if isinstance(space, cst.ParenthesizedWhitespace) else ""
+    return comment_at(space.first_line) if isinstance(space, cst.ParenthesizedWhitespace) else ""
 
 
-def _closed(rpar: Sequence[cst.RightParen], behind: str) -> tuple[Sequence[cst.RightParen], str]:
-    """Return brackets with that comment in front of them, and the comment where it cannot stand there."""
-    space = rpar[0].whitespace_before if rpar else None
-    if not isinstance(space, cst.ParenthesizedWhitespace):
-        return rpar, behind
-    space = space.with_changes(first_line=_line_end(behind, _bare(space.first_line)))
-    return [rpar[0].with_changes(whitespace_before=space), *rpar[1:]], ""
-
-
-def _bare(end: cst.TrailingWhitespace) -> cst.TrailingWhitespace:
-    """Return the end of a line without its comment and the blanks before that."""
-    return end.with_changes(comment=None, whitespace=cst.SimpleWhitespace("")) if end.comment else end
-
-
-def _line_end(comment: str, end: cst.TrailingWhitespace) -> cst.TrailingWhitespace:
-    """Return the end of a line with a comment in front of what it has."""
-    if not comment:
-        return end
-    text = comment + _comment(end)
-    begun = text.index("#")
-    return end.with_changes(whitespace=cst.SimpleWhitespace(text[:begun]), comment=cst.Comment(text[begun:]))
-
-
-def _without_comments(space: cst.BaseParenthesizableWhitespace) -> cst.BaseParenthesizableWhitespace:
+def without_comments(space: cst.BaseParenthesizableWhitespace) -> cst.BaseParenthesizableWhitespace:
+    """Return the space between two parts of an expression with its line breaks and without its comments."""
     if not isinstance(space, cst.ParenthesizedWhitespace):
         return space
     first = space.first_line.with_changes(comment=None, whitespace=cst.SimpleWhitespace(""))
     return space.with_changes(first_line=first, empty_lines=())
 
 
-def _with_keywords(call: cst.Call, added: dict[str, cst.BaseExpression]) -> list[cst.Arg]:
-    """Return the arguments with others by keyword behind them, on lines of their own where the last one has one."""
-    args = list(call.args)
-    space: cst.BaseParenthesizableWhitespace = cst.SimpleWhitespace(" ")
-    if args:
-        last = args[-1]
-        commas = [arg.comma for arg in args if isinstance(arg.comma, cst.Comma)]
-        before = [call.whitespace_before_args, *(comma.whitespace_after for comma in commas[: len(args) - 1])][-1]
-        behind = cst.Module([]).code_for_node(last.with_changes(value=cst.Name("_")))
-        if isinstance(before, cst.ParenthesizedWhitespace) and "#" not in behind:
-            space = _without_comments(before)
-        args[-1] = last.with_changes(
-            comma=cst.Comma(whitespace_after=space), whitespace_after_arg=cst.SimpleWhitespace("")
-        )
-    equal = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
-    comma = cst.Comma(whitespace_after=space)
-    new = [cst.Arg(value, keyword=cst.Name(name), equal=equal, comma=comma) for name, value in added.items()]
-    end = {"comma": last.comma, "whitespace_after_arg": last.whitespace_after_arg} if args else {"comma": _NO_COMMA}
-    return [*args, *new[:-1], new[-1].with_changes(**end)]
-
-
-def _composed(functions: Sequence[Any], unpacked: Sequence[bool]) -> cst.BaseExpression:
-    """Return one function of several: ``lambda *x: g(*f(*x))``."""
-    inner: cst.BaseExpression = cst.Name("x")
-    star = True
-    for function, next_star in zip(functions, [*unpacked, False], strict=True):
-        brackets = not isinstance(function, cst.Name | cst.Attribute | cst.Call)
-        lpar, rpar = ([cst.LeftParen()], [cst.RightParen()]) if brackets else ((), ())
-        called = function.with_changes(lpar=lpar, rpar=rpar)
-        inner, star = cst.Call(called, [cst.Arg(inner, star="*" if star else "")]), next_star
-    return cst.parse_expression("lambda *x: _").with_changes(body=inner)
+def without_comment(end: cst.TrailingWhitespace) -> cst.TrailingWhitespace:
+    """Return the end of a line without its comment and the blanks before that."""
+    return end.with_changes(comment=None, whitespace=cst.SimpleWhitespace("")) if end.comment else end

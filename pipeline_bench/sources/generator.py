@@ -18,7 +18,7 @@ from pipeline_bench.errors import UsageError, UserCodeError, sentence
 from pipeline_bench.model.pipeline import Target
 from pipeline_bench.sources import ArraySpec, Identity, RecordError, Sample, SampleOptions, SampleSource
 from pipeline_bench.text import line_of
-from pipeline_bench.tfdata import loading, user_code
+from pipeline_bench.tfdata import loading, targets, user_code
 
 _BUILT_IN = "pipeline_bench.sources.generator:augmented_images"
 # A stream has no epochs that could be told from outside: all of it counts as one.
@@ -93,8 +93,8 @@ class Generator(SampleSource):
 
     def check(self) -> None:
         try:
-            definition = loading.check(self._callable, "generator")
-            loading.check_arguments(definition, self._callable.text, self.options.arguments)
+            definition = targets.check(self._callable, "generator")
+            targets.check_arguments(definition, self._callable.text, self.options.arguments)
         except UsageError as error:
             raise UsageError(f"source.callable: {error.message}.", sentence(error.hint)) from None
 

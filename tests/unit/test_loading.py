@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pipeline_bench.errors import UsageError
 from pipeline_bench.model.pipeline import Target
-from pipeline_bench.tfdata import loading
+from pipeline_bench.tfdata import loading, targets
 
 SCRIPT = """
 import os.path as paths
@@ -53,14 +53,14 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 def test_names_that_a_file_may_have_are_accepted(name: str, script: Path) -> None:
-    assert loading.parse(f"train.py:{name}", 3) == Target(file="train.py", name=name, argument=3)
-    assert loading.parse(f"{script}:{name}").text == f"{script}:{name}"
+    assert targets.parse(f"train.py:{name}", 3) == Target(file="train.py", name=name, argument=3)
+    assert targets.parse(f"{script}:{name}").text == f"{script}:{name}"
 
 
 @pytest.mark.parametrize("line", ["from somewhere import *", "globals()['f'] = 1", "def __getattr__(name): ..."])
 def test_in_doubt_a_name_is_accepted(line: str, script: Path) -> None:
     script.write_text(line)
-    assert loading.parse("train.py:anything").name == "anything"
+    assert targets.parse("train.py:anything").name == "anything"
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_what_cannot_be_is_refused_in_words(text: str, message: str, hint: str) 
     Path("data.txt").write_text("")
     Path("broken.py").write_text("x = 1\ndef make(:\n")
     with pytest.raises(UsageError, match=message) as caught:
-        loading.parse(text, what="model")
+        targets.parse(text, what="model")
     assert hint in caught.value.hint
 
 
@@ -94,11 +94,11 @@ def test_a_module_of_a_package_is_found_without_importing_it(script: Path) -> No
     package.mkdir()
     (package / "__init__.py").write_text("raise SystemExit")
     (package / "pipes.py").write_text(SCRIPT)
-    assert loading.parse("my_package.pipes:make_dataset") == Target(module="my_package.pipes", name="make_dataset")
+    assert targets.parse("my_package.pipes:make_dataset") == Target(module="my_package.pipes", name="make_dataset")
     with pytest.raises(UsageError, match="there is no function 'nothing'"):
-        loading.parse("my_package.pipes:nothing")
+        targets.parse("my_package.pipes:nothing")
     with pytest.raises(UsageError, match="is a module, not a package"):
-        loading.parse("my_package.pipes.deeper:make")
+        targets.parse("my_package.pipes.deeper:make")
     assert "my_package" not in sys.modules
 
 
@@ -106,9 +106,9 @@ def test_arguments_are_held_against_the_function(script: Path) -> None:
     script.write_text("def make(path, *, size, seed=0): yield 1\ndef any_of(**options): yield 1")
 
     def refused(name: str, **arguments: object) -> str:
-        definition = loading.check(Target(file="train.py", name=name))
+        definition = targets.check(Target(file="train.py", name=name))
         try:
-            loading.check_arguments(definition, name, arguments)
+            targets.check_arguments(definition, name, arguments)
         except UsageError as error:
             return f"{error.message}: {error.hint}"
         return ""
@@ -122,7 +122,7 @@ def test_arguments_are_held_against_the_function(script: Path) -> None:
 @given(st.text(max_size=30))
 def test_any_text_is_a_target_or_refused(text: str) -> None:
     try:
-        assert loading.parse(text).name
+        assert targets.parse(text).name
     except UsageError as error:
         told = (error.message, error.hint)
         assert all(told)
@@ -141,7 +141,7 @@ def make_number() -> int:
 
 
 def test_a_function_of_a_module_travels_by_name() -> None:
-    found = loading.from_callable(make_number, 2)
+    found = targets.from_callable(make_number, 2)
     assert (found.module, found.pickled, found.argument) == (__name__, None, 2)
     assert loading.load(found) is make_number
 
@@ -153,19 +153,19 @@ def test_a_closure_and_a_partial_travel_by_value() -> None:
         return secret + more
 
     for function, expected in ((closure, 42), (functools.partial(closure, 3), 44), (lambda: secret, 41)):
-        sent = Target.model_validate_json(loading.from_callable(function).model_dump_json())
+        sent = Target.model_validate_json(targets.from_callable(function).model_dump_json())
         assert sent.pickled
         assert loading.load(sent)() == expected
-    assert loading.from_callable(closure).text == "closure"
+    assert targets.from_callable(closure).text == "closure"
 
 
 def test_a_text_is_read_and_anything_else_refused(script: Path) -> None:
-    assert loading.from_callable("train.py:make_dataset", 4) == loading.parse("train.py:make_dataset", 4)
+    assert targets.from_callable("train.py:make_dataset", 4) == targets.parse("train.py:make_dataset", 4)
     with pytest.raises(UsageError, match="a list is no function"):
-        loading.from_callable([script])
+        targets.from_callable([script])
     handle = sys.stdout
     with pytest.raises(UsageError, match="cannot be sent to another process"):
-        loading.from_callable(lambda: handle)
+        targets.from_callable(lambda: handle)
 
 
 @pytest.mark.parametrize("text", ["train.py:make_dataset", "train:make_dataset", "caf\udce9.py:make_dataset"])
@@ -176,7 +176,7 @@ def test_a_path_that_is_no_text_is_refused(text: str, tmp_path: Path, monkeypatc
         (folder / name).write_text(SCRIPT)
     monkeypatch.chdir(folder)
     with pytest.raises(UsageError, match=r"caf\\xe9.* holds bytes that are no text") as caught:
-        loading.parse(text)
+        targets.parse(text)
     assert "rename the file or its folder" in caught.value.hint
 
 
