@@ -219,7 +219,8 @@ class Backend(Plugin):
 class DatasetBackend(Backend):
     """Carries batches by tf.data: every source, files and generators too, in every loop, eager ones too.
 
-    A subclass says in `batches` what is done to the dataset of batches, and nothing else.
+    A subclass says in `batches` what is done to the dataset of batches, and in `overtaken_samples` how far that changes
+    their order.
     """
 
     carries_samples = True
@@ -234,6 +235,14 @@ class DatasetBackend(Backend):
     def batches(self, made: Any, source: Source) -> Any:
         """Return the dataset that is taken from, of the endless dataset of batches that the source gives."""
         return made
+
+    def overtaken_samples(self, source: Source) -> int:
+        """Return how many samples `batches` may hold back when later ones have been given; 0: it keeps the order.
+
+        A shuffle of whole batches with a buffer of n holds back (n - 1) * `source.batch_size`. What is not said here
+        counts as lost, and the variant's work as unequal.
+        """
+        return 0
 
     def to_device(self, batches: Any, device: str) -> Any:
         """Return the dataset that also copies batches to the model's device; None: the step copies them."""
@@ -251,7 +260,7 @@ class DatasetBackend(Backend):
         with tf.device(home):
             iterator = tf.compat.v1.data.make_initializable_iterator(dataset)
         take = timed_take(iterator.get_next, lambda tensors: _batch(source, tensors))
-        feeding = IteratorInput(iterator, take, reorder_window(source, self.pipeline), resources.close)
+        feeding = IteratorInput(iterator, take, self._reorder_window(source), resources.close)
         if self.python_part(source) is None:
             feeding.in_graph = InGraph(start=[iterator.initializer])
         return feeding
@@ -269,7 +278,10 @@ class DatasetBackend(Backend):
                 return iter(dataset)
 
         take = timed_take(lambda: next(iterator()), lambda tensors: Batch(*tensors))
-        return EagerInput(take, dataset, reorder_window(source, self.pipeline), resources.close)
+        return EagerInput(take, dataset, self._reorder_window(source), resources.close)
+
+    def _reorder_window(self, source: Source) -> int:
+        return reorder_window(source, self.pipeline) + self.overtaken_samples(source)
 
     def _dataset(
         self, source: Source, resources: Resources, device: str | None, finished: bool = False

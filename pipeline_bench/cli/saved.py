@@ -72,13 +72,14 @@ def _rendered(path: Path, form: Format, output: Path | None, details: bool) -> s
             return session.to_json()
         case Format.TRACE:
             return trace.render(session)
-    from pipeline_bench.report import screen, terminal
+        case Format.TERMINAL:
+            from pipeline_bench.report import screen, terminal
 
-    console = console_for(output)
-    with console.capture() as capture:
-        whole = terminal.render(session, None, console.width) if details else None
-        console.print(whole or screen.render(session, console.width))
-    return capture.get()
+            console = console_for(output)
+            with console.capture() as capture:
+                whole = terminal.render(session, None, console.width) if details else None
+                console.print(whole or screen.render(session, console.width))
+            return capture.get()
 
 
 class DiffFormat(StrEnum):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pipeline_bench import plugins
-from pipeline_bench.backends import Backend
+from pipeline_bench.backends import Backend, DatasetBackend
 from pipeline_bench.backends.feed_dict import FeedDict
 from pipeline_bench.backends.fifo_queue import FifoQueue
 from pipeline_bench.backends.py_dataset import PyDataset
@@ -19,7 +19,7 @@ from pipeline_bench.errors import UsageError
 from pipeline_bench.loops import Job
 from pipeline_bench.models.two_layer import TwoLayer
 from pipeline_bench.scenario import Run, Runtime
-from pipeline_bench.sources import RecordError
+from pipeline_bench.sources import RecordError, Source
 from pipeline_bench.sources.memory import Memory
 from tests.tensorflow.inputs import carry
 
@@ -123,3 +123,26 @@ def test_a_backend_for_batches_of_the_graph_refuses_files(
 def test_the_document_shows_the_code_that_is_tested(module: str) -> None:
     _, code = (PACKAGE / "pipeline_bench_recycled" / module).read_text(encoding="utf-8").split("\n\n", 1)
     assert code in (PACKAGE.parents[1] / "docs" / "plugins.md").read_text(encoding="utf-8")
+
+
+class Shuffled(DatasetBackend):
+    """Shuffles whole batches, and says how far that changes their order."""
+
+    name = "shuffled"
+    summary = "whole batches shuffled"
+
+    def batches(self, made: Any, source: Source) -> Any:
+        return made.shuffle(4, seed=1)
+
+    def overtaken_samples(self, source: Source) -> int:
+        return 3 * source.batch_size
+
+
+def test_a_backend_that_changes_the_order_says_how_far_a_sample_may_be_overtaken() -> None:
+    carried = carry(Shuffled(), Memory({"batch_size": 4, "features": 2, "samples": 400}), 40)
+    numbers = np.concatenate([numbers for numbers, _, _ in carried.batches])
+    assert not np.array_equal(numbers, np.sort(numbers))
+    # What has not come of all below the largest number that came is never more than was said.
+    held_back = [int(numbers[:seen].max()) + 1 - seen for seen in range(4, numbers.size + 1, 4)]
+    assert carried.reorder_window is not None
+    assert max(held_back) <= carried.reorder_window

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pipeline_bench.analysis import thresholds
 from pipeline_bench.model.series import Series
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
@@ -190,7 +191,6 @@ def said_of_limit(lanes: Sequence[Lane]) -> str:
 
 
 def wait_limit(lines: Lines) -> float:
-    """The highest share, and at least the 10 % from which a variant is input-bound."""
-    return min(
-        105.0, 1.15 * max((value for line in lines.values() for value in line.y if value is not None), default=0.0) + 10
-    )
+    """Return the end of the axis in percent: above the highest share, and above that from which one is input-bound."""
+    highest = max((value for line in lines.values() for value in line.y if value is not None), default=0.0)
+    return min(105.0, 1.15 * highest + 100 * thresholds.BOUND_SHARE)
