@@ -1,4 +1,4 @@
-"""The project's checks. ``nox`` runs them all, ``nox -s tests -- -m "not tensorflow"`` those without TensorFlow."""
+"""The project's checks. ``nox`` runs them all, ``nox -s tests -- -m "not tensorflow and not slow"`` those without TensorFlow."""
 
 import os
 
@@ -39,13 +39,17 @@ def lint(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """All that is quick enough to be run at every change: logic with fake clocks, scripted children, real trials."""
     session.install(".", *TESTS)
-    session.run("pytest", *IN_PARALLEL, *session.posargs)
+    session.run("pytest", *IN_PARALLEL, "-m", "not slow", *session.posargs)
 
 
 @nox.session
 def campaign(session: nox.Session) -> None:
-    """Try to break it on purpose, for a quarter of an hour: hostile inputs, kills, full disks, an NVML that lies."""
+    """Try to break it on purpose, for a quarter of an hour: hostile inputs, kills, full disks, an NVML that lies.
+
+    Before it, the tests that take long by nature.
+    """
     session.install(".", *TESTS)
+    session.run("pytest", *IN_PARALLEL, "-m", "slow")
     session.run("python", "-m", "tests.campaign", *session.posargs)
 
 

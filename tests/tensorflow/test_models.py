@@ -79,6 +79,7 @@ def test_the_cnn_says_which_options_give_what_it_takes(shape: tuple[int, ...]) -
     assert "image_size = 28 and channels = 1" in caught.value.hint
 
 
+@pytest.mark.slow
 def test_mobilenet_starts_alike_under_every_backend_and_trains_its_moving_averages() -> None:
     def run(session: Any, graph: Any) -> tuple[list[float], float]:
         import tensorflow as tf

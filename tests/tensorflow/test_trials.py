@@ -175,8 +175,17 @@ KIND: dict[str, Any] = {
 }
 
 
+QUICK = {"two_layer", "tutorial", "slow_source", "decode_jpeg"}
+
+
 # python_overhead_wide has the variants of python_overhead.
-@pytest.mark.parametrize("name", sorted(set(shipped()) - {"python_overhead_wide"}))
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
+        for name in sorted(set(shipped()) - {"python_overhead_wide"})
+    ],
+)
 def test_every_shipped_scenario_runs(run_scenario: RunScenario, name: str) -> None:
     calls = [variant.loop.options.get("steps_per_execution", 1) for variant in load(name).variants]
     scenario = load(name, run={"steps": max(12, *calls), "repeats": 1})  # Keras trains no part of a call

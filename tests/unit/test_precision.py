@@ -313,6 +313,7 @@ def normal(generator: np.random.Generator, count: int) -> Floats:
     return generator.standard_normal(count)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("draw", [normal, heavy_tailed])
 @pytest.mark.parametrize("goal", [1.24, 0.72, 0.47], ids=["5 trials", "10 trials", "20 trials"])
 def test_stopping_where_it_is_narrow_leaves_the_interval_true(

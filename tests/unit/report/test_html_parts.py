@@ -159,6 +159,7 @@ def test_an_interval_beyond_the_axis_of_utilization_ends_in_an_arrow_that_is_exp
     assert ("above 100 %" in figure.method) == (high > 1)
 
 
+@pytest.mark.slow
 def test_a_million_steps_are_a_page_of_the_usual_size() -> None:
     session = measured(4, 250_000)
     html._plotly()
@@ -172,6 +173,7 @@ def test_a_million_steps_are_a_page_of_the_usual_size() -> None:
     assert longest < 2 * POINTS
 
 
+@pytest.mark.slow
 def test_an_hour_of_short_trials_is_a_page_within_the_limit() -> None:
     session = measured(4, 60)
     one = session.trials[0]

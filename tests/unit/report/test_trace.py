@@ -267,6 +267,7 @@ def test_merged_steps_say_what_they_were() -> None:
     }
 
 
+@pytest.mark.slow
 def test_a_long_session_stays_small_and_keeps_all_its_steps(tmp_path: Path) -> None:
     count = 250_000
     end_ns = np.cumsum(np.random.default_rng(0).integers(900_000, 1_100_000, count)) + 2000
