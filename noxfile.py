@@ -1,4 +1,4 @@
-"""The project's checks. ``nox`` runs them all, ``nox -s tests -- -m "not tensorflow and not slow"`` those without TensorFlow."""
+"""The project's checks: ``nox`` runs them all. Without TensorFlow: ``nox -s tests -- -m "not tensorflow and not slow"``."""
 
 import os
 
