@@ -1,4 +1,4 @@
-"""The project's checks: ``nox`` runs them all. Without TensorFlow: ``nox -s tests -- -m "not tensorflow and not slow"``."""
+"""The project's checks: ``nox`` runs them. Without TensorFlow: ``nox -s tests -- -m "not tensorflow and not slow"``."""
 
 import os
 
