@@ -91,7 +91,7 @@ def run(command: Sequence[str], out: Path) -> Ended:
     """
     with ScratchFolder() as scratch, _signals_passed_on() as passed:
         started_ns = time.monotonic_ns()
-        child = subprocess.Popen(command, env=_environment(os.environ, scratch.path, out))
+        child = subprocess.Popen(command, env=environment_of(os.environ, scratch.path, out))
         passed.append(child)
         readings = Readings()
         gpu = NvmlSampler.open()
@@ -111,8 +111,14 @@ def run(command: Sequence[str], out: Path) -> Ended:
         )
 
 
-def _environment(own: Mapping[str, str], folder: Path, out: Path) -> dict[str, str]:
-    """Return the command's environment: the caller's, and what has its Python processes watched."""
+def environment_of(own: Mapping[str, str], folder: Path, out: Path) -> dict[str, str]:
+    """Return the command's environment: the caller's, and what has its Python processes watched.
+
+    Args:
+        own: the caller's.
+        folder: where each watched process leaves its record.
+        out: where sessions go.
+    """
     # An empty entry would put the working directory on the path, where it was not.
     path = os.pathsep.join(part for part in (str(SITE), own.get("PYTHONPATH", "")) if part)
     package = os.pathsep.join((sys.prefix, str(Path(__file__).parents[2])))

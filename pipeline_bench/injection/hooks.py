@@ -31,6 +31,9 @@ LEAST_STEPS = 3
 """A loop that took fewer batches than this looked at an example, and is no training."""
 
 
+_PACKAGE = str(Path(__file__).parents[1]) + os.sep
+
+
 class Watched:
     """The trainings of this process, and its record, which is written when the process ends.
 
@@ -74,22 +77,27 @@ class Watched:
         finally:
             self._in_keras.depth = depth
 
-    def callbacks(self, keras: Any) -> list[Any]:
-        """Return the callbacks that measure one call of `fit`; none where no more are kept."""
+    def callbacks(self) -> list[Any]:
+        """Return the callback that measures one call of `fit`, in a list; none where no more are kept."""
         if len(self._trainings) >= KEPT_TRAININGS:
             self._more += 1
             return []
         try:
+            from pipeline_bench.injection.marks import Marks
             from pipeline_bench.keras import StarvationMonitor
 
             monitor = StarvationMonitor(out=self._out, quiet=True, name=_program())
-            marks = _marks(keras)
+            marks = Marks(monitor, self.problem)
             self._trainings.append((f"fit of {_program()}", monitor, marks))
             self._end_with_the_program()
         except Exception as error:
-            self._problem = f"{type(error).__name__}: {error}"
+            self.problem(error)
             return []
-        return [monitor, marks]
+        return [marks]
+
+    def problem(self, error: Exception) -> None:
+        """Keep what went wrong in the watching."""
+        self._problem = f"{type(error).__name__}: {error}"
 
     def iterator(self, dataset: Any, plain: Callable[[Any], Any]) -> Any:
         """Return the iterator of a loop over a dataset, a timed one where the loop is watched."""
@@ -101,7 +109,7 @@ class Watched:
             loop = self._loop(dataset)
             return plain(dataset) if loop is None else loop.iterator(dataset)
         except Exception as error:
-            self._problem = f"{type(error).__name__}: {error}"
+            self.problem(error)
             return plain(dataset)
 
     def _loop(self, dataset: Any) -> Any:
@@ -167,7 +175,7 @@ class Watched:
         try:
             loop.__exit__(None, None, None)
         except Exception as error:
-            self._problem = f"{type(error).__name__}: {error}"
+            self.problem(error)
         return _training(f"loop of {where}", figures, loop.folder)
 
 
@@ -191,26 +199,21 @@ def _patch_keras(keras: Any, watched: Watched) -> None:
 
     @functools.wraps(plain_fit)
     def fit(*arguments: Any, **named: Any) -> Any:
-        bound = signature.bind(*arguments, **named)
-        ours = watched.callbacks(keras)
-        if ours:
-            bound.arguments["callbacks"] = _joined(bound.arguments.get("callbacks"), ours)
+        try:
+            bound = signature.bind(*arguments, **named)
+        except TypeError:  # as it is told without this
+            return plain_fit(*arguments, **named)
+        given = bound.arguments.get("callbacks")
+        # A CallbackList is taken as it is: what is added to it here would never be given the model.
+        if given is None or isinstance(given, list | tuple) or not hasattr(given, "append"):
+            listed = [] if given is None else list(given) if isinstance(given, list | tuple) else [given]
+            bound.arguments["callbacks"] = [*listed, *watched.callbacks()] or None
         with watched.inside_keras():
             return plain_fit(*bound.args, **bound.kwargs)
 
     keras.Model.fit = fit
     for name in ("evaluate", "predict"):
         setattr(keras.Model, name, _inside(getattr(keras.Model, name), watched))
-
-
-def _joined(given: Any, ours: list[Any]) -> Any:
-    """Return the callbacks that `fit` was given with ours behind them, so that theirs are part of an epoch."""
-    if hasattr(given, "append") and not isinstance(given, list):  # a CallbackList, which Keras takes as it is
-        for callback in ours:
-            given.append(callback)
-        return given
-    listed = [] if given is None else list(given) if isinstance(given, list | tuple) else [given]
-    return [*listed, *ours]
 
 
 def _inside(method: Any, watched: Watched) -> Any:
@@ -230,47 +233,6 @@ def _patch_datasets(dataset_ops: Any, watched: Watched) -> None:
         return watched.iterator(self, plain)
 
     dataset_ops.DatasetV2.__iter__ = __iter__
-
-
-def _marks(keras: Any) -> Any:
-    """Return a callback that notes when epochs and validations begin and end; a step costs it nothing."""
-    from pipeline_bench.injection.wall_time import Epoch
-
-    class Marks(keras.callbacks.Callback):  # type: ignore[misc]
-        """Appended after the program's own, so that what these do at an epoch's end is in the epoch."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.begin_ns = self.end_ns = 0
-            self.epochs: list[Epoch] = []
-            self._epoch_ns = self._test_ns = self._validation_ns = 0
-
-        def on_train_begin(self, logs: Any = None) -> None:
-            self.begin_ns = monotonic_ns()
-
-        def on_train_end(self, logs: Any = None) -> None:
-            self.end_ns = monotonic_ns()
-
-        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-            self._epoch_ns, self._validation_ns = monotonic_ns(), 0
-
-        def on_test_begin(self, logs: Any = None) -> None:
-            self._test_ns = monotonic_ns()
-
-        def on_test_end(self, logs: Any = None) -> None:
-            self._validation_ns += monotonic_ns() - self._test_ns
-
-        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-            self.epochs.append(
-                Epoch(
-                    begin_ns=self._epoch_ns,
-                    end_ns=monotonic_ns(),
-                    validation_ns=self._validation_ns,
-                    memory_bytes=_memory_bytes(),
-                )
-            )
-
-    return Marks()
 
 
 def _fit_time(monitor: Any, marks: Any) -> Any:
@@ -306,13 +268,6 @@ def _age_s(at_ns: int | None = None) -> float | None:
     return now_s - since_s - ticks / os.sysconf("SC_CLK_TCK")
 
 
-def _memory_bytes() -> int | None:
-    try:
-        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):
-        return None
-
-
 def _training(name: str, figures: Any, folder: Path | None) -> dict[str, Any]:
     return {
         "name": name,
@@ -334,7 +289,7 @@ def _line_of_loop() -> str | None:
     frame: Any = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
-        if f"{os.sep}pipeline_bench{os.sep}" not in file and not file.startswith("<"):
+        if not file.startswith((_PACKAGE, "<")):
             break
         frame = frame.f_back
     if frame is None or f"{os.sep}site-packages{os.sep}" in file or file.startswith(sys.base_prefix + os.sep + "lib"):

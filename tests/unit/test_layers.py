@@ -27,7 +27,7 @@ TENSORFLOW_PARTS = {
 CHILD_PARTS = {*TENSORFLOW_PARTS - {"lessons"}, "model.events", "model.series", "model.trial", "text"}
 # These run in a training job's own process, which has TensorFlow and Keras before it imports them.
 JOB_PARTS = {"monitoring", "keras", "injection"}
-ARE_TENSORFLOWS = {"pipeline_bench.keras", "pipeline_bench.monitoring.probe"}
+ARE_TENSORFLOWS = {"pipeline_bench.keras", "pipeline_bench.monitoring.probe", "pipeline_bench.injection.marks"}
 """Their classes are subclasses of Keras' and TensorFlow's own; nothing else imports them at module level."""
 NOT_IN_THE_CHILD = {"rich", "typer", "pynvml", "psutil", "scipy", "libcst"}
 
