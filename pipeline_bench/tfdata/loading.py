@@ -155,6 +155,7 @@ def _check_call(function: Callable[..., Any], arguments: tuple[int, ...], target
 
 def _run(function: Callable[[], Any], failed: str, what: str) -> Any:
     process = os.getpid()
+    user_code.keep_imports()
     try:
         return function()
     except UserCodeError:
@@ -170,6 +171,7 @@ def _run(function: Callable[[], Any], failed: str, what: str) -> Any:
         message = f"{failed}: {user_code.summary(error)}"
         raise UserCodeError(message, _hint(error), user_code.traceback_of(error)) from None
     finally:
+        user_code.restore_imports()
         if os.getpid() != process:
             os._exit(0)  # a child that the user's function forked must not go on with this trial
 

@@ -79,6 +79,7 @@ def run(
         if element is None:
             raise UserCodeError(*consumers.NO_ELEMENT)
         first_ns = float(time.perf_counter_ns() - start_ns)
+        user_code.restore_imports()
         alive()
         batch_size = describe.batch_size(element)
         settings = Settings(iterator)
@@ -86,6 +87,7 @@ def run(
         count = 1
         end_s = time.monotonic() + (seconds if first_ns < _LONG_FIRST * seconds * 1e9 else 0.0)
         while time.monotonic() < end_s and (element := next(iterator, None)) is not None:
+            user_code.restore_imports()
             alive()
             count += 1
             if len(sizes) < _ELEMENTS_WEIGHED:

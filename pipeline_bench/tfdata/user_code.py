@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType, FrameType, ModuleType
 from typing import Any, Literal
 
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
@@ -176,6 +176,25 @@ def line_in(error: BaseException, function: Any = None) -> str:
     return f" ({Path(inside[-1][0]).name}:{inside[-1][1]})" if inside else ""
 
 
+_kept_path: list[str] = []
+_kept_modules: dict[str, ModuleType] = {}
+
+
+def keep_imports() -> None:
+    """Remember what is imported, and from where more can be, before code of the user's runs."""
+    _kept_path[:] = sys.path
+    _kept_modules.update(sys.modules)
+
+
+def restore_imports() -> None:
+    """Give the import system back what the user's code has taken from it: more is imported once that has run."""
+    if "tensorflow" in sys.modules and sys.path:
+        return
+    sys.path.extend(folder for folder in _kept_path if folder not in sys.path)
+    for name, module in _kept_modules.items():
+        sys.modules.setdefault(name, module)
+
+
 @contextmanager
 def element_errors() -> Iterator[None]:
     """Raise what an op of the user's pipeline raises inside the block as `UserCodeError`.
@@ -191,6 +210,8 @@ def element_errors() -> Iterator[None]:
         raise
     except tf.errors.OpError as error:
         raise element_error(error) from error
+    finally:
+        restore_imports()
 
 
 def element_error(error: BaseException) -> UserCodeError:

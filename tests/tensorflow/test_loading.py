@@ -151,3 +151,12 @@ def test_an_argument_by_keyword_is_not_said_to_be_given_by_an_option(tmp_path: P
         loading.call(Target(file=file, name="make"), "dataset")
     assert "--batch-arg N" not in caught.value.hint
     assert "give them defaults" in caught.value.hint
+
+
+def test_what_the_users_code_takes_from_the_import_system_is_given_back(tmp_path: Path) -> None:
+    body = "import sys\ndef make():\n    sys.path.clear()\n    sys.modules.clear()\n    return 'made'\n"
+    (tmp_path / "script.py").write_text(body)
+    with recorded.importing():
+        assert loading.call(Target(file=str(tmp_path / "script.py"), name="make"), "model") == "made"
+        assert {"tensorflow", "pipeline_bench"} <= sys.modules.keys()
+        assert sys.path
