@@ -30,7 +30,6 @@ WATCHED_LOOPS = 4
 LEAST_STEPS = 3
 """A loop that took fewer batches than this looked at an example, and is no training."""
 
-
 _PACKAGE = str(Path(__file__).parents[1]) + os.sep
 
 
@@ -133,17 +132,19 @@ class Watched:
             signal.signal(signal.SIGTERM, self._terminated)
 
     def _terminated(self, number: int, _frame: FrameType | None) -> None:
-        self.end()
-        signal.signal(number, signal.SIG_DFL)
-        signal.raise_signal(number)
+        try:
+            self.end()
+        finally:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
 
     def end(self) -> None:
         """End what is measured still, and write the record of this process; once."""
         if self._ended:
             return
         self._ended = True
-        ended = [self._ended_fit(*training) for training in self._trainings]
-        ended += [self._ended_loop(where, loop) for where, loop in self._loops.items()]
+        ended = [self._guarded(self._ended_fit, *training) for training in self._trainings]
+        ended += [self._guarded(self._ended_loop, where, loop) for where, loop in self._loops.items()]
         first_ns = min((marks.begin_ns for _, _, marks in self._trainings), default=0)
         record = {
             "pid": self._pid,
@@ -161,6 +162,14 @@ class Watched:
         except OSError:
             return
 
+    def _guarded(self, ended: Callable[..., dict[str, Any] | None], *training: Any) -> dict[str, Any] | None:
+        """Return what a training came to; None where that fails: at the program's end nobody is to see a traceback."""
+        try:
+            return ended(*training)
+        except Exception as error:
+            self.problem(error)
+            return None
+
     def _ended_fit(self, name: str, monitor: Any, marks: Any) -> dict[str, Any] | None:
         monitor.close()
         if monitor.figures is None or monitor.session is None:
@@ -172,10 +181,7 @@ class Watched:
         figures = loop.summary
         if figures.steps < LEAST_STEPS:
             return None
-        try:
-            loop.__exit__(None, None, None)
-        except Exception as error:
-            self.problem(error)
+        loop.__exit__(None, None, None)
         return _training(f"loop of {where}", figures, loop.folder)
 
 
