@@ -387,10 +387,10 @@ if os.fork() == 0:
 assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
 while not sampler.poll():
     assert sampler.accelerator.reason is None, sampler.accelerator.reason
-print(sampler.pid, flush=True)
 if os.fork() == 0:
     time.sleep(1000)
     os._exit(0)
+print(sampler.pid, flush=True)  # once the fork is there, which the test has to end
 time.sleep(1000)
 """
 
