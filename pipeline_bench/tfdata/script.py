@@ -46,12 +46,8 @@ class _Reached(BaseException):
     """Leaves the script where its training begins."""
 
 
-def calls_fit(file: Path) -> bool:
+def calls_fit(tree: ast.AST) -> bool:
     """Return whether a script calls a method named `fit`, as far as its own text says."""
-    try:
-        tree = ast.parse(file.read_bytes())
-    except (OSError, SyntaxError, ValueError, RecursionError):
-        return False
     calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
     return any(isinstance(called, ast.Attribute) and called.attr == "fit" for called in calls)
 
@@ -66,10 +62,11 @@ def run_to_training(target: Target) -> Training:
     file = Path(str(target.file))
     if not file.is_file():
         raise UserCodeError(f"there is no file {file}", "was it moved, or the working folder changed?")
+    tree = ast.parse(file.read_bytes(), filename=str(file))
     found: list[Training | UserCodeError] = []
     try:
-        with _taken(found, loops=not calls_fit(file)):
-            _execute(file, target.arguments or ())
+        with _taken(found, loops=not calls_fit(tree)):
+            _execute(file, tree, target.arguments or ())
     except BaseException:
         # What is raised on the way out of the training, by a `finally` for one, is no more the script's failure.
         if not found:
@@ -84,14 +81,16 @@ def run_to_training(target: Target) -> Training:
     return found[0]
 
 
-def _execute(file: Path, arguments: tuple[str, ...]) -> None:
+def _execute(file: Path, tree: ast.Module, arguments: tuple[str, ...]) -> None:
     """Run a file as `python FILE ARGUMENTS` does; its module stays `__main__`, for its functions are called later."""
     module = ModuleType("__main__")
     module.__dict__.update(__file__=str(file), __builtins__=__builtins__, __cached__=None)
     sys.modules["__main__"] = module
     sys.argv = [str(file), *arguments]
     sys.path.insert(0, str(file.resolve().parent))
-    exec(compile(file.read_bytes(), str(file), "exec"), module.__dict__)  # noqa: S102 - this is what was asked for
+    # Without this module's own `from __future__`, which would leave the script's annotations unevaluated.
+    code = compile(tree, str(file), "exec", dont_inherit=True)
+    exec(code, module.__dict__)  # noqa: S102 - this is what was asked for
 
 
 @contextmanager

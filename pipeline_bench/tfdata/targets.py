@@ -67,9 +67,9 @@ def parse_script(
             f"{text} is a whole script: {option} goes with a function", f"write {text}:FUNCTION, or leave it out"
         )
     _require_text(text)
-    _parsed(_source_of_file(text, "dataset"), text)
+    tree = _parsed(_source_of_file(text, "dataset"), text)
     whole = Target(file=text, name="", arguments=tuple(arguments))
-    return whole, whole if script.calls_fit(Path(text)) else None
+    return whole, whole if script.calls_fit(tree) else None
 
 
 def check(target: Target, what: str = "dataset") -> ast.AST | None:
