@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import signal
@@ -17,7 +16,7 @@ from types import FrameType
 from typing import Any
 
 import psutil
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from pipeline_bench import environment
 from pipeline_bench.injection import FOLDER_VARIABLE, OUT_VARIABLE, PACKAGE_VARIABLE
@@ -161,8 +160,8 @@ def _signals_passed_on() -> Iterator[list[subprocess.Popen[bytes]]]:
 def _records(folder: Path) -> Iterator[ProcessRecord]:
     for path in sorted(folder.glob("*.json")):
         try:
-            yield ProcessRecord.model_validate(json.loads(path.read_bytes()))
-        except (OSError, ValueError, ValidationError):
+            yield ProcessRecord.model_validate_json(path.read_bytes())
+        except (OSError, ValueError):
             continue
 
 
@@ -188,9 +187,8 @@ def lines(ended: Ended, command: Sequence[str]) -> list[str]:
 def _of_process(record: ProcessRecord) -> Iterator[str]:
     """Yield a line a training, where its time went, and what of that is unusual."""
     for index, training in enumerate(record.trainings):
-        yield f"{training.name}: {training.line}" + (
-            f"; session in {_near(training.folder)}" if training.folder else ""
-        )
+        where = f"; session in {_near(training.folder)}" if training.folder else ""
+        yield f"{training.name}: {training.line}{where}"
         if training.time is None:
             continue
         before_s = record.before_training_s if index == 0 else None

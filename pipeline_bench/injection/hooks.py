@@ -292,12 +292,14 @@ def _program() -> str:
 
 def _line_of_loop() -> str | None:
     """Return the file and line of the user's own code that iterates; None where a library does."""
+    from pipeline_bench.tfdata import user_code
+
     frame: Any = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
         if not file.startswith((_PACKAGE, "<")):
             break
         frame = frame.f_back
-    if frame is None or f"{os.sep}site-packages{os.sep}" in file or file.startswith(sys.base_prefix + os.sep + "lib"):
+    if frame is None or user_code.origin(file) != "user":
         return None
     return f"{Path(file).name}:{frame.f_lineno}"
