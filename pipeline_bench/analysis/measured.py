@@ -27,8 +27,6 @@ Figure = Literal["wait", "utilization", "host", "ratio"]
 _NS_PER_MS = 1e6
 _FEWEST_ROUNDS = 2
 """An interval needs as many, of a variant and its ceiling, and of it and the baseline."""
-_NORMAL_REACH = 1.96
-"""How many standard deviations a 95 % interval reaches to each side."""
 
 # By how much other work may have moved a figure: about one standard deviation of the error, as a share of the step, of
 # a trial from which others took all of the CPU that they could get all the time; half of it where they took half.
@@ -290,7 +288,7 @@ def _uncertainty(scenario: Scenario, found: ByVariant, everything: ByVariant) ->
             return float("inf")
         if some:
             error = systematic_error("utilization", some[0][0].device_kind, taken_of(some))
-            total += stats.usual_reach(thresholds.SHARE_SCATTER, len(some)) ** 2 + (_NORMAL_REACH * error) ** 2
+            total += stats.usual_reach(thresholds.SHARE_SCATTER, len(some)) ** 2 + (stats.NORMAL_REACH * error) ** 2
         elif everything[variant.name]:
             return float("inf")
     return total

@@ -15,6 +15,8 @@ from pipeline_bench.model.result import Interval
 Floats = npt.NDArray[np.float64]
 
 CONFIDENCE = 0.95
+NORMAL_REACH = 1.96
+"""How many standard deviations an interval of that confidence reaches to each side, of a normal distribution."""
 
 # With fewer trials than this a bootstrap's interval is much too narrow: of three trials it can only choose among
 # values between the smallest and the largest, which hold the truth 3 times in 4 (Hesterberg, "What Teachers Should

@@ -20,8 +20,6 @@ _LIMITS: tuple[VerdictKind, ...] = ("input-bound", "host-bound", "compute-bound"
 
 # The middles of so many equal parts of the normal distribution: enough for a probability of two digits.
 _PARTS = 201
-_NORMAL_REACH = 1.96
-"""How many standard deviations a 95 % interval reaches to each side."""
 
 
 class StepSplit(NamedTuple):
@@ -120,7 +118,7 @@ def _between(pair: set[VerdictKind], split: StepSplit) -> tuple[ShareName, float
 
 def _plausible(estimate: Estimate) -> npt.NDArray[np.float64]:
     """Return equally plausible values of a figure; of one round, those that the usual scatter lets expect."""
-    return _value(estimate) + _width(estimate) / _NORMAL_REACH * stats.equally_plausible(_PARTS)
+    return _value(estimate) + _width(estimate) / stats.NORMAL_REACH * stats.equally_plausible(_PARTS)
 
 
 def _ends(estimate: Estimate) -> Interval:

@@ -22,8 +22,7 @@ from pipeline_bench.model.edits import CannotPatchError
 
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-_NO_COMMA = cst.MaybeSentinel.DEFAULT
-_BLOCKS = (cst.IndentedBlock, cst.Module)
+BLOCKS = (cst.IndentedBlock, cst.Module)
 
 
 @dataclass(eq=False)
@@ -176,7 +175,7 @@ class SourceFile:
         line = parent if isinstance(parent, cst.SimpleStatementLine) else statement
         if isinstance(parent, cst.SimpleStatementLine) and parent.body[0] is not statement:
             return None
-        return line if isinstance(self.parents[line], _BLOCKS) else None
+        return line if isinstance(self.parents[line], BLOCKS) else None
 
     def link(self, call: cst.Call) -> tuple[Chain, Link] | None:
         """Return the chain that a call stands in, and its link there."""

@@ -8,6 +8,7 @@ from typing import Any
 import libcst as cst
 
 from pipeline_bench.diagnosis.source_file import (
+    BLOCKS,
     Chain,
     Composed,
     SourceFile,
@@ -18,7 +19,6 @@ from pipeline_bench.diagnosis.source_file import (
 from pipeline_bench.model.edits import CannotPatchError
 
 _NO_COMMA = cst.MaybeSentinel.DEFAULT
-_BLOCKS = (cst.IndentedBlock, cst.Module)
 
 
 def write(file: SourceFile) -> str:
@@ -62,7 +62,7 @@ class _Writer(cst.CSTTransformer):
             return updated.with_changes(value=self._value(original))
         if isinstance(original, cst.BaseStatement) and hasattr(original, "leading_lines"):
             return self._statement(original, updated)
-        if isinstance(original, _BLOCKS) and self.orphans:
+        if isinstance(original, BLOCKS) and self.orphans:
             updated = updated.with_changes(footer=[*self.orphans, *updated.footer])
             self.orphans = []
         return updated
