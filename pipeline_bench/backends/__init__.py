@@ -291,10 +291,7 @@ class DatasetBackend(Backend):
 
         self.check(source)
         with tf.device("/cpu:0"):
-            made = endless(source, self.pipeline, resources)
-            if finished and isinstance(source, SampleSource):
-                made = made.map(lambda *tensors: source.finish(tensors).tensors)
-            dataset = self.batches(made, source)
+            dataset = self.batches(endless(source, self.pipeline, resources, finished), source)
         ahead = self.to_device(dataset, device) if device else None
         return (dataset, "/cpu:0") if ahead is None else (ahead, str(device))
 

@@ -103,8 +103,30 @@ class Resources:
             raise self.raised[0]
 
 
-def endless(source: Source, options: PipelineOptions, resources: Resources) -> Any:
-    """Build endless batches: of a `SampleSource` what its `finish` takes, of another source what `Batch` does."""
+def endless(source: Source, options: PipelineOptions, resources: Resources, finished: bool = False) -> Any:
+    """Build endless batches: of a `SampleSource` what its `finish` takes, of another source what `Batch` does.
+
+    AutoGraph leaves the functions alone, which are TensorFlow's calls already: its reading them was half of a trial's
+    build.
+
+    Args:
+        source: what makes the batches.
+        options: how.
+        resources: takes what is to be closed after the training.
+        finished: the batches are `Batch.tensors` of every source.
+    """
+    import tensorflow as tf
+
+    def build() -> Any:
+        made = _endless(source, options, resources)
+        if finished and isinstance(source, SampleSource):
+            return made.map(lambda *tensors: source.finish(tensors).tensors)
+        return made
+
+    return tf.autograph.experimental.do_not_convert(build)()
+
+
+def _endless(source: Source, options: PipelineOptions, resources: Resources) -> Any:
     import tensorflow as tf
 
     if isinstance(source, RecordSource) and not options.from_generator:

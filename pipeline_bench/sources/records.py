@@ -243,7 +243,8 @@ class RecordSource(SampleSource):
             return *self.decode_shaped_op(record[0], record[1:]), True
 
         with tf.device("/cpu:0"):
-            decoded = tf.data.Dataset.from_tensors((index, *raw)).map(decode)
+            plain = tf.autograph.experimental.do_not_convert(decode)  # the ops are there: nothing is to be converted
+            decoded = tf.data.Dataset.from_tensors((index, *raw)).map(plain)
             flagged = tf.data.Dataset.from_tensors((*zeros_of(self.sample_specs), False))
             either = decoded.ignore_errors(log_warning=False).concatenate(flagged).take(1)
             features, label, ok = either.get_single_element()

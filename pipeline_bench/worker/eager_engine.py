@@ -72,7 +72,7 @@ def _specs(feeding: EagerInput) -> Sequence[Any]:
 
     if feeding.dataset is not None:  # without an iterator, of which Keras is to make the only one
         return list(feeding.dataset.element_spec)
-    taken = tf.function(lambda: feeding.take()[0].tensors).get_concrete_function().structured_outputs
+    taken = tf.function(lambda: feeding.take()[0].tensors, autograph=False).get_concrete_function().structured_outputs
     return [tf.TensorSpec(each.shape, each.dtype) for each in taken]
 
 

@@ -64,7 +64,7 @@ def _graphs_of_function(training: EagerTraining) -> Iterable[Any]:
     running = context.context()
     running.enable_graph_collection()  # a function's graph is collected when it is set up, at its first call
     try:
-        tf.function(lambda: training.train_on(training.take()[0]))()
+        tf.function(lambda: training.train_on(training.take()[0]), autograph=False)()
         metadata = running.export_run_metadata()
     finally:
         running.disable_graph_collection()
