@@ -19,7 +19,6 @@ from pipeline_bench.model.session import Session
 from pipeline_bench.text import one_line, units
 
 _NAME_LIMIT = 80
-_REASON_LIMIT = 300
 _LEAST_LEFT = 0.01  # of a time that disturbances are said to have taken whole
 
 
@@ -116,7 +115,7 @@ def _slower(change: VariantChange, limit: float) -> tuple[Outcome, str]:
     """
     step_time, most = change.step_time, f"+{limit_text(limit)}"
     if step_time.value is None:
-        return "undecided", f"there is no change to judge, {one_line(step_time.reason or '', _REASON_LIMIT)}"
+        return "undecided", f"there is no change to judge, {step_time.reason or ''}"
     shown, beyond = units.change(step_time.value), step_time.value > 1 + limit
     if step_time.ci95 is None:
         side = "more than" if beyond else "not more than"
@@ -148,7 +147,7 @@ def _explained(
     undisturbed = (change.step_time.value or 0.0) * (1 - cost) / max(1 - cost_before, _LEAST_LEFT)
     if worst is None or undisturbed > 1 + limit:
         return None
-    what = one_line(worst.text, _REASON_LIMIT).rstrip(".")
+    what = worst.text.rstrip(".")
     share_before = f" and {units.share(cost_before)} before" if cost_before else ""
     return "undecided", (
         f"{text}, but disturbances, which are not the variant's, took about {units.share(cost)} of its time after"
@@ -187,21 +186,21 @@ def _unreliable(result: Result) -> tuple[Outcome, str] | None:
     """
     verdict, au = result.verdict, result.accelerator_utilization
     if au.impossible:
-        return "undecided", f"it has no AU: {one_line(au.reason or '', _REASON_LIMIT)}"
+        return "undecided", f"it has no AU: {au.reason or ''}"
     if verdict.kind != "inconclusive" or verdict.doubt is not None or au.value is None:
         return None
-    why = one_line(verdict.text, _REASON_LIMIT)
-    return "undecided", f"its AU of {units.fraction(au.value)} cannot be relied on, its verdict is {why}"
+    unsure = f"its AU of {units.fraction(au.value)} cannot be relied on"
+    return "undecided", f"{unsure}, its verdict is {verdict.text}"
 
 
 def _au(result: Result, limit: float) -> tuple[Outcome, str]:
     """Return failed where the whole interval is below the limit, passed where none of it is; or by the point."""
     au, line = result.accelerator_utilization, units.fraction(limit)
     if au.value is None:
-        return "failed", f"its AU is not known: {one_line(au.reason or 'no reason is known', _REASON_LIMIT)}"
+        return "failed", f"its AU is not known: {au.reason or 'no reason is known'}"
     shown = f"its AU is {units.fraction(au.value)}"
     if au.ci95 is None:
-        reason = one_line(au.reason or "it has no interval", _REASON_LIMIT)
+        reason = au.reason or "it has no interval"
         if au.value < limit:
             return "failed", f"{shown}, below {line}; decided by the figure alone, {reason}"
         return "passed", f"{shown}, not below {line}; decided by the figure alone, {reason}"
@@ -234,11 +233,11 @@ def _other_work(result: Result) -> tuple[Outcome, str] | None:
 
 def _reason(result: Result) -> str:
     reason = result.reason or "no reason is known"
-    return one_line(f"{result.status}, {reason}" if result.status != "ok" else reason, _REASON_LIMIT)
+    return f"{result.status}, {reason}" if result.status != "ok" else reason
 
 
 def _work(result: Result) -> str:
-    return one_line(result.work.text, _REASON_LIMIT) or "no reason is known"
+    return result.work.text or "no reason is known"
 
 
 def _named(variant: str, text: str) -> str:

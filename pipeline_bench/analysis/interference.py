@@ -15,7 +15,7 @@ from pipeline_bench.analysis import step_interference, thresholds
 from pipeline_bench.analysis.step_interference import MeasuredTrial, stands_out, without
 from pipeline_bench.model.result import Disturbance
 from pipeline_bench.model.trial import TrialRecord
-from pipeline_bench.text import one_line, units
+from pipeline_bench.text import units
 
 # nvmlClocksEventReasons (nvml.h). Left out on purpose: idle (0x1), the clocks that a user set (0x2, 0x10, 0x100).
 _HELD_DOWN = {
@@ -192,4 +192,4 @@ def _lag(
     lag = 1 - mine / medians[fastest] if medians[fastest] > 0 else 0.0
     if fall > lag:
         return fall, f"the GPU's clock fell from {before:.0f} to {after:.0f} MHz while it was at work"
-    return lag, f"the GPU ran at {mine:.0f} MHz, beside {medians[fastest]:.0f} MHz for {one_line(fastest)}"
+    return lag, f"the GPU ran at {mine:.0f} MHz, beside {medians[fastest]:.0f} MHz for {fastest}"

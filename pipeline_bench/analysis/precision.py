@@ -268,9 +268,7 @@ def _open(result: Result, *, is_ceiling: bool) -> Iterator[OpenQuestion]:
 def open_words(session: Session) -> str:
     """Return the open questions in a few words: ``the limit of tf_data, fifo_queue against tf_data``."""
     return ", ".join(
-        f"{one_line(each.variant)} against {one_line(each.against)}"
-        if each.against is not None
-        else f"the limit of {one_line(each.variant)}"
+        f"{each.variant} against {each.against}" if each.against is not None else f"the limit of {each.variant}"
         for each in open_questions(session)
     )
 
@@ -365,7 +363,7 @@ def _known(session: Session, precision: Precision) -> Iterator[str]:
     worst = widest(session)
     if worst is None:
         return
-    name = one_line(worst.variant)
+    name = worst.variant
     if not math.isfinite(worst.half_width):
         yield f"{name}'s {worst.what} is not known yet"
         return
@@ -387,4 +385,4 @@ def _left_out(session: Session) -> Iterator[str]:
         result = session.result(ratio.variant)
         over = result.speedup.over if ratio.what == SPEEDUP else session.scenario.variant(ratio.variant).ceiling
         why = "it has no good trial" if result.trials == 0 else f"no good trial of {over} lies beside its own"
-        yield one_line(f"{ratio.variant} is left out: {why}")
+        yield f"{ratio.variant} is left out: {why}"

@@ -87,7 +87,7 @@ def _hidden(inspection: Inspection, parts: Segments, as_written_ms: float) -> Bo
     explained = parts.period_ns / (as_written_ms * NS_PER_MS)
     if not unknown or not parts.elapsed_ns or explained >= _HIDDEN:
         return None
-    stage, reason = inspection.stage(unknown[0].stage), one_line((unknown[0].reason or "").rstrip("."))
+    stage, reason = inspection.stage(unknown[0].stage), (unknown[0].reason or "").rstrip(".")
     others = f"The stages that were measured alone explain only {units.share(explained)} of the time"
     if sum(inspection.stage(cost.stage).function is not None for cost in unknown) != 1 or stage.function is None:
         return Bottleneck(text=f"No stage can be named. {others}; {named(stage)}, was not: {reason}.")
@@ -164,7 +164,7 @@ def _unmeasured(inspection: Inspection) -> str:
     reasons = [cost.reason for cost in inspection.costs if cost.reason]
     if not inspection.costs:
         return "no stage could be measured alone"
-    return one_line(reasons[0].rstrip(".")) if reasons else "no stage took any time that could be measured"
+    return reasons[0].rstrip(".") if reasons else "no stage took any time that could be measured"
 
 
 def limits(session: Session, diagnosis: Diagnosis) -> tuple[Limit, ...]:
@@ -185,7 +185,7 @@ def _model_limit(session: Session, diagnosis: Diagnosis) -> Limit:
     found = next((result for result in session.results if result.variant == CEILING), None)
     if found is None or found.step_ms.mean is None:
         reason = found.reason if found is not None and found.reason else "its trial has not run"
-        return Limit(name="the model", text=f"not measured: {one_line(reason)}")
+        return Limit(name="the model", text=f"not measured: {reason}")
     return Limit(name="the model", ms=found.step_ms.mean, text="on one batch that stays on the device")
 
 
@@ -209,7 +209,7 @@ def _disk_limit(inspection: Inspection) -> Limit:
         return Limit(name=name, text="the pipeline reads no files")
     if not inspection.disk_bytes_per_s:
         reason = inspection.disk_reason or "its bandwidth was not measured"
-        return Limit(name=name, text=one_line(reason).rstrip("."))
+        return Limit(name=name, text=reason.rstrip("."))
     read, rate = units.size(inspection.read_bytes), units.size(inspection.disk_bytes_per_s)
     ms = 1e3 * inspection.read_bytes / inspection.disk_bytes_per_s
     return Limit(name=name, ms=ms, text=f"{read} an element at {rate}/s, as measured here past the page cache")

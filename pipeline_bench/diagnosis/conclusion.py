@@ -9,7 +9,7 @@ from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Attempt, Diagnos
 from pipeline_bench.model.edits import InsertAfter
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session
-from pipeline_bench.text import one_line, units
+from pipeline_bench.text import units
 
 SIMPLER = 1.03
 """A combination must be this much faster than the best single fix in it: less is not worth more code."""
@@ -110,7 +110,7 @@ def _settled(
         return each.attempt
     if part is not None and beaten(each, part) and ended is not None and (chosen is None or chosen.name != each.name):
         reason = f"It came to {units.ratio(each.gain)}, hardly more than {part.name} without the rest."
-        return each.attempt.model_copy(update={"outcome": "no-gain", "reason": one_line(reason)})
+        return each.attempt.model_copy(update={"outcome": "no-gain", "reason": reason})
     outcome, reason = _outcome(each, chosen, ended, room)
     return each.attempt.model_copy(update={"outcome": outcome, "reason": reason})
 

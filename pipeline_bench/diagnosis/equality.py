@@ -42,7 +42,7 @@ def compare(baseline: Fingerprint | None, other: Fingerprint | None, reorders_al
         return Equality(text="the trial ended before it told which samples arrive")
     for which, each in (("as written", baseline), ("with the fix", other)):
         if each.reason is not None or not each.components:
-            return Equality(text=f"{which}: {one_line(each.reason or 'no sample was looked at').rstrip('.')}")
+            return Equality(text=f"{which}: {(each.reason or 'no sample was looked at').rstrip('.')}")
     if (fault := _other_form(baseline, other)) is not None:
         return Equality(status="unequal", text=fault)
     pairs = list(zip(baseline.components, other.components, strict=True))

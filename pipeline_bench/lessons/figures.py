@@ -97,7 +97,7 @@ class Comparison:
         if author is None or not both:
             return ""
         scaled = any(figures.scaled_from_steps is not None for _, figures in both)
-        head = f"Published ({one_line(author.source)}), for {author.steps} steps"
+        head = f"Published ({author.source}), for {author.steps} steps"
         here = {"cpu": "; the device was a GPU there and is the CPU here", "emulated": "; the device here is emulated"}
         device = here.get(self.session.environment.accelerator_kind, "")
         lines = [f"{head}{', to which our shorter run is scaled' if scaled else ''}{device}:", ""]

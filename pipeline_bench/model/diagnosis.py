@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pipeline_bench.model.edits import Edit
 from pipeline_bench.model.pipeline import Inspection, Target
-from pipeline_bench.text import Text
+from pipeline_bench.text import Line, Text
 
 AS_WRITTEN = "as written"
 """The variant of the pipeline as the user wrote it: the one that the others are compared with."""
@@ -40,18 +40,18 @@ class Bottleneck(_Part):
     cause: Cause | None = None
     """``python``: it runs Python, one call at a time. ``cpu``: computing. ``reading``: files. ``waiting``: neither
     computes nor reads: latency. ``filling``: it fills a buffer. ``handing-over``: many small elements."""
-    text: Text = ""
+    text: Line = ""
     """What it does to the pipeline, in one plain sentence."""
 
 
 class Fix(_Part):
     """A change to a pipeline that may make it faster: what to try."""
 
-    kind: Text
+    kind: Line
     """The function in `diagnosis/fixes` that found it: ``parallel_map``."""
-    variant: Text
+    variant: Line
     """The name of the variant that tries it, short and unique: ``parallel map(decode)``."""
-    title: Text
+    title: Line
     """What it does, in the imperative: ``Run decode on several cores``."""
     edits: tuple[Edit, ...]
     stages: tuple[int, ...] = ()
@@ -60,9 +60,9 @@ class Fix(_Part):
     """Whether samples may come in another order."""
     threads: bool = False
     """Whether a function of the user's must be safe to run on several threads at once."""
-    because: Text = ""
+    because: Line = ""
     """Why it is worth a try, or its price, in one sentence: ``takes about 2.1 GB of memory``."""
-    combines: tuple[Text, ...] = ()
+    combines: tuple[Line, ...] = ()
     """The variants of the fixes that it consists of, of a combination."""
 
 
@@ -72,7 +72,7 @@ class Equality(_Part):
     status: Literal["identical", "reordered", "random", "unequal", "not-told"] = "not-told"
     """``identical``: the same batches in the same order. ``reordered``: the same samples in another order. ``random``:
     the same as far as can be told of samples with random content. ``unequal``: other samples: the fix is refused."""
-    text: Text = ""
+    text: Line = ""
 
 
 class CodeChange(_Part):
@@ -91,7 +91,7 @@ class Attempt(_Part):
 
     fix: Fix
     outcome: Outcome = "pending"
-    reason: Text = ""
+    reason: Line = ""
     """Why it was refused, failed or was not tried, in one sentence."""
     equality: Equality | None = None
     code: CodeChange | None = None
@@ -100,11 +100,11 @@ class Attempt(_Part):
 class Limit(_Part):
     """How fast the pipeline could be if only one thing limited it."""
 
-    name: Text
+    name: Line
     """``the model``, ``all cores busy``, ``the disk``."""
     ms: float | None = None
     """Milliseconds an element of the sink; None where it was not measured, with the reason in `text`."""
-    text: Text = ""
+    text: Line = ""
 
 
 class Diagnosis(_Part):
@@ -120,14 +120,14 @@ class Diagnosis(_Part):
     bottleneck: Bottleneck | None = None
     attempts: tuple[Attempt, ...] = ()
     """Best first once the search has ended."""
-    proposal: Text | None = None
+    proposal: Line | None = None
     """The variant of the attempt that is proposed; None where nothing was found to help."""
     limits: tuple[Limit, ...] = ()
     reached_ms: float | None = None
     """Milliseconds an element of the pipeline as written, on average."""
-    text: Text = ""
+    text: Line = ""
     """The conclusion, in one or two plain sentences."""
-    failure: Text | None = None
+    failure: Line | None = None
     """Why there is no diagnosis, where there is none; the user's own traceback is in `traceback`."""
     traceback: Text = ""
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 from pipeline_bench.model import Record
 from pipeline_bench.model.result import Disturbance, Interval, VerdictKind
-from pipeline_bench.text import Text
+from pipeline_bench.text import Line, Text
 
 Outcome = Literal["passed", "failed", "undecided"]
 
@@ -19,10 +19,10 @@ class Side(Record):
     """One of the two sessions: where it was read from, and what it says of itself."""
 
     path: Text
-    scenario: Text
-    started_at: Text
+    scenario: Line
+    started_at: Line
     command: Text
-    package: Text
+    package: Line
 
 
 class Condition(Record):
@@ -31,10 +31,10 @@ class Condition(Record):
     `variants` are those it holds for; none for the machine and the versions, which hold for all.
     """
 
-    name: Text
-    before: Text
-    after: Text
-    variants: tuple[Text, ...] = ()
+    name: Line
+    before: Line
+    after: Line
+    variants: tuple[Line, ...] = ()
 
 
 class Noise(Record):
@@ -56,7 +56,7 @@ class Ratio(Record):
     ci95: Interval | None = None
     difference: Literal["faster", "slower", "none"] | None = None
     smallest: float | None = None
-    reason: Text | None = None
+    reason: Line | None = None
 
 
 class Shift(Record):
@@ -66,7 +66,7 @@ class Shift(Record):
     after: float | None = None
     change: float | None = None
     ci95: Interval | None = None
-    reason: Text | None = None
+    reason: Line | None = None
 
 
 class VariantChange(Record):
@@ -78,9 +78,9 @@ class VariantChange(Record):
     where the two ceilings did different jobs.
     """
 
-    variant: Text
+    variant: Line
     is_ceiling: bool
-    ceilings_differ_in: tuple[Text, ...] = ()
+    ceilings_differ_in: tuple[Line, ...] = ()
     """What is not the same in the jobs of its ceilings, by the keys of a scenario file; of a ceiling, in its own."""
     step_ms_before: float | None = None
     step_ms_after: float | None = None
@@ -90,7 +90,7 @@ class VariantChange(Record):
     input_wait_share: Shift = Shift()
     verdict_before: VerdictKind
     verdict_after: VerdictKind
-    text: Text
+    text: Line
     """All of it in one plain sentence."""
 
     @property
@@ -108,10 +108,10 @@ class Gate(Record):
     name: Literal["slower", "au-below"]
     limit: float
     """As a share: 0.05 for 5 %."""
-    variant: Text
+    variant: Line
     outcome: Outcome
     only_undecided: bool = False
-    text: Text
+    text: Line
 
 
 class Difference(Record):
@@ -122,8 +122,8 @@ class Difference(Record):
     after: Side
     conditions: tuple[Condition, ...] = ()
     disturbances: tuple[Noise, ...] = ()
-    only_before: tuple[Text, ...] = ()
-    only_after: tuple[Text, ...] = ()
+    only_before: tuple[Line, ...] = ()
+    only_after: tuple[Line, ...] = ()
     variants: tuple[VariantChange, ...] = ()
     gates: tuple[Gate, ...] = ()
 

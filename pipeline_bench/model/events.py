@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pipeline_bench.errors import ProtocolError
 from pipeline_bench.model.pipeline import Fingerprint, Inspection
 from pipeline_bench.model.series import Series
-from pipeline_bench.text import Text, to_json
+from pipeline_bench.text import Line, Text, to_json
 
 EVENTS_VERSION = 5
 
@@ -38,7 +38,7 @@ class Phase(_Event):
     """
 
     event: Literal["phase"] = "phase"
-    name: Text
+    name: Line
     at_ns: int
 
 
@@ -47,8 +47,8 @@ class Device(_Event):
 
     event: Literal["device"] = "device"
     kind: Literal["cpu", "gpu", "emulated"]
-    name: Text
-    pci_bus_id: Text | None = None
+    name: Line
+    pci_bus_id: Line | None = None
 
 
 class Steps(_Event):
@@ -72,7 +72,7 @@ class QueueState(_Event):
     """How full a queue of the input is. `size` is None when the queue did not answer."""
 
     event: Literal["queue"] = "queue"
-    name: Text
+    name: Line
     size: int | None
     capacity: int
 
@@ -95,7 +95,7 @@ class Epoch(_Event):
     index: int
     samples: int
     repeated: int
-    digest: Text
+    digest: Line
 
 
 class NumberedSamples(_Event):
@@ -146,13 +146,13 @@ class Work(_Event):
     """What a step should bring."""
     skipped: int = 0
     """The records of an epoch that cannot be decoded and were left out, as far as the model's samples reached."""
-    skipped_records: tuple[Text, ...] = ()
+    skipped_records: tuple[Line, ...] = ()
     """The first of them, after the damaged files, each with its file, which record of it, and why."""
     damaged_files: int = 0
     """Files that were read up to some damage; nobody can tell how many records lay behind it."""
     numbered: NumberedSamples | None = None
     random: RandomSamples | None = None
-    reason: Text | None = None
+    reason: Line | None = None
 
 
 class StorageEpoch(_Event):
@@ -179,9 +179,9 @@ class Storage(_Event):
     epoch_count: int = 0
     epochs: tuple[StorageEpoch, ...] = ()
     """The first ones of them all."""
-    reason: Text | None = None
+    reason: Line | None = None
     """Why it is not known what was in the page cache."""
-    read_reason: Text | None = None
+    read_reason: Line | None = None
     """Why it is not known what was read from storage."""
 
 
@@ -189,15 +189,15 @@ class Stack(_Event):
     """Where a Python thread stands: its frames, outermost first, each as ``file:line in function``."""
 
     event: Literal["stack"] = "stack"
-    thread: Text
-    frames: tuple[Text, ...]
+    thread: Line
+    frames: tuple[Line, ...]
 
 
 class Stalled(_Event):
     """No step and no phase for the stall timeout; sent by the child's own watch, while its training thread hangs."""
 
     event: Literal["stalled"] = "stalled"
-    phase: Text
+    phase: Line
     steps: int
     queues: tuple[QueueState, ...]
     stacks: tuple[Stack, ...]
@@ -217,9 +217,9 @@ class PlacedOp(_Event):
     The job and the task are left out where there is one process only: ``CPU:0``.
     """
 
-    name: Text
-    type: Text
-    device: Text
+    name: Line
+    type: Line
+    device: Line
 
 
 class Placement(_Event):
@@ -231,7 +231,7 @@ class Placement(_Event):
     event: Literal["placement"] = "placement"
     ops: tuple[PlacedOp, ...] = ()
     op_count: int = 0
-    reason: Text | None = None
+    reason: Line | None = None
 
 
 class Inspected(_Event):
@@ -252,7 +252,7 @@ class Failed(_Event):
     """The trial raised; the traceback is on stderr."""
 
     event: Literal["failed"] = "failed"
-    error: Text
+    error: Line
     traceback: Text = ""
     """Of an exception in the user's own code: its traceback from the user's first frame down."""
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pipeline_bench.model.edits import Edit, Value
 from pipeline_bench.model.series import Series
-from pipeline_bench.text import Text, safe
+from pipeline_bench.text import Line, Text, safe
 
 KIND = "your_pipeline"
 """The kind of the source component of a variant whose input is the user's own pipeline."""
@@ -74,16 +74,16 @@ class Location(_Part):
     end_line: int | None = None
     column: int | None = None
     end_column: int | None = None
-    function: Text | None = None
+    function: Line | None = None
     """The function that the call stands in; None at module level."""
-    text: Text = ""
+    text: Line = ""
     """The source line, stripped."""
 
 
 class UserFunction(_Part):
     """A function that the user gave to a stage."""
 
-    name: Text
+    name: Line
     """Its qualified name without the enclosing function: ``decode``, ``<lambda>``, ``partial of decode``."""
     file: Text | None = None
     line: int | None = None
@@ -103,7 +103,7 @@ class Stage(_Part):
     """
 
     id: int
-    method: Text
+    method: Line
     """The method or the class as public TensorFlow names it: ``map``, ``from_tensor_slices``, ``TFRecordDataset``.
 
     ``opaque`` for a dataset that came from elsewhere and cannot be made again.
@@ -113,7 +113,7 @@ class Stage(_Part):
     """The arguments as given, by parameter name, as far as they are data; a long text is cut."""
     function: UserFunction | None = None
     place: Location | None = None
-    element: Text = ""
+    element: Line = ""
     """The elements in words: ``(float32[32, 224, 224, 3], int64[32])``."""
     inner: tuple[Stage, ...] = ()
     """What the function itself builds for each element (`interleave`, `flat_map`); listed, not measured one by one."""
@@ -141,7 +141,7 @@ class StageCost(_Part):
     element_bytes: float | None = None
     first_ns: float | None = None
     """How long its first element took: a shuffle fills its buffer first."""
-    reason: Text | None = None
+    reason: Line | None = None
 
 
 class Tuned(_Part):
@@ -149,9 +149,9 @@ class Tuned(_Part):
 
     stage: int | None
     """None where TensorFlow's node could not be matched to a stage: one that it inserted itself, for example."""
-    node: Text
+    node: Line
     """As TensorFlow names it: ``ParallelMapV2``."""
-    parameter: Text
+    parameter: Line
     """``parallelism``, ``buffer_size``, …; ``buffered_elements`` is not set by AUTOTUNE, but how full the buffer is."""
     at_ns: Series
     values: Series
@@ -162,7 +162,7 @@ class Inspection(_Part):
 
     stages: tuple[Stage, ...] = ()
     sink: int = 0
-    element: Text = ""
+    element: Line = ""
     batch_size: int | None = None
     """The leading size of the sink's elements, where they share one; None where they are no batches."""
     cardinality: int | None = None
@@ -179,12 +179,12 @@ class Inspection(_Part):
     """Bytes that the process read from files for one element of the sink, from the page cache or not."""
     disk_bytes_per_s: float | None = None
     """What the disk under the pipeline's files gives, measured by reading some of them past the page cache."""
-    disk_reason: Text | None = None
+    disk_reason: Line | None = None
     files: tuple[Text, ...] = ()
     """The first of the files that the pipeline read."""
     default_parallelised: bool = True
     """Whether tf.data's default optimizations are on in the pipeline's options."""
-    notes: tuple[Text, ...] = ()
+    notes: tuple[Line, ...] = ()
     """What a reader should know, a sentence each: ``The dataset's own cache file was not used; …``."""
 
     def stage(self, number: int) -> Stage:
@@ -231,14 +231,14 @@ class Task(_Part):
 class Component(_Part):
     """Which samples arrived in one component (tensor) of the elements, by hash."""
 
-    name: Text
+    name: Line
     """Its path in the element: ``0``, ``image``, ``1.label``."""
-    dtype: Text
-    shape: Text
+    dtype: Line
+    shape: Line
     """Without the batch's own size: ``[224, 224, 3]``; ``?`` marks a size that varies."""
-    ordered: Text
+    ordered: Line
     """A digest of the samples in their order, 16 hexadecimal digits."""
-    unordered: Text
+    unordered: Line
     """A digest of the samples in any order: the sum of their hashes modulo 2**64."""
     sample_hashes: tuple[int, ...] = ()
     """The first ones of them, as unsigned 64-bit numbers, to find how many are shared where the digests differ."""
@@ -271,5 +271,5 @@ class Fingerprint(_Part):
     remainder_dropped: int = 0
     """The largest batch whose incomplete rest is dropped; so many samples may differ at the end. 0 where none is."""
     components: tuple[Component, ...] = ()
-    reason: Text | None = None
+    reason: Line | None = None
     """Why there is no fingerprint, where there is none."""

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from pipeline_bench.model import Record
 from pipeline_bench.model.trial import AccuracyPair
-from pipeline_bench.text import Text
+from pipeline_bench.text import Line
 
 CPU_TIME = "CPU time"
 """The source of a CPU's device utilization: the trial's CPU time over wall time and cores."""
@@ -47,7 +47,7 @@ class StepTime(Record):
     p05: float | None = None
     p95: float | None = None
     ci95: Interval | None = None
-    reason: Text | None = None
+    reason: Line | None = None
 
 
 class Estimate(Record):
@@ -57,17 +57,17 @@ class Estimate(Record):
     ci95: Interval | None = None
     impossible: bool = False
     """Whether there is no value because what was measured cannot be."""
-    reason: Text | None = None
+    reason: Line | None = None
 
 
 class DeviceUtilization(Record):
     """What the device reports of itself, 0 to 100, over the measured steps; of an emulated one, its busy time."""
 
-    source: Text | None = None
+    source: Line | None = None
     mean_percent: float | None = None
     ci95: Interval | None = None
     samples: int = 0
-    reason: Text | None = None
+    reason: Line | None = None
 
 
 class Speedup(Record):
@@ -77,20 +77,20 @@ class Speedup(Record):
     run could have told from none, 0.021 for 2.1 %.
     """
 
-    over: Text | None = None
+    over: Line | None = None
     value: float | None = None
     ci95: Interval | None = None
     difference: Literal["faster", "slower", "none"] | None = None
     certainty: Literal["certain", "probable"] = "certain"
     smallest: float | None = None
-    reason: Text | None = None
+    reason: Line | None = None
 
 
 class WorkCheck(Record):
     """Whether a variant trained on the samples that it should, in one plain sentence."""
 
     status: Literal["equal", "unequal", "not-checked"] = "not-checked"
-    text: Text = ""
+    text: Line = ""
 
 
 class Disturbance(Record):
@@ -100,10 +100,10 @@ class Disturbance(Record):
     """
 
     kind: DisturbanceKind
-    variant: Text
+    variant: Line
     repeat: int
     cost_share: float | None = None
-    text: Text
+    text: Line
 
 
 class Precision(Record):
@@ -114,7 +114,7 @@ class Precision(Record):
     budget_s: float
     repeats: int = 0
     ended_by: Literal["precision", "decided", "budget", "interrupted"] | None = None
-    text: Text = ""
+    text: Line = ""
 
 
 class Doubt(Record):
@@ -140,7 +140,7 @@ class Verdict(Record):
     severe: bool = False
     doubt: Doubt | None = None
     """Of a probable verdict, and of none that was given because more than one is plausible."""
-    text: Text
+    text: Line
 
 
 class PublishedComparison(Record):
@@ -160,12 +160,12 @@ class PublishedComparison(Record):
 class Result(Record):
     """One variant's figures over its trials."""
 
-    variant: Text
-    backend: Text
-    emulated: Text | None = None
+    variant: Line
+    backend: Line
+    emulated: Line | None = None
     """The device that its model emulates, by name; None where it computed."""
     status: ResultStatus
-    reason: Text | None = None
+    reason: Line | None = None
     trials: int = 0
     """How many trials the figures are over."""
     steps: int = 0
@@ -187,7 +187,7 @@ class Result(Record):
     work: WorkCheck = WorkCheck()
     loss: float | None = None
     accuracy: AccuracyPair = AccuracyPair()
-    missing: dict[Text, Text] = Field(default_factory=dict)
+    missing: dict[Line, Line] = Field(default_factory=dict)
     """Why a plain field of this result (`loss`, `samples_per_second`, `accuracy`) is null, by its name."""
     published: PublishedComparison | None = None
     verdict: Verdict

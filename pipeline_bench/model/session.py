@@ -35,7 +35,7 @@ from pipeline_bench.model.series import Series
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.system.files import write_atomically
-from pipeline_bench.text import Text, read_text, to_json, units, unreadable
+from pipeline_bench.text import Line, Text, read_text, to_json, units, unreadable
 
 SCHEMA_VERSION = 6
 _LARGEST_BYTES = 1 << 30
@@ -51,29 +51,29 @@ class Environment(Record):
 
     accelerator_kind: Literal["gpu", "cpu", "emulated"]
     """``emulated`` where every variant's model emulates its device."""
-    accelerator_name: Text
-    accelerator_reason: Text | None = None
+    accelerator_name: Line
+    accelerator_reason: Line | None = None
     """Why there is no GPU, or none that can be read, in one line."""
-    driver: Text | None = None
-    tensorflow: Text | None = None
-    python: Text
-    platform: Text
-    cpu: Text
+    driver: Line | None = None
+    tensorflow: Line | None = None
+    python: Line
+    platform: Line
+    cpu: Line
     cores: Annotated[int, Field(ge=1, le=2**20)]
     memory_bytes: int
-    package: Text
+    package: Line
 
 
 class Session(Record):
     """One run of a scenario."""
 
     schema_version: Literal[1, 2, 3, 4, 5, 6] = 6
-    started_at: Text
+    started_at: Line
     """ISO 8601 with the zone."""
     command: Text = ""
     scenario: Scenario
     environment: Environment
-    notes: tuple[Text, ...] = ()
+    notes: tuple[Line, ...] = ()
     trials: tuple[TrialRecord, ...] = ()
     results: tuple[Result, ...] = ()
     disturbances: tuple[Disturbance, ...] = ()

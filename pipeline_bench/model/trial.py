@@ -12,7 +12,7 @@ from pipeline_bench.model.events import Device, Placement, QueueState, Stack, St
 from pipeline_bench.model.pipeline import Fingerprint, Inspection
 from pipeline_bench.model.series import Series
 from pipeline_bench.scenario import Scenario, Variant
-from pipeline_bench.text import Text
+from pipeline_bench.text import Line, Text
 
 TrialStatus = Literal["ok", "failed", "stalled", "interrupted"]
 
@@ -61,17 +61,17 @@ def round_of(scenario: Scenario, repeat: int, first_index: int) -> tuple[Trial, 
 class Track(Record):
     """One metric over a trial, as a sampler saw it. `source` names the instrument; an absent metric has a `reason`."""
 
-    metric: Text
-    source: Text
+    metric: Line
+    source: Line
     at_ns: Series | None = None
     values: Series | None = None
-    reason: Text | None = None
+    reason: Line | None = None
 
 
 class PhaseMark(Record):
     """When a part of a trial began (``time.monotonic_ns``)."""
 
-    name: Text
+    name: Line
     at_ns: int
 
 
@@ -100,7 +100,7 @@ class AccuracyPair(Record):
 class QueueDepth(Record):
     """How many elements a queue of the input held over a trial, of `capacity`."""
 
-    name: Text
+    name: Line
     capacity: int
     at_ns: Series
     size: Series
@@ -110,10 +110,10 @@ class TrialRecord(Record):
     """What one trial left: its end, its steps, its samples, and what it wrote to stderr."""
 
     index: int
-    variant: Text
+    variant: Line
     repeat: int
     status: TrialStatus
-    reason: Text | None = None
+    reason: Line | None = None
     launcher: Literal["forkserver", "fresh"] = "fresh"
     started_ns: int
     ended_ns: int

@@ -212,7 +212,7 @@ def _notes(session: Session) -> dict[str, str]:
 
 def _labels(diagnosis: Diagnosis) -> tuple[str, ...]:
     stages = diagnosis.inspection.stages if diagnosis.inspection is not None else ()
-    return tuple(f"{one_line(stage.label)} " for stage in stages)
+    return tuple(f"{stage.label} " for stage in stages)
 
 
 def _opening(text: str, labels: tuple[str, ...]) -> str:

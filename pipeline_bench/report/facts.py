@@ -51,7 +51,7 @@ def span(numbers: Sequence[int]) -> str:
 
 def clause(verdict: Verdict) -> str:
     """Return a verdict's sentence without the verdict itself, for where that stands before it."""
-    text = one_line(verdict.text)
+    text = verdict.text
     return text.removeprefix("severely " if verdict.severe else "").removeprefix(f"{verdict.kind}: ")
 
 
@@ -292,7 +292,7 @@ class Placed:
         """The devices that have ops, by name, with how many ops and of which types."""
         names = sorted({op.device for op in self.ops})
         own = ([op for op in self.ops if op.device == name] for name in names)
-        return [(one_line(name), len(ops), _types(ops)) for name, ops in zip(names, own, strict=True)]
+        return [(name, len(ops), _types(ops)) for name, ops in zip(names, own, strict=True)]
 
 
 def placements(session: Session) -> list[Placed]:

@@ -21,7 +21,7 @@ from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import ceilings, facts, palette, terminal, terminal_diagnosis
 from pipeline_bench.report.terminal_table import figures_table, variant_name
-from pipeline_bench.text import one_line, units
+from pipeline_bench.text import units
 
 _NAME_CELLS = 24
 _NOTES = 1
@@ -31,7 +31,7 @@ _ATTEMPTS = 4
 def render(session: Session, width: int) -> RenderableType:
     """Return what a reader has to know at the end of a run, for a terminal of that many columns."""
     found = session.diagnosis
-    machine = Text(one_line(facts.machine(session)), style="dim")
+    machine = Text(facts.machine(session), style="dim")
     shown: list[RenderableType] = [_line(terminal.title(session), width), _line(machine, width)]
     if found is None:
         shown += [
@@ -120,7 +120,7 @@ def _remarks(session: Session) -> Iterator[Text]:
     if session.precision is not None and (open_words := precision.open_words(session)):
         yield Text(f"still open: {open_words} (a larger --budget tells more)", style="yellow")
     for note in session.notes[:_NOTES]:
-        yield Text(f"note: {one_line(note)}", style="yellow")
+        yield Text(f"note: {note}", style="yellow")
 
 
 def _noise(session: Session) -> str:

@@ -48,7 +48,7 @@ def render(session: Session, folder: Path | None, width: int) -> RenderableType:
         _published(session, width),
         _disturbances(session),
         failures(session),
-        _group(Text(f"note: {one_line(note)}", style="yellow") for note in session.notes),
+        _group(Text(f"note: {note}", style="yellow") for note in session.notes),
     ]
     if folder is not None:
         sections.append(Group(Text("Session saved in"), Text(_shorter(folder), style="bold", overflow="fold")))
@@ -63,7 +63,7 @@ def spaced(sections: Iterable[RenderableType | None]) -> Group:
 
 def conclusion(text: str) -> RenderableType:
     """Return the sentence that every report begins with."""
-    return beside("→", Text(one_line(text), style="bold"))
+    return beside("→", Text(text, style="bold"))
 
 
 def beside(mark: RenderableType, text: Text) -> RenderableType:
@@ -81,16 +81,16 @@ def _group(lines: Iterable[RenderableType]) -> RenderableType | None:
 
 def title(session: Session) -> Text:
     """Return the scenario's name, and behind it the question that it asks."""
-    text = Text(one_line(session.scenario.name), style="bold")
+    text = Text(session.scenario.name, style="bold")
     if session.scenario.question:
-        text.append(f"  {one_line(session.scenario.question)}", style="not bold italic")
+        text.append(f"  {session.scenario.question}", style="not bold italic")
     return text
 
 
 def _heading(session: Session) -> RenderableType:
-    lines = [title(session), Text(one_line(facts.machine(session)), style="dim")]
+    lines = [title(session), Text(facts.machine(session), style="dim")]
     if session.environment.accelerator_reason:
-        lines.append(Text(one_line(session.environment.accelerator_reason), style="yellow"))
+        lines.append(Text(session.environment.accelerator_reason, style="yellow"))
     return Group(*lines)
 
 
@@ -102,7 +102,7 @@ def _verdicts(session: Session) -> RenderableType:
     for result in in_order(session):
         verdict = result.verdict
         colour = palette.VERDICTS[verdict.kind]
-        text = Text.assemble((f"{variant_name(result.variant)}: ", "bold"), one_line(verdict.text))
+        text = Text.assemble((f"{variant_name(result.variant)}: ", "bold"), verdict.text)
         if result.variant in references:
             text.stylize("dim")
         else:
@@ -122,11 +122,11 @@ def _work(session: Session) -> RenderableType | None:
     if equal := [result for result in checked if result.work.status == "equal"]:
         every = f"all {len(equal)} variants" if len(equal) == len(checked) > 1 else ""
         names = every or "; ".join(variant_name(result.variant) for result in equal)
-        shown = f"; {variant_name(equal[0].variant)}: {one_line(equal[0].work.text)}" if len(equal) > 1 else ""
+        shown = f"; {variant_name(equal[0].variant)}: {equal[0].work.text}" if len(equal) > 1 else ""
         lines.append(Text.assemble(("equal work: ", "bold"), names, (shown, "dim")))
     for result in checked:
         if result.work.status == "not-checked" and result.work.text:
-            text = f"{variant_name(result.variant)}; {one_line(result.work.text)}"
+            text = f"{variant_name(result.variant)}; {result.work.text}"
             lines.append(Text.assemble(("work not checked: ", "bold yellow"), (text, "dim")))
     return _group(lines)
 
@@ -134,7 +134,7 @@ def _work(session: Session) -> RenderableType | None:
 def _facts(session: Session) -> Iterator[RenderableType | None]:
     """Yield the sections of facts; the first two, which are of the input, stand together."""
     lines = [
-        [Text.assemble((section.lead.format(name), "bold"), one_line(text)) for name, text in section.facts(session)]
+        [Text.assemble((section.lead.format(name), "bold"), text) for name, text in section.facts(session)]
         for section in facts.SECTIONS
     ]
     yield _group([*lines[0], *lines[1]])
@@ -146,7 +146,7 @@ def _placement(session: Session) -> RenderableType | None:
     lines = []
     for placed in facts.placements(session):
         if placed.reason is not None:
-            lines.append((placed.name, "", Text(f"not known: {one_line(placed.reason)}", style="yellow")))
+            lines.append((placed.name, "", Text(f"not known: {placed.reason}", style="yellow")))
         for i, (device, ops, types) in enumerate(placed.devices):
             text = Text(f"{units.count(ops, 'op')}: {types}")
             lines.append(("" if i else placed.name, one_line(device, 40), text))
@@ -171,7 +171,7 @@ def _precision(session: Session) -> RenderableType | None:
     if session.precision is None or not session.precision.text:
         return None
     reached = session.precision.ended_by in ("precision", "decided")
-    return Text(f"{sentence(one_line(session.precision.text))}.", style="" if reached else "yellow")
+    return Text(f"{sentence(session.precision.text)}.", style="" if reached else "yellow")
 
 
 def _published(session: Session, width: int) -> RenderableType | None:
@@ -190,7 +190,7 @@ def _published(session: Session, width: int) -> RenderableType | None:
         cells[2].style = cells[5].style = "bold"
         table.add_row(Text(variant_name(variant), style="bold"), *cells)
     steps = units.count(published.steps, "step")
-    captions = [f"published: {one_line(published.source)}; {steps}; ratio: ours ÷ theirs"]
+    captions = [f"published: {published.source}; {steps}; ratio: ours ÷ theirs"]
     if scaled := sorted({f.scaled_from_steps for _, f in rows if f.scaled_from_steps is not None}):
         ours = " or ".join(str(number) for number in scaled)
         captions.append(f"* our time is scaled to {steps} from {ours} measured a trial")

@@ -270,4 +270,4 @@ def _limits(session: Session, diagnosis: Diagnosis, width: int) -> RenderableTyp
 
 def _notes(diagnosis: Diagnosis) -> RenderableType | None:
     notes = diagnosis.inspection.notes if diagnosis.inspection is not None else ()
-    return Group(*(Text(f"note: {one_line(note)}", style="yellow") for note in notes)) if notes else None
+    return Group(*(Text(f"note: {note}", style="yellow") for note in notes)) if notes else None

@@ -13,7 +13,7 @@ from rich.text import Text
 from pipeline_bench.model.result import BUSY_TIME, Result
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import Column, Unit, ceilings, columns, facts, in_order, palette
-from pipeline_bench.text import one_line, units
+from pipeline_bench.text import units
 
 NAME_LIMIT = 48
 """A longer name of a variant ends in an ellipsis."""
@@ -48,7 +48,7 @@ class Footnotes:
 
     def mark(self, reason: str | None) -> str:
         """Return the mark to put behind a figure; empty where there is no reason."""
-        text = one_line(reason or "")
+        text = reason or ""
         if not text or not self.shown:
             return ""
         if text not in self.reasons:
@@ -112,7 +112,7 @@ def figures_table(session: Session, width: int) -> Table:
 
 def variant_name(name: str) -> str:
     """Return a variant's name as every part of a terminal's report shows it."""
-    text = Text(one_line(name))
+    text = Text(name)
     text.truncate(NAME_LIMIT, overflow="ellipsis")
     return text.plain
 
@@ -220,7 +220,7 @@ def _captions(session: Session, rows: Sequence[_Row]) -> list[Text]:
     """Return what the heads have no room to say: instruments, references and the meaning of the small figures."""
     results = [row.result for row in rows]
     measured = [result.device_utilization for result in results if result.device_utilization.mean_percent is not None]
-    sources = dict.fromkeys(one_line(used.source) for used in measured if used.source)
+    sources = dict.fromkeys(used.source for used in measured if used.source)
     overs = dict.fromkeys(variant_name(r.speedup.over) for r in session.results if r.speedup.over is not None)
     captions = ["ms/step: the median; all other figures are from means"]
     if busy := facts.busy_time(session):
@@ -233,7 +233,7 @@ def _captions(session: Session, rows: Sequence[_Row]) -> list[Text]:
     if any(result.step_ms.ci95 is not None for result in results):
         captions.append("±: the wider side of the 95 % interval over trials")
     alone = dict.fromkeys(r.step_ms.reason for r in session.results if r.step_ms.median is not None)
-    captions += [f"no ±: {one_line(reason)}" for reason in alone if reason]
+    captions += [f"no ±: {reason}" for reason in alone if reason]
     captions.append("AU, accelerator utilization: the ceiling's step time ÷ the variant's, its compute part")
     if any(row.is_ceiling for row in rows):
         batch = "the same model on one batch that sits on the device; that batch over and over"

@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from pipeline_bench.text import MadeSafe, Text
+from pipeline_bench.text import Line, MadeSafe, Text
 
 Replication = Literal["in_graph", "between_graph", "mirrored"]
-Name = Annotated[str, Field(min_length=1), MadeSafe()]
+Name = Annotated[str, Field(min_length=1), MadeSafe(line=True)]
 PositiveInt = Annotated[int, Field(ge=1, le=10**9)]
 PositiveSeconds = Annotated[float, Field(gt=0, le=10**7, allow_inf_nan=False)]
 
@@ -24,7 +24,7 @@ class _Part(BaseModel):
 class Component(_Part):
     """A plug-in by kind, with every option of it spelled out."""
 
-    kind: Text
+    kind: Line
     options: dict[Text, Any] = {}
 
 
@@ -67,7 +67,7 @@ class Run(_Part):
 class PublishedFigure(_Part):
     """What an author measured for one variant, for `Published.steps` steps."""
 
-    variant: Text
+    variant: Line
     seconds: PositiveSeconds | None = None
     device_utilization_percent: Annotated[float, Field(ge=0, le=100)] | None = None
 
@@ -75,7 +75,7 @@ class PublishedFigure(_Part):
 class Published(_Part):
     """An author's figures, shown beside ours."""
 
-    source: Text
+    source: Line
     steps: PositiveInt
     figures: tuple[PublishedFigure, ...] = ()
 
@@ -84,14 +84,14 @@ class Variant(_Part):
     """One way to train, whole: nothing in it depends on the rest of the scenario."""
 
     name: Name
-    backend: Text
+    backend: Line
     options: dict[Text, Any] = {}
     source: Component
     model: Component
     loop: Component
     runtime: Runtime = Runtime()
     run: Run = Run()
-    ceiling: Text | None = None
+    ceiling: Line | None = None
     """The name of the variant that is this one's ceiling; None for a ceiling itself."""
 
     @property
@@ -104,12 +104,12 @@ class Scenario(_Part):
     """A question and the variants that answer it, resolved: every default filled in."""
 
     name: Name
-    question: Text = ""
+    question: Line = ""
     usual_duration_s: PositiveSeconds | None = None
     """About how long a comparison of it takes as it stands in its file, on two idle cores; None with other values."""
     variants: Annotated[tuple[Variant, ...], Field(min_length=1)]
     published: Published | None = None
-    notes: tuple[Text, ...] = ()
+    notes: tuple[Line, ...] = ()
     """What a reader of the results should know of how the scenario came about."""
 
     def variant(self, name: str) -> Variant:

@@ -132,21 +132,26 @@ def _harmless(char: str) -> str:
 class MadeSafe:
     """Has pydantic make a string safe before it looks at it, so that no lone surrogate is refused."""
 
+    def __init__(self, *, line: bool = False) -> None:
+        self._line = line
+
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         from pydantic_core import core_schema  # noqa: PLC0415 - the command line's --help needs none of it
 
-        return core_schema.no_info_before_validator_function(_entering, handler(source))
+        return core_schema.no_info_before_validator_function(self._entering, handler(source))
+
+    def _entering(self, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        made = safe_message(value, FIELD_CHARACTERS)
+        # A name of nothing but escape sequences is a name all the same.
+        return (one_line(made) if self._line else made) or ("\N{REPLACEMENT CHARACTER}" if value else "")
 
 
-def _entering(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    # A name of nothing but escape sequences is a name all the same.
-    return safe_message(value, FIELD_CHARACTERS) or ("\N{REPLACEMENT CHARACTER}" if value else "")
-
-
+Line = Annotated[str, MadeSafe(line=True)]
+"""The type of a field of a session or an event that is to be read: made safe, bounded, and on one line."""
 Text = Annotated[str, MadeSafe()]
-"""The type of every field of a session and of an event that is text to be read, and not data: made safe and bounded."""
+"""The same of text that has several lines, or whose blanks count, such as a path."""
 
 
 _KINDS = (

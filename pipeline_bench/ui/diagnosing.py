@@ -49,7 +49,7 @@ def screen(state: SessionProgress, elapsed_s: float, width: int, height: int, no
     assert diagnosis is not None
     rows = max(1, min(_MOST_ROWS, height - _FIXED_LINES))
     return Group(
-        cut(Text(one_line(state.session.scenario.name), style="bold"), width),
+        cut(Text(state.session.scenario.name, style="bold"), width),
         *(cut(Text(line), width) for line in _found_lines(diagnosis, width)),
         Text(),
         _gains(state, diagnosis, rows, width),
@@ -84,7 +84,7 @@ def now(state: SessionProgress) -> str:
     if last is None:
         return f"{said}: starting"
     if last.phase != "train":
-        return f"{said}: {_PHASES.get(last.phase, one_line(last.phase))}"
+        return f"{said}: {_PHASES.get(last.phase, last.phase)}"
     speed = f", {units.milliseconds(last.step_ms)} each" if last.step_ms is not None else ""
     return f"{said}: {units.share(fraction(state.trial.variant, last))}{speed}"
 
@@ -109,7 +109,7 @@ def outcome(session: Session, result: Result) -> str:
 
 def _found(diagnosis: Diagnosis) -> str:
     if diagnosis.bottleneck is not None and diagnosis.bottleneck.text:
-        return f"→ {one_line(diagnosis.bottleneck.text)}"
+        return f"→ {diagnosis.bottleneck.text}"
     return "→ the stage that limits it is being looked for"
 
 

@@ -152,8 +152,8 @@ def _window(state: SessionProgress, lines: int) -> tuple[list[Row], int]:
 
 
 def _title(state: SessionProgress, width: int) -> Text:
-    title = Text(one_line(state.session.scenario.name), style="bold")
-    title.append(f"  {one_line(state.session.scenario.question)}", style="not bold italic")
+    title = Text(state.session.scenario.name, style="bold")
+    title.append(f"  {state.session.scenario.question}", style="not bold italic")
     return cut(title, width)
 
 
@@ -180,7 +180,7 @@ def _table(rows: Sequence[Row], state: SessionProgress, width: int) -> Table:
         if 1 + least + 1 + sum(cells + 1 for _, cells in columns) >= width:
             columns = [(head, cells) for head, cells in columns if head != dropped]
     kept = [heads.index(head) for head, _ in columns]
-    longest = max(Text(one_line(variant.name)).cell_len for variant in variants)
+    longest = max(Text(variant.name).cell_len for variant in variants)
     room = width - 1 - sum(cells + 1 for _, cells in columns) - 1
     right = {"trial", "ms/step", "wait", device}
     aligned = [(head, cells, head in right) for head, cells in columns]
@@ -206,7 +206,7 @@ def _cells(row: Row, state: SessionProgress, bar_cells: int, spark_cells: int) -
         verdict.stylize("dim")  # it can still change
     return [
         _mark(row),
-        Text(one_line(row.variant.name), style="bold" if row.running else ""),
+        Text(row.variant.name, style="bold" if row.running else ""),
         Text(f"{repeat}" if state.open_ended else f"{repeat}/{row.variant.run.repeats}"),
         bar,
         Text(units.plain_milliseconds(row.step_ms)),
@@ -249,7 +249,7 @@ def _precision(session: Session) -> Text:
     worst = precision.widest(session)
     if worst is None or not math.isfinite(worst.half_width):
         return Text(f"{goal}; no interval yet")
-    known = f"{goal}; widest ±{units.precision(worst.half_width)}, {one_line(worst.variant)}'s {worst.what}"
+    known = f"{goal}; widest ±{units.precision(worst.half_width)}, {worst.variant}'s {worst.what}"
     judged_from = precision.judged_from(session.scenario)
     if worst.half_width <= session.precision.goal and session.precision.repeats < judged_from:
         known += f"; counts from {judged_from} repeats on"
@@ -266,7 +266,7 @@ def _phase(state: SessionProgress) -> Text:
 
 def _stage(trial: Trial, progress: Progress) -> str:
     if progress.phase != "train":
-        return _PHASES.get(progress.phase, one_line(progress.phase))
+        return _PHASES.get(progress.phase, progress.phase)
     run = trial.variant.run
     if run.time_s is not None:
         return f"{units.clock(progress.training_s)} of {units.clock(run.time_s)}, step {progress.steps}"
@@ -280,4 +280,4 @@ def _instrument(state: SessionProgress) -> str:
     if state.source == BUSY_TIME:
         return f"{EMULATED_LABEL}: {BUSY_TIME} ÷ wall time"
     meaning = " ÷ (wall time × cores)" if state.source == CPU_TIME else ""
-    return f"{state.session.environment.accelerator_kind.upper()}: {one_line(state.source)}{meaning}"
+    return f"{state.session.environment.accelerator_kind.upper()}: {state.source}{meaning}"

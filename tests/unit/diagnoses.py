@@ -402,7 +402,7 @@ def hostile() -> Session:
             "equality": Equality(status="identical", text=HOSTILE),
         }
     )
-    return session(
+    made = session(
         diagnosis(
             target=Target(file=HOSTILE, name="f"),
             inspection=noted,
@@ -412,6 +412,7 @@ def hostile() -> Session:
             text=HOSTILE,
         )
     )
+    return Session.model_validate(made.model_dump())  # a copy is not made safe, as all that enters is
 
 
 EVERY = {

@@ -299,7 +299,7 @@ def hostile() -> Session:
         trial(i, name, 0, status="failed", reason=f"[blink]{name}", stderr_tail="\x1b]0;title\x07 [bold]x")
         for i, name in enumerate(HOSTILE)
     )
-    return Session(
+    made = Session(
         started_at="2024-05-01T12:00:00+00:00",
         scenario=scenario(*variants, name="[bold]evil\x1b[0m"),
         environment=GPU,
@@ -307,3 +307,4 @@ def hostile() -> Session:
         trials=trials,
         results=results,
     )
+    return Session.model_validate(made.model_dump())  # a copy is not made safe, as all that enters is

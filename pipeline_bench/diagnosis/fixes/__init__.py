@@ -99,7 +99,7 @@ def fix(
     return Fix(
         kind="",
         variant=one_line(variant, _VARIANT_CHARACTERS),
-        title=one_line(title),
+        title=title,
         edits=edits,
         stages=tuple(stages),
         reorders=reorders,

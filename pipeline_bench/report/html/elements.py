@@ -124,12 +124,12 @@ class Table:
     @property
     def reasons(self) -> tuple[str, ...]:
         """Why figures are missing: each reason once, in the order of its first mark."""
-        found = (one_line(cell.reason or "") for row in self.rows for cell in row)
+        found = (cell.reason or "" for row in self.rows for cell in row)
         return tuple(dict.fromkeys(reason for reason in found if reason))
 
     def mark(self, cell: Cell) -> str:
         """Return the number of the cell's footnote; empty where there is none."""
-        reason = one_line(cell.reason or "")
+        reason = cell.reason or ""
         return str(self.reasons.index(reason) + 1) if reason else ""
 
 
