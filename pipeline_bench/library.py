@@ -101,6 +101,7 @@ def diagnose(
     model: str | Callable[..., Any] | None = None,
     argument: int | None = None,
     arguments: Sequence[str] = (),
+    dataset: str | None = None,
     budget_s: float = DEFAULT_BUDGET_S,
     allow_reordering: bool = False,
     allow_threads: bool = False,
@@ -116,6 +117,7 @@ def diagnose(
         model: the function that makes the compiled Keras model; None looks at the pipeline alone.
         argument: what `make_dataset` is called with, where it takes one.
         arguments: what a whole script, ``"train.py"``, is run with, up to its training.
+        dataset: which of the script's datasets is looked at, by name, line or number; None: the one it trains on.
         budget_s: the most seconds to measure for.
         allow_reordering: try fixes that may change the order of the samples.
         allow_threads: try fixes that run a function on several threads at once; the samples keep their order.
@@ -138,13 +140,15 @@ def diagnose(
     from pipeline_bench.run import diagnosis  # noqa: PLC0415 - compare() needs none of this
 
     if isinstance(make_dataset, str) and targets.is_script(make_dataset):
-        dataset, trained = targets.parse_script(make_dataset, arguments, model, argument)
+        target, trained = targets.parse_script(make_dataset, arguments, model, argument, dataset), None
     else:
-        dataset = _target(make_dataset, argument, "dataset")
+        if dataset is not None:
+            raise UsageError(f"dataset={dataset!r} goes with a whole script.", "Write 'train.py' without a function.")
+        target = _target(make_dataset, argument, "dataset")
         trained = None if model is None else _target(model, None, "model")
-    with _folder(out, variants.scenario(dataset, trained, budget_s, None)) as folder:
+    with _folder(out, variants.scenario(target, trained, budget_s, None)) as folder:
         outcome = diagnosis.run_diagnosis(
-            dataset,
+            target,
             trained,
             folder,
             _observer(quiet, folder),

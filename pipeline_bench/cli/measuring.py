@@ -170,6 +170,14 @@ def diagnose(
     arguments: Annotated[
         list[str] | None, typer.Argument(metavar="[-- ARGS…]", help="The script's own arguments: -- --epochs 3.")
     ] = None,
+    dataset: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|LINE|NAME",
+            help="Which of the script's datasets: its variable, its line, or its number in the list that the report "
+            "has; by default the one that it trains on.",
+        ),
+    ] = None,
     model: Annotated[
         str | None,
         typer.Option(
@@ -228,14 +236,14 @@ def diagnose(
             "The default of 120 tries most fixes; a slow pipeline or a large model needs more.",
         )
     if is_script(target):
-        dataset, network = parse_script(target, arguments or (), model, batch_arg)
+        made, network = parse_script(target, arguments or (), model, batch_arg, dataset), None
     else:
-        _refuse_arguments(target, arguments)
-        dataset = parse(target, batch_arg, "dataset")
+        _refuse_of_script(target, arguments, dataset)
+        made = parse(target, batch_arg, "dataset")
         network = parse(model, None, "model") if model is not None else None
     code = run_and_show(
         lambda folder, view: run_diagnosis(
-            dataset,
+            made,
             network,
             folder,
             view,
@@ -245,20 +253,25 @@ def diagnose(
             stall_timeout_s=stall_timeout,
             expose_servers=expose_servers,
         ),
-        variants.scenario(dataset, network, budget, stall_timeout),
+        variants.scenario(made, network, budget, stall_timeout),
         out,
         Presentation(not no_live, details, open_page, json_to),
     )
     raise typer.Exit(code)
 
 
-def _refuse_arguments(target: str, arguments: list[str] | None) -> None:
+def _refuse_of_script(target: str, arguments: list[str] | None, dataset: str | None) -> None:
     from pipeline_bench.errors import UsageError
 
     if arguments:
         raise UsageError(
             f"{target} takes no arguments of a command line: {' '.join(arguments)}.",
             "They go with a whole script: pipeline-bench diagnose train.py -- --epochs 3.",
+        )
+    if dataset is not None:
+        raise UsageError(
+            f"{target} makes one dataset: --dataset goes with a whole script.",
+            f"Write pipeline-bench diagnose train.py --dataset {dataset}, or name the function that makes it.",
         )
 
 

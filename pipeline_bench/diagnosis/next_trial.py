@@ -228,7 +228,8 @@ class NextTrial:
         """
         took_s: dict[str, list[float]] = {}
         for trial in self._timed:
-            took_s.setdefault(trial.variant, []).append((trial.ended_ns - trial.started_ns) / 1e9)
+            made_s = trial.phase_s("build") if self._diagnosis.target.is_script else 0.0
+            took_s.setdefault(trial.variant, []).append((trial.ended_ns - trial.started_ns) / 1e9 - made_s)
         own_s = {name: fmean(each) for name, each in took_s.items()}
         longest_s = max(own_s.values(), default=variants.expected_s(self._diagnosis))
         needed_s = sum(own_s.get(name, longest_s) for name in names)
@@ -252,7 +253,8 @@ class NextTrial:
 
     def _elapsed_s(self) -> float:
         trials = self._session.trials
-        return (trials[-1].ended_ns - trials[0].started_ns) / 1e9 if trials else 0.0
+        took_s = (trials[-1].ended_ns - trials[0].started_ns) / 1e9 if trials else 0.0
+        return took_s - self._session.uncharged_s
 
 
 def compatible(one: Fix, other: Fix) -> bool:

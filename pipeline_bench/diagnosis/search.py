@@ -69,6 +69,8 @@ class Search:
             if (inspection := _usable(looked)) is None:
                 return _failed(diagnosis, looked.status, looked.reason, looked.traceback)
             diagnosis = diagnosis.model_copy(update={"inspection": inspection})
+            if inspection.training is not None and inspection.training.model:
+                diagnosis = diagnosis.model_copy(update={"model": diagnosis.target})
         if diagnosis.inspection is None:
             return diagnosis
         written = [trial for trial in session.trials if trial.variant == AS_WRITTEN]

@@ -42,6 +42,8 @@ class Target(_Part):
     """Passed to the function as its only argument, where given (``--batch-arg``)."""
     arguments: tuple[str, ...] | None = None
     """Of a script, which is run up to its training: what it is given on its command line. None for a function."""
+    dataset: str | None = None
+    """Of a script: which of its datasets is meant, by name, line or number; None: the one that it trains on."""
 
     @property
     def is_script(self) -> bool:
@@ -157,6 +159,19 @@ class Tuned(_Part):
     values: Series
 
 
+class ScriptTraining(_Part):
+    """Where a script began to train, and what it trains."""
+
+    line: Line
+    """``train.py:31``."""
+    model: bool = False
+    """Whether a Keras model's own step takes the batches; else the pipeline is read alone."""
+    dataset: Line = ""
+    """The one that is looked at, as it is listed: ``train_ds, train.py:12``."""
+    datasets: tuple[Line, ...] = ()
+    """All that had a name by then, in the order of their numbers."""
+
+
 class Inspection(_Part):
     """What a child found out about a pipeline, and how far it got."""
 
@@ -172,7 +187,9 @@ class Inspection(_Part):
     first_ns: float | None = None
     """From asking the whole pipeline for its first element to having it."""
     make_ns: float | None = None
-    """How long the user's function took."""
+    """How long the user's function took, or their script until its training."""
+    training: ScriptTraining | None = None
+    """Of a script."""
     costs: tuple[StageCost, ...] = ()
     tuned: tuple[Tuned, ...] = ()
     read_bytes: float | None = None

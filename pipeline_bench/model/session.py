@@ -15,6 +15,7 @@ History of `schema_version`; every version up to this one can be read:
     6   adds, each with a default: a verdict's `certainty` and `doubt`; a speed-up's `certainty`; a result's
         `against_fastest`; an estimate's `impossible`; a
         `precision` may have no goal: until everything is decided
+    7   adds, each with a default: which `dataset` of a script a target means; an inspection's `training` and `api`
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.system.files import write_atomically
 from pipeline_bench.text import Line, Text, read_text, to_json, units, unreadable
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 _LARGEST_BYTES = 1 << 30
 """Of a session's file. An hour of steps of 1 ms takes less than a tenth of it."""
 _UNPACKED_BYTES = 1 << 30
@@ -67,7 +68,7 @@ class Environment(Record):
 class Session(Record):
     """One run of a scenario."""
 
-    schema_version: Literal[1, 2, 3, 4, 5, 6] = 6
+    schema_version: Literal[1, 2, 3, 4, 5, 6, 7] = 7
     started_at: Line
     """ISO 8601 with the zone."""
     command: Text = ""
@@ -91,6 +92,13 @@ class Session(Record):
     def __str__(self) -> str:
         """The table and all else that the terminal shows, without colours."""
         return plugins.renderer("screen", "as_text")(self)  # see `_repr_html_`
+
+    @property
+    def uncharged_s(self) -> float:
+        """Seconds that the trials ran a user's script until it trained: no part of a diagnosis' budget."""
+        if self.diagnosis is None or not self.diagnosis.target.is_script:
+            return 0.0
+        return sum(trial.phase_s("build") for trial in self.trials)
 
     def result(self, variant: str | Variant) -> Result:
         """The result of a variant.

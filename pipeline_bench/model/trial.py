@@ -147,6 +147,11 @@ class TrialRecord(Record):
         """Whether it ended well and has steps after its warm-up, so that figures are taken of it."""
         return self.status == "ok" and self.steps is not None and self.steps.count > self.warmup_steps
 
+    def phase_s(self, name: str) -> float:
+        """Return for how many seconds it was in a phase."""
+        ends_ns = [*(mark.at_ns for mark in self.phases), self.ended_ns][1:]
+        return sum(end - mark.at_ns for mark, end in zip(self.phases, ends_ns, strict=True) if mark.name == name) / 1e9
+
     def after_warmup(self, column: Literal["start_ns", "end_ns", "wait_ns", "busy_ns"]) -> npt.NDArray[Any] | None:
         """Return a column of its steps, warm-up left out; None where the trial has no step or not that column."""
         series: Series | None = getattr(self.steps, column, None)

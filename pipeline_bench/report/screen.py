@@ -25,6 +25,7 @@ from pipeline_bench.text import units
 
 _NAME_CELLS = 24
 _NOTES = 1
+_SCRIPT_NOTES = 2
 _ATTEMPTS = 4
 
 
@@ -42,6 +43,7 @@ def render(session: Session, width: int) -> RenderableType:
         ]
     else:
         shown += _diagnosed(session, found, width)
+    shown += [Text(f"note: {one_line(note)}", style="yellow") for note in _of_script(found)]
     shown += [_line(text, width) for text in _remarks(session)]
     if failures := terminal.failures(session):
         shown += [Text(), failures]
@@ -121,6 +123,12 @@ def _remarks(session: Session) -> Iterator[Text]:
         yield Text(f"still open: {open_words} (a larger --budget tells more)", style="yellow")
     for note in session.notes[:_NOTES]:
         yield Text(f"note: {note}", style="yellow")
+
+
+def _of_script(found: Diagnosis | None) -> tuple[str, ...]:
+    """Return how a script was run, and which of its datasets there are."""
+    inspection = found.inspection if found is not None else None
+    return inspection.notes[:_SCRIPT_NOTES] if inspection is not None and inspection.training is not None else ()
 
 
 def _noise(session: Session) -> str:

@@ -10,7 +10,7 @@ import itertools
 import statistics
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.pipeline import INFINITE
@@ -20,6 +20,7 @@ from pipeline_bench.tfdata.throughput import FlatIterator, restart, window_size
 
 Record = Callable[[int, int, int, float], bool]
 Step = Callable[[Any], float]
+Does = Literal["train", "test", "predict"]
 Alive = Callable[[], None]
 """Called for every element of a warm-up, as a sign of life."""
 
@@ -165,9 +166,10 @@ def ceiling(dataset: Any, step: Step, record: Record, warmup_s: float = 0.0, ali
 
 def _on_device(batch: Any) -> Any:
     """The batch with its numbers on the first GPU, where there is one; strings stay where they are."""
+    import keras
     import tensorflow as tf
 
-    if not tf.config.list_logical_devices("GPU"):
+    if not tf.config.list_logical_devices("GPU") or keras.backend.backend() != "tensorflow":
         return batch
     with tf.device("/gpu:0"):
         return tf.nest.map_structure(
@@ -195,12 +197,16 @@ def _iterate(next_batch: Callable[[], Any], step: Step, record: Record, warmup_s
             alive()
 
 
-def step_of(model: Any) -> Step:
-    """Return a training step of what the user's function for the model returned: it takes a batch, gives the loss.
+def step_of(model: Any, does: Does = "train") -> Step:
+    """Return a step of what the user's function for the model returned: it takes a batch, gives the loss.
 
     A Keras model steps as in `fit`: `train_step` in a `tf.function`, compiled by XLA or run eagerly where the model
     says so, on ``(x, y)``, ``(x, y, weights)`` or whatever the dataset gives. Anything else that can be called is
     called with the batch; what it returns is waited for, and is the loss where it is one number.
+
+    Args:
+        model: see above.
+        does: what a Keras model does with a batch.
 
     Raises:
         UserCodeError: it is neither, or a model that was not compiled.
@@ -208,7 +214,9 @@ def step_of(model: Any) -> Step:
     import keras
 
     if isinstance(model, keras.Model):
-        step = _keras_step(model)
+        _require_compiled(model, does)
+        on_tensorflow = keras.backend.backend() == "tensorflow"
+        step = _keras_step(model, does) if on_tensorflow else _step_on_batch(model, does)
     elif callable(model):
         step = model
     else:
@@ -229,27 +237,45 @@ def step_of(model: Any) -> Step:
     return guarded
 
 
-def _keras_step(model: Any) -> Callable[[Any], Any]:
-    import keras
-    import tensorflow as tf
-
-    if not getattr(model, "compiled", False):
+def _require_compiled(model: Any, does: Does) -> None:
+    if does != "predict" and not getattr(model, "compiled", False):
         raise UserCodeError(
             f"The Keras model {model.name} was not compiled.",
             "Call model.compile(optimizer=…, loss=…) before it is returned.",
         )
+
+
+def _keras_step(model: Any, does: Does) -> Callable[[Any], Any]:
+    import tensorflow as tf
+
+    whole, own = _step_on_batch(model, does), getattr(model, f"{does}_step")
     traced: Callable[[Any], Any] | None = None
 
     def step(batch: Any) -> Any:
         nonlocal traced
         if traced is None:
             # Keras makes the weights, the optimizer's and the metrics' variables outside of any tf.function.
-            x, y, weights = keras.utils.unpack_x_y_sample_weight(batch)
-            model.train_on_batch(x, y, sample_weight=weights)
+            whole(batch)
             jit = bool(getattr(model, "jit_compile", False))
-            own = tf.function(model.train_step, jit_compile=jit, reduce_retracing=True)
-            traced = model.train_step if model.run_eagerly else own
+            traced = own if model.run_eagerly else tf.function(own, jit_compile=jit, reduce_retracing=True)
         return traced(batch)
+
+    return step
+
+
+def _step_on_batch(model: Any, does: Does) -> Callable[[Any], Any]:
+    """Keras' own method for one batch, which gives the loss as a number: on JAX too the step has then ended."""
+    import keras
+    import tensorflow as tf
+
+    method = getattr(model, f"{does}_on_batch")
+    on_tensorflow = keras.backend.backend() == "tensorflow"
+
+    def step(batch: Any) -> Any:
+        if not on_tensorflow:
+            batch = tf.nest.map_structure(lambda part: part.numpy(), batch)
+        x, y, weights = keras.utils.unpack_x_y_sample_weight(batch)
+        return method(x) if does == "predict" else method(x, y, sample_weight=weights)
 
     return step
 

@@ -158,6 +158,12 @@ class Recording:
         dataset, notes = self._first_dataset(value)
         return Recipe(self._calls, self._maker(dataset), notes)
 
+    def place(self, value: object) -> Location | None:
+        """Return where the last call stands that made a dataset; None where that is not known."""
+        found = self._dataset_of(value)
+        call = None if found is None else self._calls.get(self._makers.get(id(_plain(found[0])), -1))
+        return None if call is None else call.location
+
     def _first_dataset(self, value: object) -> tuple[Any, tuple[str, ...]]:
         found = self._dataset_of(value)
         if found is not None:

@@ -1,6 +1,6 @@
 """A script of the user's, run unchanged up to where its training first asks a pipeline for elements.
 
-There the pipeline, and the model of a `fit`, are taken, and the script is left by an exception that no `except
+There what it trains on, and the model of a `fit`, are taken, and the script is left by an exception that no `except
 Exception` of its own stops.
 """
 
@@ -10,75 +10,65 @@ import ast
 import functools
 import inspect
 import sys
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.pipeline import Target
-from pipeline_bench.tfdata import public_api, user_code
+from pipeline_bench.tfdata import public_api, script_datasets, user_code
+from pipeline_bench.tfdata.after_import import after_import
+from pipeline_bench.tfdata.consumers import Does
+from pipeline_bench.tfdata.script_datasets import Training
+from pipeline_bench.tfdata.script_loops import Loops
 
-_LOOP_ELEMENTS = 3
-"""A loop that takes so many elements trains; who looks at an example takes one or two."""
 _RUN_HINT = "`pipeline-bench run -- python {file}` says how long each of its trainings waits for its input"
+_TRAINS = frozenset({"fit", "train_on_batch", "GradientTape", "apply_gradients", "minimize", "stateless_apply"})
+"""What a script calls that trains; a loop before that only prepares something."""
 
-
-@dataclass(frozen=True)
-class Training:
-    """What a training was about to use.
-
-    Attributes:
-        dataset: the `tf.data.Dataset`, or the distributed one, that it takes its elements from.
-        model: the Keras model whose `fit` was called; None for a loop of the script's own.
-        line: where in the user's code it began, `train.py:12`.
-    """
-
-    dataset: Any
-    model: Any
-    line: str
+_METHODS: dict[Does, str] = {"train": "fit", "test": "evaluate", "predict": "predict"}
 
 
 class _Reached(BaseException):
     """Leaves the script where its training begins."""
 
 
-def calls_fit(tree: ast.AST) -> bool:
-    """Return whether a script calls a method named `fit`, as far as its own text says."""
+def trains(tree: ast.AST) -> bool:
+    """Return whether a script calls what trains, as far as its own text says."""
     calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
-    return any(isinstance(called, ast.Attribute) and called.attr == "fit" for called in calls)
+    return any(isinstance(called, ast.Attribute) and called.attr in _TRAINS for called in calls)
 
 
 def run_to_training(target: Target) -> Training:
     """Run the script as `__main__`, with its arguments, until a training begins.
 
     Raises:
-        UserCodeError: it trains on something else than tf.data, or ends without a training.
+        UserCodeError: it trains on something that cannot be looked at, or ends without a training.
         BaseException: whatever the script raises before.
     """
     file = Path(str(target.file))
     if not file.is_file():
         raise UserCodeError(f"there is no file {file}", "was it moved, or the working folder changed?")
     tree = ast.parse(file.read_bytes(), filename=str(file))
-    found: list[Training | UserCodeError] = []
+    watch = _Watch(trains(tree))
     try:
-        with _taken(found, loops=not calls_fit(tree)):
+        with watch.watching():
             _execute(file, tree, target.arguments or ())
     except BaseException:
         # What is raised on the way out of the training, by a `finally` for one, is no more the script's failure.
-        if not found:
+        if watch.found is None:
             raise
-    if not found:
+    found = watch.found or watch.noted
+    if found is None:
         raise UserCodeError(
             f"{target.text} ran to its end, and no training was seen: no fit, and no loop over a tf.data.Dataset",
             f"name the function that makes the dataset: {file}:FUNCTION",
         )
-    if isinstance(found[0], UserCodeError):
-        raise found[0]
-    return found[0]
+    if isinstance(found, UserCodeError):
+        raise found
+    return found
 
 
 def _execute(file: Path, tree: ast.Module, arguments: tuple[str, ...]) -> None:
@@ -93,107 +83,105 @@ def _execute(file: Path, tree: ast.Module, arguments: tuple[str, ...]) -> None:
     exec(code, module.__dict__)  # noqa: S102 - this is what was asked for
 
 
-@contextmanager
-def _taken(found: list[Training | UserCodeError], loops: bool) -> Iterator[None]:
-    """Append the first training that begins in the block; the code that begins it is left.
+class _Watch:
+    """Waits for the first training, and leaves the code that begins it."""
 
-    Args:
-        found: takes the training, or why it cannot be measured.
-        loops: whether a loop over a dataset counts; where the script calls `fit`, a loop before it prepares something.
-    """
-    import keras
-    from tensorflow.python.data.ops import dataset_ops, iterator_ops
+    def __init__(self, trains: bool) -> None:
+        """Prepare.
 
-    def reach(training: Training | UserCodeError) -> None:
-        if not found:
-            found.append(training)
+        Args:
+            trains: whether the script's text calls what trains: a loop without that then prepares something.
+        """
+        self.found: Training | UserCodeError | None = None
+        self.noted: Training | None = None
+        """A loop that may be the training; it is where no other was reached."""
+        self.loops = Loops(self._reach_loop, self._note_loop, needs_training=trains)
+        self._trains = trains
+        self._patches = ExitStack()
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Watch what is run in the block."""
+        with self._patches:
+            # Keras reads from the environment what it runs on, which the script may set before it imports it.
+            self._patches.enter_context(after_import("keras", self._patch_keras))
+            self._patches.enter_context(self.loops.watched())
+            yield
+
+    def _patch_keras(self, keras: Any) -> None:
+        made = {
+            **{name: self._whole(does) for does, name in _METHODS.items()},
+            "train_on_batch": self._one_batch,
+        }
+        for name, wrapped in made.items():
+            self._patches.enter_context(public_api.patched(keras.Model, name, wrapped(getattr(keras.Model, name))))
+        for name in ("apply", "stateless_apply"):
+            if hasattr(keras.optimizers.Optimizer, name):
+                plain = getattr(keras.optimizers.Optimizer, name)
+                wrapper = self.loops.training(plain)
+                self._patches.enter_context(public_api.patched(keras.optimizers.Optimizer, name, wrapper))
+
+    def _reach(self, found: Training | UserCodeError) -> None:
+        if self.found is None:
+            self.found = found
         raise _Reached
 
-    with ExitStack() as patches:
-        patches.enter_context(public_api.patched(keras.Model, "fit", _fit(keras.Model.fit, reach)))
-        if loops:
-            watch = _Loops(reach)
-            iterate = watch.iterate(dataset_ops.DatasetV2.__iter__)
-            patches.enter_context(public_api.patched(dataset_ops.DatasetV2, "__iter__", iterate))
-            take = watch.take(iterator_ops.OwnedIterator._next_internal)
-            patches.enter_context(public_api.patched(iterator_ops.OwnedIterator, "_next_internal", take))
-        yield
+    def _reach_loop(self, dataset: Any, line: str) -> None:
+        datasets = script_datasets.named(sys._getframe(1), dataset)
+        self._reach(Training(dataset, None, line, datasets=datasets))
 
+    def _note_loop(self, dataset: Any, line: str) -> None:
+        if self.noted is None:
+            datasets = script_datasets.named(sys._getframe(1), dataset)
+            self.noted = Training(dataset, None, line, datasets=datasets)
 
-def _fit(plain: Any, reach: Callable[[Training | UserCodeError], None]) -> Any:
-    signature = inspect.signature(plain)
+    def _whole(self, does: Does) -> Callable[[Any], Any]:
+        """What stands in the place of a model's `fit`, `evaluate` or `predict`."""
 
-    @functools.wraps(plain)
-    def fit(*arguments: Any, **named: Any) -> None:
-        given = signature.bind(*arguments, **named).arguments
-        data, line = given.get("x"), _line()
-        import tensorflow as tf
+        def wrapper(plain: Any) -> Any:
+            signature = inspect.signature(plain)
 
-        if isinstance(data, tf.data.Dataset | tf.distribute.DistributedDataset):
-            reach(Training(data, given["self"], line))
-        file = line.partition(":")[0]
-        reach(
-            UserCodeError(
-                f"the fit of {line} trains on {_described(data)}, not on a tf.data pipeline, which has stages",
-                _RUN_HINT.format(file=file),
+            @functools.wraps(plain)
+            def method(*arguments: Any, **named: Any) -> Any:
+                # An untrained model may be looked at before it is trained.
+                if does != "train" and self._trains:
+                    with self.loops.paused():
+                        return plain(*arguments, **named)
+                given = dict(signature.bind(*arguments, **named).arguments)
+                return self._reach(self._of_keras(given, does))
+
+            return method
+
+        return wrapper
+
+    def _of_keras(self, given: dict[str, Any], does: Does) -> Training | UserCodeError:
+        model, data, line = given.pop("self"), given.get("x"), user_code.line()
+        if script_datasets.kind(data) is None:
+            return UserCodeError(
+                f"what the {_METHODS[does]} of {line} takes its batches from, a "
+                f"{type(data).__name__}, cannot be looked at",
+                _RUN_HINT.format(file=line.partition(":")[0]),
             )
-        )
+        return Training(data, model, line, does, given, script_datasets.named(sys._getframe(1), data))
 
-    return fit
-
-
-def _described(data: Any) -> str:
-    if isinstance(data, dict | list | tuple) or hasattr(data, "shape"):
-        return "arrays in memory, for which it seldom waits"
-    return f"a {type(data).__name__}"
-
-
-class _Loops:
-    """Counts what loops of the user's own code take."""
-
-    def __init__(self, reach: Callable[[Training | UserCodeError], None]) -> None:
-        self._reach = reach
-        self._taken: weakref.WeakKeyDictionary[Any, tuple[Any, str, int]] = weakref.WeakKeyDictionary()
-        self._last: tuple[Any, str] | None = None
-
-    def iterate(self, plain: Any) -> Any:
-        """Return what stands in the place of a dataset's `__iter__`."""
+    def _one_batch(self, plain: Any) -> Any:
+        """What stands in the place of a model's `train_on_batch`."""
+        signature = inspect.signature(plain)
 
         @functools.wraps(plain)
-        def __iter__(dataset: Any) -> Any:  # noqa: N807 - it stands in the place of that method
-            import tensorflow as tf
+        def train_on_batch(*arguments: Any, **named: Any) -> Any:
+            given = signature.bind(*arguments, **named).arguments
+            line, loop = user_code.line(), self.loops.under_way()
+            if loop is None:
+                return self._reach(
+                    UserCodeError(
+                        f"the train_on_batch of {line} takes its batches from no tf.data pipeline that a loop is over",
+                        _RUN_HINT.format(file=line.partition(":")[0]),
+                    )
+                )
+            takes = (given.get("x"), given.get("y"), given.get("sample_weight"))
+            model = given["self"] if script_datasets.are_batches_of(loop.dataset, takes) else None
+            datasets = script_datasets.named(sys._getframe(1), loop.dataset)
+            return self._reach(Training(loop.dataset, model, loop.line, datasets=datasets))
 
-            iterator = plain(dataset)
-            if tf.executing_eagerly() and user_code.origin(sys._getframe(1).f_code.co_filename) == "user":
-                self._last = (dataset, _line())
-                self._taken[iterator] = (*self._last, 0)
-            return iterator
-
-        return __iter__
-
-    def take(self, plain: Any) -> Any:
-        """Return what stands in the place of an iterator's `_next_internal`."""
-
-        @functools.wraps(plain)
-        def _next_internal(iterator: Any) -> Any:
-            import tensorflow as tf
-
-            if not tf.executing_eagerly():  # a step is traced that takes its elements itself
-                if self._last is not None and self._last[0].element_spec == iterator.element_spec:
-                    self._reach(Training(self._last[0], None, self._last[1]))
-                return plain(iterator)
-            known = self._taken.get(iterator)
-            if known is not None:
-                dataset, line, count = known
-                if count + 1 >= _LOOP_ELEMENTS:
-                    self._reach(Training(dataset, None, line))
-                self._taken[iterator] = (dataset, line, count + 1)
-            return plain(iterator)
-
-        return _next_internal
-
-
-def _line() -> str:
-    """Return the line of the user's code that is being run, `train.py:12`."""
-    place = user_code.location(2)
-    return "the script" if place is None else f"{Path(place.file).name}:{place.line}"
+        return train_on_batch

@@ -17,7 +17,7 @@ import cloudpickle
 from pipeline_bench.errors import UsageError, did_you_mean
 from pipeline_bench.model.pipeline import Target
 from pipeline_bench.text import is_utf8, safe
-from pipeline_bench.tfdata import script, user_code
+from pipeline_bench.tfdata import user_code
 
 _EXAMPLES = {"dataset": "train.py:make_dataset", "model": "train.py:make_model", "generator": "train.py:samples"}
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -48,15 +48,16 @@ def is_script(text: str) -> bool:
 
 
 def parse_script(
-    text: str, arguments: Sequence[str], model: Any = None, argument: int | None = None
-) -> tuple[Target, Target | None]:
-    """Return the target of a whole script, and the same as the model's where the script calls a `fit`.
+    text: str, arguments: Sequence[str], model: Any = None, argument: int | None = None, dataset: str | None = None
+) -> Target:
+    """Return the target of a whole script.
 
     Args:
         text: the script's file.
         arguments: what it is to be run with.
         model: has to be None, as `argument` has: they go with a function that makes the dataset.
         argument: see `model`.
+        dataset: which of its datasets is meant, by name, line or number.
 
     Raises:
         UsageError: there is no such file, it is no valid Python, or something is given that a script does not take.
@@ -67,9 +68,8 @@ def parse_script(
             f"{text} is a whole script: {option} goes with a function", f"write {text}:FUNCTION, or leave it out"
         )
     _require_text(text)
-    tree = _parsed(_source_of_file(text, "dataset"), text)
-    whole = Target(file=text, name="", arguments=tuple(arguments))
-    return whole, whole if script.calls_fit(tree) else None
+    _parsed(_source_of_file(text, "dataset"), text)
+    return Target(file=text, name="", arguments=tuple(arguments), dataset=dataset)
 
 
 def check(target: Target, what: str = "dataset") -> ast.AST | None:

@@ -75,6 +75,12 @@ def location(depth: int = 1) -> Location | None:
     return None
 
 
+def line() -> str:
+    """Return the line of the user's code that is being run, ``train.py:12``."""
+    place = location()
+    return "the script" if place is None else f"{Path(place.file).name}:{place.line}"
+
+
 def called_by_other_code(depth: int, until: Container[CodeType]) -> bool:
     """Return whether code that is not TensorFlow's runs between here and the nearest frame that runs one of `until`."""
     for frame in _outward(sys._getframe(depth + 1)):

@@ -47,6 +47,7 @@ def screen(state: SessionProgress, elapsed_s: float, width: int, height: int, no
     """
     diagnosis = state.session.diagnosis
     assert diagnosis is not None
+    elapsed_s -= state.session.uncharged_s
     rows = max(1, min(_MOST_ROWS, height - _FIXED_LINES))
     return Group(
         cut(Text(state.session.scenario.name, style="bold"), width),
@@ -61,7 +62,8 @@ def screen(state: SessionProgress, elapsed_s: float, width: int, height: int, no
 
 def left_s(session: Session, elapsed_s: float) -> float | None:
     """Seconds of the budget that are left; None of a session that is no diagnosis."""
-    return None if session.diagnosis is None else max(0.0, session.diagnosis.budget_s - elapsed_s)
+    charged_s = elapsed_s - session.uncharged_s
+    return None if session.diagnosis is None else max(0.0, session.diagnosis.budget_s - charged_s)
 
 
 def named(trial: Trial) -> str:

@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import itertools
 import random
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
 from pipeline_bench.model.events import Fingerprinted, Inspected
-from pipeline_bench.model.pipeline import INFINITE, Fingerprint, Inspection, Task
+from pipeline_bench.model.pipeline import INFINITE, Fingerprint, Inspection, ScriptTraining, Task
 from pipeline_bench.system.files import ScratchFolder
 from pipeline_bench.text import line_of, units
-from pipeline_bench.tfdata import consumers, describe, disk, loading, pipeline_benchmark, rebuild, throughput
+from pipeline_bench.tfdata import (
+    consumers,
+    describe,
+    disk,
+    loading,
+    pipeline_benchmark,
+    rebuild,
+    script_datasets,
+    throughput,
+)
 from pipeline_bench.tfdata import fingerprint as fingerprints
 from pipeline_bench.tfdata.record import Recipe, Recording
 from pipeline_bench.tfdata.stage_benchmark import StageBenchmark
@@ -28,10 +40,17 @@ _WHOLE_S = 1.5
 _WHOLE_SHARE = 0.2
 """Of the time for inspecting: what the whole pipeline may run at most."""
 _DISK_S = 1.0
+_LONGEST_SCRIPT_S = 3600.0
+"""A script that does not train within an hour has hung: from then on the stall timeout counts."""
+_SIGN_OF_LIFE_S = 1.0
 
 
 class PipelineEngine(Engine):
     """Records the user's pipeline, and does with it what the trial's task asks for."""
+
+    _trained: ScriptTraining | None = None
+    _model: Any = None
+    _does: consumers.Does = "train"
 
     def build(self) -> None:
         """Call the user's function, and record what it makes.
@@ -46,19 +65,40 @@ class PipelineEngine(Engine):
         start_ns = time.perf_counter_ns()
         _seed(self.variant.run.seed)
         with Recording() as recording:
-            made = self._made()
+            made = self._made(recording)
         self._make_ns = float(time.perf_counter_ns() - start_ns)
         self._recipe = recording.recipe(made)
         _require_eager(self._recipe)
 
-    def _made(self) -> Any:
+    def _made(self, recording: Recording) -> Any:
         """What the user's function returned, or what the training of their script was about to use."""
         target = self._task.target
         if not target.is_script:
             return loading.call(target, "dataset")
-        training = loading.reach_training(target)
-        self._model = training.model
-        return training.dataset
+        with self._alive():
+            training = loading.reach_training(target)
+        self._trained, data = script_datasets.looked_at(training, target.dataset, recording.place)
+        self._model = training.model if self._trained.model else None
+        self._does = training.does
+        return data
+
+    @contextmanager
+    def _alive(self) -> Iterator[None]:
+        """Have the watches wait for a script, which may take its time until it trains."""
+        ended = threading.Event()
+        end_s = time.monotonic() + _LONGEST_SCRIPT_S
+
+        def keep_saying() -> None:
+            while not ended.wait(_SIGN_OF_LIFE_S) and time.monotonic() < end_s:
+                self.recorder.heartbeat()
+
+        thread = threading.Thread(target=keep_saying, name="pipeline-bench script", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
 
     def train(self) -> None:
         """Inspect the pipeline, or take from it and send which samples arrived.
@@ -93,6 +133,9 @@ class PipelineEngine(Engine):
         end_s = time.monotonic() + limit_s
         recorder.phase("inspect")
         inspection = _described(recipe, self._make_ns)
+        if self._trained is not None:
+            notes = (*script_datasets.notes(self._trained, self._make_ns), *inspection.notes)
+            inspection = inspection.model_copy(update={"training": self._trained, "notes": notes})
         self._send(inspection)
         whole = rebuild.rebuild(recipe, (), self._folder("whole")).dataset
         whole_s = min(_WHOLE_S, limit_s * _WHOLE_SHARE)
@@ -127,21 +170,22 @@ class PipelineEngine(Engine):
             return
         if task.model is None:
             raise PipelineBenchError(f"The activity {task.activity} needs a model, and the task has none.")
-        step = consumers.step_of(loading.call(task.model, "model") if not task.model.is_script else self._fitted())
+        model = self._fitted() if task.model.is_script else loading.call(task.model, "model")
+        step = consumers.step_of(model, self._does)
         recorder.train(waits=not is_ceiling)
         consume = consumers.ceiling if is_ceiling else consumers.train
         consume(dataset, step, recorder, task.warmup_s, recorder.heartbeat)
 
     def _fitted(self) -> Any:
-        """The model whose `fit` the script came to.
+        """The model that the script trains.
 
         Raises:
-            UserCodeError: its training is a loop of its own.
+            UserCodeError: it trains another way than when it was looked at.
         """
         if self._model is None:
             raise UserCodeError(
-                f"{self._task.target.text} calls a fit, and its first training is a loop of its own",
-                "name the function that makes the dataset: FILE:FUNCTION",
+                f"{self._task.target.text} trained a Keras model when it was looked at, and now does not",
+                "does what it trains depend on chance, the time, or files that it writes itself?",
             )
         return self._model
 

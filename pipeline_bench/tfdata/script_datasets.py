@@ -1,0 +1,194 @@
+"""The datasets of a script where its training begins: by name and line, and which of them is meant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import FrameType
+from typing import Any, Literal
+
+from pipeline_bench.errors import UserCodeError
+from pipeline_bench.model.pipeline import Location, ScriptTraining
+from pipeline_bench.text import units
+from pipeline_bench.tfdata import user_code
+from pipeline_bench.tfdata.consumers import Does
+
+_MOST_LISTED = 12
+
+Kind = Literal["tf.data", "distributed", "PyDataset", "generator", "arrays"]
+
+
+@dataclass(frozen=True)
+class Named:
+    """A dataset and the variable that holds it; an empty name where none does."""
+
+    name: str
+    data: Any
+    place: Location | None = None
+    """Where its last call stands."""
+
+    @property
+    def text(self) -> str:
+        """The dataset as it is listed: ``train_ds, train.py:31``."""
+        where = "" if self.place is None else f"{Path(self.place.file).name}:{self.place.line}"
+        return ", ".join(part for part in (self.name or "a dataset without a name", where) if part)
+
+
+@dataclass(frozen=True)
+class Training:
+    """What a training was about to use.
+
+    Attributes:
+        data: what it takes its batches from: a `tf.data.Dataset`, a distributed one, or what else a `fit` was given.
+        model: the Keras model that trains; None for a loop of the script's own.
+        line: where in the user's code it began, `train.py:12`.
+        does: what the model does with a batch.
+        given: the arguments of the `fit`, by name.
+        datasets: those of the script that have a name by then, the one that is trained on first.
+    """
+
+    data: Any
+    model: Any
+    line: str
+    does: Does = "train"
+    given: Mapping[str, Any] = field(default_factory=dict)
+    datasets: tuple[Named, ...] = ()
+
+
+def kind(data: Any) -> Kind | None:
+    """Return what a `fit` was given; None where it is nothing that is known here."""
+    import keras
+    import tensorflow as tf
+
+    if isinstance(data, tf.data.Dataset):
+        return "tf.data"
+    if isinstance(data, tf.distribute.DistributedDataset):
+        return "distributed"
+    if isinstance(data, keras.utils.PyDataset):
+        return "PyDataset"
+    if isinstance(data, dict | list | tuple) or hasattr(data, "shape"):
+        return "arrays"
+    return "generator" if hasattr(data, "__next__") else None
+
+
+def named(frame: FrameType | None, *first: Any) -> tuple[Named, ...]:
+    """Return the datasets that variables of the user's code hold now, in a frame and those that called it.
+
+    Args:
+        frame: the innermost.
+        first: comes first, under its name where it has one.
+    """
+    held = list(_held(frame))
+    leading = [next((each for each in held if each.data is data), Named("", data)) for data in first]
+    others = [each for each in held if all(each.data is not data for data in first)]
+    return (*leading, *others)
+
+
+def _held(frame: FrameType | None) -> Iterator[Named]:
+    """The outermost name of each, as the user knows it."""
+    frames: list[FrameType] = []
+    while frame is not None:
+        if user_code.origin(frame.f_code.co_filename) == "user":
+            frames.insert(0, frame)
+        frame = frame.f_back
+    seen: set[int] = set()
+    for each in frames:
+        scopes = [each.f_globals] if each.f_globals.get("__name__") == "__main__" else []
+        for scope in (*scopes, each.f_locals):
+            for name, value in list(scope.items()):
+                if id(value) not in seen and _is_dataset(value):
+                    seen.add(id(value))
+                    yield Named(name, value)
+
+
+def _is_dataset(value: Any) -> bool:
+    import keras
+    import tensorflow as tf
+
+    kinds = (tf.data.Dataset, tf.distribute.DistributedDataset, keras.utils.PyDataset)
+    return isinstance(value, kinds)
+
+
+def are_batches_of(dataset: Any, given: Sequence[Any]) -> bool:
+    """Return whether what a model was given is shaped as the dataset's elements are."""
+    import tensorflow as tf
+
+    parts = tf.nest.flatten([part for part in given if part is not None])
+    specs = tf.nest.flatten(dataset.element_spec)
+    if len(parts) != len(specs) or not all(isinstance(spec, tf.TensorSpec) for spec in specs):
+        return False
+    shapes = [tf.TensorShape(getattr(part, "shape", None)) for part in parts]
+    return all(spec.shape.is_compatible_with(shape) for spec, shape in zip(specs, shapes, strict=True))
+
+
+def looked_at(
+    training: Training, selector: str | None, place: Callable[[Any], Location | None]
+) -> tuple[ScriptTraining, Any]:
+    """Return what is said of a script's training, and the dataset of it that is meant.
+
+    Args:
+        training: where the script was left.
+        selector: see `chosen`.
+        place: see `chosen`.
+
+    Raises:
+        UserCodeError: see `chosen`.
+    """
+    datasets = [replace(each, place=place(each.data)) for each in training.datasets]
+    found = chosen(datasets, selector)
+    alike = found.data is training.data or (
+        kind(found.data) == kind(training.data) == "tf.data" and found.data.element_spec == training.data.element_spec
+    )
+    trained = ScriptTraining(
+        line=training.line,
+        model=training.model is not None and alike,
+        dataset=found.text,
+        datasets=tuple(each.text for each in datasets),
+    )
+    return trained, found.data
+
+
+def notes(training: ScriptTraining, reached_ns: float) -> list[str]:
+    """Return what a reader should know of how a script was run, a sentence each."""
+    took = units.seconds(reached_ns / 1e9)
+    said = [f"The script takes {took} until it trains, {training.line}, in each trial; the budget does not count that."]
+    if len(training.datasets) > 1:
+        said.append(
+            f"Looked at: {training.dataset}. --dataset N, LINE or NAME takes another: {_listed(training.datasets)}."
+        )
+    return said
+
+
+def chosen(datasets: Sequence[Named], selector: str | None) -> Named:
+    """Return the dataset that is meant: the first where nothing is asked for.
+
+    Args:
+        datasets: the one that is trained on, and the others.
+        selector: a name, a line, or a number from 1 in the order in which they are listed.
+
+    Raises:
+        UserCodeError: none of them is; the hint lists them.
+    """
+    if selector is None:
+        return datasets[0]
+    number = int(selector) if selector.isdecimal() else 0
+    by_name = [each for each in datasets if each.name == selector]
+    by_line = [each for each in datasets if each.place is not None and _covers(each.place, number)]
+    by_number = datasets[number - 1 : number] if number else []
+    for found in (by_name, by_line, by_number):
+        if found:
+            return found[0]
+    listed = _listed([each.text for each in datasets])
+    raise UserCodeError(f"the script has no dataset {selector!r} where its training begins", f"it has {listed}")
+
+
+def _listed(texts: Sequence[str]) -> str:
+    """``1: train_ds, train.py:31; 2: val_ds, train.py:32``."""
+    shown = [f"{number}: {text}" for number, text in enumerate(texts[:_MOST_LISTED], 1)]
+    more = [f"and {len(texts) - _MOST_LISTED} more"] if len(texts) > _MOST_LISTED else []
+    return "; ".join([*shown, *more])
+
+
+def _covers(place: Location, line: int) -> bool:
+    return place.line <= line <= (place.end_line or place.line)

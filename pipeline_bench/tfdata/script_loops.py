@@ -1,0 +1,195 @@
+"""Which of a script's own loops over a dataset is its training: eager ones, and those in a `tf.function`."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline_bench.tfdata import public_api, user_code
+
+_LOOP_ELEMENTS = 3
+"""A loop that takes so many elements trains; who looks at an example takes one or two."""
+_DATA_OPS = "/tensorflow/python/data/ops/"
+"""TensorFlow's own code between a user's loop and the iterator, of `as_numpy_iterator` for one."""
+
+
+@dataclass
+class Loop:
+    """A loop that takes from a dataset."""
+
+    dataset: Any
+    line: str
+    count: int = 0
+    trains: bool = False
+    """Whether something that trains was run since its first element."""
+
+
+class Loops:
+    """Counts what loops of the user's own code take, and tells which of them trains."""
+
+    def __init__(
+        self, reach: Callable[[Any, str], None], note: Callable[[Any, str], None], needs_training: bool
+    ) -> None:
+        """Prepare.
+
+        Args:
+            reach: called with the dataset and the line of a loop that trains; does not return.
+            note: called with those of a loop that may be the training.
+            needs_training: whether only a loop counts in which something trains; else one of three elements does.
+        """
+        self._reach, self._note = reach, note
+        self._needs_training = needs_training
+        self._loops: weakref.WeakKeyDictionary[Any, Loop] = weakref.WeakKeyDictionary()
+        self._last: Loop | None = None
+        self._trained: list[Any] = []
+        self._paused = False
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Watch the loops that are run in the block."""
+        from tensorflow.python.autograph.operators import control_flow
+        from tensorflow.python.data.ops import dataset_autograph, dataset_ops, iterator_ops
+        from tensorflow.python.distribute import input_lib
+        from tensorflow.python.eager import backprop
+
+        places = [
+            (dataset_ops.DatasetV2, "__iter__", self._iterate),
+            (input_lib.DistributedDataset, "__iter__", self._iterate),
+            (input_lib.DistributedDatasetsFromFunction, "__iter__", self._iterate),
+            (iterator_ops.OwnedIterator, "_next_internal", self._take),
+            (iterator_ops.OwnedIterator, "get_next_as_optional", self._take),
+            (input_lib.DistributedIteratorBase, "get_next", self._take),
+            (input_lib.DistributedIteratorBase, "get_next_as_optional", self._take),
+            (dataset_autograph, "_general_purpose_scan", self._in_graph),
+            (control_flow, "_tf_distributed_iterable_for_stmt", self._in_graph),
+            (backprop.GradientTape, "__enter__", self.training),
+        ]
+        with ExitStack() as patches:
+            for owner, name, wrapper in places:
+                patches.enter_context(public_api.patched(owner, name, wrapper(getattr(owner, name))))
+            yield
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leave alone what is run in the block."""
+        before, self._paused = self._paused, True
+        try:
+            yield
+        finally:
+            self._paused = before
+
+    def under_way(self) -> Loop | None:
+        """The loop that took an element last, and has not ended."""
+        return self._last if any(loop is self._last for loop in self._loops.values()) else None
+
+    def training(self, plain: Any) -> Any:
+        """Return what stands in the place of something that trains."""
+
+        @functools.wraps(plain)
+        def trains(*arguments: Any, **named: Any) -> Any:
+            for loop in list(self._loops.values()):
+                if loop.count and not loop.trains:
+                    loop.trains = True
+                    self._trained.append(loop.dataset)
+                    self._note(loop.dataset, loop.line)
+            return plain(*arguments, **named)
+
+        return trains
+
+    def _iterate(self, plain: Any) -> Any:
+        @functools.wraps(plain)
+        def __iter__(dataset: Any) -> Any:  # noqa: N807 - it stands in the place of that method
+            import tensorflow as tf
+
+            if self._paused or not tf.executing_eagerly() or not _by_user():
+                return plain(dataset)
+            if any(dataset is trained for trained in self._trained):  # in its second epoch: it has few batches
+                self._reach(dataset, user_code.line())
+            iterator = plain(dataset)
+            self._last = self._loops[iterator] = Loop(dataset, user_code.line())
+            return iterator
+
+        return __iter__
+
+    def _take(self, plain: Any) -> Any:
+        @functools.wraps(plain)
+        def take(iterator: Any, *arguments: Any, **named: Any) -> Any:
+            import tensorflow as tf
+
+            if not tf.executing_eagerly():  # a step is traced that takes its elements itself
+                self._take_in_graph(iterator)
+                return plain(iterator, *arguments, **named)
+            loop = self._loops.get(iterator)
+            if loop is not None:
+                self._last = loop
+                loop.count += 1
+                if loop.count >= _LOOP_ELEMENTS:
+                    self._note(loop.dataset, loop.line)
+                    if loop.trains or not self._needs_training:
+                        self._reach(loop.dataset, loop.line)
+            return plain(iterator, *arguments, **named)
+
+        return take
+
+    def _take_in_graph(self, iterator: Any) -> None:
+        last = self._last
+        if last is not None and not self._paused and last.dataset.element_spec == iterator.element_spec:
+            self._reach(last.dataset, last.line)
+
+    def _in_graph(self, plain: Any) -> Any:
+        """What stands in the place of what AutoGraph makes of a loop over a dataset."""
+
+        @functools.wraps(plain)
+        def loop(dataset: Any, *arguments: Any, **named: Any) -> Any:
+            if not self._paused:
+                self._reach(_eager_one(dataset), user_code.line())
+            return plain(dataset, *arguments, **named)
+
+        return loop
+
+
+def _by_user() -> bool:
+    """Whether code of the user's takes the iterator, by itself or by a library such as a progress bar's."""
+    frame: Any = sys._getframe(2)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        origin = user_code.origin(file)
+        if origin == "user":
+            return True
+        if origin == "tensorflow" and _DATA_OPS not in file:
+            return False
+        frame = frame.f_back
+    return False
+
+
+def _eager_one(dataset: Any) -> Any:
+    """The user's dataset behind the one that a `tf.function` sees of it where it is an argument."""
+    import tensorflow as tf
+
+    kinds = (tf.data.Dataset, tf.distribute.DistributedDataset)
+    found = dataset
+    if not _is_symbolic(dataset):
+        return dataset
+    frame: Any = sys._getframe(2)
+    while frame is not None:
+        for name in ("args", "kwds"):
+            for each in _parts(frame.f_locals.get(name)):
+                if isinstance(each, kinds) and not _is_symbolic(each) and each.element_spec == dataset.element_spec:
+                    found = each
+        frame = frame.f_back
+    return found
+
+
+def _parts(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, tuple | list) else list(value.values()) if isinstance(value, dict) else []
+
+
+def _is_symbolic(dataset: Any) -> bool:
+    import tensorflow as tf
+
+    return any(tf.is_symbolic_tensor(part) for part in tf.nest.flatten(dataset, expand_composites=True))
