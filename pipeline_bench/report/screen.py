@@ -43,7 +43,7 @@ def render(session: Session, width: int) -> RenderableType:
         ]
     else:
         shown += _diagnosed(session, found, width)
-    shown += [Text(f"note: {one_line(note)}", style="yellow") for note in _of_script(found)]
+    shown += [Text(f"note: {note}", style="yellow") for note in _of_script(found)]
     shown += [_line(text, width) for text in _remarks(session)]
     if failures := terminal.failures(session):
         shown += [Text(), failures]
