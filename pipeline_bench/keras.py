@@ -213,6 +213,7 @@ class _Watch:
         self._before = Totals()
         self._epoch_ns = monotonic_ns()
         self._ends_of_data: tuple[type[BaseException], ...] = (StopIteration,)
+        self.record.progress = self.progress
         if timing is not None:
             import tensorflow as tf
 
@@ -263,6 +264,31 @@ class _Watch:
         self._waits.append(NO_WAIT_NS if timing is None else timing.eager_wait_ns)
         self._calls += 1
         return result
+
+    def progress(self) -> Totals:
+        """Return the sums over the steps so far, with those that wait for the log; from another thread."""
+        log = self.record.log
+        if not self._lock.acquire(blocking=False):  # they are on their way there
+            return log.totals
+        try:
+            count = len(self._starts) - 1  # the last one may be running
+            first = 0 if log.begun else 1
+            if count <= first:
+                return log.totals
+            starts = np.array(self._starts[: count + 1], dtype=np.int64)
+            durations = np.diff(starts)
+            waits = self._waits_so_far(count)
+            return log.totals.plus(durations[first:], np.minimum(waits, durations)[first:], self._steps_a_call)
+        finally:
+            self._lock.release()
+
+    def _waits_so_far(self, count: int) -> npt.NDArray[np.int64]:
+        """Return the waits of the first `count` calls in ns, without taking them; none is known where some is not."""
+        eager = np.array(self._waits[:count], dtype=np.int64)
+        if self._timing is None or (eager >= 0).all():
+            return eager
+        rows = self._timing.ring.peek(count)
+        return eager if rows is None else rows
 
     def flush(self, more: bool = False) -> None:
         """Bring the steps so far into the log.

@@ -1,6 +1,8 @@
 """Settings that every test shares."""
 
+import os
 import signal
+import tempfile
 
 from hypothesis import HealthCheck, settings
 
@@ -11,6 +13,10 @@ settings.register_profile(
 )
 settings.register_profile("campaign", settings.get_profile("pipeline_bench"), max_examples=200, database=None)
 settings.load_profile("pipeline_bench")
+
+# What the tests watch is not shown among the jobs of whoever runs them.
+_runtime = tempfile.TemporaryDirectory()
+os.environ["XDG_RUNTIME_DIR"] = _runtime.name
 
 # A shell's background jobs, and much of continuous integration, ignore SIGINT and SIGQUIT, and what runs under nohup
 # ignores SIGHUP, which every process started here would inherit. What the tests start is to be ended as in a terminal.

@@ -1,7 +1,5 @@
 """Watching a command's trainings without an edit: what is put into its Python processes, and what runs the command."""
 
-FOLDER_VARIABLE = "PIPELINE_BENCH_RUN"
-"""The environment variable that names the folder in which each watched process leaves its record."""
 OUT_VARIABLE = "PIPELINE_BENCH_RUN_OUT"
 """The one that names the folder for sessions."""
 PACKAGE_VARIABLE = "PIPELINE_BENCH_RUN_PACKAGE"

@@ -19,12 +19,14 @@ import psutil
 from pydantic import BaseModel
 
 from pipeline_bench import environment
-from pipeline_bench.injection import FOLDER_VARIABLE, OUT_VARIABLE, PACKAGE_VARIABLE
+from pipeline_bench.injection import OUT_VARIABLE, PACKAGE_VARIABLE
 from pipeline_bench.injection.wall_time import FitTime, parts, remarks
 from pipeline_bench.monitoring.record import Readings, SamplerThread
+from pipeline_bench.run import jobs
 from pipeline_bench.samplers.host import HostSampler
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.system.files import ScratchFolder
+from pipeline_bench.system.runtime_folder import RUN_VARIABLE
 from pipeline_bench.text import Text, units
 
 SITE = Path(__file__).with_name("site")
@@ -67,6 +69,7 @@ class Ended:
         records: of its Python processes that imported a framework, in the order of their numbers.
         problems: why others could not be watched.
         gpu_percent: the GPU's utilization meanwhile, 0 to 100, and the source of that; None without a GPU.
+        killed: what those of its trainings told last whose processes were killed, a line each.
         cpu_percent: CPU time of the command with all that it started, over wall time and cores, 0 to 100.
     """
 
@@ -74,6 +77,7 @@ class Ended:
     seconds: float
     records: tuple[ProcessRecord, ...]
     problems: tuple[str, ...]
+    killed: tuple[str, ...]
     gpu_percent: tuple[float | None, str | None]
     cpu_percent: float | None
 
@@ -105,9 +109,16 @@ def run(command: Sequence[str], out: Path) -> Ended:
             seconds=(ended_ns - started_ns) / 1e9,
             records=tuple(_records(scratch.path)),
             problems=tuple(path.read_text(errors="replace") for path in sorted(scratch.path.glob("*.problem"))),
+            killed=tuple(_killed(scratch.path)),
             gpu_percent=readings.utilization(started_ns, cores, gpu=True),
             cpu_percent=readings.utilization(started_ns, cores, gpu=False)[0],
         )
+
+
+def _killed(folder: Path) -> Iterator[str]:
+    for job in jobs.of_run(str(folder)):
+        if job.state == "gone" and job.status.line:
+            yield f"{job.status.name}, process {job.status.pid}, was killed; it told last: {job.status.line}"
 
 
 def environment_of(own: Mapping[str, str], folder: Path, out: Path) -> dict[str, str]:
@@ -124,7 +135,7 @@ def environment_of(own: Mapping[str, str], folder: Path, out: Path) -> dict[str,
     return {
         **own,
         "PYTHONPATH": path,
-        FOLDER_VARIABLE: str(folder),
+        RUN_VARIABLE: str(folder),
         OUT_VARIABLE: str(out.absolute()),
         PACKAGE_VARIABLE: package,
     }
@@ -168,12 +179,13 @@ def _records(folder: Path) -> Iterator[ProcessRecord]:
 def lines(ended: Ended, command: Sequence[str]) -> list[str]:
     """Return what is told at the end: a line a training, the device and the host, and what to do next."""
     said = [line for record in ended.records for line in _of_process(record)]
+    said += ended.killed
     more = sum(record.more for record in ended.records)
     if more:
         said.append(f"{more} more calls of fit were not measured: ten of a process are.")
     reasons = [*ended.problems, *(record.problem for record in ended.records if record.problem)]
     said += [f"not watched: {reason}" for reason in reasons[:_SHOWN_PROBLEMS]]
-    if not any(record.trainings for record in ended.records):
+    if not ended.killed and not any(record.trainings for record in ended.records):
         said.append(f"no training was seen: {_why_none(ended, command)}")
     said.append(_machine(ended))
     starved = [each for record in ended.records for each in record.trainings if each.verdict == "input-bound"]

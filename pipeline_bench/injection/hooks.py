@@ -21,7 +21,8 @@ from time import CLOCK_BOOTTIME, clock_gettime, monotonic_ns
 from types import FrameType
 from typing import Any
 
-from pipeline_bench.injection import FOLDER_VARIABLE, OUT_VARIABLE
+from pipeline_bench.injection import OUT_VARIABLE
+from pipeline_bench.system.runtime_folder import RUN_VARIABLE
 
 KEPT_TRAININGS = 10
 """Sessions that a process keeps; of more trainings, each of which is a call of `fit`, only their number."""
@@ -196,7 +197,7 @@ def imported(module: Any) -> None:
 
 @functools.cache
 def _watched() -> Watched:
-    return Watched(Path(os.environ[FOLDER_VARIABLE]), Path(os.environ[OUT_VARIABLE]))
+    return Watched(Path(os.environ[RUN_VARIABLE]), Path(os.environ[OUT_VARIABLE]))
 
 
 def _patch_keras(keras: Any, watched: Watched) -> None:

@@ -91,6 +91,20 @@ class Ring:
         with tf.device("/cpu:0"):
             self.write(tf.timestamp(), tf.constant(kind, tf.float64))
 
+    def peek(self, count: int) -> npt.NDArray[np.int64] | None:
+        """Return the waits of the first `count` rows that `read` would return, in ns, while a graph may be running.
+
+        None where there are fewer, or they do not fit the ring.
+        """
+        with self._lock, tf.init_scope(), tf.device("/cpu:0"):
+            first = self._read
+            there = int(tf.raw_ops.ReadVariableOp(resource=self._count, dtype=tf.int64)) - first
+            if not count <= there <= ROWS:
+                return None
+            rows = np.asarray(tf.raw_ops.ReadVariableOp(resource=self._rows, dtype=tf.float64))
+        waits: npt.NDArray[np.int64] = (rows[np.arange(first, first + count) % ROWS, 1] * 1e9).astype(np.int64)
+        return waits
+
     def read(self, settled: bool = True) -> Rows:
         """Return every row that is new since the last call.
 

@@ -7,7 +7,11 @@ import shlex
 import sys
 import threading
 import time
+import weakref
+from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -23,6 +27,7 @@ from pipeline_bench.model.result import CPU_TIME, DeviceUtilization, Estimate, R
 from pipeline_bench.model.series import Series
 from pipeline_bench.model.session import Session, save
 from pipeline_bench.model.trial import PhaseMark, TrialRecord, TrialSteps
+from pipeline_bench.monitoring.publishing import Publisher
 from pipeline_bench.monitoring.steps import JobSummary, StepLog, Totals, summarise
 from pipeline_bench.run.comparison import make_folder
 from pipeline_bench.run.trial_log import cpu_percent, tracks
@@ -48,6 +53,8 @@ _WARMUP_STEPS = 10
 _NVML_OPENS_WITHIN_S = 2.0
 """Waited for only when the job ends: it may be shorter than the opening takes, and is not to be held up by it."""
 PERIOD_S = 0.2
+_LATEST = 6
+"""Readings of a second and a bit."""
 MAX_READINGS = 20_000
 """Of one metric; when there are more, every second one is dropped, and from then on every second one is not kept."""
 
@@ -57,6 +64,7 @@ class Readings:
 
     def __init__(self, max_readings: int = MAX_READINGS) -> None:
         self._max = max_readings
+        self._latest: dict[str, deque[Reading]] = {}
         self._kept: dict[tuple[str, str], list[Reading]] = {}
         self._every: dict[tuple[str, str], int] = {}
         self._seen: dict[tuple[str, str], int] = {}
@@ -65,6 +73,7 @@ class Readings:
         """Take in the readings of one poll."""
         for reading in readings:
             key = (reading.metric, reading.source)
+            self._latest.setdefault(reading.metric, deque(maxlen=_LATEST)).append(reading)
             kept = self._kept.setdefault(key, [])
             every = self._every.setdefault(key, 1)
             seen = self._seen[key] = self._seen.get(key, -1) + 1
@@ -74,6 +83,10 @@ class Readings:
             if len(kept) > self._max:
                 del kept[1::2]
                 self._every[key] = 2 * every
+
+    def latest(self, metric: str) -> list[Reading]:
+        """Return the newest readings of a metric, oldest first: every one of them, however long the job is."""
+        return list(self._latest.get(metric, ()))
 
     def all(self) -> list[Reading]:
         """Return everything that was kept, metric by metric, each in the order of its time."""
@@ -97,7 +110,8 @@ class Readings:
 
     def _since(self, key: tuple[str, str], since_ns: int) -> list[tuple[int, float]]:
         kept = list(self._kept.get(key, ()))
-        return [(each.at_ns, each.value) for each in kept if each.at_ns >= since_ns and each.value is not None]
+        first = bisect_left(kept, since_ns, key=lambda each: each.at_ns)
+        return [(each.at_ns, each.value) for each in kept[first:] if each.value is not None]
 
 
 class SamplerThread:
@@ -153,6 +167,9 @@ class JobRecord:
         reason: why waits are not measured, where they are not.
         problem: why the session could not be saved, where it could not.
         notes: for the session's reader.
+        progress: gives the sums over all steps so far, those too that are not in the log yet; called in the sampler's
+            thread.
+        buffered: gives how many batches are ready and how many there can be, in the same thread; None: not known.
     """
 
     def __init__(
@@ -174,6 +191,8 @@ class JobRecord:
         """
         self._device_waits = waits_for_device or device.kind == "cpu"
         self.log = StepLog()
+        self.progress: Callable[[], Totals] = lambda: self.log.totals
+        self.buffered: Callable[[], tuple[float, float] | None] = lambda: None
         self.reason: str | None = None
         self.problem: str | None = None
         self.notes: list[str] = []
@@ -188,7 +207,8 @@ class JobRecord:
         self._readings = Readings()
         host = HostSampler(os.getpid(), helper=self._gpu)
         samplers = [host, *([self._gpu] if device.kind == "gpu" else [])]
-        self._sampler = SamplerThread(samplers, self._readings, after_poll)
+        self._publisher = Publisher(name, device.kind.upper(), self._readings.latest)
+        self._sampler = SamplerThread(samplers, self._readings, _after_poll(self, after_poll))
         self._sampler.poll()
         self._lock = threading.Lock()
         self._session: Session | None = None
@@ -202,8 +222,17 @@ class JobRecord:
         """
         self._sampler.poll()
         begin_ns = self._started_ns if since_ns is None else since_ns
-        used = self._readings.utilization(begin_ns, self._cores, self._device.kind == "gpu")
-        return summarise(self.log.totals.since(since or Totals()), used, self.reason, self._device_waits)
+        return self._figures(self.log.totals.since(since or Totals()), begin_ns)
+
+    def _figures(self, totals: Totals, since_ns: int) -> JobSummary:
+        used = self._readings.utilization(since_ns, self._cores, self._device.kind == "gpu")
+        return summarise(totals, used, self.reason, self._device_waits)
+
+    def tell(self) -> None:
+        """Tell of the job as it stands (`monitoring.publishing`), once a second and never oftener."""
+        if self._publisher.is_due:
+            totals = self.progress()
+            self._publisher.publish(totals, self._figures(totals, self._started_ns), self.buffered())
 
     def finish(self, reason: str | None, out: Path | None) -> tuple[Session, Path | None]:
         """End the watching, and write the session; a second call gives the first one's session.
@@ -222,16 +251,20 @@ class JobRecord:
             self._sampler.close()
             self._gpu.close()
             session = self._session = self._build(reason)
-        if out is None:
-            return session, None
+        folder = None if out is None else self._saved(session, out)
+        self._publisher.end(self._figures(self.log.totals, self._started_ns), folder)
+        return self._session, folder
+
+    def _saved(self, session: Session, out: Path) -> Path | None:
+        """Save the session in a folder of its own; return that, and None where it could not be."""
         try:
             folder = make_folder(out, session.scenario)
             save(session, folder)
         except PipelineBenchError as error:
             self.problem = error.message
             self._session = session.model_copy(update={"notes": (*session.notes, error.message)})
-            return self._session, None
-        return session, folder
+            return None
+        return folder
 
     def _build(self, reason: str | None) -> Session:
         scenario = _scenario(self._name)
@@ -333,6 +366,21 @@ class JobRecord:
             against_fastest=Speedup(over=VARIANT, reason="this is the fastest variant"),
             verdict=verdicts.judge_watched(step.mean, wait_ms, share, steps, reason, self._device_waits),
         )
+
+
+def _after_poll(record: JobRecord, first: Callable[[], None] | None) -> Callable[[], None]:
+    """Return what is done after a poll: what is asked for, then what tells of the job, as long as there is one."""
+    reference = weakref.ref(record)
+
+    def done() -> None:
+        if first is not None:
+            first()
+        alive = reference()
+        if alive is not None:
+            with suppress(Exception):  # who looks sees nothing new; the job goes on
+                alive.tell()
+
+    return done
 
 
 def _scenario(name: str) -> Scenario:

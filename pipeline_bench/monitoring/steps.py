@@ -102,6 +102,11 @@ class StepLog:
         self._begun = False
         self.totals = Totals()
 
+    @property
+    def begun(self) -> bool:
+        """Whether the first row, which is no part of the totals, has come."""
+        return self._begun
+
     def extend(self, start_ns: npt.ArrayLike, end_ns: npt.ArrayLike, wait_ns: npt.ArrayLike, count: int = 1) -> None:
         """Take in rows in the order of their time.
 
@@ -213,10 +218,12 @@ class JobSummary:
             used = units.percent(self.device_utilization_percent)
             parts.append(f"device {used} ({self.device_utilization_source})")
         if self.input_wait_share is not None:
-            parts.append(self._verdict_name())
+            parts.append(self.verdict_name)
         return "; ".join(parts)
 
-    def _verdict_name(self) -> str:
+    @property
+    def verdict_name(self) -> str:
+        """The verdict in two words, for a line."""
         if self.verdict.kind == "input-bound":
             return f"{'severely ' if self.verdict.severe else ''}input-bound"
         return "too few steps for a verdict" if self.steps < NEEDED_STEPS else "not input-bound"
