@@ -117,7 +117,7 @@ def run(command: Sequence[str], out: Path) -> Ended:
 
 def _killed(folder: Path) -> Iterator[str]:
     for job in jobs.of_run(str(folder)):
-        if job.state == "gone" and job.status.line:
+        if job.state == "gone" and job.status.steps:
             yield f"{job.status.name}, process {job.status.pid}, was killed; it told last: {job.status.line}"
 
 

@@ -181,6 +181,7 @@ class Watched:
     def _ended_loop(self, where: str, loop: Any) -> dict[str, Any] | None:
         figures = loop.summary
         if figures.steps < LEAST_STEPS:
+            loop.drop()
             return None
         loop.__exit__(None, None, None)
         return _training(f"loop of {where}", figures, loop.folder)

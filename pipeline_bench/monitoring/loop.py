@@ -84,6 +84,12 @@ class Monitor:
         if not self._quiet:
             write_line(figures, self._name, self.folder, self._record.problem)
 
+    def drop(self) -> None:
+        """End, and leave nothing: the loop was no training."""
+        if self._record is not None and self._patch is not None:
+            self._patch.__exit__(None, None, None)
+            self._record.drop()
+
     def iterator(self, dataset: Any) -> Any:
         """Return a timed iterator of a dataset that the same loop takes from: in each epoch it may be a new one."""
         from pipeline_bench.monitoring import probe

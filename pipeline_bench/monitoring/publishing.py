@@ -112,6 +112,14 @@ class Publisher:
         self._path = None
         os.close(self._lock)
 
+    def withdraw(self) -> None:
+        """Tell nothing any more, and that there was anything; safe to call twice."""
+        if self._path is None or self._status.pid != os.getpid():
+            return
+        jobs.remove(self._path)
+        self._path = None
+        os.close(self._lock)
+
     def _keep(self, **values: float | None) -> None:
         """Take one more second into the histories, and the newest figures into the status."""
         for name, value in values.items():

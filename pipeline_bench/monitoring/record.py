@@ -234,6 +234,12 @@ class JobRecord:
             totals = self.progress()
             self._publisher.publish(totals, self._figures(totals, self._started_ns), self.buffered())
 
+    def drop(self) -> None:
+        """End the watching of what turned out to be no training; nothing is left of it."""
+        self._sampler.close()
+        self._gpu.close()
+        self._publisher.withdraw()
+
     def finish(self, reason: str | None, out: Path | None) -> tuple[Session, Path | None]:
         """End the watching, and write the session; a second call gives the first one's session.
 

@@ -112,9 +112,14 @@ def sweep(folder: Path) -> None:
     for place, (_, lock) in enumerate(ended):
         path = lock.with_name(lock.name.removesuffix(".lock") + ENDING)
         if place >= KEPT_JOBS or _age_s(path, lock) > KEPT_S:
-            for file in (path, path.with_suffix(".part"), lock):
-                with suppress(OSError):
-                    file.unlink()
+            remove(path)
+
+
+def remove(path: Path) -> None:
+    """Remove a job's files."""
+    for file in (path, path.with_suffix(".part"), _lock_of(path)):
+        with suppress(OSError):
+            file.unlink()
 
 
 def _age_s(*paths: Path) -> float:

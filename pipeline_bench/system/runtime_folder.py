@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 RUN_VARIABLE = "PIPELINE_BENCH_RUN"
-"""The environment variable that names the folder in which each process of a command that is watched leaves its record."""
+"""The environment variable that names the folder in which each watched process leaves its record."""
 _NAME = "pipeline-bench"
 
 
