@@ -1,10 +1,13 @@
-"""Graph pieces that sources and backends share: a wait that costs nothing, and a probe of how long an input took."""
+"""Pieces of graphs in common: a wait that costs nothing, a probe of how long an input took, which ops run Python."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
+
+PYTHON_OPS = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
+"""The types of the ops that call Python; no other process can run them."""
 
 # What share of a wait's error the next one is corrected by, once the first ones have shown about how much it is. It is
 # small, so that the waits follow the machine and not each other's noise.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +9,6 @@ from typing import Annotated, Any
 import typer
 
 STDOUT = "-"
-_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 @dataclass(frozen=True)
@@ -60,10 +57,11 @@ def backend_names(context: typer.Context, incomplete: str) -> list[str]:
 
 def setting_keys(context: typer.Context, incomplete: str) -> list[str]:
     """Return ``variants.NAME.`` for each variant of the scenario, and the names of its other tables."""
-    names = [each.name if _BARE_KEY.fullmatch(each.name) else json.dumps(each.name) for each in _variants(context)]
+    from pipeline_bench.scenario.check import quoted
+
     keys = [
         *(f"{table}." for table in ("source", "model", "loop", "runtime", "run")),
-        *(f"variants.{n}." for n in names),
+        *(f"variants.{quoted(each.name)}." for each in _variants(context)),
     ]
     return [key for key in keys if key.startswith(incomplete)]
 

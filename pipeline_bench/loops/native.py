@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from pipeline_bench import native
 from pipeline_bench.errors import PipelineBenchError, UsageError
+from pipeline_bench.graph_ops import PYTHON_OPS
 from pipeline_bench.loops import Job, Loop, StepFigures, StepRecorder, Training
 from pipeline_bench.model.events import QueueState
 from pipeline_bench.system.files import ScratchFolder
@@ -21,7 +22,6 @@ _ASK_EVERY_S = 0.25
 _MOST_START_S = 300.0
 # Sizes come four times a second; of a program that has not told any for so long nothing is known.
 _SIZES_HOLD_S = 2.0
-_OF_PYTHON = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
 
 
 class _Fetched(NamedTuple):
@@ -178,7 +178,7 @@ def _see_that_it_is_all_in_the_graph(definition: Any, training: Training) -> Non
     functions = ((f"{function.signature.name}/", function.node_def) for function in definition.library.function)
     for prefix, nodes in (("", definition.node), *functions):
         for node in nodes:
-            if node.op in _OF_PYTHON:
+            if node.op in PYTHON_OPS:
                 name = one_line(prefix + node.name, 80)
                 raise PipelineBenchError(f"The loop native runs no Python, and the graph's op {name} calls it.", hint)
     if training.feeding.in_graph is None:

@@ -203,13 +203,21 @@ def _verify(session: Session, file: Path, most_bytes: int) -> None:
             raise SessionError(f"{file} is damaged: {name}: {error}.", "Give an undamaged session.json.") from None
 
 
-def _columns(value: object, *place: str | int) -> Iterator[tuple[str, Series]]:
-    """Yield every packed column within a value, with the place where it stands: ``trials.2.steps.end_ns``."""
+def _columns(session: Session) -> Iterator[tuple[str, Series]]:
+    """Yield every packed column of a session with what it is of: ``feed_dict, repeat 2: steps.end_ns``."""
+    for trial in session.trials:
+        for place, column in _columns_within(trial):
+            yield f"{trial.label}: {place}", column
+    yield from _columns_within(session.model_copy(update={"trials": ()}))
+
+
+def _columns_within(value: object, *place: str | int) -> Iterator[tuple[str, Series]]:
+    """Yield every packed column within a value, with the place where it stands: ``steps.end_ns``."""
     if isinstance(value, Series):
         yield ".".join(map(str, place)), value
     elif isinstance(value, BaseModel):
         for field in type(value).model_fields:
-            yield from _columns(getattr(value, field), *place, field)
+            yield from _columns_within(getattr(value, field), *place, field)
     elif isinstance(value, tuple):
         for index, each in enumerate(value):
-            yield from _columns(each, *place, index)
+            yield from _columns_within(each, *place, index)

@@ -143,6 +143,11 @@ class TrialRecord(Record):
     stderr_file: Text | None = None
 
     @property
+    def label(self) -> str:
+        """The trial as a reader names it: ``feed_dict, repeat 2``."""
+        return f"{self.variant}, repeat {self.repeat + 1}"
+
+    @property
     def measured(self) -> bool:
         """Whether it ended well and has steps after its warm-up, so that figures are taken of it."""
         return self.status == "ok" and self.steps is not None and self.steps.count > self.warmup_steps

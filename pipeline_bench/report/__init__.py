@@ -12,9 +12,26 @@ from operator import attrgetter
 from typing import Any
 
 from pipeline_bench.analysis.speedups import smallest
-from pipeline_bench.model.result import Estimate, Interval, Result
+from pipeline_bench.model.result import Estimate, Interval, Result, VerdictKind
 from pipeline_bench.model.session import Session
 from pipeline_bench.text import units
+
+INPUT_WAIT = "red"
+COMPUTE = "green"
+HOST_SLOWDOWN = "yellow"
+"""The colours of the parts of a step, in every view."""
+
+VERDICT_STYLES: dict[VerdictKind, str] = {
+    "input-bound": INPUT_WAIT,
+    "host-bound": HOST_SLOWDOWN,
+    "compute-bound": COMPUTE,
+    "mixed": "magenta",
+    "ceiling": "bright_black",
+    "inconclusive": "cyan",
+    "unequal-work": "bold red",
+    "not-measured": "bright_black",
+}
+"""The colours of the verdicts."""
 
 
 @dataclass(frozen=True)

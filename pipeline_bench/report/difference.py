@@ -13,7 +13,7 @@ from rich.text import Text
 from pipeline_bench.analysis.difference import only_beside, says
 from pipeline_bench.analysis.gates import limit_text
 from pipeline_bench.model.difference import Condition, Difference, Gate, Outcome, Ratio, Shift, Side, VariantChange
-from pipeline_bench.report import facts, palette
+from pipeline_bench.report import VERDICT_STYLES, facts
 from pipeline_bench.report.markdown import escape, joined, table
 from pipeline_bench.report.terminal import spaced
 from pipeline_bench.report.terminal_table import variant_name
@@ -284,10 +284,10 @@ def _shift(before: str, after: str, shift: Shift | None, gap: str) -> Text:
 
 
 def _verdict(change: VariantChange, gap: str) -> Text:
-    after = Text(change.verdict_after, style=palette.VERDICTS[change.verdict_after])
+    after = Text(change.verdict_after, style=VERDICT_STYLES[change.verdict_after])
     if change.verdict_before == change.verdict_after:
         return after
-    return Text.assemble((change.verdict_before, palette.VERDICTS[change.verdict_before]), gap, after)
+    return Text.assemble((change.verdict_before, VERDICT_STYLES[change.verdict_before]), gap, after)
 
 
 def _gates_grid(difference: Difference) -> RenderableType | None:

@@ -19,7 +19,7 @@ from pipeline_bench.analysis.thresholds import BUSY_SHARE
 from pipeline_bench.model.diagnosis import Diagnosis
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session
-from pipeline_bench.report import ceilings, facts, palette, terminal, terminal_diagnosis
+from pipeline_bench.report import VERDICT_STYLES, ceilings, facts, terminal, terminal_diagnosis
 from pipeline_bench.report.terminal_table import figures_table, variant_name
 from pipeline_bench.text import units
 
@@ -87,7 +87,7 @@ def _limits(session: Session, width: int) -> Iterator[Text]:
     longest = min(_NAME_CELLS, max((len(variant_name(result.variant)) for result in results), default=0))
     for result in results:
         verdict = result.verdict
-        colour = palette.VERDICTS[verdict.kind]
+        colour = VERDICT_STYLES[verdict.kind]
         name = Text(variant_name(result.variant), style="bold")
         name.truncate(longest, overflow="ellipsis", pad=True)
         mark = Text("■ " if verdict.severe else "● ", style=colour)

@@ -17,7 +17,7 @@ from pipeline_bench.errors import sentence
 from pipeline_bench.model.result import PublishedComparison
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
-from pipeline_bench.report import ceilings, diagnosis, facts, in_order, palette, terminal_diagnosis
+from pipeline_bench.report import VERDICT_STYLES, ceilings, diagnosis, facts, in_order, terminal_diagnosis
 from pipeline_bench.report.terminal_table import NAME_LIMIT, variant_name, variants_table
 from pipeline_bench.text import one_line, safe, units
 
@@ -101,7 +101,7 @@ def _verdicts(session: Session) -> RenderableType:
     grid.add_column()
     for result in in_order(session):
         verdict = result.verdict
-        colour = palette.VERDICTS[verdict.kind]
+        colour = VERDICT_STYLES[verdict.kind]
         text = Text.assemble((f"{variant_name(result.variant)}: ", "bold"), verdict.text)
         if result.variant in references:
             text.stylize("dim")

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from pipeline_bench.model.result import BUSY_TIME, Result
 from pipeline_bench.model.session import Session
-from pipeline_bench.report import Column, Unit, ceilings, columns, facts, in_order, palette
+from pipeline_bench.report import COMPUTE, HOST_SLOWDOWN, INPUT_WAIT, Column, Unit, ceilings, columns, facts, in_order
 from pipeline_bench.text import units
 
 NAME_LIMIT = 48
@@ -34,7 +34,7 @@ _SMALLEST_NAME = 12
 _FEW_VARIANTS = 4
 """So many rows of two lines leave room on a screen of 24 lines for what is said of them."""
 _BAR_CELLS = 22
-_PARTS = (("wait", "▓", palette.INPUT_WAIT), ("compute", "█", palette.COMPUTE), ("host", "░", palette.HOST_SLOWDOWN))
+_PARTS = (("wait", "▓", INPUT_WAIT), ("compute", "█", COMPUTE), ("host", "░", HOST_SLOWDOWN))
 _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 

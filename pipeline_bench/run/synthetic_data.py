@@ -13,7 +13,6 @@ from pipeline_bench.run.child import call
 from pipeline_bench.sources import synthetic_dataset
 from pipeline_bench.sources.synthetic_dataset import SyntheticDataset
 from pipeline_bench.text import one_line, units
-from pipeline_bench.worker import make_data
 
 # Left free, so that making data never fills a disk to its last byte.
 _RESERVE_BYTES = 64 << 20
@@ -68,7 +67,8 @@ def make(
         else:
             waiting()
 
-    answer = call(make_data.make, {"data": asdict(data), "folder": str(folder.absolute())}, progress=progress)
+    arguments = {"data": asdict(data), "folder": str(folder.absolute())}
+    answer = call(synthetic_dataset.make_once, arguments, progress=progress)
     if answer.failed:
         raise UsageError(f"{folder}: the data cannot be made: {answer.failed}.", f"Make room there, or {elsewhere}.")
     if answer.result is None:

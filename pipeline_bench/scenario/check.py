@@ -287,7 +287,12 @@ def variant_key(entry: Mapping[str, Any], position: int) -> str:
     name = entry.get("name", entry.get("backend"))
     if not isinstance(name, str) or not name:
         return str(position)
-    return name if _BARE_KEY.fullmatch(name) else json.dumps(name, ensure_ascii=False)
+    return quoted(name)
+
+
+def quoted(key: str) -> str:
+    """Return a key as TOML and ``--set`` take it: in quotes unless it is a bare one."""
+    return key if _BARE_KEY.fullmatch(key) else json.dumps(key, ensure_ascii=False)
 
 
 def _join(prefix: str, key: str) -> str:

@@ -6,18 +6,23 @@ was interrupted goes on where it stopped; a manifest says what the folder holds,
 
 from __future__ import annotations
 
+import fcntl
 import io
 import os
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
+
+from pipeline_bench.errors import PipelineBenchError
 
 Kind = Literal["tfrecord", "image_folder", "npz", "csv"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -36,6 +41,7 @@ _COARSE, _MIDDLE = 6, 24
 _NOISE = 10
 _CHUNK = 128
 _ESTIMATED_FROM = 16
+_REPORT_EVERY_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -296,3 +302,51 @@ def _csv(data: SyntheticDataset, path: Path, indices: list[int], pool: ThreadPoo
 
 def _chunks(indices: list[int]) -> Iterator[list[int]]:
     return (indices[start : start + _CHUNK] for start in range(0, len(indices), _CHUNK))
+
+
+def make_once(
+    data: Mapping[str, Any], folder: str, report: Callable[..., object], clock: Callable[[], float] = time.monotonic
+) -> None:
+    """Make what is not there yet, one process at a time; called in a child, since TensorFlow writes the TFRecord files.
+
+    Args:
+        data: the fields of a `SyntheticDataset`.
+        folder: where; made if need be.
+        report: called with ``made`` a few times a second, with ``waiting`` while another process makes the same data.
+        clock: seconds.
+
+    Raises:
+        PipelineBenchError: the folder cannot be written, or holds something else.
+    """
+    dataset, path = SyntheticDataset(**data), Path(folder)
+    reported_s = float("-inf")
+
+    def progress(count: int) -> None:
+        nonlocal reported_s
+        if clock() - reported_s >= _REPORT_EVERY_S or count == dataset.samples:
+            reported_s = clock()
+            report(made=count)
+
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with _only_one(path, lambda: report(waiting=True)):
+            # What another process may have made there since the parent looked.
+            manifest = read_manifest(path)
+            if manifest is not None and manifest.data != dataset:
+                raise PipelineBenchError(f"it holds other made data, {manifest.data.name}")
+            if not is_complete(dataset, path):
+                make(dataset, path, progress)
+    except OSError as error:
+        raise PipelineBenchError(error.strerror or str(error)) from error
+
+
+@contextmanager
+def _only_one(folder: Path, waiting: Callable[[], object]) -> Iterator[None]:
+    """Hold the folder's lock; the kernel lets go of it when the process ends, however it ends."""
+    with (folder / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            waiting()
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

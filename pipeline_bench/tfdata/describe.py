@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from pipeline_bench.graph_ops import PYTHON_OPS
 from pipeline_bench.model.edits import Value
 from pipeline_bench.model.pipeline import UserFunction
 from pipeline_bench.tfdata.public_api import datasets
 
 _LONGEST_TEXT = 80
 _LONGEST_TUPLE = 16
-_PYTHON_OPS = {"EagerPyFunc", "PyFunc", "PyFuncStateless"}
 _RANDOM_OPS = re.compile(r"Random|TruncatedNormal|Multinomial|SampleDistorted|^Rng|^Stateful(Uniform|StandardNormal)")
 # What is_stateful says of these is not what tf.data goes by when it decides whether to parallelise a map: it looks into
 # the functions that control flow calls, and skips assertions (tensorflow/core/grappler/optimizers/data/function_utils).
@@ -99,7 +99,7 @@ def function(given: Any, dataset: Any, generator: bool = False) -> UserFunction:
         name=name(given),
         file=getattr(code, "co_filename", None),
         line=getattr(code, "co_firstlineno", None),
-        python=generator or bool(ops & _PYTHON_OPS),
+        python=generator or bool(ops & PYTHON_OPS),
         stateful=generator or stateful,
         # Stateless random ops alone give the same for the same seed, which tf.data knows: it parallelises such a map.
         # Keras' random layers give them a seed out of a variable.

@@ -13,12 +13,12 @@ import time
 from typing import Any
 
 from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.graph_ops import PYTHON_OPS
 from pipeline_bench.system.processes import module_command
 from pipeline_bench.text import message_of, units
 
 _READY_S = 60.0
 """Each worker imports TensorFlow first."""
-_PYTHON_OPS = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
 _running: list[Any] = []
 """The dispatchers and workers of this process: they run as long as somebody holds them."""
 
@@ -60,7 +60,7 @@ def _check(dataset: Any) -> None:
         reason = _first_line(error)
         raise PipelineBenchError(f"The pipeline cannot be sent to tf.data service workers: {reason}") from error
     nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
-    if any(node.op in _PYTHON_OPS for node in nodes):
+    if any(node.op in PYTHON_OPS for node in nodes):
         raise PipelineBenchError("The pipeline runs Python functions, which tf.data service workers do not have.")
 
 

@@ -16,7 +16,7 @@ from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial
 from pipeline_bench.report.diagnosis import too_wide
 from pipeline_bench.text import one_line, units
-from pipeline_bench.ui.frame import cut, figure_table, overall_bar
+from pipeline_bench.ui import cut, figure_table, overall_bar
 from pipeline_bench.ui.progress import SessionProgress, fraction
 
 _FOUND_LINES = 2

@@ -19,11 +19,10 @@ from pipeline_bench.analysis import precision
 from pipeline_bench.model.result import BUSY_TIME, CPU_TIME, EMULATED_LABEL
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, TrialRecord
-from pipeline_bench.report import palette
+from pipeline_bench.report import VERDICT_STYLES
 from pipeline_bench.run.observer import Observer, Progress
 from pipeline_bench.text import one_line, units
-from pipeline_bench.ui import diagnosing
-from pipeline_bench.ui.frame import cut, figure_table, overall_bar, sparkline
+from pipeline_bench.ui import cut, diagnosing, figure_table, overall_bar, sparkline
 from pipeline_bench.ui.progress import Row, SessionProgress
 
 REFRESH_S = 0.25
@@ -201,7 +200,7 @@ def _device(state: SessionProgress) -> str:
 def _cells(row: Row, state: SessionProgress, bar_cells: int, spark_cells: int) -> list[RenderableType]:
     repeat = row.finished + 1 if row.running else row.finished
     bar: RenderableType = ProgressBar(total=1.0, completed=row.fraction, width=bar_cells) if row.running else Text()
-    verdict = Text(row.verdict or "", style=palette.VERDICTS[row.verdict] if row.verdict else "")
+    verdict = Text(row.verdict or "", style=VERDICT_STYLES[row.verdict] if row.verdict else "")
     if not row.done:
         verdict.stylize("dim")  # it can still change
     return [

@@ -11,7 +11,7 @@ from pipeline_bench.loops import EagerTraining
 from pipeline_bench.model.events import Placement
 from pipeline_bench.models import GradientModel
 from pipeline_bench.sources import Batch, Source
-from pipeline_bench.worker import eager, placement, runtime, sample_audit
+from pipeline_bench.worker import placement, runtime, sample_audit
 from pipeline_bench.worker.engine import TrainingEngine
 
 
@@ -26,7 +26,7 @@ class EagerEngine(TrainingEngine):
         import tensorflow as tf
 
         variant = self.variant
-        self.channel.send(eager.set_up(variant.runtime))
+        self.channel.send(runtime.set_up_eagerly(variant.runtime))
         self.recorder.phase("build")
         tf.random.set_seed(variant.run.seed)
         self.config = runtime.session_config(variant.runtime)

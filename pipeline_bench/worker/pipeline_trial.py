@@ -29,7 +29,7 @@ from pipeline_bench.tfdata import (
 from pipeline_bench.tfdata import fingerprint as fingerprints
 from pipeline_bench.tfdata.record import Recipe, Recording
 from pipeline_bench.tfdata.stage_benchmark import StageBenchmark
-from pipeline_bench.worker import eager
+from pipeline_bench.worker import runtime
 from pipeline_bench.worker.engine import Engine
 
 _FIRST_FILL_SHARE = 0.3
@@ -59,7 +59,7 @@ class PipelineEngine(Engine):
             UserCodeError: it failed, or gave nothing that can be measured.
         """
         self._task = _settled(Task.model_validate(self.variant.source.options))
-        self.channel.send(eager.set_up(self.variant.runtime))
+        self.channel.send(runtime.set_up_eagerly(self.variant.runtime))
         self.recorder.phase("build")
         self._scratch = ScratchFolder()
         start_ns = time.perf_counter_ns()

@@ -139,3 +139,36 @@ def describe(device: str | None, config: Any) -> Device:
             details = dict(part.split(": ", 1) for part in local.physical_device_desc.split(", ") if ": " in part)
             return Device(kind="gpu", name=details.get("name", name), pci_bus_id=details.get("pci bus id"))
     return Device(kind="gpu", name=name)
+
+
+def set_up_eagerly(runtime: Runtime) -> Device:
+    """Apply the settings to eager TensorFlow, before anything else is run; the device that a model will run on.
+
+    Raises:
+        PipelineBenchError: the runtime asks for a GPU that TensorFlow does not have.
+    """
+    import tensorflow as tf
+
+    device = accelerator(runtime)
+    set_up(runtime, device)
+    if (cpus := cpu_devices(runtime)) > 1:
+        parts = [tf.config.LogicalDeviceConfiguration()] * cpus
+        tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], parts)
+    if device is None:
+        return Device(kind="cpu", name="CPU:0")
+    chosen = tf.config.list_physical_devices("GPU")[int(device.rpartition(":")[2])]
+    tf.config.set_visible_devices([chosen], "GPU")
+    return _describe_visible(chosen)
+
+
+def _describe_visible(gpu: Any) -> Device:
+    """The only visible GPU: its name, and its PCI address where TensorFlow tells one."""
+    import tensorflow as tf
+    from tensorflow.python.eager import context
+
+    name = tf.config.experimental.get_device_details(gpu).get("device_name", "GPU:0")
+    tf.config.list_logical_devices("GPU")
+    address = None
+    for described in context.context().list_physical_devices("GPU"):
+        address = getattr(described, "pci_bus_id", None) or address
+    return Device(kind="gpu", name=str(name), pci_bus_id=address)

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from pipeline_bench import report
 from pipeline_bench.model.result import DeviceUtilization, Estimate, Interval, VerdictKind
-from pipeline_bench.report import FRACTION, MS, PERCENT, SHARE, Unit, palette
+from pipeline_bench.report import FRACTION, MS, PERCENT, SHARE, Unit
 from pipeline_bench.text import one_line, units
 
 T = TypeVar("T")
@@ -59,7 +60,7 @@ def _rounded(value: Any) -> Any:
     return value
 
 
-# Colours: one shade of each of the palette's that reads on white, on near black and on paper. Every shade has a
+# Colours: one shade of each of the report's colours that reads on white, on near black and on paper. Every shade has a
 # contrast of at least 3:1 to both backgrounds, which WCAG 2.2 (1.4.11) asks of graphics, and of 4.5:1 to the near black
 # that is written on it. Colour is never the only sign: parts of a step carry a pattern and their name, variants their
 # name, verdicts their word.
@@ -78,14 +79,14 @@ _SHADES = {
     "bright_black": "#808994",
     "bold red": "#d9552b",
 }
-INPUT_WAIT = _SHADES[palette.INPUT_WAIT]
-COMPUTE = _SHADES[palette.COMPUTE]
-HOST_SLOWDOWN = _SHADES[palette.HOST_SLOWDOWN]
+INPUT_WAIT = _SHADES[report.INPUT_WAIT]
+COMPUTE = _SHADES[report.COMPUTE]
+HOST_SLOWDOWN = _SHADES[report.HOST_SLOWDOWN]
 UTILIZATION = COMPUTE
 """Of AU, which is the compute part of a step."""
 DEVICE = "#3f7fd0"
 NEUTRAL = _SHADES["bright_black"]
-VERDICTS: dict[VerdictKind, str] = {kind: _SHADES[colour] for kind, colour in palette.VERDICTS.items()}
+VERDICTS: dict[VerdictKind, str] = {kind: _SHADES[colour] for kind, colour in report.VERDICT_STYLES.items()}
 _VARIANTS = ("#3f7fd0", "#c2701f", "#2a8f8f", "#a65fb8", "#8a8420", "#c75a86")
 _DASHES = ("solid", "dash", "dot", "dashdot")
 PHASES = {"import": "#808994", "build": "#8a8420", "evaluate": "#7373d1"}

@@ -81,7 +81,7 @@ def test_a_damaged_column_is_an_error_that_names_it(folder: Path, capsys: pytest
     file.write_text(json.dumps(content))
     for form in ("terminal", "html", "markdown", "csv", "json", "trace"):
         assert run(["report", str(folder), "-f", form]) == 2
-        assert "trials.2.steps.end_ns" in capsys.readouterr().err
+        assert f"{content['trials'][2]['variant']}, repeat 1: steps.end_ns" in capsys.readouterr().err
 
 
 def test_a_path_that_is_no_text_is_read_and_written(

@@ -24,7 +24,6 @@ from pipeline_bench.sources.synthetic_dataset import (
     is_complete,
     present,
 )
-from pipeline_bench.worker import make_data
 
 DATA = SyntheticDataset("image_folder", 600, 600, 16)
 SMALL = SyntheticDataset("csv", 30, 2, 4)
@@ -85,7 +84,7 @@ def test_two_processes_do_not_make_the_same_data_at_once(tmp_path: Path) -> None
 
     with (tmp_path / ".lock").open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        second = threading.Thread(target=make_data.make, args=(asdict(SMALL), str(tmp_path), report))
+        second = threading.Thread(target=synthetic_dataset.make_once, args=(asdict(SMALL), str(tmp_path), report))
         second.start()
         assert waiting.wait(20)
         assert not is_complete(SMALL, tmp_path)
@@ -105,7 +104,9 @@ def test_what_another_process_has_begun_there_meanwhile_is_not_mixed_with(tmp_pa
 
 def test_progress_is_told_now_and_then_and_at_the_end(tmp_path: Path) -> None:
     reported: list[dict[str, Any]] = []
-    make_data.make(asdict(DATA), str(tmp_path), lambda **message: reported.append(message), clock=lambda: 0.0)
+    synthetic_dataset.make_once(
+        asdict(DATA), str(tmp_path), lambda **message: reported.append(message), clock=lambda: 0.0
+    )
     assert reported == [{"made": 0}, {"made": 600}]
 
 

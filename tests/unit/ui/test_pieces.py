@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from pipeline_bench.ui.frame import sparkline
+from pipeline_bench.ui import sparkline
 
 
 def test_spans_the_blocks() -> None:
