@@ -1,8 +1,8 @@
 """Finds sources, backends, models and loops by name: the files of this package, then installed entry points.
 
 A built-in plug-in is the one subclass of `Plugin` that a file of ``sources/``, ``backends/``, ``models/`` or
-``loops/`` defines, under the file's name. Another package adds one with an entry point in the group
-``pipeline_bench.<group>``; see docs/plugins.md.
+``loops/`` defines, under the file's name; ``planted/`` has some more, which are not listed. Another package adds one
+with an entry point in the group ``pipeline_bench.<group>``; see docs/plugins.md.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ class Plugin:
     name: ClassVar[str]
     summary: ClassVar[str]
     Options: ClassVar[type[Options]] = Options
+    listed: ClassVar[bool] = True
+    """Whether it is among those that a user is offered."""
 
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
         """Take the options as a mapping.
@@ -45,8 +47,13 @@ class Plugin:
 
 
 def names(group: Group) -> list[str]:
-    """Every name of the group, sorted."""
-    return sorted(_classes(group))
+    """Every name of the group that a user is offered, sorted."""
+    return sorted(name for name, found in _classes(group).items() if getattr(found, "listed", True))
+
+
+def has(group: Group, name: str) -> bool:
+    """Whether there is a plug-in of that name, listed or not."""
+    return name in _classes(group)
 
 
 def find(group: Group, name: str) -> type[Plugin]:
@@ -86,8 +93,9 @@ def _classes(group: Group) -> dict[str, Any]:
     """Name to class for the built-in plug-ins, name to unloaded entry point for the others."""
     found: dict[str, Any] = {point.name: point for point in entry_points(group=f"pipeline_bench.{group}")}
     package = importlib.import_module(f"pipeline_bench.{group}")
-    for info in pkgutil.iter_modules(package.__path__):
-        module = importlib.import_module(f"{package.__name__}.{info.name}")
+    modules = [f"{package.__name__}.{info.name}" for info in pkgutil.iter_modules(package.__path__)]
+    for name in [*modules, f"pipeline_bench.planted.{group}"]:
+        module = importlib.import_module(name)
         defined = [
             value
             for value in vars(module).values()

@@ -2,11 +2,11 @@
 
 ``python -m benchmarks.accuracy --out FOLDER [--loads "nothing,two loops"] [--cases 84] [--seed N] [--budget 60]`` draws
 new cases for every load, from a seed that it prints. What a case must come to follows from its construction
-(`benchmarks.accuracy.truth`): delays in reading, decoding, copying, Python and storage, one producer or several, steady
-or bursty, on an emulated device, whose bare step (`benchmarks.accuracy.bare`) is timed before and after without the
-program and without a load. A group of cases that share their device is one comparison, through the whole program,
-beside other work (`benchmarks.accuracy.loads`), for as long as the program's own default lets it. About 10 s a case
-and load.
+(`pipeline_bench.selftest.truth`): delays in reading, decoding, copying, Python and storage, one producer or several,
+steady or bursty, on an emulated device, whose bare step (`pipeline_bench.planted.bare`) is timed before and after
+without the program and without a load. A group of cases that share their device is one comparison, through the whole
+program, beside other work (`benchmarks.accuracy.loads`), for as long as the program's own default lets it. About 10 s
+a case and load.
 
 FOLDER keeps the truth and the session of every group; the same command goes on where it stopped, and
 ``--judge`` judges what is there anew, with the program as it is now, and measures nothing.
@@ -27,14 +27,15 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from benchmarks.accuracy import bare, cases
+from benchmarks.accuracy import cases
 from benchmarks.accuracy.cases import Case
 from benchmarks.accuracy.loads import LOADS, beside
-from benchmarks.accuracy.plugin import install
 from pipeline_bench.analysis.precision import DECIDING_BUDGET_S, until_decided
 from pipeline_bench.analysis.results import summarise
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import load
+from pipeline_bench.planted import bare
+from pipeline_bench.run.child import call
 from pipeline_bench.run.comparison import compare
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.scenario import Scenario
@@ -102,11 +103,16 @@ def scenario(device_ms: float, group: Sequence[Case], data: Path) -> Scenario:
 
 def measure(device_ms: float, what: Scenario, load: str, folder: Path, budget_s: float) -> None:
     """Measure a group beside a load, and keep what a bare step takes on the machine when it is left alone."""
-    before_ms = bare.ceiling_ms(device_ms)
+    before_ms = bare_ms(device_ms)
     with beside(load):
         compare(what, folder, Observer(), precision=until_decided(budget_s))
-    ceiling_ms = min(before_ms, bare.ceiling_ms(device_ms))
+    ceiling_ms = min(before_ms, bare_ms(device_ms))
     (folder / CEILING).write_text(json.dumps(ceiling_ms), encoding="utf-8")
+
+
+def bare_ms(device_ms: float) -> float:
+    """What a bare step takes, timed in a process of its own."""
+    return float(call(bare.ceilings, {"device_ms": [device_ms]}).result["ceiling_ms"][0])
 
 
 def judged(folder: Path, group: Sequence[Case]) -> list[Outcome]:
@@ -228,8 +234,7 @@ def main() -> None:
     settings = settled(given)
     print(f"seed {settings['seed']}", flush=True)
     outcomes: dict[str, list[Outcome]] = {}
-    with tempfile.TemporaryDirectory() as site, tempfile.TemporaryDirectory() as data:
-        install(Path(site))
+    with tempfile.TemporaryDirectory() as data:
         write_files(Path(data))
         for name in given.loads.split(","):
             drawn = cases.drawn(settings["cases"] - 2, f"{settings['seed']} {name}")

@@ -8,20 +8,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.accuracy import truth
-from benchmarks.accuracy.truth import Truth
 from pipeline_bench.analysis.thresholds import BOUND_SHARE
+from pipeline_bench.planted import generator
+from pipeline_bench.selftest import truth
+from pipeline_bench.selftest.pipelines import FEED, SERIAL, Pipeline, fifo, readers, tf_data, workers
+from pipeline_bench.selftest.truth import Truth
 
-GENERATOR = Path(__file__).parent / "plugin" / "planted_generator.py"
+GENERATOR = Path(generator.__file__)
 
 BATCH = 16
 # Of images, each of which waits by itself: two waits a batch.
 IMAGE_BATCH = 2
 # Of a generator, whose every sample costs Python and, through from_generator, TensorFlow some tenths of a millisecond.
 GENERATOR_BATCH = 4
-QUEUE_CAPACITY = 4
-PREFETCH = 2
-
 # Every other case keeps this far from every line, as a share of the step.
 CLEAR = 0.04
 # A threshold case has its figure this close to the line.
@@ -58,70 +57,12 @@ class Case:
         return replace(self, truth=self.given_ceiling(ceiling_ms))
 
 
-@dataclass(frozen=True)
-class Pipeline:
-    """A backend with options, and what it makes of a producer, of the host's own time, and of decoding in `finish`."""
-
-    name: str
-    backend: str
-    options: dict[str, Any]
-    producers: int
-    work_out: Callable[[tuple[float, ...], float, float], Truth]
-    """From ms to produce, ms of the host, ms of the device."""
-    decodes_in_step: bool = False
-    """Whether what the source's `finish` does is done between the input and the model."""
-
-
-def _fifo(threads: int) -> Pipeline:
-    return Pipeline(
-        f"fifo_queue, {threads}",
-        "fifo_queue",
-        {"threads": threads, "capacity": QUEUE_CAPACITY},
-        threads,
-        lambda produce, host, device: truth.queue(produce, threads, QUEUE_CAPACITY, host, device),
-        decodes_in_step=True,
-    )
-
-
-def _tf_data(calls: int) -> Pipeline:
-    return Pipeline(
-        f"tf_data, {calls}",
-        "tf_data",
-        {"parallel_calls": calls, "prefetch": PREFETCH},
-        calls,
-        lambda produce, host, device: truth.prefetched(produce, calls, PREFETCH, host, device),
-    )
-
-
-def _readers(threads: int) -> Pipeline:
-    """TensorFlow 1 readers; their queue holds samples, of which a batch is two."""
-    return Pipeline(
-        f"reader_queue, {threads}",
-        "reader_queue",
-        {"threads": threads, "capacity": QUEUE_CAPACITY * IMAGE_BATCH},
-        threads,
-        lambda produce, host, device: truth.queue(produce, threads, QUEUE_CAPACITY, host, device),
-    )
-
-
-def _workers(workers: int) -> Pipeline:
-    return Pipeline(
-        f"py_dataset, {workers}",
-        "py_dataset",
-        {"workers": workers, "max_queue_size": QUEUE_CAPACITY},
-        workers,
-        lambda produce, host, device: truth.queue(produce, workers, QUEUE_CAPACITY, host, device),
-    )
-
-
-FEED = Pipeline("feed_dict", "feed_dict", {}, 1, truth.synchronous)
-SERIAL = Pipeline("tf_data, no prefetch", "tf_data", {"prefetch": 0}, 1, truth.synchronous)
-GRAPH = (FEED, FEED, SERIAL, _fifo(1), _fifo(2), _fifo(4), _tf_data(1), _tf_data(2), _tf_data(4))
+GRAPH = (FEED, FEED, SERIAL, fifo(1), fifo(2), fifo(4), tf_data(1), tf_data(2), tf_data(4))
 """Those that carry a source of graph ops."""
 OVERLAPPING = tuple(pipeline for pipeline in GRAPH if pipeline not in (FEED, SERIAL))
-ONE_READER = (FEED, _fifo(1), _tf_data(1))
+ONE_READER = (FEED, fifo(1), tf_data(1))
 """Those in which one thread reads, whatever the source."""
-OF_IMAGES = (FEED, _fifo(2), _tf_data(1), *2 * (_readers(1), _readers(2), _workers(1), _workers(2)))
+OF_IMAGES = (FEED, fifo(2), tf_data(1), *2 * (readers(1, IMAGE_BATCH), readers(2, IMAGE_BATCH), workers(1), workers(2)))
 """Those that carry records which wait one by one."""
 
 
@@ -174,7 +115,7 @@ def copying(rng: random.Random, device_ms: float) -> Case:
 
 def decoding(rng: random.Random, device_ms: float) -> Case:
     """A slow decode where the backend finishes its batches: in the input of some, in the step behind a queue."""
-    pipeline = rng.choice((FEED, _fifo(1), _fifo(2), _tf_data(1), _tf_data(2)))
+    pipeline = rng.choice((FEED, fifo(1), fifo(2), tf_data(1), tf_data(2)))
     share = rng.uniform(0.16, 0.6)
     read_ms = round(rng.uniform(0.05, 0.2) * device_ms, 2)
     if pipeline.decodes_in_step:
@@ -203,7 +144,7 @@ def python_reader(rng: random.Random, device_ms: float) -> Case:
 
 def storage(rng: random.Random, device_ms: float) -> Case:
     """Files of one batch each on a storage whose first byte takes its time."""
-    pipeline = rng.choice((FEED, _fifo(1), _fifo(2), _tf_data(1)))
+    pipeline = rng.choice((FEED, fifo(1), fifo(2), tf_data(1)))
     produce = _producer(pipeline, device_ms, rng.uniform(0.2, 0.55), bursty=False)
     files = {"kind": "npz", "path": "{data}/arrays", "batch_size": BATCH}
     source = {"kind": "slow_storage", "latency_ms": produce[0], "files": files}
@@ -232,7 +173,7 @@ def threshold(rng: random.Random, device_ms: float) -> Case:
 
 def xprof(device_ms: float) -> list[Case]:
     """The two that XProf 2.24 calls not input-bound: a queue and a feed_dict whose producer sleeps 10 ms."""
-    return [_planted("XProf's two", pipeline, (10.0,), 0, device_ms) for pipeline in (FEED, _fifo(1))]
+    return [_planted("XProf's two", pipeline, (10.0,), 0, device_ms) for pipeline in (FEED, fifo(1))]
 
 
 def _planted(family: str, pipeline: Pipeline, produce: tuple[float, ...], host_ms: float, device_ms: float) -> Case:

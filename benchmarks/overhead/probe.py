@@ -1,33 +1,19 @@
 """What the probe of the input wait and the proof of equal work cost: steps with and without, by turns, in one process.
 
 ``python -m benchmarks.overhead.probe [--width N] [--rounds N]``. Processes differ from each other by some 5 %; blocks
-of 20 steps beside each other in one process differ by less, so this finds what the pairs of processes cannot. Both
-kinds of step dequeue from the same queue and train the same variables; one more, again without the probe, shows the
-benchmark's own error. A step that is looked at fetches its samples' numbers or the moments of its features beside the
-rest; a trial looks at as many steps as that costs 1 % of (`worker.sample_audit`).
+of 20 steps beside each other in one process differ by less, so this finds what the pairs of processes cannot. See
+`pipeline_bench.worker.probe_cost` for the steps.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import sys
-import time
-from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
-from pipeline_bench import graph_ops
 from pipeline_bench.analysis import stats
-from pipeline_bench.loops import in_one_tensor
-from pipeline_bench.sources import Batch
-from pipeline_bench.sources.memory import Memory
-from pipeline_bench.sources.synthetic import Synthetic
-from pipeline_bench.worker import sample_audit
-
-v1 = tf.compat.v1
-BATCH_SIZE, BLOCK_STEPS, WARMUP_STEPS = 128, 20, 60
+from pipeline_bench.run.child import call
+from pipeline_bench.worker.probe_cost import BARE, blocks
 
 
 def main() -> None:
@@ -35,75 +21,13 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=1024)
     parser.add_argument("--rounds", type=int, default=150)
     arguments = parser.parse_args()
-    v1.disable_eager_execution()
-    queue, runner = build_queue(arguments.width)
-    steps = build_steps(queue, arguments.width)
-    with v1.Session() as session:
-        session.run(v1.global_variables_initializer())
-        runner.create_threads(session, start=True)
-        report(measure(session, steps, arguments.rounds))
-        sys.stdout.flush()
-        os._exit(0)  # the queue's thread is blocked for ever
+    report(call(blocks, {"width": arguments.width, "rounds": arguments.rounds}).result)
 
 
-def build_queue(width: int) -> tuple[Any, Any]:
-    with tf.device("/cpu:0"):
-        data = tf.random.normal([BATCH_SIZE, width], seed=1)
-        numbers = tf.range(BATCH_SIZE, dtype=tf.int64)
-        queue = v1.FIFOQueue(5, [tf.float32, tf.int64], [[BATCH_SIZE, width], [BATCH_SIZE]])
-        return queue, v1.train.QueueRunner(queue, [queue.enqueue([data, numbers])])
-
-
-def build_steps(queue: Any, width: int) -> dict[str, list[Any]]:
-    """What each kind of step fetches."""
-    optimizer = v1.train.AdamOptimizer(1e-2)
-
-    def model(features: Any) -> tuple[Any, Any]:
-        labels = tf.cast(tf.reduce_sum(features, axis=1, keepdims=True) > 0, tf.float32)
-        normal = v1.random_normal_initializer(stddev=0.1)
-        with v1.variable_scope("model", reuse=v1.AUTO_REUSE):
-            first, second = v1.get_variable("w1", [width, width], initializer=normal), v1.get_variable("w2", [width, 1])
-        logits = tf.matmul(tf.nn.relu(tf.matmul(features, first) + 0.1), second) + 0.1
-        loss = tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits))
-        return optimizer.minimize(loss), loss
-
-    def dequeue() -> Any:
-        with tf.device("/cpu:0"):
-            return queue.dequeue()
-
-    probed, wait_s = graph_ops.timed(dequeue)
-    train, loss = model(probed[0])
-    numbers = sample_audit.digest(Memory(), Batch(probed[0], None, probed[1]))
-    moments = sample_audit.digest(Synthetic(), Batch(probed[0], None))
-    return {
-        "bare": list(model(dequeue()[0])),
-        "with the probe": [train, in_one_tensor(loss, wait_s)],
-        "numbers shown": [train, in_one_tensor(loss, wait_s, numbers)],
-        "moments shown": [train, in_one_tensor(loss, wait_s, moments)],
-        "bare again": list(model(dequeue()[0])),
-    }
-
-
-def measure(session: Any, steps: dict[str, list[Any]], rounds: int) -> dict[str, list[float]]:
-    """Mean µs a step of each block, the two slowest steps of a block left out."""
-    for fetches in steps.values():
-        for _ in range(WARMUP_STEPS):
-            session.run(fetches)
-    blocks: dict[str, list[float]] = {name: [] for name in steps}
-    for turn in range(rounds):
-        for name in list(steps) if turn % 2 else list(steps)[::-1]:
-            stamps = [time.perf_counter_ns()]
-            for _ in range(BLOCK_STEPS):
-                session.run(steps[name])
-                stamps.append(time.perf_counter_ns())
-            blocks[name].append(float(np.sort(np.diff(stamps))[:-2].mean()) / 1e3)
-    return blocks
-
-
-def report(blocks: dict[str, list[float]]) -> None:
+def report(found: dict[str, list[float]]) -> None:
     print(f"{'step':<16} {'µs':>8} {'ratio':>7} {'95 % interval':>16} {'added µs':>9}")
-    bare = blocks["bare"]
-    for name, own in blocks.items():
+    bare = found[BARE]
+    for name, own in found.items():
         ratios = [each / plain for each, plain in zip(own, bare, strict=True)]
         low, high = stats.ratio_interval(ratios) or (1.0, 1.0)
         added_us = float(np.median(np.subtract(own, bare)))

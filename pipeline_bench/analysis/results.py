@@ -129,7 +129,7 @@ def _verdict(
 def _missing(variant: Variant, no_loss: bool, no_accuracy: bool) -> dict[str, str]:
     """Return why there is no loss or no accuracy, where there is none."""
     kind = variant.model.kind
-    model: Any = plugins.find("models", kind) if kind in plugins.names("models") else None
+    model: Any = plugins.find("models", kind) if plugins.has("models", kind) else None
     nothing = None if model is None or model.trains else f"the model {kind} trains nothing"
     reasons = {}
     if no_loss:

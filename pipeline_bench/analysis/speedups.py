@@ -12,6 +12,7 @@ from typing import Literal
 from pipeline_bench.analysis import stats, thresholds
 from pipeline_bench.analysis.measured import ByVariant, systematic_error
 from pipeline_bench.model.result import Result, Speedup
+from pipeline_bench.model.selftest import PartStatus, Selftest
 from pipeline_bench.model.session import Session
 from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.text import units
@@ -161,9 +162,27 @@ def _comparable(scenario: Scenario, results: Sequence[Result]) -> list[Result]:
 
 def conclude(session: Session) -> str:
     """Return who is fastest, by how much, whether that can be told from the next ones, and what limits the baseline."""
+    if session.selftest is not None:
+        return _checked(session.selftest)
     found = _found(session)
     cut_short = any(trial.status == "interrupted" for trial in session.trials)
     return f"As far as it was measured: {found}" if cut_short else found
+
+
+def _checked(selftest: Selftest) -> str:
+    """Return what a selftest found: the parts that failed, or that none did."""
+    ran = [part for part in selftest.parts if part.status != "not-run"]
+    if not ran:
+        return "Nothing could be checked on this machine."
+    passed = sum(part.status == "passed" for part in ran)
+    others: dict[str, PartStatus] = {"failed": "failed", "could not be told": "disturbed", "was not run": "not-run"}
+    told = [
+        f"{word}: {', '.join(names)}"
+        for word, status in others.items()
+        if (names := [part.name for part in selftest.parts if part.status == status])
+    ]
+    head = "What was planted was measured: " if passed == len(ran) else ""
+    return "; ".join([f"{head}{passed} of {units.count(len(ran), 'part')} passed", *told]) + "."
 
 
 def _found(session: Session) -> str:

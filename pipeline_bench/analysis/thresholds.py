@@ -102,3 +102,22 @@ GPU_THROTTLED_SHARE = 0.05
 GPU_CLOCK_DIFFERENCE = 0.05
 GPU_BUSY_PERCENT = 50.0
 """A starved GPU lowers its clock by itself, which is no disturbance: only samples of a GPU that is at work count."""
+
+# --- the selftest ----------------------------------------------------------------------------------------------------
+
+SELFTEST_SHARE = 0.03
+"""A planted share of the step passes when it is measured this close, beside what other work may do to it: a third of
+`BOUND_SHARE`, so that a wait of twice the line or of half of it is on its side."""
+SELFTEST_RATIO = 0.03
+"""The same of a step time, or of a ratio of two, relative."""
+SELFTEST_COST_SHARE = 0.01
+"""Measuring may make a step this much longer …"""
+SELFTEST_COST_US = 20.0
+"""… or by so many microseconds, whichever is more (docs/method.md, "What measuring costs")."""
+SELFTEST_DISTURBED = 0.15
+"""What other work took of the CPU from which on a figure that did not pass tells nothing: the second of
+`TAKEN_LEVELS`."""
+SELFTEST_BESIDE_CORES = 0.1
+"""The program beside a trial may take this much of one core."""
+SELFTEST_POINTS = 5.0
+"""A GPU's utilization, and what GPM says, pass when within so many percentage points of the device's own time."""

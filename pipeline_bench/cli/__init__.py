@@ -23,6 +23,7 @@ from pipeline_bench.cli.lesson import lesson
 from pipeline_bench.cli.measuring import compare, diagnose
 from pipeline_bench.cli.measuring import run as run_command
 from pipeline_bench.cli.saved import diff, report, sessions
+from pipeline_bench.cli.selftest import selftest
 from pipeline_bench.cli.top import top
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.text import safe_message
@@ -38,7 +39,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (compare, diagnose, top, report, diff, sessions, scenarios, backends, doctor, lesson):
+for command in (compare, diagnose, top, report, diff, sessions, scenarios, backends, doctor, selftest, lesson):
     app.command()(command)
 # What follows the command's name is the command's own, options too.
 app.command("run", context_settings={"allow_interspersed_args": False})(run_command)

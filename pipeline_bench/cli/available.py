@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from pipeline_bench.environment import Accelerator
+    from pipeline_bench.model.selftest import Checked
     from pipeline_bench.model.session import Environment
     from pipeline_bench.run.machine import Probed
     from pipeline_bench.worker.probe import ProbeReport
@@ -59,13 +60,14 @@ def doctor(
 
     from pipeline_bench.environment import describe
     from pipeline_bench.run.machine import run_probe
+    from pipeline_bench.run.remembered import last
     from pipeline_bench.samplers.nvml import NvmlSampler
 
     with closing(NvmlSampler.open()) as gpu:  # NVML opens while TensorFlow is imported
         probed = run_probe()
         accelerator = gpu.accelerator
     environment = describe(accelerator)
-    checks = examine(environment, accelerator, probed, _terminal())
+    checks = examine(environment, accelerator, probed, _terminal(), last(environment.driver, environment.cpu))
     usable = all(check.status != "missing" for check in checks)
     if as_json:
         content = {
@@ -82,7 +84,11 @@ def doctor(
 
 
 def examine(
-    environment: Environment, accelerator: Accelerator, probed: Probed, terminal: Terminal
+    environment: Environment,
+    accelerator: Accelerator,
+    probed: Probed,
+    terminal: Terminal,
+    checked: Checked | None = None,
 ) -> tuple[Check, ...]:
     """The list, from what was found."""
     report = probed.report
@@ -103,7 +109,15 @@ def examine(
         ),
         _memory(environment),
         _display(terminal),
+        *((_selftest(checked),) if checked is not None else ()),
     )
+
+
+def _selftest(checked: Checked) -> Check:
+    from pipeline_bench.report.selftest import words
+
+    settled = checked.at is not None and not checked.failed and not checked.other_driver
+    return Check("selftest", "ok" if settled else "absent", words(checked))
 
 
 def _terminal() -> Terminal:

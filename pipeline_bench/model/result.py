@@ -60,6 +60,21 @@ class Estimate(Record):
     reason: Line | None = None
 
 
+class Activity(Record):
+    """What of a GPU was busy during the measured steps, beneath its utilization."""
+
+    metric: Line
+    source: Line | None = None
+    mean: float | None = None
+    """In the unit that the metric's name ends with."""
+    samples: int = 0
+    window_ms: float | None = None
+    """What one sample speaks of, the median."""
+    coverage: float | None = None
+    """How much of the measured time the samples speak of, 0 to 1."""
+    reason: Line | None = None
+
+
 class DeviceUtilization(Record):
     """What the device reports of itself, 0 to 100, over the measured steps; of an emulated one, its busy time."""
 
@@ -67,6 +82,8 @@ class DeviceUtilization(Record):
     mean_percent: float | None = None
     ci95: Interval | None = None
     samples: int = 0
+    activity: tuple[Activity, ...] = ()
+    """Of a GPU: what GPM says of its SMs, tensor cores, memory and bus, or why it says nothing."""
     reason: Line | None = None
 
 

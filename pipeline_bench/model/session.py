@@ -15,7 +15,8 @@ History of `schema_version`; every version up to this one can be read:
     6   adds, each with a default: a verdict's `certainty` and `doubt`; a speed-up's `certainty`; a result's
         `against_fastest`; an estimate's `impossible`; a
         `precision` may have no goal: until everything is decided
-    7   adds, each with a default: which `dataset` of a script a target means; an inspection's `training` and `api`
+    7   adds, each with a default: which `dataset` of a script a target means; an inspection's `training` and `api`; the
+        `selftest` of the program itself; `checked`, the last one of the machine; a device utilization's `activity`
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from pipeline_bench.model import Record, kept
 from pipeline_bench.model.diagnosis import Diagnosis
 from pipeline_bench.model.kept import SESSION_FILE
 from pipeline_bench.model.result import EMULATED_LABEL, Disturbance, Precision, Result
+from pipeline_bench.model.selftest import Checked, Selftest
 from pipeline_bench.model.series import Series
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.scenario import Scenario, Variant
@@ -83,6 +85,10 @@ class Session(Record):
     """Of a session that diagnosed a user's own pipeline."""
     watched: bool = False
     """Whether a training job kept this session of itself: one trial, no ceiling beside it."""
+    selftest: Selftest | None = None
+    """Of a session in which the program checked itself."""
+    checked: Checked | None = None
+    """The last selftest of this machine when the session was begun; None where nobody looked for one."""
 
     def __repr__(self) -> str:
         """Short, for a Python prompt; `to_json` has all of it."""

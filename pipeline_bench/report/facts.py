@@ -14,6 +14,7 @@ from pipeline_bench.model.events import PlacedOp, Placement
 from pipeline_bench.model.result import BUSY_TIME, Disturbance, PublishedComparison, Result, Verdict
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
+from pipeline_bench.report import selftest
 from pipeline_bench.text import code_line, one_line, units
 
 Fact = tuple[str, str]
@@ -151,6 +152,8 @@ class Section:
 
 
 SECTIONS = (
+    Section("Selftest", "selftest: {}: ", "{}: ", selftest.facts),
+    Section("Checked", "{}: ", "{}: ", selftest.cited),
     Section("Storage", "storage: {}; ", "Storage: {}; ", storage),
     Section("Skipped by", "skipped by {}: ", "Skipped by {}: ", left_out),
     Section("Threads", "threads: {} ", "{} ", advice.thread_remarks),

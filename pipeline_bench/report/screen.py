@@ -31,6 +31,8 @@ _ATTEMPTS = 4
 
 def render(session: Session, width: int) -> RenderableType:
     """Return what a reader has to know at the end of a run, for a terminal of that many columns."""
+    if session.selftest is not None:
+        return terminal.selftest(session, session.selftest)
     found = session.diagnosis
     machine = Text(facts.machine(session), style="dim")
     shown: list[RenderableType] = [_line(terminal.title(session), width), _line(machine, width)]

@@ -15,9 +15,11 @@ from rich.text import Text
 from pipeline_bench.analysis.speedups import conclude, smallest
 from pipeline_bench.errors import sentence
 from pipeline_bench.model.result import PublishedComparison
+from pipeline_bench.model.selftest import Selftest
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.report import VERDICT_STYLES, ceilings, diagnosis, facts, in_order, terminal_diagnosis
+from pipeline_bench.report import selftest as selftest_report
 from pipeline_bench.report.terminal_table import NAME_LIMIT, variant_name, variants_table
 from pipeline_bench.text import one_line, safe, units
 
@@ -37,7 +39,9 @@ def render(session: Session, folder: Path | None, width: int) -> RenderableType:
     """
     found = session.diagnosis
     sections: list[RenderableType | None] = [_heading(session)]
-    if found is not None:
+    if session.selftest is not None:
+        sections = [selftest(session, session.selftest)]
+    elif found is not None:
         sections += terminal_diagnosis.sections(session, found, width)
     else:
         sections += [conclusion(conclude(session)), variants_table(session, width), _verdicts(session), _work(session)]
@@ -53,6 +57,11 @@ def render(session: Session, folder: Path | None, width: int) -> RenderableType:
     if folder is not None:
         sections.append(Group(Text("Session saved in"), Text(_shorter(folder), style="bold", overflow="fold")))
     return spaced(sections)
+
+
+def selftest(session: Session, found: Selftest) -> RenderableType:
+    """Return a selftest: the machine, what it came to, and every check."""
+    return spaced([_heading(session), conclusion(conclude(session)), selftest_report.table(found)])
 
 
 def spaced(sections: Iterable[RenderableType | None]) -> Group:

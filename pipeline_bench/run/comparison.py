@@ -22,7 +22,7 @@ from pipeline_bench.loops import Job
 from pipeline_bench.model.result import Precision
 from pipeline_bench.model.session import Session, save
 from pipeline_bench.model.trial import plan
-from pipeline_bench.run import servers, synthetic_data
+from pipeline_bench.run import remembered, servers, synthetic_data
 from pipeline_bench.run.launcher import LauncherName, best_launcher, fresh_launcher
 from pipeline_bench.run.observer import Guarded, Observer
 from pipeline_bench.run.runner import TRIALS_FOLDER, Planner, Runner
@@ -54,11 +54,14 @@ class Outcome:
     def all_ok(self) -> bool:
         """Whether every trial that was planned went through; with a goal of precision, every one until it ended.
 
-        Of a diagnosis whether there is one: a fix that fails is a finding.
+        Of a diagnosis whether there is one: a fix that fails is a finding. Of a selftest whether no part failed.
         """
         trials, precision = self.session.trials, self.session.precision
         if self.unsaved is not None:
             return False
+        if self.session.selftest is not None:
+            parts = self.session.selftest.parts
+            return not self.interrupted and all(part.status in ("passed", "not-run") for part in parts)
         if self.session.diagnosis is not None:
             return not self.interrupted and self.session.diagnosis.failure is None
         if precision is not None:
@@ -300,10 +303,12 @@ def new_session(scenario: Scenario, gpu: NvmlSampler, command: str = "", observe
     """
     if observer is not None and not gpu.wait_until_open(_OPENS_WITHIN_S):
         observer.preparing("waiting for the NVIDIA driver to list the GPUs")
+    described = environment.describe(gpu.accelerator)
     return Session(
         started_at=datetime.now().astimezone().isoformat(timespec="seconds"),
         command=command or shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
         scenario=scenario,
-        environment=environment.describe(gpu.accelerator),
+        environment=described,
         notes=scenario.notes,
+        checked=remembered.last(described.driver, described.cpu),
     )

@@ -162,7 +162,7 @@ class Checker:
         blame: Callable[[str], str] | None = None,
     ) -> dict[str, Any]:
         """Check a plug-in's name and options; return the options with every default filled in."""
-        if not isinstance(name, str) or name not in plugins.names(group):
+        if not isinstance(name, str) or not plugins.has(group, name):
             raise self.fail(
                 name_key,
                 f"there is no {group[:-1]} {_shown(name)}",

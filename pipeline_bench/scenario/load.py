@@ -107,7 +107,7 @@ def _other_kind(document: dict[str, Any], part: str, kind: Any) -> list[str]:
     """Drop the options of a component that its new kind does not have; say which."""
     table = document.get(part)
     group = COMPONENTS.get(part)
-    if group is None or not isinstance(table, dict) or not isinstance(kind, str) or kind not in plugins.names(group):
+    if group is None or not isinstance(table, dict) or not isinstance(kind, str) or not plugins.has(group, kind):
         return []
     known = plugins.find(group, kind).Options.model_fields
     dropped = [key for key in table if key != "kind" and key not in known]

@@ -42,7 +42,7 @@ class Row:
     @cached_property
     def emulates(self) -> bool:
         """Whether its model only emulates its device; a user's own model is none of the plug-ins."""
-        if self.variant.model.kind not in plugins.names("models"):
+        if not plugins.has("models", self.variant.model.kind):
             return False
         model: Any = plugins.find("models", self.variant.model.kind)(self.variant.model.options)
         return model.emulated_device is not None

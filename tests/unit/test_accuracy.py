@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.accuracy import cases, truth
-from benchmarks.accuracy.truth import Truth
+from benchmarks.accuracy import cases
+from pipeline_bench.selftest import truth
+from pipeline_bench.selftest.truth import Truth
 
 milliseconds = st.floats(0.1, 100)
 patterns = st.lists(milliseconds, min_size=1, max_size=6)

@@ -22,6 +22,7 @@ TENSORFLOW_PARTS = {
     "replication",
     "worker",
     "graph_ops",
+    "planted",
     "tfdata",
     "lessons",
 }
@@ -38,8 +39,10 @@ LAYERS = [
     {"__main__", "cli"},
     {"library", "lessons", "monitoring", "keras", "injection"},
     {"ui", "report"},
+    {"selftest"},
     {"run"},
     {"worker", "samplers", "diagnosis", "analysis"},
+    {"planted"},
     {"loops", "replication", "backends", "models", "sources"},
     {"tfdata", "environment"},
     {"model"},

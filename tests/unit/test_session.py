@@ -14,9 +14,9 @@ from rich.console import Console
 
 from pipeline_bench.environment import Accelerator, describe
 from pipeline_bench.errors import SessionError
-from pipeline_bench.model import diagnosis, pipeline
+from pipeline_bench.model import diagnosis, pipeline, selftest
 from pipeline_bench.model import session as sessions
-from pipeline_bench.model.result import Result, Verdict
+from pipeline_bench.model.result import Activity, Result, Verdict
 from pipeline_bench.model.series import Series
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord, TrialSteps
@@ -193,6 +193,8 @@ def test_a_session_of_the_first_schema_opens_and_becomes_one_of_this() -> None:
         *(diagnosis.CodeChange, diagnosis.Limit, pipeline.Target, pipeline.Inspection, pipeline.Stage),
         *(pipeline.Location, pipeline.UserFunction, pipeline.StageCost, pipeline.Tuned),
         *(pipeline.Fingerprint, pipeline.Component, TrialRecord, Session),
+        *(selftest.Selftest, selftest.Part, selftest.Check, selftest.GpuRun, selftest.Window, selftest.Copy),
+        *(selftest.Checked, Activity),
     ],
     ids=lambda noun: noun.__name__,
 )

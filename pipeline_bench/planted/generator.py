@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from itertools import count
 
 import numpy as np
-from pipeline_bench_planted import Sleeper  # type: ignore[import-not-found, unused-ignore]
+
+from pipeline_bench.planted.sleeper import Sleeper
 
 
 def make(batch_size: int, read_ms: Sequence[float]) -> Iterator[tuple[np.ndarray, int]]:

@@ -1,0 +1,148 @@
+"""What a selftest found: what was planted, what was measured, and how far the program may be believed on a machine."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from pipeline_bench.model import Record
+from pipeline_bench.model.series import Series
+from pipeline_bench.model.trial import Track
+from pipeline_bench.text import Line
+
+Unit = Literal["share", "ratio", "ms", "percent", "us", "cores", "mib_per_s", "word"]
+PartStatus = Literal["passed", "failed", "disturbed", "not-run"]
+"""``disturbed``: it did not pass, beside other work that left too little of the CPU to tell."""
+
+
+class Check(Record):
+    """One figure that was planted, and what the program said of it; `word` for what is no number."""
+
+    what: Line
+    figure: Line
+    unit: Unit
+    planted: float | None = None
+    measured: float | None = None
+    planted_word: Line = ""
+    measured_word: Line = ""
+    error: float | None = None
+    """Measured less planted, in the unit; of a ratio relative."""
+    limit: float | None = None
+    """The error that it passes with."""
+    passed: bool | None = None
+    """None where it was not measured, or is shown beside the others and judged by none."""
+    reason: Line | None = None
+
+
+class Part(Record):
+    """A part of the selftest: checks that fail for one reason, and what a failure means for reports."""
+
+    name: Line
+    status: PartStatus
+    meaning: Line
+    checks: tuple[Check, ...] = ()
+    taken_share: float | None = None
+    """What other work took of the machine's CPU meanwhile, 0 to 1."""
+    seconds: float | None = None
+    reason: Line | None = None
+    """Why it was not run."""
+
+    @property
+    def worst(self) -> Check | None:
+        """The check that is farthest beyond its limit, or closest to it; None where nothing was judged."""
+        judged = [check for check in self.checks if check.passed is not None]
+        return max(judged, key=_excess, default=None)
+
+
+def _excess(check: Check) -> float:
+    if check.error is None or not check.limit:
+        return 0.0 if check.passed else float("inf")
+    return abs(check.error) / check.limit
+
+
+class GpuRun(Record):
+    """A load of known busy time on a GPU, as the device timed it, and what NVML said meanwhile."""
+
+    name: Line
+    kernel: Line
+    """``wide`` on every SM, ``one-SM``, ``tensor``, ``copy in memory``, ``copy to the device``."""
+    period_ms: float | None = None
+    asked_share: float | None = None
+    busy_share: float | None = None
+    """Of the time from `start_ns` to `end_ns`, 0 to 1, by the device's own events."""
+    start_ns: int
+    end_ns: int
+    busy_start_ns: Series | None = None
+    busy_end_ns: Series | None = None
+    bytes_moved: int | None = None
+    tracks: tuple[Track, ...] = ()
+    reason: Line | None = None
+
+
+class Window(Record):
+    """What one way of asking NVML for the utilization was found to speak of: a window that ends before its stamp."""
+
+    source: Line
+    window_ms: float | None = None
+    latency_ms: float | None = None
+    """From the end of the window to the stamp of the sample."""
+    period_ms: float | None = None
+    """Between two new figures, the median."""
+    error_points: float | None = None
+    """95 of 100 runs came this close to the device's own time, in percentage points."""
+    runs: int = 0
+    reason: Line | None = None
+
+
+class Copy(Record):
+    """A copy to the device of a known size: how long it took, and what of it a kernel that ran meanwhile hid."""
+
+    size_bytes: int
+    memory: Literal["pinned", "pageable"]
+    device_ms: float | None = None
+    """By the device's events around it."""
+    wall_ms: float | None = None
+    """Until the host knew that it was over."""
+    hidden_share: float | None = None
+    """Of its time, beside a kernel on another stream, 0 to 1."""
+    reason: Line | None = None
+
+
+class Selftest(Record):
+    """A selftest of the program, on one machine at one time."""
+
+    quick: bool = False
+    parts: tuple[Part, ...] = ()
+    bare_ms: dict[Line, float] = Field(default_factory=dict)
+    """What a bare step takes on the machine, by the emulated device's ms a step, without the program."""
+    gpu_runs: tuple[GpuRun, ...] = ()
+    windows: tuple[Window, ...] = ()
+    copies: tuple[Copy, ...] = ()
+
+    @property
+    def failed(self) -> tuple[Part, ...]:
+        """The parts that failed."""
+        return tuple(part for part in self.parts if part.status == "failed")
+
+
+class Checked(Record):
+    """The last selftest of this machine as a session cites it, or that there was none."""
+
+    at: Line | None = None
+    """When, ISO 8601; None: this machine was never checked."""
+    quick: bool = False
+    package: Line | None = None
+    cpu: Line | None = None
+    driver: Line | None = None
+    other_driver: bool = False
+    """Whether the driver was another one than that of the session that cites it."""
+    wait_error: float | None = None
+    """The largest error of an input wait, as a share of the step, 0.02 for 2 points."""
+    utilization_error: float | None = None
+    """The largest error of AU, likewise."""
+    cost_share: float | None = None
+    """What measuring made a step longer by, 0.006 for 0.6 %."""
+    failed: tuple[Line, ...] = ()
+    """The parts that failed, by name."""
+    windows: tuple[Window, ...] = ()

@@ -1,0 +1,180 @@
+"""A selftest as a table and in words: what was planted, what was measured, the error; how later sessions cite it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from pipeline_bench.analysis.thresholds import BUSY_SHARE
+from pipeline_bench.model.selftest import Check, Checked, Part, Selftest, Unit
+from pipeline_bench.model.session import Session
+from pipeline_bench.text import one_line, units
+
+_STYLES = {"passed": "green", "failed": "bold red", "disturbed": "yellow", "not-run": "yellow"}
+_NAME_LIMIT = 60
+_CELLS = (9, 9, 12, 6)
+
+
+_SHOWN: dict[Unit, Callable[[float], str]] = {
+    "share": lambda number: f"{100 * number:.1f} %",
+    "ms": units.milliseconds,
+    "percent": "{:.1f} %".format,
+    "us": "{:.1f} µs".format,
+    "cores": "{:.3f} cores".format,
+    "mib_per_s": "{:,.0f} MiB/s".format,
+    "ratio": "{:.3f}×".format,
+}
+
+
+def value(number: float | None, unit: Unit) -> str:
+    """Return a planted or measured figure with its unit."""
+    return units.NOT_MEASURED if number is None else _SHOWN[unit](number)
+
+
+def error(check: Check) -> str:
+    """Return an error as it is judged: in points of a share, relative of a time or a ratio."""
+    if check.error is None:
+        return ""
+    match check.unit:
+        case "share":
+            return f"{100 * check.error:+.1f} points"
+        case "percent":
+            return f"{check.error:+.1f} points"
+        case "cores":
+            return ""
+        case _:
+            return f"{100 * check.error:+.1f} %"
+
+
+_DISTURBED = "other work took too much of the CPU; repeat it on a quieter machine."
+
+
+def table(selftest: Selftest) -> RenderableType:
+    """Return the table of every check by part, and below it what failed means and what could not be run."""
+    heads = _grid()
+    heads.add_row("", *(Text(head, style="dim") for head in ("planted", "measured", "error", "")))
+    return Group(heads, *(line for part in selftest.parts for line in _part(part)), *_meanings(selftest))
+
+
+def _grid() -> Table:
+    grid = Table.grid(padding=(0, 1, 0, 0), expand=True)
+    grid.add_column(ratio=1)
+    for cells in _CELLS:
+        grid.add_column(justify="right", width=cells, no_wrap=True)
+    return grid
+
+
+def _part(part: Part) -> Iterator[RenderableType]:
+    word = Text(part.status.replace("-", " "), style=_STYLES[part.status])
+    yield Text.assemble((f"{part.name}  ", "bold"), word, (_load(part), "dim"))
+    grid = _grid()
+    for check in _shown(part):
+        grid.add_row(*_row(check))
+    yield Padding(grid, (0, 0, 0, 2))
+
+
+def _shown(part: Part) -> Iterator[Check]:
+    """Yield the checks of a part that get a line: of words only those that failed, and one that stands for the rest."""
+    words = [check for check in part.checks if check.unit == "word"]
+    yield from (check for check in part.checks if check.unit != "word")
+    failed = [check for check in words if check.passed is False]
+    alike = [check for check in words if check.passed is not False]
+    yield from failed
+    kinds = dict.fromkeys((check.planted_word, check.measured_word) for check in alike)
+    for kind in kinds:
+        same = [check for check in alike if (check.planted_word, check.measured_word) == kind]
+        name = same[0].what if len(same) == 1 else units.count(len(same), "variant")
+        yield same[0].model_copy(update={"what": name})
+
+
+def _row(check: Check) -> list[Text]:
+    mark = {True: ("ok", "green"), False: ("FAILED", "bold red"), None: ("shown", "dim")}[check.passed]
+    name = Text(f"{one_line(check.what, _NAME_LIMIT)}, {check.figure}")
+    if check.unit == "word":
+        planted, measured = check.planted_word, check.measured_word
+    else:
+        planted, measured = value(check.planted, check.unit), value(check.measured, check.unit)
+    return [name, Text(planted), Text(measured), Text(error(check)), Text(*mark)]
+
+
+def _load(part: Part) -> str:
+    """Return what other work took of the CPU meanwhile, where it was worth a word."""
+    if part.taken_share is None or part.taken_share < BUSY_SHARE:
+        return ""
+    return f"  beside other work, {units.share(part.taken_share)} of the CPU"
+
+
+def _meanings(selftest: Selftest) -> Iterator[Text]:
+    for part in selftest.parts:
+        if part.status == "failed":
+            yield Text.assemble((f"{part.name} failed: ", "bold red"), part.meaning, ".")
+        elif part.status == "disturbed":
+            yield Text.assemble((f"{part.name} could not be told: ", "yellow"), _DISTURBED)
+        elif part.status == "not-run":
+            yield Text.assemble((f"{part.name} was not run: ", "yellow"), one_line(part.reason or ""))
+
+
+def facts(session: Session) -> list[tuple[str, str]]:
+    """Return a line for each part of a selftest: its worst check, and what a failure means."""
+    if session.selftest is None:
+        return []
+    return [(part.name, _line(part)) for part in session.selftest.parts]
+
+
+def _line(part: Part) -> str:
+    if part.status == "not-run":
+        return f"not run: {one_line(part.reason or '')}"
+    worst = part.worst
+    told = str(part.status)
+    if worst is not None and worst.unit != "word":
+        measured, planted = value(worst.measured, worst.unit), value(worst.planted, worst.unit)
+        told += f"; worst: {worst.what}, {worst.figure} {measured} where {planted} was planted"
+        told += f" ({error(worst)})" if error(worst) else ""
+    return f"{told}{_load(part)}" + (f". What it means: {part.meaning}" if part.status == "failed" else "")
+
+
+def cited(session: Session) -> list[tuple[str, str]]:
+    """Return how far the program may be believed here, by the last selftest; nothing of a session that did not look."""
+    return [] if session.checked is None or session.selftest is not None else [("this machine", words(session.checked))]
+
+
+def words(checked: Checked) -> str:
+    """Return the last selftest of this machine in a sentence: ``checked on 22 November: waits within 2 %, …``."""
+    if checked.at is None:
+        return "never checked: `pipeline-bench selftest` tells how far figures may be believed here"
+    found = [
+        f"{name} within {100 * error:.1f} points"
+        for name, error in (("waits", checked.wait_error), ("AU", checked.utilization_error))
+        if error is not None
+    ]
+    found += [
+        f"utilization ({window.source}) within {window.error_points:.1f} points"
+        for window in checked.windows
+        if window.error_points is not None
+    ]
+    found += [f"cost {100 * checked.cost_share:.1f} %"] if checked.cost_share is not None else []
+    told = (
+        f"checked on {_day(checked.at)}{' (quick)' if checked.quick else ''}: {', '.join(found) or 'nothing could be'}"
+    )
+    if checked.failed:
+        told += f"; failed: {', '.join(checked.failed)}"
+    if checked.other_driver:
+        told += f"; that was with {_driver(checked.driver)}: run `pipeline-bench selftest` again"
+    return told
+
+
+def _day(at: str) -> str:
+    try:
+        day = datetime.fromisoformat(at)
+    except ValueError:
+        return one_line(at, 32)
+    return f"{day.day} {day:%B %Y}"
+
+
+def _driver(driver: str | None) -> str:
+    return f"driver {driver}" if driver else "no driver"

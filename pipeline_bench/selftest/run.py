@@ -1,0 +1,187 @@
+"""Runs a selftest: the comparison of what is planted, the program's own cost, the GPU; saved after every part."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from pipeline_bench import environment
+from pipeline_bench.analysis.precision import updated
+from pipeline_bench.model.selftest import Part, Selftest
+from pipeline_bench.model.session import Session, save
+from pipeline_bench.model.trial import Trial
+from pipeline_bench.planted import bare
+from pipeline_bench.run import comparison, remembered
+from pipeline_bench.run.child import call
+from pipeline_bench.run.comparison import Outcome
+from pipeline_bench.run.observer import Guarded, Observer
+from pipeline_bench.run.runner import ByPrecision
+from pipeline_bench.samplers.nvml import NvmlSampler
+from pipeline_bench.scenario import Scenario
+from pipeline_bench.selftest import cases, judge
+from pipeline_bench.selftest.cases import Planted
+from pipeline_bench.system import interrupts
+from pipeline_bench.worker import probe_cost
+
+_COST_WIDTH = 64
+_COST_ROUNDS, _QUICK_COST_ROUNDS = 100, 40
+_BARE_STEPS, _QUICK_BARE_STEPS = 60, 40
+_LIMIT_S = 120.0
+"""For a call in a process of its own: TensorFlow's import takes 2 to 4 s, and on a loaded machine some times that."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a selftest plants, and the scenario of its comparison. The folder goes with `planned`'s block."""
+
+    planted: Sequence[Planted]
+    scenario: Scenario
+    quick: bool
+
+
+@contextmanager
+def planned(quick: bool) -> Iterator[Plan]:
+    """Make the files that are read, and give the plan; they are removed with the block's end."""
+    folder = Path(tempfile.mkdtemp(prefix="pipeline-bench-selftest-"))
+    try:
+        if not quick:
+            cases.write_files(folder)
+        planted = cases.all_of(quick, folder)
+        yield Plan(planted, cases.scenario(planted, quick), quick)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def run(plan: Plan, folder: Path, observer: Observer, command: str = "") -> Outcome:
+    """Run a selftest into a folder that exists.
+
+    What a GPU says comes first, where there is one, then the comparison and the cost of measuring. A part that cannot
+    be run says why, and the others go on.
+
+    Args:
+        plan: what is planted.
+        folder: where the session is kept, saved after every part and every trial.
+        observer: hears of every trial and of every part.
+        command: the command line, for the record; by default this process's own.
+
+    Raises:
+        SessionError: the folder cannot be written.
+    """
+    observer = Guarded(observer)
+    with interrupts.deferred(), closing(NvmlSampler.open()) as sampler:
+        session = comparison.new_session(plan.scenario, sampler, command, observer)
+        outcome = Outcome(session.model_copy(update={"selftest": Selftest(quick=plan.quick)}), folder, False)
+        save(outcome.session, folder)
+        try:
+            for step in _steps(plan, folder, observer, sampler):
+                outcome = step(outcome)
+                if outcome.interrupted or outcome.unsaved:
+                    return outcome
+                save(outcome.session, folder)
+        except KeyboardInterrupt:
+            return replace(outcome, interrupted=True)
+    remembered.keep(judge.cited(outcome.session))
+    return outcome
+
+
+Step = Callable[[Outcome], Outcome]
+
+
+def _steps(plan: Plan, folder: Path, observer: Observer, sampler: NvmlSampler) -> Iterator[Step]:
+    yield lambda outcome: _compared(outcome, plan, observer, sampler)
+    yield _changing(lambda selftest: _cost(selftest, plan.quick, observer))
+
+
+def _changing(change: Callable[[Selftest], Selftest]) -> Step:
+    """Return the step that changes what the session's selftest has."""
+
+    def step(outcome: Outcome) -> Outcome:
+        selftest = outcome.session.selftest
+        assert selftest is not None
+        return replace(outcome, session=outcome.session.model_copy(update={"selftest": change(selftest)}))
+
+    return step
+
+
+def with_parts(selftest: Selftest, parts: Sequence[Part]) -> Selftest:
+    """Return the selftest with these parts in the place of those of the same names, or behind all others."""
+    new = {part.name: part for part in parts}
+    kept = [new.pop(part.name, part) for part in selftest.parts]
+    return selftest.model_copy(update={"parts": (*kept, *new.values())})
+
+
+# --- the comparison --------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Judging(ByPrecision):
+    """The scenario's plan; what the trials come to is judged after each of them, so that the file always has it."""
+
+    planted: Sequence[Planted]
+    began_ns: int = field(default_factory=time.monotonic_ns)
+
+    def next(self, session: Session) -> tuple[Session, Trial | None]:
+        return super().next(session)
+
+    def updated(self, session: Session, interrupted: bool) -> Session:
+        session = updated(session, interrupted)
+        assert session.selftest is not None
+        found = judge.of_comparison(session, self.planted, session.selftest.bare_ms)
+        return session.model_copy(update={"selftest": with_parts(session.selftest, found)})
+
+
+def _compared(outcome: Outcome, plan: Plan, observer: Observer, sampler: NvmlSampler) -> Outcome:
+    """Time bare steps, and run the comparison; where TensorFlow is missing, its parts say so."""
+    if environment.tensorflow_version() is None:
+        return _not_compared(outcome, plan, "TensorFlow is not installed")
+    observer.preparing("timing bare steps, without the program")
+    devices = sorted({each.device_ms for each in plan.planted if each.device_ms is not None})
+    steps = _QUICK_BARE_STEPS if plan.quick else _BARE_STEPS
+    answer = call(bare.ceilings, {"device_ms": devices, "steps": steps}, limit_s=_LIMIT_S)
+    if answer.result is None:
+        return _not_compared(outcome, plan, f"a bare step could not be timed: {answer.failed or answer.ending}")
+    bare_ms = {f"{ms:g}": took for ms, took in zip(devices, answer.result["ceiling_ms"], strict=True)}
+    session = outcome.session
+    assert session.selftest is not None
+    session = session.model_copy(update={"selftest": session.selftest.model_copy(update={"bare_ms": bare_ms})})
+    cpu_s, began_s = _own_cpu_s(sampler), time.monotonic()
+    ran = comparison.run(session, outcome.folder, observer, sampler, "forkserver", _Judging(plan.planted))
+    if not ran.session.trials or ran.interrupted:
+        return ran
+    beside = judge.of_beside(_own_cpu_s(sampler) - cpu_s, time.monotonic() - began_s)
+    return _changing(lambda selftest: with_parts(selftest, [beside]))(ran)
+
+
+def _own_cpu_s(sampler: NvmlSampler) -> float:
+    """Return the CPU time of this process and of NVML's so far."""
+    times = os.times()
+    return times.user + times.system + sampler.cpu_s
+
+
+def _not_compared(outcome: Outcome, plan: Plan, reason: str) -> Outcome:
+    names = dict.fromkeys(each.part for each in plan.planted)
+    missing = [Part(name=name, status="not-run", meaning=cases.MEANING[name], reason=reason) for name in names]
+    return _changing(lambda selftest: with_parts(selftest, missing))(outcome)
+
+
+def _cost(selftest: Selftest, quick: bool, observer: Observer) -> Selftest:
+    """Time steps with and without what measures."""
+    if environment.tensorflow_version() is None:
+        return selftest
+    observer.preparing("timing steps with and without the probe")
+    began_s = time.monotonic()
+    rounds = _QUICK_COST_ROUNDS if quick else _COST_ROUNDS
+    answer = call(probe_cost.blocks, {"width": _COST_WIDTH, "rounds": rounds}, limit_s=_LIMIT_S)
+    if answer.result is None:
+        reason = f"the steps could not be timed: {answer.failed or answer.ending}"
+        part = Part(name=cases.COST, status="not-run", meaning=cases.MEANING[cases.COST], reason=reason)
+    else:
+        blocks = answer.result
+        part = judge.of_cost(blocks[probe_cost.BARE], blocks[probe_cost.PROBED], seconds=time.monotonic() - began_s)
+    return with_parts(selftest, [part])

@@ -1,0 +1,58 @@
+"""How later sessions cite the last selftest of a machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipeline_bench.model.selftest import Checked, Window
+from pipeline_bench.report.selftest import words
+from pipeline_bench.run import remembered
+
+CHECKED = Checked(
+    at="2026-11-22T12:00:00+00:00",
+    cpu="a CPU",
+    driver="580.1",
+    wait_error=0.018,
+    utilization_error=0.02,
+    cost_share=0.006,
+    windows=(Window(source="NVML samples", error_points=2.6),),
+)
+
+
+@pytest.fixture(autouse=True)
+def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+
+def test_a_machine_that_was_never_checked_is_told_so() -> None:
+    found = remembered.last("580.1", "a CPU")
+    assert found.at is None
+    assert "never checked" in words(found)
+
+
+def test_the_last_selftest_is_cited_with_its_errors() -> None:
+    remembered.keep(CHECKED)
+    found = remembered.last("580.1", "a CPU")
+    assert not found.other_driver
+    assert words(found) == (
+        "checked on 22 November 2026: waits within 1.8 points, AU within 2.0 points, "
+        "utilization (NVML samples) within 2.6 points, cost 0.6 %"
+    )
+
+
+def test_another_driver_is_told_and_another_machine_was_never_checked() -> None:
+    remembered.keep(CHECKED)
+    assert "that was with driver 580.1" in words(remembered.last("590.2", "a CPU"))
+    assert remembered.last("580.1", "another CPU").at is None
+
+
+def test_parts_that_failed_are_named() -> None:
+    assert "failed: ceiling" in words(CHECKED.model_copy(update={"failed": ("ceiling",)}))
+
+
+def test_a_damaged_file_is_none() -> None:
+    remembered.keep(CHECKED)
+    remembered.file().write_text("{", encoding="utf-8")
+    assert remembered.last("580.1", "a CPU").at is None
