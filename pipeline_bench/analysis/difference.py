@@ -15,7 +15,7 @@ from pipeline_bench import plugins
 from pipeline_bench.analysis import stats
 from pipeline_bench.analysis.gates import Limits, gates
 from pipeline_bench.analysis.thresholds import CLAIM_CONFIDENCE
-from pipeline_bench.errors import SessionError, UsageError
+from pipeline_bench.errors import UsageError
 from pipeline_bench.model.difference import Condition, Difference, Noise, Ratio, Shift, Side, VariantChange
 from pipeline_bench.model.result import Estimate, Result
 from pipeline_bench.model.session import Environment, Session
@@ -68,7 +68,6 @@ def between(
 
     Raises:
         UsageError: the sessions have no variant in common besides ceilings, or measured none in common.
-        SessionError: a packed column of a session is damaged.
     """
     sides: tuple[tuple[Literal["before", "after"], Session], ...] = (("before", before), ("after", after))
     shared = [
@@ -247,22 +246,14 @@ def _trials(session: Session, name: str) -> _Trials:
 
 def _means(record: TrialRecord) -> tuple[float, float | None]:
     """Return the mean step time and the mean input wait in ms, warm-up left out; a step takes at least a nanosecond."""
-    try:
-        start_ns, end_ns = (np.asarray(record.after_warmup(column)) for column in _ENDS)
-        took_ns, wait_ns = float(np.mean(end_ns - start_ns)), record.after_warmup("wait_ns")
-    except ValueError as error:
-        trial = f"{one_line(record.variant, _NAME_LIMIT)}, repeat {record.repeat + 1}"
-        raise SessionError(f"The trial {trial} is damaged: {error}.", "Give an undamaged session.json.") from None
+    start_ns, end_ns = (np.asarray(record.after_warmup(column)) for column in _ENDS)
+    took_ns, wait_ns = float(np.mean(end_ns - start_ns)), record.after_warmup("wait_ns")
     wait_ms = None if wait_ns is None or wait_ns.size == 0 else float(np.mean(wait_ns)) / _NS_PER_MS
     return max(took_ns, 1.0) / _NS_PER_MS, wait_ms
 
 
 def change(before: Session, after: Session, name: str) -> VariantChange:
-    """Return how a variant of both sessions changed.
-
-    Raises:
-        SessionError: a packed column of a session is damaged.
-    """
+    """Return how a variant of both sessions changed."""
     one, other = before.result(name), after.result(name)
     was, now = _trials(before, name), _trials(after, name)
     step_time = _ratio(was.step_ms, now.step_ms, _missing(one, other))

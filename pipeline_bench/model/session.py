@@ -188,10 +188,12 @@ def load(path: Path | str) -> Session:
 
 
 def _verify(session: Session, file: Path, most_bytes: int) -> None:
-    """See that every packed column can be unpacked, and that all of them together are no more than that.
+    """See that every packed column can be unpacked, beside others of its length, and that all are no more than that.
+
+    What reads a session need not ask again.
 
     Raises:
-        SessionError: one cannot, or they are.
+        SessionError: one cannot or is not, or they are more.
     """
     unpacked_bytes = sum(column.unpacked_bytes for _, column in _columns(session))
     if unpacked_bytes > most_bytes:
@@ -200,9 +202,12 @@ def _verify(session: Session, file: Path, most_bytes: int) -> None:
             f"and those of a session of its size to {units.size(most_bytes)} at most.",
             "Give an undamaged session.json.",
         )
+    counts: dict[str, int] = {}
     for name, column in _columns(session):
         try:
             column.unpack()
+            if (beside := counts.setdefault(name.rpartition(".")[0], column.count)) != column.count:
+                raise ValueError(f"it holds {column.count} values, and the column beside it {beside}")
             if name.endswith("_ns") and not column.dtype.endswith("i8"):
                 raise ValueError(f"times are whole nanoseconds, and not {column.dtype}")
         except ValueError as error:

@@ -148,10 +148,7 @@ def series(inspection: Inspection, stage: int, parameter: str) -> tuple[Tuned, n
     """What AUTOTUNE set over time for one parameter of a stage; None where it is not known."""
     for tuned in inspection.tuned:
         if tuned.stage == stage and tuned.parameter == parameter:
-            try:
-                values = np.asarray(tuned.values.unpack(), dtype=float)
-            except ValueError:
-                continue
+            values = np.asarray(tuned.values.unpack(), dtype=float)
             if values.size:
                 return tuned, values
     return None

@@ -17,8 +17,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline_bench.errors import SessionError
-from pipeline_bench.model.series import Series
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Track, TrialRecord, TrialSteps
 from pipeline_bench.text import one_line
@@ -87,11 +85,7 @@ def complete(name: str, category: str, ts: float, took_ns: int, thread: Event, a
 
 
 def render(session: Session) -> str:
-    """The whole trace as JSON.
-
-    Raises:
-        SessionError: a packed column of the session is damaged.
-    """
+    """The whole trace as JSON."""
     merged = merged_steps(session)
     events = ",\n".join(_json(event) for event in trace_events(session))
     head = f'"displayTimeUnit": "ms",\n"metadata": {_json(_metadata(session, merged))}'
@@ -105,24 +99,16 @@ def merged_steps(session: Session) -> int:
 
 
 def trace_events(session: Session) -> Iterator[Event]:
-    """Every event, trial by trial; times are in µs since the session's first stamp.
-
-    Raises:
-        SessionError: a packed column of the session is damaged.
-    """
+    """Every event, trial by trial; times are in µs since the session's first stamp."""
     merged, cores = merged_steps(session), session.environment.cores
     zero_ns = min((first for record in session.trials for first in _first_stamps(record)), default=0)
     verdicts = {result.variant: result.verdict.kind for result in session.results}
     for position, record in enumerate(session.trials):
         place = Place(position + 1, zero_ns)
         yield from _names(record, place, verdicts.get(record.variant, ""))
-        try:
-            yield from _phases(record, place)
-            yield from _steps(record, place, merged)
-            yield from _counters(record, place, cores)
-        except ValueError as error:
-            trial = f"{one_line(record.variant, _NAME_LIMIT)}, repeat {record.repeat + 1}"
-            raise SessionError(f"The trial {trial} is damaged: {error}.", "Give an undamaged session.json.") from None
+        yield from _phases(record, place)
+        yield from _steps(record, place, merged)
+        yield from _counters(record, place, cores)
         yield from _end(record, place)
 
 
@@ -133,11 +119,7 @@ def _first_stamps(record: TrialRecord) -> Iterator[int]:
     columns += [track.at_ns for track in record.samples if track.at_ns is not None]
     columns += [depth.at_ns for depth in record.queue_depths]
     for column in columns:
-        # A damaged column is named by whoever draws it.
-        try:
-            yield from column.unpack()[:1].tolist()
-        except ValueError:
-            continue
+        yield from column.unpack()[:1].tolist()
 
 
 def _names(record: TrialRecord, place: Place, verdict: str) -> Iterator[Event]:
@@ -168,9 +150,6 @@ def _steps(record: TrialRecord, place: Place, merged: int) -> Iterator[Event]:
         record: the trial.
         place: where its events go.
         merged: how many neighbours make one slice; warm-up and measured steps are never in one.
-
-    Raises:
-        ValueError: a packed column is damaged.
     """
     if record.steps is None or record.steps.count == 0:
         return
@@ -205,9 +184,6 @@ class _Columns:
         start_ns, end_ns = steps.start_ns.unpack(), steps.end_ns.unpack()
         loss = steps.loss.unpack()
         wait_ns = steps.wait_ns.unpack() if steps.wait_ns is not None else None
-        sizes = {column.size for column in (start_ns, end_ns, loss, wait_ns) if column is not None}
-        if len(sizes) > 1:
-            raise ValueError(f"its columns of steps hold {' and '.join(map(str, sorted(sizes)))} values")
         took_ns = np.maximum(end_ns - start_ns, 0)
         return cls(start_ns, took_ns, None if wait_ns is None else np.clip(wait_ns, 0, took_ns), loss)
 
@@ -263,7 +239,7 @@ def _counters(record: TrialRecord, place: Place, cores: int) -> Iterator[Event]:
     for track in record.samples:
         if track.at_ns is None or track.values is None:
             continue
-        at_ns, values = _pair(track.at_ns, track.values)
+        at_ns, values = track.at_ns.unpack(), track.values.unpack()
         name, unit = _name_and_unit(track.metric)
         if track.metric == _CPU_SECONDS:
             name, unit = "CPU utilization, this trial", "percent"
@@ -271,7 +247,7 @@ def _counters(record: TrialRecord, place: Place, cores: int) -> Iterator[Event]:
         yield from _counter(f"{name} ({_instrument(track)})", unit, at_ns, values, place)
     for depth in record.queue_depths:
         name = f"queue {one_line(depth.name, _NAME_LIMIT)}, elements of {depth.capacity}"
-        yield from _counter(name, "elements", *_pair(depth.at_ns, depth.size), place)
+        yield from _counter(name, "elements", depth.at_ns.unpack(), depth.size.unpack(), place)
 
 
 def _name_and_unit(metric: str) -> tuple[str, str]:
@@ -279,13 +255,6 @@ def _name_and_unit(metric: str) -> tuple[str, str]:
     unit = _UNITS.get(ending)
     name = _NAMES.get(metric) or (stem if unit else metric).replace("_", " ")
     return one_line(name, _NAME_LIMIT), unit or "value"
-
-
-def _pair(at_ns: Series, values: Series) -> tuple[Stamps, npt.NDArray[Any]]:
-    stamps, numbers = at_ns.unpack(), values.unpack()
-    if stamps.size != numbers.size:
-        raise ValueError(f"a counter holds {stamps.size} stamps and {numbers.size} values")
-    return stamps, numbers
 
 
 def _instrument(track: Track) -> str:

@@ -138,7 +138,16 @@ def test_a_column_of_autotune_that_is_damaged_is_told(session: Session, tmp_path
     content = json.loads(session.model_copy(update={"trials": (trial,)}).to_json())
     content["trials"][0]["inspection"]["tuned"][0]["values"]["data"] = "AAAA"
     (tmp_path / "session.json").write_text(json.dumps(content))
-    with pytest.raises(SessionError, match=r"trials\.0\.inspection\.tuned\.0\.values: a packed column"):
+    with pytest.raises(SessionError, match=r", repeat 1: inspection\.tuned\.0\.values: a packed column"):
+        sessions.load(tmp_path)
+
+
+@pytest.mark.parametrize("column", ["end_ns", "wait_ns", "loss"])
+def test_columns_of_different_lengths_are_damage(column: str, session: Session, tmp_path: Path) -> None:
+    content = json.loads(session.to_json())
+    content["trials"][0]["steps"][column] = Series.pack([1] * 9).model_dump()
+    (tmp_path / "session.json").write_text(json.dumps(content))
+    with pytest.raises(SessionError, match=rf"repeat 1: steps.{column}: it holds 9 values, and .* beside it 2"):
         sessions.load(tmp_path)
 
 

@@ -38,8 +38,7 @@ _METHOD = (
 
 def render(session: Session) -> str:
     """Return the page; names and texts of the session appear in it as text only."""
-    unreadable: list[str] = []
-    drawn = _plots(session, unreadable)
+    drawn = _plots(session)
     there = [figure for figure in drawn.values() if figure is not None]
     return _page(
         "page.html",
@@ -54,7 +53,6 @@ def render(session: Session) -> str:
         line=line,
         notes=[line(note) for note in dict.fromkeys((*session.scenario.notes, *session.notes))],
         disturbances=content.disturbances(session),
-        unreadable=unreadable,
         work=content.work(session),
         precision=content.precision(session),
         sections=content.sections(session),
@@ -135,10 +133,11 @@ def _harmless(value: Any) -> Any:
     return value
 
 
-def _plots(session: Session, unreadable: list[str]) -> dict[str, Figure | None]:
+def _plots(session: Session) -> dict[str, Figure | None]:
     """Return the figures of a page in the order of their data; None where there is nothing to draw."""
     clock = Clock.of(session)
-    steps = _steps(session, clock, unreadable)
+    read = {index: read_steps(record, clock) for index, record in enumerate(session.trials)}
+    steps = {index: each for index, each in read.items() if each is not None}
     results = in_order(session)
     return {
         "autotune": autotune(session.diagnosis),
@@ -146,22 +145,8 @@ def _plots(session: Session, unreadable: list[str]) -> dict[str, Figure | None]:
         "utilization": plots.utilization(session, results),
         "split": plots.split(results),
         "distribution": distribution(results, _measured(session, steps)),
-        "timeline": timeline(session, clock, steps, unreadable, content.trials(session, clock, steps)),
+        "timeline": timeline(session, clock, steps, content.trials(session, clock, steps)),
     }
-
-
-def _steps(session: Session, clock: Clock, unreadable: list[str]) -> dict[int, Steps]:
-    """Return each trial's steps by its place in the session; a damaged column is named, and the rest is shown."""
-    found: dict[int, Steps] = {}
-    for index, record in enumerate(session.trials):
-        try:
-            read = read_steps(record, clock)
-        except ValueError as error:
-            unreadable.append(f"{content.trial_name(record)}: steps: {error}")
-            continue
-        if read is not None:
-            found[index] = read
-    return found
 
 
 def _measured(session: Session, steps: dict[int, Steps]) -> dict[str, Floats]:

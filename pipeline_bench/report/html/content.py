@@ -207,10 +207,7 @@ def _waited(read: Steps | None) -> str:
 def _fill(record: TrialRecord) -> str:
     fills = []
     for queue in record.queue_depths:
-        try:
-            sizes = queue.size.unpack()
-        except ValueError:  # said where the time line names what it could not read
-            continue
+        sizes = queue.size.unpack()
         if sizes.size:
             fills.append(f"{float(sizes.mean()):.1f} of {queue.capacity}")
     return ", ".join(fills) or units.NOT_MEASURED

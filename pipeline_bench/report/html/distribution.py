@@ -186,12 +186,9 @@ def autotune(diagnosis: Diagnosis | None) -> Figure | None:
         if found is None or len(lines) == _MOST_STAGES:
             continue
         tuned, values = found
-        try:
-            at_s = np.asarray(tuned.at_ns.unpack(), dtype=float) / 1e9
-        except ValueError:
+        if values.min() == values.max():  # a constant is in the tree, and no plot
             continue
-        if at_s.size != values.size or values.min() == values.max():  # a constant is in the tree, and no plot
-            continue
+        at_s = np.asarray(tuned.at_ns.unpack(), dtype=float) / 1e9
         at_s -= at_s[0]
         kept = np.unique(np.linspace(0, values.size - 1, min(values.size, _MOST_POINTS)).astype(int))
         colour, dash = elements.of_variant(len(lines))

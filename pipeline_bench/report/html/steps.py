@@ -65,32 +65,20 @@ class Clock:
 
 
 def read_steps(record: TrialRecord, clock: Clock) -> Steps | None:
-    """The trial's steps; None where it has none.
-
-    Raises:
-        ValueError: a column is damaged, or they differ in length.
-    """
+    """The trial's steps; None where it has none."""
     if record.steps is None or not record.steps.count:
         return None
     start_ns, end_ns = record.steps.start_ns.unpack(), record.steps.end_ns.unpack()
     wait = record.steps.wait_ns.unpack() / _NS_PER_MS if record.steps.wait_ns is not None else None
     busy = record.steps.busy_ns.unpack() / _NS_PER_MS if record.steps.busy_ns is not None else None
-    if any(column is not None and len(column) != len(start_ns) for column in (end_ns, wait, busy)):
-        raise ValueError("its columns of steps differ in length")
     return Steps(clock.seconds(start_ns), (end_ns - start_ns) / _NS_PER_MS, wait, record.warmup_steps, busy)
 
 
 def read_track(at_ns: Series | None, values: Series | None, clock: Clock) -> tuple[Floats, Floats] | None:
-    """Times in seconds and finite values of a track; None where it has none.
-
-    Raises:
-        ValueError: a column is damaged, or they differ in length.
-    """
+    """Times in seconds and finite values of a track; None where it has none."""
     if at_ns is None or values is None:
         return None
     at, read = at_ns.unpack(), np.asarray(values.unpack(), dtype=np.float64)
-    if len(at) != len(read):
-        raise ValueError("its columns of samples differ in length")
     finite = np.isfinite(read)
     return (clock.seconds(at[finite]), read[finite]) if finite.any() else None
 

@@ -14,7 +14,7 @@ import numpy as np
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.report.html import elements, strip
-from pipeline_bench.report.html.elements import Figure, Json, Table, label, layout, name
+from pipeline_bench.report.html.elements import Figure, Json, Table, label, layout
 from pipeline_bench.report.html.steps import (
     STEP_TIME,
     Clock,
@@ -47,23 +47,20 @@ _UNDER_ZERO = 0.03
 """Of a lane, so that a line at 0 does not lie on its edge."""
 
 
-def timeline(
-    session: Session, clock: Clock, steps: Mapping[int, Steps], unreadable: list[str], table: Table
-) -> Figure | None:
+def timeline(session: Session, clock: Clock, steps: Mapping[int, Steps], table: Table) -> Figure | None:
     """The session's course; None where no trial has begun.
 
     Args:
         session: whose trials are drawn.
         clock: the axis.
         steps: by the trial's place in the session.
-        unreadable: gets a line for each column that is damaged.
         table: what says the same in words and numbers.
     """
     records = session.trials[:_MOST_TRIALS]
     if not records:
         return None
     order = {variant.name: index for index, variant in enumerate(session.scenario.variants)}
-    lanes = [lane for lane in _lanes(session, records, clock, steps, unreadable) if lane.lines]
+    lanes = [lane for lane in _lanes(session, records, clock, steps) if lane.lines]
     height = _STRIP_PX + len(lanes) * (_LANE_PX + _GAP_PX) + _ABOVE_PX + _BELOW_PX
     plot = _layout(lanes, height, clock)
     plot["annotations"] += strip.repeats(records, clock)
@@ -97,9 +94,7 @@ def timeline(
     )
 
 
-def _lanes(
-    session: Session, records: Sequence[TrialRecord], clock: Clock, steps: Mapping[int, Steps], unreadable: list[str]
-) -> list[Lane]:
+def _lanes(session: Session, records: Sequence[TrialRecord], clock: Clock, steps: Mapping[int, Steps]) -> list[Lane]:
     device: Lines = defaultdict(Line)
     machine: Lines = defaultdict(Line)
     step_ms: Lines = defaultdict(Line)
@@ -110,15 +105,12 @@ def _lanes(
         span_s = max(record.ended_ns - record.started_ns, 1) / 1e9
         points = max(least, round(POINTS * span_s / clock.span_s))
         key = record.variant
-        try:
-            _add(device[key, "device"], _device(session, record, clock, steps.get(index)), points)
-            _add(machine[key, "machine"], _track(record, "machine_cpu_percent", clock), points)
-            for queue in record.queue_depths:
-                read = read_track(queue.at_ns, queue.size, clock)
-                share = read and (read[0], 100 * read[1] / max(queue.capacity, 1))
-                _add(depth[key, queue.name], share, points)
-        except ValueError as error:
-            unreadable.append(f"{name(record.variant)}, repeat {record.repeat + 1}: samples: {error}")
+        _add(device[key, "device"], _device(session, record, clock, steps.get(index)), points)
+        _add(machine[key, "machine"], _track(record, "machine_cpu_percent", clock), points)
+        for queue in record.queue_depths:
+            read = read_track(queue.at_ns, queue.size, clock)
+            share = read and (read[0], 100 * read[1] / max(queue.capacity, 1))
+            _add(depth[key, queue.name], share, points)
         if index in steps:
             _add_steps(step_ms, wait, key, steps[index], points)
     return [

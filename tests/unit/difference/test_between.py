@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pipeline_bench.analysis.difference import between
-from pipeline_bench.errors import SessionError, UsageError
+from pipeline_bench.errors import UsageError
 from pipeline_bench.model.difference import Difference, VariantChange
 from pipeline_bench.model.result import Disturbance
 from pipeline_bench.model.session import Session
@@ -158,16 +158,6 @@ def test_sessions_without_a_common_variant_cannot_be_compared() -> None:
 def test_sessions_that_measured_nothing_in_common_cannot_be_compared() -> None:
     with pytest.raises(UsageError, match="nothing in common that was measured"):
         between(sessions.normal(), sessions.pending())
-
-
-def test_a_damaged_column_is_an_error_that_names_its_trial() -> None:
-    session = pairs.session({"feed_dict": STEADY})
-    record = session.trials[0]
-    assert record.steps is not None
-    column = record.steps.end_ns.model_copy(update={"data": "%%%"})
-    damaged = record.model_copy(update={"steps": record.steps.model_copy(update={"end_ns": column})})
-    with pytest.raises(SessionError, match="feed_dict, repeat 1 is damaged"):
-        between(session, session.model_copy(update={"trials": (damaged, *session.trials[1:])}))
 
 
 def test_the_json_comes_back_as_it_was() -> None:

@@ -180,18 +180,6 @@ def test_one_page_has_one_median_a_variant_and_calls_a_mean_a_mean() -> None:
     assert "A verdict speaks of the mean step" in page.text
 
 
-def test_a_damaged_column_is_named_and_the_rest_is_shown() -> None:
-    session = sessions.normal()
-    steps = session.trials[1].steps
-    assert steps is not None
-    broken = steps.model_copy(update={"start_ns": steps.start_ns.model_copy(update={"data": "!"})})
-    trials = list(session.trials)
-    trials[1] = trials[1].model_copy(update={"steps": broken})
-    page = Page(html.render(session.model_copy(update={"trials": tuple(trials)})))
-    assert "fifo_queue, repeat 1: steps: a packed column of 4 values is damaged" in page.text
-    assert {plot["id"] for plot in page.plots} == FIGURES
-
-
 def test_it_asks_for_nothing(session: Session) -> None:
     page = Page(html.render(session))
     for tag, name, value in page.attributes:

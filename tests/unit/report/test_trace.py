@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline_bench.errors import SessionError
 from pipeline_bench.model.events import QueueState
 from pipeline_bench.model.series import Series
 from pipeline_bench.model.session import Session, load, save
@@ -203,22 +202,6 @@ def test_a_loss_that_is_no_number_is_told_as_a_word() -> None:
     diverged = steps.model_copy(update={"loss": Series.pack([float("nan")])})
     (step,) = of(validated(trace.render(session_of(trial([1000], [2000], steps=diverged)))), "X", "step")
     assert step["args"]["loss"] == "nan"
-
-
-@pytest.mark.parametrize("column", ["start_ns", "loss", "wait_ns"])
-def test_a_damaged_column_is_an_error_that_names_its_trial(column: str) -> None:
-    steps = trial([1000], [2000], [5]).steps
-    assert steps is not None
-    for damage in ({"data": "%%%"}, {"count": 7}):
-        damaged = getattr(steps, column).model_copy(update=damage)
-        record = trial([1000], [2000], steps=steps.model_copy(update={column: damaged}))
-        with pytest.raises(SessionError, match="feed_dict, repeat 1 is damaged"):
-            trace.render(session_of(record))
-
-
-def test_columns_of_different_lengths_are_damage() -> None:
-    with pytest.raises(SessionError, match="1 and 2 values"):
-        trace.render(session_of(trial([1000, 2000], [2000, 3000], [5])))
 
 
 @given(
