@@ -13,10 +13,8 @@ from pipeline_bench.text import one_line, units
 
 NOT_THE_LIMIT = 0.97
 """From this share of the step on that the model takes by itself, no input makes it 3 % faster: the model limits."""
-_ELSEWHERE = 0.3
-"""Less than this of the time explained by the stages measured alone is said to the reader."""
-_HIDDEN = 0.5
-"""Less than this of it, while some stages could not be measured: the time is in those."""
+_DEARER_ALONE = 1.25
+"""A stage that alone takes so many times the whole pipeline's time is told: trials a moment apart differ by less."""
 _WAITS = 0.5
 """Less CPU time than this part of the elapsed time: it mostly waits."""
 _MANY_ELEMENTS = 16
@@ -43,9 +41,9 @@ def find(
     parts = segments.of(inspection, cores)
     number = limiting(parts)
     if as_written_ms is not None and (ceiling_ms is None or ceiling_ms < NOT_THE_LIMIT * as_written_ms):
-        hidden = _hidden(inspection, parts, as_written_ms)
-        if hidden is not None:
-            return hidden
+        explained = parts.explained(as_written_ms, ceiling_ms)
+        if parts.elapsed_ns and explained < segments.EXPLAINED:
+            return _withheld(inspection, number, explained)
     if number is None:
         return Bottleneck(text=f"No stage can be named: {_unmeasured(inspection)}.")
     stage, cost = inspection.stage(number), inspection.cost(number)
@@ -81,15 +79,16 @@ def named(stage: Stage) -> str:
     return f"{name}, {one_line(PurePath(stage.place.file).name, _NAME_CHARACTERS)}:{stage.place.line}"
 
 
-def _hidden(inspection: Inspection, parts: Segments, as_written_ms: float) -> Bottleneck | None:
-    """What is to be said where the time lies in stages that could not be measured alone; None where it does not."""
+def _withheld(inspection: Inspection, costliest: int | None, explained: float) -> Bottleneck:
+    """What is to be said where the time lies elsewhere than in the stages that were measured alone."""
     unknown = [cost for cost in inspection.costs if cost.elapsed_ns is None]
-    explained = parts.period_ns / (as_written_ms * NS_PER_MS)
-    if not unknown or not parts.elapsed_ns or explained >= _HIDDEN:
-        return None
-    stage, reason = inspection.stage(unknown[0].stage), (unknown[0].reason or "").rstrip(".")
     others = f"The stages that were measured alone explain only {units.share(explained)} of the time"
-    if sum(inspection.stage(cost.stage).function is not None for cost in unknown) != 1 or stage.function is None:
+    if not unknown:
+        most = "" if costliest is None else f", {named(inspection.stage(costliest))}, most of it"
+        return Bottleneck(text=f"No stage can be named. {others}{most}: the rest is spent between them.")
+    stage, reason = inspection.stage(unknown[0].stage), (unknown[0].reason or "").rstrip(".")
+    only = sum(inspection.stage(cost.stage).function is not None for cost in unknown) == 1
+    if unknown[0].late or not only or stage.function is None:
         return Bottleneck(text=f"No stage can be named. {others}; {named(stage)}, was not: {reason}.")
     return Bottleneck(
         stage=stage.id,
@@ -111,8 +110,6 @@ def _cause(inspection: Inspection, stage: Stage, cost: StageCost) -> Cause:
         return "reading" if chain.reads_files(stage) else "waiting"
     if stage.method == "from_generator" or (stage.function is not None and stage.function.python):
         return "python"
-    if chain.reads_files(stage):
-        return "reading"
     tiny = cost.elapsed_ns is not None and cost.elements and cost.elapsed_ns / cost.elements < _TINY_NS
     if tiny and (cost.elements or 0) >= _MANY_ELEMENTS:
         return "handing-over"
@@ -125,10 +122,35 @@ def _text(
     element = "batches" if inspection.batch_size is not None else "elements"
     head = f"{named(stage)}, takes {units.share(share)} of the time between two {element}"
     text = f"{head}: {_why(inspection, parts, stage, cause)}."
-    if as_written_ms is not None and parts.period_ns < _ELSEWHERE * as_written_ms * NS_PER_MS:
-        explained = units.share(parts.period_ns / (as_written_ms * NS_PER_MS))
-        text += f" The stages measured alone explain only {explained} of the time: the rest is spent between them."
-    return text + _first_fill(inspection, as_written_ms)
+    alone_ms = parts.elapsed_ns.get(stage.id, 0.0) / NS_PER_MS
+    if as_written_ms is not None and alone_ms > _DEARER_ALONE * as_written_ms:
+        text += (
+            f" Alone it took {units.milliseconds(alone_ms)}, more than the {units.milliseconds(as_written_ms)} of the "
+            "whole pipeline: the machine was slower then, or the stage has more threads in the whole; its share is no "
+            "more than a hint."
+        )
+    return text + _epochs(inspection, parts) + _first_fill(inspection, as_written_ms)
+
+
+def _epochs(inspection: Inspection, parts: Segments) -> str:
+    """What is to be said of the first epoch apart from the later ones, where a cache makes them differ."""
+    first = {cost.stage: cost.first_epoch_ns for cost in inspection.costs if cost.first_epoch_ns}
+    if not first:
+        return ""
+    costliest = named(inspection.stage(max(first, key=lambda number: first[number])))
+    element = "batch" if inspection.batch_size is not None else "element"
+    if inspection.cold:
+        later_ns = max(sum(parts.elapsed_ns.get(i, 0.0) for i in group if i not in first) for group in parts.groups)
+        later = units.milliseconds(later_ns / NS_PER_MS)
+        return (
+            f" That is the first epoch, which fills a cache; it could not be filled in the time. Later ones skip "
+            f"{costliest}: what stands behind the cache takes about {later} a {element}."
+        )
+    whole_ns = segments.of(inspection.of_first_epoch(), parts.cores).period_ns
+    return (
+        f" That is from the second epoch on: the first one, which fills the cache, takes about "
+        f"{units.milliseconds(whole_ns / NS_PER_MS)} a {element}, most of it in {costliest}."
+    )
 
 
 def _why(inspection: Inspection, parts: Segments, stage: Stage, cause: Cause) -> str:
@@ -144,7 +166,7 @@ def _why(inspection: Inspection, parts: Segments, stage: Stage, cause: Cause) ->
         "reading": f"it reads files, {'several at a time' if parallel else 'one after another'}",
         "filling": "it moves the elements through its buffer",
         "handing-over": f"it hands {elements} small elements over, one by one",
-        "cpu": computes,
+        "cpu": computes if not chain.reads_files(stage) else f"it reads files and {computes.removeprefix('it ')}",
     }[cause]
 
 

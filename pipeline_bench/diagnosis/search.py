@@ -16,6 +16,8 @@ from pipeline_bench.text import one_line
 
 _CACHE_SHARE = 0.5
 """Of the free memory, or of the machine's where that is not known: the most that a cache is to take."""
+_LOOK_AGAIN_BY = 0.5
+"""Of the budget: the stages are looked at again no later than this."""
 _SPENT = "The budget left no time for it."
 _DONE = "It was not needed."
 
@@ -43,7 +45,26 @@ class Search:
         if diagnosis.inspection is None:
             return session, None
         session = variants.with_measured(session, diagnosis)
+        if self._should_look_again(session, diagnosis):
+            return session, variants.inspection_trial(session, diagnosis, again=True)
         return NextTrial(session, _of(session)).next()
+
+    @staticmethod
+    def _should_look_again(session: Session, diagnosis: Diagnosis) -> bool:
+        """Whether stages that there was no time for hide what limits the pipeline, and there is time for another look.
+
+        Before any fix is tried: what is tried first follows from the costs.
+        """
+        inspection = diagnosis.inspection
+        assert inspection is not None
+        base = {AS_WRITTEN, *variants.base_of(diagnosis)}
+        ran = [trial.variant for trial in session.trials]
+        if ran.count(variants.INSPECTION) > 1 or not base <= set(ran) or set(ran) - base - {variants.INSPECTION}:
+            return False
+        late = any(cost.late and cost.elapsed_ns is None for cost in inspection.costs)
+        found = diagnosis.bottleneck
+        elapsed_s = (session.trials[-1].ended_ns - session.trials[0].started_ns) / 1e9
+        return late and found is not None and found.stage is None and elapsed_s < _LOOK_AGAIN_BY * diagnosis.budget_s
 
     def updated(self, session: Session, interrupted: bool) -> Session:
         """The session with what can now be said; see `runner.Planner`."""
@@ -73,6 +94,7 @@ class Search:
                 diagnosis = diagnosis.model_copy(update={"model": diagnosis.target})
         if diagnosis.inspection is None:
             return diagnosis
+        diagnosis = diagnosis.model_copy(update={"inspection": _best_look(session, diagnosis.inspection)})
         written = [trial for trial in session.trials if trial.variant == AS_WRITTEN]
         if len(written) == 1 and not written[0].measured and written[0].status != "interrupted":
             return _failed(diagnosis, written[0].status, written[0].reason, written[0].traceback)
@@ -88,7 +110,8 @@ class Search:
         written_ms, cores = means.get(AS_WRITTEN), session.environment.cores
         found = bottleneck.find(inspection, cores, written_ms, means.get(CEILING))
         diagnosis = diagnosis.model_copy(update={"bottleneck": found})
-        if written_ms is None or diagnosis.attempts:
+        tried = {trial.variant for trial in session.trials}
+        if written_ms is None or any(attempt.fix.variant in tried for attempt in diagnosis.attempts):
             return diagnosis
         context = fixes.Context(
             cores=cores,
@@ -109,6 +132,23 @@ def _usable(looked: TrialRecord) -> Inspection | None:
     found = looked.inspection
     hung = looked.status == "stalled" and found is not None and found.first_ns is None
     return None if found is None or not found.stages or looked.traceback or hung else found
+
+
+def _best_look(session: Session, known: Inspection) -> Inspection:
+    """What is known of the stages, or what a second look found, where that measured more; of a first epoch if need be.
+
+    Where a trial of the pipeline as written could not fill its cache, all that is measured is a first epoch.
+    """
+    looks = [trial.inspection for trial in session.trials if trial.variant == variants.INSPECTION]
+    for look in filter(None, looks[1:]):
+        if _measured(look) > _measured(known):
+            known = look
+    cold = any(trial.variant == AS_WRITTEN and trial.inspection and trial.inspection.cold for trial in session.trials)
+    return known.of_first_epoch() if cold and not known.cold else known
+
+
+def _measured(inspection: Inspection) -> int:
+    return sum(cost.elapsed_ns is not None for cost in inspection.costs)
 
 
 def _of(session: Session) -> Diagnosis:

@@ -15,6 +15,8 @@ from functools import cached_property
 from pipeline_bench.model.pipeline import Inspection, Stage
 
 NS_PER_MS = 1e6
+EXPLAINED = 0.5
+"""Of the time: where the stages measured alone account for less, what limits the pipeline is not among their costs."""
 ALL_BUSY = 0.9
 """From this part of the longest segment on, the CPU time over the cores is what limits: nothing else can use them."""
 
@@ -59,6 +61,15 @@ class Segments:
         """What the stages can cost the pipeline at most: their time one after another, or their share of the cores."""
         elapsed_ns = sum(self.elapsed_ns.get(stage, 0.0) for stage in stages)
         return max(elapsed_ns, sum(self.cpu_ns.get(stage, 0.0) for stage in stages) / self.cores)
+
+    def explained(self, as_written_ms: float, ceiling_ms: float | None = None) -> float:
+        """Return how much of the time for an element the stages account for, with the model's own step; 1 at most.
+
+        Args:
+            as_written_ms: of the pipeline as written, or of a step with a model.
+            ceiling_ms: of a step of the model without any input: on a CPU it competes with the stages.
+        """
+        return min(1.0, (self.period_ns / NS_PER_MS + (ceiling_ms or 0.0)) / as_written_ms)
 
     def _sum_ns(self, group: tuple[int, ...]) -> float:
         return sum(self.elapsed_ns.get(stage, 0.0) for stage in group)

@@ -15,6 +15,9 @@ INSPECTION = "inspection"
 
 _INSPECTION_PART = 6
 """The inspection may take this part of the budget."""
+_SECOND_LOOK_PART = 4
+_SECOND_LOOK_S = (3.0, 90.0)
+"""The shortest and the longest that stages are looked at again, where the first time was too short for some."""
 _LIMIT_PART = 8
 """Filling a cache, or a fingerprint, may take this part of the budget."""
 _LIMIT_S = (3.0, 30.0)
@@ -69,15 +72,16 @@ def with_fix(session: Session, diagnosis: Diagnosis, fix: Fix) -> Session:
     return _with_variants(session, (*session.scenario.variants, added))
 
 
-def inspection_trial(session: Session, diagnosis: Diagnosis) -> Trial:
-    """The trial that looks at the pipeline."""
+def inspection_trial(session: Session, diagnosis: Diagnosis, *, again: bool = False) -> Trial:
+    """The trial that looks at the pipeline; `again` with more time, where the first had too little."""
+    part, ends = (_SECOND_LOOK_PART, _SECOND_LOOK_S) if again else (_INSPECTION_PART, _LIMIT_S)
     first = session.scenario.variants[0]
     run = first.run.model_copy(update={"time_s": diagnosis.budget_s, "steps": None, "repeats": 1})
     task = Task(
         target=diagnosis.target,
         model=None,
         activity="inspect",
-        limit_s=_within(diagnosis.budget_s / _INSPECTION_PART, _LIMIT_S),
+        limit_s=_within(diagnosis.budget_s / part, ends),
     )
     return Trial(index=len(session.trials), repeat=0, variant=_of_task(INSPECTION, task, run, first.runtime))
 
@@ -114,6 +118,7 @@ def _variant(name: str, diagnosis: Diagnosis, run: Run, runtime: Runtime, edits:
         batch_size=max(1, inspection.batch_size or 1) if inspection is not None else 1,
         edits=edits,
         warmup_s=_WARMUP_S,
+        cold=inspection is not None and inspection.cold,
         limit_s=_within(diagnosis.budget_s / _LIMIT_PART, _LIMIT_S),
     )
     return _of_task(name, task, run, runtime)

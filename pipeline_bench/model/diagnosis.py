@@ -38,8 +38,9 @@ class Bottleneck(_Part):
     share: float | None = None
     """How much of the time between two elements it accounts for, 0 to 1."""
     cause: Cause | None = None
-    """``python``: it runs Python, one call at a time. ``cpu``: computing. ``reading``: files. ``waiting``: neither
-    computes nor reads: latency. ``filling``: it fills a buffer. ``handing-over``: many small elements."""
+    """``python``: it runs Python, one call at a time. ``cpu``: computing. ``reading``: it waits for files.
+    ``waiting``: neither computes nor reads: latency. ``filling``: it fills a buffer.
+    ``handing-over``: many small elements."""
     text: Line = ""
     """What it does to the pipeline, in one plain sentence."""
 
@@ -125,6 +126,8 @@ class Diagnosis(_Part):
     limits: tuple[Limit, ...] = ()
     reached_ms: float | None = None
     """Milliseconds an element of the pipeline as written, on average."""
+    beyond: tuple[Line, ...] = ()
+    """What no edit of the calls does and a change of the user's functions would, with the most that it can gain."""
     text: Line = ""
     """The conclusion, in one or two plain sentences."""
     failure: Line | None = None

@@ -144,6 +144,12 @@ class StageCost(_Part):
     first_ns: float | None = None
     """How long its first element took: a shuffle fills its buffer first."""
     reason: Line | None = None
+    late: bool = False
+    """Whether it was not measured for want of time: more of it may measure it."""
+    first_epoch_ns: float | None = None
+    """Of a stage that runs only while a cache behind it is filled, wall time for one element of the sink meanwhile."""
+    first_epoch_cpu_ns: float | None = None
+    """The same of its CPU time."""
 
 
 class Tuned(_Part):
@@ -201,6 +207,8 @@ class Inspection(_Part):
     """The first of the files that the pipeline read."""
     default_parallelised: bool = True
     """Whether tf.data's default optimizations are on in the pipeline's options."""
+    cold: bool = False
+    """Whether the figures are of a first epoch, because the pipeline's own cache could not be filled in the time."""
     notes: tuple[Line, ...] = ()
     """What a reader should know, a sentence each: ``The dataset's own cache file was not used; …``."""
 
@@ -218,6 +226,18 @@ class Inspection(_Part):
     def cost(self, number: int) -> StageCost | None:
         """Return what the stage costs, where it was measured."""
         return next((cost for cost in self.costs if cost.stage == number), None)
+
+    def of_first_epoch(self) -> Inspection:
+        """Return the inspection with the costs of an epoch in which no cache is full yet."""
+        return self.model_copy(update={"cold": True, "costs": tuple(map(_of_first_epoch, self.costs))})
+
+
+def _of_first_epoch(cost: StageCost) -> StageCost:
+    if cost.first_epoch_ns is None:
+        return cost
+    return cost.model_copy(
+        update={"elapsed_ns": cost.first_epoch_ns, "cpu_ns": cost.first_epoch_cpu_ns, "reason": None}
+    )
 
 
 Activity = Literal["inspect", "drain", "train", "ceiling"]
@@ -241,6 +261,8 @@ class Task(_Part):
     """Steps that begin within it are not shipped; a cache that an edit inserted is filled before it begins."""
     fingerprint: bool = False
     """After the steps, send which samples arrive, on a small part of the input; see `Fingerprint`."""
+    cold: bool = False
+    """Leave the pipeline's own caches out, which is what a first epoch costs; where they cannot be filled in time."""
     limit_s: float = 20.0
     """The most time for inspecting, for filling a cache, or for a fingerprint; what was found by then is sent."""
 

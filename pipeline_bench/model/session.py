@@ -15,7 +15,8 @@ History of `schema_version`; every version up to this one can be read:
     6   adds, each with a default: a verdict's `certainty` and `doubt`; a speed-up's `certainty`; a result's
         `against_fastest`; an estimate's `impossible`; a
         `precision` may have no goal: until everything is decided
-    7   adds, each with a default: which `dataset` of a script a target means; an inspection's `training` and `api`; the
+    7   adds, each with a default: which `dataset` of a script a target means; an inspection's `training`, `api` and
+        `cold`; of a stage's cost `late`, `first_epoch_ns` and `first_epoch_cpu_ns`; of a diagnosis `beyond`; the
         `selftest` of the program itself; `checked`, the last one of the machine; a device utilization's `activity`
 """
 

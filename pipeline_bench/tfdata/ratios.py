@@ -76,7 +76,9 @@ def endless(stages: Sequence[Stage], number: int) -> bool:
     return False
 
 
-def per_sink_element(stages: Sequence[Stage], sink: int, taken: Mapping[int, float | None]) -> dict[int, float]:
+def per_sink_element(
+    stages: Sequence[Stage], sink: int, taken: Mapping[int, float | None], *, first_epoch: bool = False
+) -> dict[int, float]:
     """Return how many elements each stage gives for one of the sink's, as far as the stages after it show.
 
     What comes before a cache gives none: once filled, the cache alone is asked. One behind an endless repeat never is.
@@ -85,6 +87,7 @@ def per_sink_element(stages: Sequence[Stage], sink: int, taken: Mapping[int, flo
         stages: upstream first.
         sink: the id of the last one.
         taken: of each stage, how many elements it takes for one that it gives.
+        first_epoch: no cache is full yet.
     """
     elements: dict[int, float] = {sink: 1.0}
     unknown: set[int] = set()
@@ -93,7 +96,7 @@ def per_sink_element(stages: Sequence[Stage], sink: int, taken: Mapping[int, flo
         if own is None or each_takes is None or each is None or stage.id in unknown:
             unknown.update(stage.inputs)
             continue
-        filled = stage.method == "cache" and not endless(stages, stage.id)
+        filled = not first_epoch and stage.method == "cache" and not endless(stages, stage.id)
         for number, share in zip(stage.inputs, each, strict=True):
             elements[number] = elements.get(number, 0.0) + (0.0 if filled else own * each_takes * share)
     return {number: count for number, count in elements.items() if number not in unknown}

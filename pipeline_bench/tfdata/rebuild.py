@@ -19,7 +19,7 @@ from typing import Any
 
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.edits import AUTOTUNE, Edit, MoveBefore, Value
-from pipeline_bench.tfdata import composing, subsample, user_code
+from pipeline_bench.tfdata import composing, ratios, subsample, user_code
 from pipeline_bench.tfdata.plan import Node, Plan, Ref
 from pipeline_bench.tfdata.public_api import Entry, Run, intercepted, replaced
 from pipeline_bench.tfdata.record import Call, Recipe, writes_files
@@ -40,7 +40,9 @@ class Rebuilt:
     caches: tuple[Any, ...] = ()
 
 
-def rebuild(recipe: Recipe, edits: Iterable[Edit], scratch: Path, cached_elements: int | None = None) -> Rebuilt:
+def rebuild(
+    recipe: Recipe, edits: Iterable[Edit], scratch: Path, cached_elements: int | None = None, *, cold: bool = False
+) -> Rebuilt:
     """Return the pipeline with the edits.
 
     Args:
@@ -48,6 +50,7 @@ def rebuild(recipe: Recipe, edits: Iterable[Edit], scratch: Path, cached_element
         edits: applied one after another. Options, the service and the device always come at the end.
         scratch: a folder for the files of caches; made where it does not exist.
         cached_elements: how many elements an inserted cache keeps, which it then repeats; all of them where None.
+        cold: leave out the user's own caches that a first epoch fills.
 
     Raises:
         PipelineBenchError: an edit does not fit, or a stage does not take what it gives it; the message has the reason.
@@ -55,8 +58,16 @@ def rebuild(recipe: Recipe, edits: Iterable[Edit], scratch: Path, cached_element
     plan = Plan(recipe)
     for edit in edits:
         edit.apply(plan)
+    if cold:
+        _leave_caches_out(plan, recipe)
     maker = _Maker(plan, scratch, cached_elements=cached_elements)
     return Rebuilt(_finished(plan, maker.dataset(plan.sink)), tuple(maker.caches))
+
+
+def _leave_caches_out(plan: Plan, recipe: Recipe) -> None:
+    for stage in recipe.stages:
+        if stage.method == "cache" and stage.id in plan.nodes and not ratios.endless(recipe.stages, stage.id):
+            plan.take_out(stage.id)
 
 
 def stage(recipe: Recipe, number: int, inputs: Sequence[Any], scratch: Path) -> Any:

@@ -12,7 +12,6 @@ A source reads files as they lie, from the page cache where they are in it.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -33,10 +32,12 @@ _ONCE = frozenset({"cache", "repeat", "snapshot", "unique", "take_while", "take"
 """Methods that never end, or give nothing more, on an input without end."""
 _POSITIONAL = frozenset({"skip", "shard", "enumerate"})
 """Methods that go by the positions of the elements: what they give to the next stage is of one pass."""
+_ENOUGH_TAKEN = 8
+"""Elements taken after the first one given: beside so many, one of which only a part was given is little."""
 _NO_TIME = "no time was left for it"
 _ENDED = "the trial ended before it was measured"
+_NOT_FED = "what comes before it gave no element to feed it with"
 _CACHED = "it runs in the first pass only: a cache after it gives the elements from then on"
-_NOTHING = Rate(0.0, 0.0)
 
 
 @dataclass
@@ -49,6 +50,8 @@ class _Result:
     rate: Rate | None = None
     element_bytes: float | None = None
     first_ns: float | None = None
+    late: bool = True
+    """Whether it is for want of time that it has no rate."""
 
 
 class StageBenchmark:
@@ -76,13 +79,11 @@ class StageBenchmark:
         self._stages, self._sink = stages, sink
         self._make, self._options = make, options
         self._end_s = time.monotonic() + limit_s
+        self._first_s = max(_FIRST_ELEMENT_S, limit_s / 3)
         self._alive = alive
         self._results = {stage.id: _Result(ratios.inputs_per_output(stage), _ENDED) for stage in stages}
         self._kept: dict[int, tuple[KeptElements, Rate]] = {}
         self._making_s = 0.0
-        elements = ratios.per_sink_element(stages, sink, {stage.id: 1.0 for stage in stages})
-        self._idle = {number for number, count in elements.items() if count == 0}
-        """The stages before a cache: they only feed the next one, and are not measured."""
 
     def run(self) -> Iterator[tuple[StageCost, ...]]:
         """Measure; after every stage gives the costs of all stages as far as they are known."""
@@ -105,27 +106,33 @@ class StageBenchmark:
     def costs(self) -> tuple[StageCost, ...]:
         """Return the costs for one element of the sink, as far as they are known."""
         taken = {number: result.inputs for number, result in self._results.items()}
-        elements = ratios.per_sink_element(self._stages, self._sink, taken)
-        return tuple(_cost(stage, self._results[stage.id], elements.get(stage.id)) for stage in self._stages)
+        usual = ratios.per_sink_element(self._stages, self._sink, taken)
+        first = ratios.per_sink_element(self._stages, self._sink, taken, first_epoch=True)
+        return tuple(
+            _cost(stage, self._results[stage.id], usual.get(stage.id), first.get(stage.id)) for stage in self._stages
+        )
 
     def _try(self, stage: Stage, share_s: float, left_s: float) -> None:
         result = self._results[stage.id]
         result.reason = None
-        if any(number not in self._kept for number in stage.inputs):
-            result.reason = "what comes before it gave no element to feed it with"
+        missing = [number for number in stage.inputs if number not in self._kept]
+        if missing:
+            result.reason, result.late = _NOT_FED, any(self._results[number].late for number in missing)
             return
+        first_s = min(left_s / 2, self._first_s)
         try:
             with user_code.element_errors():
                 if result.inputs is None:
                     result.inputs = self._count_inputs(stage, share_s / 3)
-                self._measure(stage, result, share_s, min(left_s / 2, _FIRST_ELEMENT_S))
+                self._measure(stage, result, share_s, first_s)
         except throughput.OutOfTimeError:
-            result.reason = f"it gave no element within {units.seconds(min(left_s / 2, _FIRST_ELEMENT_S))}"
+            result.reason = f"it gave no element within {units.seconds(first_s)}"
         except StopIteration:
-            result.reason = "it gave no element"
+            result.reason, result.late = "it gave no element", False
         except PipelineBenchError as error:
-            result.reason = error.message
+            result.reason, result.late = error.message, False
         except Exception as error:  # the user's function, called anew on the same kind of input
+            result.late = False
             result.reason = f"it could not be made by itself: {line_of(error)}"
 
     def _alone(self, stage: Stage, endless: bool) -> Any:
@@ -146,29 +153,24 @@ class StageBenchmark:
 
     def _measure(self, stage: Stage, result: _Result, share_s: float, limit_s: float) -> None:
         dataset = self._alone(stage, endless=True)
-        positional, idle = stage.method in _POSITIONAL, stage.id in self._idle
+        positional = stage.method in _POSITIONAL
         # A header that is skipped once must not come back with every pass over what feeds the next stage.
         iterator = FlatIterator(self._alone(stage, endless=False) if positional else dataset)
         with Deadline(limit_s) as deadline:
             start_ns = time.perf_counter_ns()
             first = iterator.take(deadline)
             result.first_ns = time.perf_counter_ns() - start_ns
-            kept = throughput.sample(iterator, deadline, first, _LEAST_STAGE_S if idle else share_s / 3)
+            kept = throughput.sample(iterator, deadline, first, share_s / 3)
             result.element_bytes = kept.element_bytes
-            if idle:
-                gross = _NOTHING
-            elif kept.each_ns is None or kept.each_ns >= throughput.SLOW_NS:
+            if kept.each_ns is None or kept.each_ns >= throughput.SLOW_NS:
                 iterator = FlatIterator(dataset) if positional else iterator
                 gross = throughput.rate(iterator, deadline, share_s / 2)
             else:
                 gross = throughput.windowed_rate(dataset, deadline, kept.each_ns, kept.element_bytes, share_s / 2)
         result.rate = self._net(stage, gross, result.inputs or 0.0)
-        consumers = [later for later in self._stages if stage.id in later.inputs]
-        if consumers:
+        if any(stage.id in later.inputs for later in self._stages):
             elements = KeptElements(dataset.element_spec, kept.elements)
-            feeds_a_cache = any(later.method == "cache" for later in consumers)
-            feeding = _NOTHING if idle and not feeds_a_cache else self._feeding(elements)
-            self._kept[stage.id] = (elements, feeding)
+            self._kept[stage.id] = (elements, self._feeding(elements))
 
     def _feeding(self, elements: KeptElements) -> Rate:
         """What taking from memory costs by itself."""
@@ -188,45 +190,53 @@ class StageBenchmark:
         return Rate(max(0.0, elapsed_ns), max(0.0, cpu_ns), queued_ns)
 
     def _count_inputs(self, stage: Stage, seconds: float) -> float | None:
-        """How many elements it takes for one that it gives; a lower bound of what it gives where that is very much."""
-        count = min(self._kept[number][0].count for number in stage.inputs)
-        iterator = FlatIterator(self._alone(stage, endless=False))
-        given = 0
+        """How many elements it takes for one that it gives; the most that it may be where it opened few and gave many.
+
+        What it took before its first element may be a buffer that it fills, and belongs to none.
+        """
+        feeds = [throughput.CountedFeed(self._kept[number][0].dataset()) for number in stage.inputs]
+        made = self._make(stage.id, [feed.dataset for feed in feeds])
+        iterator = FlatIterator(self._as_in_pipeline(made))
+        given = first = 0
         end_s = time.monotonic() + seconds
         try:
             with Deadline(max(seconds, min(_FIRST_ELEMENT_S, (self._end_s - time.monotonic()) / 3))) as deadline:
-                while not given or time.monotonic() < end_s:
+                while given <= 1 or time.monotonic() < end_s:
                     iterator.take(deadline)
                     given += 1
+                    first = first or min(feed.taken for feed in feeds)
         except StopIteration:
+            count = min(self._kept[number][0].count for number in stage.inputs)
             if not given:
                 raise PipelineBenchError(f"it let none of the {count} elements through that it was fed with") from None
             return count / given
-        return min(count, _opened_at_once(stage)) / given
+        except throughput.OutOfTimeError:
+            if not given:
+                raise
+        taken = min(feed.taken for feed in feeds)
+        more = taken - first
+        return more / (given - 1) if more >= _ENOUGH_TAKEN else taken / given
 
 
-def _opened_at_once(stage: Stage) -> int:
-    """How many inputs a `flat_map` or an `interleave` may have opened to give its first elements."""
-    if stage.method == "flat_map":
-        return 1
-    cycle = stage.arguments.get("cycle_length")
-    return cycle if isinstance(cycle, int) and cycle > 0 else os.cpu_count() or 1
-
-
-def _cost(stage: Stage, result: _Result, elements: float | None) -> StageCost:
-    """What a stage costs for so many of its elements."""
-    costs, reason = {}, result.reason
-    if elements is None:
+def _cost(stage: Stage, result: _Result, usual: float | None, first_epoch: float | None) -> StageCost:
+    """What a stage costs for so many of its elements, usually and while a cache behind it is filled."""
+    costs: dict[str, float] = {}
+    reason = result.reason
+    if usual is None:
         reason = reason or "a stage after it did not tell how many elements it takes for one"
-    elif elements == 0:
+    elif usual == 0:
         costs, reason = {"elapsed_ns": 0.0, "cpu_ns": 0.0}, reason or _CACHED
+        if result.rate is not None and first_epoch is not None:
+            costs["first_epoch_ns"] = result.rate.elapsed_ns * first_epoch
+            costs["first_epoch_cpu_ns"] = result.rate.cpu_ns * first_epoch
     elif result.rate is not None:
-        costs = {name: value * elements for name, value in result.rate._asdict().items()}
+        costs = {name: value * usual for name, value in result.rate._asdict().items()}
     return StageCost(
         stage=stage.id,
-        elements=elements,
+        elements=usual,
         element_bytes=result.element_bytes,
         first_ns=result.first_ns,
         reason=reason,
+        late=result.rate is None and result.late,
         **costs,
     )

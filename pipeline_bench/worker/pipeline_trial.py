@@ -190,7 +190,7 @@ class PipelineEngine(Engine):
         return self._model
 
     def _rebuilt(self) -> rebuild.Rebuilt:
-        return rebuild.rebuild(self._recipe, self._task.edits, self._scratch.path)
+        return rebuild.rebuild(self._recipe, self._task.edits, self._scratch.path, cold=self._task.cold)
 
     def _filled(self) -> Any:
         """The pipeline with its edits and its caches filled.
@@ -217,8 +217,12 @@ class PipelineEngine(Engine):
             if is_inserted:
                 return self._partly_filled(one.elements, limit_s)
         if short:
-            note = f"A pass over the pipeline's own cache did not end within {units.seconds(limit_s)}: not filled."
-            self._send(Inspection(notes=(note,)))
+            note = (
+                f"A pass over the pipeline's own cache did not end within {units.seconds(limit_s)}: what is measured "
+                "is a first epoch."
+            )
+            self._send(Inspection(cold=True, notes=(note,)))
+            return rebuild.rebuild(self._recipe, task.edits, self._folder("cold"), cold=True).dataset
         return made.dataset
 
     def _partly_filled(self, elements: int, first_s: float) -> Any:

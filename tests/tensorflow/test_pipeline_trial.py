@@ -54,6 +54,10 @@ def endless():
     return tf.data.Dataset.range(10).repeat().map(decode).batch(2)
 
 
+def make_cached():
+    return tf.data.Dataset.range(2000).map(decode).cache().batch(10)
+
+
 def make_scratched():
     names = [os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")]
     with open(__file__ + ".scratch", "w") as file:
@@ -175,6 +179,17 @@ def test_a_cache_that_never_fills_keeps_its_first_elements_and_says_so(run_task:
     assert steps(endless) == 25
     (noted,) = of(Inspected, endless)
     assert "first" in noted.inspection.notes[0]
+
+
+def test_where_a_users_cache_cannot_be_filled_it_is_a_first_epoch_that_is_measured_and_told(run_task: RunTask) -> None:
+    events = run_task("make_cached", "drain", limit_s=2, fingerprint=True)
+    (noted,) = of(Inspected, events)
+    assert noted.inspection.cold
+    assert "first epoch" in noted.inspection.notes[0]
+    again = run_task("make_cached", "drain", limit_s=2, cold=True)
+    assert steps(again) == 25
+    assert phases(again) == ["import", "build", "train"], "no time goes into filling it"
+    assert not of(Inspected, again)
 
 
 @pytest.mark.parametrize(

@@ -108,6 +108,23 @@ def test_a_filter_needs_more_elements_than_it_gives() -> None:
     assert costs[0].elements == pytest.approx(4, rel=0.02)
 
 
+@pytest.mark.parametrize(
+    ("call", "taken"),
+    [
+        (lambda data: data.batch(50, drop_remainder=True).unbatch(), 1.0),
+        (lambda data: data.flat_map(lambda _: tf.data.Dataset.range(40)), 1 / 40),
+        (lambda data: data.interleave(lambda _: tf.data.Dataset.range(40), cycle_length=4), 1 / 40),
+        (lambda data: data.window(20, shift=2).flat_map(lambda part: part.batch(20)), 2.0),
+        (lambda data: data.group_by_window(lambda _: 0 * _, lambda _, part: part.batch(60), window_size=60), 60.0),
+    ],
+    ids=["unbatch", "flat_map", "interleave", "window", "group_by_window"],
+)
+def test_what_a_stage_takes_is_counted_also_where_it_gives_more_than_time_allows(call: Call, taken: float) -> None:
+    costs = Chain().source("range", numbers).add("apply", call).measured(6)
+    assert costs[1].reason is None
+    assert costs[0].elements == pytest.approx(taken, rel=0.15)
+
+
 def test_a_filter_that_lets_nothing_through_is_told_in_time() -> None:
     chain = Chain().source("range", numbers).add("filter", lambda data: data.filter(none))
     start_s = time.monotonic()
@@ -129,6 +146,8 @@ def test_before_a_cache_nothing_is_spent_once_it_is_full() -> None:
     costs = chain.add("cache", lambda data: data.cache()).add("batch", batched, batch_size=8).measured(5)
     assert costs[1].elapsed_ns == 0
     assert "cache" in (costs[1].reason or "")
+    assert costs[1].first_epoch_ns is not None, "what fills the cache is measured all the same"
+    assert costs[1].first_epoch_ns > 8 * 4e6
     assert costliest(costs) != 1
 
 

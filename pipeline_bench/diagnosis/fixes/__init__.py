@@ -142,7 +142,8 @@ def _not_tried(kind: Kind, fix: Fix, inspection: Inspection, context: Context, p
     if (missing := _not_allowed(fix, context)) is not None:
         return missing
     share = could_save(fix.stages, parts, context.as_written_ms)
-    if share is not None and share < WORTH:
+    told = context.as_written_ms is None or parts.explained(context.as_written_ms) >= segments.EXPLAINED
+    if told and share is not None and share < WORTH:
         names = ", ".join(short(inspection.stage(number)) for number in fix.stages[:3])
         took = f"{names} takes" if len(fix.stages) == 1 else f"{names} take"
         return f"{took} {units.share(share)} of the time: there is next to nothing to gain."

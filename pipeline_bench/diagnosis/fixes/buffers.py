@@ -89,6 +89,8 @@ def cache(inspection: Inspection, context: Context) -> Iterator[Fix]:
     run = list(reversed(chain.trunk(inspection)))
     fixed = _fixed_part(inspection, run)
     kept = [stage for stage in fixed if stage.method == "cache"]
+    if kept and inspection.cold:
+        return  # one epoch would be held against others
     if not fixed or any(each.method in ("cache", "snapshot") for each in inspection.stages if each not in kept):
         return
     out: list[Edit] = [Remove(stage=stage.id) for stage in kept]  # a cache that is there moves

@@ -101,8 +101,47 @@ def test_a_stage_that_queued_for_a_core_does_not_wait_but_computes() -> None:
     assert bottleneck.find(inspection(stages, (cost(0, 0.0), queued)), 2, 187.0).cause == "python"
 
 
+def test_a_reader_that_computes_all_its_time_is_not_said_to_wait_for_files() -> None:
+    found = bottleneck.find(inspection((stage(0, "CsvDataset"),), (cost(0, 78.0, 78.0),)), 2, 80.0)
+    assert found.cause == "cpu"
+    assert "it reads files and computes, one call at a time" in found.text
+
+
+def test_a_stage_that_costs_more_alone_than_the_whole_pipeline_is_told() -> None:
+    text = bottleneck.find(python_decode(30.0), cores=2, as_written_ms=20.0).text
+    assert "Alone it took 30.0 ms, more than the 20.0 ms of the whole pipeline" in text
+    assert "Alone" not in bottleneck.find(python_decode(21.0), cores=2, as_written_ms=20.0).text
+
+
+def cached(first_epoch_ms: float) -> Inspection:
+    stages = (
+        stage(0, "range"),
+        stage(1, "map", 0, of=function("decode", python=True)),
+        stage(2, "cache", 1),
+        stage(3, "map", 2, of=function("augment", python=True)),
+    )
+    before = cost(1, 0.0).model_copy(
+        update={"first_epoch_ns": first_epoch_ms * 1e6, "first_epoch_cpu_ns": first_epoch_ms * 1e6}
+    )
+    return inspection(stages, (cost(0, 0.0), before, cost(2, 0.1), cost(3, 4.0)))
+
+
+def test_the_first_epoch_is_told_apart_from_those_that_a_cache_serves() -> None:
+    found = bottleneck.find(cached(60.0), cores=2, as_written_ms=5.0)
+    assert found.stage == 3
+    assert "from the second epoch on: the first one, which fills the cache, takes about 64.1 ms a batch" in found.text
+    assert "map(decode), train.py:11" in found.text
+
+
+def test_where_the_cache_could_not_be_filled_the_stage_before_it_is_named() -> None:
+    found = bottleneck.find(cached(60.0).of_first_epoch(), cores=2, as_written_ms=66.0)
+    assert found.stage == 1
+    assert "That is the first epoch" in found.text
+    assert "what stands behind the cache takes about 4.10 ms a batch" in found.text
+
+
 def test_a_reader_reads_and_many_small_elements_are_handed_over() -> None:
-    reading = inspection((stage(0, "TFRecordDataset"), stage(1, "batch", 0)), (cost(0, 9.0, 8.0), cost(1, 1.0)))
+    reading = inspection((stage(0, "TFRecordDataset"), stage(1, "batch", 0)), (cost(0, 9.0, 1.0), cost(1, 1.0)))
     assert bottleneck.find(reading, 2, 10.0).cause == "reading"
     tiny = inspection((stage(0, "range"), stage(1, "unbatch", 0)), (cost(0, 0.1), cost(1, 5.0, elements=1000)))
     found = bottleneck.find(tiny, 2, 5.0)
@@ -136,9 +175,21 @@ def test_the_only_function_that_could_not_be_measured_is_named_where_the_rest_ex
     assert explained.stage == 0
 
 
-def test_what_the_stages_do_not_explain_is_said() -> None:
-    text = bottleneck.find(python_decode(1.0), cores=2, as_written_ms=100.0).text
-    assert "explain only" in text
+def test_no_stage_is_named_while_the_stages_explain_less_than_half() -> None:
+    found = bottleneck.find(python_decode(40.0), cores=2, as_written_ms=100.0)
+    assert found.stage is None
+    assert "explain only 41 % of the time, map(decode), train.py:11, most of it" in found.text
+    assert bottleneck.find(python_decode(60.0), cores=2, as_written_ms=100.0).stage == 1
+    beside_a_model = bottleneck.find(python_decode(40.0), cores=2, as_written_ms=100.0, ceiling_ms=50.0)
+    assert beside_a_model.stage == 1, "on a CPU the model competes with the stages"
+
+
+def test_a_stage_without_the_time_for_an_element_is_not_taken_for_the_bottleneck() -> None:
+    stages = (stage(0, "range"), stage(1, "map", 0, of=function("parse")), stage(2, "batch", 1))
+    late = cost(1, None, reason="it gave no element within 5 s").model_copy(update={"late": True})
+    found = bottleneck.find(inspection(stages, (cost(0, 0.2), late, cost(2, None))), cores=2, as_written_ms=10.0)
+    assert found.stage is None
+    assert "it gave no element within 5 s" in found.text
 
 
 def test_a_zip_of_two_inputs_is_one_segment() -> None:

@@ -66,6 +66,11 @@ def outcome(found: Session, variant: str) -> str:
     return said(found).attempt(variant).outcome
 
 
+def limiting(found: Session) -> int | None:
+    named = said(found).bottleneck
+    return None if named is None else named.stage
+
+
 def trials_of(ran: Machine, variant: str) -> list[Trial]:
     return [trial for trial in ran.ran if trial.variant.name == variant]
 
@@ -318,6 +323,47 @@ def test_no_proposal_is_slower_and_the_budget_holds(
             assert ran.period_ms(edits) <= ran.period_ms(()), "what is proposed is truly not slower"
     elif noise <= 0.01 and budget_s >= 120 and not (ceiling_ms and ceiling_ms > 10):
         assert max(factors.values()) < 2.0, "what doubles the throughput is found"
+
+
+def test_where_the_first_look_was_too_short_the_stages_are_looked_at_again_before_any_fix_is_tried() -> None:
+    looked = python_decode()
+    late = cost(1, None, reason="it gave no element within 5 s").model_copy(update={"late": True, "elements": 32.0})
+    short = looked.model_copy(update={"costs": (looked.costs[0], late, looked.costs[2])})
+    ran = Machine(short, lambda edits: BASE_MS / (4.0 if PARALLEL in map(kind_of, edits) else 1.0), second_look=looked)
+    found = diagnose(ran, allow_threads=True)
+    looks = [trial for trial in ran.ran if trial.variant.name == variants.INSPECTION]
+    assert [trial.index for trial in looks] == [0, 2]
+    limits = [Task.model_validate(trial.variant.source.options).limit_s for trial in looks]
+    assert limits[1] > limits[0]
+    assert limiting(found) == 1
+    assert said(found).proposal == PARALLEL
+
+
+def test_nothing_is_ruled_out_by_costs_that_do_not_explain_the_time() -> None:
+    ran = Machine(python_decode(0.4), lambda edits: BASE_MS / (4.0 if PARALLEL in map(kind_of, edits) else 1.0))
+    found = diagnose(ran, allow_threads=True)
+    assert not any("next to nothing" in attempt.reason for attempt in said(found).attempts)
+    assert said(found).proposal == PARALLEL
+
+
+def test_where_a_cache_cannot_be_filled_every_trial_is_of_a_first_epoch() -> None:
+    stages = (
+        stage(0, "range"),
+        stage(1, "map", 0, of=function("decode", python=True)),
+        stage(2, "cache", 1),
+        stage(3, "batch", 2, batch_size=32),
+    )
+    first = cost(1, 0.0).model_copy(update={"first_epoch_ns": 60e6, "first_epoch_cpu_ns": 60e6})
+    looked = inspection(stages, (cost(0, 0.0), first, cost(2, 0.1), cost(3, 1.0)))
+    ran = Machine(looked, lambda edits: 61.0 / (4.0 if PARALLEL in map(kind_of, edits) else 1.0), cold=True)
+    found = diagnose(ran, allow_threads=True)
+    assert limiting(found) == 1
+    assert said(found).proposal == PARALLEL
+    tasks = [Task.model_validate(trial.variant.source.options) for trial in ran.ran]
+    assert [task.cold for task in tasks[:2]] == [False, False]
+    assert all(task.cold for task in tasks[2:])
+    moved = [attempt for attempt in said(found).attempts if attempt.fix.kind == "cache"]
+    assert moved == [], "the later epochs of one are not held against the first of another"
 
 
 def test_the_length_of_a_trial_follows_from_what_an_element_takes() -> None:
