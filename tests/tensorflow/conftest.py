@@ -10,14 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_bench import environment
+from pipeline_bench import plugins
 from pipeline_bench.model.session import Session
+from pipeline_bench.run import comparison
 from pipeline_bench.run.launcher import TrialServer
-from pipeline_bench.run.observer import Observer
-from pipeline_bench.run.runner import Runner
-from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Scenario
-from tests import faults
+from tests import faults, trials
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,6 +33,16 @@ def faults_path(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A ``PYTHONPATH`` with this package and the faulty backend on it."""
     folders = faults.install(tmp_path_factory.mktemp("site"))
     return os.pathsep.join([str(folder) for folder in folders] + [path for path in sys.path if path])
+
+
+@pytest.fixture(scope="module")
+def faulty_backends(faults_path: str) -> Iterator[None]:
+    """The backends of `tests.faults` are known in this process too, as they are to the trials."""
+    with pytest.MonkeyPatch.context() as patch:
+        for folder in faults_path.split(os.pathsep)[:2]:
+            patch.syspath_prepend(folder)
+        plugins._classes.cache_clear()
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -62,20 +70,17 @@ def fork_server(
 @pytest.fixture
 def run_scenario(fork_server: TrialServer, tmp_path: Path) -> RunScenario:
     """Run a resolved scenario on the shared fork server."""
-    return lambda scenario: _run(scenario, fork_server, tmp_path)
+    return lambda scenario: trials.run(fork_server, scenario, tmp_path)
 
 
 @pytest.fixture(scope="module")
 def run_scenario_once(fork_server: TrialServer, tmp_path_factory: pytest.TempPathFactory) -> RunScenario:
     """The same for a fixture whose session several tests look at."""
-    return lambda scenario: _run(scenario, fork_server, tmp_path_factory.mktemp("session"))
+    return lambda scenario: trials.run(fork_server, scenario, tmp_path_factory.mktemp("session"))
 
 
-def _run(scenario: Scenario, server: TrialServer, folder: Path) -> Session:
-    session = Session(
-        started_at="2026-01-01T00:00:00+00:00",
-        scenario=scenario,
-        environment=environment.describe(environment.Accelerator()),
-    )
-    with closing(NvmlSampler.open()) as gpu:
-        return Runner(folder, server, gpu, Observer()).run(session).session
+@pytest.fixture
+def commands_share_server(fork_server: TrialServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a command starts in this process has its trials on the shared server, and imports no TensorFlow again."""
+    monkeypatch.setattr(fork_server, "close", lambda: None)
+    monkeypatch.setattr(comparison, "best_launcher", lambda *_: (fork_server, None))

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from pipeline_bench import cli
 from pipeline_bench.diagnosis import search, variants
 from pipeline_bench.model import session as sessions
 from pipeline_bench.model.diagnosis import Diagnosis
@@ -180,13 +181,8 @@ def test_a_temporary_folder_that_the_users_code_removes_costs_nothing(diagnose: 
     assert session.trials[1].fingerprint.reason is None
 
 
-def test_a_tree_of_processes_does_not_outlive_its_trial(tmp_path: Path) -> None:
-    server = TrialServer(tmp_path / "import.stderr")
-    try:
-        assert server.wait_until_ready() is None
-        run_trials(server, tmp_path, "leaves_a_tree_of_processes")
-    finally:
-        server.close()
+def test_a_tree_of_processes_does_not_outlive_its_trial(diagnose: Diagnose) -> None:
+    diagnose("leaves_a_tree_of_processes")
     assert not left_behind()
 
 
@@ -253,10 +249,12 @@ def _wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
         time.sleep(0.05)
 
 
-def test_a_function_that_fails_ends_the_command_with_1_and_their_own_traceback(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("commands_share_server")
+def test_a_function_that_fails_ends_the_command_with_1_and_their_own_traceback(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     target = f"{HOSTILE}:raises_what_has_no_text"
-    command = [sys.executable, "-m", "pipeline_bench", "diagnose", target, "--budget", "20", "--no-live"]
-    done = subprocess.run([*command, "--out", str(tmp_path)], capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 1, done.stderr
-    assert "raises_what_has_no_text failed: _SilentError" in done.stdout
-    assert "pipeline_bench/" not in done.stdout + done.stderr
+    assert cli.run(["diagnose", target, "--budget", "20", "--no-live", "--out", str(tmp_path)]) == 1
+    shown = capfd.readouterr()
+    assert "raises_what_has_no_text failed: _SilentError" in shown.out
+    assert "pipeline_bench/" not in shown.out + shown.err

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import subprocess
 import sys
@@ -16,75 +15,75 @@ import pytest
 
 from pipeline_bench.model import session as sessions
 from pipeline_bench.model.session import Session
+from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.scenario.load import load
 from pipeline_bench.scenario.resolve import resolve
 from tests.tensorflow.conftest import RunScenario
+from tests.trials import without_ceilings
 
 SMALL: dict[str, Any] = {"source": {"batch_size": 16, "features": 32}, "model": {"hidden_widths": [16]}}
 
 
-@pytest.fixture(autouse=True)
-def faulty_backend(faults_path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pipeline_bench import plugins
+DIES = {
+    "raise": "planted: the reader met a record it cannot read",
+    "segfault": "SIGSEGV",
+    "killed": "SIGKILL",
+    "exit": "SystemExit",
+    "memory": "out of memory",
+    "flood": "planted: after a flood",
+}
+"""Faults that end their trial, with words of its reason."""
 
-    monkeypatch.setenv("PYTHONPATH", faults_path)
-    for folder in faults_path.split(os.pathsep)[:2]:
-        monkeypatch.syspath_prepend(folder)
-    plugins._classes.cache_clear()
+HANGS = ("hang", "hold_gil")
 
 
-def faulty(fault: str, stall_timeout_s: float = 60) -> Any:
-    return resolve(
+@pytest.fixture(scope="module")
+def faulty(faulty_backends: None, run_scenario_once: RunScenario) -> dict[str, TrialRecord]:
+    """A trial with each fault, by its name, and ``good``, the last one."""
+    entries: list[dict[str, Any]] = [
+        {"name": fault, "backend": "faulty", "options": {"fault": fault}} for fault in (*DIES, *HANGS)
+    ]
+    for entry in entries[len(DIES) :]:
+        entry["run"] = {"stall_timeout_s": 3}
+    scenario = resolve(
         {
             **SMALL,
             "name": "faults",
-            "run": {"steps": 40, "repeats": 1, "stall_timeout_s": stall_timeout_s},
-            "variants": [
-                {"name": "faulty", "backend": "faulty", "options": {"fault": fault}},
-                {"name": "good", "backend": "feed_dict"},
-            ],
+            "run": {"steps": 40, "repeats": 1},
+            "variants": [*entries, {"name": "good", "backend": "feed_dict"}],
         }
     )
+    return {record.variant: record for record in run_scenario_once(without_ceilings(scenario)).trials}
 
 
-@pytest.mark.parametrize(
-    ("fault", "words"),
-    [
-        ("raise", "planted: the reader met a record it cannot read"),
-        ("segfault", "SIGSEGV"),
-        ("killed", "SIGKILL"),
-        ("exit", "SystemExit"),
-        ("memory", "out of memory"),
-        ("flood", "planted: after a flood"),
-    ],
-)
-def test_a_trial_that_dies_is_failed_and_the_others_go_on(run_scenario: RunScenario, fault: str, words: str) -> None:
-    session = run_scenario(faulty(fault))
-    statuses = {record.variant: record.status for record in session.trials}
-    assert statuses == {"faulty": "failed", "good": "ok", "ceiling": "ok"}
-    assert words in (session.trials[0].reason or "")
+@pytest.mark.parametrize("fault", DIES)
+def test_a_trial_that_dies_is_failed(faulty: dict[str, TrialRecord], fault: str) -> None:
+    assert faulty[fault].status == "failed"
+    assert DIES[fault] in (faulty[fault].reason or "")
 
 
-def test_a_traceback_is_kept_with_the_trial(run_scenario: RunScenario) -> None:
-    assert "in go_wrong" in run_scenario(faulty("raise")).trials[0].stderr_tail
+def test_after_every_fault_the_others_go_on(faulty: dict[str, TrialRecord]) -> None:
+    assert faulty["good"].status == "ok"
 
 
-def test_a_hang_in_python_says_where_it_stood(run_scenario: RunScenario) -> None:
-    record = run_scenario(faulty("hang", stall_timeout_s=3)).trials[0]
-    assert record.status == "stalled"
-    assert "pipeline_bench_faults.py" in (record.reason or "")
-    assert "in go_wrong" in (record.reason or "")
+def test_a_traceback_is_kept_with_the_trial(faulty: dict[str, TrialRecord]) -> None:
+    assert "in go_wrong" in faulty["raise"].stderr_tail
 
 
-def test_a_hang_with_the_gil_held_is_ended_and_leaves_its_stacks(run_scenario: RunScenario) -> None:
-    record = run_scenario(faulty("hold_gil", stall_timeout_s=3)).trials[0]
-    assert record.status == "stalled"
-    assert "go_wrong" in record.stderr_tail
+def test_a_hang_in_python_says_where_it_stood(faulty: dict[str, TrialRecord]) -> None:
+    assert faulty["hang"].status == "stalled"
+    assert "pipeline_bench_faults.py" in (faulty["hang"].reason or "")
+    assert "in go_wrong" in (faulty["hang"].reason or "")
+
+
+def test_a_hang_with_the_gil_held_is_ended_and_leaves_its_stacks(faulty: dict[str, TrialRecord]) -> None:
+    assert faulty["hold_gil"].status == "stalled"
+    assert "go_wrong" in faulty["hold_gil"].stderr_tail
 
 
 def test_a_queue_that_nobody_fills_is_named_with_its_empty_size(run_scenario: RunScenario) -> None:
     scenario = load("two_layer", ["source.latency_ms=1e6"], ["fifo_queue"], run={"repeats": 1, "stall_timeout_s": 3})
-    record = run_scenario(scenario).trials[0]
+    record = run_scenario(without_ceilings(scenario)).trials[0]
     assert record.status == "stalled"
     assert "fifo_queue" in (record.reason or "")
     assert "input_queue held 0 of 5 elements" in (record.reason or "")

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from pipeline_bench.model.session import Session
 from pipeline_bench.run.comparison import compare
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.scenario.load import load
+from tests.tensorflow.conftest import RunScenario
 
 pytestmark = pytest.mark.gpu
 
-LIST_GPUS = "import tensorflow as tf; print(len(tf.config.list_physical_devices('GPU')))"
-
 
 @pytest.fixture(scope="module")
-def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
-    done = subprocess.run([sys.executable, "-c", LIST_GPUS], capture_output=True, text=True, check=False)
-    if done.returncode or int(done.stdout.split()[-1]) == 0:
-        pytest.skip("TensorFlow sees no GPU here")
-    folder: Path = tmp_path_factory.mktemp("gpu")
+def session(run_scenario_once: RunScenario, tmp_path_factory: pytest.TempPathFactory) -> Session:
+    tried = run_scenario_once(load("two_layer", ["runtime.device=gpu:0"], ["ceiling"], run={"steps": 1, "repeats": 1}))
+    if tried.trials[0].status != "ok":
+        pytest.skip(f"TensorFlow has no GPU here: {tried.trials[0].reason}")
+    folder = tmp_path_factory.mktemp("gpu")
     return compare(load("two_layer", run={"steps": 1000, "repeats": 1}), folder, Observer()).session
 
 

@@ -42,4 +42,7 @@ def test_a_comparison_executes_no_file_of_the_folder(hostile_folder: Path) -> No
 def test_the_doctor_executes_no_file_of_the_folder(hostile_folder: Path) -> None:
     ended = program(hostile_folder, "doctor", "--json")
     assert not (hostile_folder / "executed").exists()
-    assert json.loads(ended.stdout)["usable"] is True
+    found = json.loads(ended.stdout)
+    assert found["usable"] is True
+    assert found["tensorflow"]["matmul"]["ok"] is True
+    assert found["tensorflow"]["devices"]

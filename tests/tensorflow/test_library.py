@@ -11,6 +11,8 @@ import pytest
 import pipeline_bench
 from pipeline_bench.model.session import Session
 
+pytestmark = pytest.mark.usefixtures("commands_share_server")
+
 SMALL: dict[str, Any] = {
     "settings": {"source.features": 8, "model.hidden_widths": [8]},
     "backends": ["feed_dict"],

@@ -8,18 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline_bench import environment
 from pipeline_bench.analysis import validity
-from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
-from pipeline_bench.run.launcher import TrialServer
-from pipeline_bench.run.observer import Observer
-from pipeline_bench.run.runner import Runner
-from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
 from tests.tensorflow import images
 from tests.tensorflow.conftest import RunScenario
+from tests.trials import without_ceilings
 
 STEPS = 40
 CALLS = {"while_loop": 15, "queue, while_loop": 15, "function, many": 15, "keras_fit, many": 20}
@@ -52,24 +47,13 @@ def scenario() -> Scenario:
             "variants": VARIANTS,
         }
     )
-    wanted = {whole.variant(name).ceiling for name in KEPT_CEILINGS}
-    kept = [variant for variant in whole.variants if not variant.is_ceiling or variant.name in wanted]
-    return whole.model_copy(update={"variants": tuple(kept)})
+    return without_ceilings(whole, *(whole.variant(name).ceiling for name in KEPT_CEILINGS))
 
 
 @pytest.fixture(scope="module")
-def records(
-    scenario: Scenario, fork_server: TrialServer, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, TrialRecord]:
+def records(scenario: Scenario, run_scenario_once: RunScenario) -> dict[str, TrialRecord]:
     """A trial of every variant, by its name."""
-    session = Session(
-        started_at="2026-01-01T00:00:00+00:00",
-        scenario=scenario,
-        environment=environment.describe(environment.Accelerator()),
-    )
-    folder: Path = tmp_path_factory.mktemp("loops")
-    ended = Runner(folder, fork_server, NvmlSampler(), Observer()).run(session)[0]
-    return {record.variant: record for record in ended.trials}
+    return {record.variant: record for record in run_scenario_once(scenario).trials}
 
 
 def columns(record: TrialRecord) -> tuple[Any, Any, Any]:
@@ -160,6 +144,5 @@ def test_a_shuffled_dataset_has_the_same_order_in_keras_which_makes_an_iterator_
     entries = [{"name": name, **shuffled, "loop": {"kind": name}} for name in ("session", "keras_fit")]
     source = {"kind": "image_folder", "path": str(images.make(tmp_path)), "image_size": 8, "batch_size": 8}
     whole = resolve({"name": "shuffled", "source": source, "run": {"steps": 6, "repeats": 1}, "variants": entries})
-    kept = whole.model_copy(update={"variants": tuple(each for each in whole.variants if not each.is_ceiling)})
-    losses = {record.variant: columns(record)[2] for record in run_scenario(kept).trials}
+    losses = {record.variant: columns(record)[2] for record in run_scenario(without_ceilings(whole)).trials}
     np.testing.assert_allclose(losses["keras_fit"], losses["session"], rtol=1e-4)

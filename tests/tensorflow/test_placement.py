@@ -19,6 +19,7 @@ from pipeline_bench.sources import Batch
 from pipeline_bench.worker import placement as told
 from pipeline_bench.worker import runtime
 from tests.tensorflow.conftest import RunScenario
+from tests.trials import without_ceilings
 
 CPUS = ("/cpu:0", "/cpu:1", "/cpu:2", "/cpu:3")
 PARTITIONED = """
@@ -127,9 +128,7 @@ def test_every_loop_tells_where_its_step_ran(run_scenario: RunScenario) -> None:
             "variants": [*loops, {**loops[0], "name": "not asked", "runtime": {"log_placement": False}}],
         }
     )
-    compared = [variant for variant in scenario.variants if not variant.is_ceiling]
-    session = run_scenario(scenario.model_copy(update={"variants": tuple(compared)}))
-    *asked, not_asked = session.trials
+    *asked, not_asked = run_scenario(without_ceilings(scenario)).trials
     assert asked[0].accuracy == not_asked.accuracy  # nor does it count as training
     for trial in asked:
         assert trial.status == "ok", trial.reason
@@ -140,6 +139,7 @@ def test_every_loop_tells_where_its_step_ran(run_scenario: RunScenario) -> None:
         assert trial.steps.count == 4  # the step that tells is none of the trial's
 
 
+@pytest.mark.usefixtures("commands_share_server")
 def test_the_option_shows_the_devices_of_a_partitioned_network_and_a_note_the_threads_beyond_the_cores(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

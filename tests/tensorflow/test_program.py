@@ -5,17 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pipeline_bench.model import session as sessions
-from pipeline_bench.model.events import Done, Hello
-from pipeline_bench.model.trial import plan
-from pipeline_bench.run.launcher import fresh_launcher
-from pipeline_bench.scenario.load import load
 
 QUICK = ["--steps", "40", "--repeats", "1", "--set", "source.features=32", "--set", "model.hidden_widths=[16]"]
 
@@ -99,15 +94,3 @@ def test_bad_input_measures_nothing(tmp_path: Path) -> None:
     assert "source.batch_size" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "reports").exists()
-
-
-def test_a_fresh_interpreter_runs_a_trial_where_forking_is_not_wanted(tmp_path: Path) -> None:
-    trial = plan(load("two_layer", ["source.features=32"], ["tf_data"], run={"steps": 5, "repeats": 1}))[0]
-    with closing(fresh_launcher(tmp_path / "server.stderr")) as launcher:
-        child = launcher.start(trial, tmp_path / "stderr")
-        events = []
-        while not child.ended:
-            events += child.read(60)
-        child.close()
-    assert isinstance(events[0], Hello)
-    assert isinstance(events[-1], Done)

@@ -79,10 +79,10 @@ def test_what_comes_with_a_number_is_that_sample(folder: Path, fit: str) -> None
 
 def test_models_train_on_the_same_samples_as_with_feed_dict(run_scenario: RunScenario, folder: Path) -> None:
     source = {"kind": "tfrecord", "path": str(folder), "batch_size": BATCH, "image_size": 8}
-    entries = [{"name": str(way), "backend": "reader_queue", "options": way} for way in WAYS]
+    ways = [WAYS[0], WAYS[-1]]
+    entries = [{"name": str(way), "backend": "reader_queue", "options": way} for way in ways]
     session = images.run(run_scenario, source, {"name": "feed_dict", "backend": "feed_dict"}, *entries, steps=25)
     for result in session.results:
-        if result.backend != "ceiling":
             assert result.work.status == "equal", (result.variant, result.work.text)
     losses = images.losses(session)
     np.testing.assert_allclose(losses[str(WAYS[0])], losses["feed_dict"], rtol=1e-3)

@@ -13,16 +13,13 @@ import numpy as np
 import psutil
 import pytest
 
-from pipeline_bench import environment
-from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, TrialRecord
 from pipeline_bench.run.launcher import TrialServer, fresh_launcher
 from pipeline_bench.run.observer import Observer, Progress
-from pipeline_bench.run.runner import Runner
-from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
 from tests.tensorflow.conftest import RunScenario
+from tests.trials import run, without_ceilings
 
 BATCH = 16
 STEPS = 20
@@ -34,17 +31,16 @@ def variant(name: str, batch_size: int = BATCH, **runtime: Any) -> dict[str, Any
     return {"name": name, "backend": "tf_data", "source": source, "runtime": {"device": "cpu", **runtime}}
 
 
-def scenario(*variants: dict[str, Any], **run: Any) -> Scenario:
-    resolved = resolve(
+def scenario(*variants: dict[str, Any], **settings: Any) -> Scenario:
+    whole = resolve(
         {
             "name": "replicas",
             "model": {"hidden_widths": [16]},
-            "run": {"repeats": 1, **({} if "time_s" in run else {"steps": STEPS}), **run},
+            "run": {"repeats": 1, **({} if "time_s" in settings else {"steps": STEPS}), **settings},
             "variants": list(variants),
         }
     )
-    kept = [each for each in resolved.variants if not each.is_ceiling]
-    return resolved.model_copy(update={"variants": tuple(kept)})
+    return without_ceilings(whole)
 
 
 def losses(record: TrialRecord) -> Any:
@@ -115,7 +111,7 @@ def test_workers_train_for_the_time_that_was_asked(run_scenario: RunScenario, sy
 
 def test_a_trial_in_a_fresh_interpreter_has_workers_as_well(tmp_path: Path) -> None:
     with closing(fresh_launcher(tmp_path / "server.stderr")) as launcher:
-        record = run_on(launcher, scenario(variant("workers", **BETWEEN), steps=3), tmp_path, Observer())
+        (record,) = run(launcher, scenario(variant("workers", **BETWEEN), steps=3), tmp_path).trials
     assert len(losses(record)) == 3
 
 
@@ -134,15 +130,6 @@ class AtStep(Observer):
             self._do(self.tasks)
 
 
-def run_on(launcher: TrialServer, wanted: Scenario, folder: Path, observer: Observer) -> TrialRecord:
-    session = Session(
-        started_at="2026-01-01T00:00:00+00:00",
-        scenario=wanted,
-        environment=environment.describe(environment.Accelerator()),
-    )
-    return Runner(folder, launcher, NvmlSampler(), observer).run(session)[0].trials[0]
-
-
 @pytest.mark.parametrize(
     ("place", "synchronous", "words"),
     [
@@ -155,7 +142,7 @@ def test_a_task_that_is_killed_fails_the_trial_at_once_and_leaves_no_process(
 ) -> None:
     observer = AtStep(lambda tasks: tasks[place].kill())
     wanted = scenario(variant("workers", **BETWEEN, synchronous=synchronous), time_s=60, stall_timeout_s=20)
-    record = run_on(fork_server, wanted, tmp_path, observer)
+    (record,) = run(fork_server, wanted, tmp_path, observer).trials
     assert (record.status, record.reason) == ("failed", words)
     assert record.steps is not None
     assert not [task for task in observer.tasks if task.is_running() and task.status() != psutil.STATUS_ZOMBIE]
@@ -163,7 +150,7 @@ def test_a_task_that_is_killed_fails_the_trial_at_once_and_leaves_no_process(
 
 def test_the_kernel_ends_the_tasks_of_a_trial_that_is_killed(fork_server: TrialServer, tmp_path: Path) -> None:
     observer = AtStep(lambda tasks: os.kill(tasks[0].ppid(), signal.SIGKILL))
-    record = run_on(fork_server, scenario(variant("workers", **BETWEEN), time_s=60), tmp_path, observer)
+    (record,) = run(fork_server, scenario(variant("workers", **BETWEEN), time_s=60), tmp_path, observer).trials
     assert record.status == "failed"
     _, alive = psutil.wait_procs(observer.tasks, timeout=5)
     assert not alive

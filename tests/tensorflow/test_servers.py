@@ -10,11 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipeline_bench import environment
 from pipeline_bench.model.edits import OffloadToService
 from pipeline_bench.model.pipeline import KIND, Target, Task
-from pipeline_bench.model.session import Session
-from pipeline_bench.model.trial import Trial, TrialRecord
+from pipeline_bench.model.trial import Trial
 from pipeline_bench.run import servers
 from pipeline_bench.run.launcher import TrialServer
 from pipeline_bench.run.observer import Observer, Progress
@@ -22,6 +20,7 @@ from pipeline_bench.run.runner import Runner
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Component, Run, Scenario, Variant
 from tests.tensorflow import test_replication
+from tests.trials import new_session, run
 
 SCRIPT = """
 import tensorflow as tf
@@ -79,24 +78,12 @@ def service(folder: Path) -> Scenario:
     return Scenario(name="service", variants=(variant,))
 
 
-def run_on(
-    launcher: TrialServer, wanted: Scenario, folder: Path, observer: Observer, *, expose_servers: bool
-) -> TrialRecord:
-    session = Session(
-        started_at="2026-01-01T00:00:00+00:00",
-        scenario=wanted,
-        environment=environment.describe(environment.Accelerator()),
-    )
-    runner = Runner(folder, launcher, NvmlSampler(), observer, expose_servers=expose_servers)
-    return runner.run(session).session.trials[0]
-
-
 @pytest.mark.parametrize("wanted", [workers, service])
 def test_what_a_trial_serves_is_in_a_network_of_its_own(
     fork_server: TrialServer, tmp_path: Path, wanted: Callable[[Path], Scenario]
 ) -> None:
     seen = Listener()
-    record = run_on(fork_server, wanted(tmp_path), tmp_path, seen, expose_servers=False)
+    (record,) = run(fork_server, wanted(tmp_path), tmp_path, seen).trials
     assert record.status == "ok", record.reason
     assert seen.sockets.pop(network_of(psutil.Process().pid)) == 0
     assert seen.sockets.total() > 0, "the servers listen somewhere"
@@ -104,7 +91,8 @@ def test_what_a_trial_serves_is_in_a_network_of_its_own(
 
 def test_servers_are_exposed_where_that_was_asked_for(fork_server: TrialServer, tmp_path: Path) -> None:
     seen = Listener()
-    record = run_on(fork_server, workers(tmp_path), tmp_path, seen, expose_servers=True)
+    runner = Runner(tmp_path, fork_server, NvmlSampler(), seen, expose_servers=True)
+    (record,) = runner.run(new_session(workers(tmp_path))).session.trials
     assert record.status == "ok", record.reason
     assert list(seen.sockets) == [network_of(psutil.Process().pid)]
     assert seen.sockets.total() > 0

@@ -17,13 +17,18 @@ from pipeline_bench.scenario.files import shipped
 from pipeline_bench.scenario.load import load
 from pipeline_bench.scenario.resolve import resolve
 from tests.tensorflow.conftest import RunScenario
+from tests.trials import without_ceilings
 
 SMALL: dict[str, Any] = {"source": {"batch_size": 16, "features": 32}, "model": {"hidden_widths": [16]}}
 
 
-def variants(*entries: dict[str, Any], steps: int = 40, repeats: int = 1, **top: Any) -> Scenario:
+def with_ceilings(*entries: dict[str, Any], steps: int = 40, repeats: int = 1, **top: Any) -> Scenario:
     document = {**SMALL, "name": "test", "run": {"steps": steps, "repeats": repeats}, "variants": list(entries)}
     return resolve(document | top)
+
+
+def variants(*entries: dict[str, Any], **top: Any) -> Scenario:
+    return without_ceilings(with_ceilings(*entries, **top))
 
 
 def losses(record: TrialRecord) -> Any:
@@ -59,7 +64,7 @@ SAMPLES: list[dict[str, Any]] = [
 @pytest.fixture(scope="module")
 def trained(run_scenario_once: RunScenario) -> dict[str, TrialRecord]:
     """Every backend's trial, and the ceiling's, by variant."""
-    return by_variant(run_scenario_once(variants(*BACKENDS, *SAMPLES, steps=300)))
+    return by_variant(run_scenario_once(with_ceilings(*BACKENDS, *SAMPLES, steps=300)))
 
 
 def test_every_backend_trains_the_same_weights_on_the_same_samples(trained: dict[str, TrialRecord]) -> None:
@@ -94,7 +99,7 @@ def test_another_seed_is_another_run_and_the_same_seed_the_same(run_scenario: Ru
 def test_the_tutorials_job_starts_where_its_initialisers_put_it(run_scenario: RunScenario) -> None:
     """Weights of stddev 0.1 and 1024 inputs give logits of stddev about 2.6 before training, a loss of about 1."""
     scenario = load("two_layer", ["run.repeats=1", "run.steps=2"], ["feed_dict"])
-    first = losses(run_scenario(scenario).trials[0])[0]
+    first = losses(run_scenario(without_ceilings(scenario)).trials[0])[0]
     assert 0.5 < first < 2.5
 
 
@@ -160,7 +165,7 @@ def test_producers_of_a_queue_wait_side_by_side(delayed: dict[str, TrialRecord])
 def test_a_slow_producer_is_input_bound_under_every_backend(run_scenario: RunScenario) -> None:
     """XProf 2.24 calls the queue of this 'NOT input-bound' and the feed_dict 'potentially'."""
     slow = {**SMALL, "source": {**SMALL["source"], "latency_ms": 6}}
-    scenario = variants(*BACKENDS[:3], repeats=2, steps=45, **slow)
+    scenario = with_ceilings(*BACKENDS[:3], repeats=2, steps=45, **slow)
     session = run_scenario(scenario)
     for result in summarise(scenario, session.trials, cores=2)[:3]:
         assert result.verdict.kind == "input-bound", (result.variant, result.verdict.text)
@@ -175,10 +180,11 @@ KIND: dict[str, Any] = {
 }
 
 
-QUICK = {"two_layer", "tutorial", "slow_source", "decode_jpeg"}
+QUICK = {"slow_source"}
 
 
-# python_overhead_wide has the variants of python_overhead.
+# python_overhead_wide has the variants of python_overhead. What the slow ones are made of trains by default in tests of
+# its own: the default scenario in test_program, the tutorial in test_tutorial, each source in test_sources.
 @pytest.mark.parametrize(
     "name",
     [

@@ -1,0 +1,34 @@
+"""Trials without the command line: a scenario's session, run on a server that is there, and what can be left out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pipeline_bench import environment
+from pipeline_bench.model.result import Precision
+from pipeline_bench.model.session import Session
+from pipeline_bench.run.launcher import TrialServer
+from pipeline_bench.run.observer import Observer
+from pipeline_bench.run.runner import Runner
+from pipeline_bench.samplers.nvml import NvmlSampler
+from pipeline_bench.scenario import Scenario
+
+
+def without_ceilings(scenario: Scenario, *kept: str | None) -> Scenario:
+    """Leave the ceilings out, but for those with these names: a trial less for each that a test does not look at."""
+    variants = [variant for variant in scenario.variants if not variant.is_ceiling or variant.name in kept]
+    return scenario.model_copy(update={"variants": tuple(variants)})
+
+
+def new_session(scenario: Scenario, precision: Precision | None = None) -> Session:
+    return Session(
+        started_at="2026-01-01T00:00:00+00:00",
+        scenario=scenario,
+        environment=environment.describe(environment.Accelerator()),
+        precision=precision,
+    )
+
+
+def run(server: TrialServer, scenario: Scenario, folder: Path, observer: Observer | None = None) -> Session:
+    """Run the scenario's trials, without a device that is sampled."""
+    return Runner(folder, server, NvmlSampler(), observer or Observer()).run(new_session(scenario)).session
