@@ -83,7 +83,7 @@ def test_models_train_on_the_same_samples_as_with_feed_dict(run_scenario: RunSce
     entries = [{"name": str(way), "backend": "reader_queue", "options": way} for way in ways]
     session = images.run(run_scenario, source, {"name": "feed_dict", "backend": "feed_dict"}, *entries, steps=25)
     for result in session.results:
-            assert result.work.status == "equal", (result.variant, result.work.text)
+        assert result.work.status == "equal", (result.variant, result.work.text)
     losses = images.losses(session)
     np.testing.assert_allclose(losses[str(WAYS[0])], losses["feed_dict"], rtol=1e-3)
     queues = [{state.name for state in record.queue_depths} for record in session.trials if record.queue_depths]

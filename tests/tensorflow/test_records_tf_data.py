@@ -67,7 +67,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def assert_equal_work(session: Session) -> None:
     for result in session.results:
-            assert result.work.status == "equal", (result.variant, result.work.text)
+        assert result.work.status == "equal", (result.variant, result.work.text)
 
 
 def test_every_pipeline_that_keeps_the_order_trains_like_feed_dict(run_scenario: RunScenario, folder: Path) -> None:
