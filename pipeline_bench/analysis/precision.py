@@ -75,7 +75,7 @@ class OpenQuestion:
 
     variant: str
     against: str | None = None
-    """The variant that it is not told from; None where it is the variant's own limit."""
+    """The variant that it may be as fast as; None where it is the variant's own limit."""
 
 
 # --- what is asked for -----------------------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ def _open(result: Result, *, is_ceiling: bool) -> Iterator[OpenQuestion]:
     if is_ceiling or result.work.status == "unequal":
         return
     for speedup in (result.speedup, result.against_fastest):
-        if speedup.value is not None and speedup.over is not None and not speedups.told(speedup):
+        if speedup.value is not None and speedup.over is not None and not speedups.is_settled(speedup):
             yield OpenQuestion(result.variant, speedup.over)
 
 

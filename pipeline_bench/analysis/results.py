@@ -214,13 +214,13 @@ def _shares(variant: Variant, used: Sequence[Measured], pairs: Sequence[Pair]) -
     waits = [min(1.0, (run.mean_wait_ms or 0.0) / run.mean_ms) for run in used]
     tops = [top.mean_ms / run.mean_ms for run, top in pairs]
     no_wait = used[0].mean_wait_ms is None
-    untold = Estimate(reason=f"the backend {variant.backend} does not say how long a step waits for its batch")
-    wait = untold if no_wait else share("wait", waits)
+    unknown = Estimate(reason=f"the backend {variant.backend} does not say how long a step waits for its batch")
+    wait = unknown if no_wait else share("wait", waits)
     if not pairs:
         missing = Estimate(reason=f"its ceiling, {variant.ceiling!r}, was not measured beside it")
-        return wait, (untold if no_wait else missing), missing
+        return wait, (unknown if no_wait else missing), missing
     utilization = share("utilization", tops)
-    host = untold if no_wait else share("host", [1 - own - top for own, top in zip(waits, tops, strict=True)])
+    host = unknown if no_wait else share("host", [1 - own - top for own, top in zip(waits, tops, strict=True)])
     lowest = utilization.ci95[0] if utilization.ci95 else utilization.value or 0.0
     highest = host.ci95[1] if host.ci95 else host.value or 0.0
     beyond = max(lowest - 1, -highest)
@@ -230,7 +230,7 @@ def _shares(variant: Variant, used: Sequence[Measured], pairs: Sequence[Pair]) -
             reason=f"beside its wait it beats its ceiling by {units.share(beyond)} or more, which cannot be: "
             "the ceiling was disturbed, or this variant does less work",
         )
-        return _within(wait, 0.0, 1.0), (untold if no_wait else impossible), impossible
+        return _within(wait, 0.0, 1.0), (unknown if no_wait else impossible), impossible
     most = 1.0 if wait.value is None else 1 - wait.value
     return _within(wait, 0.0, 1.0), _within(host, 0.0, 1.0), _within(utilization, 0.0, most)
 

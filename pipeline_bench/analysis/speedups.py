@@ -57,7 +57,7 @@ def tie(speedup: Speedup) -> bool:
     return speedup.ci95[0] >= 1 / thresholds.TIE and speedup.ci95[1] <= thresholds.TIE
 
 
-def told(speedup: Speedup) -> bool:
+def is_settled(speedup: Speedup) -> bool:
     """Return whether more rounds would change nothing: the difference is certain, or the two tie."""
     return tie(speedup) or (speedup.difference in ("faster", "slower") and speedup.certainty == "certain")
 
@@ -69,7 +69,7 @@ def may_gain(speedup: Speedup) -> bool:
 
 
 def smallest(speedup: Speedup) -> str:
-    """Return what a run that found no difference could have told, in the words of every report."""
+    """Return what a run that found no difference could have found, in the words of every report."""
     return f"smallest this run could have seen: {units.precision(speedup.smallest)}"
 
 

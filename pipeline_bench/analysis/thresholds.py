@@ -33,11 +33,11 @@ most a tenth of the storage's time away, which is `BOUND_SHARE`."""
 # --- differences between variants ------------------------------------------------------------------------------------
 
 CERTAIN_CLAIM = 0.998
-"""A difference is told plainly where an interval of this confidence leaves out 1. Rounds are added until the
-differences are told, and judged again after more and more of them (`precision.is_look`). Of two equal variants, whose
-ratio scatters between rounds by 3 % to 30 %, at most 2 in 100 are then said to differ (test_precision.py)."""
+"""A difference is certain where an interval of this confidence leaves out 1. Rounds are added until
+they all are, and judged again after more and more of them (`precision.is_look`). Of two equal variants, whose ratio
+scatters between rounds by 3 % to 30 %, at most 2 in 100 are then said to differ (test_precision.py)."""
 PROBABLE_CLAIM = 0.99
-"""A difference is told as probable from this confidence on."""
+"""A difference is probable from this confidence on."""
 CLAIM_CONFIDENCE = 0.98
 """The confidence of a claim that is made once, of two sessions or of a pair of variants: of equal ones it may be
 claimed 1 time in 50, not 20."""

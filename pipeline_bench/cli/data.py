@@ -58,8 +58,8 @@ def make(
     _check_folder(out, asked)
     if not synthetic_dataset.is_complete(asked, out):
         try:
-            with _progress(asked) as told:
-                synthetic_data.make(asked, out, told, _tell_waiting, elsewhere="choose another --out")
+            with _progress(asked) as report:
+                synthetic_data.make(asked, out, report, _tell_waiting, elsewhere="choose another --out")
         except KeyboardInterrupt:
             typer.echo("Interrupted; the same command keeps the files that are whole and makes the others.", err=True)
             raise typer.Exit(INTERRUPTED) from None
@@ -207,11 +207,11 @@ def _progress(asked: SyntheticDataset) -> Iterator[Callable[[int], None]]:
         return
     reached = -1
 
-    def told(made: int) -> None:
+    def report(made: int) -> None:
         nonlocal reached
         if _LINES * made // asked.samples != reached:
             reached = _LINES * made // asked.samples
             sys.stderr.write(f"making data: {made:,} of {asked.samples:,} {asked.noun}\n")
             sys.stderr.flush()
 
-    yield told
+    yield report

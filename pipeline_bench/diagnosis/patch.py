@@ -1,4 +1,4 @@
-"""The code to write for a fix: a diff against the user's files where it can be told, else words. Pure.
+"""The code to write for a fix: a diff against the user's files where there can be one, else words. Pure.
 
 A stage's call is found in the source by the place where it ends, and by its name. Its arguments or its order change,
 and everything else stays as the user wrote it.
@@ -24,16 +24,9 @@ from pipeline_bench.diagnosis.source_file import (
     new_call,
     stored_and_used,
 )
+from pipeline_bench.model.calls import KEPT_WHEN_FUSED, PARAMETERS, CannotPatchError
 from pipeline_bench.model.diagnosis import CodeChange, Fix
-from pipeline_bench.model.edits import (
-    KEPT_WHEN_FUSED,
-    PARAMETERS,
-    CannotPatchError,
-    Edit,
-    InsertAfter,
-    PrefetchToDevice,
-    SetOptions,
-)
+from pipeline_bench.model.edits import Edit, InsertAfter, PrefetchToDevice, SetOptions
 from pipeline_bench.model.pipeline import Inspection, Stage
 
 _STATIC = {"zip", "sample_from_datasets", "choose_from_datasets"}
@@ -355,7 +348,7 @@ def _only_chain(file: SourceFile, statement: cst.CSTNode, variable: str) -> Chai
 
 
 def _tensorflow_data(file: SourceFile, call: cst.Call) -> str:
-    """Return how the file calls ``tf.data.`` where a call stands; ``tf.data.`` where that is not told."""
+    """Return how the file calls ``tf.data.`` where a call stands; ``tf.data.`` where no import says it."""
     places = (file.function(call), file.module)
     for node in file.nodes:
         if not isinstance(node, cst.Import | cst.ImportFrom) or file.function(node) not in places:

@@ -18,7 +18,7 @@ from typing import Any
 import libcst as cst
 from libcst.metadata import ByteSpanPositionProvider, MetadataWrapper
 
-from pipeline_bench.model.edits import CannotPatchError
+from pipeline_bench.model.calls import CannotPatchError
 
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)

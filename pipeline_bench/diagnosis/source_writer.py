@@ -16,7 +16,7 @@ from pipeline_bench.diagnosis.source_file import (
     without_comment,
     without_comments,
 )
-from pipeline_bench.model.edits import CannotPatchError
+from pipeline_bench.model.calls import CannotPatchError
 
 _NO_COMMA = cst.MaybeSentinel.DEFAULT
 

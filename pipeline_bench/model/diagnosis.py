@@ -20,7 +20,7 @@ CEILING = "ceiling"
 """The variant of the user's model on one batch that stays on the device."""
 
 DEFAULT_BUDGET_S = 120.0
-"""Seconds that a diagnosis takes at most, unless it is told otherwise."""
+"""Seconds that a diagnosis takes at most, by default."""
 
 Cause = Literal["python", "cpu", "reading", "waiting", "filling", "handing-over"]
 Outcome = Literal["proposed", "faster", "no-gain", "slower", "refused", "failed", "not-tried", "pending"]
@@ -72,7 +72,7 @@ class Equality(_Part):
 
     status: Literal["identical", "reordered", "random", "unequal", "not-told"] = "not-told"
     """``identical``: the same batches in the same order. ``reordered``: the same samples in another order. ``random``:
-    the same as far as can be told of samples with random content. ``unequal``: other samples: the fix is refused."""
+    the same as far as samples with random content can show. ``unequal``: other samples: the fix is refused."""
     text: Line = ""
 
 
@@ -80,7 +80,7 @@ class CodeChange(_Part):
     """The code to write for a fix."""
 
     diff: str | None = None
-    """A unified diff against the user's file; None where it cannot be told."""
+    """A unified diff against the user's file; None where there can be none."""
     root: Text | None = None
     """The folder that the diff's names start from; None where its files have none in common."""
     text: Text = ""

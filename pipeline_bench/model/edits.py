@@ -5,16 +5,16 @@ A child applies edits (`Edit.apply`), with TensorFlow; the parent combines, patc
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.model.calls import AUTOTUNE, PARAMETERS, CannotPatchError, Patch, Value, value_text
 from pipeline_bench.text import Text
 
 if TYPE_CHECKING:
@@ -22,67 +22,8 @@ if TYPE_CHECKING:
     from pipeline_bench.tfdata.plan import Plan
     from pipeline_bench.tfdata.record import Call
 
-AUTOTUNE = -1
-"""`tf.data.AUTOTUNE`, in the arguments of a stage and of an edit."""
-Value = int | float | bool | Text | None
-"""An argument that can be told as data; AUTOTUNE is -1."""
-
 WHOLE = "*"
 """The claim to all of a stage: no other edit of it fits."""
-KEPT_WHEN_FUSED = ("num_parallel_calls", "deterministic")
-_FILES = ("filenames", "compression_type", "buffer_size", "num_parallel_reads")
-PARAMETERS: dict[str, tuple[str, ...]] = {
-    "map": ("map_func", "num_parallel_calls", "deterministic"),
-    "flat_map": ("map_func",),
-    "interleave": ("map_func", "cycle_length", "block_length", "num_parallel_calls", "deterministic"),
-    "filter": ("predicate",),
-    "batch": ("batch_size", "drop_remainder", "num_parallel_calls", "deterministic"),
-    "padded_batch": ("batch_size", "padded_shapes", "padding_values", "drop_remainder"),
-    "shuffle": ("buffer_size", "seed", "reshuffle_each_iteration"),
-    "prefetch": ("buffer_size",),
-    "cache": ("filename",),
-    "repeat": ("count",),
-    "take": ("count",),
-    "skip": ("count",),
-    "TFRecordDataset": _FILES,
-    "TextLineDataset": _FILES,
-    "list_files": ("file_pattern", "shuffle", "seed"),
-}
-"""The first parameters of tf.data's calls in their order, TensorFlow 2.21, for arguments that are given by position."""
-_TUNABLE = {"num_parallel_calls", "num_parallel_reads", "cycle_length", "buffer_size"}
-"""Arguments that take AUTOTUNE."""
-
-
-class CannotPatchError(Exception):
-    """A change cannot be written as a patch; the message says why, as the end of a sentence."""
-
-
-class Patch(Protocol):
-    """What an edit needs to be written into the user's source. All text has ``tf.data.`` where TensorFlow is named.
-
-    Each method raises `CannotPatchError` where it cannot be written, and then has changed nothing.
-    """
-
-    def set_argument(self, number: int, argument: str, text: str) -> None:
-        """Give a stage's call a value for an argument, in place of the one that it has."""
-
-    def insert_after(self, number: int | None, text: str) -> None:
-        """Put a call like ``.cache()`` behind a stage; behind everything where that is None."""
-
-    def remove(self, number: int) -> None:
-        """Leave a stage's call out."""
-
-    def move_before(self, number: int, other: int) -> None:
-        """Move a stage's call to right before another's."""
-
-    def fuse(self, numbers: tuple[int, ...]) -> None:
-        """Make one map of consecutive ones, in the place of the last."""
-
-    def rename(self, number: int, method: str) -> None:
-        """Call another method in a stage's call."""
-
-    def set_options(self, lines: list[str]) -> None:
-        """Put the lines that make the options before the sink's statement, ``{name}`` being their variable."""
 
 
 class _Edit(BaseModel, ABC):
@@ -398,13 +339,6 @@ Edit = Annotated[
     Field(discriminator="edit"),
 ]
 """Edits apply one after another; stages keep their ids, so an edit may name a stage that an earlier one moved."""
-
-
-def value_text(argument: str, value: Value) -> str:
-    """Return a value as Python: ``tf.data.AUTOTUNE``, ``16``, ``"cache"``, ``None``."""
-    if value == AUTOTUNE and not isinstance(value, bool) and argument in _TUNABLE:
-        return "tf.data.AUTOTUNE"
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
 
 
 def _inner(calls: tuple[Call, ...], number: int) -> Call | None:

@@ -11,7 +11,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from pipeline_bench.model.edits import Edit, Value
+from pipeline_bench.model.calls import Value
+from pipeline_bench.model.edits import Edit
 from pipeline_bench.model.series import Series
 from pipeline_bench.text import Line, Text, safe
 

@@ -91,7 +91,7 @@ class Speedup(Record):
     """How many times the throughput of the variant `over`.
 
     `difference` is what may be claimed, and how surely (`speedups`); `smallest` the least relative difference that this
-    run could have told from none, 0.021 for 2.1 %.
+    run could have found, 0.021 for 2.1 %.
     """
 
     over: Line | None = None
@@ -113,7 +113,7 @@ class WorkCheck(Record):
 class Disturbance(Record):
     """Something that is not of the variant, and disturbed one of its trials.
 
-    `cost_share` is about how much of the trial's measured time it took, 0 to 1; None where that cannot be told.
+    `cost_share` is about how much of the trial's measured time it took, 0 to 1; None where that is not known.
     """
 
     kind: DisturbanceKind

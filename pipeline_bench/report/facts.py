@@ -63,10 +63,10 @@ def machine(session: Session) -> str:
     facts = [around.cpu if emulated else around.accelerator_name, units.count(around.cores, "core")]
     facts += [f"driver {around.driver}"] if around.driver and not emulated else []
     facts += [f"TensorFlow {around.tensorflow}"] if around.tensorflow else []
-    told = ", ".join([*facts, f"Python {around.python}"])
+    around_it = ", ".join([*facts, f"Python {around.python}"])
     if emulated:
-        return f"{around.accelerator_name}; the host is this machine: {told}"
-    return f"{around.accelerator_kind.upper()}: {told}"
+        return f"{around.accelerator_name}; the host is this machine: {around_it}"
+    return f"{around.accelerator_kind.upper()}: {around_it}"
 
 
 def busy_time(session: Session) -> str | None:
@@ -75,9 +75,9 @@ def busy_time(session: Session) -> str | None:
     if not emulated:
         return None
     who = "" if len(emulated) == len(session.results) else " of " + _names(emulated)
-    told = f"emul. util.{who}: how long the emulated device was busy ÷ wall time; no device was measured"
+    text = f"emul. util.{who}: how long the emulated device was busy ÷ wall time; no device was measured"
     late = [f"{name}'s {took}" for name, took in _overrun(session)]
-    return f"{told}; busy longer than it was to be, on a host that did not keep up: {', '.join(late)}" if late else told
+    return f"{text}; busy longer than it was to be, on a host that did not keep up: {', '.join(late)}" if late else text
 
 
 def _overrun(session: Session) -> Iterator[tuple[str, str]]:
@@ -135,8 +135,8 @@ def _names(results: Sequence[Result]) -> str:
 
 def _listed(names: Iterable[str]) -> str:
     """``a, b``; ``a, 1; a, 2`` where names have commas of their own."""
-    told = tuple(names)
-    return ("; " if any("," in name for name in told) else ", ").join(told)
+    listed = tuple(names)
+    return ("; " if any("," in name for name in listed) else ", ").join(listed)
 
 
 @dataclass(frozen=True)

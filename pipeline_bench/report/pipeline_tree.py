@@ -19,8 +19,8 @@ from pathlib import PurePath
 
 import numpy as np
 
+from pipeline_bench.model.calls import AUTOTUNE
 from pipeline_bench.model.diagnosis import Diagnosis
-from pipeline_bench.model.edits import AUTOTUNE
 from pipeline_bench.model.pipeline import Inspection, Location, Stage, StageCost, Tuned
 from pipeline_bench.text import one_line, units
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from pipeline_bench.graph_ops import PYTHON_OPS
-from pipeline_bench.model.edits import Value
+from pipeline_bench.model.calls import Value
 from pipeline_bench.model.pipeline import UserFunction
 from pipeline_bench.tfdata.public_api import datasets
 

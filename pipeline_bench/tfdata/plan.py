@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.model.edits import KEPT_WHEN_FUSED, Value
+from pipeline_bench.model.calls import KEPT_WHEN_FUSED, Value
 from pipeline_bench.tfdata import composing
 from pipeline_bench.tfdata.public_api import Invocation, entries, replaced
 from pipeline_bench.tfdata.record import Call, Recipe

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.model.edits import AUTOTUNE, Edit, MoveBefore, Value
+from pipeline_bench.model.calls import AUTOTUNE, Value
+from pipeline_bench.model.edits import Edit, MoveBefore
 from pipeline_bench.tfdata import composing, ratios, subsample, user_code
 from pipeline_bench.tfdata.plan import Node, Plan, Ref
 from pipeline_bench.tfdata.public_api import Entry, Run, intercepted, replaced

@@ -100,8 +100,8 @@ def best(session: Session) -> list[Result]:
 def outcome(session: Session, result: Result) -> str:
     """What can be said of a fix already: ``faster``, ``unproven``, ``refused``; empty where that is open."""
     diagnosis = session.diagnosis
-    told = {a.fix.variant: a.outcome for a in diagnosis.attempts} if diagnosis is not None else {}
-    said: str = told.get(result.variant, "pending")
+    outcomes = {a.fix.variant: a.outcome for a in diagnosis.attempts} if diagnosis is not None else {}
+    said: str = outcomes.get(result.variant, "pending")
     if said in ("pending", "not-tried"):
         said = {"faster": "faster", "slower": "slower"}.get(result.speedup.difference or "", "")
     if said == "no-gain" and may_gain(result.speedup):

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from pipeline_bench.diagnosis.patch import change
+from pipeline_bench.model.calls import PARAMETERS
 from pipeline_bench.model.diagnosis import Fix
-from pipeline_bench.model.edits import PARAMETERS, InsertAfter, MoveBefore, SetArgument, SetOptions
+from pipeline_bench.model.edits import InsertAfter, MoveBefore, SetArgument, SetOptions
 from pipeline_bench.model.pipeline import Inspection, Location, Stage
 from tests.unit.diagnosis.recorded import patched
 

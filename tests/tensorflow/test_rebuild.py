@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.model.calls import AUTOTUNE
 from pipeline_bench.model.edits import (
-    AUTOTUNE,
     BatchInGenerator,
     Edit,
     Fuse,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pipeline_bench.errors import UserCodeError
-from pipeline_bench.model.edits import AUTOTUNE
+from pipeline_bench.model.calls import AUTOTUNE
 from pipeline_bench.model.pipeline import Stage, Target
 from pipeline_bench.tfdata import describe, loading, public_api
 from pipeline_bench.tfdata.record import Recipe, Recording

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline_bench.model.edits import Value
+from pipeline_bench.model.calls import Value
 from pipeline_bench.model.pipeline import Stage
 from pipeline_bench.tfdata import ratios
 

@@ -8,17 +8,9 @@ from collections.abc import Iterator, Sequence
 from pipeline_bench.diagnosis import chain, segments
 from pipeline_bench.diagnosis.fixes import Context, fix, kind, short
 from pipeline_bench.diagnosis.segments import Segments
+from pipeline_bench.model.calls import AUTOTUNE, Value
 from pipeline_bench.model.diagnosis import Fix
-from pipeline_bench.model.edits import (
-    AUTOTUNE,
-    Edit,
-    InsertAfter,
-    MoveBefore,
-    PrefetchToDevice,
-    Remove,
-    SetArgument,
-    Value,
-)
+from pipeline_bench.model.edits import Edit, InsertAfter, MoveBefore, PrefetchToDevice, Remove, SetArgument
 from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.text import units
 

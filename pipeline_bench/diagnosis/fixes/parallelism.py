@@ -6,16 +6,9 @@ from collections.abc import Iterator
 
 from pipeline_bench.diagnosis import bottleneck, chain, segments
 from pipeline_bench.diagnosis.fixes import Context, fix, kind, short
+from pipeline_bench.model.calls import AUTOTUNE, Value
 from pipeline_bench.model.diagnosis import Fix
-from pipeline_bench.model.edits import (
-    AUTOTUNE,
-    Edit,
-    Interleave,
-    OffloadToService,
-    SetArgument,
-    SetOptions,
-    Value,
-)
+from pipeline_bench.model.edits import Edit, Interleave, OffloadToService, SetArgument, SetOptions
 from pipeline_bench.model.pipeline import Inspection, Stage
 
 _WAITING_A_CORE = (2, 8)

@@ -12,8 +12,9 @@ import numpy as np
 from pipeline_bench.analysis.results import summarise
 from pipeline_bench.diagnosis import variants
 from pipeline_bench.diagnosis.search import Search
+from pipeline_bench.model.calls import Value
 from pipeline_bench.model.diagnosis import AS_WRITTEN, Diagnosis
-from pipeline_bench.model.edits import Edit, Value
+from pipeline_bench.model.edits import Edit
 from pipeline_bench.model.pipeline import (
     Component,
     Fingerprint,

@@ -9,9 +9,9 @@ import pytest
 
 from pipeline_bench.diagnosis import bottleneck, fixes
 from pipeline_bench.diagnosis.fixes import Context
+from pipeline_bench.model.calls import AUTOTUNE
 from pipeline_bench.model.diagnosis import Attempt, Fix
 from pipeline_bench.model.edits import (
-    AUTOTUNE,
     BatchInGenerator,
     Fuse,
     InsertAfter,
