@@ -183,6 +183,35 @@ class Backend(Plugin):
     eager: ClassVar[bool] = False
     """Whether it has a `connect_eagerly`."""
 
+    has_processes: ClassVar[bool] = False
+    """Whether `start_processes` does something."""
+
+    @property
+    def starts_servers(self) -> bool:
+        """Whether a trial of it starts servers that listen, so that it needs a network of its own."""
+        return False
+
+    def start_processes(self, *, can_fork: bool) -> None:
+        """Start what the input needs beside the trial's process, which has one thread as yet.
+
+        Args:
+            can_fork: whether the processes may be forks of this one, with TensorFlow imported.
+
+        Raises:
+            PipelineBenchError: they do not start, or what they are to reach does not answer.
+        """
+
+    def why_dead(self, stalled_s: float | None) -> str | None:
+        """Return which of the processes is dead, and of what; None where all are well. Asked from a thread.
+
+        Args:
+            stalled_s: how long nothing has come, where that is as long as a trial may take; None before.
+        """
+        return None
+
+    def end_processes(self) -> None:
+        """End them; safe to call twice, and where none was started."""
+
     def check(self, source: Source) -> None:
         """Refuse a source that it cannot carry; the parent asks before the first trial, without TensorFlow.
 
@@ -231,6 +260,10 @@ class DatasetBackend(Backend):
     def pipeline(self) -> PipelineOptions:
         """How records become batches; by default read, decoded and batched one by one, in order."""
         return PipelineOptions()
+
+    def endless(self, source: Source, resources: Resources, finished: bool) -> Any:
+        """Return the endless dataset of the source's batches; see `sources.datasets.endless`."""
+        return endless(source, self.pipeline, resources, finished)
 
     def batches(self, made: Any, source: Source) -> Any:
         """Return the dataset that is taken from, of the endless dataset of batches that the source gives."""
@@ -291,7 +324,7 @@ class DatasetBackend(Backend):
 
         self.check(source)
         with tf.device("/cpu:0"):
-            dataset = self.batches(endless(source, self.pipeline, resources, finished), source)
+            dataset = self.batches(self.endless(source, resources, finished), source)
         ahead = self.to_device(dataset, device) if device else None
         return (dataset, "/cpu:0") if ahead is None else (ahead, str(device))
 

@@ -145,6 +145,11 @@ def _see_that_it_carries(variant: Variant, source: Any) -> None:
         backend.check(source)
         model.check(variant.runtime)
         replication.check(model, variant.runtime, source.batch_size, variant.loop.kind)
+        if backend.has_processes and replication.in_processes(variant.runtime):
+            raise UsageError(
+                f"{backend.name} has processes of its own, which the workers of between_graph do not start.",
+                'Set runtime.replication = "in_graph", or another backend, tf_data for one.',
+            )
         loop.check(Job(source, backend, model, variant.runtime, variant.run))
     except UsageError as error:
         raise UsageError(

@@ -7,8 +7,9 @@ own (`processes.private_network`), where the system allows that.
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
-from pipeline_bench import replication
+from pipeline_bench import plugins, replication
 from pipeline_bench.model import pipeline
 from pipeline_bench.model.edits import OffloadToService
 from pipeline_bench.model.pipeline import Task
@@ -26,7 +27,8 @@ def started_by(variant: Variant) -> bool:
     if variant.source.kind == pipeline.KIND:
         edits = Task.model_validate(variant.source.options).edits
         return any(isinstance(edit, OffloadToService) for edit in edits)
-    return replication.in_processes(variant.runtime)
+    backend: Any = plugins.find("backends", variant.backend)(variant.options)
+    return bool(backend.starts_servers) or replication.in_processes(variant.runtime)
 
 
 @cache

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -29,6 +29,7 @@ _OPEN_PER_TURN = 3
 
 # Beside the graph's seed, which is the run's: without one of its own a shuffle depends on how many ops came before.
 _SHUFFLE_SEED = 1
+_TURNS = 2**62
 
 
 class PipelineOptions(plugins.Options):
@@ -106,19 +107,25 @@ class Resources:
 def endless(source: Source, options: PipelineOptions, resources: Resources, finished: bool = False) -> Any:
     """Build endless batches: of a `SampleSource` what its `finish` takes, of another source what `Batch` does.
 
-    AutoGraph leaves the functions alone, which are TensorFlow's calls already: its reading them was half of a trial's
-    build.
-
     Args:
         source: what makes the batches.
         options: how.
         resources: takes what is to be closed after the training.
         finished: the batches are `Batch.tensors` of every source.
     """
+    return built(lambda: _endless(source, options, resources), source, finished)
+
+
+def built(make: Callable[[], Any], source: Source, finished: bool) -> Any:
+    """Build what `make` does, and what `endless` says of `finished`.
+
+    AutoGraph leaves the functions alone, which are TensorFlow's calls already: its reading them was half of a trial's
+    build.
+    """
     import tensorflow as tf
 
     def build() -> Any:
-        made = _endless(source, options, resources)
+        made = make()
         if finished and isinstance(source, SampleSource):
             return made.map(lambda *tensors: source.finish(tensors).tensors)
         return made
@@ -136,21 +143,21 @@ def _endless(source: Source, options: PipelineOptions, resources: Resources) -> 
         samples = tf.data.Dataset.from_generator(
             lambda: resources.noting(source.streams(1)[0]), output_signature=(tf.TensorSpec([], tf.int64), *specs)
         )
-        return _batched(_shuffled(samples, options), source)
+        return batched(_shuffled(samples, options), source)
 
     def make(_: Any) -> tuple[Any, ...]:
         return source.finish(source.produce(source.batch_size)).tensors
 
-    return tf.data.Dataset.from_tensors(0).repeat().map(make, num_parallel_calls=_calls(options))
+    return tf.data.Dataset.from_tensors(0).repeat().map(make, num_parallel_calls=calls_of(options))
 
 
 def reorder_window(source: Source, options: PipelineOptions) -> int:
     """How many samples the stages of `endless` may hold back while others pass; see `Input.reorder_window`."""
     if not isinstance(source, SampleSource):
-        return (_most(options.parallel_calls) - 1) * source.batch_size
+        return (most(options.parallel_calls) - 1) * source.batch_size
     if not isinstance(source, RecordSource) or options.from_generator:
         return options.shuffle
-    files = _most(options.interleave)
+    files = most(options.interleave)
     if files > 1 and not options.deterministic:
         files *= _OPEN_PER_TURN
     # Before the epochs follow each other, so no more than one of them.
@@ -158,16 +165,16 @@ def reorder_window(source: Source, options: PipelineOptions) -> int:
     if not options.deterministic:
         # A map that TensorFlow merges with the batch behind it holds back a whole batch for want of one sample.
         in_a_call = source.batch_size if options.batch_before_map else 1
-        window += _most(options.parallel_calls) * in_a_call + source.batch_size
+        window += most(options.parallel_calls) * in_a_call + source.batch_size
     return window
 
 
-def _most(at_a_time: int | Auto) -> int:
+def most(at_a_time: int | Auto) -> int:
     """How many there may be at a time; AUTOTUNE goes up to the CPUs that the process may use."""
     return len(os.sched_getaffinity(0)) if at_a_time == "auto" else at_a_time
 
 
-def _calls(options: PipelineOptions) -> Any:
+def calls_of(options: PipelineOptions) -> Any:
     """The ``num_parallel_calls`` of a map."""
     import tensorflow as tf
 
@@ -199,7 +206,7 @@ def _of_records(source: RecordSource, options: PipelineOptions, resources: Resou
     def turns(dataset: Any) -> Any:
         return _shuffled(dataset, options).repeat().enumerate()
 
-    calls = _calls(options)
+    calls = calls_of(options)
     records = _records(source, options.interleave)
     if options.cache == "records":
         records = records.cache()
@@ -211,11 +218,18 @@ def _of_records(source: RecordSource, options: PipelineOptions, resources: Resou
         samples = turns(records.map(decode, num_parallel_calls=calls).cache(file)).map(number_decoded)
     else:
         samples = turns(records).map(decode_numbered, num_parallel_calls=calls)
-    return _batched(_kept(samples) if source.skips else samples, source)
+    return batched(_kept(samples) if source.skips else samples, source)
 
 
-def _records(source: RecordSource, files_at_a_time: int | Auto) -> Any:
-    """Index and what the record consists of, of every record of one epoch."""
+def file_reader(source: RecordSource, *, corrected: bool = True) -> Callable[..., Any]:
+    """Return what builds the dataset of a file, from its path, the index of its first record, and their number.
+
+    An element is the index of a record and what the record consists of.
+
+    Args:
+        source: of the files.
+        corrected: whether a throttle corrects its waits by those before, which takes a variable of this process.
+    """
     import tensorflow as tf
 
     # What a damaged file does not give keeps its turn, as a record that cannot be decoded.
@@ -224,7 +238,7 @@ def _records(source: RecordSource, files_at_a_time: int | Auto) -> Any:
 
     def late(index: Any, raw: Any) -> tuple[Any, Any]:
         assert throttle is not None
-        with tf.control_dependencies([throttle.wait_op(index)]):
+        with tf.control_dependencies([throttle.wait_op(index, corrected=corrected)]):
             return index + 1, tf.nest.map_structure(tf.identity, raw)
 
     def of_file(path: Any, first: Any, count: Any) -> Any:
@@ -236,6 +250,39 @@ def _records(source: RecordSource, files_at_a_time: int | Auto) -> Any:
             records = records.concatenate(tf.data.Dataset.from_tensors(absent).repeat())
         return tf.data.Dataset.zip((tf.data.Dataset.range(first, first + count), records))
 
+    return of_file
+
+
+def turns_of_files(source: RecordSource, files_at_a_time: int | Auto) -> Any:
+    """Number and what the record consists of, of the records of all epochs, from one source of elements: file by file.
+
+    Whoever takes part of that source's elements, a worker of the tf.data service, has whole files of an epoch, and
+    each record keeps the number that it has everywhere. `_records`, repeated, is counted from behind instead.
+    """
+    import tensorflow as tf
+
+    of_file = file_reader(source, corrected=False)
+    paths = tf.constant([file.path for file in source.files])
+    firsts = tf.constant([file.first for file in source.files], tf.int64)
+    counts = tf.constant([file.records for file in source.files], tf.int64)
+
+    def of_turn(turn: Any) -> Any:
+        epoch, file = turn // len(source.files), turn % len(source.files)
+        records = of_file(tf.gather(paths, file), tf.gather(firsts, file), tf.gather(counts, file))
+        return records.map(lambda index, raw: (epoch * source.records + index, raw))
+
+    turns = tf.data.Dataset.range(_TURNS)
+    if files_at_a_time == 1:
+        return turns.flat_map(of_turn)
+    parallel = tf.data.AUTOTUNE if files_at_a_time == "auto" else files_at_a_time
+    return turns.interleave(of_turn, cycle_length=most(files_at_a_time), num_parallel_calls=parallel)
+
+
+def _records(source: RecordSource, files_at_a_time: int | Auto) -> Any:
+    """Index and what the record consists of, of every record of one epoch."""
+    import tensorflow as tf
+
+    of_file = file_reader(source)
     paths = tf.constant([file.path for file in source.files])
     firsts = tf.constant([file.first for file in source.files], tf.int64)
     counts = tf.constant([file.records for file in source.files], tf.int64)
@@ -243,7 +290,7 @@ def _records(source: RecordSource, files_at_a_time: int | Auto) -> Any:
     if files_at_a_time == 1:
         return files.flat_map(of_file)
     parallel = tf.data.AUTOTUNE if files_at_a_time == "auto" else files_at_a_time
-    return files.interleave(of_file, cycle_length=_most(files_at_a_time), num_parallel_calls=parallel)
+    return files.interleave(of_file, cycle_length=most(files_at_a_time), num_parallel_calls=parallel)
 
 
 def _kept(samples: Any) -> Any:
@@ -263,7 +310,7 @@ def _shuffled(dataset: Any, options: PipelineOptions) -> Any:
     return dataset.shuffle(options.shuffle, seed=_SHUFFLE_SEED) if options.shuffle else dataset
 
 
-def _batched(samples: Any, source: SampleSource) -> Any:
+def batched(samples: Any, source: SampleSource) -> Any:
     """Samples that differ in size are padded up to the largest of their batch."""
     if not source.uneven:
         return samples.batch(source.batch_size, drop_remainder=True)

@@ -50,8 +50,8 @@ class Throttle(Protocol):
     def before_single(self, index: int) -> None:
         """Wait in Python before a record that is asked for by itself."""
 
-    def wait_op(self, index: Any) -> Any:
-        """Build `before_next` for an index, int64 []."""
+    def wait_op(self, index: Any, *, corrected: bool = True) -> Any:
+        """Build `before_next` for an index, int64 []; not `corrected`: without a variable, for another process."""
 
 
 class FileOptions(SampleOptions):

@@ -108,17 +108,18 @@ class StorageThrottle:
         """Sleep as long as a request for one record takes: the latency and its bytes."""
         self.sleep(self.arrivals.request_us(index))
 
-    def wait_op(self, index: Any) -> Any:
+    def wait_op(self, index: Any, *, corrected: bool = True) -> Any:
         """Build an op that waits as long as the record of that index takes."""
         import tensorflow as tf
 
+        def wait() -> Any:
+            if corrected:
+                return graph_ops.steady_delay(wait_us, "slow_storage_overshoot")
+            return tf.cast(graph_ops.delay(wait_us), tf.float64)
+
         with tf.device("/cpu:0"):
             wait_us = self.arrivals.wait_us_op(index)
-            return tf.cond(
-                wait_us > 0,
-                lambda: graph_ops.steady_delay(wait_us, "slow_storage_overshoot"),
-                lambda: tf.constant(0.0, tf.float64),
-            )
+            return tf.cond(wait_us > 0, wait, lambda: tf.constant(0.0, tf.float64))
 
 
 @dataclass(frozen=True)

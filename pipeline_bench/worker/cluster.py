@@ -24,19 +24,20 @@ from typing import Any, NamedTuple, TypeVar
 from pipeline_bench import plugins, replication
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.events import Evaluated, Placement, QueueState, Stack, Work
-from pipeline_bench.worker import cluster_processes, cluster_worker, placement, sample_audit
-from pipeline_bench.worker.cluster_processes import (
+from pipeline_bench.system import children
+from pipeline_bench.system.children import Process
+from pipeline_bench.worker import cluster_worker, placement, sample_audit
+from pipeline_bench.worker.cluster_messages import (
     Accuracy,
     Assignment,
     Listening,
     Order,
-    Process,
     Ready,
     StepsTaken,
     Trained,
     WorkerStep,
 )
-from pipeline_bench.worker.engine import Engine, When
+from pipeline_bench.worker.engine import Engine, When, can_fork
 from pipeline_bench.worker.sample_audit import RandomAudit, StepDigest
 
 # A worker that runs Python at all reports far more often.
@@ -56,16 +57,17 @@ class ClusterEngine(Engine):
     def start_processes(self) -> None:
         """Start the parameter server and the workers, in this order."""
         run, runtime = self.variant.run, self.variant.runtime
-        body = cluster_worker.run if cluster_processes.can_fork() else None
+        body = cluster_worker.run if can_fork() else cluster_worker.__name__
         tickets = -1
         if run.steps is not None and not runtime.synchronous:
             steps = min(run.steps * runtime.replicas, _MOST_TICKETS)
             tickets = os.eventfd(steps, os.EFD_SEMAPHORE | os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        inherited = [tickets] if tickets >= 0 else []
         started: list[Process] = []
         self._processes = started
-        started.append(cluster_processes.start("ps", 0, (), -1, body))
+        started.append(children.start("ps", 0, (), body))
         for index in range(runtime.replicas):
-            started.append(cluster_processes.start("worker", index, started, tickets, body))
+            started.append(children.start("worker", index, started, body, inherited))
         for process in started:
             process.connection.send(Assignment(process.job, process.index, self.variant, tickets))
         self._workers = started[1:]
@@ -112,7 +114,7 @@ class ClusterEngine(Engine):
         self._heard_s = dict.fromkeys(self._workers, time.monotonic())
         more = True
         while not all(process.over for process in self._workers):
-            for process, message in cluster_processes.hear(self._processes):
+            for process, message in children.hear(self._processes):
                 if isinstance(message, Trained):
                     process.over = True
                 if not isinstance(message, StepsTaken):
@@ -139,14 +141,14 @@ class ClusterEngine(Engine):
                 process.connection.send(Order(order))
             except (BrokenPipeError, ConnectionResetError):
                 if not process.over:
-                    raise PipelineBenchError(cluster_processes.why_ended(self._processes, process)) from None
+                    raise PipelineBenchError(children.why_ended(self._processes, process)) from None
 
     def _one_of(self, kind: Any, of: Sequence[Process]) -> dict[Process, Any]:
         """Wait for a message of that kind from each of the processes."""
         found: dict[Process, Any] = {}
         while len(found) < len(of):
             self._heard_s = {process: -math.inf for process in of if process not in found}
-            heard = cluster_processes.hear(self._processes)
+            heard = children.hear(self._processes)
             found |= {process: message for process, message in heard if isinstance(message, kind)}
         return found
 

@@ -22,14 +22,14 @@ from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.loops import SamplingRule, Step, Training
 from pipeline_bench.loops.session import SessionLoop
 from pipeline_bench.model.events import QueueState, Stack
+from pipeline_bench.system.children import Broke
 from pipeline_bench.system.processes import leave
 from pipeline_bench.worker import bad_record, cluster_graph, sample_audit
 from pipeline_bench.worker.cluster_graph import WorkerGraph
-from pipeline_bench.worker.cluster_processes import (
+from pipeline_bench.worker.cluster_messages import (
     Accuracy,
     Addresses,
     Assignment,
-    Broke,
     Listening,
     Order,
     Ready,

@@ -34,11 +34,10 @@ class EagerEngine(TrainingEngine):
         device = None if runtime.accelerator(variant.runtime) is None else "/gpu:0"
         self._loop: Any = plugins.find("loops", variant.loop.kind)(variant.loop.options)
         source: Any = plugins.find("sources", variant.source.kind)(variant.source.options)
-        backend: Any = plugins.find("backends", variant.backend)(variant.options)
         model: Any = plugins.find("models", variant.model.kind)(variant.model.options)
         source.prepare(self.config)
         model.devices = runtime.model_devices(variant.runtime, device)
-        feeding = backend.connect_eagerly(source, device)
+        feeding = self.backend.connect_eagerly(source, device)
         specs = _specs(feeding)
         train_on, self._accuracy = _wrapped(model, source, specs, device)
         self.source, self.feeding, self.features = source, feeding, specs[0].shape

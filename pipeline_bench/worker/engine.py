@@ -5,15 +5,18 @@ A graph, eager TensorFlow, the processes of between_graph replication and a user
 
 from __future__ import annotations
 
+import sys
 import time
 from abc import ABC, abstractmethod
 from typing import Any, Literal
 
-from pipeline_bench.backends import EagerInput, Input
+from pipeline_bench import plugins
+from pipeline_bench.backends import Backend, EagerInput, Input
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.events import Done, Evaluated, Placement, Work
 from pipeline_bench.model.trial import Trial
 from pipeline_bench.sources import Source
+from pipeline_bench.system.processes import thread_count, why_not_forkable
 from pipeline_bench.worker import bad_record, placement, sample_audit
 from pipeline_bench.worker.page_cache_controller import PageCacheController, open_controller
 from pipeline_bench.worker.recorder import Channel, Recorder
@@ -72,11 +75,24 @@ class Engine(ABC):
         """Free what `build` opened; also called after a failure."""
 
 
+def can_fork() -> bool:
+    """Whether this process can fork others with TensorFlow in them: imported, here if need be, and not used."""
+    if "tensorflow" in sys.modules:  # then the fork server has looked
+        return True
+    import numpy as np  # noqa: F401 - its BLAS may start threads, which survive a fork; only later ones count
+
+    before = thread_count()
+    import tensorflow as tf  # noqa: F401 - one import for all processes
+
+    return why_not_forkable(before) is None
+
+
 class TrainingEngine(Engine):
     """Trains a model of this program's in this process, from a source and an input that a backend made of it.
 
     Attributes:
         source: what gives the samples.
+        backend: what carries them to the model.
         feeding: the input.
         config: the ConfigProto of a session beside the training's own.
         has_input: whether the steps wait for an input; not those of the ceiling.
@@ -92,7 +108,16 @@ class TrainingEngine(Engine):
     busy: bool
     features: Any
     shows_samples: bool
+    backend: Backend
     _evaluated: frozenset[When] = frozenset()
+
+    def start_processes(self) -> None:
+        """Start those that the backend has beside the trial's own; the trial fails when one of them does."""
+        backend: Any = plugins.find("backends", self.variant.backend)(self.variant.options)
+        self.backend = backend
+        if self.backend.has_processes:
+            self.backend.start_processes(can_fork=can_fork())
+            self.recorder.guard(self.backend.why_dead)
 
     @abstractmethod
     def accuracy(self) -> float | None:
@@ -164,6 +189,10 @@ class TrainingEngine(Engine):
             except OSError as error:
                 raise PipelineBenchError(f"{error.filename} cannot be read: {error.strerror}.") from error
         return controller
+
+    def stop(self) -> None:
+        """End the backend's processes."""
+        self.backend.end_processes()
 
     def _first_suspect(self) -> int:
         """Return the record to begin the search with: the last trained on, less what may have overtaken it."""

@@ -61,11 +61,10 @@ class GraphEngine(TrainingEngine):
 
         v1 = tf.compat.v1
         variant, source = self.variant, self.source
-        backend: Any = plugins.find("backends", variant.backend)(variant.options)
         source.prepare(self.config)
         model.devices = runtime.model_devices(variant.runtime, device)
         v1.set_random_seed(variant.run.seed)
-        feeding = backend.connect(source, device)
+        feeding = self.backend.connect(source, device)
         with tf.device("/cpu:0"):
             evaluation = source.sample_batch("evaluation")
         with tf.device(device):
@@ -117,6 +116,7 @@ class GraphEngine(TrainingEngine):
         """Close the session."""
         if hasattr(self, "_open"):
             self._open.close()
+        super().stop()
 
     def _queue_states(self) -> Sequence[QueueState]:
         states = self._loop.queue_states()

@@ -42,7 +42,7 @@ def run_trial(trial: Trial, channel: Channel) -> bool:
             traceback.print_exc()
         recorder.finish()
         users = error.traceback if isinstance(error, UserCodeError) else ""
-        channel.send(Failed(error=bad_record.explained(error), traceback=users))
+        channel.send(Failed(error=recorder.why_dead() or bad_record.explained(error), traceback=users))
         return False
     return True
 

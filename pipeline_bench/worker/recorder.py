@@ -21,9 +21,21 @@ from typing import Any
 import numpy as np
 
 from pipeline_bench.loops import SamplingRule
-from pipeline_bench.model.events import Event, Phase, QueueDepths, QueueState, Stack, Stalled, Steps, Work, encode
+from pipeline_bench.model.events import (
+    Event,
+    Failed,
+    Phase,
+    QueueDepths,
+    QueueState,
+    Stack,
+    Stalled,
+    Steps,
+    Work,
+    encode,
+)
 from pipeline_bench.model.series import Series
 from pipeline_bench.scenario import Run
+from pipeline_bench.system.processes import leave
 from pipeline_bench.text import line_of
 from pipeline_bench.worker.sample_audit import SampleAudit, StepSampling
 
@@ -37,6 +49,7 @@ CLOSED_EXIT_CODE = 71
 
 QueueStates = Callable[[], Sequence[QueueState]]
 Stacks = Callable[[], tuple[Stack, ...]]
+WhyDead = Callable[[float | None], str | None]
 
 
 class Channel:
@@ -94,6 +107,7 @@ class Recorder:
         self._ended = threading.Event()
         self._queue_states: QueueStates = tuple
         self._stacks: Stacks = thread_stacks
+        self._why_dead: WhyDead = lambda _: None
         self.should_sample = False
         """Whether the next step is sampled."""
         self._audit: SampleAudit | None = None
@@ -119,6 +133,14 @@ class Recorder:
     def watch(self, queue_states: QueueStates, stacks: Stacks | None = None) -> None:
         """Say how the watch learns how full the queues are, and where the threads are that make the steps."""
         self._queue_states, self._stacks = queue_states, stacks or thread_stacks
+
+    def guard(self, why_dead: WhyDead) -> None:
+        """Say how the watch learns that the trial cannot go on, see `Backend.why_dead`: it then fails with that."""
+        self._why_dead = why_dead
+
+    def why_dead(self) -> str | None:
+        """Return which process of the trial is dead, and of what; None where all are well."""
+        return self._why_dead(None)
 
     def audit_samples(self, audit: SampleAudit, cost_us: float) -> None:
         """Give the digests of the training steps to an audit, of as many steps as their cost allows.
@@ -199,6 +221,10 @@ class Recorder:
         self._ended.set()
         if self._thread.ident is not None:
             self._thread.join()
+        self._settle()
+
+    def _settle(self) -> None:
+        """Ship what is left, and what the audit has found."""
         self._ship()
         self._audit_digests()
         if self._audit is not None:
@@ -256,7 +282,12 @@ class Recorder:
 
     def _watch(self) -> None:
         newest_ns = max(self._alive_ns, self._end_ns[self._steps - 1] if self._steps else 0)
-        if self._stall_sent or time.monotonic_ns() - newest_ns < self._run.stall_timeout_s * 1e9:
+        stalled = time.monotonic_ns() - newest_ns >= self._run.stall_timeout_s * 1e9
+        if (reason := self._why_dead(self._run.stall_timeout_s if stalled else None)) is not None:
+            self._settle()
+            self._channel.send(Failed(error=reason))
+            leave(False)  # the steps may wait for ever in TensorFlow
+        if self._stall_sent or not stalled:
             return
         self._stall_sent = True
         stacks = self._stacks()

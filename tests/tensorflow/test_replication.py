@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,11 @@ import numpy as np
 import psutil
 import pytest
 
-from pipeline_bench.model.trial import Trial, TrialRecord
+from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.run.launcher import TrialServer, fresh_launcher
-from pipeline_bench.run.observer import Observer, Progress
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
+from tests.tensorflow.beside import AtStep
 from tests.tensorflow.conftest import RunScenario
 from tests.trials import run, without_ceilings
 
@@ -113,21 +112,6 @@ def test_a_trial_in_a_fresh_interpreter_has_workers_as_well(tmp_path: Path) -> N
     with closing(fresh_launcher(tmp_path / "server.stderr")) as launcher:
         (record,) = run(launcher, scenario(variant("workers", **BETWEEN), steps=3), tmp_path).trials
     assert len(losses(record)) == 3
-
-
-class AtStep(Observer):
-    """Does something once, when the trial has taken its first steps, with the processes that the trial started."""
-
-    def __init__(self, do: Callable[[list[psutil.Process]], None]) -> None:
-        self._do = do
-        self.tasks: list[psutil.Process] = []
-
-    def progress(self, trial: Trial, progress: Progress) -> None:
-        if progress.steps and not self.tasks:
-            family = psutil.Process().children(recursive=True)
-            by_parent = [each.children() for each in family]
-            self.tasks = sorted(next(found for found in by_parent if len(found) == 3), key=lambda task: task.pid)
-            self._do(self.tasks)
 
 
 @pytest.mark.parametrize(

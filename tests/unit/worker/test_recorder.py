@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline_bench.model.events import Event, Phase, QueueDepths, QueueState, Stalled, Steps, Work, decode
+from pipeline_bench.model.events import Event, Failed, Phase, QueueDepths, QueueState, Stalled, Steps, Work, decode
 from pipeline_bench.scenario import Run
 from pipeline_bench.sources import Identity
 from pipeline_bench.worker import recorder as recorders
@@ -73,6 +73,30 @@ def test_an_input_without_a_wait_ships_none_and_not_zero(pipe: Pipe) -> None:
     recorder.finish()
     (steps,) = [event for event in pipe.events() if isinstance(event, Steps)]
     assert steps.wait_ns is None
+
+
+def test_a_process_that_is_dead_ends_the_trial_with_its_name_and_what_was_taken(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorders, "SHIP_EVERY_S", 0.001)
+    left = threading.Event()
+
+    def leave(ok: bool) -> None:
+        assert not ok
+        left.set()
+        threading.Event().wait()  # it does not return
+
+    monkeypatch.setattr(recorders, "leave", leave)
+    recorder = Recorder(pipe.channel, Run(steps=20))
+    recorder.guard(lambda stalled_s: "worker 1 was killed by SIGKILL" if recorder.steps and stalled_s is None else None)
+    recorder.train()
+    recorder.start()
+    record_steps(recorder, 3)
+    assert left.wait(20)
+    phase, steps, failed = pipe.events()
+    assert isinstance(phase, Phase)
+    assert isinstance(steps, Steps)
+    assert failed == Failed(error="worker 1 was killed by SIGKILL")
 
 
 def test_a_stall_is_told_once_with_queues_and_threads(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:

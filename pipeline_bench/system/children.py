@@ -1,4 +1,4 @@
-"""The processes of a between_graph trial: the parameter server and the workers, started, heard, watched, ended.
+"""Processes that a trial starts beside itself: forked or fresh, heard by a pipe, watched, and ended with the trial.
 
 The trial forks them while it has one thread, and TensorFlow is imported but not used; where that cannot be, each is a
 fresh interpreter. They end with the trial, however it ends: the kernel kills them.
@@ -9,88 +9,19 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, Pipe, wait
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.model.events import Device, QueueState, Stack
-from pipeline_bench.scenario import Variant
-from pipeline_bench.system.processes import end_with_parent, module_command, thread_count, why_not_forkable
+from pipeline_bench.system.processes import end_with_parent, module_command
 from pipeline_bench.text import units
 
-JobName = Literal["ps", "worker"]
-Addresses = dict[str, list[str]]
-"""Host and port of every process, by job: a `ClusterSpec`'s argument."""
-
-FRESH_MODULE = "pipeline_bench.worker.cluster_worker"
+_LABELS = {"ps": "the parameter server", "dispatcher": "the dispatcher of the tf.data service"}
 _ENDED_WITHIN_S = 1.0
 _LOOK_EVERY_S = 0.02
-
-
-class Assignment(NamedTuple):
-    """What a process is sent first. `tickets`: the file descriptor of the steps still to be taken; -1: none."""
-
-    job: JobName
-    number: int
-    variant: Variant
-    tickets: int
-
-
-class Order(NamedTuple):
-    """What the trial tells a worker: begin to train, take no further step, or give the accuracy."""
-
-    order: Literal["go", "stop", "evaluate"]
-
-
-class Listening(NamedTuple):
-    """A process has TensorFlow, and a port for its server."""
-
-    port: int
-
-
-class Ready(NamedTuple):
-    """A worker is built and, of worker 0, the variables are set; `accuracy` is then the one before training."""
-
-    device: Device
-    accuracy: float | None
-    waits: bool
-    """Whether there is an input to wait for."""
-    shows_samples: bool
-    values_per_sample: int
-
-
-class WorkerStep(NamedTuple):
-    """A step of one worker; times in ns of ``time.monotonic_ns``. `digest` as `sample_audit.digest` has it, if any."""
-
-    start_ns: int
-    end_ns: int
-    wait_ns: int
-    loss: float
-    digest: tuple[float, ...] = ()
-
-
-class StepsTaken(NamedTuple):
-    """Steps of a worker, all that ended by `until_ns`, and how full its queues were then."""
-
-    steps: tuple[WorkerStep, ...]
-    until_ns: float
-    queues: tuple[QueueState, ...] = ()
-    stacks: tuple[Stack, ...] = ()
-    """Where its threads stand, once it has taken no step for long."""
-
-
-class Trained(NamedTuple):
-    """A worker takes no further step, and has ended its input."""
-
-
-class Accuracy(NamedTuple):
-    """The accuracy now; None of a model that has none."""
-
-    value: float | None
 
 
 class Broke(NamedTuple):
@@ -102,27 +33,41 @@ class Broke(NamedTuple):
 class Process:
     """One process of a cluster, and the pipe to it."""
 
-    def __init__(self, job: JobName, index: int, pid: int, connection: Any) -> None:
-        self.job: JobName = job
+    def __init__(self, job: str, index: int, pid: int, connection: Any) -> None:
+        self.job = job
         self.index = index
         self.pid = pid
         self.connection = connection
         self.over = False
         """Whether it has done all it had to, and may end."""
         self.exit_code: int | None = None
+        self.stopped_s: float | None = None
+        """Since when it is stopped, ``time.monotonic``; None of one that is not."""
 
     @property
     def label(self) -> str:
         """The process as a reader names it."""
-        return f"worker {self.index}" if self.job == "worker" else "the parameter server"
+        return _LABELS.get(self.job) or f"{self.job} {self.index}"
 
     def look(self) -> int | None:
         """The exit code, negative for a signal; None while the process runs."""
-        if self.exit_code is None:
-            with contextlib.suppress(ChildProcessError):
-                done, status = os.waitpid(self.pid, os.WNOHANG)
-                self.exit_code = os.waitstatus_to_exitcode(status) if done else None
+        while self.exit_code is None:
+            try:
+                done, status = os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
+            except ChildProcessError:
+                break
+            if not done:
+                break
+            self._note(status)
         return self.exit_code
+
+    def _note(self, status: int) -> None:
+        if os.WIFSTOPPED(status):
+            self.stopped_s = time.monotonic()
+        elif os.WIFCONTINUED(status):
+            self.stopped_s = None
+        else:
+            self.exit_code = os.waitstatus_to_exitcode(status)
 
     def end(self) -> None:
         """Kill the process if it still runs, and reap it; safe to call twice."""
@@ -134,33 +79,22 @@ class Process:
         self.connection.close()
 
 
-def can_fork() -> bool:
-    """Whether this process can fork the processes with TensorFlow in them: imported, here if need be, and not used."""
-    if "tensorflow" in sys.modules:  # then the fork server has looked
-        return True
-    import numpy as np  # noqa: F401 - its BLAS may start threads, which survive a fork; only later ones count
-
-    before = thread_count()
-    import tensorflow as tf  # noqa: F401 - one import for all processes
-
-    return why_not_forkable(before) is None
-
-
 def start(
-    job: JobName, index: int, others: Sequence[Process], tickets: int, run: Callable[[Any], None] | None
+    job: str, index: int, others: Sequence[Process], run: Callable[[Any], None] | str, inherited: Sequence[int] = ()
 ) -> Process:
-    """Start a process's process.
+    """Start a process.
 
     Args:
         job: what it is.
         index: which of them.
         others: those that were started before; it must not hold their pipes.
-        tickets: a file descriptor that it inherits; -1: none.
-        run: what a fork runs, with its end of the pipe; None: a fresh interpreter runs `FRESH_MODULE`.
+        run: what a fork runs, with its end of the pipe; or the module that a fresh interpreter runs, which is given the
+            descriptor of that end as its argument.
+        inherited: the file descriptors that a fresh interpreter is to have as well.
     """
     ours, theirs = Pipe()
     others_pipes = [ours, *(process.connection for process in others)]
-    pid = _spawn(theirs, tickets) if run is None else _fork(run, theirs, others_pipes)
+    pid = _spawn(run, theirs, inherited) if isinstance(run, str) else _fork(run, theirs, others_pipes)
     theirs.close()
     return Process(job, index, pid, ours)
 
@@ -181,11 +115,11 @@ def _fork(run: Callable[[Any], None], theirs: Any, not_theirs: Sequence[Any]) ->
         os._exit(70)
 
 
-def _spawn(theirs: Any, tickets: int) -> int:
-    inherited = [descriptor for descriptor in (theirs.fileno(), tickets) if descriptor >= 0]
+def _spawn(module: str, theirs: Any, others: Sequence[int]) -> int:
+    inherited = [theirs.fileno(), *others]
     for descriptor in inherited:
         os.set_inheritable(descriptor, True)
-    command = module_command(FRESH_MODULE, theirs.fileno())
+    command = module_command(module, theirs.fileno())
     try:
         return os.posix_spawn(command[0], command, os.environ)
     finally:

@@ -1,8 +1,10 @@
-"""The processes of a between_graph trial as they are started afresh: what they say, and why they ended."""
+"""Processes beside a trial as they are started afresh: what they say, and why they ended."""
 
 from __future__ import annotations
 
 import os
+import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,23 +12,24 @@ import psutil
 import pytest
 
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.worker import cluster_processes
-from pipeline_bench.worker.cluster_processes import Process
+from pipeline_bench.system import children
+from pipeline_bench.system.children import Process
 
 ROOT = Path(__file__).parents[3]
+ECHO = "tests.unit.system.echo_process"
 Start = Callable[..., list[Process]]
 
 
 @pytest.fixture
 def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     """Starts a parameter server and a worker for each further word, which says what it does."""
-    monkeypatch.setattr(cluster_processes, "FRESH_MODULE", "tests.unit.worker.echo_process")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     started: list[Process] = []
 
     def start_all(*words: str) -> list[Process]:
         for number, word in enumerate(words):
-            process = cluster_processes.start("worker" if number else "ps", max(0, number - 1), started, -1, None)
+            job = "worker" if number else "ps"
+            process = children.start(job, max(0, number - 1), started, ECHO)
             started.append(process)
             process.connection.send(word)
         return started
@@ -39,7 +42,7 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
 def hear_all(started: list[Process], messages: int) -> dict[str, object]:
     heard: dict[str, object] = {}
     while len(heard) < messages:
-        heard |= {process.label: message for process, message in cluster_processes.hear(started)}
+        heard |= {process.label: message for process, message in children.hear(started)}
     return heard
 
 
@@ -82,3 +85,18 @@ def test_the_end_leaves_no_process(start: Start) -> None:
         process.end()
     assert not any(psutil.pid_exists(pid) for pid in pids)
     assert [process.exit_code for process in started] == [-9, -9]
+
+
+def test_a_process_that_is_stopped_is_told_from_one_that_runs(start: Start) -> None:
+    process = start("wait")[0]
+    os.kill(process.pid, signal.SIGSTOP)
+    wait_until(lambda: process.look() is None and process.stopped_s is not None)
+    os.kill(process.pid, signal.SIGCONT)
+    wait_until(lambda: process.look() is None and process.stopped_s is None)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    end_s = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end_s, "it did not come to that within 20 s"
+        time.sleep(0.01)

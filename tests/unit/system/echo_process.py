@@ -1,4 +1,4 @@
-"""A process of `worker.cluster_processes` without TensorFlow: does what the first message says."""
+"""A process of `system.children` without TensorFlow: does what the first message says."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import signal
 import sys
 from multiprocessing.connection import Connection
 
-from pipeline_bench.worker.cluster_processes import Broke
+from pipeline_bench.system.children import Broke
 
 
 def main() -> None:

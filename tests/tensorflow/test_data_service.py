@@ -1,0 +1,144 @@
+"""Real trials through the tf.data service: equal work under each way of sharing, and who died when one is dead."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from pipeline_bench.model.trial import TrialRecord
+from pipeline_bench.run.launcher import TrialServer
+from pipeline_bench.scenario import Scenario
+from pipeline_bench.scenario.resolve import resolve
+from pipeline_bench.tfdata.service_processes import ServiceProcesses
+from tests.tensorflow import images
+from tests.tensorflow.beside import AtStep, WhenStepping
+from tests.tensorflow.conftest import RunScenario
+from tests.trials import run, without_ceilings
+
+STEPS = 40
+STALL_S = 4
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return images.make(tmp_path_factory.mktemp("images"), size=8)
+
+
+def service(name: str = "service", **options: Any) -> dict[str, Any]:
+    return {"name": name, "backend": "tf_data_service", "options": options}
+
+
+def scenario(folder: Path, *variants: dict[str, Any], **lengths: Any) -> Scenario:
+    resolved = resolve(
+        {
+            "name": "service",
+            "source": {"kind": "image_folder", "path": str(folder), "image_size": 8, "batch_size": 8},
+            "model": {"kind": "emulated", "step_ms": 2},
+            "run": {"repeats": 1, "stall_timeout_s": STALL_S, **lengths},
+            "variants": list(variants),
+        }
+    )
+    return without_ceilings(resolved)
+
+
+def numbered(record: TrialRecord) -> tuple[int, int, int]:
+    """How many samples were lost, repeated and invented."""
+    assert record.status == "ok", record.reason
+    assert record.work is not None
+    assert record.work.numbered is not None, record.work.reason
+    found = record.work.numbered
+    return found.lost, found.repeated, found.invented
+
+
+def test_each_way_of_sharing_is_told_by_the_samples_that_arrive(run_scenario: RunScenario, folder: Path) -> None:
+    """With `off` two workers read everything each, so that samples come that were there before."""
+    session = run_scenario(
+        scenario(
+            folder,
+            service("one"),
+            service("dynamic", workers=2, interleave=2, parallel_calls=2),
+            service("records", workers=2, cut="records", compression="none"),
+            service("samples", workers=2, cut="samples", prefetch=0),
+            service("auto", workers=2, sharding="auto"),
+            service("data", workers=2, sharding="data"),
+            service("off", workers=2, sharding="off") | {"run": {"time_s": 2.0}},
+            steps=STEPS,
+        )
+    )
+    found = {record.variant: numbered(record) for record in session.trials}
+    repeated = found.pop("off")[1]
+    assert repeated > 0
+    assert found == dict.fromkeys(found, (0, 0, 0))
+    assert {result.variant for result in session.results if result.work.status == "unequal"} == {"off"}
+
+
+@pytest.mark.parametrize(
+    ("place", "end", "words"),
+    [
+        (0, signal.SIGKILL, "the dispatcher of the tf.data service was killed by SIGKILL"),
+        (2, signal.SIGKILL, "tf.data service worker 1 was killed by SIGKILL"),
+        (1, signal.SIGSTOP, f"tf.data service worker 0 is stopped, and no step came for {STALL_S} s"),
+    ],
+)
+def test_a_process_that_dies_fails_its_trial_by_name_and_none_is_left(
+    fork_server: TrialServer, folder: Path, tmp_path: Path, place: int, end: signal.Signals, words: str
+) -> None:
+    def die(tasks: list[psutil.Process]) -> None:
+        tasks[place].send_signal(end)
+        if end is signal.SIGSTOP:  # the other worker could go on for ever
+            tasks[2].send_signal(end)
+
+    observer = AtStep(die)
+    wanted = scenario(folder, service(workers=2), time_s=100)
+    (record,) = run(fork_server, wanted, tmp_path, observer).trials
+    assert (record.status, record.reason) == ("failed", words)
+    assert record.work is not None
+    assert record.work.samples > 0
+    assert not [task for task in observer.tasks if task.is_running() and task.status() != psutil.STATUS_ZOMBIE]
+
+
+@pytest.fixture
+def cluster() -> Iterator[ServiceProcesses]:
+    """A cluster that is there already, of two workers."""
+    found = ServiceProcesses(2, can_fork=False)
+    yield found
+    for pid in found.pids:
+        psutil.Process(pid).resume()
+    found.end()
+
+
+def test_another_cluster_is_used_and_its_end_is_told(
+    fork_server: TrialServer, cluster: ServiceProcesses, folder: Path, tmp_path: Path
+) -> None:
+    (record,) = run(fork_server, scenario(folder, service(dispatcher=cluster.address), steps=STEPS), tmp_path).trials
+    assert numbered(record) == (0, 0, 0)
+
+    def stop_workers() -> None:
+        for pid in cluster.pids[1:]:
+            psutil.Process(pid).suspend()
+
+    wanted = scenario(folder, service(dispatcher=cluster.address), time_s=100)
+    (record,) = run(fork_server, wanted, tmp_path, WhenStepping(stop_workers)).trials
+    assert record.status == "failed"
+    assert record.reason == (
+        f"no step came for {STALL_S} s; the dispatcher {cluster.address} answers, so look at its workers"
+    )
+
+
+def test_a_dispatcher_that_is_not_there_is_told_before_the_steps(
+    fork_server: TrialServer, folder: Path, tmp_path: Path
+) -> None:
+    """One that only listens, as a stopped process does, counts as little as one that refuses."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        address = f"grpc://127.0.0.1:{listening.getsockname()[1]}"
+        (record,) = run(fork_server, scenario(folder, service(dispatcher=address), steps=3), tmp_path).trials
+    assert record.status == "failed"
+    assert record.reason == f"No tf.data service answers at options.dispatcher = '{address}'."

@@ -1,0 +1,90 @@
+"""Options of tf_data_service, what it refuses before anything runs, and whether a server answers."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from typing import Any
+
+import pytest
+
+from pipeline_bench import plugins
+from pipeline_bench.errors import ScenarioError, UsageError
+from pipeline_bench.run import servers
+from pipeline_bench.run.comparison import prepare_data
+from pipeline_bench.run.observer import Observer
+from pipeline_bench.scenario import Scenario
+from pipeline_bench.scenario.resolve import resolve
+from pipeline_bench.tfdata.service_processes import answers
+
+
+def scenario(source: dict[str, Any] | None = None, runtime: dict[str, Any] | None = None, **options: Any) -> Scenario:
+    variant = {"name": "a", "backend": "tf_data_service", "options": options, "runtime": runtime or {}}
+    return resolve({"name": "x", "source": source or {"kind": "tfrecord"}, "variants": [variant]})
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"workers": 2, "dispatcher": "grpc://h:1"}, "give one of them"),
+        ({"dispatcher": "h:1"}, "grpc://HOST:PORT"),
+        ({"sharding": "hint"}, "Allowed: auto, data, dynamic, file, off"),
+        ({"cut": "files"}, "allowed: batches, records, samples"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        scenario(**options)
+    assert said in f"{caught.value.message} {caught.value.hint}"
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ({"kind": "memory"}, "cannot carry the source memory"),
+        ({"kind": "tfrecord", "on_error": "skip"}, "cannot say which records"),
+    ],
+)
+def test_a_source_that_cannot_cross_is_refused(source: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        prepare_data(scenario(source), Observer())
+
+
+def test_workers_of_between_graph_start_no_service() -> None:
+    runtime = {"replicas": 2, "replication": "between_graph"}
+    wanted = scenario({"kind": "tfrecord", "batch_size": 8}, runtime)
+    with pytest.raises(UsageError, match="has processes of its own"):
+        prepare_data(wanted, Observer())
+
+
+@pytest.mark.parametrize(
+    ("options", "own"), [({}, True), ({"workers": 3}, True), ({"dispatcher": "grpc://h:1"}, False)]
+)
+def test_only_workers_of_its_own_need_a_network_of_their_own(options: dict[str, Any], own: bool) -> None:
+    """In one, the dispatcher of another cluster could not be reached."""
+    assert servers.started_by(scenario(**options).variants[0]) is own
+
+
+def test_nothing_is_sent_to_a_process_that_was_not_started() -> None:
+    backend: Any = plugins.find("backends", "tf_data_service")({"workers": 2})
+    assert backend.why_dead(1.0) is None
+    backend.end_processes()
+
+
+@pytest.mark.parametrize(("reply", "alive"), [(b"\0\0\0\4\0\0\0\0\0", True), (b"HTTP/1.1 400", False), (b"", False)])
+def test_a_server_answers_in_its_own_protocol_or_not_at_all(reply: bytes, alive: bool) -> None:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+
+        def serve() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(64)
+                connection.sendall(reply)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        assert answers(f"grpc://127.0.0.1:{listening.getsockname()[1]}") is alive
+        thread.join()
+    assert not answers("grpc://127.0.0.1:1")
