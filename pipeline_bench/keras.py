@@ -18,6 +18,7 @@ import keras
 import numpy as np
 import numpy.typing as npt
 
+from pipeline_bench.model.events import Device
 from pipeline_bench.model.session import Session
 from pipeline_bench.monitoring.record import JobRecord, this_device, write_line
 from pipeline_bench.monitoring.steps import NO_WAIT_NS, Totals
@@ -27,7 +28,11 @@ if TYPE_CHECKING:
     from pipeline_bench.monitoring.steps import JobSummary
 
 _NOT_ENDED = "the training ended without saying so: something outside of its steps raised"
-_NOT_TENSORFLOW = "Keras runs on {backend}: the wait is measured of TensorFlow's training function only"
+_NOT_KNOWN = "Keras runs on {backend}, whose training function does not take its batches from an iterator"
+_ASYNCHRONOUS = (
+    "Keras on JAX hands a step over and does not wait for it: while the next batch is waited for, the device may still "
+    "be at work, so that it is idle for at most that long."
+)
 _DISTRIBUTED = "{strategy} distributes the input, and its iterator cannot be timed"
 _NOT_TIMED = "the model's training function takes its batches in a way that is not known here"
 _BLOCK = 4096
@@ -116,7 +121,9 @@ class StarvationMonitor(keras.callbacks.Callback):  # type: ignore[misc]
         if self._watch is not None:
             self._end(_NOT_ENDED)
 
-    def _timing_of(self, model: Any) -> _Timing | None:
+    def _timing_of(self, model: Any) -> _Timing | _HostTiming | None:
+        if keras.backend.backend() == "jax":
+            return _HostTiming()
         if keras.backend.backend() != "tensorflow":
             return None
         if self._timing is None or self._timed_model is None or self._timed_model() is not model:
@@ -130,6 +137,14 @@ class StarvationMonitor(keras.callbacks.Callback):  # type: ignore[misc]
         self.figures = watch.figures
         if not self._quiet and self._out is not None:
             write_line(watch.figures, self._name, self.folder, watch.record.problem)
+
+
+def _jax_device() -> Device:
+    """Return the device that JAX puts its work on by default."""
+    import jax
+
+    device = jax.devices()[0]
+    return Device(kind="cpu" if device.platform == "cpu" else "gpu", name=str(device.device_kind))
 
 
 def _write(writer: Any, figures: JobSummary, epoch: int) -> None:
@@ -186,17 +201,62 @@ class _Timing:
             self._iterator, self._timed = iterator, timed
         return self._timed
 
+    def rows(self) -> Any:
+        """Return what the graph has measured since it was last asked."""
+        return self.ring.read()
+
     def forget(self) -> None:
         """Let go of the last iterator, and of its buffers."""
         self._iterator = self._timed = None
 
 
+class _HostTiming:
+    """What times the iterators of a training function that takes its batches in Python, as JAX' does."""
+
+    def __init__(self) -> None:
+        self.eager_wait_ns = NO_WAIT_NS
+
+    def timed(self, iterator: Any) -> Any:
+        """Return an iterator that gives the same, timed."""
+        return _HostTimed(iterator, self)
+
+    def rows(self) -> None:
+        """Return None: all waits are known as soon as they are over."""
+
+    def forget(self) -> None:
+        """Let go of nothing."""
+
+
+class _HostTimed:
+    def __init__(self, iterator: Any, timing: _HostTiming) -> None:
+        self._iterator, self._timing = iterator, timing
+
+    def __iter__(self) -> _HostTimed:
+        return self
+
+    def __next__(self) -> Any:
+        start_ns = monotonic_ns()
+        batch = next(self._iterator)
+        self._timing.eager_wait_ns = max(0, self._timing.eager_wait_ns) + monotonic_ns() - start_ns
+        return batch
+
+
 class _Watch:
     """One call of `fit`: stands in the place of the model's training function, and keeps what it sees."""
 
-    def __init__(self, model: Any, params: dict[str, Any], name: str, out: Path | None, timing: _Timing | None) -> None:
-        # Keras reads each step's losses for its callbacks, and so waits for the step.
-        self.record = JobRecord(name, this_device(), waits_for_device=True)
+    def __init__(
+        self,
+        model: Any,
+        params: dict[str, Any],
+        name: str,
+        out: Path | None,
+        timing: _Timing | _HostTiming | None,
+    ) -> None:
+        # On TensorFlow, Keras reads each step's losses for its callbacks, and so waits for the step.
+        waits = keras.backend.backend() != "jax"
+        self.record = JobRecord(name, this_device() if waits else _jax_device(), waits_for_device=waits)
+        if not waits:
+            self.record.notes.append(_ASYNCHRONOUS)
         self.figures = self.record.summary()
         self._timing = timing
         self._out = out
@@ -215,12 +275,13 @@ class _Watch:
         self._ends_of_data: tuple[type[BaseException], ...] = (StopIteration,)
         self.record.progress = self.progress
         if timing is not None:
+            timing.rows()
+        if isinstance(timing, _Timing):
             import tensorflow as tf
 
             self._ends_of_data = (StopIteration, tf.errors.OutOfRangeError)
-            timing.ring.read()
-        else:
-            self.record.reason = _NOT_TENSORFLOW.format(backend=keras.backend.backend())
+        if timing is None:
+            self.record.reason = _NOT_KNOWN.format(backend=keras.backend.backend())
         if self._original is None:
             self.record.reason = "the model has no training function"
         else:
@@ -246,8 +307,8 @@ class _Watch:
         timing = self._timing
         if timing is not None:
             timing.eager_wait_ns = NO_WAIT_NS
-            if len(arguments) == 1:
-                arguments = (timing.timed(arguments[0]),)
+            if len(arguments) == (1 if isinstance(timing, _Timing) else 2):  # JAX' takes its state first
+                arguments = (*arguments[:-1], timing.timed(arguments[-1]))
         start_ns = monotonic_ns()
         try:
             result = self._original(*arguments, **named)
@@ -285,7 +346,7 @@ class _Watch:
     def _waits_so_far(self, count: int) -> npt.NDArray[np.int64]:
         """Return the waits of the first `count` calls in ns, without taking them; none is known where some is not."""
         eager = np.array(self._waits[:count], dtype=np.int64)
-        if self._timing is None or (eager >= 0).all():
+        if not isinstance(self._timing, _Timing) or (eager >= 0).all():
             return eager
         rows = self._timing.ring.peek(count)
         return eager if rows is None else rows
@@ -323,15 +384,16 @@ class _Watch:
         if self._timing is None:
             return eager
         try:
-            rows = self._timing.ring.read()
+            rows = self._timing.rows()
         except Exception as error:  # TensorFlow may be gone: the program ends
             self.record.reason = f"what was measured could not be read: {type(error).__name__}"
             return eager
-        if not count or (eager >= 0).all():
+        if not count or rows is None or (eager >= 0).all():
             return eager
         # A call that found no data, or that raised, may have left one more.
         if not rows.lost and len(rows.wait_ns) in (count, count + 1):
-            return rows.wait_ns[:count]
+            waits: npt.NDArray[np.int64] = rows.wait_ns[:count]
+            return waits
         strategy = getattr(self._model(), "_distribute_strategy", None)
         distributed = _DISTRIBUTED.format(strategy=type(strategy).__name__)
         self.record.reason = _NOT_TIMED if strategy is None else distributed

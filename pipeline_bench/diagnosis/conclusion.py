@@ -151,6 +151,8 @@ def _text(session: Session, diagnosis: Diagnosis, chosen: AttemptStatistics | No
         return bottleneck
     if nothing_to_gain(session):
         return f"{bottleneck} No fix of the input makes the training step faster.".strip()
+    if chosen is None and (said := _of_what_has_no_fix(session, diagnosis)):
+        return f"{bottleneck} {said}".strip()
     if chosen is None:
         tried = sum(each.outcome not in ("not-tried", "pending") for each in diagnosis.attempts)
         of_all = f"None of the {tried} fixes tried" if tried > 1 else "The only fix tried"
@@ -158,6 +160,21 @@ def _text(session: Session, diagnosis: Diagnosis, chosen: AttemptStatistics | No
         found = f"{none}{_promising(session, diagnosis)}" if tried else "No fix was tried."
         return f"{bottleneck} {found}{_left(diagnosis)}".strip()
     return f"{bottleneck} {_proposed(session.result(chosen.name), diagnosis, chosen)}".strip()
+
+
+def _of_what_has_no_fix(session: Session, diagnosis: Diagnosis) -> str:
+    """How long a `fit` waits for arrays or a generator, of which no edit makes another input."""
+    api = diagnosis.inspection.api if diagnosis.inspection is not None else "tf.data"
+    written = next((result for result in session.results if result.variant == AS_WRITTEN), None)
+    if written is None or api not in ("arrays", "generator") or written.input_wait_ms.value is None:
+        return ""
+    wait_ms, step_ms = written.input_wait_ms.value, written.step_ms.mean or 0.0
+    waits = f"Its steps wait {units.milliseconds(wait_ms)} of {units.milliseconds(step_ms)} for the {api}"
+    if wait_ms <= (1 - NOT_THE_LIMIT) * step_ms:
+        return f"{waits}: there is nothing to gain."
+    if api == "arrays":
+        return f"{waits}, which Keras cuts into batches; no argument of fit changes that."
+    return f"{waits}: less work in it, or a PyDataset with workers in its place, would save at most that."
 
 
 def _proposed(result: Result, diagnosis: Diagnosis, chosen: AttemptStatistics) -> str:

@@ -70,7 +70,7 @@ class NextTrial:
         written = [trial for trial in self._session.trials if trial.variant == AS_WRITTEN]
         if sum(not trial.measured for trial in written) >= _MOST_BASELINE_FAILURES:
             return self._session, None
-        if conclusion.nothing_to_gain(self._session):
+        if conclusion.nothing_to_gain(self._session) or not self._diagnosis.attempts:
             return self._only_the_base()
         return self._attempt()
 

@@ -27,7 +27,7 @@ from pipeline_bench.diagnosis.source_file import (
 from pipeline_bench.model.calls import KEPT_WHEN_FUSED, PARAMETERS, CannotPatchError
 from pipeline_bench.model.diagnosis import CodeChange, Fix
 from pipeline_bench.model.edits import Edit, InsertAfter, PrefetchToDevice, SetOptions
-from pipeline_bench.model.pipeline import Inspection, Stage
+from pipeline_bench.model.pipeline import WORKERS, Inspection, Stage
 
 _STATIC = {"zip", "sample_from_datasets", "choose_from_datasets"}
 """Calls on the class, with their inputs as arguments: a chain can only begin with one."""
@@ -229,7 +229,7 @@ class Patch:
         except (SyntaxError, ValueError):
             raise CannotPatchError(f"{PurePath(place.file).name} cannot be read as Python") from None
         file = self._files[place.file]
-        calls = [node for node in file.nodes if isinstance(node, cst.Call) and _name(node) == stage.method]
+        calls = [node for node in file.nodes if isinstance(node, cst.Call) and stage.method in (_name(node), WORKERS)]
         if place.end_line is not None and place.end_column is not None:
             end = file.at(place.end_line, place.end_column)
             calls = [call for call in calls if file.end(call) == end]

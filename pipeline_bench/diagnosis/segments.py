@@ -12,7 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 
-from pipeline_bench.model.pipeline import Inspection, Stage
+from pipeline_bench.model.pipeline import WORKERS, Inspection, Stage
 
 NS_PER_MS = 1e6
 EXPLAINED = 0.5
@@ -118,6 +118,8 @@ def hands_over(stage: Stage, default_parallelised: bool) -> bool:
         return stage.arguments.get("buffer_size") != 0
     if stage.arguments.get("synchronous") is True:
         return False
+    if stage.method == WORKERS:
+        return stage.arguments.get("use_multiprocessing") is True or stage.arguments.get("workers") not in (0, 1)
     if stage.arguments.get("num_parallel_calls") is not None or stage.arguments.get("num_parallel_reads") is not None:
         return True
     return stage.method == "map" and default_parallelised and not may_differ(stage)

@@ -18,6 +18,8 @@ from pipeline_bench.text import Line, Text, safe
 
 KIND = "your_pipeline"
 """The kind of the source component of a variant whose input is the user's own pipeline."""
+WORKERS = "workers"
+"""The method of the stage in which Keras' workers make the batches of a `PyDataset`."""
 INFINITE = -1
 """`tf.data.INFINITE_CARDINALITY`: the pipeline never ends."""
 
@@ -197,6 +199,8 @@ class Inspection(_Part):
     """How long the user's function took, or their script until its training."""
     training: ScriptTraining | None = None
     """Of a script."""
+    api: Literal["tf.data", "PyDataset", "generator", "arrays"] = "tf.data"
+    """What gives the batches: else than tf.data's, its stages are what Keras does with what a `fit` was given."""
     costs: tuple[StageCost, ...] = ()
     tuned: tuple[Tuned, ...] = ()
     read_bytes: float | None = None

@@ -178,18 +178,18 @@ class JobRecord:
         device: Device,
         after_poll: Callable[[], None] | None = None,
         *,
-        waits_for_device: bool = False,
+        waits_for_device: bool | None = None,
     ) -> None:
         """Begin to watch.
 
         Args:
             name: the job's, for a reader.
-            device: that TensorFlow works on.
+            device: that the job trains on.
             after_poll: called in the sampler's thread after each poll.
             waits_for_device: whether each step of the loop ends with the device's work on it, so that the device is
-                idle while the next one waits. A CPU's does.
+                idle while the next one waits; None: where it is a CPU.
         """
-        self._device_waits = waits_for_device or device.kind == "cpu"
+        self._device_waits = device.kind == "cpu" if waits_for_device is None else waits_for_device
         self.log = StepLog()
         self.progress: Callable[[], Totals] = lambda: self.log.totals
         self.buffered: Callable[[], tuple[float, float] | None] = lambda: None

@@ -26,7 +26,7 @@ from pipeline_bench.text import one_line, units
 
 NAME_LIMIT = 60
 _NS_PER_MS = 1e6
-_PARALLEL = ("num_parallel_calls", "num_parallel_reads")
+_PARALLEL = ("num_parallel_calls", "num_parallel_reads", "workers")
 _READS_IN_PARALLEL = {"TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset"}
 _ONE_AT_A_TIME = {"map", "interleave", "batch", "padded_batch", "ragged_batch", *_READS_IN_PARALLEL}
 

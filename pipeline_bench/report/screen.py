@@ -25,7 +25,7 @@ from pipeline_bench.text import units
 
 _NAME_CELLS = 24
 _NOTES = 1
-_SCRIPT_NOTES = 2
+_SCRIPT_NOTES = 3
 _ATTEMPTS = 4
 
 

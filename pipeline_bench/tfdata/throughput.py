@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from pipeline_bench.tfdata import user_code
 from pipeline_bench.tfdata.describe import nbytes
@@ -202,7 +202,14 @@ class Rate(NamedTuple):
     queued_ns: float = 0.0
 
 
-def rate(iterator: FlatIterator, deadline: Deadline, seconds: float, window: int = 1) -> Rate:
+class Takes(Protocol):
+    """What elements are taken from."""
+
+    def take(self, deadline: Deadline | None = None) -> Any:
+        """Return the next one; see `FlatIterator.take`."""
+
+
+def rate(iterator: Takes, deadline: Deadline | None, seconds: float, window: int = 1) -> Rate:
     """Take for so long, at least once, and return the mean, because parallel calls come in bursts.
 
     `window` is how many elements are in what the iterator gives.

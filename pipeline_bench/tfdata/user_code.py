@@ -75,6 +75,13 @@ def location(depth: int = 1) -> Location | None:
     return None
 
 
+def calls() -> Iterator[Location]:
+    """Yield where the calls that are under way stand in the user's code, the innermost first."""
+    for frame in _outward(sys._getframe(1)):
+        if origin(frame.f_code.co_filename) == "user" and (place := _location_of(frame)) is not None:
+            yield place
+
+
 def line() -> str:
     """Return the line of the user's code that is being run, ``train.py:12``."""
     place = location()

@@ -6,9 +6,10 @@ import itertools
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
@@ -20,6 +21,8 @@ from pipeline_bench.tfdata import (
     consumers,
     describe,
     disk,
+    keras_input,
+    keras_stages,
     loading,
     pipeline_benchmark,
     rebuild,
@@ -27,6 +30,7 @@ from pipeline_bench.tfdata import (
     throughput,
 )
 from pipeline_bench.tfdata import fingerprint as fingerprints
+from pipeline_bench.tfdata.keras_input import KerasInput
 from pipeline_bench.tfdata.record import Recipe, Recording
 from pipeline_bench.tfdata.stage_benchmark import StageBenchmark
 from pipeline_bench.worker import runtime
@@ -51,6 +55,9 @@ class PipelineEngine(Engine):
     _trained: ScriptTraining | None = None
     _model: Any = None
     _does: consumers.Does = "train"
+    _given: Mapping[str, Any] = MappingProxyType({})
+    _read: KerasInput | None = None
+    """What a `fit` was given that is no tf.data pipeline; the recipe is then none."""
 
     def build(self) -> None:
         """Call the user's function, and record what it makes.
@@ -64,9 +71,13 @@ class PipelineEngine(Engine):
         self._scratch = ScratchFolder()
         start_ns = time.perf_counter_ns()
         _seed(self.variant.run.seed)
-        with Recording() as recording:
+        with Recording() as recording, keras_input.places_recorded():
             made = self._made(recording)
         self._make_ns = float(time.perf_counter_ns() - start_ns)
+        kind = script_datasets.kind(made)
+        if kind in ("PyDataset", "generator") or (kind == "arrays" and self._trained is not None):
+            self._read = keras_input.of(kind, made, self._given)
+            return
         self._recipe = recording.recipe(made)
         _require_eager(self._recipe)
 
@@ -79,7 +90,7 @@ class PipelineEngine(Engine):
             training = loading.reach_training(target)
         self._trained, data = script_datasets.looked_at(training, target.dataset, recording.place)
         self._model = training.model if self._trained.model else None
-        self._does = training.does
+        self._does, self._given = training.does, training.given
         return data
 
     @contextmanager
@@ -129,13 +140,13 @@ class PipelineEngine(Engine):
 
     def _inspect(self) -> None:
         """Send what is found as it is found: what is sent last holds everything."""
+        if self._read is not None:
+            self._inspect_read(self._read)
+            return
         recipe, recorder, limit_s = self._recipe, self.recorder, self._task.limit_s
         end_s = time.monotonic() + limit_s
         recorder.phase("inspect")
-        inspection = _described(recipe, self._make_ns)
-        if self._trained is not None:
-            notes = (*script_datasets.notes(self._trained, self._make_ns), *inspection.notes)
-            inspection = inspection.model_copy(update={"training": self._trained, "notes": notes})
+        inspection = self._told(_described(recipe, self._make_ns))
         self._send(inspection)
         whole = rebuild.rebuild(recipe, (), self._folder("whole")).dataset
         whole_s = min(_WHOLE_S, limit_s * _WHOLE_SHARE)
@@ -160,10 +171,28 @@ class PipelineEngine(Engine):
         for costs in benchmark.run():
             self._send(inspection.model_copy(update={"costs": costs}))
 
+    def _inspect_read(self, read: KerasInput) -> None:
+        """As `_inspect`, of what a `fit` was given that is no tf.data pipeline."""
+        self.recorder.phase("inspect")
+        inspection = self._told(read.described(self._make_ns))
+        self._send(inspection)
+        for found in keras_stages.inspect(read, inspection, self._task.limit_s, self.recorder.heartbeat):
+            self._send(found)
+
+    def _told(self, inspection: Inspection) -> Inspection:
+        """The inspection with what is known of the script."""
+        if self._trained is None:
+            return inspection
+        notes = (*script_datasets.notes(self._trained, self._make_ns), *inspection.notes)
+        return inspection.model_copy(update={"training": self._trained, "notes": notes})
+
     def _measure(self) -> None:
         task, recorder = self._task, self.recorder
         is_ceiling = task.activity == "ceiling"
-        dataset = self._rebuilt().dataset if is_ceiling else self._filled()
+        if self._read is not None:
+            dataset = self._read.dataset(task.edits)
+        else:
+            dataset = self._rebuilt().dataset if is_ceiling else self._filled()
         if task.activity == "drain":
             recorder.train()
             consumers.drain(dataset, recorder, task.warmup_s, recorder.heartbeat)
@@ -255,6 +284,8 @@ class PipelineEngine(Engine):
         numbers = itertools.count()
 
         def make(seed: int) -> Any:
+            if self._read is not None:
+                return self._read.subsampled(task.edits, seed)
             folder = self._folder(f"fingerprint-{next(numbers)}")
             return rebuild.subsampled(self._recipe, task.edits, folder, seed)
 
@@ -264,7 +295,8 @@ class PipelineEngine(Engine):
         else:
             try:
                 limit_s = min(fingerprints.MOST_S, task.limit_s)
-                return fingerprints.of(make, self._recipe.stages, limit_s, recorder.heartbeat)
+                stages = () if self._read is not None else self._recipe.stages
+                return fingerprints.of(make, stages, limit_s, recorder.heartbeat)
             except PipelineBenchError as error:
                 reason = error.message
             except Exception as error:  # whatever it is, it must not cost the steps

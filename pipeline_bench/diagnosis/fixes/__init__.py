@@ -56,6 +56,7 @@ class Kind:
         name: of the function that finds its candidates.
         saving: how much of its stages' time it usually saves, 0 to 1: only decides which fix is tried first.
         candidates: yields the fixes of this kind whose edits fit the pipeline.
+        api: of the pipelines that it is for (`Inspection.api`).
         blocker: returns why none of them can be tried here, in one sentence without its full stop; None where they can.
     """
 
@@ -63,16 +64,19 @@ class Kind:
     saving: float
     candidates: _Finder
     blocker: _Blocker
+    api: str = "tf.data"
 
 
 _KINDS: list[Kind] = []
 
 
-def kind(saving: float, blocker: _Blocker = lambda inspection, context: None) -> Callable[[_Finder], _Finder]:
+def kind(
+    saving: float, blocker: _Blocker = lambda inspection, context: None, api: str = "tf.data"
+) -> Callable[[_Finder], _Finder]:
     """Register a function that yields candidates as a kind of fix, which has its name; see `Kind`."""
 
     def registered(candidates: _Finder) -> _Finder:
-        _KINDS.append(Kind(candidates.__name__, saving, candidates, blocker))
+        _KINDS.append(Kind(candidates.__name__, saving, candidates, blocker, api))
         return candidates
 
     return registered
@@ -112,7 +116,7 @@ def attempts(inspection: Inspection, context: Context) -> tuple[Attempt, ...]:
     """Return every candidate under a name of its own, the most promising first; those not tried say why."""
     parts = segments.of(inspection, context.cores)
     ranked: list[tuple[float, Attempt]] = []
-    for kind in kinds():
+    for kind in (each for each in kinds() if each.api == inspection.api):
         for found in kind.candidates(inspection, context):
             fix = found.model_copy(update={"kind": kind.name})
             reason = _not_tried(kind, fix, inspection, context, parts)

@@ -1,0 +1,224 @@
+"""What a `fit` was given that is no tf.data pipeline: a PyDataset, a generator, arrays; read as Keras reads it.
+
+Its stages are what Keras does with it: the user's Python makes a batch, workers hand it over through a queue, and it is
+copied into tensors.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from pipeline_bench.errors import PipelineBenchError, UserCodeError
+from pipeline_bench.model.edits import Edit, SetArgument
+from pipeline_bench.model.pipeline import WORKERS, Inspection, Location, Stage, UserFunction
+from pipeline_bench.tfdata import describe, public_api, user_code
+from pipeline_bench.tfdata.after_import import after_import
+from pipeline_bench.tfdata.script_datasets import Kind
+
+GET_ITEM, WORKERS_STAGE, QUEUE, COPY = range(4)
+"""The stages of a PyDataset, by id; `COPY` comes last of a generator as well."""
+_FINGERPRINT_BATCHES = 16
+_ARGUMENTS = ("y", "sample_weight", "batch_size", "steps_per_epoch", "shuffle", "class_weight")
+_GENERATOR_NOTE = (
+    "A generator makes one batch at a time, in one thread: a keras.utils.PyDataset with workers, or tf.data, can make "
+    "several at once."
+)
+
+
+class KerasInput:
+    """The input of a `fit`, and how Keras reads it."""
+
+    def __init__(self, kind: Kind, data: Any, given: Mapping[str, Any], place: Location | None) -> None:
+        """Hold what a `fit` was given.
+
+        Args:
+            kind: what it is.
+            data: the `fit`'s `x`.
+            given: the other arguments of the `fit`, by name.
+            place: of a PyDataset, the call that its workers are set in.
+        """
+        self.kind, self.data, self._place = kind, data, place
+        self._given = {name: given[name] for name in _ARGUMENTS if given.get(name) is not None}
+        self._given.setdefault("shuffle", True)
+        self._adapted: Any = None
+
+    @property
+    def pooled(self) -> bool:
+        """Whether Keras has a pool of workers for it."""
+        many = self.kind == "PyDataset" and self.data.workers > 1
+        return many or (self.kind == "PyDataset" and self.data.workers > 0 and self.data.use_multiprocessing)
+
+    def dataset(self, edits: Iterable[Edit] = ()) -> Any:
+        """Return the dataset that Keras takes its batches from, with edits.
+
+        Raises:
+            PipelineBenchError: an edit is of something else.
+        """
+        if self.kind != "PyDataset":
+            if self._adapted is None:  # a second adapter of a generator would take its first batches anew
+                self._adapted = _adapter(self.data, self._given).get_tf_dataset()
+            return self._adapted
+        for edit in edits:
+            if not isinstance(edit, SetArgument) or edit.stage != WORKERS_STAGE:
+                raise PipelineBenchError(f"a PyDataset has no such edit: {type(edit).__name__}")
+            setattr(self.data, edit.argument, edit.value)
+        return _passes(self.data, self._given)
+
+    def subsampled(self, edits: Iterable[Edit], seed: int) -> Any:
+        """Return a dataset of the first batches, in their order, with the edits and with what is random seeded.
+
+        Raises:
+            PipelineBenchError: it cannot be looked at without using it up.
+        """
+        import keras
+        import numpy as np
+        import tensorflow as tf
+
+        if self.kind != "PyDataset":
+            raise PipelineBenchError(f"{self.kind} cannot be looked at apart from their use")
+        self.dataset(edits)
+        random.seed(seed)
+        np.random.seed(seed)
+        tf.random.set_seed(seed)
+        whole = self.data
+
+        class FirstBatches(keras.utils.PyDataset):  # type: ignore[misc]
+            def __len__(self) -> int:
+                return min(_FINGERPRINT_BATCHES, whole.num_batches or _FINGERPRINT_BATCHES)
+
+            def __getitem__(self, index: int) -> Any:
+                return whole[index]
+
+        named = {name: getattr(whole, name) for name in ("workers", "use_multiprocessing", "max_queue_size")}
+        return _passes(FirstBatches(**named), {**self._given, "shuffle": False})
+
+    def described(self, make_ns: float) -> Inspection:
+        """Return what is known before anything is run."""
+        spec = self.dataset().element_spec
+        element = describe.element(spec)
+        return Inspection(
+            stages=tuple(self._stages(element)),
+            sink=COPY,
+            element=element,
+            cardinality=self.data.num_batches if self.kind == "PyDataset" else None,
+            make_ns=make_ns,
+            api=self.kind if self.kind in ("PyDataset", "generator", "arrays") else "tf.data",
+            notes=(_GENERATOR_NOTE,) if self.kind == "generator" else (),
+        )
+
+    def _stages(self, element: str) -> Iterator[Stage]:
+        kind = type(self.data)
+        if self.kind == "PyDataset":
+            method = UserFunction(name=kind.__name__, python=True)
+            yield Stage(id=GET_ITEM, method="__getitem__", function=method, place=_definition(kind.__getitem__))
+            given = {"workers": self.data.workers, "use_multiprocessing": bool(self.data.use_multiprocessing)}
+            queue = {"max_queue_size": self.data.max_queue_size}
+            arguments = {**given, **queue}
+            yield Stage(id=WORKERS_STAGE, method=WORKERS, inputs=(GET_ITEM,), arguments=arguments, place=self._place)
+            if self.pooled:
+                yield Stage(id=QUEUE, method="queue", inputs=(WORKERS_STAGE,), arguments=queue)
+            before = QUEUE if self.pooled else WORKERS_STAGE
+            yield Stage(id=COPY, method="copy", inputs=(before,), element=element)
+            return
+        if self.kind == "generator":
+            name = getattr(self.data, "__qualname__", kind.__name__).rpartition(".")[2]
+            code = getattr(self.data, "gi_code", None)
+            place = None if code is None else Location(file=code.co_filename, line=code.co_firstlineno)
+            function = UserFunction(name=name, python=True)
+            yield Stage(id=GET_ITEM, method="generator", function=function, place=place)
+            yield Stage(id=COPY, method="copy", inputs=(GET_ITEM,), element=element)
+            return
+        yield Stage(id=COPY, method="arrays", element=element)
+
+
+def _adapter(data: Any, given: Mapping[str, Any]) -> Any:
+    """What Keras reads it through; Keras does not export it, but nothing else reads as `fit` does.
+
+    Raises:
+        PipelineBenchError: this Keras has it elsewhere.
+        UserCodeError: Keras does not take it.
+    """
+    import keras
+
+    try:
+        from keras.src.trainers.data_adapters import get_data_adapter
+    except ImportError as error:
+        raise PipelineBenchError(
+            f"Keras {keras.__version__} does not have its data adapters where Keras 3.15 has them."
+        ) from error
+    try:
+        return get_data_adapter(data, **given)
+    except Exception as error:
+        message = f"Keras does not take what the fit was given: {user_code.summary(error)}"
+        raise UserCodeError(message, traceback=user_code.traceback_of(error)) from error
+
+
+def _passes(data: Any, given: Mapping[str, Any]) -> Any:
+    """A dataset of a PyDataset whose every pass is an epoch: its pool is started and stopped, its hooks are called."""
+    adapter = _adapter(data, given)
+    plain = adapter._get_iterator
+
+    def epoch() -> Iterator[Any]:
+        if adapter.enqueuer is not None:
+            adapter.enqueuer.stop()  # of a pass that was left before its end
+        data.on_epoch_begin()
+        yield from plain()
+        data.on_epoch_end()
+
+    adapter._get_iterator = epoch
+    return adapter.get_tf_dataset()
+
+
+def _definition(method: Callable[..., Any]) -> Location | None:
+    code = getattr(method, "__code__", None)
+    return None if code is None else Location(file=code.co_filename, line=code.co_firstlineno)
+
+
+_made_in: dict[int, Location] = {}
+"""The call that each PyDataset's workers are set in, by its identity."""
+
+
+@contextmanager
+def places_recorded() -> Iterator[None]:
+    """Note where each PyDataset that is made in the block is given its workers."""
+
+    def patch(keras: Any) -> None:
+        owner = keras.utils.PyDataset
+        plain = owner.__init__
+
+        def __init__(self: Any, *arguments: Any, **named: Any) -> None:  # noqa: N807 - in that method's place
+            plain(self, *arguments, **named)
+            place = _place_of_workers(type(self))
+            if place is not None:
+                _made_in[id(self)] = place
+
+        patches.append(public_api.patched(owner, "__init__", __init__))
+        patches[-1].__enter__()
+
+    patches: list[Any] = []
+    with after_import("keras", patch):
+        try:
+            yield
+        finally:
+            for each in patches:
+                each.__exit__(None, None, None)
+
+
+def _place_of_workers(kind: type) -> Location | None:
+    """The call of the class, where it hands its further arguments on; else that of ``super().__init__`` in it."""
+    calls = list(user_code.calls())
+    inside = [index for index, call in enumerate(calls) if call.function != "__init__"]
+    if not calls or not inside:
+        return None
+    outermost = inside[0]
+    if outermost == 0 or "**" in calls[0].text:
+        return calls[outermost]
+    return calls[0]
+
+
+def of(kind: Kind, data: Any, given: Mapping[str, Any]) -> KerasInput:
+    """Return the input of a `fit`; see `KerasInput`."""
+    return KerasInput(kind, data, given, _made_in.get(id(data)))

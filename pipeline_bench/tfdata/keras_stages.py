@@ -1,0 +1,180 @@
+"""What each stage of a PyDataset or a generator costs: its Python alone, its workers and their queue, the copy."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pipeline_bench.errors import UserCodeError
+from pipeline_bench.model.pipeline import Inspection, StageCost
+from pipeline_bench.text import one_line, units
+from pipeline_bench.tfdata import consumers, describe, keras_input, line_profile, throughput, user_code
+from pipeline_bench.tfdata.keras_input import COPY, GET_ITEM, QUEUE, WORKERS_STAGE, KerasInput
+from pipeline_bench.tfdata.throughput import Deadline, FlatIterator, Rate
+
+_ALONE_SHARE, _PROFILE_SHARE, _WHOLE_SHARE = 0.3, 0.2, 0.3
+"""Of the time for inspecting."""
+_COPY_S = 0.5
+_LONGEST = 10
+"""Times what a measurement is given: an element that comes later is given up."""
+
+
+def inspect(
+    read: KerasInput, inspection: Inspection, limit_s: float, alive: Callable[[], None]
+) -> Iterator[Inspection]:
+    """Measure the stages one after another; give the inspection with all that is known after each.
+
+    Args:
+        read: the input.
+        inspection: as `KerasInput.described` gives it.
+        limit_s: about the most time.
+        alive: called now and then, as a sign of life.
+
+    Raises:
+        UserCodeError: it gives no batch, or fails.
+    """
+    if read.kind == "arrays":
+        rate, first_ns, batch = _whole(read, limit_s * _WHOLE_SHARE)
+        yield _with(inspection, {COPY: rate}, batch, first_ns=first_ns)
+        return
+    take = _taker(read)
+    rate, batch = _alone(take, limit_s * _ALONE_SHARE, alive)
+    costs = {GET_ITEM: rate}
+    yield (inspection := _with(inspection, costs, batch))
+    found = _guarded(lambda: line_profile.costliest(take, limit_s * _PROFILE_SHARE))
+    alive()
+    if found is not None:
+        said = f"Of a call, {units.share(found.share)} is in line {found.place.line}: {one_line(found.place.text, 80)}"
+        stages = tuple(
+            stage.model_copy(update={"place": found.place}) if stage.id == GET_ITEM else stage
+            for stage in inspection.stages
+        )
+        inspection = inspection.model_copy(update={"stages": stages, "notes": (*inspection.notes, f"{said}.")})
+        yield inspection
+    costs |= {COPY: _copy(batch)}
+    if read.kind == "PyDataset":
+        costs |= {WORKERS_STAGE: Rate(0.0, 0.0)}
+    yield (inspection := _with(inspection, costs, batch))
+    alive()
+    if read.pooled:
+        period, first_ns, _ = _whole(read, limit_s * _WHOLE_SHARE)
+        yield _with(inspection, _pooled(read, costs, period, first_ns), batch, first_ns=first_ns)
+
+
+def _pooled(read: KerasInput, costs: dict[int, Rate], period: Rate, first_ns: float) -> dict[int, Rate]:
+    """The costs with a pool of workers, from the whole input's period.
+
+    What it takes longer than a batch alone is handing it over: to processes and back, as bytes. Its start, in each
+    epoch anew, is shared by the epoch's batches.
+    """
+    alone, batches = costs[GET_ITEM], read.data.num_batches
+    start_ns = max(0.0, first_ns - alone.elapsed_ns)
+    return {
+        **costs,
+        GET_ITEM: Rate(min(alone.elapsed_ns, period.elapsed_ns), alone.cpu_ns),
+        WORKERS_STAGE: Rate(start_ns / batches if batches else 0.0, 0.0),
+        QUEUE: Rate(max(0.0, period.elapsed_ns - alone.elapsed_ns), 0.0),
+    }
+
+
+def _with(inspection: Inspection, costs: dict[int, Rate], batch: Any, first_ns: float | None = None) -> Inspection:
+    size = float(describe.nbytes(batch))
+    return inspection.model_copy(
+        update={
+            "costs": tuple(
+                StageCost(stage=number, elements=1.0, element_bytes=size, **rate._asdict())
+                for number, rate in costs.items()
+            ),
+            "batch_size": describe.batch_size(batch),
+            "element_bytes": size,
+            "first_ns": first_ns if first_ns is not None else inspection.first_ns,
+        }
+    )
+
+
+def _taker(read: KerasInput) -> Callable[[], Any]:
+    """A function that has the user's Python make one more batch, in this thread."""
+    if read.kind == "generator":
+        return lambda: next(read.data)
+    count = read.data.num_batches
+    numbers = itertools.cycle(range(count)) if count else itertools.count()
+    return lambda: read.data[next(numbers)]
+
+
+def _alone(take: Callable[[], Any], seconds: float, alive: Callable[[], None]) -> tuple[Rate, Any]:
+    """How long a batch takes by itself, the first one aside; and one of them."""
+    batch = _guarded(take)
+    alive()
+    return throughput.rate(_Taking(take, alive), None, seconds), _as_tuple(batch)
+
+
+class _Taking:
+    """Takes as an iterator does."""
+
+    def __init__(self, take: Callable[[], Any], alive: Callable[[], None]) -> None:
+        self._take, self._alive = take, alive
+
+    def take(self, deadline: Deadline | None = None) -> None:
+        _guarded(self._take)
+        self._alive()
+
+
+def _guarded(take: Callable[[], Any]) -> Any:
+    try:
+        return take()
+    except StopIteration:
+        raise UserCodeError(*consumers.NO_ELEMENT) from None
+    except Exception as error:
+        message = f"Making a batch failed: {user_code.summary(error)}"
+        raise UserCodeError(message, traceback=user_code.traceback_of(error)) from error
+
+
+def _as_tuple(batch: Any) -> Any:
+    """The batch with arrays as tensors."""
+    import numpy as np
+    import tensorflow as tf
+
+    parts = tuple(part for part in batch if part is not None) if isinstance(batch, tuple | list) else batch
+    return tf.nest.map_structure(lambda part: tf.convert_to_tensor(np.asarray(part)), parts)
+
+
+def _copy(batch: Any) -> Rate:
+    """What Keras' own part costs for a batch that is there: into tensors, from Python into tf.data."""
+    import keras
+    import tensorflow as tf
+
+    arrays = tf.nest.map_structure(lambda part: part.numpy(), batch)
+
+    class Same(keras.utils.PyDataset):  # type: ignore[misc]
+        def __len__(self) -> int:
+            return 1 << 20
+
+        def __getitem__(self, index: int) -> Any:
+            return arrays
+
+    iterator = FlatIterator(keras_input.KerasInput("PyDataset", Same(), {"shuffle": False}, None).dataset())
+    with Deadline(_LONGEST * _COPY_S) as deadline:
+        iterator.take(deadline)
+        return throughput.rate(iterator, deadline, _COPY_S)
+
+
+def _whole(read: KerasInput, seconds: float) -> tuple[Rate, float, Any]:
+    """How fast batches come with nothing behind them; how long the first takes; one of them.
+
+    Raises:
+        UserCodeError: there is none, or it fails.
+    """
+    with user_code.element_errors():
+        dataset = read.dataset()
+        start_ns = time.perf_counter_ns()
+        batch = next(iter(dataset), None)
+        first_ns = float(time.perf_counter_ns() - start_ns)
+        if batch is None:
+            raise UserCodeError(*consumers.NO_ELEMENT)
+        again = dataset.repeat()
+        with Deadline(_LONGEST * seconds) as deadline:
+            iterator = FlatIterator(again)
+            iterator.take(deadline)
+            return throughput.rate(iterator, deadline, seconds), first_ns, batch

@@ -1,0 +1,59 @@
+"""Keras on JAX: the monitor of a `fit` and a diagnosis measure what tf.data or a PyDataset feeds it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="JAX is not installed")
+
+DELAY_S = 0.02
+SCRIPT = f"""
+import json, sys, time
+import numpy as np, keras, tensorflow as tf
+from pipeline_bench.keras import StarvationMonitor
+
+class Batches(keras.utils.PyDataset):
+    def __len__(self): return 20
+    def __getitem__(self, index):
+        time.sleep({DELAY_S})
+        return np.ones((4, 3), np.float32), np.ones((4, 1), np.float32)
+
+def slowly():
+    for index in range(20): yield Batches()[index]
+
+spec = tf.TensorSpec([4, 3]), tf.TensorSpec([4, 1])
+model = keras.Sequential([keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+found = {{}}
+for name, data in (
+    ("py_dataset", Batches()),
+    ("tf_data", tf.data.Dataset.from_generator(slowly, output_signature=spec)),
+    ("fast", tf.data.Dataset.from_tensors((np.ones((4, 3)), np.ones((4, 1)))).repeat(20)),
+):
+    monitor = StarvationMonitor(out=None, quiet=True)
+    model.fit(data, epochs=2, verbose=0, callbacks=[monitor])
+    figures = monitor.figures
+    found[name] = [figures.steps, figures.input_wait_ms, figures.input_wait_share, list(monitor.session.notes)]
+json.dump(found, open(sys.argv[1], "w"))
+"""
+
+
+def test_a_fit_on_jax_is_measured_and_what_its_wait_means_is_said(tmp_path: Path) -> None:
+    file = tmp_path / "found.json"
+    environment = {**os.environ, "KERAS_BACKEND": "jax"}
+    subprocess.run([sys.executable, "-c", SCRIPT, str(file)], check=True, env=environment, timeout=200)
+    found = json.loads(file.read_text())
+    for name in ("py_dataset", "tf_data"):
+        steps, wait_ms, share, _ = found[name]
+        assert steps == 39, f"{name}: all but the first, in which the step is traced"
+        assert wait_ms > 900 * DELAY_S, f"{name}: each batch is waited for"
+        assert share > 0.5
+    assert found["fast"][1] < found["py_dataset"][1]
+    assert any("the device may still be at work" in note for note in found["fast"][3])

@@ -1,0 +1,119 @@
+"""What a `fit` is given that is no tf.data pipeline: its stages measured, its workers changed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.model.edits import InsertAfter, SetArgument
+from pipeline_bench.tfdata import keras_input, keras_stages, line_profile
+from pipeline_bench.tfdata.keras_input import COPY, GET_ITEM, WORKERS_STAGE, KerasInput
+
+keras = pytest.importorskip("keras")
+
+
+class Batches(keras.utils.PyDataset):  # type: ignore[name-defined,misc]
+    epochs = 0
+
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, index: int) -> Any:
+        time.sleep(0.005)  # the costliest line
+        return np.full([4, 2], index, np.float32), np.full([4], index, np.float32)
+
+    def on_epoch_end(self) -> None:
+        self.epochs += 1
+
+
+def read(data: Any, kind: Any = "PyDataset", **given: Any) -> KerasInput:
+    return KerasInput(kind, data, {"shuffle": False, **given}, None)
+
+
+def numbers(dataset: Any) -> list[float]:
+    return [float(y[0]) for _, y in dataset]
+
+
+@pytest.mark.parametrize("processes", [False, True])
+def test_the_workers_give_the_same_batches_in_order_epoch_after_epoch(processes: bool) -> None:
+    data = Batches()
+    edits = [SetArgument(stage=WORKERS_STAGE, argument="workers", value=2)]
+    edits += [SetArgument(stage=WORKERS_STAGE, argument="use_multiprocessing", value=True)] * processes
+    dataset = read(data).dataset(edits)
+    assert numbers(dataset) == numbers(dataset) == [0, 1, 2, 3, 4, 5]
+    assert (data.workers, data.use_multiprocessing, data.epochs) == (2, processes, 2)
+    next(iter(dataset))  # a pass that is left before its end
+    assert numbers(read(data).subsampled(edits, 3)) == [0, 1, 2, 3, 4, 5]
+
+
+def test_an_edit_of_something_else_is_refused() -> None:
+    with pytest.raises(PipelineBenchError, match="no such edit: InsertAfter"):
+        read(Batches()).dataset([InsertAfter(stage=COPY, method="prefetch")])
+
+
+def stages_of(of: KerasInput) -> Any:
+    *_, last = keras_stages.inspect(of, of.described(0.0), 1.0, lambda: None)
+    return last
+
+
+def test_the_stages_of_a_py_dataset_and_its_costliest_line() -> None:
+    found = stages_of(read(Batches()))
+    assert [stage.label for stage in found.stages] == ["__getitem__(Batches)", "workers", "copy"]
+    assert found.cost(GET_ITEM).elapsed_ns > 4e6
+    assert found.cost(COPY).elapsed_ns < found.cost(GET_ITEM).elapsed_ns
+    assert (found.api, found.batch_size, found.cardinality) == ("PyDataset", 4, 6)
+    assert "time.sleep(0.005) # the costliest line" in found.stages[0].place.text
+    pooled = stages_of(read(Batches(workers=4)))
+    assert [stage.method for stage in pooled.stages] == ["__getitem__", "workers", "queue", "copy"]
+    assert pooled.cost(GET_ITEM).elapsed_ns < found.cost(GET_ITEM).elapsed_ns, "four wait at the same time"
+
+
+def test_a_generator_and_arrays_are_measured_as_they_are() -> None:
+    def forever() -> Iterator[Any]:
+        while True:
+            time.sleep(0.003)
+            yield np.ones([4, 2], np.float32), np.ones([4], np.float32)
+
+    found = stages_of(read(forever(), "generator"))
+    assert [stage.label for stage in found.stages] == ["generator(forever)", "copy"]
+    assert found.cost(GET_ITEM).elapsed_ns > 2e6
+    found = stages_of(read(np.ones([64, 2]), "arrays", y=np.ones(64), batch_size=16))
+    assert [stage.method for stage in found.stages] == ["arrays"]
+    assert found.batch_size == 16
+
+
+def test_a_line_is_charged_with_the_libraries_that_it_calls() -> None:
+    def work() -> None:
+        total = sum(range(1000))
+        np.linalg.svd(np.ones([200, 200]))
+        total += 1
+
+    found = line_profile.costliest(work, 0.05)
+    assert found is not None
+    assert "svd" in found.place.text
+    assert found.share > 0.5
+
+
+def test_where_the_workers_are_set_is_noted() -> None:
+    class Handing(keras.utils.PyDataset):  # type: ignore[name-defined,misc]
+        def __init__(self, size: int, **named: Any) -> None:
+            super().__init__(**named)
+
+    class Keeping(keras.utils.PyDataset):  # type: ignore[name-defined,misc]
+        def __init__(self, size: int) -> None:
+            super().__init__()
+
+    with keras_input.places_recorded():
+        made = [Handing(3), Keeping(3), Batches()]
+    places = [keras_input.of("PyDataset", each, {})._place for each in made]
+    texts = [None if place is None else place.text for place in places]
+    assert texts[1] == "super().__init__()"
+    assert texts[0] == texts[2] == "made = [Handing(3), Keeping(3), Batches()]"
+    assert places[0] is not None
+    assert places[2] is not None
+    assert places[0].column != places[2].column

@@ -1,0 +1,100 @@
+"""A PyDataset's workers: what is worth a try, and the code to write."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pipeline_bench.diagnosis import fixes, patch, segments
+from pipeline_bench.diagnosis.fixes import Context
+from pipeline_bench.model.diagnosis import Attempt, Fix
+from pipeline_bench.model.edits import SetArgument
+from pipeline_bench.model.pipeline import WORKERS, Inspection, Location
+from tests.unit.diagnosis.recorded import FILE, patched
+from tests.unit.diagnosis.simulated import cost, function, inspection, stage
+
+
+def looked_at(workers: int = 1, processes: bool = False, cpu_ms: float = 10.0) -> Inspection:
+    """A PyDataset whose batches take 10 ms each."""
+    given: Any = {"workers": workers, "use_multiprocessing": processes, "max_queue_size": 10}
+    made = [stage(0, "__getitem__", of=function("Batches", python=True)), stage(1, WORKERS, 0, **given)]
+    if workers > 1 or processes:
+        made.append(stage(2, "queue", 1))
+    made.append(stage(3, "copy", made[-1].id))
+    costs = [cost(each.id, 10.0 if each.id == 0 else 0.1, cpu_ms if each.id == 0 else 0.1) for each in made]
+    return inspection(tuple(made), tuple(costs)).model_copy(update={"api": "PyDataset"})
+
+
+def candidates(looked: Inspection, **context: Any) -> dict[str, Attempt]:
+    settings = {"cores": 4, "as_written_ms": 10.2, **context}
+    return {each.fix.kind + "/" + each.fix.variant: each for each in fixes.attempts(looked, Context(**settings))}
+
+
+@pytest.mark.parametrize(
+    ("looked", "expected"),
+    [
+        (looked_at(), {"worker_threads/4 worker threads", "worker_processes/4 worker processes"}),
+        (looked_at(cpu_ms=0.5), {"worker_threads/32 worker threads"}),
+        (
+            looked_at(4),
+            {"longer_queue/queue of 40", "no_workers/no worker pool", "worker_processes/4 worker processes"},
+        ),
+        (looked_at(4, processes=True), {"worker_threads/4 worker threads", "worker_processes/2 worker processes"}),
+    ],
+)
+def test_workers_are_changed_where_they_may_help(looked: Inspection, expected: set[str]) -> None:
+    assert expected <= candidates(looked).keys()
+
+
+def test_a_pipeline_of_tf_data_has_no_workers_and_a_py_dataset_no_prefetch() -> None:
+    kinds = {name.partition("/")[0] for name in candidates(looked_at())}
+    assert kinds == {"worker_threads", "worker_processes"}
+    of_tf_data = looked_at().model_copy(update={"api": "tf.data"})
+    assert not kinds & {name.partition("/")[0] for name in candidates(of_tf_data)}
+
+
+def test_threads_run_a_method_of_the_users_beside_itself_only_where_that_is_allowed() -> None:
+    refused = candidates(looked_at())
+    assert "--allow-threads tries it" in refused["worker_threads/4 worker threads"].reason
+    assert refused["worker_processes/4 worker processes"].outcome == "pending"
+    allowed = candidates(looked_at(), allow_threads=True)
+    assert allowed["worker_threads/4 worker threads"].outcome == "pending"
+    already = candidates(looked_at(2))
+    assert already["worker_threads/4 worker threads"].outcome == "pending", "they run it on two threads as it is"
+
+
+def test_only_a_pool_runs_beside_the_copy() -> None:
+    assert len(segments.of(looked_at(), 4).groups) == 1
+    assert segments.of(looked_at(4), 4).groups == ((3, 2), (1,), (0,))
+
+
+SOURCE = """\
+class Batches(PyDataset):
+    def __init__(self, count, **kwargs):
+        super().__init__()
+
+
+train = Batches(3200)
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "end", "before", "after"),
+    [
+        (6, 21, "Batches(3200)", "Batches(3200, workers=4, use_multiprocessing=True)"),
+        (3, 26, "__init__()", "__init__(workers=4, use_multiprocessing=True)"),
+    ],
+)
+def test_the_arguments_are_written_where_the_workers_are_set(line: int, end: int, before: str, after: str) -> None:
+    place = Location(file=FILE, line=line, end_line=line, column=8, end_column=end)
+    found = looked_at()
+    stages = tuple(each.model_copy(update={"place": place if each.id == 1 else None}) for each in found.stages)
+    edits = (
+        SetArgument(stage=1, argument="workers", value=4),
+        SetArgument(stage=1, argument="use_multiprocessing", value=True),
+    )
+    fix = Fix(kind="k", variant="v", title="t", edits=edits)
+    code = patch.change({FILE: SOURCE}, found.model_copy(update={"stages": stages}), fix)
+    assert code.diff is not None, code.text
+    assert patched(SOURCE, code.diff) == SOURCE.replace(before, after)
