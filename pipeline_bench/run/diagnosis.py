@@ -18,6 +18,7 @@ from pipeline_bench.run.comparison import Outcome, new_session, run
 from pipeline_bench.run.observer import Guarded, Observer
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.system import interrupts
+from pipeline_bench.tfdata import script_effects
 
 
 def run_diagnosis(
@@ -62,8 +63,8 @@ def run_diagnosis(
     )
     if dataset.is_script:
         observer.note(
-            f"{dataset.text} is run up to its training in every trial: what it writes or downloads before that, it does"
-            " each time. Nothing after that point runs."
+            f"{dataset.text} is run up to its training in every trial, with all that it does before that, and nothing "
+            f"after it.{script_effects.said(Path(str(dataset.file)).read_text(encoding='utf-8', errors='replace'))}"
         )
     with interrupts.deferred(), closing(NvmlSampler.open()) as gpu:
         refusal = None if expose_servers else servers.refusal()

@@ -44,8 +44,8 @@ def load(target: Target) -> Any:
     found: Any = module
     for part in target.name.split("."):
         if not hasattr(found, part):
-            names = [each for each in vars(module) if callable(vars(module)[each]) and not each.startswith("_")]
-            hint = did_you_mean(target.name, names)
+            names = [each for each in vars(found) if callable(getattr(found, each)) and not each.startswith("_")]
+            hint = did_you_mean(part, names)
             raise UserCodeError(f"there is no {target.name!r} in {target.file or target.module}", hint)
         found = getattr(_instance(found, part), part)
     return found

@@ -21,6 +21,8 @@ from pipeline_bench.tfdata import user_code
 
 _EXAMPLES = {"dataset": "train.py:make_dataset", "model": "train.py:make_model", "generator": "train.py:samples"}
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_DATASET_CALLS = frozenset({"Dataset", "prefetch", "batch", "TFRecordDataset", "image_dataset_from_directory"})
+_MOST_HELD = 4
 _DOUBTFUL = frozenset({"*", "__getattr__", "globals", "exec", "vars", "setattr"})
 """Names and calls in a file that make it possible that it has names which its text does not show."""
 
@@ -98,8 +100,72 @@ def check(target: Target, what: str = "dataset") -> ast.AST | None:
     calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
     called = {function.id for function in calls if isinstance(function, ast.Name)}
     if name.partition(".")[0] not in defined and not _DOUBTFUL & (defined.keys() | called):
-        raise UsageError(f"there is no function {name!r} in {where}", did_you_mean(name, functions))
-    return defined.get(name)
+        variables = [each for each in defined.values() if isinstance(each, ast.Name)]
+        held = [f"{each.id}, line {each.lineno}" for each in variables if _may_be_dataset(tree, each)]
+        hint = did_you_mean(name, functions)
+        more = f"; or of the whole script: {where} --dataset NAME: {'; '.join(held[:_MOST_HELD])}" if held else ""
+        raise UsageError(f"there is no function {name!r} in {where}", f"{hint}{more}")
+    found = _defined(defined, name)
+    if what in ("dataset", "model"):
+        _check_returns(found, name, what)
+    return found
+
+
+def _defined(defined: Mapping[str, ast.AST], name: str) -> ast.AST | None:
+    """What a name stands for, `Class.method` included; None where the text does not show it."""
+    first, *parts = name.split(".")
+    found = defined.get(first)
+    for part in parts:
+        inside = found.body if isinstance(found, ast.ClassDef) else []
+        found = next((each for each in inside if isinstance(each, _DEFINITIONS) and each.name == part), None)
+    return found
+
+
+def _may_be_dataset(tree: ast.Module, node: ast.Name) -> bool:
+    """Whether a variable of the module is assigned what a call of tf.data gives, as far as its text says."""
+    given = [each.value for each in ast.walk(tree) if isinstance(each, ast.Assign) and node in each.targets]
+    return any(_DATASET_CALLS & _called(value) for value in given)
+
+
+def _called(value: ast.AST) -> set[str]:
+    calls = (each.func for each in ast.walk(value) if isinstance(each, ast.Call))
+    return {part for each in calls if isinstance(each, ast.Attribute) for part in ast.unparse(each).split(".")}
+
+
+def _check_returns(definition: ast.AST | None, name: str, what: str) -> None:
+    """Check that a function may return what it is to return, as far as its own text says.
+
+    Raises:
+        UsageError: it has no `return` with a value, returns constants alone, or is a generator.
+    """
+    if not isinstance(definition, ast.FunctionDef) or definition.decorator_list or _is_empty(definition):
+        return
+    own = list(_own_nodes(definition))
+    if any(isinstance(node, ast.Yield | ast.YieldFrom) for node in own):
+        hint = f"name the function that makes the {what} of it: tf.data.Dataset.from_generator({name}, …)"
+        raise UsageError(f"{name} is a generator, which returns no {what}", hint)
+    values = [node.value for node in own if isinstance(node, ast.Return)]
+    if not any(isinstance(node, ast.Raise) for node in own) and all(
+        value is None or isinstance(value, ast.Constant) for value in values
+    ):
+        returns = "returns nothing" if all(value is None for value in values) else f"returns no {what}"
+        raise UsageError(f"{name}, line {definition.lineno}, {returns}", f"end it with `return {what}`")
+
+
+def _is_empty(definition: ast.FunctionDef) -> bool:
+    """Whether it is a stub, which something else may take the place of."""
+    stubs = [isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant) for each in definition.body]
+    return all(stub or isinstance(each, ast.Pass) for stub, each in zip(stubs, definition.body, strict=True))
+
+
+def _own_nodes(definition: ast.FunctionDef) -> Iterator[ast.AST]:
+    """The nodes of a function without those of functions in it."""
+    waiting: list[ast.AST] = list(definition.body)
+    while waiting:
+        node = waiting.pop()
+        if not isinstance(node, (*_DEFINITIONS, ast.Lambda)):
+            yield node
+            waiting += ast.iter_child_nodes(node)
 
 
 def check_arguments(definition: ast.AST | None, name: str, given: Mapping[str, Any]) -> None:

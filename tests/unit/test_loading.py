@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pipeline_bench.errors import UsageError
 from pipeline_bench.model.pipeline import Target
-from pipeline_bench.tfdata import loading, targets
+from pipeline_bench.tfdata import loading, script_effects, targets
 
 SCRIPT = """
 import os.path as paths
@@ -106,7 +106,7 @@ def test_arguments_are_held_against_the_function(script: Path) -> None:
     script.write_text("def make(path, *, size, seed=0): yield 1\ndef any_of(**options): yield 1")
 
     def refused(name: str, **arguments: object) -> str:
-        definition = targets.check(Target(file="train.py", name=name))
+        definition = targets.check(Target(file="train.py", name=name), "generator")
         try:
             targets.check_arguments(definition, name, arguments)
         except UsageError as error:
@@ -184,3 +184,61 @@ def test_a_target_is_kept_as_it_is_and_shown_safely() -> None:
     made = Target(file="a\x1b[2Jb.py", name="f")
     assert Target.model_validate_json(made.model_dump_json()) == made
     assert (made.text, made.label) == ("ab.py:f", "ab.py:f")
+
+
+RETURNS = """
+import tensorflow as tf
+train_ds = tf.data.Dataset.range(3).batch(2)
+def constant(): return 5
+def nothing():
+    pick = lambda: 4
+    def inner(): return 4
+def samples(): yield 4
+def made(size): return tf.data.Dataset.range(size) if size else None
+def raised(): raise ValueError
+@tf.function
+def wrapped(): pass
+class Data:
+    def batches(self): return tf.data.Dataset.range(3)
+    def keeps(self): self.size = 3
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("constant", "constant, line 4, returns no dataset"),
+        ("nothing", "nothing, line 5, returns nothing"),
+        ("raised", None),
+        ("samples", "samples is a generator, which returns no dataset"),
+        ("Data.keeps", "Data.keeps, line 15, returns nothing"),
+        ("made", None),
+        ("wrapped", None),
+        ("Data.batches", None),
+        ("Data.inherited", None),
+        ("train_ds", None),
+    ],
+)
+def test_what_cannot_return_a_dataset_is_refused_before_anything_runs(
+    tmp_path: Path, name: str, message: str | None
+) -> None:
+    (tmp_path / "data.py").write_text(RETURNS)
+    target = Target(file=str(tmp_path / "data.py"), name=name)
+    if message is None:
+        targets.check(target)
+        return
+    with pytest.raises(UsageError, match=message):
+        targets.check(target)
+
+
+def test_the_datasets_of_a_script_are_named_beside_its_functions(tmp_path: Path) -> None:
+    (tmp_path / "data.py").write_text(RETURNS)
+    with pytest.raises(UsageError) as caught:
+        targets.check(Target(file=str(tmp_path / "data.py"), name="trian_ds"))
+    assert "--dataset NAME: train_ds, line 3" in caught.value.hint
+
+
+def test_what_a_script_does_before_its_training_is_read_from_its_text() -> None:
+    text = "import os, keras\nkeras.utils.get_file('x')\nos.makedirs('a')\nopen('b').read()\n"
+    assert script_effects.said(text) == " It downloads: get_file (line 2); writes files: makedirs (line 3)."
+    assert script_effects.said("model.fit(data)") == script_effects.said("model.fit(") == ""

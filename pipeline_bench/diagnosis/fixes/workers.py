@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from pipeline_bench.diagnosis import bottleneck
 from pipeline_bench.diagnosis.fixes import Context, fix, kind, short
-from pipeline_bench.model.diagnosis import Fix
 from pipeline_bench.model.calls import Value
+from pipeline_bench.model.diagnosis import Fix
 from pipeline_bench.model.edits import SetArgument
 from pipeline_bench.model.pipeline import WORKERS, Inspection, Stage
 
