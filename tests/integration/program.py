@@ -6,6 +6,7 @@ has the command ``pipeline-bench`` has. `start` runs it with a scenario of one v
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -20,12 +21,15 @@ from pipeline_bench.model import session as sessions
 from pipeline_bench.model.session import Session
 from pipeline_bench.run import launcher
 
-CHILD = Path(__file__).with_name("scripted_child.py")
 ROOT = Path(__file__).parents[2]
 
 
 def scripted_launcher(log: Path) -> launcher.TrialServer:
-    return launcher.TrialServer(log, (sys.executable, str(CHILD)))
+    """Start a server that forks a scripted child for each trial."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launcher, "SERVER", "tests.integration.scripted_child")
+        patch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
+        return launcher.TrialServer(log)
 
 
 def start(folder: Path, *scripts: str, options: tuple[str, ...] = (), repeats: int = 1) -> subprocess.Popen[str]:

@@ -1,4 +1,4 @@
-"""A trial's process without TensorFlow: speaks the events by the script that its variant's name is.
+"""The trials' server without TensorFlow: a trial speaks the events by the script that its variant's name is.
 
 Names: ``ok`` (steps of 1 ms by its own account), ``crash`` (SIGSEGV), ``exit`` (code 3, words on stderr), ``raise``
 (says that it failed), ``silent`` (steps, then nothing), ``stall`` (reports a stall of its own), ``garbage`` (no event
@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import time
+from typing import NoReturn
 
 import numpy as np
 
@@ -32,6 +33,8 @@ from pipeline_bench.model.events import (
 )
 from pipeline_bench.model.series import Series
 from pipeline_bench.model.trial import Trial
+from pipeline_bench.system.processes import leave
+from pipeline_bench.worker import server
 from pipeline_bench.worker.recorder import Channel
 
 STEPS = 60
@@ -71,10 +74,10 @@ def hang(script: str, channel: Channel) -> None:
     time.sleep(1000)
 
 
-def main() -> None:
+def run(script: str, events: int) -> None:
+    """Do what the script says; `events` is the pipe's descriptor."""
     faulthandler.register(signal.SIGUSR1)
-    script = Trial.model_validate_json(sys.stdin.read()).variant.name
-    channel = Channel(int(sys.argv[1]))
+    channel = Channel(events)
     channel.send(Hello(pid=os.getpid(), at_ns=time.monotonic_ns()))
     channel.send(Phase(name="train", at_ns=time.monotonic_ns()))
     channel.send(Device(kind="cpu", name="CPU:0"))
@@ -98,10 +101,10 @@ def main() -> None:
         case "silent" | "stall" | "family" | "daemon silent":
             hang(script, channel)
         case "orphan":
-            subprocess.Popen(["sleep", "3"], pass_fds=[int(sys.argv[1])])
+            subprocess.Popen(["sleep", "3"], pass_fds=[events])
             os.kill(os.getpid(), signal.SIGKILL)
         case "garbage":
-            os.write(int(sys.argv[1]), b"this is no event\n")
+            os.write(events, b"this is no event\n")
             time.sleep(1000)
         case _:
             channel.send(Evaluated(when="before", accuracy=0.5))
@@ -113,5 +116,21 @@ def main() -> None:
             channel.send(Done(at_ns=time.monotonic_ns()))
 
 
+class ScriptedServer(server._Server):
+    """Runs the script in place of TensorFlow's trial, in the fork as well."""
+
+    def _run_trial(self, trial: int, events: int) -> NoReturn:
+        os.set_inheritable(events, False)
+        with os.fdopen(trial, "rb") as file:
+            script = Trial.model_validate_json(file.read()).variant.name
+        try:
+            run(script, events)
+        except SystemExit as ended:
+            leave(not ended.code)
+        leave(True)
+
+
 if __name__ == "__main__":
-    main()
+    server._Server = ScriptedServer  # type: ignore[misc]
+    server._import_everything = lambda: None
+    server.main()

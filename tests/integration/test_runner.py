@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -12,7 +11,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipeline_bench import environment
 from pipeline_bench.errors import SessionError
 from pipeline_bench.model.result import Precision
 from pipeline_bench.model.session import Session, load
@@ -28,14 +26,9 @@ from pipeline_bench.scenario.resolve import resolve
 from tests.integration.program import scripted_launcher, started, wait_until_gone
 from tests.integration.scripted_child import STEPS
 from tests.stubs.nvml import nvml_stub, stub_environment
+from tests.trials import new_session, without_ceilings
 
 __all__ = ["nvml_stub"]
-
-
-@pytest.fixture(autouse=True)
-def package_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The scripted child runs as a file of its own; let it import what this test imports."""
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
 
 
 @pytest.fixture(autouse=True)
@@ -52,8 +45,7 @@ def scripted(*scripts: str, stall_timeout_s: float = 30) -> Scenario:
             "variants": [{"name": script, "backend": "feed_dict"} for script in scripts],
         }
     )
-    alone = [v.model_copy(update={"ceiling": None}) for v in resolved.variants if v.backend != "ceiling"]
-    return resolved.model_copy(update={"variants": tuple(alone)})
+    return without_ceilings(resolved)
 
 
 def run(
@@ -70,15 +62,6 @@ def run(
     ):
         runner = Runner(folder, launcher, gpu, observer or Observer(), planner=planner)
         return runner.run(new_session(scenario, precision))
-
-
-def new_session(scenario: Scenario, precision: Precision | None = None) -> Session:
-    return Session(
-        started_at="2026-01-01T00:00:00+00:00",
-        scenario=scenario,
-        environment=environment.describe(environment.Accelerator()),
-        precision=precision,
-    )
 
 
 def trial(folder: Path, script: str, **kwargs: float) -> TrialRecord:

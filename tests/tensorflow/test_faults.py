@@ -44,7 +44,7 @@ def faulty(faulty_backends: None, run_scenario_once: RunScenario) -> dict[str, T
         {"name": fault, "backend": "faulty", "options": {"fault": fault}} for fault in (*DIES, *HANGS)
     ]
     for entry in entries[len(DIES) :]:
-        entry["run"] = {"stall_timeout_s": 3}
+        entry["run"] = {"stall_timeout_s": 8}
     scenario = resolve(
         {
             **SMALL,
@@ -82,7 +82,7 @@ def test_a_hang_with_the_gil_held_is_ended_and_leaves_its_stacks(faulty: dict[st
 
 
 def test_a_queue_that_nobody_fills_is_named_with_its_empty_size(run_scenario: RunScenario) -> None:
-    scenario = load("two_layer", ["source.latency_ms=1e6"], ["fifo_queue"], run={"repeats": 1, "stall_timeout_s": 3})
+    scenario = load("two_layer", ["source.latency_ms=1e6"], ["fifo_queue"], run={"repeats": 1, "stall_timeout_s": 8})
     record = run_scenario(without_ceilings(scenario)).trials[0]
     assert record.status == "stalled"
     assert "fifo_queue" in (record.reason or "")

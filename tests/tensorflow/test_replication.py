@@ -145,7 +145,7 @@ def test_an_input_that_gives_nothing_stalls_the_trial_and_names_each_workers_que
 ) -> None:
     stalled = variant("workers", **BETWEEN)
     stalled |= {"source": {"kind": "synthetic", "batch_size": 16, "latency_ms": 1e6}, "backend": "fifo_queue"}
-    (record,) = run_scenario(scenario(stalled, stall_timeout_s=3)).trials
+    (record,) = run_scenario(scenario(stalled, stall_timeout_s=10)).trials
     assert record.status == "stalled"
     assert "input_queue of worker 0 held 0 of 5 elements" in (record.reason or "")
     assert "input_queue of worker 1 held 0 of 5 elements" in (record.reason or "")

@@ -34,7 +34,10 @@ pytestmark = pytest.mark.skipif(servers.refusal() is not None, reason=f"{servers
 
 
 class Listener(Observer):
-    """At the first steps of a trial: how many listening sockets its processes hold, by the network they are in."""
+    """At the first steps of a trial: how many listening sockets its processes hold, by the network they are in.
+
+    Then it ends the trial, which would go on for a minute: however slow the machine, it trains while this is looked at.
+    """
 
     def __init__(self) -> None:
         self.sockets: Counter[str] = Counter()
@@ -44,6 +47,7 @@ class Listener(Observer):
             for process in psutil.Process().children(recursive=True):
                 with contextlib.suppress(OSError):  # it has ended by now
                     self.sockets[network_of(process.pid)] += listening(process.pid)
+            raise KeyboardInterrupt
 
 
 def network_of(pid: int) -> str:
@@ -59,7 +63,7 @@ def listening(pid: int) -> int:
 
 
 def workers(_: Path) -> Scenario:
-    return test_replication.scenario(test_replication.variant("workers", **test_replication.BETWEEN), time_s=1)
+    return test_replication.scenario(test_replication.variant("workers", **test_replication.BETWEEN), time_s=60)
 
 
 def service(folder: Path) -> Scenario:
@@ -73,7 +77,7 @@ def service(folder: Path) -> Scenario:
         source=Component(kind=KIND, options=task.model_dump(mode="json")),
         model=Component(kind="none"),
         loop=Component(kind="drain"),
-        run=Run(time_s=1, repeats=1),
+        run=Run(time_s=60, repeats=1),
     )
     return Scenario(name="service", variants=(variant,))
 
@@ -84,7 +88,7 @@ def test_what_a_trial_serves_is_in_a_network_of_its_own(
 ) -> None:
     seen = Listener()
     (record,) = run(fork_server, wanted(tmp_path), tmp_path, seen).trials
-    assert record.status == "ok", record.reason
+    assert record.status == "interrupted", record.reason
     assert seen.sockets.pop(network_of(psutil.Process().pid)) == 0
     assert seen.sockets.total() > 0, "the servers listen somewhere"
 
@@ -93,6 +97,6 @@ def test_servers_are_exposed_where_that_was_asked_for(fork_server: TrialServer, 
     seen = Listener()
     runner = Runner(tmp_path, fork_server, NvmlSampler(), seen, expose_servers=True)
     (record,) = runner.run(new_session(workers(tmp_path))).session.trials
-    assert record.status == "ok", record.reason
+    assert record.status == "interrupted", record.reason
     assert list(seen.sockets) == [network_of(psutil.Process().pid)]
     assert seen.sockets.total() > 0
