@@ -15,6 +15,7 @@ import numpy as np
 
 from pipeline_bench import plugins
 from pipeline_bench.analysis import measured, speedups, stats, validity, verdicts
+from pipeline_bench.analysis.activity import activity
 from pipeline_bench.analysis.measured import Figure, Measured, Pair
 from pipeline_bench.analysis.speedups import TOO_FEW_TRIALS
 from pipeline_bench.analysis.thresholds import CEILING_TOLERANCE, NEEDED_STEPS, SHARE_SCATTER
@@ -32,12 +33,14 @@ from pipeline_bench.model.result import (
     Verdict,
     WorkCheck,
 )
-from pipeline_bench.model.trial import TrialRecord
+from pipeline_bench.model.selftest import Window
+from pipeline_bench.model.trial import RATES_SOURCE, SAMPLES_SOURCE, TrialRecord
 from pipeline_bench.scenario import Published, Scenario, Variant
 from pipeline_bench.text import units
 
-# The shortest window that the driver averages over (nvml.h, nvmlUtilization_t: 1/6 s to 1 s).
-_NVML_WINDOW_NS = 1_000_000_000 // 6
+# What a figure speaks of where no selftest has found it: a buffered sample of the driver's shortest window, and its
+# rates of the longest (nvml.h, nvmlUtilization_t: 1/6 s to 1 s by product).
+_NVML_WINDOW_NS = {SAMPLES_SOURCE: 1_000_000_000 // 6, RATES_SOURCE: 1_000_000_000}
 # How far outside the measured steps a sample of CPU time may lie that an edge is interpolated from.
 _CPU_EDGE_NS = 50_000_000
 
@@ -48,21 +51,29 @@ _PARTS = (
 """The fields of a result that a step splits into: as shares, and the same in ms."""
 
 
-def summarise(scenario: Scenario, trials: Sequence[TrialRecord], cores: int) -> tuple[Result, ...]:
+def summarise(
+    scenario: Scenario, trials: Sequence[TrialRecord], cores: int, known: Sequence[Window] = ()
+) -> tuple[Result, ...]:
     """Return one result a variant, in the scenario's order; a variant without a good trial says why.
 
     Args:
         scenario: as resolved.
         trials: those that have ended, in any order.
         cores: the cores that this process may use.
+        known: what the last selftest found of NVML's figures on this machine.
     """
     found = measured.of(scenario, trials, cores)
-    results = tuple(_result(scenario, variant, trials, found, cores) for variant in scenario.variants)
+    results = tuple(_result(scenario, variant, trials, found, cores, known) for variant in scenario.variants)
     return speedups.against_fastest(scenario, results, found)
 
 
 def _result(
-    scenario: Scenario, variant: Variant, trials: Sequence[TrialRecord], found: measured.ByVariant, cores: int
+    scenario: Scenario,
+    variant: Variant,
+    trials: Sequence[TrialRecord],
+    found: measured.ByVariant,
+    cores: int,
+    known: Sequence[Window],
 ) -> Result:
     runs = _by_round(found, variant)
     status, reason = _status(variant, [t for t in trials if t.variant == variant.name], len(runs))
@@ -76,7 +87,7 @@ def _result(
         scenario.baseline,
         [r.record for r in _by_round(found, scenario.baseline)],
     )
-    used = device_utilization(runs, cores)
+    used = device_utilization(runs, cores, known)
     loss, accuracy = _last_loss(runs[-1]), runs[-1].record.accuracy
     batch_ms = speedups.batch_size(variant) * 1e3
     means = [run.mean_ms for run in runs]
@@ -257,10 +268,11 @@ def _of_step(share: Estimate, step_ms: float) -> Estimate:
 # --- what the device said --------------------------------------------------------------------------------------------
 
 
-def device_utilization(runs: Sequence[Measured], cores: int) -> DeviceUtilization:
+def device_utilization(runs: Sequence[Measured], cores: int, known: Sequence[Window] = ()) -> DeviceUtilization:
     """Return what the device said during the measured steps.
 
-    NVML for a GPU, CPU time over wall time and cores for a CPU, the busy time over wall time for an emulated device.
+    NVML for a GPU, CPU time over wall time and cores for a CPU, the busy time over wall time for an emulated device. Of
+    a trial that is shorter than what a figure of NVML's speaks of there is none.
     """
     device = runs[0].record.device
     if runs[0].emulated is not None:
@@ -270,6 +282,10 @@ def device_utilization(runs: Sequence[Measured], cores: int) -> DeviceUtilizatio
         return _percent(BUSY_TIME, [100 * share for share in shares], sum(len(run.step_ms) for run in runs))
     if device is not None and device.kind == "cpu":
         return _cpu_utilization(runs, cores)
+    return _gpu_utilization(runs, known).model_copy(update={"activity": activity(runs)})
+
+
+def _gpu_utilization(runs: Sequence[Measured], known: Sequence[Window]) -> DeviceUtilization:
     by_source: dict[str, list[list[float]]] = {}
     reason = None
     for run in runs:
@@ -279,15 +295,35 @@ def device_utilization(runs: Sequence[Measured], cores: int) -> DeviceUtilizatio
             reason = track.reason or reason
             if track.at_ns is not None and track.values is not None:
                 at_ns = track.at_ns.unpack()
+                window_ns, latency_ns = _window_ns(track.source, known)
                 # A sample speaks of the time before its stamp, so that the first ones would still see the warm-up.
-                inside = (at_ns - _NVML_WINDOW_NS >= run.start_ns[0]) & (at_ns <= run.end_ns[-1])
+                spoken_of = at_ns - latency_ns
+                inside = (spoken_of - window_ns >= run.start_ns[0]) & (spoken_of <= run.end_ns[-1])
                 by_source.setdefault(track.source, []).append(track.values.unpack()[inside].tolist())
     source = max(by_source, key=lambda name: sum(map(len, by_source[name])), default=None)
     trials = [values for values in by_source[source] if values] if source else []
     if not trials:
         short = "no sample of the device lies wholly within the measured steps; run more steps"
         return DeviceUtilization(source=source, reason=reason or short)
-    return _percent(str(source), [float(np.mean(values)) for values in trials], sum(map(len, trials)))
+    found = _percent(str(source), [float(np.mean(values)) for values in trials], sum(map(len, trials)))
+    return _widened(found, next((window.error_points for window in known if window.source == source), None))
+
+
+def _window_ns(source: str, known: Sequence[Window]) -> tuple[float, float]:
+    """Return the length of what a figure of that source speaks of, and how long before its stamp that ended."""
+    for window in known:
+        if window.source == source and window.window_ms is not None:
+            return 1e6 * window.window_ms, 1e6 * (window.latency_ms or 0.0)
+    return _NVML_WINDOW_NS.get(source, max(_NVML_WINDOW_NS.values())), 0.0
+
+
+def _widened(found: DeviceUtilization, error_points: float | None) -> DeviceUtilization:
+    """Return a utilization whose interval has what the instrument's own error adds, as the selftest found it."""
+    if error_points is None or found.ci95 is None or found.mean_percent is None:
+        return found
+    mean = found.mean_percent
+    low, high = (math.hypot(end - mean, error_points) for end in found.ci95)
+    return found.model_copy(update={"ci95": (max(0.0, mean - low), min(100.0, mean + high))})
 
 
 def _cpu_utilization(runs: Sequence[Measured], cores: int) -> DeviceUtilization:

@@ -100,6 +100,8 @@ QUOTA_SHARE = 0.02
 """The same of time that a control group's quota withheld."""
 GPU_THROTTLED_SHARE = 0.05
 GPU_CLOCK_DIFFERENCE = 0.05
+SMS_IDLE_PERCENT = 50.0
+"""A GPU that is fed and has less than half of its SMs busy does not lack data: its kernels are small."""
 GPU_BUSY_PERCENT = 50.0
 """A starved GPU lowers its clock by itself, which is no disturbance: only samples of a GPU that is at work count."""
 

@@ -58,6 +58,19 @@ def round_of(scenario: Scenario, repeat: int, first_index: int) -> tuple[Trial, 
     return tuple(Trial(index=first_index + i, repeat=repeat, variant=variant) for i, variant in enumerate(due))
 
 
+SAMPLES_SOURCE, RATES_SOURCE = "NVML samples", "NVML utilization rates"
+"""The two instruments of a GPU's utilization."""
+ACTIVITY = (
+    "device_sm_active_percent",
+    "device_sm_occupancy_percent",
+    "device_tensor_percent",
+    "device_dram_percent",
+    "device_pcie_tx_mib_per_s",
+    "device_pcie_rx_mib_per_s",
+)
+"""The metrics of a GPU's parts, by GPM; a value speaks of the time since the one before it."""
+
+
 class Track(Record):
     """One metric over a trial, as a sampler saw it. `source` names the instrument; an absent metric has a `reason`."""
 

@@ -163,7 +163,8 @@ class Runner:
     def _with_results(self, session: Session) -> Session:
         cores = session.environment.cores
         disturbed = interference.find(session.trials, cores)
-        results = summarise(session.scenario, session.trials, cores)
+        known = session.checked.windows if session.checked is not None and not session.checked.other_driver else ()
+        results = summarise(session.scenario, session.trials, cores, known)
         return session.model_copy(update={"results": results, "disturbances": disturbed})
 
     def _run_trial(self, trial: Trial, cores: int) -> TrialRecord:

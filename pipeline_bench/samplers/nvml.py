@@ -112,11 +112,15 @@ class NvmlSampler(Sampler):
             self._forget_trial()
             self._ask("select", pci_bus_id=pci_bus_id)
 
-    def begin(self) -> None:
-        """Start a trial: drop what was read before now, and let absent metrics be explained anew."""
+    def begin(self, both: bool = False) -> None:
+        """Start a trial: drop what was read before now, and let absent metrics be explained anew.
+
+        Args:
+            both: read the utilization by both of NVML's instruments.
+        """
         with self._lock:
             self._forget_trial()
-            self._ask("begin")
+            self._ask("begin", both=both)
 
     def poll(self) -> list[Reading]:
         """Every value that has come since the last call; a metric that cannot be read gives its reason once a trial."""

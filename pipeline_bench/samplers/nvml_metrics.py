@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
+from pipeline_bench.model.trial import RATES_SOURCE
 from pipeline_bench.samplers import Reading
 
 UTILIZATION = "device_utilization_percent"
-SAMPLES_SOURCE = "NVML samples"
 NO_GPU = "the NVIDIA driver lists no GPU"
 _ALL_ONES = frozenset({2**32 - 1, 2**64 - 1})
 """What NVML gives for a value that is not available (nvml.h, NVML_VALUE_NOT_AVAILABLE)."""
@@ -19,6 +19,7 @@ _ALL_ONES = frozenset({2**32 - 1, 2**64 - 1})
 # --- what NVML answers when it refuses: nvmlReturn_t (nvml.h) ---------------------------------------------------------
 
 NOT_SUPPORTED = 3
+FUNCTION_NOT_FOUND = 13
 NOTHING_NEW = frozenset({6, 10, 21, 27})
 """NOT_FOUND, TIMEOUT, NO_DATA, NOT_READY: no failure, there is nothing to record at this poll."""
 LOST: Mapping[int, str] = {
@@ -35,7 +36,7 @@ _REFUSED: Mapping[int, str] = {
     NOT_SUPPORTED: "NVML does not support it on this GPU",
     4: "the NVIDIA driver refused: no permission",  # NO_PERMISSION
     12: "no NVIDIA driver here (libnvidia-ml.so.1 was not found)",  # LIBRARY_NOT_FOUND
-    13: "this driver's NVML library is too old for it",  # FUNCTION_NOT_FOUND
+    FUNCTION_NOT_FOUND: "this driver's NVML library is too old for it",
 }
 
 
@@ -107,7 +108,15 @@ def _gauge(metric: str, source: str, noun: str, lowest: float, highest: float, *
 
 # The bounds are far beyond any GPU's, and far below what a value of all ones or a negative one in disguise reads as.
 _get_used, _get_gpu = attrgetter("used"), attrgetter("gpu")
-RATES = _gauge("utilization_percent", "utilization rates", "share of time", 0, 100, "UtilizationRates", value=_get_gpu)
+RATES = _gauge(
+    "utilization_percent",
+    RATES_SOURCE.removeprefix("NVML "),
+    "share of time",
+    0,
+    100,
+    "UtilizationRates",
+    value=_get_gpu,
+)
 GAUGES = (
     _gauge("memory_bytes", "memory info", "amount of memory", 0, 1 << 50, "MemoryInfo", value=_get_used),
     _gauge("sm_clock_mhz", "clock info", "clock rate", 0, 100_000, "ClockInfo", constant="NVML_CLOCK_SM"),

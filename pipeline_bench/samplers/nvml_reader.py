@@ -2,12 +2,13 @@
 
 ``python -m pipeline_bench.samplers.nvml_reader SOCKET_FD PARENT_PID``. The socket carries one JSON object a line. To
 the parent: the state of `NvmlReader` once it is open, then one answer for each request, in their order. From the
-parent: ``{"ask": "select", "pci_bus_id": …}``, ``{"ask": "begin"}``, ``{"ask": "poll"}``; the end of its requests asks
-the process to end. `nvml.NvmlSampler` is the other side.
+parent: ``{"ask": "select", "pci_bus_id": …}``, ``{"ask": "begin", "both": …}``, ``{"ask": "poll"}``; the end of its
+requests asks the process to end. `nvml.NvmlSampler` is the other side.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -19,7 +20,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from pipeline_bench.model.trial import SAMPLES_SOURCE
 from pipeline_bench.samplers import Reading, Sampler
+from pipeline_bench.samplers.gpm import Gpm
 from pipeline_bench.samplers.nvml_metrics import (
     GAUGES,
     LOST,
@@ -28,7 +31,6 @@ from pipeline_bench.samplers.nvml_metrics import (
     NOT_SUPPORTED,
     NOTHING_NEW,
     RATES,
-    SAMPLES_SOURCE,
     UTILIZATION,
     Gauge,
     NvmlDevice,
@@ -91,6 +93,8 @@ class NvmlReader(Sampler):
         self._last_seen_us = 0
         self._heard_ns = 0
         self._last_rate: tuple[int, float] | None = None
+        self._gpm: Gpm | None = None
+        self._both = False
         try:
             self._attach()
         except Exception as error:  # a broken install or driver raises more than NVMLError: AttributeError, OSError …
@@ -108,19 +112,27 @@ class NvmlReader(Sampler):
             The GPU, or None where there is no such one; `poll` then gives the reason once for each metric.
         """
         self.selected, self._not_selected = self._find(pci_bus_id)
+        self._close_gpm()
         if self.selected is not None:
             try:
                 self._handle = self._nvml.nvmlDeviceGetHandleByIndex(self.selected.index)
+                self._gpm = Gpm(self._nvml, self._handle, self.selected.mig_enabled)
             except Exception as error:
                 self.selected, self._not_selected = None, explain(error)
         self.begin()
         return self.selected
 
-    def begin(self) -> None:
+    def begin(self, both: bool = False) -> None:
         """Start a trial: drop what the driver buffered before now, and let absent metrics be explained anew.
 
         The instrument of the trial's device utilization is chosen here: the driver's buffered samples if it has any.
+
+        Args:
+            both: read the utilization by both instruments, to hold the one against the other.
         """
+        self._both = both
+        if self._gpm is not None:
+            self._gpm.begin()
         self._absence = self._not_selected
         self._explained.clear()
         self._last_rate = None
@@ -136,9 +148,11 @@ class NvmlReader(Sampler):
         readings: list[Reading] = []
         if self._absence is None:
             readings += self._poll_samples(now_ns)
-        for gauge in (*(() if self._buffered else (RATES,)), *GAUGES):
+        for gauge in (*(() if self._buffered and not self._both else (RATES,)), *GAUGES):
             if self._absence is None:
                 readings += self._poll_gauge(gauge, now_ns)
+        if self._absence is None and self._gpm is not None:
+            readings += self._gpm.poll(now_ns)
         if self._absence is not None:
             source = SAMPLES_SOURCE if self._buffered else RATES.source
             readings += explain_all(self._absence, source, self._explained, now_ns)
@@ -146,6 +160,7 @@ class NvmlReader(Sampler):
 
     def close(self) -> None:
         """Shut NVML down; safe to call twice. `poll` returns nothing afterwards."""
+        self._close_gpm()
         nvml, self._nvml = self._nvml, None
         self._absence = self._not_selected = self.reason or _CLOSED
         self._explained.update(METRICS)
@@ -155,6 +170,12 @@ class NvmlReader(Sampler):
                 nvml.nvmlShutdown()
             except Exception:  # the driver is gone already: nothing is left to give back
                 return
+
+    def _close_gpm(self) -> None:
+        gpm, self._gpm = self._gpm, None
+        if gpm is not None:
+            with contextlib.suppress(Exception):  # the driver is gone already
+                gpm.close()
 
     def _attach(self) -> None:
         import pynvml  # noqa: PLC0415 - a broken install is a reason, not a crash at start-up
@@ -264,7 +285,7 @@ def _answer(reader: NvmlReader, request: dict[str, Any]) -> dict[str, Any]:
             reader.select(request["pci_bus_id"])
             return _state(reader)
         case "begin":
-            reader.begin()
+            reader.begin(request.get("both", False))
             return {}
         case "poll":
             return {"readings": [vars(reading) for reading in reader.poll()]}

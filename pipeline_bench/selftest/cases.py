@@ -33,6 +33,7 @@ SOURCE, DECODE, STORAGE = "wait in the source", "wait in decoding", "wait for st
 PYTHON, HOST, LOOPS = "wait for Python", "host slowdown", "loops"
 CEILING, DIFFERENCE, WORK = "ceiling", "difference", "equal work"
 COST, BESIDE = "cost of measuring", "the program beside a trial"
+UTILIZATION, ACTIVITY, COPY = "GPU utilization", "GPU activity", "copy to the device"
 
 MEANING = {
     SOURCE: "input waits of in-graph sources are off by more than reports say",
@@ -46,6 +47,9 @@ MEANING = {
     WORK: "a backend that does less work could be called the fastest",
     COST: "measuring slows short steps: figures of steps below a millisecond are too long here",
     BESIDE: "the program itself takes CPU from the trials on this machine",
+    UTILIZATION: "what the driver calls utilization is off by more than reports say: trust AU, not this column",
+    ACTIVITY: "how many SMs were busy, and their tensor cores, cannot be relied on here",
+    COPY: "how long copies take here is not known",
 }
 
 

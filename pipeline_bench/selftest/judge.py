@@ -10,7 +10,7 @@ import numpy as np
 from pipeline_bench.analysis import thresholds
 from pipeline_bench.analysis.measured import Figure, systematic_error, taken_by_others
 from pipeline_bench.model.result import Result
-from pipeline_bench.model.selftest import Check, Checked, Part, PartStatus, Unit
+from pipeline_bench.model.selftest import Check, Checked, Part, PartStatus, Selftest, Unit
 from pipeline_bench.model.session import Session
 from pipeline_bench.selftest import cases
 from pipeline_bench.selftest.cases import Planted
@@ -73,6 +73,13 @@ def part(name: str, checks: Sequence[Check], taken: float | None = None, seconds
         seconds=seconds,
         reason=None if judged else next((check.reason for check in checks if check.reason), "nothing was measured"),
     )
+
+
+def with_parts(selftest: Selftest, parts: Sequence[Part]) -> Selftest:
+    """Return the selftest with these parts in the place of those of the same names, or behind all others."""
+    new = {part.name: part for part in parts}
+    kept = [new.pop(part.name, part) for part in selftest.parts]
+    return selftest.model_copy(update={"parts": (*kept, *new.values())})
 
 
 def judged(

@@ -24,7 +24,7 @@ from pipeline_bench.run.observer import Guarded, Observer
 from pipeline_bench.run.runner import ByPrecision
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Scenario
-from pipeline_bench.selftest import cases, judge
+from pipeline_bench.selftest import cases, gpu, judge
 from pipeline_bench.selftest.cases import Planted
 from pipeline_bench.system import interrupts
 from pipeline_bench.worker import probe_cost
@@ -94,6 +94,9 @@ Step = Callable[[Outcome], Outcome]
 
 
 def _steps(plan: Plan, folder: Path, observer: Observer, sampler: NvmlSampler) -> Iterator[Step]:
+    if sampler.accelerator.name is not None and sampler.accelerator.reason is None:
+        for gpu_part in gpu.parts(sampler, observer, plan.quick):
+            yield _changing(gpu_part)
     yield lambda outcome: _compared(outcome, plan, observer, sampler)
     yield _changing(lambda selftest: _cost(selftest, plan.quick, observer))
 
@@ -107,13 +110,6 @@ def _changing(change: Callable[[Selftest], Selftest]) -> Step:
         return replace(outcome, session=outcome.session.model_copy(update={"selftest": change(selftest)}))
 
     return step
-
-
-def with_parts(selftest: Selftest, parts: Sequence[Part]) -> Selftest:
-    """Return the selftest with these parts in the place of those of the same names, or behind all others."""
-    new = {part.name: part for part in parts}
-    kept = [new.pop(part.name, part) for part in selftest.parts]
-    return selftest.model_copy(update={"parts": (*kept, *new.values())})
 
 
 # --- the comparison --------------------------------------------------------------------------------------------------
@@ -133,7 +129,7 @@ class _Judging(ByPrecision):
         session = updated(session, interrupted)
         assert session.selftest is not None
         found = judge.of_comparison(session, self.planted, session.selftest.bare_ms)
-        return session.model_copy(update={"selftest": with_parts(session.selftest, found)})
+        return session.model_copy(update={"selftest": judge.with_parts(session.selftest, found)})
 
 
 def _compared(outcome: Outcome, plan: Plan, observer: Observer, sampler: NvmlSampler) -> Outcome:
@@ -155,7 +151,7 @@ def _compared(outcome: Outcome, plan: Plan, observer: Observer, sampler: NvmlSam
     if not ran.session.trials or ran.interrupted:
         return ran
     beside = judge.of_beside(_own_cpu_s(sampler) - cpu_s, time.monotonic() - began_s)
-    return _changing(lambda selftest: with_parts(selftest, [beside]))(ran)
+    return _changing(lambda selftest: judge.with_parts(selftest, [beside]))(ran)
 
 
 def _own_cpu_s(sampler: NvmlSampler) -> float:
@@ -167,7 +163,7 @@ def _own_cpu_s(sampler: NvmlSampler) -> float:
 def _not_compared(outcome: Outcome, plan: Plan, reason: str) -> Outcome:
     names = dict.fromkeys(each.part for each in plan.planted)
     missing = [Part(name=name, status="not-run", meaning=cases.MEANING[name], reason=reason) for name in names]
-    return _changing(lambda selftest: with_parts(selftest, missing))(outcome)
+    return _changing(lambda selftest: judge.with_parts(selftest, missing))(outcome)
 
 
 def _cost(selftest: Selftest, quick: bool, observer: Observer) -> Selftest:
@@ -184,4 +180,4 @@ def _cost(selftest: Selftest, quick: bool, observer: Observer) -> Selftest:
     else:
         blocks = answer.result
         part = judge.of_cost(blocks[probe_cost.BARE], blocks[probe_cost.PROBED], seconds=time.monotonic() - began_s)
-    return with_parts(selftest, [part])
+    return judge.with_parts(selftest, [part])

@@ -32,15 +32,22 @@ def old_nvml_stub(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("old_nvml_stub"), "-DNVML_STUB_OLD_NAMES")
 
 
-def build(folder: Path, *options: str) -> Path:
-    """Build the stub in the folder, and return that."""
+@pytest.fixture(scope="session")
+def gpu_stub(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of both stubs, NVML's and the driver's."""
+    folder = build(tmp_path_factory.mktemp("gpu_stub"))
+    return build(folder, source="cuda_stub.c", library="libcuda.so.1")
+
+
+def build(folder: Path, *options: str, source: str = "nvml_stub.c", library: str = LIBRARY) -> Path:
+    """Build a stub in the folder, and return that."""
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("no C compiler (cc) to build the NVML stub with")
     if not sys.platform.startswith("linux"):
         pytest.skip("pynvml loads libnvidia-ml.so.1 on Linux only")
-    command = [compiler, "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", f"-Wl,-soname,{LIBRARY}"]
-    subprocess.run([*command, *options, "-o", str(folder / LIBRARY), str(HERE / "nvml_stub.c")], check=True)
+    command = [compiler, "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", f"-Wl,-soname,{library}"]
+    subprocess.run([*command, *options, "-o", str(folder / library), str(HERE / source)], check=True)
     return folder
 
 
@@ -55,11 +62,12 @@ def stub_environment(folder: Path, **variables: str) -> dict[str, str]:
     return {**inherited, "LD_LIBRARY_PATH": os.pathsep.join(paths), **variables}
 
 
-def run_probe(folder: Path, steps: list[dict[str, Any]], **variables: str) -> list[Any]:
+def run_probe(folder: Path, steps: list[dict[str, Any]], *, gpm: bool = False, **variables: str) -> list[Any]:
     """Run nvml_probe.py against the library in `folder`; returns what each step gave, `{"do": "open"}` being the first.
 
     A step is ``{"do": "open" | "select" | "begin" | "poll" | "close", "at_ns": …, "wall_ns": …, "env": {…}}``: the two
-    clocks are set before it (they start at 0), and so are the variables of the stub.
+    clocks are set before it (they start at 0), and so are the variables of the stub. What GPM says, or why it says
+    nothing, is among the answers only where it is asked for.
     """
     ended = subprocess.run(
         [sys.executable, "-W", "error", str(HERE / "nvml_probe.py"), json.dumps(steps)],
@@ -72,4 +80,10 @@ def run_probe(folder: Path, steps: list[dict[str, Any]], **variables: str) -> li
     assert ended.returncode == 0, ended.stderr
     answers = json.loads(ended.stdout)
     assert isinstance(answers, list)
-    return answers
+    return answers if gpm else [_without_gpm(answer) for answer in answers]
+
+
+def _without_gpm(answer: Any) -> Any:
+    if not isinstance(answer, list):
+        return answer
+    return [reading for reading in answer if reading["source"] != "NVML GPM"]

@@ -29,6 +29,11 @@
  *   NVML_STUB_PROCESSES          how many processes have the GPU open for computing (1)
  *   NVML_STUB_DELAY_MS           how long a temperature reading takes (0)
  *   NVML_STUB_SAMPLE_TYPE        the nvmlValueType_t of the samples: 1 unsigned int (default) or 0 double
+ *   NVML_STUB_TIMELINE           a file of what the GPU did, "start_ns end_ns sm_share tensor_share" a line by
+ *                                CLOCK_MONOTONIC: utilization and GPM are then computed of it
+ *   NVML_STUB_WINDOW_MS          what a utilization speaks of (167), ending NVML_STUB_LATENCY_MS (0) before its stamp
+ *   NVML_STUB_GPM                GPM is there, with these figures: "2:12.5,3:6,5:0,10:3,20:100,21:900" by metric id;
+ *                                with a timeline SM and tensor activity are of that. Unset: the GPU has none
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -92,6 +97,33 @@ static void put(double value, unsigned type, Sample *sample) {
     else sample->value.u = (unsigned)value;
 }
 
+static u64 clock_ns(clockid_t clock) {
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return (u64)now.tv_sec * 1000000000ull + (u64)now.tv_nsec;
+}
+
+/* The percent of a span that the timeline fills, by CLOCK_MONOTONIC: 0 of it at all, 1 weighted by its SMs, 2 tensor. */
+static double of_timeline(double from_ns, double to_ns, int column) {
+    FILE *file = fopen(getenv("NVML_STUB_TIMELINE"), "r");
+    double start, end, sm, tensor, busy = 0;
+    if (file == NULL) return 0;
+    while (fscanf(file, "%lf %lf %lf %lf", &start, &end, &sm, &tensor) == 4) {
+        double low = start > from_ns ? start : from_ns, high = end < to_ns ? end : to_ns;
+        if (high > low) busy += (high - low) * (column == 0 ? 1 : column == 1 ? sm : tensor);
+    }
+    fclose(file);
+    return to_ns > from_ns ? 100 * busy / (to_ns - from_ns) : 0;
+}
+
+/* The utilization that is stamped at a time of the wall clock. */
+static double utilization_at(double stamp_ns) {
+    if (getenv("NVML_STUB_TIMELINE") == NULL) return utilization();
+    double offset = (double)clock_ns(CLOCK_REALTIME) - (double)clock_ns(CLOCK_MONOTONIC);
+    double end = stamp_ns - offset - 1e6 * number("NVML_STUB_LATENCY_MS", 0);
+    return of_timeline(end - 1e6 * number("NVML_STUB_WINDOW_MS", 167), end, 0);
+}
+
 static unsigned listed_samples(const char *text, u64 after_us, unsigned type, Sample *out) {
     unsigned count = 0;
     while (*text && count < BUFFER) {
@@ -115,7 +147,7 @@ static unsigned clocked_samples(u64 after_us, unsigned type, Sample *out) {
     for (u64 tick = last - BUFFER + 1; tick <= last; tick++) {
         if (tick * PERIOD_US <= after_us) continue;
         out[count].stamp_us = tick * PERIOD_US;
-        put(utilization(), type, &out[count++]);
+        put(utilization_at(1e3 * (double)(tick * PERIOD_US)), type, &out[count++]);
     }
     return count;
 }
@@ -210,7 +242,8 @@ int nvmlDeviceGetSamples(Device *device, unsigned kind, u64 after_us, unsigned *
 int nvmlDeviceGetUtilizationRates(Device *device, Utilization *rates) {
     int state = device_state();
     (void)device;
-    rates->gpu = (unsigned)utilization();
+    double window_ns = 1e6 * number("NVML_STUB_WINDOW_MS", 167), now_ns = (double)clock_ns(CLOCK_REALTIME);
+    rates->gpu = (unsigned)utilization_at(window_ns * (double)(u64)(now_ns / window_ns));
     rates->memory = 5;
     return state == OK && is("mig") ? NOT_SUPPORTED : state;
 }
@@ -258,3 +291,67 @@ int nvmlDeviceGetTemperature(Device *device, unsigned sensor, unsigned *celsius)
     polls++;
     return state;
 }
+
+/* GPM: a sample is when it was taken, and the figures of two are of the time between them. */
+typedef struct { double at_ns; } GpmSample;
+typedef struct { unsigned id; int code; double value; const char *short_name, *long_name, *unit; } GpmMetric;
+typedef struct { unsigned version, count; GpmSample *first, *second; GpmMetric metrics[]; } GpmMetrics;
+typedef struct { unsigned version, supported; } GpmSupport;
+
+int nvmlGpmQueryDeviceSupport(Device *device, GpmSupport *support) {
+    (void)device;
+    support->supported = getenv("NVML_STUB_GPM") != NULL;
+    return device_state();
+}
+
+int nvmlGpmSampleAlloc(GpmSample **sample) {
+    *sample = calloc(1, sizeof **sample);
+    return *sample ? OK : INSUFFICIENT_SIZE;
+}
+
+int nvmlGpmSampleFree(GpmSample *sample) {
+    free(sample);
+    return OK;
+}
+
+int nvmlGpmSampleGet(Device *device, GpmSample *sample) {
+    (void)device;
+    sample->at_ns = (double)clock_ns(CLOCK_MONOTONIC);
+    return is("mig") ? NOT_SUPPORTED : device_state();
+}
+
+int nvmlGpmMigSampleGet(Device *device, unsigned instance, GpmSample *sample) {
+    (void)device;
+    sample->at_ns = (double)clock_ns(CLOCK_MONOTONIC);
+    return instance == 7 ? device_state() : INVALID_ARGUMENT;
+}
+
+static int gpm_figure(unsigned id, const GpmMetrics *asked, double *value) {
+    const char *text = getenv("NVML_STUB_GPM");
+    if (getenv("NVML_STUB_TIMELINE") && (id == 2 || id == 5)) {
+        *value = of_timeline(asked->first->at_ns, asked->second->at_ns, id == 2 ? 1 : 2);
+        return OK;
+    }
+    while (text && *text) {
+        char *end;
+        if (strtoul(text, &end, 10) == id && *end == ':') { *value = strtod(end + 1, NULL); return OK; }
+        text = strchr(text, ',');
+        if (text) text++;
+    }
+    return NOT_SUPPORTED;
+}
+
+int nvmlGpmMetricsGet(GpmMetrics *asked) {
+    if (asked->version != 1) return INVALID_ARGUMENT;
+    for (unsigned i = 0; i < asked->count; i++)
+        asked->metrics[i].code = gpm_figure(asked->metrics[i].id, asked, &asked->metrics[i].value);
+    return OK;
+}
+
+/* One MIG device, of GPU instance 7. */
+int nvmlDeviceGetMaxMigDeviceCount(Device *device, unsigned *count) { (void)device; *count = 2; return OK; }
+int nvmlDeviceGetMigDeviceHandleByIndex(Device *device, unsigned index, Device **mig) {
+    *mig = device;
+    return index == 1 ? OK : NOT_FOUND;
+}
+int nvmlDeviceGetGpuInstanceId(Device *device, unsigned *id) { (void)device; *id = 7; return OK; }

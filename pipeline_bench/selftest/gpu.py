@@ -1,0 +1,261 @@
+"""The selftest's parts on a GPU: known loads, run in a child, beside what NVML says of them at the sampler's settings.
+
+Nothing of it was seen on a GPU yet; the arithmetic was tested against a stub of the driver and of NVML.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from pipeline_bench.analysis import thresholds
+from pipeline_bench.model.selftest import Check, Copy, GpuRun, Part, Selftest, Window
+from pipeline_bench.model.series import Series
+from pipeline_bench.model.trial import ACTIVITY, SAMPLES_SOURCE, Track
+from pipeline_bench.planted import gpu_loads
+from pipeline_bench.run.child import call
+from pipeline_bench.run.observer import Observer
+from pipeline_bench.samplers import Reading
+from pipeline_bench.samplers.gpm import SOURCE as GPM
+from pipeline_bench.samplers.nvml import NvmlSampler
+from pipeline_bench.samplers.nvml_metrics import RATES, UTILIZATION
+from pipeline_bench.selftest import cases, judge, windows
+
+Change = Callable[[Selftest], Selftest]
+_POLL_S = 0.2
+"""As often as a trial is sampled (`run.follower`)."""
+_LATE_NS = 1_500_000_000
+"""A reading is kept with a run up to so long after its end: the longest window, and what a sample may come late."""
+_SHARES, _QUICK_SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0), (0.0, 0.25, 1.0)
+_PERIODS_S, _QUICK_PERIODS_S = {5.0: 2.0, 20.0: 2.0, 100.0: 3.0, 500.0: 4.0, 2000.0: 8.0}, {20.0: 1.5, 1000.0: 3.0}
+"""How long the runs of a period, in ms, last."""
+_KERNELS = {"wide": 1.0, "one-SM": 0.0}
+"""The share of the SMs that each is on; 0 for a single one."""
+_SM_SHARES = (0.25, 0.5, 1.0)
+_SIZES_BYTES, _QUICK_SIZES_BYTES = (1 << 20, 16 << 20, 256 << 20), (16 << 20,)
+_LIMIT_S = 240.0
+INSTRUMENTS = (SAMPLES_SOURCE, RATES.source)
+
+
+def parts(sampler: NvmlSampler, observer: Observer, quick: bool) -> Iterator[Change]:
+    """Yield what is done on a GPU, a few dozen seconds each; every one gives the selftest with what it found."""
+    for period_ms, seconds in (_QUICK_PERIODS_S if quick else _PERIODS_S).items():
+        yield partial(_duty_cycles, sampler, observer, _duty(period_ms, seconds, quick))
+    yield partial(_activity, sampler, observer)
+    yield partial(_copies, observer, _QUICK_SIZES_BYTES if quick else _SIZES_BYTES)
+
+
+def _duty(period_ms: float, seconds: float, quick: bool) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": f"{kernel}, {100 * share:.0f} % of {period_ms:g} ms",
+            "kernel": kernel,
+            "period_ms": period_ms,
+            "share": share,
+            "sm_share": sm_share,
+            "seconds": seconds,
+        }
+        for kernel, sm_share in _KERNELS.items()
+        for share in (_QUICK_SHARES if quick else _SHARES)
+    ]
+
+
+# --- utilization -----------------------------------------------------------------------------------------------------
+
+
+def _duty_cycles(
+    sampler: NvmlSampler, observer: Observer, loads: Sequence[dict[str, Any]], selftest: Selftest
+) -> Selftest:
+    """Run duty cycles of one period, and judge all that were run so far."""
+    observer.preparing(f"kernels of known busy time, every {loads[0]['period_ms']:g} ms")
+    ran, failed, _ = _ran(sampler, loads)
+    runs = (*selftest.gpu_runs, *ran)
+    cycles = [run for run in runs if run.asked_share is not None and run.kernel in _KERNELS]
+    found = tuple(windows.fit(cycles, UTILIZATION, source) for source in INSTRUMENTS)
+    checks = [check for window in found for check in _utilization_checks(cycles, window)]
+    part = judge.part(cases.UTILIZATION, checks)
+    if failed and not cycles:
+        part = part.model_copy(update={"status": "not-run", "reason": failed})
+    return judge.with_parts(selftest.model_copy(update={"gpu_runs": runs, "windows": found}), [part])
+
+
+def _utilization_checks(runs: Sequence[GpuRun], window: Window) -> Iterator[Check]:
+    """Yield a check for each kernel and period: of the share that came out worst."""
+    if window.error_points is None:
+        yield Check(what="every run", figure=window.source, unit="percent", reason=window.reason or "nothing was read")
+        return
+    for kernel, period_ms in dict.fromkeys((run.kernel, run.period_ms) for run in runs):
+        alike = [run for run in runs if (run.kernel, run.period_ms) == (kernel, period_ms)]
+        errors = {run.name: windows.error_of(run, UTILIZATION, window) for run in alike}
+        known = [run for run in alike if errors[run.name] is not None]
+        if known:
+            worst = max(known, key=lambda run: abs(errors[run.name] or 0.0))
+            measured = windows.mean_of(worst, UTILIZATION, window)
+            planted = 100 * (worst.busy_share or 0.0)
+            yield judge.judged(worst.name, window.source, "percent", planted, measured, thresholds.SELFTEST_POINTS)
+
+
+# --- what GPM says ---------------------------------------------------------------------------------------------------
+
+
+def _activity(sampler: NvmlSampler, observer: Observer, selftest: Selftest) -> Selftest:
+    """Keep a known share of the SMs, the tensor cores, the memory and the bus busy, and judge what GPM says."""
+    observer.preparing("SMs, tensor cores, memory and bus")
+    always = {"period_ms": 100.0, "share": 1.0, "seconds": 2.0}
+    loads = [
+        {"name": f"{100 * share:.0f} % of the SMs", "kernel": "wide", "sm_share": share, **always}
+        for share in _SM_SHARES
+    ]
+    loads.append({"name": "tensor cores", "kernel": "tensor", "sm_share": 1.0, **always})
+    loads += [{"name": kernel, "kernel": kernel, "seconds": 2.0} for kernel in ("copy in memory", "copy to the device")]
+    ran, failed, facts = _ran(sampler, loads)
+    # They are no duty cycles: what was asked of them is a share of the SMs.
+    ran = [run.model_copy(update={"asked_share": None}) for run in ran]
+    checks = [check for run in ran for check in _activity_checks(run, facts)]
+    part = judge.part(cases.ACTIVITY, checks)
+    if failed and not ran:
+        part = part.model_copy(update={"status": "not-run", "reason": failed})
+    selftest = selftest.model_copy(update={"gpu_runs": (*selftest.gpu_runs, *ran)})
+    return judge.with_parts(selftest, [part])
+
+
+def _activity_checks(run: GpuRun, facts: dict[str, Any]) -> Iterator[Check]:
+    sm, _, tensor, dram, _, pcie = ACTIVITY
+    seconds = (run.end_ns - run.start_ns) / 1e9
+    moved = (run.bytes_moved or 0) / seconds if seconds else 0.0
+    if run.kernel == "wide":
+        share = next(share for share in _SM_SHARES if run.name == f"{100 * share:.0f} % of the SMs")
+        blocks = max(1, round(share * facts["sm_count"]))
+        yield _gpm_check(run, sm, 100 * blocks / facts["sm_count"] * (run.busy_share or 0.0), judged=True)
+        yield _gpm_check(run, tensor, 0.0, judged=True)
+    elif run.kernel == "tensor":
+        yield _gpm_check(run, tensor, None)
+    elif run.kernel == "copy in memory":
+        yield _gpm_check(run, dram, 100 * 2 * moved / facts["memory_bytes_per_s"])
+    else:
+        yield _gpm_check(run, pcie, moved / (1 << 20))
+
+
+def _gpm_check(run: GpuRun, metric: str, planted: float | None, *, judged: bool = False) -> Check:
+    """Return what GPM said of a run; only what follows from the load alone is judged."""
+    at_ns, values = windows.readings(run, metric, GPM)
+    between = (at_ns[:-1] >= run.start_ns) & (at_ns[1:] <= run.end_ns)  # a value is of the time since the one before
+    found = values[1:][between]
+    measured = float(found.mean()) if found.size else None
+    unit = "percent" if metric.endswith("percent") else "mib_per_s"
+    figure = metric.removeprefix("device_").removesuffix("_percent").removesuffix("_mib_per_s").replace("_", " ")
+    if judged and measured is not None and planted is not None:
+        return judge.judged(run.name, figure, "percent", planted, measured, thresholds.SELFTEST_POINTS)
+    reasons = [track.reason for track in run.tracks if track.metric == metric and track.reason]
+    reason = None if measured is not None else run.reason or next(iter(reasons), "GPM gave no figure")
+    return Check(what=run.name, figure=figure, unit=unit, planted=planted, measured=measured, reason=reason)
+
+
+# --- copies ----------------------------------------------------------------------------------------------------------
+
+
+def _copies(observer: Observer, sizes_bytes: Sequence[int], selftest: Selftest) -> Selftest:
+    """Time copies to the device, and what of them a kernel hides."""
+    observer.preparing("copies to the device")
+    found: list[Copy] = []
+    answer = call(
+        gpu_loads.copies,
+        {"sizes_bytes": list(sizes_bytes)},
+        limit_s=_LIMIT_S,
+        progress=lambda message: found.append(Copy(**message["copy"])),
+    )
+    checks = [
+        Check(
+            what=f"{each.size_bytes >> 20} MiB, {each.memory}, {each.hidden_share or 0:.0%} hidden by a kernel",
+            figure="copy",
+            unit="ms",
+            planted=each.device_ms,
+            measured=each.wall_ms,
+        )
+        for each in found
+    ]
+    part = Part(
+        name=cases.COPY,
+        # A pinned copy that the engine makes beside a kernel costs nothing; none hidden is worth a word.
+        status="passed" if found else "not-run",
+        meaning=cases.MEANING[cases.COPY],
+        checks=tuple(checks),
+        reason=None if found else answer.failed or answer.ending,
+    )
+    return judge.with_parts(selftest.model_copy(update={"copies": tuple(found)}), [part])
+
+
+# --- loads beside the sampler ----------------------------------------------------------------------------------------
+
+
+def _ran(sampler: NvmlSampler, loads: Sequence[dict[str, Any]]) -> tuple[list[GpuRun], str, dict[str, Any]]:
+    """Run loads in a child while NVML is sampled.
+
+    Returns:
+        Each with what was read of it; why they ended before the last, empty where they did not; facts of the GPU.
+    """
+    facts: dict[str, Any] = {}
+    ended: list[dict[str, Any]] = []
+
+    def take(message: dict[str, Any]) -> None:
+        if "gpu" in message:
+            facts.update(message["gpu"])
+            sampler.select(facts["pci_bus_id"])
+            sampler.begin(both=True)
+        else:
+            ended.append(message["load"])
+
+    with _sampled(sampler) as readings:
+        answer = call(gpu_loads.run, {"loads": list(loads)}, limit_s=_LIMIT_S, progress=take)
+        time.sleep(2 * _POLL_S)
+    failed = "" if answer.result is not None else answer.failed or answer.ending
+    return [_with_readings(load, readings) for load in ended], failed, facts
+
+
+@contextmanager
+def _sampled(sampler: NvmlSampler) -> Iterator[list[Reading]]:
+    """Poll the sampler in a thread of its own, as often as beside a trial."""
+    readings: list[Reading] = []
+    over = threading.Event()
+
+    def poll() -> None:
+        while not over.wait(_POLL_S):
+            readings.extend(sampler.poll())
+
+    thread = threading.Thread(target=poll, daemon=True)
+    thread.start()
+    try:
+        yield readings
+    finally:
+        over.set()
+        thread.join()
+
+
+def _with_readings(load: dict[str, Any], readings: Sequence[Reading]) -> GpuRun:
+    own: dict[tuple[str, str], list[Reading]] = {}
+    for reading in readings:
+        wanted = reading.metric == UTILIZATION or reading.metric in ACTIVITY
+        near = load["start_ns"] <= reading.at_ns <= load["end_ns"] + _LATE_NS
+        if wanted and (near or reading.reason is not None):
+            own.setdefault((reading.metric, reading.source), []).append(reading)
+    columns = {name: Series.pack(load[name]) if load.get(name) else None for name in ("busy_start_ns", "busy_end_ns")}
+    tracks = tuple(_track(metric, source, own[metric, source]) for metric, source in own)
+    return GpuRun(**{**load, **columns}, tracks=tracks)
+
+
+def _track(metric: str, source: str, readings: Sequence[Reading]) -> Track:
+    known = [reading for reading in readings if reading.value is not None]
+    reason = next((reading.reason for reading in readings if reading.reason), None)
+    if not known:
+        return Track(metric=metric, source=source, reason=reason)
+    return Track(
+        metric=metric,
+        source=source,
+        at_ns=Series.pack([reading.at_ns for reading in known]),
+        values=Series.pack([reading.value for reading in known if reading.value is not None]),
+        reason=reason,
+    )

@@ -1,0 +1,76 @@
+"""GPM against a stub of NVIDIA's library: the plumbing and the error paths, and nothing about a GPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline_bench.model.trial import ACTIVITY
+from tests.stubs.nvml import run_probe
+
+FIGURES = "2:12.5,3:6,5:0.25,10:3,20:100,21:900"
+EVERY = (12.5, 6.0, 0.25, 3.0, 100.0, 900.0)
+S = 10**9
+
+
+def polled(folder: Path, *times_s: float, **variables: str) -> list[dict[str, tuple[Any, Any]]]:
+    """Of each poll at these times what GPM gave: (value, reason) by metric."""
+    steps: list[dict[str, Any]] = [
+        {"do": "open"},
+        {"do": "begin"},
+        *({"do": "poll", "at_ns": round(at * S)} for at in times_s),
+    ]
+    _, _, *polls = run_probe(folder, steps, gpm=True, **variables)
+    return [{r["metric"]: (r["value"], r["reason"]) for r in each if r["source"] == "NVML GPM"} for each in polls]
+
+
+def test_a_figure_is_of_two_samples(nvml_stub: Path) -> None:
+    first, second = polled(nvml_stub, 1.0, 1.2, NVML_STUB_GPM=FIGURES)
+    assert first == {}
+    assert second == {metric: (value, None) for metric, value in zip(ACTIVITY, EVERY, strict=True)}
+
+
+def test_samples_that_are_too_close_are_no_figure(nvml_stub: Path) -> None:
+    _, second, third = polled(nvml_stub, 1.0, 1.05, 1.2, NVML_STUB_GPM=FIGURES)
+    assert second == {}
+    assert third
+
+
+def test_a_gpu_without_gpm_gives_its_reason_once(nvml_stub: Path) -> None:
+    first, second = polled(nvml_stub, 1.0, 1.2)
+    assert set(first) == set(ACTIVITY)
+    assert all(value is None and "older than Hopper" in reason for value, reason in first.values())
+    assert second == {}
+
+
+def test_a_metric_that_is_missing_is_a_reason_and_the_others_go_on(nvml_stub: Path) -> None:
+    _, second, third = polled(nvml_stub, 1.0, 1.2, 1.4, NVML_STUB_GPM="2:12.5,10:3")
+    assert second["device_sm_active_percent"] == (12.5, None)
+    assert second["device_tensor_percent"] == (None, "NVML does not support it on this GPU")
+    assert set(third) == {"device_sm_active_percent", "device_dram_percent"}
+
+
+@pytest.mark.parametrize("figure", ["-3", "170", "nan"])
+def test_what_cannot_be_is_a_reason(nvml_stub: Path, figure: str) -> None:
+    _, second = polled(nvml_stub, 1.0, 1.2, NVML_STUB_GPM=f"2:{figure},10:3")
+    value, reason = second["device_sm_active_percent"]
+    assert value is None
+    assert "cannot be" in reason
+
+
+def test_under_mig_the_instance_is_sampled(nvml_stub: Path) -> None:
+    _, second = polled(nvml_stub, 1.0, 1.2, NVML_STUB_GPM=FIGURES, NVML_STUB_MODE="mig")
+    assert second["device_sm_active_percent"] == (12.5, None)
+
+
+def test_the_next_trial_does_not_speak_of_the_time_before_it(nvml_stub: Path) -> None:
+    steps: list[dict[str, Any]] = [
+        {"do": "open"},
+        {"do": "poll", "at_ns": S},
+        {"do": "begin", "at_ns": 2 * S},
+        {"do": "poll", "at_ns": 3 * S},
+    ]
+    *_, last = run_probe(nvml_stub, steps, gpm=True, NVML_STUB_GPM=FIGURES)
+    assert not [each for each in last if each["source"] == "NVML GPM"]

@@ -1,0 +1,83 @@
+"""The window of NVML's figures, found by busy times that are known; the figures here are made of a known window."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pipeline_bench.model.selftest import GpuRun
+from pipeline_bench.model.series import Series
+from pipeline_bench.model.trial import Track
+from pipeline_bench.selftest import windows
+
+MS = 1_000_000
+METRIC, SOURCE = "device_utilization_percent", "NVML samples"
+
+
+def cycles(period_ms: int, share: float, start_ms: int, lasts_ms: int = 6000) -> GpuRun:
+    starts = np.arange(start_ms, start_ms + lasts_ms, period_ms) * MS if share else np.zeros(0, dtype=np.int64)
+    return GpuRun(
+        name=f"{share} of {period_ms}",
+        kernel="wide",
+        period_ms=period_ms,
+        asked_share=share,
+        busy_share=share,
+        start_ns=start_ms * MS,
+        end_ns=(start_ms + lasts_ms) * MS,
+        busy_start_ns=Series.pack(starts) if share else None,
+        busy_end_ns=Series.pack(starts + round(share * period_ms) * MS) if share else None,
+    )
+
+
+def runs(window_ms: int, latency_ms: int, bias_points: float = 0.0) -> list[GpuRun]:
+    """Duty cycles one after the other, each with the figures of an instrument that has this window."""
+    made = [
+        cycles(period, share, start_ms=8000 * place)
+        for place, (period, share) in enumerate(((20, 0.25), (500, 0.5), (2000, 0.25), (2000, 0.75), (20, 0.0)))
+    ]
+    busy = windows.Busy(made)
+    found = []
+    for run in made:
+        at_ns = np.arange(run.start_ns, run.end_ns + 1500 * MS, 170 * MS).astype(np.float64)
+        to_ns = at_ns - latency_ms * MS
+        values = np.clip(busy.percent(to_ns - window_ms * MS, to_ns) + bias_points, 0, 100)
+        track = Track(metric=METRIC, source=SOURCE, at_ns=Series.pack(at_ns), values=Series.pack(values))
+        found.append(run.model_copy(update={"tracks": (track,)}))
+    return found
+
+
+@pytest.mark.parametrize(("window_ms", "latency_ms"), [(167, 0), (200, 60), (1000, 100)])
+def test_the_window_and_how_late_it_is_are_found(window_ms: int, latency_ms: int) -> None:
+    found = windows.fit(runs(window_ms, latency_ms), METRIC, SOURCE)
+    assert (found.window_ms, found.latency_ms) == (window_ms, latency_ms)
+    assert found.period_ms == pytest.approx(170)
+    assert found.error_points is not None
+    assert found.error_points < 8  # windows that are no part of a period of 2 s
+
+
+def test_an_instrument_that_is_off_is_found_out() -> None:
+    found = windows.fit(runs(200, 0, bias_points=15.0), METRIC, SOURCE)
+    assert found.error_points is not None
+    assert found.error_points > 12
+
+
+def test_figures_that_do_not_move_tell_no_window() -> None:
+    still = [run for run in runs(200, 0) if not run.asked_share]
+    found = windows.fit(still, METRIC, SOURCE)
+    assert found.window_ms is None
+    assert found.reason
+
+
+def test_figures_that_also_speak_of_another_time_are_left_out() -> None:
+    run = runs(1000, 0)[2]
+    at_ns, values = windows.readings(run, METRIC, SOURCE)
+    window = windows.fit(runs(1000, 0), METRIC, SOURCE)
+    kept = windows.inside(run, at_ns, values, window)
+    assert len(kept) == int(((at_ns - 1000 * MS >= run.start_ns) & (at_ns <= run.end_ns)).sum())
+    assert len(kept) < len(values)
+
+
+def test_kernels_that_overlap_are_busy_once() -> None:
+    run = cycles(100, 0.5, 0, 200)
+    twice = [run, run]
+    assert windows.Busy(twice).percent(np.array([0.0]), np.array([200.0 * MS])) == pytest.approx(50)
