@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib.machinery
 import os
 import runpy
 import signal
 import sys
 import threading
+import warnings
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -68,24 +71,81 @@ def _prctl(option: int, value: int) -> None:
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
-def why_not_forkable(threads_before: int) -> str | None:
+def why_not_forkable(before: Collection[int], started_by: Mapping[int, str] | None = None) -> str | None:
     """Say what importing TensorFlow left behind that a fork would break; None when it left nothing.
 
+    A thread that its library ends itself when the process forks, and starts again when it is needed, breaks nothing: a
+    BLAS's idle pool, such as OpenCV and NumPy bring along. One fork shows which do. Any other is missing in a forked
+    child: a lock that it held stays locked there, and work that is given to its pool is never done.
+
     Args:
-        threads_before: as `thread_count` gave it before the import.
+        before: as `threads` gave it before the import.
+        started_by: which module's import started which thread, as `thread_starts` found.
     """
-    more = thread_count() - threads_before
-    if more > 0:
-        return f"importing TensorFlow started {more} threads"
+    if threads() - set(before):
+        _fork_once()
+    left = threads() - set(before)
+    if left:
+        named = ", ".join(sorted({_named(thread, started_by or {}) for thread in left}))
+        count = f"{len(left)} thread{'s' if len(left) > 1 else ''}"
+        return f"importing TensorFlow started {count} that a fork breaks: {named}"
     opened = [target for target in _open_files() if target.startswith(("/dev/nvidia", "/dev/dri", "/dev/kfd"))]
     if opened:
         return f"importing TensorFlow opened {opened[0]}"
     return None
 
 
-def thread_count() -> int:
-    """Return how many threads this process has, also those that Python does not know of."""
-    return len(list(Path("/proc/self/task").iterdir()))
+def threads() -> set[int]:
+    """Return the native ids of this process's threads, also of those that Python does not know of."""
+    return {int(entry.name) for entry in Path("/proc/self/task").iterdir()}
+
+
+@contextlib.contextmanager
+def thread_starts() -> Iterator[dict[int, str]]:
+    """Note, for the block, which extension module's import started which thread, by native id."""
+    found: dict[int, str] = {}
+    loader = importlib.machinery.ExtensionFileLoader
+    create, execute = loader.create_module, loader.exec_module
+
+    def created(self: Any, spec: Any) -> Any:
+        before = threads()
+        module = create(self, spec)
+        found.update(dict.fromkeys(threads() - before - set(found), spec.name))
+        return module
+
+    def executed(self: Any, module: Any) -> None:
+        before = threads()
+        execute(self, module)
+        found.update(dict.fromkeys(threads() - before - set(found), module.__name__))
+
+    loader.create_module, loader.exec_module = created, executed  # type: ignore[method-assign]
+    try:
+        yield found
+    finally:
+        loader.create_module, loader.exec_module = create, execute  # type: ignore[method-assign]
+
+
+def _fork_once() -> None:
+    """Have every library do what it does when the process forks; the child ends at once."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+
+
+def _named(thread: int, started_by: Mapping[int, str]) -> str:
+    """A thread as a reader can find what started it."""
+    if thread in started_by:
+        return f"one of the module {started_by[thread]}"
+    for one in threading.enumerate():
+        if one.native_id == thread:
+            target = getattr(one, "_target", None) or type(one)
+            return f"{one.name} of the module {getattr(target, '__module__', None) or 'unknown'}"
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/self/task/{thread}/comm").read_text(encoding="utf-8", errors="replace").strip()
+    return "one that has ended"
 
 
 def _open_files() -> list[str]:

@@ -16,7 +16,7 @@ from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.events import Done, Evaluated, Placement, Work
 from pipeline_bench.model.trial import Trial
 from pipeline_bench.sources import Source
-from pipeline_bench.system.processes import thread_count, why_not_forkable
+from pipeline_bench.system.processes import threads, why_not_forkable
 from pipeline_bench.worker import bad_record, placement, sample_audit
 from pipeline_bench.worker.page_cache_controller import PageCacheController, open_controller
 from pipeline_bench.worker.recorder import Channel, Recorder
@@ -81,7 +81,7 @@ def can_fork() -> bool:
         return True
     import numpy as np  # noqa: F401 - its BLAS may start threads, which survive a fork; only later ones count
 
-    before = thread_count()
+    before = threads()
     import tensorflow as tf  # noqa: F401 - one import for all processes
 
     return why_not_forkable(before) is None

@@ -32,7 +32,8 @@ from pipeline_bench.system.processes import (
     end_with_parent,
     leave,
     outlive_parent,
-    thread_count,
+    thread_starts,
+    threads,
     why_not_forkable,
 )
 
@@ -165,16 +166,17 @@ def _import_everything() -> str | None:
 
     # Python 3.12 warns of any fork beside another thread; NumPy's BLAS has one and handles the fork itself.
     warnings.filterwarnings("ignore", category=DeprecationWarning, message=".*fork.*")
-    before = thread_count()
-    import tensorflow as tf  # noqa: F401 - the import is what a fork saves
+    before = threads()
+    with thread_starts() as started_by:
+        import tensorflow as tf  # noqa: F401 - the import is what a fork saves
 
-    import pipeline_bench.worker.main  # noqa: F401
-    from pipeline_bench import plugins
+        import pipeline_bench.worker.main  # noqa: F401
+        from pipeline_bench import plugins
 
     for group in plugins.GROUPS:
         plugins.names(group)  # finds them, and imports those of this package: a tenth of a second that no trial pays
 
-    return why_not_forkable(before)
+    return why_not_forkable(before, started_by)
 
 
 def main() -> None:

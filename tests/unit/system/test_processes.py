@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 import sys
+import sysconfig
 import threading
 from pathlib import Path
 
@@ -14,24 +18,76 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc"
 
 
 def test_a_quiet_import_may_be_forked() -> None:
-    assert processes.why_not_forkable(processes.thread_count()) is None
+    assert processes.why_not_forkable(processes.threads()) is None
 
 
 def test_a_thread_that_the_import_started_forbids_forking() -> None:
-    before = processes.thread_count()
+    before = processes.threads()
     release = threading.Event()
-    thread = threading.Thread(target=release.wait)
+    thread = threading.Thread(target=release.wait, name="waiter")
     thread.start()
     try:
-        assert processes.why_not_forkable(before) == "importing TensorFlow started 1 threads"
+        told = processes.why_not_forkable(before)
+        assert told == "importing TensorFlow started 1 thread that a fork breaks: waiter of the module threading"
     finally:
         release.set()
         thread.join()
 
 
+NATIVE = """
+import sys
+sys.path.insert(0, {folder!r})
+from pipeline_bench.system import processes
+before = processes.threads()
+with processes.thread_starts() as started_by:
+    import {module}
+assert processes.threads() - before, "the import starts a thread"
+print(processes.why_not_forkable(before, started_by))
+"""
+
+
+def test_a_pool_that_its_library_ends_at_a_fork_does_not_forbid_it() -> None:
+    script = NATIVE.format(folder="", module="numpy.linalg")
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "3"}
+    assert _said(script, environment) == "None"
+
+
+def test_a_native_thread_that_would_be_missing_is_named_with_its_module(tmp_path: Path) -> None:
+    source = tmp_path / "pool.c"
+    source.write_text(POOL, encoding="utf-8")
+    include = sysconfig.get_paths()["include"]
+    compiler = shutil.which("cc")
+    if compiler is None or not (Path(include) / "Python.h").exists():
+        pytest.skip("no C compiler, or no headers of Python's")
+    command = [compiler, "-shared", "-fPIC", "-pthread", f"-I{include}", str(source), "-o", str(tmp_path / "pool.so")]
+    subprocess.run(command, check=True)
+    told = _said(NATIVE.format(folder=str(tmp_path), module="pool"), dict(os.environ))
+    assert told == "importing TensorFlow started 1 thread that a fork breaks: one of the module pool"
+
+
+POOL = """
+#include <Python.h>
+#include <pthread.h>
+#include <unistd.h>
+static void *idle(void *none) { for (;;) pause(); return none; }
+static struct PyModuleDef module = { PyModuleDef_HEAD_INIT, "pool", 0, -1, 0 };
+PyMODINIT_FUNC PyInit_pool(void) {
+    pthread_t thread;
+    pthread_create(&thread, 0, idle, 0);
+    return PyModule_Create(&module);
+}
+"""
+
+
+def _said(script: str, environment: dict[str, str]) -> str:
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
 def test_an_open_accelerator_forbids_forking(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "_open_files", lambda: ["/dev/null", "/dev/nvidia0"])
-    assert processes.why_not_forkable(processes.thread_count()) == "importing TensorFlow opened /dev/nvidia0"
+    assert processes.why_not_forkable(processes.threads()) == "importing TensorFlow opened /dev/nvidia0"
 
 
 def test_the_open_files_are_this_processes(tmp_path: Path) -> None:
