@@ -14,7 +14,7 @@ from statistics import fmean
 from pipeline_bench.diagnosis import attempt_statistics, conclusion, segments, variants
 from pipeline_bench.diagnosis.attempt_statistics import CONFIRMED_TRIALS, AttemptStatistics
 from pipeline_bench.diagnosis.segments import NS_PER_MS
-from pipeline_bench.model.diagnosis import AS_WRITTEN, Attempt, Diagnosis, Fix
+from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Attempt, Diagnosis, Fix
 from pipeline_bench.model.edits import WHOLE
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial
@@ -45,6 +45,10 @@ _ABOUT_AS_MUCH = 1.25
 _SOME_OTHER = ""
 _NEAR = 0.97
 """Less than 3 % apart is near: trials of the same pipeline differ by as much (`attempt_statistics.GAINED`)."""
+_FAR = 2.0
+"""From so many times the best so far on, how high the ceiling lies decides nothing."""
+_CEILINGS = 2
+"""Trials of a ceiling that is far away: of fewer, no interval can be had."""
 _MOST_BASELINE_FAILURES = 3
 """Of the pipeline as written: without it, nothing can be compared any more."""
 
@@ -60,7 +64,7 @@ class NextTrial:
         self._round = max((trial.repeat for trial in self._timed), default=0)
         self._in_round = {trial.variant for trial in session.trials if trial.repeat == self._round}
         self._leaders = sorted((each for each in self._found if each.contends), key=self._as_leader)
-        self._base = list(variants.base_of(diagnosis))
+        self._base = self._base_of_a_round()
 
     def next(self) -> tuple[Session, Trial | None]:
         """The trial, and the session with its variant and with the combinations that are new."""
@@ -73,6 +77,17 @@ class NextTrial:
         if conclusion.nothing_to_gain(self._session) or not self._diagnosis.attempts:
             return self._only_the_base()
         return self._attempt()
+
+    def _base_of_a_round(self) -> list[str]:
+        """What attempts are held against: a ceiling that is far away need not be known better than by two trials."""
+        base = list(variants.base_of(self._diagnosis))
+        ceilings = sum(trial.variant == CEILING and trial.measured for trial in self._timed)
+        room = conclusion.headroom(self._session)
+        best = max((each.gain or 1.0 for each in self._leaders), default=1.0)
+        far = room is not None and room >= _FAR * best
+        return [
+            name for name in base if name != CEILING or not far or ceilings < _CEILINGS or CEILING in self._in_round
+        ]
 
     @property
     def spent(self) -> bool:
@@ -107,7 +122,8 @@ class NextTrial:
             return self._session, None
         if due:
             return session, self._trial(due[0], number)
-        session = variants.with_fix(session, diagnosis, diagnosis.attempt(here[0]).fix)
+        left_s = diagnosis.budget_s - self._elapsed_s()
+        session = variants.with_fix(session, diagnosis, diagnosis.attempt(here[0]).fix, left_s)
         asks = attempt_statistics.wants_fingerprint(session, here[0])
         return session, variants.trial(session, here[0], number, asks)
 
@@ -228,8 +244,8 @@ class NextTrial:
         """
         took_s: dict[str, list[float]] = {}
         for trial in self._timed:
-            made_s = trial.phase_s("build") if self._diagnosis.target.is_script else 0.0
-            took_s.setdefault(trial.variant, []).append((trial.ended_ns - trial.started_ns) / 1e9 - made_s)
+            start_s = trial.start_s(self._diagnosis.target.is_script)
+            took_s.setdefault(trial.variant, []).append((trial.ended_ns - trial.started_ns) / 1e9 - start_s)
         own_s = {name: fmean(each) for name, each in took_s.items()}
         longest_s = max(own_s.values(), default=variants.expected_s(self._diagnosis))
         needed_s = sum(own_s.get(name, longest_s) for name in names)

@@ -63,7 +63,7 @@ class Search:
             return False
         late = any(cost.late and cost.elapsed_ns is None for cost in inspection.costs)
         found = diagnosis.bottleneck
-        elapsed_s = (session.trials[-1].ended_ns - session.trials[0].started_ns) / 1e9
+        elapsed_s = (session.trials[-1].ended_ns - session.trials[0].started_ns) / 1e9 - session.uncharged_s
         return late and found is not None and found.stage is None and elapsed_s < _LOOK_AGAIN_BY * diagnosis.budget_s
 
     def updated(self, session: Session, interrupted: bool) -> Session:

@@ -30,6 +30,8 @@ _TIME_PART = 30
 """And no trial measures longer than this part of the budget, but for the shortest time."""
 _WARMUP_S = 0.7
 """AUTOTUNE doubles its interval from 10 ms on; by then it has looked at the pipeline several times."""
+_OVERRUN = 0.15
+"""Of the budget, beyond it: a fix that stalls may take no longer."""
 _SHORTEST_STALL_S = 10.0
 """TensorFlow needs seconds to start on a busy machine; a shorter time would end trials that only began slowly."""
 
@@ -61,12 +63,14 @@ def with_measured(session: Session, diagnosis: Diagnosis) -> Session:
     return _with_variants(session, (*base, *others))
 
 
-def with_fix(session: Session, diagnosis: Diagnosis, fix: Fix) -> Session:
-    """The session with a variant for the fix; as it is where there is one."""
+def with_fix(session: Session, diagnosis: Diagnosis, fix: Fix, left_s: float) -> Session:
+    """The session with a variant for the fix, which may stall for what is left of the budget; as it is with one."""
     if any(variant.name == fix.variant for variant in session.scenario.variants):
         return session
     base = session.scenario.variant(AS_WRITTEN)
-    stall_s = min(base.run.stall_timeout_s, max(_SHORTEST_STALL_S, diagnosis.budget_s / _INSPECTION_PART))
+    over_s = left_s + _OVERRUN * diagnosis.budget_s
+    longest_s = max(_SHORTEST_STALL_S, min(over_s, diagnosis.budget_s / _INSPECTION_PART))
+    stall_s = min(base.run.stall_timeout_s, longest_s)
     run = base.run.model_copy(update={"stall_timeout_s": stall_s})
     added = _variant(fix.variant, diagnosis, run, base.runtime, fix.edits)
     return _with_variants(session, (*session.scenario.variants, added))

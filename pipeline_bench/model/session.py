@@ -102,10 +102,10 @@ class Session(Record):
 
     @property
     def uncharged_s(self) -> float:
-        """Seconds that the trials ran a user's script until it trained: no part of a diagnosis' budget."""
-        if self.diagnosis is None or not self.diagnosis.target.is_script:
+        """Seconds that a diagnosis' trials took to start, and ran a user's script until it trained: not charged."""
+        if self.diagnosis is None:
             return 0.0
-        return sum(trial.phase_s("build") for trial in self.trials)
+        return sum(trial.start_s(self.diagnosis.target.is_script) for trial in self.trials)
 
     def result(self, variant: str | Variant) -> Result:
         """The result of a variant.

@@ -170,6 +170,11 @@ class TrialRecord(Record):
         ends_ns = [*(mark.at_ns for mark in self.phases), self.ended_ns][1:]
         return sum(end - mark.at_ns for mark, end in zip(self.phases, ends_ns, strict=True) if mark.name == name) / 1e9
 
+    def start_s(self, with_build: bool) -> float:
+        """Return for how many seconds it started: its process, its imports and, if so asked, its phase build."""
+        build_ns = next((mark.at_ns for mark in self.phases if mark.name == "build"), self.started_ns)
+        return (build_ns - self.started_ns) / 1e9 + (self.phase_s("build") if with_build else 0.0)
+
     def after_warmup(self, column: Literal["start_ns", "end_ns", "wait_ns", "busy_ns"]) -> npt.NDArray[Any] | None:
         """Return a column of its steps, warm-up left out; None where the trial has no step or not that column."""
         series: Series | None = getattr(self.steps, column, None)

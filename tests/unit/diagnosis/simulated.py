@@ -28,7 +28,7 @@ from pipeline_bench.model.pipeline import (
 )
 from pipeline_bench.model.series import Series
 from pipeline_bench.model.session import Session
-from pipeline_bench.model.trial import Trial, TrialRecord, TrialSteps
+from pipeline_bench.model.trial import PhaseMark, Trial, TrialRecord, TrialSteps
 from tests.unit.sessions import CPU
 
 TARGET = Target(file="train.py", name="make_dataset")
@@ -145,6 +145,8 @@ class Machine:
     """What a second look at the pipeline finds; None: the same."""
     cold: bool = False
     """Whether the pipeline as written cannot fill its cache in a trial."""
+    start_s: float = 0.0
+    """What a trial's process takes to start."""
     now_s: float = 5.0
     ran: list[Trial] = field(default_factory=list)
 
@@ -152,7 +154,15 @@ class Machine:
         self.ran.append(trial)
         started_ns = int(self.now_s * 1e9)
         task = Task.model_validate(trial.variant.source.options)
-        common = {"index": trial.index, "variant": trial.variant.name, "repeat": trial.repeat, "started_ns": started_ns}
+        self.now_s += self.start_s
+        phases = (PhaseMark(name="build", at_ns=int(self.now_s * 1e9)),) if self.start_s else ()
+        common = {
+            "phases": phases,
+            "index": trial.index,
+            "variant": trial.variant.name,
+            "repeat": trial.repeat,
+            "started_ns": started_ns,
+        }
         if (reason := self.fails(trial)) is not None:
             self.now_s += self.overhead_s
             return TrialRecord.model_validate(
