@@ -22,7 +22,7 @@ from pipeline_bench.sources.synthetic import Synthetic
 from tests.tensorflow import counted, images
 from tests.tensorflow.conftest import RunScenario
 from tests.tensorflow.counted import Counted
-from tests.tensorflow.inputs import carry
+from tests.tensorflow.inputs import Carried, carry
 
 
 def variants(**options: dict[str, Any]) -> list[dict[str, Any]]:
@@ -97,28 +97,35 @@ def numbers(source: RecordSource, options: dict[str, Any], batches: int) -> npt.
 WAYS = [*IN_ORDER, *OUT_OF_ORDER]
 
 
-@pytest.mark.parametrize("entry", WAYS, ids=lambda entry: entry["name"])
-def test_every_epoch_holds_every_record_once(entry: dict[str, Any]) -> None:
-    """Four batches are an epoch: what has come by its end must be just its records."""
-    options = entry["options"]
-    found = numbers(Counted({"batch_size": counted.RECORDS // 4}), options, batches=12)
+EPOCHS = 3
+
+
+@pytest.fixture(scope="module", params=WAYS, ids=lambda entry: entry["name"])
+def carried(request: pytest.FixtureRequest) -> tuple[dict[str, Any], Carried]:
+    """The options of a way, and what it carries of some epochs of four batches each."""
+    options = request.param["options"]
+    return options, carry(TfData(options), Counted({"batch_size": counted.RECORDS // 4}), 4 * EPOCHS)
+
+
+def test_every_epoch_holds_every_record_once(carried: tuple[dict[str, Any], Carried]) -> None:
+    """What has come by the end of an epoch must be just its records."""
+    options, brought = carried
+    found = np.concatenate([of_batch for of_batch, _, _ in brought.batches])
     assert len(np.unique(found)) == len(found)
     # What is shuffled, or goes when it is ready, after the epochs were joined may cross from one into the next.
     if options.get("deterministic", True) and not ("shuffle" in options and "from_generator" in options):
-        for epoch, of_epoch in enumerate(found.reshape(3, counted.RECORDS)):
+        for epoch, of_epoch in enumerate(found.reshape(EPOCHS, counted.RECORDS)):
             np.testing.assert_array_equal(np.sort(of_epoch), np.arange(counted.RECORDS) + epoch * counted.RECORDS)
 
 
-@pytest.mark.parametrize("entry", WAYS, ids=lambda entry: entry["name"])
-def test_what_comes_with_a_number_is_that_sample(entry: dict[str, Any]) -> None:
-    for of_batch, features, labels in carry(TfData(entry["options"]), Counted({"batch_size": 8}), 14).batches:
+def test_what_comes_with_a_number_is_that_sample(carried: tuple[dict[str, Any], Carried]) -> None:
+    for of_batch, features, labels in carried[1].batches:
         np.testing.assert_array_equal(of_batch % counted.RECORDS, labels)
         np.testing.assert_array_equal(features, labels[:, None])
 
 
-@pytest.mark.parametrize("entry", WAYS, ids=lambda entry: entry["name"])
-def test_no_more_samples_are_on_their_way_than_was_said(entry: dict[str, Any]) -> None:
-    said, batches = carry(TfData(entry["options"]), Counted({"batch_size": 5}), 40)
+def test_no_more_samples_are_on_their_way_than_was_said(carried: tuple[dict[str, Any], Carried]) -> None:
+    said, batches = carried[1]
     assert said is not None
     come: set[int] = set()
     for of_batch, _, _ in batches:

@@ -102,19 +102,17 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("option", "arguments"),
     [
-        ["--version"],
-        ["scenarios"],
-        ["backends", "--json"],
-        ["lesson", "--list"],
-        ["report", "SESSION", "-f", "html"],
-        [],
+        ("-X utf8", ["--version"]),
+        ("-X utf8", ["scenarios"]),
+        ("-u", ["backends", "--json"]),
+        ("-X utf8", ["report", "SESSION", "-f", "html"]),
+        ("-u", ["report", "SESSION", "-f", "html"]),
+        ("-u", []),
     ],
-    ids=" ".join,
 )
-@pytest.mark.parametrize("option", ["-X utf8", "-u"])
-def test_a_full_disk_behind_stdout_is_one_message(arguments: list[str], option: str, tmp_path: Path) -> None:
+def test_a_full_disk_behind_stdout_is_one_message(option: str, arguments: list[str], tmp_path: Path) -> None:
     saved.save(sessions.normal(), tmp_path)
     given = [str(tmp_path) if argument == "SESSION" else argument for argument in arguments]
     with Path("/dev/full").open("wb") as full:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -52,8 +53,8 @@ FORMS: dict[str, Callable[[Session], str]] = {
     "terminal": on_paper,
     "markdown": lambda session: markdown.render(session).replace("\\", ""),
     "html": on_a_page,
-    "notebook": in_a_notebook,
 }
+"""What is laid out by code of its own; a notebook's fragment is the body of the page."""
 
 
 @pytest.fixture(params=FORMS)
@@ -281,9 +282,10 @@ def test_no_figure_is_cut(width: int) -> None:
         assert figure in text, figure
 
 
-def test_everything_stays_text(session: Session, form: Callable[[Session], str]) -> None:
-    text = form(session).replace("\N{NO-BREAK SPACE}", " ")
-    assert all(line.isprintable() for line in text.splitlines())
+def test_everything_stays_text(session: Session) -> None:
+    for form in (*FORMS.values(), in_a_notebook):
+        text = form(session).replace("\N{NO-BREAK SPACE}", " ")
+        assert all(line.isprintable() for line in text.splitlines())
 
 
 def test_hostile_texts_are_no_markup() -> None:
@@ -327,11 +329,15 @@ def test_csv_has_a_row_a_variant_and_the_trace_every_trial() -> None:
     assert "inspection" in trace.render(whole)
 
 
+def test_rows_and_traces_are_made_of_every_one(session: Session) -> None:
+    rows = list(csv.DictReader(io.StringIO(csv_report.render(session))))
+    assert len(rows) == len(session.results)
+    assert "traceEvents" in json.loads(trace.render(session))
+
+
 @pytest.mark.parametrize("kind", ["terminal", "markdown", "html", "csv", "json", "trace"])
-def test_a_saved_one_is_rendered_by_the_command(
-    kind: str, session: Session, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    saved.save(session, tmp_path)
+def test_a_saved_one_is_rendered_by_the_command(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved.save(diagnoses.session(), tmp_path)
     assert run(["report", str(tmp_path), "--format", kind]) == 0
     assert capsys.readouterr().out.strip()
 
