@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -11,11 +9,18 @@ import numpy as np
 
 from pipeline_bench.analysis import advice, validity
 from pipeline_bench.analysis.thresholds import COMPUTE_BOUND_AU, SMS_IDLE_PERCENT
-from pipeline_bench.model.events import PlacedOp, Placement
-from pipeline_bench.model.result import BUSY_TIME, Activity, Disturbance, PublishedComparison, Result, Verdict
+from pipeline_bench.model.result import (
+    BUSY_TIME,
+    CPU_TIME,
+    Activity,
+    Disturbance,
+    PublishedComparison,
+    Result,
+    Verdict,
+)
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import ACTIVITY, TrialRecord
-from pipeline_bench.report import selftest
+from pipeline_bench.report import ceilings, selftest
 from pipeline_bench.text import code_line, one_line, units
 
 Fact = tuple[str, str]
@@ -268,11 +273,40 @@ def evidence(record: TrialRecord, *, brief: bool) -> Iterator[str]:
         yield f"its stderr{where}: {one_line(record.stderr_file, limit)}"
 
 
-def published(figures: PublishedComparison) -> list[str]:
-    """Return an author's figures beside ours: time, ours, their ratio, then the same of the device's utilization."""
+@dataclass(frozen=True)
+class Published:
+    """An author's figures beside ours, as every format shows them."""
+
+    rows: list[tuple[str, list[str]]]
+    """By variant: time, ours, ours over theirs, then the same of the device's utilization."""
+    gains: list[str]
+    """What the author gained over the first figure beside what we do, where there are two to compare."""
+    captions: list[str]
+
+
+def published(session: Session) -> Published | None:
+    """Return the author's figures beside ours; None where there are none."""
+    author = session.scenario.published
+    found = [(result.variant, result.published) for result in session.results if result.published is not None]
+    if author is None or not found:
+        return None
+    rows = [(variant, _published(figures)) for variant, figures in found]
+    steps = units.count(author.steps, "step")
+    captions = [f"published: {author.source}; {steps}; ratio: ours ÷ theirs"]
+    if scaled := sorted({f.scaled_from_steps for _, f in found if f.scaled_from_steps is not None}):
+        ours = " or ".join(str(number) for number in scaled)
+        captions.append(f"* our time is scaled to {steps} from {ours} measured a trial")
+    both = any(f.device_utilization_percent and f.our_device_utilization_percent is not None for _, f in found)
+    if both and (other := other_device(session)):
+        changes = "so compare their changes rather than their ratio"
+        captions.append(f"device util.: theirs is a GPU's, ours {other}, {changes}")
+    return Published(rows, list(_gains(found)), captions)
+
+
+def _published(figures: PublishedComparison) -> list[str]:
     return [
         units.seconds(figures.seconds),
-        units.seconds(figures.our_seconds),
+        units.seconds(figures.our_seconds) + ("*" if figures.scaled_from_steps is not None else ""),
         units.ratio(figures.seconds_ratio),
         units.percent(figures.device_utilization_percent),
         units.percent(figures.our_device_utilization_percent),
@@ -280,80 +314,55 @@ def published(figures: PublishedComparison) -> list[str]:
     ]
 
 
-def other_utilization(session: Session) -> str | None:
-    """Return whose device ours is, where a published utilization stands beside one of another kind; else None."""
-    compared = [result.published for result in session.results if result.published is not None]
-    both = any(f.device_utilization_percent and f.our_device_utilization_percent is not None for f in compared)
-    return other_device(session) if both else None
+def _gains(rows: list[tuple[str, PublishedComparison]]) -> Iterator[str]:
+    first_name, first = rows[0]
+    for variant, figures in rows[1:]:
+        head = f"{one_line(first_name, 48)} → {one_line(variant, 48)}"
+        if first.seconds and figures.seconds:
+            theirs = _gain(units.seconds, first.seconds, figures.seconds, faster=True)
+            ours = _gain(units.seconds, first.our_seconds, figures.our_seconds, faster=True)
+            yield f"{head}: published {theirs}, ours {ours}"
+        if first.device_utilization_percent and figures.device_utilization_percent:
+            theirs = _gain(units.percent, first.device_utilization_percent, figures.device_utilization_percent)
+            ours = _gain(units.percent, first.our_device_utilization_percent, figures.our_device_utilization_percent)
+            yield f"device utilization: published {theirs}, ours {ours}"
 
 
-PLUMBING = frozenset(
-    {
-        *("Const", "Placeholder", "IteratorV2", "VarHandleOp", "VariableV2", "ReadVariableOp"),
-        *("_Arg", "_Retval", "NoOp", "Identity", "IdentityN", "_Send", "_Recv", "_HostSend", "_HostRecv"),
-        *("Reshape", "Squeeze", "ExpandDims", "Shape"),
-    }
-)
-"""Ops that hold, pass on or relabel values and compute nothing: they are counted together."""
-
-PLACEMENT_METHOD = (
-    "The ops of one step after TensorFlow has pruned, fused and optimised its graph, with those that take the batch "
-    "and time that (Timestamp); the ops inside of a dataset are not among them. Plumbing: constants, variables, and "
-    "what passes values on. Of a loop that runs several steps a call it is one step by itself."
-)
-
-_NOT_TOLD = Placement(reason="its first trial did not come to telling it")
-_MOST_TYPES = 8
-_NAME_LIMIT = 40
-_OF_ONEDNN = re.compile(r"^_(?:MklNative|Mkl)?(?=[A-Z])")
+def _gain(show: Callable[[float], str], before: float | None, after: float | None, faster: bool = False) -> str:
+    """``18.0 s → 11.5 s = 1.57×``; less time is more speed."""
+    if not before or not after:
+        return units.NOT_MEASURED
+    return f"{show(before)} → {show(after)} = {units.ratio(before / after if faster else after / before)}"
 
 
-@dataclass(frozen=True)
-class Placed:
-    """The placement that some variants have in common; `reason` where it is not known."""
-
-    name: str
-    """The variants, on one line."""
-    ops: tuple[PlacedOp, ...]
-    not_kept: str
-    """How many ops are not in the session, in words; empty where all are."""
-    reason: str | None
-
-    @property
-    def devices(self) -> list[tuple[str, int, str]]:
-        """The devices that have ops, by name, with how many ops and of which types."""
-        names = sorted({op.device for op in self.ops})
-        own = ([op for op in self.ops if op.device == name] for name in names)
-        return [(name, len(ops), _types(ops)) for name, ops in zip(names, own, strict=True)]
+def instrument(session: Session, source: str) -> str:
+    """Return how a device utilization was had; the CPU's needs saying, because it is not what a GPU's is."""
+    if source != CPU_TIME:
+        return source
+    return f"the trial's CPU time ÷ (wall time × {units.count(session.environment.cores, 'core')})"
 
 
-def placements(session: Session) -> list[Placed]:
-    """Return the placements in the scenario's order: one for all variants that have the same.
+def captions(session: Session, intervals: Iterable[str] = ()) -> list[str]:
+    """Return what the heads of the table have no room to say: instruments and references.
 
-    A ceiling's is left out, since its model is placed like its variants'; but where there are only ceilings.
+    Args:
+        session: whose results are in the table.
+        intervals: what the format has to say of its intervals.
     """
-    first = {trial.variant: trial.placement or _NOT_TOLD for trial in session.trials if trial.repeat == 0}
-    asked = [variant for variant in session.scenario.variants if variant.runtime.log_placement]
-    variants = [variant for variant in asked if variant.name in first]
-    shown = [variant for variant in variants if variant.ceiling is not None] or variants
-    groups: dict[Placement, list[str]] = {}
-    for variant in shown:
-        groups.setdefault(first[variant.name], []).append(one_line(variant.name, _NAME_LIMIT))
-    made = []
-    for at, names in groups.items():
-        left_out = at.op_count - len(at.ops)
-        not_kept = f"{units.count(left_out, 'more op')} not kept" if left_out > 0 else ""
-        made.append(Placed("; ".join(names), at.ops, not_kept, at.reason))
-    return made
-
-
-def _types(ops: Sequence[PlacedOp]) -> str:
-    """Return the types of ops by how often they are there: ``MatMul 18, AddV2 1, 4 of plumbing``."""
-    counted = Counter(_OF_ONEDNN.sub("", op.type) for op in ops if op.type not in PLUMBING)
-    types = sorted(counted.items(), key=lambda item: (-item[1], item[0]))
-    named = [f"{one_line(kind, _NAME_LIMIT)} {count}" for kind, count in types[:_MOST_TYPES]]
-    if rest := sum(count for _, count in types[_MOST_TYPES:]):
-        named.append(f"{rest} of other types")
-    if plumbing := len(ops) - counted.total():
-        named.append(f"{plumbing} of plumbing")
-    return ", ".join(named)
+    results = session.results
+    measured = [result.device_utilization for result in results if result.device_utilization.mean_percent is not None]
+    sources = dict.fromkeys(used.source for used in measured if used.source and used.source != BUSY_TIME)
+    kind = session.environment.accelerator_kind.upper()
+    busy = busy_time(session)
+    overs = dict.fromkeys(one_line(r.speedup.over, 48) for r in results if r.speedup.over is not None)
+    inputs, said = "the input's work included", "called a difference where it is one at 99 %"
+    batch = "the same model on one batch that sits on the device; that batch over and over"
+    return [
+        "ms/step: the median; all other figures are from means",
+        *([busy] if busy else []),
+        *(f"{kind} util.: {instrument(session, each)}{', ' + inputs if each == CPU_TIME else ''}" for each in sources),
+        *(f"speed-up: samples/s over those of {over}; {said}" for over in overs),
+        *intervals,
+        "AU, accelerator utilization: the ceiling's step time ÷ the variant's, its compute part",
+        *([f"ceiling: {batch}: its loss says nothing"] if ceilings(session) else []),
+    ]

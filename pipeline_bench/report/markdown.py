@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from pipeline_bench.analysis.speedups import conclude
 from pipeline_bench.model.diagnosis import Diagnosis
-from pipeline_bench.model.result import BUSY_TIME, Result
+from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session
-from pipeline_bench.report import Column, Unit, ceilings, columns, diagnosis, facts, pipeline_tree
+from pipeline_bench.report import Column, Unit, ceilings, columns, diagnosis, facts, pipeline_tree, placements
 from pipeline_bench.report.diagnosis import Tried
 from pipeline_bench.text import one_line, units
 
@@ -109,17 +109,13 @@ def _cell(column: Column, unit: Unit, result: Result) -> str:
 
 
 def _caption(session: Session) -> str:
-    sources = dict.fromkeys(r.device_utilization.source for r in session.results if r.device_utilization.source)
-    sources.pop(BUSY_TIME, None)
     steps = sorted({result.steps for result in session.results if result.steps})
     parts = [
-        "in brackets: 95 % intervals over trials",
+        *facts.captions(session, ["in brackets: 95 % intervals over trials"]),
         f"{steps[0]} to {steps[-1]} measured steps a variant" if steps else "nothing was measured",
-        *(f"device utilization: {escape(source)}" for source in sources),
-        *([escape(busy, TEXT_LIMIT)] if (busy := facts.busy_time(session)) else []),
-        f"pipeline-bench {escape(session.environment.package)}, {escape(session.started_at)}",
+        f"pipeline-bench {session.environment.package}, {session.started_at}",
     ]
-    return f"<sub>{'; '.join(parts)}</sub>"
+    return f"<sub>{'; '.join(escape(part, TEXT_LIMIT) for part in parts)}</sub>"
 
 
 def _learning(session: Session) -> str:
@@ -139,16 +135,13 @@ def _disturbances(session: Session) -> str:
 
 
 def _published(session: Session) -> str:
-    published = session.scenario.published
-    rows = [
-        [escape(result.variant), *facts.published(result.published)[:5]]
-        for result in session.results
-        if result.published is not None
-    ]
-    if published is None or not rows:
+    found = facts.published(session)
+    if found is None:
         return ""
-    heads = (units.count(published.steps, "step"), "published", "ours", "ratio", "published util.", "our util.")
-    return f"Published: {escape(published.source, TEXT_LIMIT)}\n\n{table(heads, rows)}"
+    heads = ("against the published", "time", "ours", "ratio", "device util.", "ours", "ratio")
+    rows = [[escape(variant), *map(escape, figures)] for variant, figures in found.rows]
+    said = "\n".join(f"- {escape(gain, TEXT_LIMIT)}" for gain in found.gains)
+    return joined([said, table(heads, rows), f"<sub>{escape('; '.join(found.captions), TEXT_LIMIT)}</sub>"]).rstrip()
 
 
 def _troubles(session: Session) -> Iterator[str]:
@@ -159,10 +152,10 @@ def _troubles(session: Session) -> Iterator[str]:
 
 
 def _placement(session: Session) -> Iterator[str]:
-    found = facts.placements(session)
+    found = placements.placements(session)
     if not found:
         return
-    yield f"Placement: which device ran the ops of a step. {facts.PLACEMENT_METHOD}"
+    yield f"Placement: which device ran the ops of a step. {placements.METHOD}"
     rows = [
         [escape(placed.name, TEXT_LIMIT), str(ops), escape(f"{device}: {types}", TEXT_LIMIT)]
         for placed in found
@@ -180,7 +173,7 @@ def _placement(session: Session) -> Iterator[str]:
         yield "</details>"
 
 
-def _ops(placed: facts.Placed) -> Iterator[str]:
+def _ops(placed: placements.Placed) -> Iterator[str]:
     yield f"**{escape(placed.name, TEXT_LIMIT)}**"
     rows = [[escape(part, _OP_LIMIT) for part in (op.name, op.type, op.device)] for op in placed.ops[:_MOST_OPS]]
     yield table(("op", "type", "device"), rows, words=("type", "device"))

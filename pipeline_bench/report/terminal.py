@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from rich import box
@@ -14,11 +14,10 @@ from rich.text import Text
 
 from pipeline_bench.analysis.speedups import conclude, smallest
 from pipeline_bench.errors import sentence
-from pipeline_bench.model.result import PublishedComparison
 from pipeline_bench.model.selftest import Selftest
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
-from pipeline_bench.report import VERDICT_STYLES, ceilings, diagnosis, facts, in_order, terminal_diagnosis
+from pipeline_bench.report import VERDICT_STYLES, ceilings, diagnosis, facts, in_order, placements, terminal_diagnosis
 from pipeline_bench.report import selftest as selftest_report
 from pipeline_bench.report.terminal_table import NAME_LIMIT, variant_name, variants_table
 from pipeline_bench.text import one_line, safe, units
@@ -153,7 +152,7 @@ def _facts(session: Session) -> Iterator[RenderableType | None]:
 def _placement(session: Session) -> RenderableType | None:
     """Return a line a variant and device, those alike together; None where nothing was asked for."""
     lines = []
-    for placed in facts.placements(session):
+    for placed in placements.placements(session):
         if placed.reason is not None:
             lines.append((placed.name, "", Text(f"not known: {placed.reason}", style="yellow")))
         for i, (device, ops, types) in enumerate(placed.devices):
@@ -184,52 +183,20 @@ def _precision(session: Session) -> RenderableType | None:
 
 
 def _published(session: Session, width: int) -> RenderableType | None:
-    published = session.scenario.published
-    rows = [(result.variant, result.published) for result in session.results if result.published is not None]
-    if published is None or not rows:
+    found = facts.published(session)
+    if found is None:
         return None
     small = width < 78  # noqa: PLR2004 - below the table's own middle layout
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("published" if small else "against the published", overflow="fold", ratio=None)
     for head in ("time", "ours", "ratio", "util." if small else "device util.", "ours", "ratio"):
         table.add_column(head, justify="right", no_wrap=True)
-    for variant, figures in rows:
-        cells = [Text(cell) for cell in facts.published(figures)]
-        cells[1].append("*" if figures.scaled_from_steps is not None else "")
+    for variant, figures in found.rows:
+        cells = [Text(cell) for cell in figures]
         cells[2].style = cells[5].style = "bold"
         table.add_row(Text(variant_name(variant), style="bold"), *cells)
-    steps = units.count(published.steps, "step")
-    captions = [f"published: {published.source}; {steps}; ratio: ours ÷ theirs"]
-    if scaled := sorted({f.scaled_from_steps for _, f in rows if f.scaled_from_steps is not None}):
-        ours = " or ".join(str(number) for number in scaled)
-        captions.append(f"* our time is scaled to {steps} from {ours} measured a trial")
-    if other := facts.other_utilization(session):
-        changes = "so compare their changes rather than their ratio"
-        captions.append(f"device util.: theirs is a GPU's, ours {other}, {changes}")
     shown: list[RenderableType] = [table, Text()] if width >= 60 else []  # noqa: PLR2004 - below, its figures would be cut
-    return Group(*map(Text, _gains(rows)), Text(), *shown, *(Text(line, style="dim") for line in captions))
-
-
-def _gains(rows: list[tuple[str, PublishedComparison]]) -> Iterator[str]:
-    """Yield what the author gained over the first figure beside what we do, where there are two to compare."""
-    first_name, first = rows[0]
-    for variant, figures in rows[1:]:
-        head = f"{variant_name(first_name)} → {variant_name(variant)}"
-        if first.seconds and figures.seconds:
-            theirs = _gain(units.seconds, first.seconds, figures.seconds, faster=True)
-            ours = _gain(units.seconds, first.our_seconds, figures.our_seconds, faster=True)
-            yield f"{head}: published {theirs}, ours {ours}"
-        if first.device_utilization_percent and figures.device_utilization_percent:
-            theirs = _gain(units.percent, first.device_utilization_percent, figures.device_utilization_percent)
-            ours = _gain(units.percent, first.our_device_utilization_percent, figures.our_device_utilization_percent)
-            yield f"device utilization: published {theirs}, ours {ours}"
-
-
-def _gain(show: Callable[[float], str], before: float | None, after: float | None, faster: bool = False) -> str:
-    """``18.0 s → 11.5 s = 1.57×``; less time is more speed."""
-    if not before or not after:
-        return units.NOT_MEASURED
-    return f"{show(before)} → {show(after)} = {units.ratio(before / after if faster else after / before)}"
+    return Group(*map(Text, found.gains), Text(), *shown, *(Text(line, style="dim") for line in found.captions))
 
 
 def _disturbances(session: Session) -> RenderableType | None:

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pipeline_bench.model.result import BUSY_TIME, Result
+from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import COMPUTE, HOST_SLOWDOWN, INPUT_WAIT, Column, Unit, ceilings, columns, facts, in_order
 from pipeline_bench.text import units
@@ -101,7 +101,7 @@ def variants_table(session: Session, width: int) -> RenderableType:
     parts: list[RenderableType] = [_grid(rows, _columns(session, width), width)]
     if width < _FULL:
         parts += [Text(), _grid(rows, _learning(), width)]
-    return Group(*parts, Text(), *_captions(session, rows), *footnotes.lines())
+    return Group(*parts, Text(), *_captions(session), *footnotes.lines())
 
 
 def figures_table(session: Session, width: int) -> Table:
@@ -208,45 +208,12 @@ def _bar(row: _Row) -> Text:
     return bar
 
 
-def _instrument(session: Session, source: str) -> str:
-    """Return how a device utilization was had; the CPU's needs saying, because it is not what a GPU's is."""
-    if session.environment.accelerator_kind == "gpu":
-        return source
-    cores = units.count(session.environment.cores, "core")
-    return f"the trial's CPU time ÷ (wall time × {cores}), the input's work included"
-
-
-def _captions(session: Session, rows: Sequence[_Row]) -> list[Text]:
-    """Return what the heads have no room to say: instruments, references and the meaning of the small figures."""
-    results = [row.result for row in rows]
-    measured = [result.device_utilization for result in results if result.device_utilization.mean_percent is not None]
-    sources = dict.fromkeys(used.source for used in measured if used.source)
-    overs = dict.fromkeys(variant_name(r.speedup.over) for r in session.results if r.speedup.over is not None)
-    captions = ["ms/step: the median; all other figures are from means"]
-    if busy := facts.busy_time(session):
-        sources.pop(BUSY_TIME, None)
-        captions.append(busy)
-    captions += [f"{session.environment.accelerator_kind.upper()} util.: {_instrument(session, s)}" for s in sources]
-    captions += [
-        f"speed-up: samples/s over those of {over}; called a difference where it is one at 99 %" for over in overs
-    ]
-    if any(result.step_ms.ci95 is not None for result in results):
-        captions.append("±: the wider side of the 95 % interval over trials")
-    alone = dict.fromkeys(r.step_ms.reason for r in session.results if r.step_ms.median is not None)
-    captions += [f"no ±: {reason}" for reason in alone if reason]
-    captions.append("AU, accelerator utilization: the ceiling's step time ÷ the variant's, its compute part")
-    if any(row.is_ceiling for row in rows):
-        batch = "the same model on one batch that sits on the device; that batch over and over"
-        captions.append(f"ceiling: {batch}: its loss says nothing")
-    captions += _warmups(results)
-    return [Text(caption, style="dim") for caption in captions]
-
-
-def _warmups(results: Sequence[Result]) -> list[str]:
-    """Return how many steps were left out at the start of the trials: how long a variant took to be steady."""
-    spans = [
-        f"{variant_name(result.variant)}: {facts.span(result.warmup_steps)}"
-        for result in results
-        if result.warmup_steps
-    ]
-    return [f"warm-up left out, steps per trial: {'; '.join(spans)}"] if spans else []
+def _captions(session: Session) -> list[Text]:
+    """Return what the heads have no room to say, and what the small figures mean."""
+    steps = [result.step_ms for result in session.results]
+    intervals = ["±: the wider side of the 95 % interval over trials"] if any(each.ci95 for each in steps) else []
+    alone = dict.fromkeys(each.reason for each in steps if each.median is not None)
+    intervals += [f"no ±: {reason}" for reason in alone if reason]
+    warmups = [f"{variant_name(r.variant)}: {facts.span(r.warmup_steps)}" for r in in_order(session) if r.warmup_steps]
+    last = [f"warm-up left out, steps per trial: {'; '.join(warmups)}"] if warmups else []
+    return [Text(caption, style="dim") for caption in (*facts.captions(session, intervals), *last)]

@@ -6,6 +6,7 @@ from typing import Any
 
 from pipeline_bench.model.events import QueueState, Stack
 from pipeline_bench.model.result import (
+    CPU_TIME,
     DeviceUtilization,
     Estimate,
     PublishedComparison,
@@ -40,7 +41,7 @@ GPU = CPU.model_copy(
         "driver": "570.1",
     }
 )
-CPU_SOURCE = "CPU time of the trial ÷ wall time × 2 cores (psutil)"
+CPU_SOURCE = CPU_TIME
 
 
 def variant(

@@ -16,7 +16,7 @@ from plotly.offline import get_plotlyjs
 
 from pipeline_bench.analysis.thresholds import BOUND_SHARE, COMPUTE_BOUND_AU, SEVERE_SHARE
 from pipeline_bench.model.session import Session
-from pipeline_bench.report import facts, in_order
+from pipeline_bench.report import facts, in_order, placements
 from pipeline_bench.report.html import content, diagnosis, plots
 from pipeline_bench.report.html.distribution import autotune, distribution
 from pipeline_bench.report.html.elements import Figure, json_block, line, name
@@ -45,7 +45,7 @@ def render(session: Session) -> str:
         session,
         question=line(session.scenario.question),
         figures=content.figures(session),
-        captions=content.captions(session),
+        captions=[f"{line(each)}." for each in facts.captions(session)],
         learning=content.figures(session, learning=True),
         published=content.published(session),
         troubles=list(content.troubles(session)),
@@ -57,7 +57,7 @@ def render(session: Session) -> str:
         precision=content.precision(session),
         sections=content.sections(session),
         placement=content.placement(session),
-        placement_method=facts.PLACEMENT_METHOD,
+        placement_method=placements.METHOD,
         environment=content.environment(session),
         configuration=content.configuration(session),
         method=_METHOD,

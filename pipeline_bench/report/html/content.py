@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +11,10 @@ import numpy as np
 
 from pipeline_bench.analysis.speedups import conclude
 from pipeline_bench.errors import sentence
-from pipeline_bench.model.result import PublishedComparison, Result
+from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
-from pipeline_bench.report import Column, Unit, ceilings, columns, diagnosis, facts, in_order
+from pipeline_bench.report import Column, Unit, ceilings, columns, diagnosis, facts, in_order, placements
 from pipeline_bench.report.html import elements
 from pipeline_bench.report.html.elements import Cell, Table, line, name, table
 from pipeline_bench.report.html.steps import Clock, Steps
@@ -110,59 +110,15 @@ def _figure(column: Column, unit: Unit, result: Result) -> Cell:
     return Cell(text, unit.between(figure.ci95), reason if text == units.NOT_MEASURED else None, figure.remark)
 
 
-def captions(session: Session) -> list[str]:
-    """Return what the heads of the figures' table have no room to say."""
-    overs = dict.fromkeys(name(r.speedup.over) for r in session.results if r.speedup.over is not None)
-    lines = [
-        "ms/step is the median of the trials' medians; all other figures are of means. "
-        "AU, accelerator utilization: the ceiling's step time over the variant's, which is its compute part."
-    ]
-    lines += [f"Speed-up: samples a second over those of {over}, repeat by repeat." for over in overs]
-    if busy := facts.busy_time(session):
-        lines.append(f"{busy}.")
-    if ceilings(session):
-        lines.append("A ceiling trains on one batch over and over, so its loss and accuracy say nothing.")
-    return lines
-
-
-def published(session: Session) -> tuple[str, Table, list[str]] | None:
-    """Return the source, the table and remarks of an author's figures beside ours; None where there are none."""
-    given = session.scenario.published
-    rows = [(result.variant, result.published) for result in in_order(session) if result.published is not None]
-    if given is None or not rows:
+def published(session: Session) -> tuple[Table, list[str]] | None:
+    """Return the table of an author's figures beside ours, and remarks; None where there are none."""
+    found = facts.published(session)
+    if found is None:
         return None
-    heads = ("published time", "ours", "ours ÷ theirs", "published util.", "ours", "ours ÷ theirs")
-    texts = [(name(variant), figures, facts.published(figures)) for variant, figures in rows]
-
-    def cell(index: int) -> Any:
-        def made(row: tuple[str, PublishedComparison, list[str]]) -> Cell:
-            scaled = row[1].scaled_from_steps
-            is_scaled = index == 1 and scaled is not None
-            return Cell(row[2][index], f"scaled from {scaled} steps" if is_scaled else "")
-
-        return made
-
-    made = table(
-        units.count(given.steps, "step"),
-        texts,
-        ("variant", lambda row: row[0]),
-        *((head, cell(index)) for index, head in enumerate(heads)),
-    )
-    remarks = [*_gains(rows)]
-    if other := facts.other_utilization(session):
-        remarks.append(f"Their utilization is a GPU's, ours {other}: compare their changes rather than their ratio.")
-    return line(given.source), made, remarks
-
-
-def _gains(rows: Sequence[tuple[str, PublishedComparison]]) -> Iterator[str]:
-    first_name, first = rows[0]
-    for variant, figures in rows[1:]:
-        if not (first.seconds and figures.seconds):
-            continue
-        theirs, ours = units.ratio(first.seconds / figures.seconds), units.NOT_MEASURED
-        if first.our_seconds and figures.our_seconds:
-            ours = units.ratio(first.our_seconds / figures.our_seconds)
-        yield f"From {name(first_name)} to {name(variant)} the author gained {theirs}; here it is {ours}."
+    heads = ("time", "ours", "ratio", "device util.", "ours", "ratio")
+    columns = ((head, lambda row, index=index: row[1][index]) for index, head in enumerate(heads))
+    made = table("Against the published", found.rows, ("variant", lambda row: name(row[0])), *columns)
+    return made, [*map(line, found.gains), *(f"{line(caption)}." for caption in found.captions)]
 
 
 def trials(session: Session, clock: Clock, steps: Mapping[int, Steps]) -> Table:
@@ -252,7 +208,7 @@ def disturbances(session: Session) -> tuple[Table, Table] | None:
 
 def placement(session: Session) -> tuple[Table, list[tuple[str, Table]]] | None:
     """Return which device ran which types of ops, and every op with a summary; None where it was not asked for."""
-    found = facts.placements(session)
+    found = placements.placements(session)
     if not found:
         return None
     rows: list[tuple[str, Cell, str, str]] = []
@@ -272,7 +228,7 @@ def placement(session: Session) -> tuple[Table, list[tuple[str, Table]]] | None:
     return devices, [_ops(placed) for placed in found if placed.ops]
 
 
-def _ops(placed: facts.Placed) -> tuple[str, Table]:
+def _ops(placed: placements.Placed) -> tuple[str, Table]:
     kept = units.count(len(placed.ops), "op")
     kept = f"the first {_MOST_OPS:,} of {kept}, all in session.json" if len(placed.ops) > _MOST_OPS else kept
     rest = f"; {placed.not_kept}" if placed.not_kept else ""

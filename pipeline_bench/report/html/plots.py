@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from pipeline_bench.model.result import BUSY_TIME, CPU_TIME, EMULATED_LABEL, Interval, Result
+from pipeline_bench.model.result import BUSY_TIME, EMULATED_LABEL, Interval, Result
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import MS, facts
 from pipeline_bench.report.html import elements
@@ -121,13 +121,11 @@ def _with_source(session: Session, result: Result) -> elements.Cell:
 
 
 def _source(session: Session, result: Result) -> str | None:
-    """Return which instrument the device utilization is from; the CPU's is spelled out: it is not what a GPU's is."""
+    """Return which instrument the device utilization is from."""
     given = result.device_utilization.source
     if given == BUSY_TIME:
         return "busy time of the emulated device ÷ wall time"
-    if given != CPU_TIME:
-        return None if given is None else name(given)
-    return f"the trial's CPU time ÷ (wall time × {units.count(session.environment.cores, 'core')})"
+    return None if given is None else facts.instrument(session, given)
 
 
 def _sources(session: Session, results: Sequence[Result]) -> str:

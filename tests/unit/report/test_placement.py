@@ -8,7 +8,7 @@ from rich.console import Console
 
 from pipeline_bench.model.events import PlacedOp, Placement
 from pipeline_bench.model.session import Session
-from pipeline_bench.report import facts, html, markdown
+from pipeline_bench.report import html, markdown, placements
 from pipeline_bench.report.terminal import render
 from pipeline_bench.scenario import Runtime
 from tests.unit import sessions
@@ -54,7 +54,7 @@ def terminal(shown: Session, width: int = 80) -> str:
 
 
 def test_ops_are_counted_by_device_and_type_and_plumbing_as_one() -> None:
-    (found,) = facts.placements(session(tf_data=placed()))
+    (found,) = placements.placements(session(tf_data=placed()))
     first, second = found.devices
     assert first == ("CPU:0", 5, "AddV2 2, FusedConv2D 1, 2 of plumbing")
     assert second[2] == "MatMul 3"
@@ -62,12 +62,12 @@ def test_ops_are_counted_by_device_and_type_and_plumbing_as_one() -> None:
 
 def test_many_types_are_cut() -> None:
     many = tuple(PlacedOp(name=f"op_{i}", type=f"Type{i:02}", device="GPU:0") for i in range(30))
-    (found,) = facts.placements(session(tf_data=placed(many)))
+    (found,) = placements.placements(session(tf_data=placed(many)))
     assert found.devices[0][2].endswith("Type07 1, 22 of other types")
 
 
 def test_variants_with_the_same_placement_are_told_together_and_ceilings_not_at_all() -> None:
-    found = facts.placements(
+    found = placements.placements(
         session(feed_dict=placed(), tf_data=placed(), fifo_queue=placed(OPS[:2]), ceiling=placed())
     )
     assert [each.name for each in found] == ["feed_dict; tf_data", "fifo_queue"]
@@ -75,7 +75,7 @@ def test_variants_with_the_same_placement_are_told_together_and_ceilings_not_at_
 
 def test_a_session_that_was_not_asked_says_nothing_of_it() -> None:
     plain = sessions.normal()
-    assert facts.placements(plain) == []
+    assert placements.placements(plain) == []
     for text in (terminal(plain), markdown.render(plain), html.render(plain)):
         assert "device ran the ops" not in text
 
@@ -103,9 +103,9 @@ def test_a_reason_stands_where_a_placement_should() -> None:
 
 
 def test_a_trial_that_was_asked_and_told_nothing_is_not_passed_over() -> None:
-    (found,) = facts.placements(session(tf_data=None))
+    (found,) = placements.placements(session(tf_data=None))
     assert found.reason == "its first trial did not come to telling it"
-    assert facts.placements(session(tf_data=None).model_copy(update={"trials": ()})) == []
+    assert placements.placements(session(tf_data=None).model_copy(update={"trials": ()})) == []
 
 
 def test_markdown_names_a_hundred_ops_and_counts_the_rest() -> None:

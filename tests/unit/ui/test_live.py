@@ -94,7 +94,7 @@ def test_the_running_trial() -> None:
     for figure in ("1/3", "10.0", "33 %", "100 %", "█"):
         assert figure in row
     assert "feed_dict, repeat 1: step 100/300" in screen.lines()
-    assert f"CPU: {sessions.CPU_SOURCE}" in screen.lines()
+    assert "CPU: CPU time ÷ (wall time × cores)" in screen.lines()
 
 
 def test_a_finished_variant_has_its_verdict_and_a_failed_one_its_mark() -> None:
