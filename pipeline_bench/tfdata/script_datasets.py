@@ -32,7 +32,9 @@ class Named:
     def text(self) -> str:
         """The dataset as it is listed: ``train_ds, train.py:31``."""
         where = "" if self.place is None else f"{Path(self.place.file).name}:{self.place.line}"
-        return ", ".join(part for part in (self.name or "a dataset without a name", where) if part)
+        unnamed = {"arrays": "arrays", "generator": "a generator", "PyDataset": "a PyDataset"}
+        name = self.name or unnamed.get(kind(self.data) or "", "a dataset without a name")
+        return ", ".join(part for part in (name, where) if part)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Any
 from pipeline_bench.tfdata import public_api, user_code
 
 _LOOP_ELEMENTS = 3
-"""A loop that takes so many elements trains; who looks at an example takes one or two."""
+"""A loop that takes so many elements trains, or has that many to take; who looks at an example takes one or two."""
 _DATA_OPS = "/tensorflow/python/data/ops/"
 """TensorFlow's own code between a user's loop and the iterator, of `as_numpy_iterator` for one."""
 
@@ -93,6 +93,8 @@ class Loops:
         @functools.wraps(plain)
         def trains(*arguments: Any, **named: Any) -> Any:
             for loop in list(self._loops.values()):
+                if loop.count and not _is_short(loop.dataset):
+                    self._reach(loop.dataset, loop.line)  # before its first step, which may take long
                 if loop.count and not loop.trains:
                     loop.trains = True
                     self._trained.append(loop.dataset)
@@ -151,6 +153,12 @@ class Loops:
             return plain(dataset, *arguments, **named)
 
         return loop
+
+
+def _is_short(dataset: Any) -> bool:
+    """Whether a loop over it may be one over an example or two, as over `take(1)`."""
+    count = dataset.cardinality
+    return 0 <= int(count() if callable(count) else count) < _LOOP_ELEMENTS
 
 
 def _by_user() -> bool:

@@ -57,6 +57,11 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         "for epoch in range(2):\n    for x, y in data.take(8):\n        with tf.GradientTape() as tape: model(x)",
         [8, False, 9],
     ),
+    "first_step": (
+        "def step(x):\n    with tf.GradientTape(): open('stepped', 'w')\n"
+        "for x, y in data.take(1): step(x)\nos.remove('stepped')\nfor x, y in data.take(5): step(x)",
+        [5, False, 11],
+    ),
     "progress_bar": (
         "from helper import bar\nfor x, y in bar(enumerate(data)):\n    with tf.GradientTape() as tape: pass",
         [10, False, 8],
@@ -138,6 +143,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     (folder / "beside.py").write_text("def train(model, data):\n    model.fit(data)\n")
     subprocess.run([sys.executable, "-c", RUN, *SCRIPTS], cwd=folder, check=True, timeout=200)
     assert not (folder / "after").exists(), "the script went on behind its training"
+    assert not (folder / "stepped").exists(), "a step of the training was run"
     read: dict[str, Any] = json.loads((folder / "found.json").read_text())
     return read
 

@@ -41,7 +41,7 @@ def worker_threads(inspection: Inspection, context: Context) -> Iterator[Fix]:
     for stage, run, workers, processes in _pools(inspection):
         cost = inspection.cost(run.id)
         waits = cost is not None and bottleneck.waits(cost)
-        for count in _counts(context.cores, *([context.cores * _WAITING_A_CORE] if waits else [])):
+        for count in _counts(*([context.cores * _WAITING_A_CORE] if waits else []), context.cores):
             if count > workers or processes:
                 yield fix(
                     f"{count} worker threads",
