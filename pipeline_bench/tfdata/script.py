@@ -95,7 +95,7 @@ class _Watch:
         self.found: Training | UserCodeError | None = None
         self.noted: Training | None = None
         """A loop that may be the training; it is where no other was reached."""
-        self.loops = Loops(self._reach_loop, self._note_loop, needs_training=trains)
+        self.loops = Loops(self._reach_loop, self._note_loop, self._reach_bare, needs_training=trains)
         self._trains = trains
         self._patches = ExitStack()
 
@@ -135,6 +135,14 @@ class _Watch:
             datasets = script_datasets.named(sys._getframe(1), dataset)
             self.noted = Training(dataset, None, line, datasets=datasets)
 
+    def _reach_bare(self, line: str) -> None:
+        self._reach(
+            UserCodeError(
+                f"the training of {line} takes its batches from no tf.data pipeline that a loop is over",
+                _RUN_HINT.format(file=line.partition(":")[0]),
+            )
+        )
+
     def _whole(self, does: Does) -> Callable[[Any], Any]:
         """What stands in the place of a model's `fit`, `evaluate` or `predict`."""
 
@@ -173,12 +181,7 @@ class _Watch:
             given = signature.bind(*arguments, **named).arguments
             line, loop = user_code.line(), self.loops.under_way()
             if loop is None:
-                return self._reach(
-                    UserCodeError(
-                        f"the train_on_batch of {line} takes its batches from no tf.data pipeline that a loop is over",
-                        _RUN_HINT.format(file=line.partition(":")[0]),
-                    )
-                )
+                return self._reach_bare(line)
             takes = (given.get("x"), given.get("y"), given.get("sample_weight"))
             model = given["self"] if script_datasets.are_batches_of(loop.dataset, takes) else None
             datasets = script_datasets.named(sys._getframe(1), loop.dataset)

@@ -14,6 +14,8 @@ from pipeline_bench.tfdata import public_api, user_code
 
 _LOOP_ELEMENTS = 3
 """A loop that takes so many elements trains, or has that many to take; who looks at an example takes one or two."""
+_BARE_STEPS = 50
+"""So many steps in a row without any loop over a dataset are a training that takes its batches from elsewhere."""
 _DATA_OPS = "/tensorflow/python/data/ops/"
 """TensorFlow's own code between a user's loop and the iterator, of `as_numpy_iterator` for one."""
 
@@ -33,20 +35,26 @@ class Loops:
     """Counts what loops of the user's own code take, and tells which of them trains."""
 
     def __init__(
-        self, reach: Callable[[Any, str], None], note: Callable[[Any, str], None], needs_training: bool
+        self,
+        reach: Callable[[Any, str], None],
+        note: Callable[[Any, str], None],
+        bare: Callable[[str], None],
+        needs_training: bool,
     ) -> None:
         """Prepare.
 
         Args:
             reach: called with the dataset and the line of a loop that trains; does not return.
             note: called with those of a loop that may be the training.
+            bare: called with the line of what trains again and again without a loop over a dataset; does not return.
             needs_training: whether only a loop counts in which something trains; else one of three elements does.
         """
-        self._reach, self._note = reach, note
+        self._reach, self._note, self._bare = reach, note, bare
         self._needs_training = needs_training
         self._loops: weakref.WeakKeyDictionary[Any, Loop] = weakref.WeakKeyDictionary()
         self._last: Loop | None = None
         self._trained: list[Any] = []
+        self._bare_steps = 0
         self._paused = False
 
     @contextmanager
@@ -99,6 +107,9 @@ class Loops:
                     loop.trains = True
                     self._trained.append(loop.dataset)
                     self._note(loop.dataset, loop.line)
+            self._bare_steps = 0 if self._loops else self._bare_steps + 1
+            if self._bare_steps > _BARE_STEPS:
+                self._bare(user_code.line())
             return plain(*arguments, **named)
 
         return trains

@@ -97,6 +97,14 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
     ),
     "annotated": ("class Named:\n    size: int\nmodel.fit(data.take(Named.__annotations__['size'](6)))", [6, True, 9]),
     "arrays": ("model.fit(np.zeros([8, 1]), np.zeros(8))", ["arrays", True, 7]),
+    "bare": (
+        "for step in range(10**9):\n    with tf.GradientTape(): pass",
+        "the training of bare.py:8 takes its batches from no tf.data pipeline",
+    ),
+    "bare_batches": (
+        "model.train_on_batch(np.zeros([8, 1]), np.zeros(8))",
+        "the training of bare_batches.py:7 takes its batches from no tf.data pipeline",
+    ),
     "unknown": ("model.fit(object())", "the fit of unknown.py:7 takes its batches from, a object, cannot be looked at"),
     "nothing": ("print('done')", "ran to its end, and no training was seen"),
     "no_dataset": ("class Other:\n    def fit(self): pass\nOther().fit()", "no training was seen"),
