@@ -116,7 +116,7 @@ def examine(
 def _selftest(checked: Checked) -> Check:
     from pipeline_bench.report.selftest import words
 
-    settled = checked.at is not None and not checked.failed and not checked.other_driver
+    settled = checked.at is not None and not (checked.failed or checked.disturbed or checked.other_driver)
     return Check("selftest", "ok" if settled else "absent", words(checked))
 
 

@@ -86,7 +86,7 @@ def run_and_show(
             unread = isinstance(observer, UntilUnread) and observer.unread
             if unread:
                 output.silence()
-            if outcome is None or (outcome.interrupted and not outcome.session.trials):
+            if outcome is None or (outcome.interrupted and not outcome.measured):
                 shutil.rmtree(folder, ignore_errors=True)
                 console.print("Interrupted before the first trial; nothing was measured.")
                 return UNREAD if unread else INTERRUPTED

@@ -145,4 +145,6 @@ class Checked(Record):
     """What measuring made a step longer by, 0.006 for 0.6 %."""
     failed: tuple[Line, ...] = ()
     """The parts that failed, by name."""
+    disturbed: tuple[Line, ...] = ()
+    """Those that other work left untold."""
     windows: tuple[Window, ...] = ()

@@ -17,7 +17,7 @@ from pipeline_bench.text import one_line, units
 
 _STYLES = {"passed": "green", "failed": "bold red", "disturbed": "yellow", "not-run": "yellow"}
 _NAME_LIMIT = 60
-_CELLS = (9, 9, 12, 6)
+_CELLS = (11, 11, 12, 6)
 
 
 _SHOWN: dict[Unit, Callable[[float], str]] = {
@@ -163,6 +163,8 @@ def words(checked: Checked) -> str:
     )
     if checked.failed:
         told += f"; failed: {', '.join(checked.failed)}"
+    if checked.disturbed:
+        told += f"; other work left untold: {', '.join(checked.disturbed)}"
     if checked.other_driver:
         told += f"; that was with {_driver(checked.driver)}: run `pipeline-bench selftest` again"
     return told

@@ -51,6 +51,12 @@ class Outcome:
     """Why the session's file is not up to date; None where it is."""
 
     @property
+    def measured(self) -> bool:
+        """Whether there is anything that a user would miss: a trial, or a part of a selftest."""
+        selftest = self.session.selftest
+        return bool(self.session.trials or (selftest is not None and selftest.parts))
+
+    @property
     def all_ok(self) -> bool:
         """Whether every trial that was planned went through; with a goal of precision, every one until it ended.
 

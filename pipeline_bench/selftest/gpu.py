@@ -90,13 +90,14 @@ def _utilization_checks(runs: Sequence[GpuRun], window: Window) -> Iterator[Chec
         return
     for kernel, period_ms in dict.fromkeys((run.kernel, run.period_ms) for run in runs):
         alike = [run for run in runs if (run.kernel, run.period_ms) == (kernel, period_ms)]
-        errors = {run.name: windows.error_of(run, UTILIZATION, window) for run in alike}
-        known = [run for run in alike if errors[run.name] is not None]
-        if known:
-            worst = max(known, key=lambda run: abs(errors[run.name] or 0.0))
-            measured = windows.mean_of(worst, UTILIZATION, window)
-            planted = 100 * (worst.busy_share or 0.0)
-            yield judge.judged(worst.name, window.source, "percent", planted, measured, thresholds.SELFTEST_POINTS)
+        judged = [
+            judge.judged(run.name, window.source, "percent", planted, measured, thresholds.SELFTEST_POINTS)
+            for run in alike
+            if (planted := windows.spoken_of(run, UTILIZATION, window)) is not None
+            and (measured := windows.mean_of(run, UTILIZATION, window)) is not None
+        ]
+        if judged:
+            yield max(judged, key=lambda check: abs(check.error or 0.0))
 
 
 # --- what GPM says ---------------------------------------------------------------------------------------------------

@@ -256,5 +256,6 @@ def cited(session: Session) -> Checked:
         utilization_error=largest_error(selftest.parts, "AU"),
         cost_share=cost,
         failed=tuple(each.name for each in selftest.failed),
+        disturbed=tuple(each.name for each in selftest.parts if each.status == "disturbed"),
         windows=selftest.windows,
     )

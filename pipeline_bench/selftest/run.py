@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from pipeline_bench import environment
 from pipeline_bench.analysis.precision import updated
+from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.selftest import Part, Selftest
 from pipeline_bench.model.session import Session, save
 from pipeline_bench.model.trial import Trial
@@ -105,9 +107,13 @@ def _changing(change: Callable[[Selftest], Selftest]) -> Step:
     """Return the step that changes what the session's selftest has."""
 
     def step(outcome: Outcome) -> Outcome:
-        selftest = outcome.session.selftest
-        assert selftest is not None
-        return replace(outcome, session=outcome.session.model_copy(update={"selftest": change(selftest)}))
+        session = outcome.session
+        assert session.selftest is not None
+        try:
+            update: dict[str, Any] = {"selftest": change(session.selftest)}
+        except PipelineBenchError as error:  # one part that cannot be run costs no other
+            update = {"notes": (*session.notes, f"A part of the selftest could not be run: {error.message}")}
+        return replace(outcome, session=session.model_copy(update=update))
 
     return step
 

@@ -50,11 +50,13 @@ def readings(run: GpuRun, metric: str, source: str) -> tuple[Floats, Floats]:
     return np.zeros(0), np.zeros(0)
 
 
-def inside(run: GpuRun, at_ns: Floats, values: Floats, window: Window) -> Floats:
-    """Return the values that speak of nothing but the run, by what is known of the window."""
+def inside(run: GpuRun, metric: str, window: Window) -> tuple[Floats, Floats, Floats]:
+    """Return the values that speak of nothing but the run, and from when to when each does, by the window."""
+    at_ns, values = readings(run, metric, window.source)
     window_ns, latency_ns = (_NS_PER_MS * (ms or 0.0) for ms in (window.window_ms, window.latency_ms))
-    whole = (at_ns - latency_ns - window_ns >= run.start_ns) & (at_ns - latency_ns <= run.end_ns)
-    return values[whole]
+    from_ns, to_ns = at_ns - latency_ns - window_ns, at_ns - latency_ns
+    whole = (from_ns >= run.start_ns) & (to_ns <= run.end_ns)
+    return values[whole], from_ns[whole], to_ns[whole]
 
 
 def fit(runs: Sequence[GpuRun], metric: str, source: str) -> Window:
@@ -92,5 +94,14 @@ def error_of(run: GpuRun, metric: str, window: Window) -> float | None:
 
 def mean_of(run: GpuRun, metric: str, window: Window) -> float | None:
     """Return the mean of the figures that speak of nothing but the run; None where there is none."""
-    values = inside(run, *readings(run, metric, window.source), window)
+    values, _, _ = inside(run, metric, window)
     return float(np.mean(values)) if values.size else None
+
+
+def spoken_of(run: GpuRun, metric: str, window: Window) -> float | None:
+    """Return how busy the GPU was, 0 to 100, in the times that these figures speak of: what they should come to.
+
+    Of long periods that is not the run's own share, since the figures do not speak of each part of it alike.
+    """
+    _, from_ns, to_ns = inside(run, metric, window)
+    return float(np.mean(Busy([run]).percent(from_ns, to_ns))) if to_ns.size else None

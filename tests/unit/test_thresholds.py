@@ -51,10 +51,24 @@ JOB = [
     f"from a wait of {percent(limit.BOUND_SHARE)} of the step, *severely* from {percent(limit.SEVERE_SHARE)}",
     f"no verdict below {limit.NEEDED_STEPS} steps",
 ]
+SELFTEST = [
+    f"wait and AU within {limit.SELFTEST_SHARE * 100:.0f} points of the step",
+    f"ratio within {percent(limit.SELFTEST_RATIO)}",
+    f"its CPU time is within {limit.SELFTEST_BESIDE_CORES} cores",
+    f"within {percent(limit.SELFTEST_COST_SHARE)} of a step, or {limit.SELFTEST_COST_US:.0f} µs",
+    f"Where others took {percent(limit.SELFTEST_DISTURBED)} of the CPU or more",
+    f"{limit.SELFTEST_POINTS:.0f} points pass",
+    f"where AU is {limit.COMPUTE_BOUND_AU:.2f} or more and less than half of the SMs were busy",
+]
 
 
 @pytest.mark.parametrize(
-    ("page", "text"), [*(("method.md", text) for text in METHOD), *(("in_the_job.md", text) for text in JOB)]
+    ("page", "text"),
+    [
+        *(("selftest.md", text) for text in SELFTEST),
+        *(("method.md", text) for text in METHOD),
+        *(("in_the_job.md", text) for text in JOB),
+    ],
 )
 def test_a_page_gives_the_number_that_decides(page: str, text: str) -> None:
     assert text in " ".join((DOCS / page).read_text(encoding="utf-8").split())

@@ -72,7 +72,9 @@ def test_figures_that_also_speak_of_another_time_are_left_out() -> None:
     run = runs(1000, 0)[2]
     at_ns, values = windows.readings(run, METRIC, SOURCE)
     window = windows.fit(runs(1000, 0), METRIC, SOURCE)
-    kept = windows.inside(run, at_ns, values, window)
+    kept, _, to_ns = windows.inside(run, METRIC, window)
+    assert windows.spoken_of(run, METRIC, window) == pytest.approx(kept.mean())
+    assert to_ns.max() <= run.end_ns
     assert len(kept) == int(((at_ns - 1000 * MS >= run.start_ns) & (at_ns <= run.end_ns)).sum())
     assert len(kept) < len(values)
 

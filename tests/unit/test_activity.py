@@ -1,0 +1,87 @@
+"""What a GPU says of itself over the measured steps: its utilization, and what GPM tells beneath it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from pipeline_bench.analysis.results import summarise
+from pipeline_bench.environment import Accelerator, describe
+from pipeline_bench.model.result import Result
+from pipeline_bench.model.selftest import Window
+from pipeline_bench.model.series import Series
+from pipeline_bench.model.session import Session
+from pipeline_bench.model.trial import RATES_SOURCE, SAMPLES_SOURCE, Track
+from pipeline_bench.report import facts
+from tests.unit import records
+
+UTILIZATION, SMS = "device_utilization_percent", "device_sm_active_percent"
+S = 10**9
+
+
+def track(metric: str, source: str, at_s: Sequence[float], values: Sequence[float]) -> Track:
+    at_ns = Series.pack(np.round(np.asarray(at_s) * S).astype(np.int64))
+    return Track(metric=metric, source=source, at_ns=at_ns, values=Series.pack(np.asarray(values, dtype=np.float64)))
+
+
+def session(
+    *samples: Track, steps: int = 200, repeats: int = 1, known: Sequence[Window] = (), wait_ms: float = 0.0
+) -> Session:
+    """Trials of `steps` steps of 10 ms on a GPU, beside ceilings of as much less as they wait."""
+    scenario = records.scenario("fifo_queue", repeats=repeats)
+    trials = [
+        records.record(name, repeat, step_ms, wait, steps=steps, gpu=True, samples=samples, noise=1e-4)
+        for repeat in range(repeats)
+        for name, step_ms, wait in (("fifo_queue", 10.0, wait_ms), ("ceiling", 10.0 - wait_ms, None))
+    ]
+    results = summarise(scenario, trials, 2, known)
+    machine = describe(Accelerator())
+    return Session(started_at="x", scenario=scenario, environment=machine, trials=tuple(trials), results=results)
+
+
+def result(*samples: Track, steps: int = 200, repeats: int = 1, known: Sequence[Window] = ()) -> Result:
+    return session(*samples, steps=steps, repeats=repeats, known=known).results[0]
+
+
+def test_rates_of_a_trial_that_is_shorter_than_their_second_are_no_figure() -> None:
+    at_s = np.arange(0.1, 0.9, 0.1)
+    used = result(track(UTILIZATION, RATES_SOURCE, at_s, at_s * 0 + 40), steps=80).device_utilization
+    assert used.mean_percent is None
+    assert "run more steps" in (used.reason or "")
+
+
+def test_a_window_that_the_selftest_found_counts_in_place_of_the_longest() -> None:
+    at_s = np.arange(0.1, 0.9, 0.1)
+    known = [Window(source=RATES_SOURCE, window_ms=200, latency_ms=100)]
+    used = result(track(UTILIZATION, RATES_SOURCE, at_s, at_s * 100), steps=80, known=known).device_utilization
+    assert used.mean_percent == pytest.approx(60, abs=6)  # of 0.3 (or 0.4) s to 0.8 s
+
+
+def test_the_instruments_own_error_is_in_the_interval() -> None:
+    at_s = np.arange(0.2, 2.0, 0.1)
+    one = track(UTILIZATION, SAMPLES_SOURCE, at_s, at_s * 0 + 40)
+    known = [Window(source=SAMPLES_SOURCE, window_ms=100, latency_ms=0, error_points=3.0)]
+    assert result(one, repeats=3).device_utilization.ci95 == pytest.approx((40, 40))
+    assert result(one, repeats=3, known=known).device_utilization.ci95 == pytest.approx((37, 43))
+
+
+def test_gpm_counts_where_its_window_lies_within_the_measured_steps() -> None:
+    at_s = [-0.5, 0.5, 1.0, 1.5, 3.0]
+    (found,) = result(track(SMS, "NVML GPM", at_s, [90, 90, 10, 20, 90])).device_utilization.activity
+    assert found.mean == pytest.approx(15)
+    assert (found.samples, found.window_ms) == (2, pytest.approx(500))
+    assert found.coverage == pytest.approx(0.5, abs=0.06)
+
+
+def test_a_gpu_without_gpm_says_why() -> None:
+    (found,) = result(Track(metric=SMS, source="NVML GPM", reason="older than Hopper")).device_utilization.activity
+    assert (found.mean, found.reason) == (None, "older than Hopper")
+
+
+@pytest.mark.parametrize(("percent", "wait_ms", "said"), [(12.0, 0.2, True), (80.0, 0.2, False), (12.0, 4.0, False)])
+def test_a_fed_gpu_with_idle_sms_has_small_kernels(percent: float, wait_ms: float, said: bool) -> None:
+    at_s = np.arange(0.2, 2.0, 0.2)
+    shown = facts.activity(session(track(SMS, "NVML GPM", at_s, at_s * 0 + percent), wait_ms=wait_ms))
+    assert ("small kernels, not data" in shown[0][1]) is said
