@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline_bench.diagnosis import attempt_statistics, bottleneck
+from pipeline_bench.diagnosis import attempt_statistics, beyond, bottleneck
 from pipeline_bench.diagnosis.attempt_statistics import AttemptStatistics
 from pipeline_bench.diagnosis.bottleneck import NOT_THE_LIMIT
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Attempt, Diagnosis, Outcome
@@ -48,6 +48,7 @@ def concluded(session: Session, diagnosis: Diagnosis, ended: str | None) -> Diag
             "proposal": chosen.name if chosen is not None else None,
             "limits": bottleneck.limits(session, diagnosis),
             "reached_ms": _reached_ms(session),
+            "beyond": _beyond(session, diagnosis, chosen) if ended is not None else (),
         }
     )
     return after.model_copy(update={"text": _text(session, after, chosen, ended)})
@@ -158,8 +159,9 @@ def _text(session: Session, diagnosis: Diagnosis, chosen: AttemptStatistics | No
         of_all = f"None of the {tried} fixes tried" if tried > 1 else "The only fix tried"
         none = f"{of_all} is {'' if tried > 1 else 'not '}proven to make it faster."
         found = f"{none}{_promising(session, diagnosis)}" if tried else "No fix was tried."
-        return f"{bottleneck} {found}{_left(diagnosis)}".strip()
-    return f"{bottleneck} {_proposed(session.result(chosen.name), diagnosis, chosen)}".strip()
+        return " ".join(filter(None, (bottleneck, f"{found}{_left(diagnosis)}", *diagnosis.beyond)))
+    proposed = _proposed(session.result(chosen.name), diagnosis, chosen)
+    return " ".join(filter(None, (bottleneck, proposed, *diagnosis.beyond)))
 
 
 def _of_what_has_no_fix(session: Session, diagnosis: Diagnosis) -> str:
@@ -175,6 +177,14 @@ def _of_what_has_no_fix(session: Session, diagnosis: Diagnosis) -> str:
     if api == "arrays":
         return f"{waits}, which Keras cuts into batches; no argument of fit changes that."
     return f"{waits}: less work in it, or a PyDataset with workers in its place, would save at most that."
+
+
+def _beyond(session: Session, diagnosis: Diagnosis, chosen: AttemptStatistics | None) -> tuple[str, ...]:
+    if diagnosis.inspection is None or nothing_to_gain(session):
+        return ()
+    ceiling = next((result.step_ms.mean for result in session.results if result.variant == CEILING), None)
+    gained = _gain(chosen) if chosen is not None else 1.0
+    return beyond.ideas(diagnosis.inspection, session.environment.cores, _reached_ms(session), ceiling, gained)
 
 
 def _proposed(result: Result, diagnosis: Diagnosis, chosen: AttemptStatistics) -> str:

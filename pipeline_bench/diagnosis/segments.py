@@ -9,7 +9,7 @@ segment. The period is that of the longest segment, but never less than the CPU 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from pipeline_bench.model.pipeline import WORKERS, Inspection, Stage
@@ -104,6 +104,15 @@ def of(inspection: Inspection, cores: int) -> Segments:
         elapsed_ns={cost.stage: cost.elapsed_ns for cost in costs if cost.elapsed_ns is not None},
         cpu_ns={cost.stage: cost.cpu_ns for cost in costs if cost.cpu_ns is not None},
         cores=max(1, cores),
+    )
+
+
+def without(parts: Segments, stages: Collection[int]) -> Segments:
+    """Return the segments as if some stages cost nothing."""
+    return replace(
+        parts,
+        elapsed_ns={number: ns for number, ns in parts.elapsed_ns.items() if number not in stages},
+        cpu_ns={number: ns for number, ns in parts.cpu_ns.items() if number not in stages},
     )
 
 

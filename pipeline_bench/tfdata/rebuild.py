@@ -11,7 +11,7 @@ import contextlib
 import graphlib
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +42,12 @@ class Rebuilt:
 
 
 def rebuild(
-    recipe: Recipe, edits: Iterable[Edit], scratch: Path, cached_elements: int | None = None, *, cold: bool = False
+    recipe: Recipe,
+    edits: Iterable[Edit],
+    scratch: Path,
+    cached_elements: int | None = None,
+    *,
+    without: Collection[str] = (),
 ) -> Rebuilt:
     """Return the pipeline with the edits.
 
@@ -51,7 +56,8 @@ def rebuild(
         edits: applied one after another. Options, the service and the device always come at the end.
         scratch: a folder for the files of caches; made where it does not exist.
         cached_elements: how many elements an inserted cache keeps, which it then repeats; all of them where None.
-        cold: leave out the user's own caches that a first epoch fills.
+        without: methods of the user's own calls to leave out: ``cache`` (but one that is never full) for a first epoch,
+            ``shuffle`` where any batch will do, and its buffer need not be filled.
 
     Raises:
         PipelineBenchError: an edit does not fit, or a stage does not take what it gives it; the message has the reason.
@@ -59,16 +65,12 @@ def rebuild(
     plan = Plan(recipe)
     for edit in edits:
         edit.apply(plan)
-    if cold:
-        _leave_caches_out(plan, recipe)
+    for stage in recipe.stages:
+        never_full = stage.method == "cache" and ratios.endless(recipe.stages, stage.id)
+        if stage.method in without and stage.id in plan.nodes and not never_full:
+            plan.take_out(stage.id)
     maker = _Maker(plan, scratch, cached_elements=cached_elements)
     return Rebuilt(_finished(plan, maker.dataset(plan.sink)), tuple(maker.caches))
-
-
-def _leave_caches_out(plan: Plan, recipe: Recipe) -> None:
-    for stage in recipe.stages:
-        if stage.method == "cache" and stage.id in plan.nodes and not ratios.endless(recipe.stages, stage.id):
-            plan.take_out(stage.id)
 
 
 def stage(recipe: Recipe, number: int, inputs: Sequence[Any], scratch: Path) -> Any:

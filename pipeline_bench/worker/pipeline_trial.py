@@ -219,7 +219,10 @@ class PipelineEngine(Engine):
         return self._model
 
     def _rebuilt(self) -> rebuild.Rebuilt:
-        return rebuild.rebuild(self._recipe, self._task.edits, self._scratch.path, cold=self._task.cold)
+        left_out = ["cache"] * self._task.cold
+        if self._task.activity == "ceiling":  # it takes one batch, and any will do
+            left_out.append("shuffle")
+        return rebuild.rebuild(self._recipe, self._task.edits, self._scratch.path, without=left_out)
 
     def _filled(self) -> Any:
         """The pipeline with its edits and its caches filled.
@@ -251,7 +254,7 @@ class PipelineEngine(Engine):
                 "is a first epoch."
             )
             self._send(Inspection(cold=True, notes=(note,)))
-            return rebuild.rebuild(self._recipe, task.edits, self._folder("cold"), cold=True).dataset
+            return rebuild.rebuild(self._recipe, task.edits, self._folder("cold"), without=["cache"]).dataset
         return made.dataset
 
     def _partly_filled(self, elements: int, first_s: float) -> Any:

@@ -58,6 +58,10 @@ def make_cached():
     return tf.data.Dataset.range(2000).map(decode).cache().batch(10)
 
 
+def make_mixed():
+    return tf.data.Dataset.range(10**6).map(decode).shuffle(10**5).batch(10)
+
+
 def make_scratched():
     names = [os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")]
     with open(__file__ + ".scratch", "w") as file:
@@ -165,6 +169,11 @@ def test_training_and_its_ceiling(run_task: RunTask) -> None:
     ceiling = run_task("make_dataset", "ceiling", model="make_model")
     assert steps(ceiling) == 25
     assert all(event.wait_ns is None for event in of(Steps, ceiling))
+
+
+def test_the_ceiling_fills_no_shuffle_buffer_for_its_one_batch(run_task: RunTask) -> None:
+    ceiling = run_task("make_mixed", "ceiling", model="make_model")
+    assert steps(ceiling) == 25, "the buffer alone would take minutes"
 
 
 def test_a_cache_is_filled_before_the_steps(run_task: RunTask) -> None:

@@ -10,6 +10,8 @@ from pipeline_bench.model.diagnosis import Fix
 from pipeline_bench.model.edits import BatchInGenerator, Fuse, MoveBefore
 from pipeline_bench.model.pipeline import Inspection, Stage
 
+_TAKE_ANY = frozenset({"shuffle", "repeat", "prefetch", "take", "skip"})
+"""Stages that give the same elements of the same input whether these are mapped or not."""
 _GROWN = 4
 """Elements so many times as large as before the maps make a shuffle dear in what its own time does not show."""
 
@@ -21,19 +23,32 @@ def batch_before_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
     Whether the function takes a batch and gives the same samples is tried, not guessed.
     """
     for batch in inspection.stages:
-        run = chain.maps_before(inspection, batch) if batch.method == "batch" else []
+        passed = _that_take_any(inspection, batch) if batch.method == "batch" else []
+        run = chain.maps_before(inspection, passed[0] if passed else batch) if batch.method == "batch" else []
         # One random draw for a whole batch is not one for each sample, and no check of the values can tell.
         while run and any(stage.function is not None and stage.function.random for stage in run):
             run = run[1:]
         for first in dict.fromkeys(stage.id for stage in (*run[:1], *run[-1:])):
             part = [stage for stage in run if stage.id >= first]
             names = " and ".join(short(stage) for stage in part[:2]) + (" and more" if part[2:] else "")
+            ahead = f"{passed[0].method.capitalize()} first, and give" if passed else "Give"
             yield fix(
                 f"batch before {inspection.stage(first).label}",
-                f"Give {names} whole batches",
-                MoveBefore(stage=batch.id, other=first),
+                f"{ahead} {names} whole batches",
+                *(MoveBefore(stage=stage.id, other=first) for stage in (*passed, batch)),
                 stages=[stage.id for stage in part],
+                reorders=any(each.method == "shuffle" for each in passed) and any(map(segments.may_differ, part)),
             )
+
+
+def _that_take_any(inspection: Inspection, batch: Stage) -> list[Stage]:
+    """Return what stands right before a batch and does not look at its elements, upstream first."""
+    found: list[Stage] = []
+    stage = chain.before(inspection, batch)
+    while stage is not None and stage.method in _TAKE_ANY and len(chain.consumers(inspection, stage)) == 1:
+        found.insert(0, stage)
+        stage = chain.before(inspection, stage)
+    return found
 
 
 @kind(saving=0.9)

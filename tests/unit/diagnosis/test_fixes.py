@@ -213,6 +213,25 @@ def test_a_cache_behind_an_endless_repeat_moves_in_front_of_it() -> None:
     assert (MoveBefore(stage=3, other=2),) not in [fix.edits for fix in of_kind(tried(chain_of(*drawn)), "order")]
 
 
+def test_a_batch_comes_before_a_map_also_through_what_does_not_look_at_the_elements() -> None:
+    stages = (
+        stage(0, "range"),
+        stage(1, "map", 0, of=function("scale")),
+        stage(2, "shuffle", 1, buffer_size=100),
+        stage(3, "repeat", 2),
+        stage(4, "batch", 3, batch_size=8),
+    )
+    (found,) = of_kind(tried(chain_of(*stages)), "batch_before_map")
+    assert found.edits == tuple(MoveBefore(stage=number, other=1) for number in (2, 3, 4))
+    assert found.title == "Shuffle first, and give scale whole batches"
+    assert not found.reorders
+    stateful = (stages[0], stage(1, "map", 0, of=function("count", stateful=True)), *stages[2:])
+    (found,) = of_kind(tried(chain_of(*stateful), allow_reordering=True), "batch_before_map")
+    assert found.reorders
+    cached = (*stages[:2], stage(2, "cache", 1), *stages[3:])
+    assert of_kind(tried(chain_of(*cached)), "batch_before_map") == []
+
+
 def test_nothing_random_is_cached() -> None:
     drawn = (stage(0, "random"), stage(1, "map", 0, of=function("f", random=True)))
     assert of_kind(tried(chain_of(*drawn)), "cache") == []

@@ -1,0 +1,58 @@
+"""What no edit can do is said in words, with the most that the stages' costs leave to gain."""
+
+from __future__ import annotations
+
+from pipeline_bench.diagnosis import beyond
+from pipeline_bench.model.pipeline import Inspection
+from tests.unit.diagnosis.simulated import cost, function, inspection, stage
+
+
+def augmented(random: bool = True) -> Inspection:
+    stages = (
+        stage(0, "list_files", shuffle=False),
+        stage(1, "map", 0, of=function("load", random=random)),
+        stage(2, "batch", 1, batch_size=32),
+    )
+    return inspection(stages, (cost(0, 0.1), cost(1, 20.0), cost(2, 4.9)))
+
+
+def test_a_map_that_draws_is_to_be_split_before_a_cache_and_the_gain_has_a_bound() -> None:
+    (text,) = beyond.ideas(augmented(), 1, as_written_ms=25.0, ceiling_ms=None, gained=1.0)
+    assert "map(load), train.py:11, draws random numbers" in text
+    assert "5.00× at most" in text
+    assert beyond.ideas(augmented(random=False), 1, 25.0, None, 1.0) == ()
+
+
+def test_what_the_model_takes_by_itself_bounds_the_gain() -> None:
+    (text,) = beyond.ideas(augmented(), 1, as_written_ms=25.0, ceiling_ms=12.5, gained=1.0)
+    assert "2.00× at most" in text
+    assert beyond.ideas(augmented(), 1, as_written_ms=25.0, ceiling_ms=22.0, gained=1.0) == ()
+
+
+def test_nothing_is_said_that_what_is_proposed_reaches_or_that_the_costs_do_not_show() -> None:
+    assert beyond.ideas(augmented(), 1, as_written_ms=25.0, ceiling_ms=None, gained=4.5) == ()
+    assert beyond.ideas(augmented(), 1, as_written_ms=90.0, ceiling_ms=None, gained=1.0) == ()
+
+
+def test_a_map_on_records_and_windows_are_told_how_to_take_whole_batches() -> None:
+    stages = (
+        stage(0, "TFRecordDataset"),
+        stage(1, "shuffle", 0),
+        stage(2, "map", 1, of=function("parse")),
+        stage(3, "batch", 2, batch_size=32),
+    )
+    (text,) = beyond.ideas(
+        inspection(stages, (cost(0, 1.0), cost(1, 1.0), cost(2, 20.0), cost(3, 1.0))), 1, 23.0, None, 1.0
+    )
+    assert "tf.io.parse_example" in text
+    stages = (
+        stage(0, "from_tensor_slices"),
+        stage(1, "window", 0, size=20, shift=1),
+        stage(2, "flat_map", 1, of=function("together")),
+        stage(3, "batch", 2, batch_size=32),
+    )
+    (text,) = beyond.ideas(
+        inspection(stages, (cost(0, 1.0), cost(1, 9.0), cost(2, 9.0), cost(3, 1.0))), 1, 20.0, None, 1.0
+    )
+    assert "tf.gather" in text
+    assert "10.00× at most" in text
