@@ -11,7 +11,7 @@ from rich.text import Text
 
 from pipeline_bench.run.jobs import Job
 from pipeline_bench.text import one_line, units
-from pipeline_bench.ui.frame import cut, figure_table, sparkline
+from pipeline_bench.ui import cut, figure_table, sparkline
 
 NOTHING = "No watched job was found: start one with `pipeline-bench run -- python train.py`."
 IDLE_S = 10.0
