@@ -11,6 +11,7 @@ from typing import Literal
 
 from pipeline_bench.analysis import stats, thresholds
 from pipeline_bench.analysis.measured import ByVariant, systematic_error
+from pipeline_bench.model.hosts import Hosts
 from pipeline_bench.model.result import Result, Speedup
 from pipeline_bench.model.selftest import PartStatus, Selftest
 from pipeline_bench.model.session import Session
@@ -160,8 +161,20 @@ def _comparable(scenario: Scenario, results: Sequence[Result]) -> list[Result]:
 # --- the conclusion, in words ---------------------------------------------------------------------------------------
 
 
+def of_hosts(hosts: Hosts) -> str:
+    """Return what several hosts come to, variant by variant, in a sentence each."""
+    many = len({found.variant for found in hosts.results}) > 1
+    said = []
+    for found in hosts.results:
+        rate = "" if found.samples_per_second is None else f", {units.rate(found.samples_per_second)} samples/s in all"
+        said.append(f"{found.variant}: {found.text}{rate}" if many else f"{found.text}{rate}")
+    return ". ".join(said) + "." if said else "No number of hosts ran anything together."
+
+
 def conclude(session: Session) -> str:
     """Return who is fastest, by how much, whether that can be told from the next ones, and what limits the baseline."""
+    if session.hosts is not None:
+        return of_hosts(session.hosts)
     if session.selftest is not None:
         return _checked(session.selftest)
     found = _found(session)

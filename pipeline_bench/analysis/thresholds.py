@@ -123,3 +123,14 @@ SELFTEST_BESIDE_CORES = 0.1
 """The program beside a trial may take this much of one core."""
 SELFTEST_POINTS = 5.0
 """A GPU's utilization, and what GPM says, pass when within so many percentage points of the device's own time."""
+
+# --- several hosts ---------------------------------------------------------------------------------------------------
+
+HOSTS_SCALE = 0.90
+"""Several hosts scale where together they reach this share of what they reach alone: a tenth is worth mending, as with
+`BOUND_SHARE`."""
+HOST_SLOWER = 1.20
+"""A host is slow by itself where its ceiling takes so many times the others': more than a tenth, and beyond
+what machines of one kind differ by."""
+STRAGGLER_WAIT = 0.20
+"""One host waits where its share is so far above the median of the others': `SEVERE_SHARE`, and nobody's noise."""

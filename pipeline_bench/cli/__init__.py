@@ -19,6 +19,7 @@ from pipeline_bench import __version__
 from pipeline_bench.cli import output
 from pipeline_bench.cli.available import backends, doctor, scenarios
 from pipeline_bench.cli.data import data
+from pipeline_bench.cli.hosts import merge
 from pipeline_bench.cli.lesson import lesson
 from pipeline_bench.cli.measuring import compare, diagnose
 from pipeline_bench.cli.measuring import run as run_command
@@ -39,7 +40,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (compare, diagnose, top, report, diff, sessions, scenarios, backends, doctor, selftest, lesson):
+for command in (compare, diagnose, merge, top, report, diff, sessions, scenarios, backends, doctor, selftest, lesson):
     app.command()(command)
 # What follows the command's name is the command's own, options too.
 app.command("run", context_settings={"allow_interspersed_args": False})(run_command)

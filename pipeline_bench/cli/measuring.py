@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -96,7 +97,9 @@ def compare(
 ) -> None:
     """Train one model under every variant of a scenario; show time, waits and utilization side by side."""
     from pipeline_bench.analysis.precision import check
+    from pipeline_bench.cli.hosts import compare_as_rank, refuse_goal
     from pipeline_bench.cli.running import run_and_show
+    from pipeline_bench.hosts.ranks import found
     from pipeline_bench.run.comparison import compare as run_comparison
     from pipeline_bench.run.machine import MainJob, choose
 
@@ -105,6 +108,9 @@ def compare(
     job = MainJob(scenario) if scenario is not None else choose()
     resolved = job.noted(_load(job.scenario, given, settings or [], backends))
     resolved = _logging_placement(resolved) if log_placement else resolved
+    if (rank := found(os.environ)) is not None:
+        refuse_goal(precision, budget)
+        raise typer.Exit(compare_as_rank(rank, resolved, out, expose_servers=expose_servers))
     if goal is not None and goal.goal is not None:
         check(resolved)
     code = run_and_show(
@@ -284,11 +290,14 @@ def run(
     ),
 ) -> None:
     """Run a command unedited; say at its end how long its trainings waited for their input. Its exit code is kept."""
+    from pipeline_bench.cli.hosts import folder_of
+    from pipeline_bench.hosts.ranks import found
     from pipeline_bench.injection import command as commands
     from pipeline_bench.text import safe
 
+    rank = found(os.environ)
     try:
-        ended = commands.run(command, out)
+        ended = commands.run(command, out if rank is None else folder_of(rank, out))
     except OSError as error:
         typer.echo(f"Error: {safe(command[0])} cannot be started: {error.strerror}.", err=True)
         missing = isinstance(error, FileNotFoundError)

@@ -17,7 +17,8 @@ History of `schema_version`; every version up to this one can be read:
         `precision` may have no goal: until everything is decided
     7   adds, each with a default: which `dataset` of a script a target means; an inspection's `training`, `api` and
         `cold`; of a stage's cost `late`, `first_epoch_ns` and `first_epoch_cpu_ns`; of a diagnosis `beyond`; the
-        `selftest` of the program itself; `checked`, the last one of the machine; a device utilization's `activity`
+        `selftest` of the program itself; `checked`, the last one of the machine; a device utilization's `activity`;
+        which `host` among several a session is of, and the `hosts` of a merged one
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from pipeline_bench import plugins
 from pipeline_bench.errors import SessionError
 from pipeline_bench.model import Record, kept
 from pipeline_bench.model.diagnosis import Diagnosis
+from pipeline_bench.model.hosts import Host, Hosts
 from pipeline_bench.model.kept import SESSION_FILE
 from pipeline_bench.model.result import EMULATED_LABEL, Disturbance, Precision, Result
 from pipeline_bench.model.selftest import Checked, Selftest
@@ -90,6 +92,10 @@ class Session(Record):
     """Of a session in which the program checked itself."""
     checked: Checked | None = None
     """The last selftest of this machine when the session was begun; None where nobody looked for one."""
+    host: Host | None = None
+    """Of a session that is one host's among several."""
+    hosts: Hosts | None = None
+    """Of a session that was merged from those of several hosts."""
 
     def __repr__(self) -> str:
         """Short, for a Python prompt; `to_json` has all of it."""

@@ -22,6 +22,7 @@ from pipeline_bench import environment
 from pipeline_bench.analysis import measured, verdicts
 from pipeline_bench.analysis.results import device_utilization, step_time
 from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.hosts import ranks
 from pipeline_bench.model.events import Device
 from pipeline_bench.model.result import CPU_TIME, DeviceUtilization, Estimate, Result, Speedup, StepTime, Verdict
 from pipeline_bench.model.series import Series
@@ -286,6 +287,7 @@ class JobRecord:
             )
         trial = self._trial(reason, warmup)
         described = environment.describe(self._gpu.accelerator)
+        rank = ranks.found(os.environ)
         return Session(
             started_at=self._started_at,
             command=shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
@@ -295,6 +297,7 @@ class JobRecord:
             trials=(trial,),
             results=(self._result(scenario, trial, int(rows.count[warmup:].sum())),),
             watched=True,
+            host=None if rank is None else rank.host(),
         )
 
     def _trial(self, reason: str | None, warmup: int) -> TrialRecord:

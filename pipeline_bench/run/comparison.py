@@ -19,13 +19,14 @@ from pipeline_bench import environment, plugins, replication
 from pipeline_bench.analysis import advice
 from pipeline_bench.errors import UsageError
 from pipeline_bench.loops import Job
+from pipeline_bench.model.hosts import Host
 from pipeline_bench.model.result import Precision
 from pipeline_bench.model.session import Session, save
 from pipeline_bench.model.trial import plan
 from pipeline_bench.run import remembered, servers, synthetic_data
 from pipeline_bench.run.launcher import LauncherName, best_launcher, fresh_launcher
 from pipeline_bench.run.observer import Guarded, Observer
-from pipeline_bench.run.runner import TRIALS_FOLDER, Planner, Runner
+from pipeline_bench.run.runner import TRIALS_FOLDER, Gate, Planner, Runner
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.sources import SampleSource
@@ -207,6 +208,8 @@ def compare(
     precision: Precision | None = None,
     *,
     expose_servers: bool = False,
+    host: Host | None = None,
+    gate: Gate | None = None,
 ) -> Outcome:
     """Run a scenario into a folder that exists, telling `observer` how it goes.
 
@@ -218,6 +221,8 @@ def compare(
         launcher: ``fresh`` starts an interpreter for each trial where the fork server is not wanted.
         precision: add rounds of repeats until the speed-ups are known this well; see `precision.wanted`.
         expose_servers: let servers of TensorFlow's be reached from other machines where that cannot be prevented.
+        host: which of several hosts this is.
+        gate: lets each trial begin.
 
     Raises:
         SessionError: the folder cannot be written.
@@ -226,7 +231,9 @@ def compare(
     observer = Guarded(observer)
     with interrupts.deferred(), closing(NvmlSampler.open()) as gpu:
         scenario = without_unavailable(scenario, expose_servers=expose_servers)
-        session = new_session(scenario, gpu, command, observer).model_copy(update={"precision": precision})
+        session = new_session(scenario, gpu, command, observer).model_copy(
+            update={"precision": precision, "host": host}
+        )
         try:
             prepare_data(scenario, observer)
         except KeyboardInterrupt:
@@ -240,7 +247,7 @@ def compare(
         for warning in filter(None, warnings):
             observer.note(warning)
             session = session.model_copy(update={"notes": (*session.notes, warning)})
-        return run(session, folder, observer, gpu, launcher, expose_servers=expose_servers)
+        return run(session, folder, observer, gpu, launcher, expose_servers=expose_servers, gate=gate)
 
 
 def run(
@@ -252,6 +259,7 @@ def run(
     planner: Planner | None = None,
     *,
     expose_servers: bool = False,
+    gate: Gate | None = None,
 ) -> Outcome:
     """Run a session's trials into its folder.
 
@@ -263,6 +271,7 @@ def run(
         launcher: what starts the trials where this platform allows it.
         planner: decides which trials; by default the scenario's plan.
         expose_servers: see `compare`.
+        gate: see `compare`.
 
     Raises:
         SessionError: the folder cannot be written.
@@ -284,7 +293,14 @@ def run(
                 session = session.model_copy(update={"notes": (*session.notes, reason)})
             fresh = partial(fresh_launcher, logs / "server.stderr")
             runner = Runner(
-                folder, chosen, gpu, observer, planner=planner, replacement=fresh, expose_servers=expose_servers
+                folder,
+                chosen,
+                gpu,
+                observer,
+                planner=planner,
+                replacement=fresh,
+                expose_servers=expose_servers,
+                gate=gate,
             )
             return Outcome(folder=folder, **runner.run(session)._asdict())
 

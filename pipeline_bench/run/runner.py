@@ -48,6 +48,16 @@ class Planner(Protocol):
         """The session with what can now be said, its results being up to date."""
 
 
+class Gate(Protocol):
+    """What a trial waits for before it begins, and tells when it has ended."""
+
+    def enter(self, index: int) -> None:
+        """Wait until the trial of that index may begin; raises KeyboardInterrupt where the user interrupts."""
+
+    def leave(self, index: int) -> None:
+        """Hear that it has ended."""
+
+
 class ByPrecision:
     """The scenario's plan, and further rounds where the session has a goal of precision."""
 
@@ -74,6 +84,7 @@ class Runner:
         replacement: Callable[[], TrialServer] | None = None,
         *,
         expose_servers: bool = False,
+        gate: Gate | None = None,
     ) -> None:
         """Make a runner.
 
@@ -85,6 +96,7 @@ class Runner:
             clock_ns: stamps what is seen of the trials.
             planner: decides which trials; by default the scenario's plan.
             replacement: starts another launcher when `launcher` is lost; None: the trials then fail.
+            gate: lets each trial begin.
             expose_servers: let trials that start servers of TensorFlow's listen on the machine's own network.
         """
         self._folder = folder
@@ -97,6 +109,7 @@ class Runner:
         self._replacement = replacement
         self._replaced: list[TrialServer] = []
         self._expose_servers = expose_servers
+        self._gate = gate
 
     def run(self, session: Session) -> Finished:
         """Run every trial that the planner asks for: by default those of the session's scenario and its goal.
@@ -173,6 +186,9 @@ class Runner:
         child: Child | None = None
         status: TrialStatus
         try:
+            if self._gate is not None:
+                self._gate.enter(trial.index)
+            log.started_ns = self._clock_ns()
             child = self._start(trial, stderr)
         except KeyboardInterrupt:
             status = "interrupted"
@@ -181,6 +197,9 @@ class Runner:
             status = "failed"
         else:
             status = self._watch(log, child, stderr, cores)
+        finally:
+            if self._gate is not None:
+                self._gate.leave(trial.index)
         return follower.record(log, status, child, stderr, self._clock_ns())
 
     def _watch(self, log: TrialLog, child: Child, stderr: Path, cores: int) -> TrialStatus:

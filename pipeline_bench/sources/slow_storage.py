@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from pipeline_bench import graph_ops, plugins
 from pipeline_bench.errors import did_you_mean
@@ -26,6 +28,7 @@ _SHORTEST_US = 2000.0
 # `graph_ops.steady_delay`.
 _GAIN = 0.1
 _LARGEST_ERROR_US = 1000.0
+_LARGEST_BUCKET_LAG_NS = 5_000_000
 
 
 class SlowStorageOptions(plugins.Options):
@@ -46,10 +49,28 @@ class SlowStorageOptions(plugins.Options):
         float | None,
         Field(gt=0, allow_inf_nan=False, description="10^6 bytes a second of every stream; unset: unlimited"),
     ] = None
+    total_mb_s: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            allow_inf_nan=False,
+            description="10^6 bytes a second of all streams together, those of other hosts too; unset: unlimited",
+        ),
+    ] = None
+    shared: Annotated[
+        str | None,
+        Field(min_length=1, description="the file by which all who share total_mb_s take turns, seen by all of them"),
+    ] = None
     jitter: Annotated[
         float, Field(ge=0, le=1, description="a file's latency is longer or shorter by up to this share of it")
     ] = 0.0
     seed: Annotated[int, Field(ge=0, lt=2**32, description="of the jitter")] = 0
+
+    @model_validator(mode="after")
+    def _shared_by_a_file(self) -> SlowStorageOptions:
+        if (self.total_mb_s is None) != (self.shared is None):
+            raise ValueError("total_mb_s and shared belong together: give both, or neither")
+        return self
 
     @field_validator("files")
     @classmethod
@@ -75,14 +96,14 @@ class SlowStorage(plugins.Plugin):
     name = "slow_storage"
     summary = "the files of another source, with a latency for each file and a bandwidth for each stream"
     Options = SlowStorageOptions
-    timing_options = frozenset({"latency_ms", "bandwidth_mb_s", "jitter", "seed"})
+    timing_options = frozenset({"latency_ms", "bandwidth_mb_s", "total_mb_s", "shared", "jitter", "seed"})
 
     def __new__(cls, options: Mapping[str, Any] | None = None) -> RecordSource:  # type: ignore[misc]
         """Return the other source, which is no instance of this class."""
         checked = SlowStorageOptions.model_validate(dict(options or {}))
         own = dict(checked.files)
         source: Any = plugins.find("sources", own.pop("kind"))(own)
-        if checked.latency_ms or checked.bandwidth_mb_s:
+        if checked.latency_ms or checked.bandwidth_mb_s or checked.total_mb_s:
             source.throttle = StorageThrottle(source, checked)
         return source  # type: ignore[no-any-return]
 
@@ -93,6 +114,9 @@ class StorageThrottle:
     def __init__(self, source: RecordSource, options: SlowStorageOptions) -> None:
         self._source, self._options = source, options
         self.sleep = SteadySleep()
+        self._bucket = None
+        if options.shared is not None and options.total_mb_s is not None:
+            self._bucket = SharedBucket(Path(options.shared), options.total_mb_s)
 
     @cached_property
     def arrivals(self) -> Arrivals:
@@ -103,10 +127,18 @@ class StorageThrottle:
     def before_next(self, index: int) -> None:
         """Sleep as long as the next record of a file takes."""
         self.sleep(self.arrivals.wait_us(index))
+        self._take_turn(index)
+
+    def _take_turn(self, index: int) -> None:
+        """Sleep until the record's bytes have had their turn in what all streams share."""
+        if self._bucket is not None:
+            file = self._source.file_of(index)
+            self._bucket.take(file.size_bytes / file.records)
 
     def before_single(self, index: int) -> None:
         """Sleep as long as a request for one record takes: the latency and its bytes."""
         self.sleep(self.arrivals.request_us(index))
+        self._take_turn(index)
 
     def wait_op(self, index: Any, *, corrected: bool = True) -> Any:
         """Build an op that waits as long as the record of that index takes."""
@@ -119,7 +151,54 @@ class StorageThrottle:
 
         with tf.device("/cpu:0"):
             wait_us = self.arrivals.wait_us_op(index)
-            return tf.cond(wait_us > 0, wait, lambda: tf.constant(0.0, tf.float64))
+            waited = tf.cond(wait_us > 0, wait, lambda: tf.constant(0.0, tf.float64))
+            if self._bucket is None:
+                return waited
+            with tf.control_dependencies([waited]):
+                return tf.numpy_function(self._turn, [index], tf.float64)
+
+    def _turn(self, index: Any) -> Any:
+        self._take_turn(int(index))
+        return np.float64(0)
+
+
+class SharedBucket:
+    """A token bucket without a burst that processes of several hosts share, by a file that they lock in turn.
+
+    The file holds when the last bytes that were promised will have come, in ns of the wall clock. A reader that is late
+    has lost its turn: what nobody asked for is not saved up.
+
+    Args:
+        path: in a folder that exists; made where it is not there.
+        mb_s: 10^6 bytes a second.
+        clock_ns: the wall clock.
+        sleep: sleeps so many seconds.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        mb_s: float,
+        clock_ns: Callable[[], int] = time.time_ns,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._path, self._ns_per_byte = path, 1000 / mb_s
+        self._clock_ns, self._sleep = clock_ns, sleep
+
+    def take(self, size_bytes: float) -> None:
+        """Sleep until so many bytes have had their turn; short waits are left to add up, since a sleep overshoots."""
+        with self._path.open("a+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.seek(0)
+            promised = file.read()
+            now_ns = self._clock_ns()
+            # Within a sleep's overshoot late is not late: else the rate would be lower than was asked.
+            begin_ns = max(int(promised or 0), now_ns - _LARGEST_BUCKET_LAG_NS)
+            end_ns = begin_ns + round(size_bytes * self._ns_per_byte)
+            file.truncate(0)
+            file.write(b"%d" % end_ns)
+        if (wait_s := (end_ns - now_ns) / 1e9) > _SHORTEST_US / 1e6:
+            self._sleep(wait_s)
 
 
 @dataclass(frozen=True)

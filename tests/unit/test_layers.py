@@ -41,7 +41,7 @@ LAYERS = [
     {"ui", "report"},
     {"selftest"},
     {"run"},
-    {"worker", "samplers", "diagnosis", "analysis"},
+    {"worker", "samplers", "diagnosis", "analysis", "hosts"},
     {"planted"},
     {"loops", "replication", "backends", "models", "sources"},
     {"tfdata", "environment"},

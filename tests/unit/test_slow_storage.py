@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from pipeline_bench.analysis.speedups import batch_size
 from pipeline_bench.errors import ScenarioError
@@ -14,7 +15,7 @@ from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
 from pipeline_bench.sources.image_folder import ImageFolder
 from pipeline_bench.sources.records import RecordSource
-from pipeline_bench.sources.slow_storage import SlowStorage, SteadySleep
+from pipeline_bench.sources.slow_storage import SharedBucket, SlowStorage, SlowStorageOptions, SteadySleep
 
 
 def scenario(*backends: str, **source: Any) -> Scenario:
@@ -121,3 +122,32 @@ def test_reading_waits_and_what_is_read_beforehand_does_not(folder: Path) -> Non
     assert slept_s == pytest.approx(expected_s)
     slow.sample(5)
     assert slept_s[8:] == pytest.approx(expected_s[5:6])
+
+
+def test_all_who_share_a_bucket_have_its_rate_together(tmp_path: Path) -> None:
+    """Two readers in one thread's time: each asks as soon as it was served; 4 MB at 10 MB/s take 0.4 s."""
+    now_ns = [1_000_000_000]
+    due: list[list[float]] = [[0.0], [0.0]]
+
+    def bucket(reader: int) -> SharedBucket:
+        def sleep(seconds: float) -> None:
+            due[reader][0] = now_ns[0] + seconds * 1e9
+
+        return SharedBucket(tmp_path / "bucket", 10.0, lambda: now_ns[0], sleep)
+
+    readers = [bucket(0), bucket(1)]
+    served = [0, 0]
+    while sum(served) < 40:
+        reader = min((0, 1), key=lambda each: due[each][0])
+        now_ns[0] = max(now_ns[0], int(due[reader][0]))
+        readers[reader].take(100_000)
+        served[reader] += 1
+    took_s = (max(due[0][0], due[1][0]) - 1e9) / 1e9
+    assert took_s == pytest.approx(0.4, abs=0.01)
+    assert abs(served[0] - served[1]) <= 1
+
+
+@pytest.mark.parametrize("half", [{"total_mb_s": 1.0}, {"shared": "bucket"}])
+def test_a_total_and_the_file_that_shares_it_belong_together(half: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match="belong together"):
+        SlowStorageOptions.model_validate(half)

@@ -1,0 +1,262 @@
+"""The sessions that the ranks left in a folder -> one session with hosts; refuses what cannot be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from pipeline_bench.analysis.speedups import batch_size
+from pipeline_bench.errors import SessionError, UsageError
+from pipeline_bench.hosts import efficiency, formations
+from pipeline_bench.hosts.efficiency import HostFigures, Span
+from pipeline_bench.model.hosts import Host, Hosts, HostsResult
+from pipeline_bench.model.kept import SESSION_FILE
+from pipeline_bench.model.result import Result
+from pipeline_bench.model.series import Series
+from pipeline_bench.model.session import Session, load
+from pipeline_bench.model.trial import TrialRecord
+from pipeline_bench.scenario import Scenario, Variant
+from pipeline_bench.text import units
+
+_MOST_CLOCKS_APART_S = 1.0
+"""Hosts whose clocks differ by more cannot be laid side by side; NTP keeps them within some milliseconds."""
+_ONE_VERSION = ("package", "tensorflow")
+
+
+def read(folder: Path) -> list[Session]:
+    """Return the sessions of the ranks below a folder, by rank.
+
+    Raises:
+        UsageError: there is none, or a rank left more than one.
+        SessionError: one is damaged.
+    """
+    files = sorted(folder.glob(f"rank-*/{SESSION_FILE}")) or sorted(folder.glob(f"rank-*/*/{SESSION_FILE}"))
+    sessions = sorted((load(file) for file in files), key=lambda session: session.host.rank if session.host else -1)
+    if not sessions or any(session.host is None for session in sessions):
+        raise UsageError(
+            f"{folder} holds no sessions of ranks.",
+            "Give what --out named under srun or mpirun: the folder that holds rank-000 and the others.",
+        )
+    ranks = [session.host.rank for session in sessions if session.host]
+    if len(set(ranks)) < len(ranks):
+        again = next(rank for rank in ranks if ranks.count(rank) > 1)
+        raise UsageError(
+            f"{folder}: rank {again} left {ranks.count(again)} sessions.",
+            "Merge one training at a time: move the others out of the folder.",
+        )
+    return sessions
+
+
+def merge(sessions: Sequence[Session]) -> Session:
+    """Return the session of all hosts.
+
+    Args:
+        sessions: of ranks, by rank; each has a `host`.
+
+    Raises:
+        SessionError: they cannot be compared.
+    """
+    hosts = [session.host for session in sessions if session.host is not None]
+    _see_that_they_compare(sessions, hosts)
+    size = hosts[0].size
+    missing = tuple(sorted(set(range(size)) - {host.rank for host in hosts}))
+    first = sessions[0]
+    notes = dict.fromkeys(note for session in sessions for note in session.notes)
+    if missing:
+        ranks = ", ".join(map(str, missing))
+        notes[f"{units.count(len(missing), 'rank')} of {size} left no session: {ranks}"] = None
+    merged = first.model_copy(
+        update={
+            "host": None,
+            "hosts": Hosts(hosts=tuple(hosts), missing=missing, results=tuple(_results(sessions, size))),
+            "notes": tuple(notes),
+            "precision": None,
+            "disturbances": tuple(
+                found.model_copy(update={"variant": _named(found.variant, host)})
+                for session, host in zip(sessions, hosts, strict=True)
+                for found in session.disturbances
+            ),
+            "scenario": _scenario(sessions, hosts),
+            "trials": tuple(_trials(sessions, hosts)),
+            "results": tuple(
+                _result(result, host)
+                for session, host in zip(sessions, hosts, strict=True)
+                for result in session.results
+            ),
+        }
+    )
+    return Session.model_validate(merged.model_dump())
+
+
+def _see_that_they_compare(sessions: Sequence[Session], hosts: Sequence[Host]) -> None:
+    first = sessions[0]
+    for session, host in zip(sessions[1:], hosts[1:], strict=True):
+        problem = _difference(first, session)
+        if problem is not None:
+            raise SessionError(
+                f"Rank {hosts[0].rank} and rank {host.rank} cannot be compared: {problem}.",
+                "Start every rank with the same command, program and scenario.",
+            )
+    offsets = {host.rank: host.clock_offset_s for host in hosts if host.clock_offset_s is not None}
+    if offsets and max(offsets.values()) - min(offsets.values()) > _MOST_CLOCKS_APART_S:
+        ahead, behind = max(offsets, key=lambda r: offsets[r]), min(offsets, key=lambda r: offsets[r])
+        apart = units.seconds(offsets[ahead] - offsets[behind])
+        raise SessionError(
+            f"The clock of rank {ahead} is {apart} ahead of that of rank {behind}, so that their trials cannot be "
+            "laid side by side.",
+            "Have the hosts' clocks set by NTP, and measure again.",
+        )
+
+
+def _difference(first: Session, other: Session) -> str | None:
+    if first.host is None or other.host is None or first.host.size != other.host.size:
+        return "they are of runs with other numbers of ranks"
+    for name in _ONE_VERSION:
+        ours, theirs = getattr(first.environment, name), getattr(other.environment, name)
+        if ours != theirs:
+            return f"{name} is {ours} in the one and {theirs} in the other"
+    if first.watched != other.watched or first.scenario.name != other.scenario.name:
+        return f"their scenarios are {first.scenario.name!r} and {other.scenario.name!r}"
+    ours, theirs = ({v.name: v for v in session.scenario.variants} for session in (first, other))
+    if not first.watched and (unlike := [name for name in ours if name in theirs and ours[name] != theirs[name]]):
+        return f"their variants {unlike[0]!r} differ"
+    return None
+
+
+def _named(name: str, host: Host) -> str:
+    return f"{name} · {host.label}"
+
+
+def _scenario(sessions: Sequence[Session], hosts: Sequence[Host]) -> Scenario:
+    def of(variant: Variant, host: Host) -> Variant:
+        ceiling = variant.ceiling and _named(variant.ceiling, host)
+        return variant.model_copy(update={"name": _named(variant.name, host), "ceiling": ceiling})
+
+    variants = [
+        of(variant, host)
+        for session, host in zip(sessions, hosts, strict=True)
+        for variant in session.scenario.variants
+    ]
+    return sessions[0].scenario.model_copy(update={"variants": tuple(variants)})
+
+
+def _result(result: Result, host: Host) -> Result:
+    def of(speedup: Any) -> Any:
+        return speedup.model_copy(update={"over": speedup.over and _named(speedup.over, host)})
+
+    update = {"variant": _named(result.variant, host), "speedup": of(result.speedup)}
+    return result.model_copy(update=update | {"against_fastest": of(result.against_fastest)})
+
+
+def _trials(sessions: Sequence[Session], hosts: Sequence[Host]) -> Iterator[TrialRecord]:
+    """The trials on the first host's monotonic clock, in the order in which they began."""
+    records = [
+        shifted(record, host.wall_minus_monotonic_ns - hosts[0].wall_minus_monotonic_ns).model_copy(
+            update={"variant": _named(record.variant, host), "stderr_file": _stderr(record, host)}
+        )
+        for session, host in zip(sessions, hosts, strict=True)
+        for record in session.trials
+    ]
+    for index, record in enumerate(sorted(records, key=lambda record: record.started_ns)):
+        yield record.model_copy(update={"index": index})
+
+
+def _stderr(record: TrialRecord, host: Host) -> str | None:
+    return record.stderr_file and f"rank-{host.rank:03}/{record.stderr_file}"
+
+
+def shifted(value: Any, by_ns: int) -> Any:
+    """Return a record with every time stamp in it moved: the fields named ``at_ns``, ``start_ns`` and the like."""
+    if by_ns == 0:
+        return value
+    if isinstance(value, tuple):
+        return tuple(shifted(each, by_ns) for each in value)
+    if not isinstance(value, BaseModel) or isinstance(value, Series):
+        return value
+    moved: dict[str, Any] = {}
+    for name in type(value).model_fields:
+        held = getattr(value, name)
+        if name in _STAMPS and isinstance(held, int):
+            moved[name] = held + by_ns
+        elif name in _STAMPS and isinstance(held, Series):
+            moved[name] = Series.pack(held.unpack() + by_ns)
+        else:
+            moved[name] = shifted(held, by_ns)
+    return value.model_copy(update=moved)
+
+
+_STAMPS = frozenset({"at_ns", "start_ns", "end_ns", "started_ns", "ended_ns"})
+
+
+def _results(sessions: Sequence[Session], size: int) -> Iterator[HostsResult]:
+    if sessions[0].watched:
+        yield _watched(sessions)
+        return
+    by_rank = {session.host.rank: session for session in sessions if session.host is not None}
+    for base, variant in _bases(sessions[0].scenario):
+        for hosts in formations.widths(size):
+            ranks = range(hosts)
+            if any(rank not in by_rank for rank in ranks):
+                continue
+            alone, together = (f"{base}, {words}" for words in ("alone", f"{hosts} hosts"))
+            of = {rank: by_rank[rank] for rank in ranks}
+            rounds = _rounds(of, alone, together, batch_size(variant))
+            figures = [_figures(session, alone, together) for session in of.values()]
+            yield efficiency.result(base, hosts, rounds, figures)
+
+
+def _bases(scenario: Scenario) -> Iterator[tuple[str, Variant]]:
+    """The variants as the user named them."""
+    for variant in scenario.variants:
+        if not variant.is_ceiling and variant.name.endswith(", alone"):
+            yield variant.name.removesuffix(", alone"), variant
+
+
+def _rounds(of: Mapping[int, Session], alone: str, together: str, batch: int) -> dict[int, tuple[float, float]]:
+    """By round the rate of all of them together, and the sum of their rates alone."""
+    spans: dict[tuple[str, int], list[Span]] = {}
+    for session in of.values():
+        assert session.host is not None
+        for record in session.trials:
+            span = Span.of(record, session.host.wall_minus_monotonic_ns, batch)
+            if span is not None and record.variant in (alone, together):
+                spans.setdefault((record.variant, record.repeat), []).append(span)
+    found = {}
+    for (name, repeat), members in spans.items():
+        singles = spans.get((alone, repeat), [])
+        if name != together or len(members) < len(of) or len(singles) < len(of):
+            continue
+        rate, base = efficiency.rate_together(members), sum(map(efficiency.rate_alone, singles))
+        if rate and base:
+            found[repeat] = (rate, base)
+    return found
+
+
+def _figures(session: Session, alone: str, together: str) -> HostFigures:
+    found = {result.variant: result for result in session.results}
+
+    def wait(name: str) -> float | None:
+        return found[name].input_wait_share.value if name in found else None
+
+    ceiling = session.scenario.variant(together).ceiling if together in found else None
+    ceiling_ms = found[ceiling].step_ms.median if ceiling in found else None
+    return HostFigures(wait(alone), wait(together), ceiling_ms)
+
+
+def _watched(sessions: Sequence[Session]) -> HostsResult:
+    """Of a training that every rank watched itself: nothing of it ran alone."""
+    waits = [session.results[0].input_wait_share.value if session.results else None for session in sessions]
+    figures = [HostFigures(None, wait, None) for wait in waits]
+    name = sessions[0].results[0].variant if sessions[0].results else sessions[0].scenario.name
+    found = efficiency.result(name, len(sessions), {}, figures)
+    if found.kind != "not-measured":
+        return found
+    said = "; ".join(
+        f"rank {session.host.rank} waits {units.share(wait)}"
+        for session, wait in zip(sessions, waits, strict=True)
+        if session.host is not None
+    )
+    return found.model_copy(update={"kind": "watched", "text": f"{said} for its input"})

@@ -1,0 +1,53 @@
+"""Which rank this process is, from the variables of what started it."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from pipeline_bench.model.hosts import Host
+
+
+class Rank(NamedTuple):
+    """One of several processes that were started together."""
+
+    number: int
+    size: int
+    launcher: str
+
+    @property
+    def folder(self) -> str:
+        """The name of its folder in ``--out``."""
+        return f"rank-{self.number:03}"
+
+    def host(self, clock_offset_s: float | None = None) -> Host:
+        """Return this machine as one of the hosts."""
+        return Host(
+            rank=self.number,
+            size=self.size,
+            name=socket.gethostname(),
+            launcher=self.launcher,
+            wall_minus_monotonic_ns=time.time_ns() - time.monotonic_ns(),
+            clock_offset_s=clock_offset_s,
+        )
+
+
+# By launcher: the variable of the rank, and those of the number of ranks, the first that is there. mpirun inside of a
+# Slurm job has Slurm's as well, of its daemons; sbatch's own shell has Slurm's rank 0 without a step.
+_VARIABLES = {
+    "open-mpi": ("OMPI_COMM_WORLD_RANK", ("OMPI_COMM_WORLD_SIZE",)),
+    "pmi": ("PMI_RANK", ("PMI_SIZE",)),
+    "slurm": ("SLURM_PROCID", ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS")),
+}
+
+
+def found(environment: Mapping[str, str]) -> Rank | None:
+    """Return the rank; None of a process that is none, or the only one."""
+    for launcher, (number, sizes) in _VARIABLES.items():
+        size = next((environment[name] for name in sizes if name in environment), "")
+        given = environment.get(number, "")
+        if given.isdecimal() and size.isdecimal() and int(given) < int(size) != 1:
+            return Rank(int(given), int(size), launcher)
+    return None

@@ -1,0 +1,146 @@
+"""Has the ranks start their trials together, by files in a folder that all see; none waits for one that is gone."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from pipeline_bench.errors import PipelineBenchError, UsageError
+from pipeline_bench.hosts import formations
+from pipeline_bench.hosts.formations import Slot
+from pipeline_bench.hosts.ranks import Rank
+from pipeline_bench.system import interrupts
+from pipeline_bench.system.files import write_atomically
+from pipeline_bench.text import units
+
+FOLDER = ".together"
+_BEAT_S = 0.5
+_LOOK_S = 0.02
+_START_S = 120.0
+"""How long the first of all ranks waits for the others: each may have to import and to make data first."""
+_GONE_S = 20.0
+"""Without a sign of life for so long, forty beats, a rank is gone; a shared folder may show a change seconds late."""
+
+
+class Position(NamedTuple):
+    """How far a rank is: at the start of a slot, or (`done` 1) behind it."""
+
+    slot: int
+    done: int
+
+
+class Meeting:
+    """One rank's part in the common plan, as the runner's gate.
+
+    Args:
+        folder: shared by all ranks.
+        rank: this one.
+        slots: the common plan, the same in all ranks.
+        tell: takes a line for the user.
+        gone_s: without a sign of life for so long a rank is gone.
+        start_s: how long the first slot waits for ranks that were never seen.
+
+    Raises:
+        UsageError: the folder cannot be written.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        rank: Rank,
+        slots: Sequence[Slot],
+        tell: Callable[[str], None],
+        gone_s: float = _GONE_S,
+        start_s: float = _START_S,
+    ) -> None:
+        self._folder, self._rank, self._slots, self._tell = folder / FOLDER, rank, slots, tell
+        self._gone_s, self._start_s = gone_s, start_s
+        self._own = [number for number, slot in enumerate(slots) if rank.number in slot.ranks]
+        self._gone: set[int] = set()
+        self._ended = threading.Event()
+        self._begun_s = time.monotonic()
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._say(Position(-1, 1))
+            self.clock_offset_s = time.time() - self._path(rank.number).stat().st_mtime
+        except OSError as error:
+            raise UsageError(
+                f"--out {folder}: what the ranks share cannot be written: {error.strerror}.",
+                "Give a folder that every host can write.",
+            ) from None
+        self._beating = threading.Thread(target=self._beat, name="pipeline-bench rank", daemon=True)
+        self._beating.start()
+
+    def enter(self, index: int) -> None:
+        """Wait until every rank is where the trial of that index may begin, or is gone.
+
+        Raises:
+            PipelineBenchError: a rank without which the trial means nothing is gone.
+            KeyboardInterrupt: the user interrupted.
+        """
+        slot = self._own[index]
+        self._say(Position(slot, 0))
+        while waited_for := [rank for rank in self._others() if not self._is_there(rank, slot)]:
+            interrupts.check()
+            for rank in waited_for:
+                self._note_gone(rank)
+            time.sleep(_LOOK_S)
+        if self._slots[slot].together and (gone := sorted(self._gone.intersection(self._slots[slot].ranks))):
+            raise PipelineBenchError(f"rank {gone[0]} is gone, and was to run it at the same time")
+
+    def leave(self, index: int) -> None:
+        """Say that the trial has ended."""
+        self._say(Position(self._own[index], 1))
+
+    def close(self) -> None:
+        """Say that this rank takes part in no further trial."""
+        self._say(Position(len(self._slots), 1))
+        self._ended.set()
+        self._beating.join()
+
+    def _others(self) -> list[int]:
+        return [rank for rank in range(self._rank.size) if rank != self._rank.number and rank not in self._gone]
+
+    def _is_there(self, rank: int, slot: int) -> bool:
+        needed = Position(slot, 0)
+        if rank not in self._slots[slot].ranks:
+            before = formations.before(self._slots, slot, rank)
+            needed = Position(-1, 0) if before is None else Position(before, 1)
+        at = self._position(rank)
+        return at is not None and at >= needed
+
+    def _position(self, rank: int) -> Position | None:
+        try:
+            return Position(*json.loads(self._path(rank).read_text(encoding="ascii")))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def _note_gone(self, rank: int) -> None:
+        """Wait no more for a rank that shows no sign of life; both stamps are of the folder's own clock."""
+        try:
+            silent_s = self._path(self._rank.number).stat().st_mtime - self._path(rank).stat().st_mtime
+            gone = silent_s > self._gone_s
+        except OSError:  # it never came
+            silent_s = time.monotonic() - self._begun_s
+            gone = silent_s > self._start_s
+        if gone:
+            self._gone.add(rank)
+            self._tell(f"rank {rank} gave no sign of life for {units.seconds(silent_s)}: the others go on without it")
+
+    def _say(self, position: Position) -> None:
+        write_atomically(self._path(self._rank.number), json.dumps(position))
+
+    def _beat(self) -> None:
+        while not self._ended.wait(_BEAT_S):
+            try:
+                os.utime(self._path(self._rank.number))
+            except OSError:  # a full or lost folder: the others will say that this one is gone
+                continue
+
+    def _path(self, rank: int) -> Path:
+        return self._folder / f"rank-{rank:03}.json"

@@ -1,0 +1,136 @@
+"""Ranks, their common plan, what they come to together, and whom the verdict names: without a process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pytest
+
+from pipeline_bench.hosts import efficiency, formations, ranks
+from pipeline_bench.hosts.efficiency import HostFigures, Span
+from pipeline_bench.hosts.ranks import Rank
+from pipeline_bench.model.hosts import HostsKind
+from pipeline_bench.model.trial import plan
+from tests.unit.sessions import scenario, variant
+
+
+@pytest.mark.parametrize(
+    ("environment", "rank"),
+    [
+        ({}, None),
+        ({"SLURM_PROCID": "3", "SLURM_NTASKS": "8"}, Rank(3, 8, "slurm")),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8", "SLURM_STEP_NUM_TASKS": "1"}, None),
+        ({"SLURM_PROCID": "0", "OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}, Rank(1, 2, "open-mpi")),
+        ({"PMI_RANK": "1", "PMI_SIZE": "4"}, Rank(1, 4, "pmi")),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "1"}, None),
+        ({"PMI_RANK": "4", "PMI_SIZE": "4"}, None),
+        ({"PMI_RANK": "one", "PMI_SIZE": "4"}, None),
+        ({"SLURM_PROCID": "1"}, None),
+    ],
+)
+def test_a_rank_is_known_by_the_variables_of_what_started_it(environment: dict[str, str], rank: Rank | None) -> None:
+    assert ranks.found(environment) == rank
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 5, 8, 9])
+def test_every_rank_runs_its_part_of_the_common_plan_in_its_order(size: int) -> None:
+    wanted = scenario(variant("a"), variant("b"), variant("ceiling", "ceiling", ceiling=None))
+    slots = formations.slots(wanted, size)
+    for rank in range(size):
+        own = [(slot.variant, slot.repeat) for slot in slots if rank in slot.ranks]
+        assert own == [(t.variant.name, t.repeat) for t in plan(formations.of_rank(wanted, size, rank))]
+    of_a = [slot.ranks for slot in slots if slot.repeat == 0 and slot.variant.startswith("a, ")]
+    assert of_a[:size] == [(rank,) for rank in range(size)]
+    assert of_a[-1] == tuple(range(size))
+
+
+def span(step_ms: float, start_ms: float = 0.0, steps: int = 200, batch: int = 10) -> Span:
+    return Span(np.asarray((start_ms + step_ms * np.arange(1, steps + 1)) * 1e6, dtype=np.int64), batch)
+
+
+def test_rates_are_of_the_time_in_which_all_hosts_train() -> None:
+    """The second host begins half a second late: what the first did before that is not of both."""
+    assert efficiency.rate_alone(span(10)) == pytest.approx(1000)
+    assert efficiency.rate_together([span(10), span(20, start_ms=500)]) == pytest.approx(1500, rel=0.02)
+    assert efficiency.rate_together([span(10), span(10, start_ms=1500)]) is None
+
+
+def rounds(truth: float, scatter: Iterable[float]) -> dict[int, tuple[float, float]]:
+    return {number: (truth * (1 + error) * 1000, 1000.0) for number, error in enumerate(scatter)}
+
+
+def figures(*waits: tuple[float, float], ceilings: Sequence[float] = ()) -> list[HostFigures]:
+    return [
+        HostFigures(alone, together, ceilings[rank] if ceilings else 10.0)
+        for rank, (alone, together) in enumerate(waits)
+    ]
+
+
+QUIET = (0.01, -0.01, 0.005, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("truth", "each", "kind", "host", "words"),
+    [
+        (0.98, figures((0.04, 0.05), (0.04, 0.05)), "scales", None, "2 hosts reach 98 %"),
+        (
+            0.40,
+            figures(*[(0.04, 0.61)] * 4),
+            "shared-storage",
+            None,
+            "storage is shared: at 4 hosts each waits 61 %, alone 4 %",
+        ),
+        (0.40, figures((0.04, 0.05), (0.04, 0.05)), "inconclusive", None, "do not explain it"),
+        (0.90, figures((0.04, 0.05), (0.04, 0.05)), "inconclusive", None, "the line is at 90 %"),
+        (
+            0.80,
+            figures((0.04, 0.05), (0.04, 0.05), (0.04, 0.05), ceilings=(10, 14, 10)),
+            "slow-host",
+            1,
+            "rank 1 is slow by itself: its ceiling is 1.4× the others'",
+        ),
+        (
+            0.98,
+            figures((0.58, 0.60), (0.04, 0.05), (0.04, 0.05)),
+            "slow-input",
+            0,
+            "the input of rank 0 is slow by itself: alone it waits 58 %, the others 4 %",
+        ),
+        (
+            0.80,
+            figures((0.04, 0.05), (0.04, 0.61), (0.04, 0.04)),
+            "straggler",
+            1,
+            "one straggler: rank 1 waits 61 %, the others 4 %",
+        ),
+    ],
+)
+def test_the_verdict_names_what_was_planted(
+    truth: float, each: list[HostFigures], kind: HostsKind, host: int | None, words: str
+) -> None:
+    found = efficiency.result("a", len(each), rounds(truth, QUIET), each)
+    assert (found.kind, found.host) == (kind, host)
+    assert words in found.text
+    assert found.efficiency.value == pytest.approx(truth, abs=0.01)
+
+
+def test_a_single_round_decides_nothing() -> None:
+    found = efficiency.result("a", 2, rounds(0.4, [0.0]), figures((0.04, 0.61), (0.04, 0.61)))
+    assert found.kind == "inconclusive"
+    assert efficiency.result("a", 2, {}, figures((0.04, 0.6), (0.04, 0.6))).kind == "not-measured"
+
+
+def test_the_straggler_is_named_in_95_of_100_and_nobody_where_there_is_none() -> None:
+    """Shares scatter by 5 points between hosts; four of them, one of which waits 35 points longer."""
+    noise = np.random.default_rng(0)
+    named = innocent = 0
+    for _ in range(200):
+        calm = np.clip(noise.normal(0.05, 0.05, (4, 2)), 0, 1)
+        late = calm.copy()
+        late[2, 1] += 0.35
+        efficiencies = rounds(0.85, noise.normal(0, 0.03, 5))
+        named += efficiency.result("a", 4, efficiencies, figures(*late.tolist())).host == 2
+        innocent += efficiency.result("a", 4, efficiencies, figures(*calm.tolist())).host is None
+    assert named >= 190
+    assert innocent >= 190

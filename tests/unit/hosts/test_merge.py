@@ -1,0 +1,122 @@
+"""Sessions of ranks become one; what cannot be compared is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline_bench.analysis.results import summarise
+from pipeline_bench.analysis.speedups import conclude
+from pipeline_bench.errors import SessionError, UsageError
+from pipeline_bench.hosts import formations, merge
+from pipeline_bench.hosts.ranks import Rank
+from pipeline_bench.model.series import Series
+from pipeline_bench.model.session import Session, load, save
+from pipeline_bench.model.trial import PhaseMark, TrialRecord, TrialSteps, plan
+from pipeline_bench.report import html, markdown, screen
+from tests.unit.sessions import CPU, scenario, variant
+
+S = 1_000_000_000
+BASE = scenario(variant("a"), variant("ceiling", "ceiling", ceiling=None))
+
+
+def session(rank: int, size: int = 2, together_ms: float = 25.0, booted_ns: int = 0, **host: Any) -> Session:
+    """A rank's session whose steps take 10 ms alone; its clock counts from when it was booted."""
+    wanted = formations.of_rank(BASE, size, rank)
+    slots = formations.slots(BASE, size)
+    at = [number for number, slot in enumerate(slots) if rank in slot.ranks]
+    records = []
+    for trial in plan(wanted):
+        step_ms = together_ms if "hosts" in trial.variant.name else 10.0
+        start_ns = at[trial.index] * 100 * S - booted_ns
+        ends = (start_ns + np.arange(1, 301) * step_ms * 1e6).astype(np.int64)
+        starts = np.concatenate([[start_ns], ends[:-1]])
+        waits = None if trial.variant.is_ceiling else ((ends - starts) - 10_000_000 + 400_000)
+        records.append(
+            TrialRecord(
+                index=trial.index,
+                variant=trial.variant.name,
+                repeat=trial.repeat,
+                status="ok",
+                started_ns=start_ns - S,
+                ended_ns=int(ends[-1]),
+                warmup_steps=1,
+                phases=(PhaseMark(name="train", at_ns=start_ns),),
+                steps=TrialSteps(
+                    start_ns=Series.pack(starts),
+                    end_ns=Series.pack(ends),
+                    wait_ns=None if waits is None else Series.pack(waits),
+                    loss=Series.pack(np.zeros(300)),
+                ),
+            )
+        )
+    described = Rank(rank, size, "pmi").host(0.0)
+    return Session(
+        started_at="2026-01-01T00:00:00+00:00",
+        scenario=wanted,
+        environment=CPU,
+        trials=tuple(records),
+        results=tuple(summarise(wanted, records, CPU.cores)),
+        host=described.model_copy(update={"wall_minus_monotonic_ns": booted_ns, **host}),
+    )
+
+
+def test_two_hosts_become_one_session_with_their_sum_and_the_verdict(tmp_path: Path) -> None:
+    """Each takes 10 ms a step alone and 25 beside the other: 40 %. They were booted at other times."""
+    for rank in range(2):
+        folder = tmp_path / f"rank-{rank:03}"
+        folder.mkdir()
+        save(session(rank, booted_ns=rank * 5000 * S), folder)
+    merged = merge.merge(merge.read(tmp_path))
+    assert merged.hosts is not None
+    (found,) = merged.hosts.results
+    assert found.efficiency.value == pytest.approx(0.4, abs=0.01)
+    assert found.samples_per_second == pytest.approx(2 * 128 / 0.025, rel=0.01)
+    assert found.kind == "shared-storage"
+    assert "at 2 hosts each waits 62 %, alone 4 %" in found.text
+    assert {result.variant for result in merged.results} >= {"a, alone · rank 0", "a, 2 hosts · rank 1"}
+    together = [record for record in merged.trials if record.variant.startswith("a, 2 hosts")][:2]
+    assert together[0].started_ns == together[1].started_ns
+    save(merged, tmp_path)
+    assert load(tmp_path).hosts == merged.hosts
+    assert conclude(merged) in markdown.render(merged).replace("\\", "")
+    assert "storage is shared" in html.render(merged)
+    assert "storage is shared" in screen.as_text(merged)
+
+
+def test_a_rank_that_is_missing_is_named() -> None:
+    merged = merge.merge([session(0, 3), session(2, 3)])
+    assert merged.hosts is not None
+    assert merged.hosts.missing == (1,)
+    assert "1 rank of 3 left no session: 1" in merged.notes
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        (lambda s: s.model_copy(update={"environment": CPU.model_copy(update={"package": "9"})}), "package is 0.1.0"),
+        (lambda s: s.model_copy(update={"scenario": s.scenario.model_copy(update={"name": "x"})}), "their scenarios"),
+        (lambda s: s.model_copy(update={"host": s.host.model_copy(update={"size": 3})}), "other numbers of ranks"),
+        (lambda s: s.model_copy(update={"host": s.host.model_copy(update={"clock_offset_s": 3.0})}), "ahead of that"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(other: Any, words: str) -> None:
+    with pytest.raises(SessionError) as refused:
+        merge.merge([session(0), other(session(1))])
+    assert words in refused.value.message
+
+
+def test_variants_that_differ_are_refused() -> None:
+    changed = session(1)
+    variants = [v.model_copy(update={"options": {"threads": 2}}) for v in changed.scenario.variants]
+    changed = changed.model_copy(update={"scenario": changed.scenario.model_copy(update={"variants": tuple(variants)})})
+    with pytest.raises(SessionError, match="variants 'a, alone' differ"):
+        merge.merge([session(0), changed])
+
+
+def test_a_folder_without_ranks_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="holds no sessions of ranks"):
+        merge.read(tmp_path)

@@ -1,0 +1,97 @@
+"""Ranks that meet in a folder: in the plan's order, and without those that are gone."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import ExitStack, closing, suppress
+from pathlib import Path
+
+from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.hosts import formations
+from pipeline_bench.hosts.ranks import Rank
+from pipeline_bench.hosts.together import FOLDER, Meeting
+from tests.unit.sessions import scenario, variant
+
+WANTED = scenario(variant("a"), variant("ceiling", "ceiling", ceiling=None))
+SLOTS = formations.slots(WANTED, 3)
+
+
+def run(meeting: Meeting, rank: int, events: list[tuple[str, int, int]], stop_at: int | None = None) -> None:
+    own = [number for number, slot in enumerate(SLOTS) if rank in slot.ranks]
+    for index, slot in enumerate(own):
+        if slot == stop_at:
+            return
+        try:
+            meeting.enter(index)
+        except PipelineBenchError as error:
+            events.append((error.message, slot, rank))
+            meeting.leave(index)
+            continue
+        events.append(("in", slot, rank))
+        time.sleep(0.001 * (rank + 1))
+        events.append(("out", slot, rank))
+        meeting.leave(index)
+
+
+def meet(folder: Path, stop_at: int | None = None) -> tuple[list[tuple[str, int, int]], list[str]]:
+    """Three ranks run the plan, each in a thread; the last one leaves at `stop_at` without a word."""
+    events: list[tuple[str, int, int]] = []
+    told: list[str] = []
+    with ExitStack() as stack:
+        meetings = [
+            stack.enter_context(closing(Meeting(folder, Rank(rank, 3, "pmi"), SLOTS, told.append, 2.0, 10.0)))
+            for rank in range(3)
+        ]
+        threads = [
+            threading.Thread(target=run, args=(meeting, rank, events, stop_at if rank == 2 else None))
+            for rank, meeting in enumerate(meetings)
+        ]
+        for thread in threads:
+            thread.start()
+        if stop_at is not None:
+            threads[2].join()
+            meetings[2]._ended.set()
+        for thread in threads:
+            thread.join(60)
+            assert not thread.is_alive(), "it waits for ever"
+    return events, told
+
+
+def test_a_trial_begins_when_all_of_its_ranks_are_there_and_the_one_before_has_ended(tmp_path: Path) -> None:
+    events, told = meet(tmp_path)
+    assert told == []
+    for number, slot in enumerate(SLOTS):
+        begun = min(place for place, event in enumerate(events) if event[:2] == ("in", number))
+        ended = [place for place, event in enumerate(events) if event[0] == "out" and event[1] < number]
+        assert all(place < begun for place in ended), f"{slot} began while one before it ran"
+        assert {rank for what, at, rank in events if (what, at) == ("in", number)} == set(slot.ranks)
+
+
+def test_the_others_go_on_without_a_rank_that_gives_no_sign_of_life(tmp_path: Path) -> None:
+    events, told = meet(tmp_path, stop_at=5)
+    assert {rank for what, at, rank in events if (what, at) == ("in", len(SLOTS) - 1)} == {0, 1}
+    refused = [event for event in events if event[0] not in ("in", "out")]
+    with_rank_2 = [slot.together and 2 in slot.ranks and len(slot.ranks) > 1 for slot in SLOTS]
+    assert {at for _, at, _ in refused} == {at for at, is_with in enumerate(with_rank_2) if is_with and at > 5}
+    assert {words for words, _, _ in refused} == {"rank 2 is gone, and was to run it at the same time"}
+    assert told
+    assert all(line.startswith("rank 2 gave no sign of life for") for line in told)
+
+
+def test_a_rank_that_never_comes_is_waited_for_no_longer_than_said(tmp_path: Path) -> None:
+    told: list[str] = []
+    slots = formations.slots(WANTED, 2)
+    with closing(Meeting(tmp_path, Rank(0, 2, "pmi"), slots, told.append, 0.2, 0.3)) as meeting:
+        for index in range(len([slot for slot in slots if 0 in slot.ranks])):
+            with suppress(PipelineBenchError):
+                meeting.enter(index)
+            meeting.leave(index)
+    assert len(told) == 1
+    assert "rank 1 gave no sign of life" in told[0]
+
+
+def test_how_far_the_clock_is_off_is_taken_from_the_shared_folder(tmp_path: Path) -> None:
+    with closing(Meeting(tmp_path, Rank(0, 2, "pmi"), SLOTS, print)) as meeting:
+        assert abs(meeting.clock_offset_s) < 5
+    assert [each.name for each in tmp_path.iterdir()] == [FOLDER]
