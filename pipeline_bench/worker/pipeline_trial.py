@@ -43,6 +43,8 @@ _KEPT_SHARE = 0.9
 _WHOLE_S = 1.5
 _WHOLE_SHARE = 0.2
 """Of the time for inspecting: what the whole pipeline may run at most."""
+_STAGES_SHARE = 0.5
+"""Of the time for inspecting: what the stages have at least, also where the pipeline's first element took all of it."""
 _DISK_S = 1.0
 _LONGEST_SCRIPT_S = 3600.0
 """A script that does not train within an hour has hung: from then on the stall timeout counts."""
@@ -165,7 +167,7 @@ class PipelineEngine(Engine):
             recipe.sink,
             lambda stage, inputs: rebuild.stage(recipe, stage, inputs, self._folder(f"stage-{next(numbers)}")),
             recipe.dataset(recipe.sink).options(),
-            end_s - time.monotonic(),
+            max(end_s - time.monotonic(), limit_s * _STAGES_SHARE),
             lambda: recorder.phase("inspect"),
         )
         for costs in benchmark.run():
