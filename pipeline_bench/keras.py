@@ -18,17 +18,19 @@ import keras
 import numpy as np
 import numpy.typing as npt
 
-from pipeline_bench.model.events import Device
 from pipeline_bench.model.session import Session
-from pipeline_bench.monitoring.record import JobRecord, this_device, write_line
+from pipeline_bench.monitoring.course import Course, age_s
+from pipeline_bench.monitoring.device import device_of
+from pipeline_bench.monitoring.record import JobRecord, write_line
 from pipeline_bench.monitoring.steps import NO_WAIT_NS, Totals
+from pipeline_bench.monitoring.timing import GraphTiming, PlainTiming
 from pipeline_bench.text import line_of
 
 if TYPE_CHECKING:
     from pipeline_bench.monitoring.steps import JobSummary
 
 _NOT_ENDED = "the training ended without saying so: something outside of its steps raised"
-_NOT_KNOWN = "Keras runs on {backend}, whose training function does not take its batches from an iterator"
+_NOT_HANDED_ON = "Keras on {backend} hands its training function batches and no iterator"
 _ASYNCHRONOUS = (
     "Keras on JAX hands a step over and does not wait for it: while the next batch is waited for, the device may still "
     "be at work, so that it is idle for at most that long."
@@ -71,8 +73,10 @@ class StarvationMonitor(keras.callbacks.Callback):  # type: ignore[misc]
         self._out = None if out is None else Path(out)
         self._quiet = quiet
         self._name = name
+        self.counts_start_up = False
+        """Whether the session also keeps how long the process had run before the training."""
         self._watch: _Watch | None = None
-        self._timing: _Timing | None = None
+        self._timing: PlainTiming | None = None
         self._timed_model: weakref.ref[Any] | None = None
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -83,8 +87,15 @@ class StarvationMonitor(keras.callbacks.Callback):  # type: ignore[misc]
 
             self._writer = tf.summary.create_file_writer(str(self._writer))
         watch = self._watch = _Watch(self.model, self.params or {}, self._name, self._out, self._timing_of(self.model))
+        if self.counts_start_up:
+            watch.course.before_s = age_s()
         # Keras tells nobody that another callback raised: the session is kept when this one goes, or the program ends.
         weakref.finalize(self, watch.finish, _NOT_ENDED)
+
+    @property
+    def course(self) -> Course | None:
+        """Of the training that runs."""
+        return self._watch.course if self._watch is not None else None
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         if self._watch is not None:
@@ -93,6 +104,11 @@ class StarvationMonitor(keras.callbacks.Callback):  # type: ignore[misc]
     def on_test_begin(self, logs: Any = None) -> None:
         if self._watch is not None:  # validation is no part of a step
             self._watch.flush()
+            self._watch.course.begin_validation()
+
+    def on_test_end(self, logs: Any = None) -> None:
+        if self._watch is not None:
+            self._watch.course.end_validation()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         if self._watch is None:
@@ -121,13 +137,13 @@ class StarvationMonitor(keras.callbacks.Callback):  # type: ignore[misc]
         if self._watch is not None:
             self._end(_NOT_ENDED)
 
-    def _timing_of(self, model: Any) -> _Timing | _HostTiming | None:
+    def _timing_of(self, model: Any) -> PlainTiming | None:
         if keras.backend.backend() == "jax":
-            return _HostTiming()
+            return PlainTiming()
         if keras.backend.backend() != "tensorflow":
             return None
         if self._timing is None or self._timed_model is None or self._timed_model() is not model:
-            self._timing, self._timed_model = _Timing(), weakref.ref(model)
+            self._timing, self._timed_model = GraphTiming(), weakref.ref(model)
         return self._timing
 
     def _end(self, reason: str | None) -> None:
@@ -137,14 +153,6 @@ class StarvationMonitor(keras.callbacks.Callback):  # type: ignore[misc]
         self.figures = watch.figures
         if not self._quiet and self._out is not None:
             write_line(watch.figures, self._name, self.folder, watch.record.problem)
-
-
-def _jax_device() -> Device:
-    """Return the device that JAX puts its work on by default."""
-    import jax
-
-    device = jax.devices()[0]
-    return Device(kind="cpu" if device.platform == "cpu" else "gpu", name=str(device.device_kind))
 
 
 def _write(writer: Any, figures: JobSummary, epoch: int) -> None:
@@ -170,92 +178,16 @@ def _write(writer: Any, figures: JobSummary, epoch: int) -> None:
     writer.flush()
 
 
-class _Timing:
-    """What times a model's iterators. Kept from one `fit` to the next: a new one would have the model traced anew."""
-
-    def __init__(self) -> None:
-        from pipeline_bench.monitoring.probe import Probe, ProbedIterator, Ring
-
-        self.ring = Ring()
-        self._probe = Probe(self._receive, self.ring, a_row_a_call=True)
-        self._class = ProbedIterator
-        self._iterator: Any = None
-        self._timed: Any = None
-        self.eager_wait_ns = NO_WAIT_NS
-        """Of the batches that were taken in eager mode since it was set to `NO_WAIT_NS`."""
-
-    def _receive(self, at_ns: int, wait_ns: int) -> None:
-        if wait_ns >= 0:
-            self.eager_wait_ns = max(0, self.eager_wait_ns) + wait_ns
-
-    def timed(self, iterator: Any) -> Any:
-        """Return the iterator, timed; as it is where it cannot be."""
-        if iterator is not self._iterator:
-            timed = iterator
-            if type(iterator) is self._class.__base__:
-                timed = self._class(
-                    components=(iterator._iterator_resource,),
-                    element_spec=iterator.element_spec,
-                    number=self._probe.number,
-                )
-            self._iterator, self._timed = iterator, timed
-        return self._timed
-
-    def rows(self) -> Any:
-        """Return what the graph has measured since it was last asked."""
-        return self.ring.read()
-
-    def forget(self) -> None:
-        """Let go of the last iterator, and of its buffers."""
-        self._iterator = self._timed = None
-
-
-class _HostTiming:
-    """What times the iterators of a training function that takes its batches in Python, as JAX' does."""
-
-    def __init__(self) -> None:
-        self.eager_wait_ns = NO_WAIT_NS
-
-    def timed(self, iterator: Any) -> Any:
-        """Return an iterator that gives the same, timed."""
-        return _HostTimed(iterator, self)
-
-    def rows(self) -> None:
-        """Return None: all waits are known as soon as they are over."""
-
-    def forget(self) -> None:
-        """Let go of nothing."""
-
-
-class _HostTimed:
-    def __init__(self, iterator: Any, timing: _HostTiming) -> None:
-        self._iterator, self._timing = iterator, timing
-
-    def __iter__(self) -> _HostTimed:
-        return self
-
-    def __next__(self) -> Any:
-        start_ns = monotonic_ns()
-        batch = next(self._iterator)
-        self._timing.eager_wait_ns = max(0, self._timing.eager_wait_ns) + monotonic_ns() - start_ns
-        return batch
-
-
 class _Watch:
     """One call of `fit`: stands in the place of the model's training function, and keeps what it sees."""
 
     def __init__(
-        self,
-        model: Any,
-        params: dict[str, Any],
-        name: str,
-        out: Path | None,
-        timing: _Timing | _HostTiming | None,
+        self, model: Any, params: dict[str, Any], name: str, out: Path | None, timing: PlainTiming | None
     ) -> None:
         # On TensorFlow, Keras reads each step's losses for its callbacks, and so waits for the step.
-        waits = keras.backend.backend() != "jax"
-        self.record = JobRecord(name, this_device() if waits else _jax_device(), waits_for_device=waits)
-        if not waits:
+        backend = keras.backend.backend()
+        self.record = JobRecord(name, device_of(backend), waits_for_device=backend != "jax")
+        if backend == "jax":
             self.record.notes.append(_ASYNCHRONOUS)
         self.figures = self.record.summary()
         self._timing = timing
@@ -271,17 +203,17 @@ class _Watch:
         self._ends: list[int] = []
         self._waits: list[int] = []
         self._before = Totals()
+        self._first = False
+        """Whether the next step is the first one of its epoch."""
+        self.course = self.record.course = Course()
         self._epoch_ns = monotonic_ns()
         self._ends_of_data: tuple[type[BaseException], ...] = (StopIteration,)
         self.record.progress = self.progress
         if timing is not None:
-            timing.rows()
-        if isinstance(timing, _Timing):
-            import tensorflow as tf
-
-            self._ends_of_data = (StopIteration, tf.errors.OutOfRangeError)
-        if timing is None:
-            self.record.reason = _NOT_KNOWN.format(backend=keras.backend.backend())
+            self._ends_of_data = timing.ends_of_data
+            timing.read()
+        else:
+            self.record.reason = _NOT_HANDED_ON.format(backend=keras.backend.backend())
         if self._original is None:
             self.record.reason = "the model has no training function"
         else:
@@ -290,12 +222,14 @@ class _Watch:
     def begin_epoch(self) -> None:
         """An epoch begins."""
         self.flush()
-        self._calls = 0
+        self._calls, self._first = 0, True
+        self.course.begin_epoch()
         self._before, self._epoch_ns = self.record.log.totals, monotonic_ns()
 
     def end_epoch(self) -> JobSummary:
         """Return the figures of the epoch."""
         self.flush()
+        self.course.end_epoch(self.record.log.totals.since(self._before))
         return self.record.summary(self._before, self._epoch_ns)
 
     def _step(self, *arguments: Any, **named: Any) -> Any:
@@ -307,8 +241,7 @@ class _Watch:
         timing = self._timing
         if timing is not None:
             timing.eager_wait_ns = NO_WAIT_NS
-            if len(arguments) == (1 if isinstance(timing, _Timing) else 2):  # JAX' takes its state first
-                arguments = (*arguments[:-1], timing.timed(arguments[-1]))
+            arguments = (*arguments[:-1], *map(timing.timed, arguments[-1:]))
         start_ns = monotonic_ns()
         try:
             result = self._original(*arguments, **named)
@@ -346,9 +279,9 @@ class _Watch:
     def _waits_so_far(self, count: int) -> npt.NDArray[np.int64]:
         """Return the waits of the first `count` calls in ns, without taking them; none is known where some is not."""
         eager = np.array(self._waits[:count], dtype=np.int64)
-        if not isinstance(self._timing, _Timing) or (eager >= 0).all():
+        if self._timing is None or (eager >= 0).all():
             return eager
-        rows = self._timing.ring.peek(count)
+        rows = self._timing.peek(count)
         return eager if rows is None else rows
 
     def flush(self, more: bool = False) -> None:
@@ -367,6 +300,9 @@ class _Watch:
             self._starts, self._ends, self._waits = [], [], []
             # Waits are of another clock, and a microsecond too long beside a step that is nothing but waiting.
             waits = np.where(waits < 0, waits, np.minimum(waits, ends - starts))
+            if self._first:
+                self._first = False
+                self.course.first_step(int(ends[0]), int(waits[0]))
             size, last = self._steps_a_call, self._last_size(more)
             self.record.log.extend(starts[:-1], ends[:-1], waits[:-1], size)
             self.record.log.extend(starts[-1:], ends[-1:], waits[-1:], last)
@@ -384,7 +320,7 @@ class _Watch:
         if self._timing is None:
             return eager
         try:
-            rows = self._timing.rows()
+            rows = self._timing.read()
         except Exception as error:  # TensorFlow may be gone: the program ends
             self.record.reason = f"what was measured could not be read: {type(error).__name__}"
             return eager
@@ -405,6 +341,7 @@ class _Watch:
             if self._finished is not None:
                 return self._finished
             self.flush()
+            self.course.end(self.record.log.totals.since(self._before))
             self.figures = self.record.summary()
             model = self._model()
             if model is not None and getattr(model.train_function, "__self__", None) is self:

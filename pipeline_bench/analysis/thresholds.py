@@ -134,3 +134,16 @@ HOST_SLOWER = 1.20
 what machines of one kind differ by."""
 STRAGGLER_WAIT = 0.20
 """One host waits where its share is so far above the median of the others': `SEVERE_SHARE`, and nobody's noise."""
+
+# --- where a watched training's time went --------------------------------------------------------------------------
+
+SLOWER_EPOCHS = 1.25
+"""Later epochs that each take so many times the first one, without its first step, are told of."""
+LONG_FIRST_BATCH_S = 10.0
+"""A first batch that was waited for longer than this is told of: a shuffle buffer that is filled, most often."""
+EPOCH_START_SHARE = 0.10
+"""The share of the later epochs that waits for their first batches, from which it is told of."""
+GROWTH_EPOCHS = 3
+"""From so many epochs on, in each of which the memory grew, it is called growing."""
+GROWTH_SHARE = 0.02
+"""Growth of the memory an epoch, as a share of the machine's, from which it is told of."""

@@ -15,20 +15,23 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import psutil
 from pydantic import BaseModel
 
 from pipeline_bench import environment
+from pipeline_bench.analysis import wall_time
+from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.injection import OUT_VARIABLE, PACKAGE_VARIABLE
-from pipeline_bench.injection.wall_time import FitTime, parts, remarks
+from pipeline_bench.model.session import load
+from pipeline_bench.model.wall_time import WallTime
 from pipeline_bench.monitoring.record import Readings, SamplerThread
 from pipeline_bench.run import jobs
 from pipeline_bench.samplers.host import HostSampler
 from pipeline_bench.samplers.nvml import NvmlSampler
-from pipeline_bench.system.files import ScratchFolder
+from pipeline_bench.system.files import ScratchFolder, write_atomically
 from pipeline_bench.system.runtime_folder import RUN_VARIABLE
-from pipeline_bench.text import Text, units
+from pipeline_bench.text import Text
 
+PAGE = "report.html"
 SITE = Path(__file__).with_name("site")
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 """What a shell exits with where it cannot start a command (POSIX, Shell Command Language, 2.8.2)."""
@@ -44,7 +47,9 @@ class Training(BaseModel):
     verdict: Text
     line: Text
     folder: Text | None
-    time: FitTime | None = None
+    on_tf_data: bool = True
+    """Whether `pipeline-bench diagnose` knows its kind of input."""
+    time: WallTime | None = None
 
 
 class ProcessRecord(BaseModel):
@@ -55,7 +60,6 @@ class ProcessRecord(BaseModel):
     executable: Text
     trainings: tuple[Training, ...]
     more: int
-    before_training_s: float | None
     problem: Text | None
 
 
@@ -188,7 +192,8 @@ def lines(ended: Ended, command: Sequence[str]) -> list[str]:
     if not ended.killed and not any(record.trainings for record in ended.records):
         said.append(f"no training was seen: {_why_none(ended, command)}")
     said.append(_machine(ended))
-    starved = [each for record in ended.records for each in record.trainings if each.verdict == "input-bound"]
+    trainings = [each for record in ended.records for each in record.trainings]
+    starved = [each for each in trainings if each.verdict == "input-bound" and each.on_tf_data]
     script = next((part for part in command if part.endswith(".py")), None)
     if starved and script is not None:
         given = shlex.join(command[command.index(script) + 1 :])
@@ -198,17 +203,27 @@ def lines(ended: Ended, command: Sequence[str]) -> list[str]:
 
 def _of_process(record: ProcessRecord) -> Iterator[str]:
     """Yield a line a training, where its time went, and what of that is unusual."""
-    for index, training in enumerate(record.trainings):
-        where = f"; session in {_near(training.folder)}" if training.folder else ""
-        yield f"{training.name}: {training.line}{where}"
+    for training in record.trainings:
+        yield f"{training.name}: {training.line}{_kept(training)}"
         if training.time is None:
             continue
-        before_s = record.before_training_s if index == 0 else None
-        before = [("start-up and imports", before_s)] if before_s is not None else []
-        told = ", ".join(f"{name} {units.seconds(part_s)}" for name, part_s in [*before, *parts(training.time)])
-        yield f"  where {units.seconds(training.time.total_s + (before_s or 0.0))} went: {told}"
-        for remark in remarks(training.time, psutil.virtual_memory().total):
+        yield f"  {wall_time.summary(training.time)}"
+        for remark in wall_time.remarks(training.time, environment.usable_memory_bytes()):
             yield f"  {remark}"
+
+
+def _kept(training: Training) -> str:
+    """Return where the training's page is, which is made now; where its session is, if it cannot be made."""
+    if training.folder is None:
+        return ""
+    from pipeline_bench.report import html
+
+    page = Path(training.folder) / PAGE
+    try:
+        write_atomically(page, html.render(load(training.folder)))
+    except (OSError, MemoryError, PipelineBenchError):
+        return f"; session in {_near(training.folder)}"
+    return f"; page {page.as_uri()}"
 
 
 def _near(folder: str) -> str:
@@ -219,13 +234,13 @@ def _near(folder: str) -> str:
 
 def _why_none(ended: Ended, command: Sequence[str]) -> str:
     if ended.records:
-        return "Keras' fit was not called, and no eager loop took three batches from a tf.data.Dataset"
+        return "Keras' fit was not called, and no loop took three batches from a tf.data.Dataset, a DataLoader or grain"
     if ended.problems:
         return "see above"
     isolated = [part for part in command[1:3] if part in ("-I", "-E", "-S", "-IS", "-IE")]
     if isolated:
         return f"Python was started with {isolated[0]}, which leaves out what has its trainings watched"
-    return "no Python process of the command imported TensorFlow or Keras, and ended by itself"
+    return "no Python process of the command imported TensorFlow, Keras, PyTorch or grain, and ended by itself"
 
 
 def _machine(ended: Ended) -> str:

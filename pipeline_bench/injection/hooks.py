@@ -17,7 +17,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from time import CLOCK_BOOTTIME, clock_gettime, monotonic_ns
 from types import FrameType
 from typing import Any
 
@@ -45,14 +44,14 @@ class Watched:
     def __init__(self, folder: Path, out: Path) -> None:
         self._folder = folder
         self._out = out
-        self._in_keras = threading.local()
+        self._in_library = threading.local()
         self._parents: list[Any] = []
         self._begin()
         os.register_at_fork(after_in_child=self._forked)
 
     def _begin(self) -> None:
         self._pid = os.getpid()
-        self._trainings: list[tuple[str, Any, Any]] = []
+        self._trainings: list[tuple[str, Any]] = []
         self._loops: dict[str, Any] = {}
         self._more = 0
         self._problem: str | None = None
@@ -68,32 +67,33 @@ class Watched:
         self._begin()
 
     @contextmanager
-    def inside_keras(self) -> Iterator[None]:
-        """Leave alone what Keras itself iterates over meanwhile, in this thread."""
-        depth = getattr(self._in_keras, "depth", 0)
-        self._in_keras.depth = depth + 1
+    def inside_library(self) -> Iterator[None]:
+        """Leave alone what Keras, or another library, itself iterates over meanwhile, in this thread."""
+        depth = getattr(self._in_library, "depth", 0)
+        self._in_library.depth = depth + 1
         try:
             yield
         finally:
-            self._in_keras.depth = depth
+            self._in_library.depth = depth
 
-    def callbacks(self) -> list[Any]:
-        """Return the callback that measures one call of `fit`, in a list; none where no more are kept."""
+    def callbacks(self, given: list[Any]) -> list[Any]:
+        """Return the callbacks of one call of `fit` with those that measure; as given where no more are kept."""
         if len(self._trainings) >= KEPT_TRAININGS:
             self._more += 1
-            return []
+            return given
         try:
-            from pipeline_bench.injection.marks import Marks
+            from pipeline_bench.injection.marks import around
             from pipeline_bench.keras import StarvationMonitor
 
             monitor = StarvationMonitor(out=self._out, quiet=True, name=_program())
-            marks = Marks(monitor, self.problem)
-            self._trainings.append((f"fit of {_program()}", monitor, marks))
+            monitor.counts_start_up = not self._trainings
+            callbacks = around(given, monitor, self.problem)
+            self._trainings.append((f"fit of {_program()}", monitor))
             self._end_with_the_program()
         except Exception as error:
             self.problem(error)
-            return []
-        return [marks]
+            return given
+        return callbacks
 
     def problem(self, error: Exception) -> None:
         """Keep what went wrong in the watching."""
@@ -103,7 +103,7 @@ class Watched:
         """Return the iterator of a loop over a dataset, a timed one where the loop is watched."""
         import tensorflow as tf
 
-        if getattr(self._in_keras, "depth", 0) or not tf.executing_eagerly() or tf.inside_function():
+        if getattr(self._in_library, "depth", 0) or not tf.executing_eagerly() or tf.inside_function():
             return plain(dataset)
         try:
             loop = self._loop(dataset)
@@ -111,6 +111,28 @@ class Watched:
         except Exception as error:
             self.problem(error)
             return plain(dataset)
+
+    def batches(self, iterator: Any, framework: str) -> Any:
+        """Return an iterator of a DataLoader or of grain, which tells its waits where its loop is watched."""
+        if getattr(self._in_library, "depth", 0):
+            return iterator
+        try:
+            loop = self._iterator_loop(framework)
+            return iterator if loop is None else loop.timed(iterator)
+        except Exception as error:
+            self.problem(error)
+            return iterator
+
+    def _iterator_loop(self, framework: str) -> Any:
+        where = _line_of_users()
+        if where is None or (where not in self._loops and len(self._loops) >= WATCHED_LOOPS):
+            return None
+        if where not in self._loops:
+            from pipeline_bench.monitoring.iterator import IteratorMonitor
+
+            self._loops[where] = IteratorMonitor(where, self._out, framework)
+            self._end_with_the_program()
+        return self._loops[where]
 
     def _loop(self, dataset: Any) -> Any:
         where = _line_of_loop()
@@ -120,7 +142,7 @@ class Watched:
             from pipeline_bench.monitoring.loop import Monitor
 
             monitor = Monitor(dataset, self._out, quiet=True, name=where)
-            with self.inside_keras():
+            with self.inside_library():
                 monitor.__enter__()
             self._loops[where] = monitor
             self._end_with_the_program()
@@ -146,14 +168,12 @@ class Watched:
         self._ended = True
         ended = [self._guarded(self._ended_fit, *training) for training in self._trainings]
         ended += [self._guarded(self._ended_loop, where, loop) for where, loop in self._loops.items()]
-        first_ns = min((marks.begin_ns for _, _, marks in self._trainings), default=0)
         record = {
             "pid": self._pid,
             "program": _program(),
             "executable": sys.executable,
             "trainings": [each for each in ended if each is not None],
             "more": self._more,
-            "before_training_s": _age_s(first_ns) if first_ns else None,
             "problem": self._problem,
         }
         path = self._folder / f"{self._pid}.json"
@@ -171,11 +191,11 @@ class Watched:
             self.problem(error)
             return None
 
-    def _ended_fit(self, name: str, monitor: Any, marks: Any) -> dict[str, Any] | None:
+    def _ended_fit(self, name: str, monitor: Any) -> dict[str, Any] | None:
         monitor.close()
         if monitor.figures is None or monitor.session is None:
             return None
-        time = _fit_time(monitor, marks)
+        time = monitor.session.wall_time
         return {**_training(name, monitor.figures, monitor.folder), "time": time and time.model_dump()}
 
     def _ended_loop(self, where: str, loop: Any) -> dict[str, Any] | None:
@@ -183,17 +203,14 @@ class Watched:
         if figures.steps < LEAST_STEPS:
             loop.drop()
             return None
-        loop.__exit__(None, None, None)
-        return _training(f"loop of {where}", figures, loop.folder)
+        loop.close()
+        return {**_training(f"loop of {where}", figures, loop.folder), "on_tf_data": loop.on_tf_data}
 
 
 def imported(module: Any) -> None:
     """Patch a module that the program has just imported."""
     watched = _watched()
-    if module.__name__ == "keras":
-        _patch_keras(module, watched)
-    else:
-        _patch_datasets(module, watched)
+    _PATCHES[module.__name__](module, watched)
 
 
 @functools.cache
@@ -215,8 +232,8 @@ def _patch_keras(keras: Any, watched: Watched) -> None:
         # A CallbackList is taken as it is: what is added to it here would never be given the model.
         if given is None or isinstance(given, list | tuple) or not hasattr(given, "append"):
             listed = [] if given is None else list(given) if isinstance(given, list | tuple) else [given]
-            bound.arguments["callbacks"] = [*listed, *watched.callbacks()] or None
-        with watched.inside_keras():
+            bound.arguments["callbacks"] = watched.callbacks(listed) or None
+        with watched.inside_library():
             return plain_fit(*bound.args, **bound.kwargs)
 
     keras.Model.fit = fit
@@ -227,7 +244,7 @@ def _patch_keras(keras: Any, watched: Watched) -> None:
 def _inside(method: Any, watched: Watched) -> Any:
     @functools.wraps(method)
     def called(*arguments: Any, **named: Any) -> Any:
-        with watched.inside_keras():
+        with watched.inside_library():
             return method(*arguments, **named)
 
     return called
@@ -243,37 +260,50 @@ def _patch_datasets(dataset_ops: Any, watched: Watched) -> None:
     dataset_ops.DatasetV2.__iter__ = __iter__
 
 
-def _fit_time(monitor: Any, marks: Any) -> Any:
-    """Return where the time of a training went; None where it took no step."""
-    from pipeline_bench.injection.wall_time import fit_time
-
-    (trial,) = monitor.session.trials
-    steps, figures = trial.steps, monitor.figures
-    if steps is None or not marks.begin_ns:
-        return None
-    waited = figures.input_wait_ms is not None and steps.wait_ns is not None
-    return fit_time(
-        marks.begin_ns,
-        marks.end_ns or monotonic_ns(),
-        marks.epochs,
-        steps.start_ns.unpack(),
-        steps.end_ns.unpack(),
-        steps.wait_ns.unpack() if waited else None,
-        figures.steps * (figures.step_ms or 0.0) / 1e3,
-        figures.steps * figures.input_wait_ms / 1e3 if waited else None,
-    )
+def _patch_data_loader(module: Any, watched: Watched) -> None:
+    _time_iterators(module.DataLoader, watched, lambda: "torch")
 
 
-def _age_s(at_ns: int | None = None) -> float | None:
-    """Return how long this process had run then, or has until now, in seconds; None where the system does not tell."""
-    try:
-        # Field 22 of proc_pid_stat(5), in clock ticks since the machine was started; the second one may hold spaces.
-        ticks = int(Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19])
-        now_s = clock_gettime(CLOCK_BOOTTIME)
-    except (OSError, ValueError, IndexError):
-        return None
-    since_s = 0.0 if at_ns is None else (monotonic_ns() - at_ns) / 1e9
-    return now_s - since_s - ticks / os.sysconf("SC_CLK_TCK")
+def _patch_grain(module: Any, watched: Watched) -> None:
+    """Patch every kind of grain's datasets, those too that are defined later: the last of a pipeline is told of."""
+
+    def framework() -> str:
+        return "torch" if "torch" in sys.modules else "jax"
+
+    base = module.IterDataset
+    plain = base.__init_subclass__.__func__
+
+    def __init_subclass__(cls: Any, /, **named: Any) -> None:  # noqa: N807 - it stands in the place of that method
+        plain(cls, **named)
+        _time_iterators(cls, watched, framework)
+
+    base.__init_subclass__ = classmethod(__init_subclass__)
+    kinds = [base]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+    for kind in kinds[1:]:
+        _time_iterators(kind, watched, framework)
+
+
+def _time_iterators(iterable: Any, watched: Watched, framework: Callable[[], str]) -> None:
+    plain = iterable.__iter__
+
+    @functools.wraps(plain)
+    def __iter__(self: Any) -> Any:  # noqa: N807 - it stands in the place of that method
+        with watched.inside_library():
+            iterator = plain(self)
+        return watched.batches(iterator, framework())
+
+    iterable.__iter__ = __iter__
+
+
+_PATCHES: dict[str, Callable[[Any, Watched], None]] = {
+    "keras": _patch_keras,
+    "tensorflow.python.data.ops.dataset_ops": _patch_datasets,
+    "torch.utils.data.dataloader": _patch_data_loader,
+    "grain._src.python.dataset.dataset": _patch_grain,
+}
+"""How a module is patched, by its name; the same names as in `site/sitecustomize.py`."""
 
 
 def _training(name: str, figures: Any, folder: Path | None) -> dict[str, Any]:
@@ -305,3 +335,26 @@ def _line_of_loop() -> str | None:
     if frame is None or user_code.origin(file) != "user":
         return None
     return f"{Path(file).name}:{frame.f_lineno}"
+
+
+def _line_of_users() -> str | None:
+    """Return the file and line of the user's own code that iterates, itself or by a library that trains for it.
+
+    None where there is no code of the user's: in a worker of the loader's own.
+    """
+    from pipeline_bench.tfdata import user_code
+
+    frame: Any = sys._getframe(1)
+    library = ""
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if user_code.origin(file) == "user" and not file.startswith((_PACKAGE, "<")):
+            return f"{Path(file).name}:{frame.f_lineno}{library}"
+        if not library and user_code.origin(file) == "library" and not _is_loader(file):
+            library = f", by {Path(file).name}:{frame.f_lineno}"
+        frame = frame.f_back
+    return None
+
+
+def _is_loader(file: str) -> bool:
+    return "/torch/utils/data/" in file or "/grain/" in file

@@ -1,42 +1,56 @@
-"""The callback that `run` appends to those of a `fit`: has a monitor measure, and notes when epochs begin and end."""
+"""What `run` puts around the callbacks of a `fit`: behind them the monitor, before them a mark of when they begin."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from time import monotonic_ns
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 # Whoever imports this module is in a job of Keras, in whose process it is already.
 import keras
 
-from pipeline_bench.injection.wall_time import Epoch
+if TYPE_CHECKING:
+    from pipeline_bench.keras import StarvationMonitor
+
+_OF_STEPS = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
+
+
+class Begin(keras.callbacks.Callback):  # type: ignore[misc]
+    """Before the program's own callbacks. Attributes: at_ns: when it was last called."""
+
+    at_ns = 0
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.at_ns = monotonic_ns()
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self.at_ns = monotonic_ns()
+
+
+class BeginOfSteps(Begin):
+    """The same where one of them is called in each step."""
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.at_ns = monotonic_ns()
 
 
 class Marks(keras.callbacks.Callback):  # type: ignore[misc]
-    """Behind the program's own callbacks, so that what these do at an epoch's end is in the epoch.
+    """Behind the program's own callbacks: has a monitor measure, and tells it how long these took.
 
     A step costs it nothing, and nothing that the monitor raises reaches the program.
-
-    Attributes:
-        begin_ns: when the training began; 0 before.
-        end_ns: when it ended; 0 before.
-        epochs: those that ended.
     """
 
-    def __init__(self, monitor: keras.callbacks.Callback, problem: Callable[[Exception], None]) -> None:
+    def __init__(self, monitor: StarvationMonitor, begin: Begin, problem: Callable[[Exception], None]) -> None:
         """Make one.
 
         Args:
-            monitor: the `StarvationMonitor` that measures.
-            problem: takes what it raises.
+            monitor: measures.
+            begin: stands before the program's callbacks.
+            problem: takes what the monitor raises.
         """
         super().__init__()
-        self.begin_ns = self.end_ns = 0
-        self.epochs: list[Epoch] = []
-        self._epoch_ns = self._test_ns = self._validation_ns = 0
         self._monitor = monitor
+        self._begin = begin
         self._problem = problem
 
     def set_model(self, model: Any) -> None:
@@ -48,34 +62,29 @@ class Marks(keras.callbacks.Callback):  # type: ignore[misc]
         self._guarded(self._monitor.set_params, params)
 
     def on_train_begin(self, logs: Any = None) -> None:
-        self.begin_ns = monotonic_ns()
         self._guarded(self._monitor.on_train_begin, logs)
 
     def on_train_end(self, logs: Any = None) -> None:
-        self.end_ns = monotonic_ns()
+        self._spent("callbacks_ns")
         self._guarded(self._monitor.on_train_end, logs)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self._epoch_ns, self._validation_ns = monotonic_ns(), 0
         self._guarded(self._monitor.on_epoch_begin, epoch, logs)
 
     def on_test_begin(self, logs: Any = None) -> None:
-        self._test_ns = monotonic_ns()
         self._guarded(self._monitor.on_test_begin, logs)
 
     def on_test_end(self, logs: Any = None) -> None:
-        self._validation_ns += monotonic_ns() - self._test_ns
+        self._guarded(self._monitor.on_test_end, logs)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        self.epochs.append(
-            Epoch(
-                begin_ns=self._epoch_ns,
-                end_ns=monotonic_ns(),
-                validation_ns=self._validation_ns,
-                memory_bytes=_memory_bytes(),
-            )
-        )
+        self._spent("callbacks_ns")
         self._guarded(self._monitor.on_epoch_end, epoch, logs)
+
+    def _spent(self, part: str) -> None:
+        course = self._monitor.course
+        if course is not None and self._begin.at_ns:
+            course.spend(part, monotonic_ns() - self._begin.at_ns)
 
     def _guarded(self, method: Callable[..., None], *arguments: Any) -> None:
         try:
@@ -84,9 +93,21 @@ class Marks(keras.callbacks.Callback):  # type: ignore[misc]
             self._problem(error)
 
 
-def _memory_bytes() -> int | None:
-    """Return what this process holds in memory; None where the system does not tell."""
-    try:
-        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):
-        return None
+class MarksOfSteps(Marks):
+    """The same where one of them is called in each step."""
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self._spent("step_callbacks_ns")
+
+
+def around(callbacks: Sequence[Any], monitor: StarvationMonitor, problem: Callable[[Exception], None]) -> list[Any]:
+    """Return a program's callbacks with what measures around them.
+
+    Keras calls a callback in each step only where one has a method for that; none is added where there was none.
+    """
+    plain = keras.callbacks.Callback
+    in_steps = any(
+        getattr(type(each), name, None) is not getattr(plain, name) for each in callbacks for name in _OF_STEPS
+    )
+    begin = BeginOfSteps() if in_steps else Begin()
+    return [begin, *callbacks, (MarksOfSteps if in_steps else Marks)(monitor, begin, problem)]

@@ -18,7 +18,8 @@ History of `schema_version`; every version up to this one can be read:
     7   adds, each with a default: which `dataset` of a script a target means; an inspection's `training`, `api` and
         `cold`; of a stage's cost `late`, `first_epoch_ns` and `first_epoch_cpu_ns`; of a diagnosis `beyond`; the
         `selftest` of the program itself; `checked`, the last one of the machine; a device utilization's `activity`;
-        which `host` among several a session is of, and the `hosts` of a merged one
+        which `host` among several a session is of, and the `hosts` of a merged one; the `wall_time` of a
+        watched training
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from pipeline_bench.model.result import EMULATED_LABEL, Disturbance, Precision, 
 from pipeline_bench.model.selftest import Checked, Selftest
 from pipeline_bench.model.series import Series
 from pipeline_bench.model.trial import TrialRecord
+from pipeline_bench.model.wall_time import WallTime
 from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.system.files import write_atomically
 from pipeline_bench.text import Line, Text, read_text, to_json, units, unreadable
@@ -96,6 +98,8 @@ class Session(Record):
     """Of a session that is one host's among several."""
     hosts: Hosts | None = None
     """Of a session that was merged from those of several hosts."""
+    wall_time: WallTime | None = None
+    """Where a watched training's wall time went; None where it was no training of epochs."""
 
     def __repr__(self) -> str:
         """Short, for a Python prompt; `to_json` has all of it."""

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline_bench.errors import UsageError
 from pipeline_bench.model.session import Session
-from pipeline_bench.monitoring.record import JobRecord, this_device, write_line
+from pipeline_bench.monitoring.device import device_of
+from pipeline_bench.monitoring.record import JobRecord, write_line
 from pipeline_bench.monitoring.steps import JobSummary, LoopSteps
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ class Monitor:
         session: the session, once the block has ended.
         folder: where it was saved; None where it was not.
     """
+
+    on_tf_data = True
 
     def __init__(self, dataset: Any, out: Path | None, quiet: bool, name: str) -> None:
         import tensorflow as tf
@@ -62,7 +65,7 @@ class Monitor:
         self._ring = probe.Ring()
         self._lock = threading.Lock()
         # The eager loop and the graph's rows come in turns of their own; both end in the same log.
-        record = self._record = JobRecord(self._name, this_device(), after_poll=_reader(self))
+        record = self._record = JobRecord(self._name, device_of("tensorflow"), after_poll=_reader(self))
         record.reason = _NOTHING_TAKEN
         self._eager_steps, self._graph_steps = LoopSteps(record.log), LoopSteps(record.log)
         self._probe = probe.Probe(self._eager_steps.receive, self._ring, a_row_a_call=False)
@@ -83,6 +86,10 @@ class Monitor:
         self.session, self.folder = self._record.finish(reason, self._out)
         if not self._quiet:
             write_line(figures, self._name, self.folder, self._record.problem)
+
+    def close(self) -> None:
+        """End, as at the end of the block."""
+        self.__exit__(None, None, None)
 
     def drop(self) -> None:
         """End, and leave nothing: the loop was no training."""

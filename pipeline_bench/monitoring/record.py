@@ -28,6 +28,7 @@ from pipeline_bench.model.result import CPU_TIME, DeviceUtilization, Estimate, R
 from pipeline_bench.model.series import Series
 from pipeline_bench.model.session import Session, save
 from pipeline_bench.model.trial import PhaseMark, TrialRecord, TrialSteps
+from pipeline_bench.monitoring.course import Course
 from pipeline_bench.monitoring.publishing import Publisher
 from pipeline_bench.monitoring.steps import JobSummary, StepLog, Totals, summarise
 from pipeline_bench.run.comparison import make_folder
@@ -170,6 +171,7 @@ class JobRecord:
         notes: for the session's reader.
         progress: gives the sums over all steps so far, those too that are not in the log yet; called in the sampler's
             thread.
+        course: of a training that has epochs; the session keeps it.
         buffered: gives how many batches are ready and how many there can be, in the same thread; None: not known.
     """
 
@@ -194,6 +196,7 @@ class JobRecord:
         self.log = StepLog()
         self.progress: Callable[[], Totals] = lambda: self.log.totals
         self.buffered: Callable[[], tuple[float, float] | None] = lambda: None
+        self.course: Course | None = None
         self.reason: str | None = None
         self.problem: str | None = None
         self.notes: list[str] = []
@@ -298,6 +301,7 @@ class JobRecord:
             results=(self._result(scenario, trial, int(rows.count[warmup:].sum())),),
             watched=True,
             host=None if rank is None else rank.host(),
+            wall_time=None if self.course is None else self.course.wall_time(),
         )
 
     def _trial(self, reason: str | None, warmup: int) -> TrialRecord:
@@ -396,18 +400,6 @@ def _scenario(name: str) -> Scenario:
     own = Component(kind=OWN)
     variant = Variant(name=VARIANT, backend=OWN, source=own, model=own, loop=own, run=Run(repeats=1), ceiling=_CEILING)
     return Scenario(name=name, question="How long does this job wait for its input?", variants=(variant,))
-
-
-def this_device() -> Device:
-    """Return the device that TensorFlow puts its work on here by default."""
-    import tensorflow as tf
-
-    gpus = tf.config.list_logical_devices("GPU")
-    if not gpus:
-        return Device(kind="cpu", name="CPU")
-    physical = tf.config.list_physical_devices("GPU")
-    details = tf.config.experimental.get_device_details(physical[0]) if physical else {}
-    return Device(kind="gpu", name=str(details.get("device_name", "GPU")))
 
 
 def write_line(figures: JobSummary, name: str, folder: Path | None = None, problem: str | None = None) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline_bench.analysis import advice, validity
+from pipeline_bench.analysis import advice, validity, wall_time
 from pipeline_bench.analysis.thresholds import COMPUTE_BOUND_AU, SMS_IDLE_PERCENT
 from pipeline_bench.model.result import (
     BUSY_TIME,
@@ -184,6 +184,16 @@ class Section:
     facts: Callable[[Session], list[Fact]]
 
 
+def _wall_time(session: Session) -> list[Fact]:
+    """Return where a watched training's wall time went, and what in it is unusual."""
+    time = session.wall_time
+    if time is None:
+        return []
+    where, _, parts = wall_time.summary(time).partition(": ")
+    told = wall_time.remarks(time, session.environment.memory_bytes)
+    return [(where, parts), *(("remark", remark) for remark in told)]
+
+
 SECTIONS = (
     Section("Activity", "{}: ", "{}: ", activity),
     Section("Selftest", "selftest: {}: ", "{}: ", selftest.facts),
@@ -191,6 +201,7 @@ SECTIONS = (
     Section("Storage", "storage: {}; ", "Storage: {}; ", storage),
     Section("Skipped by", "skipped by {}: ", "Skipped by {}: ", left_out),
     Section("Threads", "threads: {} ", "{} ", advice.thread_remarks),
+    Section("Wall time", "{}: ", "{}: ", _wall_time),
     Section("Loops", "{}: ", "{}: ", advice.loop_remarks),
 )
 """The sections of facts in their order: a new one is an entry here."""

@@ -16,7 +16,12 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-_WATCHED = ("keras", "tensorflow.python.data.ops.dataset_ops")
+_WATCHED = (
+    "keras",
+    "tensorflow.python.data.ops.dataset_ops",
+    "torch.utils.data.dataloader",
+    "grain._src.python.dataset.dataset",
+)
 
 
 def _chain(own_folder: str) -> None:
@@ -81,7 +86,7 @@ def _hooks() -> Any:
 
     name = "pipeline_bench.injection.hooks"
     prefix, _, folder = os.environ["PIPELINE_BENCH_RUN_PACKAGE"].partition(os.pathsep)
-    if prefix != sys.prefix:
+    if prefix != sys.prefix or folder in sys.path:  # there, to be taken off again would change its place
         return importlib.import_module(name)
     sys.path.append(folder)
     try:

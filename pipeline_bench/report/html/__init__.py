@@ -20,6 +20,7 @@ from pipeline_bench.report import facts, in_order, placements
 from pipeline_bench.report.html import content, diagnosis, plots
 from pipeline_bench.report.html.distribution import autotune, distribution
 from pipeline_bench.report.html.elements import Figure, json_block, line, name
+from pipeline_bench.report.html.epochs import epochs
 from pipeline_bench.report.html.steps import Clock, Floats, Steps, read_steps
 from pipeline_bench.report.html.timeline import timeline
 from pipeline_bench.text import one_line, units
@@ -141,6 +142,7 @@ def _plots(session: Session) -> dict[str, Figure | None]:
     results = in_order(session)
     return {
         "autotune": autotune(session.diagnosis),
+        "epochs": epochs(session),
         "step_time": plots.step_time(results),
         "utilization": plots.utilization(session, results),
         "split": plots.split(results),

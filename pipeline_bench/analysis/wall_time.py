@@ -1,0 +1,127 @@
+"""The parts of a training's wall time, which add up to it, and what in it is worth a word. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from statistics import median
+
+import numpy as np
+
+from pipeline_bench.analysis.thresholds import (
+    EPOCH_START_SHARE,
+    GROWTH_EPOCHS,
+    GROWTH_SHARE,
+    LONG_FIRST_BATCH_S,
+    SLOWER_EPOCHS,
+)
+from pipeline_bench.model.wall_time import Epoch, WallTime
+from pipeline_bench.text import units
+
+START_UP, FIRST_STEP = "start-up and imports", "first step (tracing, first batch)"
+INPUT_WAIT, COMPUTE = "input wait", "compute and host"
+VALIDATION, CALLBACKS, REST = "validation", "callbacks", "the rest of the epochs"
+BETWEEN = "between epochs"
+OF_AN_EPOCH = (FIRST_STEP, INPUT_WAIT, COMPUTE, VALIDATION, CALLBACKS, REST)
+"""The parts that an epoch has, in the order in which they are shown."""
+_LEAST_S = 1.0
+"""Less than that is not told of, however large its share."""
+
+
+def parts(time: WallTime) -> list[tuple[str, float]]:
+    """Return the parts by name, in the order in which they come, in seconds; those that were not there are left out."""
+    found = dict.fromkeys((START_UP, *OF_AN_EPOCH, BETWEEN), 0.0)
+    found[START_UP] = time.before_s or 0.0
+    for epoch in time.epochs:
+        for name, part_s in of_epoch(epoch).items():
+            found[name] += part_s
+    found[CALLBACKS] += time.last_callbacks_ns / 1e9
+    found[BETWEEN] = sum(after.begin_ns - before.end_ns for before, after in pairwise(time.epochs)) / 1e9
+    if time.epochs:  # what Keras makes before the first epoch is made for its first step
+        found[FIRST_STEP] += (time.epochs[0].begin_ns - time.begin_ns) / 1e9
+    found[REST] += time.seconds - sum(found.values())
+    return [(name, part_s) for name, part_s in found.items() if part_s > 0]
+
+
+def of_epoch(epoch: Epoch) -> dict[str, float]:
+    """Return the parts of an epoch by name, in seconds, all of them; without a measured wait it is in the compute's."""
+    wait_ns = epoch.wait_ns or 0
+    compute_ns = max(0, epoch.steps_ns - wait_ns - epoch.step_callbacks_ns)
+    callbacks_ns = epoch.callbacks_ns + epoch.step_callbacks_ns
+    known_ns = epoch.first_step_ns + wait_ns + compute_ns + epoch.validation_ns + callbacks_ns
+    rest_ns = max(0, epoch.end_ns - epoch.begin_ns - known_ns)
+    parts_ns = (epoch.first_step_ns, wait_ns, compute_ns, epoch.validation_ns, callbacks_ns, rest_ns)
+    return {name: part_ns / 1e9 for name, part_ns in zip(OF_AN_EPOCH, parts_ns, strict=True)}
+
+
+def summary(time: WallTime) -> str:
+    """Return the parts in a line."""
+    told = ", ".join(f"{name} {units.seconds(part_s)}" for name, part_s in parts(time))
+    return f"where {units.seconds(time.seconds)} went: {told}"
+
+
+def remarks(time: WallTime, memory_bytes: int) -> Iterator[str]:
+    """Yield what is unusual, each with its evidence.
+
+    Args:
+        time: of the training.
+        memory_bytes: what the machine has.
+    """
+    yield from _first_batch(time.epochs)
+    yield from _slower(time.epochs)
+    yield from _epoch_starts(time.epochs)
+    yield from _growth(time.epochs, memory_bytes)
+
+
+def _first_batch(epochs: Sequence[Epoch]) -> Iterator[str]:
+    waited_s = (epochs[0].first_wait_ns or 0) / 1e9 if epochs else 0.0
+    if waited_s > LONG_FIRST_BATCH_S:
+        yield f"the first batch was waited for {waited_s:.0f} s: is a large shuffle buffer filled first?"
+
+
+def _slower(epochs: Sequence[Epoch]) -> Iterator[str]:
+    """Yield that every later epoch took longer than the first one without its first step, and which part grew most."""
+    if len(epochs) < 2 or epochs[0].count > 1:  # noqa: PLR2004 - a first one and a later one
+        return
+    first, later = epochs[0], epochs[1:]
+    first_s = first.seconds - first.first_step_ns / 1e9
+    middle_s = median(epoch.seconds for epoch in later)
+    least_s = min(epoch.seconds for epoch in later)
+    if first_s <= 0 or least_s <= SLOWER_EPOCHS * first_s or middle_s - first_s <= _LEAST_S:
+        return
+    before = of_epoch(first)
+    grown = {
+        name: median(of_epoch(epoch)[name] / epoch.count for epoch in later) - before[name] for name in OF_AN_EPOCH[1:]
+    }
+    most = max(grown, key=lambda name: grown[name])
+    yield (
+        f"later epochs are slower: {middle_s:.1f} s in the middle, and {first_s:.1f} s for the first one without its "
+        f"first step; {grown[most]:.1f} s of that is {most}"
+    )
+
+
+def _epoch_starts(epochs: Sequence[Epoch]) -> Iterator[str]:
+    later = epochs[1:]
+    starts_s = sum(epoch.first_wait_ns or 0 for epoch in later) / 1e9
+    if starts_s > EPOCH_START_SHARE * sum(epoch.seconds * epoch.count for epoch in later) and starts_s > _LEAST_S:
+        yield (
+            f"{starts_s:.1f} s of the later epochs waited for their first batches: buffers are filled anew, or the "
+            "iterator is made anew"
+        )
+
+
+def _growth(epochs: Sequence[Epoch], memory_bytes: int) -> Iterator[str]:
+    """Yield when the memory will be full, where it has grown in every epoch after the first."""
+    used = [epoch.memory_bytes for epoch in epochs if epoch.memory_bytes is not None]
+    ended = sum(epoch.count for epoch in epochs)
+    steps = np.diff(used)
+    if len(used) < GROWTH_EPOCHS or (steps <= 0).any():
+        return
+    an_epoch = float(np.median(steps)) / (ended / len(epochs))
+    if an_epoch < GROWTH_SHARE * memory_bytes:
+        return
+    full = ended + int((memory_bytes - used[-1]) / an_epoch)
+    yield (
+        f"memory grew by {units.size(an_epoch)} an epoch, to {units.size(used[-1])}: at this rate the machine is full "
+        f"in epoch {full}"
+    )

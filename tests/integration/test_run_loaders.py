@@ -1,0 +1,99 @@
+"""`pipeline-bench run` on trainings that read PyTorch's DataLoader or grain, and on Keras on JAX."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline_bench.model.session import Session, load
+
+TORCH = """
+import time, torch
+from torch.utils.data import DataLoader, Dataset, dataloader
+class Slow(Dataset):
+    def __len__(self): return 60
+    def __getitem__(self, index):
+        time.sleep(0.01)
+        return torch.zeros(3)
+if __name__ == "__main__":
+    loader = DataLoader(Slow(), num_workers=1, persistent_workers=True, batch_size=2)
+    for epoch in range(2):
+        for batch in loader:
+            batch + 1
+    next(iter(DataLoader(Slow())))
+    print(isinstance(iter(loader), dataloader._MultiProcessingDataLoaderIter), len(batch))
+"""
+GRAIN = """
+import time, grain
+def slow(index):
+    time.sleep(0.01)
+    return index
+data = grain.MapDataset.range(60).map(slow).to_iter_dataset(grain.ReadOptions(num_threads=0)).batch(2)
+for epoch in range(2):
+    for batch in data:
+        batch + 1
+iterator = iter(data)
+state = iterator.get_state()
+next(iterator)
+iterator.set_state(state)
+print(isinstance(iterator, grain.DatasetIterator), len(batch))
+"""
+JAX = """
+import os, sys, time
+os.environ["KERAS_BACKEND"] = "jax"
+import keras, numpy as np
+class Slow(keras.utils.PyDataset):
+    def __len__(self): return 30
+    def __getitem__(self, index):
+        time.sleep(0.02)
+        return np.zeros((4, 3), "float32"), np.zeros((4, 1), "float32")
+model = keras.Sequential([keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+model.fit(Slow(), epochs=2, verbose=0)
+print(True, 2)
+"""
+
+
+def run(folder: Path, script: str) -> tuple[str, Session]:
+    """What was told, and the session of the one training."""
+    (folder / "train.py").write_text(script)
+    command = [sys.executable, "-m", "pipeline_bench", "run", "--", sys.executable, "train.py"]
+    done = subprocess.run(
+        command, cwd=folder, env=dict(os.environ), capture_output=True, text=True, timeout=200, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "True 2\n"), done.stderr
+    assert "not watched" not in done.stderr
+    (session,) = (folder / "reports").iterdir()
+    assert (session / "report.html").exists()
+    return done.stderr, load(session)
+
+
+def test_a_data_loaders_batches_are_timed_over_its_epochs_and_it_stays_what_it_is(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    told, session = run(tmp_path, TORCH)
+    assert "loop of train.py:12: 59 steps of " in told
+    assert "severely input-bound" in told
+    assert "diagnose" not in told  # it knows pipelines of tf.data
+    assert (session.results[0].input_wait_share.value or 0) > 0.5
+
+
+def test_grains_batches_are_timed_over_its_epochs_and_its_iterators_stay_what_they_are(tmp_path: Path) -> None:
+    pytest.importorskip("grain", reason="grain is not installed")
+    told, session = run(tmp_path, GRAIN)
+    assert "loop of train.py:8: 59 steps of " in told
+    assert "severely input-bound" in told
+    assert (session.results[0].input_wait_share.value or 0) > 0.5
+
+
+def test_keras_on_jax_has_its_wait_measured(tmp_path: Path) -> None:
+    pytest.importorskip("jax", reason="JAX is not installed")
+    told, session = run(tmp_path, JAX)
+    assert "fit of train.py: 59 steps of " in told
+    assert "severely input-bound" in told
+    assert session.wall_time is not None
+    first, second = session.wall_time.epochs
+    assert (first.wait_ns or 0) > 10**8 < (second.wait_ns or 0)

@@ -1,0 +1,61 @@
+"""The course of a training: what belongs to an epoch, in bounded memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline_bench.model.wall_time import WallTime
+from pipeline_bench.monitoring import course as courses
+from pipeline_bench.monitoring.course import Course
+from pipeline_bench.monitoring.steps import Totals
+
+MS = 10**6
+
+
+def trained(epochs: int, spent_ns: int = 5 * MS, waits: int = 3) -> WallTime:
+    course = Course()
+    for _ in range(epochs):
+        course.begin_epoch()
+        course.first_step(10**18, 7 * MS)
+        course.spend("callbacks_ns", spent_ns)
+        course.end_epoch(Totals(3, 30 * MS, waits, 6 * MS, 30 * MS))
+    course.spend("callbacks_ns", 2)
+    return course.wall_time()
+
+
+def test_each_epoch_has_its_own_and_the_first_one_the_first_step() -> None:
+    time = trained(3)
+    first, second, third = time.epochs
+    assert first.first_step_ns > 0
+    assert second.first_step_ns == third.first_step_ns == 0
+    assert {epoch.first_wait_ns for epoch in time.epochs} == {7 * MS}
+    assert {epoch.callbacks_ns for epoch in time.epochs} == {5 * MS}
+    assert {(epoch.steps_ns, epoch.wait_ns) for epoch in time.epochs} == {(30 * MS, 6 * MS)}
+    assert time.last_callbacks_ns == 2
+    assert time.begin_ns <= first.begin_ns <= first.end_ns <= second.begin_ns
+    assert (first.memory_bytes or 0) > 10 * MS
+
+
+def test_a_wait_that_was_not_measured_of_every_step_is_not_known() -> None:
+    assert trained(1, waits=2).epochs[0].wait_ns is None
+
+
+def test_an_epoch_that_is_not_ended_is_ended_with_the_training() -> None:
+    course = Course()
+    course.begin_epoch()
+    course.begin_validation()
+    course.end(Totals())
+    time = course.wall_time()
+    (epoch,) = time.epochs
+    assert epoch.validation_ns > 0
+    assert epoch.end_ns <= time.end_ns == course.wall_time().end_ns
+
+
+@pytest.mark.parametrize("epochs", [9, 10, 100, 1001])
+def test_of_many_epochs_neighbours_are_kept_together(epochs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(courses, "MAX_EPOCHS", 8)
+    time = trained(epochs)
+    assert len(time.epochs) <= 8
+    assert sum(epoch.count for epoch in time.epochs) == epochs
+    assert sum(epoch.callbacks_ns for epoch in time.epochs) == epochs * 5 * MS
+    assert [epoch.begin_ns for epoch in time.epochs] == sorted(epoch.begin_ns for epoch in time.epochs)

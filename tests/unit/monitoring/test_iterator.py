@@ -1,0 +1,76 @@
+"""Timing an iterator of Python's: it stays what it is, and its waits become steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import pytest
+
+from pipeline_bench.monitoring.iterator import IteratorMonitor
+
+
+class Batches:
+    def __init__(self, count: int) -> None:
+        self.left = count
+
+    def __iter__(self) -> Iterator[int]:
+        return self
+
+    def __next__(self) -> int:
+        if not self.left:
+            raise StopIteration
+        self.left -= 1
+        return self.left
+
+
+class Fails(Batches):
+    def __next__(self) -> int:
+        raise ValueError("theirs")
+
+
+def test_the_batches_of_several_passes_are_steps(tmp_path: Path) -> None:
+    monitor = IteratorMonitor("loop", tmp_path, "torch")
+    for _ in range(2):
+        batches = monitor.timed(Batches(20))
+        assert (type(batches).__name__, isinstance(batches, Batches)) == ("Batches", True)
+        assert list(batches) == list(range(19, -1, -1))
+    assert monitor.summary.steps == 39  # the first one is left out
+    assert monitor.summary.input_wait_share is not None
+    monitor.close()
+    assert monitor.folder is not None
+
+
+def test_an_iterator_that_serves_every_pass_is_timed_once(tmp_path: Path) -> None:
+    monitor = IteratorMonitor("loop", tmp_path, "torch")
+    batches = Batches(20)
+    for _ in range(3):
+        batches = monitor.timed(batches)
+        batches.left = 20
+        list(batches)
+    assert monitor.summary.steps == 59
+    monitor.drop()
+
+
+def test_what_the_iterator_raises_passes_through(tmp_path: Path) -> None:
+    monitor = IteratorMonitor("loop", tmp_path, "torch")
+    with pytest.raises(ValueError, match="theirs"):
+        next(monitor.timed(Fails(1)))
+    monitor.drop()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_data_loaders_workers_have_ready_is_told(tmp_path: Path) -> None:
+    class Loader(Batches):
+        _task_info: ClassVar[dict[int, tuple[Any, ...]]] = {1: (0,), 2: (0, "batch")}
+        _num_workers, _prefetch_factor = 3, 2
+        _worker_result_queue = SimpleNamespace(qsize=lambda: 1)
+
+    monitor = IteratorMonitor("loop", tmp_path, "torch")
+    monitor.timed(Batches(1))
+    assert monitor._buffered() is None
+    monitor.timed(Loader(1))
+    assert monitor._buffered() == (2.0, 6.0)
+    monitor.drop()
