@@ -93,7 +93,7 @@ def test_keras_on_jax_has_its_wait_measured(tmp_path: Path) -> None:
     pytest.importorskip("jax", reason="JAX is not installed")
     told, session = run(tmp_path, JAX)
     assert "fit of train.py: 59 steps of " in told
-    assert "severely input-bound" in told
+    assert "; input-bound; page file://" in told  # never severe where the device may still be at work
     assert session.wall_time is not None
     first, second = session.wall_time.epochs
     assert (first.wait_ns or 0) > 10**8 < (second.wait_ns or 0)
