@@ -27,7 +27,7 @@ TEXT = st.lists(st.sampled_from((*PIECES, *_SURROGATES)) | st.characters(), min_
 
 DATA = {
     *("Series.data", "CodeChange.diff"),
-    *("Target.file", "Target.module", "Target.name", "Target.pickled", "Target.arguments"),
+    *("Target.file", "Target.module", "Target.name", "Target.pickled", "Target.arguments", "Target.dataset"),
 }
 """The fields that are no text to be read but data, which is kept as it is."""
 _PACKED = {"Series.data", "Target.pickled"}

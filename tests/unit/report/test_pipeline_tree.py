@@ -94,13 +94,6 @@ def test_what_was_not_measured_has_its_reason_and_no_figure() -> None:
     assert files.reason == "its elements are too few to measure"
 
 
-def test_a_column_that_cannot_be_read_is_left_out() -> None:
-    whole = diagnoses.inspection()
-    broken = whole.tuned[0].model_copy(update={"values": whole.tuned[0].values.model_copy(update={"data": "!"})})
-    found = diagnoses.diagnosis(inspection=whole.model_copy(update={"tuned": (broken,)}))
-    assert row(found, 2).parallelism == "1"
-
-
 def test_a_pipeline_without_its_sink_or_in_a_circle_is_drawn_as_far_as_it_goes() -> None:
     assert drawn(diagnoses.inspection().model_copy(update={"sink": 99})) == []
     circle = Inspection(stages=(stage(0, "a", 1), stage(1, "b", 0)), sink=1)
