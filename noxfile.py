@@ -24,12 +24,15 @@ PYTHONS = ["3.11", "3.12", "3.13"]
 # One more than there are cores, up to four: much of a test of processes is waiting for them.
 IN_PARALLEL = ["-n", str(min(4, (os.cpu_count() or 1) + 1)), "--dist", "loadfile"]
 
+# Set to nothing: where a shell forbids the cache, each of some hundred processes would compile this package again.
+CACHED = {"PYTHONDONTWRITEBYTECODE": ""}
+
 
 @nox.session
 def lint(session: nox.Session) -> None:
     """Style, docstrings, the ban of TensorFlow at module level; types, strictly, for which TensorFlow is not needed."""
     needed = ["nox", "rich", "typer", "numpy", "scipy", "psutil", "pydantic", "jinja2", "pillow", "libcst", "tomli-w"]
-    session.install("ruff>=0.9", *TYPES, *needed, *TESTS)
+    session.install("--no-compile", "ruff>=0.9", *TYPES, *needed, *TESTS)  # hardly any of it is imported
     session.run("ruff", "check")
     session.run("ruff", "format", "--check")
     session.run("mypy")
@@ -39,7 +42,7 @@ def lint(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """All that is quick enough to be run at every change: logic with fake clocks, scripted children, real trials."""
     session.install(".", *TESTS)
-    session.run("pytest", *IN_PARALLEL, "-m", "not slow", *session.posargs)
+    session.run("pytest", *IN_PARALLEL, "-m", "not slow", *session.posargs, env=CACHED)
 
 
 @nox.session
@@ -49,12 +52,12 @@ def campaign(session: nox.Session) -> None:
     Before it, the tests that take long by nature.
     """
     session.install(".", *TESTS)
-    session.run("pytest", *IN_PARALLEL, "-m", "slow")
-    session.run("python", "-m", "tests.campaign", *session.posargs)
+    session.run("pytest", *IN_PARALLEL, "-m", "slow", env=CACHED)
+    session.run("python", "-m", "tests.campaign", *session.posargs, env=CACHED)
 
 
 @nox.session(python=PYTHONS)
 def pythons(session: nox.Session) -> None:
     """All tests under every supported Python that is installed."""
     session.install(".", *TESTS)
-    session.run("pytest", *IN_PARALLEL, *session.posargs)
+    session.run("pytest", *IN_PARALLEL, *session.posargs, env=CACHED)
