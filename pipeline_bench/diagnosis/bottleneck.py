@@ -13,6 +13,8 @@ from pipeline_bench.text import one_line, units
 
 NOT_THE_LIMIT = 0.97
 """From this share of the step on that the model takes by itself, no input makes it 3 % faster: the model limits."""
+_HINTED = 0.3
+"""Of the time: where all stages were measured and explain less, none is named; below a half, one as probable."""
 _DEARER_ALONE = 1.25
 """A stage that alone takes so many times the whole pipeline's time is told: trials a moment apart differ by less."""
 _WAITS = 0.5
@@ -42,7 +44,8 @@ def find(
     number = limiting(parts)
     if as_written_ms is not None and (ceiling_ms is None or ceiling_ms < NOT_THE_LIMIT * as_written_ms):
         explained = parts.explained(as_written_ms, ceiling_ms)
-        if parts.elapsed_ns and explained < segments.EXPLAINED:
+        all_measured = all(cost.elapsed_ns is not None for cost in inspection.costs)
+        if parts.elapsed_ns and explained < (_HINTED if all_measured else segments.EXPLAINED):
             return _withheld(inspection, number, explained)
     if number is None:
         return Bottleneck(text=f"No stage can be named: {_unmeasured(inspection)}.")
@@ -58,8 +61,12 @@ def find(
     period_ns = parts.period_ns if as_written_ms is None else as_written_ms * NS_PER_MS
     share = min(1.0, parts.cost_ns([number]) / period_ns)
     cause = _cause(inspection, stage, cost)
+    text = _text(inspection, parts, stage, share, cause, as_written_ms)
+    if as_written_ms is None or (explained := parts.explained(as_written_ms, ceiling_ms)) >= segments.EXPLAINED:
+        return Bottleneck(stage=number, share=share, cause=cause, text=text)
+    doubt = f"the stages measured alone explain only {units.share(explained)} of the time"
     return Bottleneck(
-        stage=number, share=share, cause=cause, text=_text(inspection, parts, stage, share, cause, as_written_ms)
+        stage=number, share=share, cause=cause, certainty="probable", text=f"Probably {text} In doubt: {doubt}."
     )
 
 

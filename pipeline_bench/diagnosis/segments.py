@@ -16,7 +16,7 @@ from pipeline_bench.model.pipeline import WORKERS, Inspection, Stage
 
 NS_PER_MS = 1e6
 EXPLAINED = 0.5
-"""Of the time: where the stages measured alone account for less, what limits the pipeline is not among their costs."""
+"""Of the time: where the stages measured alone account for less, what limits it need not be among their costs."""
 ALL_BUSY = 0.9
 """From this part of the longest segment on, the CPU time over the cores is what limits: nothing else can use them."""
 

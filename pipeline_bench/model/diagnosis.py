@@ -37,6 +37,8 @@ class Bottleneck(_Part):
     """None where no stage can be named, with the reason in `text`."""
     share: float | None = None
     """How much of the time between two elements it accounts for, 0 to 1."""
+    certainty: Literal["certain", "probable"] = "certain"
+    """``probable`` where all stages were measured alone and explain less than half of the time."""
     cause: Cause | None = None
     """``python``: it runs Python, one call at a time. ``cpu``: computing. ``reading``: it waits for files.
     ``waiting``: neither computes nor reads: latency. ``filling``: it fills a buffer.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pipeline_bench.diagnosis import bottleneck, segments
-from pipeline_bench.model.diagnosis import Limit
+from pipeline_bench.model.diagnosis import Bottleneck, Limit
 from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.model.session import Session
 from tests.unit.diagnosis.simulated import Machine, cost, diagnose, function, inspection, python_decode, stage
@@ -175,13 +175,17 @@ def test_the_only_function_that_could_not_be_measured_is_named_where_the_rest_ex
     assert explained.stage == 0
 
 
-def test_no_stage_is_named_while_the_stages_explain_less_than_half() -> None:
-    found = bottleneck.find(python_decode(40.0), cores=2, as_written_ms=100.0)
-    assert found.stage is None
-    assert "explain only 41 % of the time, map(decode), train.py:11, most of it" in found.text
-    assert bottleneck.find(python_decode(60.0), cores=2, as_written_ms=100.0).stage == 1
-    beside_a_model = bottleneck.find(python_decode(40.0), cores=2, as_written_ms=100.0, ceiling_ms=50.0)
-    assert beside_a_model.stage == 1, "on a CPU the model competes with the stages"
+def test_a_stage_is_named_as_surely_as_the_stages_explain_the_time() -> None:
+    def found(ms: float, ceiling_ms: float | None = None) -> Bottleneck:
+        return bottleneck.find(python_decode(ms), cores=2, as_written_ms=100.0, ceiling_ms=ceiling_ms)
+
+    assert (found(60.0).stage, found(60.0).certainty) == (1, "certain")
+    assert (found(40.0).stage, found(40.0).certainty) == (1, "probable")
+    assert found(40.0).text.startswith("Probably map(decode), train.py:11")
+    assert "explain only 41 % of the time" in found(40.0).text
+    assert found(40.0, ceiling_ms=50.0).certainty == "certain", "on a CPU the model competes with the stages"
+    assert found(20.0).stage is None
+    assert "explain only 21 % of the time, map(decode), train.py:11, most of it" in found(20.0).text
 
 
 def test_a_stage_without_the_time_for_an_element_is_not_taken_for_the_bottleneck() -> None:
