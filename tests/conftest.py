@@ -14,9 +14,9 @@ settings.register_profile(
 settings.register_profile("campaign", settings.get_profile("pipeline_bench"), max_examples=200, database=None)
 settings.load_profile("pipeline_bench")
 
-# What the tests watch is not shown among the jobs of whoever runs them.
-_runtime = tempfile.TemporaryDirectory()
-os.environ["XDG_RUNTIME_DIR"] = _runtime.name
+# What the tests watch is not shown among the jobs of whoever runs them, nor does a selftest of theirs reach the tests.
+_own = tempfile.TemporaryDirectory()
+os.environ["XDG_RUNTIME_DIR"] = os.environ["XDG_STATE_HOME"] = _own.name
 
 # A shell's background jobs, and much of continuous integration, ignore SIGINT and SIGQUIT, and what runs under nohup
 # ignores SIGHUP, which every process started here would inherit. What the tests start is to be ended as in a terminal.

@@ -24,7 +24,7 @@ import tensorflow as tf
 from pipeline_bench import monitor
 from pipeline_bench.analysis import stats
 from pipeline_bench.keras import StarvationMonitor
-from pipeline_bench.monitoring.record import PERIOD_S
+from pipeline_bench.monitoring.sampling import PERIOD_S
 from pipeline_bench.samplers.host import HostSampler
 
 BLOCK_STEPS = 150

@@ -23,7 +23,7 @@ from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.injection import OUT_VARIABLE, PACKAGE_VARIABLE
 from pipeline_bench.model.session import load
 from pipeline_bench.model.wall_time import WallTime
-from pipeline_bench.monitoring.record import Readings, SamplerThread
+from pipeline_bench.monitoring.sampling import Readings, SamplerThread
 from pipeline_bench.run import jobs
 from pipeline_bench.samplers.host import HostSampler
 from pipeline_bench.samplers.nvml import NvmlSampler

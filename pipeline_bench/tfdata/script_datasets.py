@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -71,7 +72,7 @@ def kind(data: Any) -> Kind | None:
         return "PyDataset"
     if isinstance(data, dict | list | tuple) or hasattr(data, "shape"):
         return "arrays"
-    return "generator" if hasattr(data, "__next__") else None
+    return "generator" if inspect.isgenerator(data) else None  # Keras takes no other iterator
 
 
 def named(frame: FrameType | None, *first: Any) -> tuple[Named, ...]:

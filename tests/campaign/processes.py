@@ -26,6 +26,12 @@ GONE_S = 10.0
 LIMIT_S = 90.0
 
 
+def own_folders(folder: Path) -> dict[str, str]:
+    """The environment of a try whose files for a while, caches and last selftest are its own."""
+    variables = {"TMPDIR": "tmp", "XDG_CACHE_HOME": "cache", "XDG_STATE_HOME": "state"}
+    return {variable: str(folder / name) for variable, name in variables.items()}
+
+
 class Program:
     """The program, running; what it writes goes to files in the try's folder."""
 
@@ -51,7 +57,7 @@ class Program:
         self.what = " ".join(map(_shown, arguments))
         (folder / "tmp").mkdir(exist_ok=True)
         self._stdout, self._stderr = folder / "stdout", folder / "stderr"
-        paths = {"PYTHONPATH": str(ROOT), "TMPDIR": str(folder / "tmp"), "XDG_CACHE_HOME": str(folder / "cache")}
+        paths = {"PYTHONPATH": str(ROOT), **own_folders(folder)}
         self.process = subprocess.Popen(
             [sys.executable, *module, *arguments],
             **{

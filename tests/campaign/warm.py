@@ -27,7 +27,7 @@ from pipeline_bench.run import (
     diagnosis,  # noqa: F401 - the commands import them when they run
 )
 from tests.campaign.outcome import Outcome
-from tests.campaign.processes import ROOT, text_of
+from tests.campaign.processes import ROOT, own_folders, text_of
 from tests.unit import sessions
 from tests.unit.test_hostile_text import every_view
 
@@ -66,7 +66,7 @@ class Warm:
             more: other fields of the outcome.
         """
         (folder / "tmp").mkdir(exist_ok=True)
-        variables = {"TMPDIR": str(folder / "tmp"), "XDG_CACHE_HOME": str(folder / "cache"), **(environment or {})}
+        variables = {**own_folders(folder), **(environment or {})}
         request = {"arguments": list(arguments), "folder": str(folder), "environment": variables}
         assert self._process.stdin is not None
         assert self._process.stdout is not None

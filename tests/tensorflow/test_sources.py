@@ -19,7 +19,7 @@ from pipeline_bench.run.observer import Observer
 from pipeline_bench.scenario.resolve import resolve
 from pipeline_bench.sources import RecordError, datasets, images, synthetic_dataset
 from pipeline_bench.sources.records import FileOptions, RecordSource
-from pipeline_bench.sources.synthetic_dataset import FOLDER_VARIABLE, SyntheticDataset
+from pipeline_bench.sources.synthetic_dataset import SyntheticDataset
 from tests.tensorflow.conftest import RunScenario
 from tests.trials import without_ceilings
 
@@ -312,11 +312,10 @@ def test_every_source_trains_on_equal_samples_under_feed_dict_and_tf_data(
 
 
 @pytest.mark.usefixtures("commands_share_server")
-def test_a_comparison_makes_its_data_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "kept"))
+def test_a_comparison_makes_its_data_once(tmp_path: Path) -> None:
     document: dict[str, Any] = {
         "name": "made",
-        "source": {"kind": "tfrecord", "samples": 40, "image_size": 8, "files": 2, "batch_size": 8},
+        "source": {"kind": "tfrecord", "samples": 41, "image_size": 8, "files": 2, "batch_size": 8},  # no other's
         "model": {"hidden_widths": [8]},
         "run": {"steps": 5, "repeats": 1},
         "variants": [{"backend": "feed_dict"}],
@@ -330,7 +329,7 @@ def test_a_comparison_makes_its_data_once(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "session").mkdir()
     outcome = comparison.compare(resolve(document), tmp_path / "session", Listener(), command="test")
     assert outcome.all_ok, [trial.reason for trial in outcome.session.trials]
-    assert heard[-1] == ("images for tfrecord", 40, 40)
+    assert heard[-1] == ("images for tfrecord", 41, 41)
     heard.clear()
     comparison.prepare_data(resolve(document), Listener())
     assert not heard, "it is there"

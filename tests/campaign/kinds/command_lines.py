@@ -23,7 +23,9 @@ _SEEDS = lines("command_lines.txt")
 _WORDS = lines("words.txt")
 _AROUND = values("around.jsonl")
 """What is around a real process: its environment, its streams, and whether its arguments are no UTF-8."""
-_MEASURES = ("compare", "diagnose", "lesson", "doctor", "data")
+_MEASURES = ("compare", "diagnose", "lesson", "doctor", "data", "selftest", "run")
+_OF_A_COMMAND = (126, 127)
+"""Exit codes of `run` where its command cannot be started."""
 
 
 def plan(random: Random, number: int) -> Case:
@@ -44,7 +46,7 @@ def attempt(case: Case, bench: Bench) -> list[Outcome]:
     arguments = case["arguments"]
     if not case.get("real"):
         arguments = [word.replace("\0", "") for word in arguments]
-        return [bench.warm.run(bench.folder, arguments, (0, 1, 2), case["env"])]
+        return [bench.warm.run(bench.folder, arguments, (0, 1, 2, *_OF_A_COMMAND), case["env"])]
     if case.get("bytes"):
         arguments = [*arguments, b"\xff\xfe\x80"]
     return [_real(arguments, case, bench.folder)]

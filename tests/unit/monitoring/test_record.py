@@ -13,7 +13,8 @@ from pipeline_bench.model import session as sessions
 from pipeline_bench.model.events import Device
 from pipeline_bench.model.result import CPU_TIME
 from pipeline_bench.model.session import Session
-from pipeline_bench.monitoring.record import JobRecord, Readings, SamplerThread
+from pipeline_bench.monitoring.record import JobRecord
+from pipeline_bench.monitoring.sampling import Readings, SamplerThread
 from pipeline_bench.monitoring.steps import NO_WAIT_NS
 from pipeline_bench.plugins import renderer
 from pipeline_bench.report import html, markdown

@@ -1,0 +1,119 @@
+"""The samplers of a watched job: polled in a thread of its process, their readings kept in bounded memory."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from pipeline_bench.model.result import CPU_TIME
+from pipeline_bench.run.trial_log import cpu_percent
+from pipeline_bench.samplers import Reading, Sampler
+from pipeline_bench.samplers.nvml_metrics import UTILIZATION
+
+PERIOD_S = 0.2
+_LATEST = 6
+"""Readings of a second and a bit."""
+MAX_READINGS = 20_000
+"""Of one metric; when there are more, every second one is dropped, and from then on every second one is not kept."""
+
+
+class Readings:
+    """The samplers' readings, in bounded memory."""
+
+    def __init__(self, max_readings: int = MAX_READINGS) -> None:
+        self._max = max_readings
+        self._latest: dict[str, deque[Reading]] = {}
+        self._kept: dict[tuple[str, str], list[Reading]] = {}
+        self._every: dict[tuple[str, str], int] = {}
+        self._seen: dict[tuple[str, str], int] = {}
+
+    def add(self, readings: Sequence[Reading]) -> None:
+        """Take in the readings of one poll."""
+        for reading in readings:
+            key = (reading.metric, reading.source)
+            self._latest.setdefault(reading.metric, deque(maxlen=_LATEST)).append(reading)
+            kept = self._kept.setdefault(key, [])
+            every = self._every.setdefault(key, 1)
+            seen = self._seen[key] = self._seen.get(key, -1) + 1
+            if seen % every and reading.reason is None:
+                continue
+            kept.append(reading)
+            if len(kept) > self._max:
+                del kept[1::2]
+                self._every[key] = 2 * every
+
+    def latest(self, metric: str) -> list[Reading]:
+        """Return the newest readings of a metric, oldest first: every one of them, however long the job is."""
+        return list(self._latest.get(metric, ()))
+
+    def all(self) -> list[Reading]:
+        """Return everything that was kept, metric by metric, each in the order of its time."""
+        return [reading for kept in list(self._kept.values()) for reading in list(kept)]
+
+    def utilization(self, since_ns: int, cores: int, gpu: bool) -> tuple[float | None, str | None]:
+        """Return the device's utilization in percent since then, and its source; the CPU's where the job has no GPU.
+
+        The CPU's is the process's CPU time over wall time and `cores`.
+        """
+        if gpu:
+            every = [(key[1], self._since(key, since_ns)) for key in list(self._kept) if key[0] == UTILIZATION]
+            source, values = max(every, key=lambda each: len(each[1]), default=("", []))
+            return (sum(v for _, v in values) / len(values), source) if values else (None, None)
+        key = next((key for key in list(self._kept) if key[0] == "cpu_seconds"), ("", ""))
+        values = self._since(key, since_ns)
+        if not values or values[-1][0] == values[0][0]:
+            return None, None
+        (first_ns, first_s), (last_ns, last_s) = values[0], values[-1]
+        return cpu_percent(last_s - first_s, last_ns - first_ns, cores), CPU_TIME
+
+    def _since(self, key: tuple[str, str], since_ns: int) -> list[tuple[int, float]]:
+        kept = list(self._kept.get(key, ()))
+        first = bisect_left(kept, since_ns, key=lambda each: each.at_ns)
+        return [(each.at_ns, each.value) for each in kept[first:] if each.value is not None]
+
+
+class SamplerThread:
+    """Polls samplers every `PERIOD_S` in a daemon thread, which never keeps the job's process from ending."""
+
+    def __init__(
+        self, samplers: Sequence[Sampler], readings: Readings, after_poll: Callable[[], None] | None = None
+    ) -> None:
+        self._samplers = tuple(samplers)
+        self._readings = readings
+        self._after_poll = after_poll
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="pipeline-bench sampler", daemon=True)
+        self._thread.start()
+
+    def poll(self) -> None:
+        """Poll now, in the caller's thread; after `close` it does nothing."""
+        with self._lock:
+            if not self._stop.is_set():
+                self._poll()
+
+    def close(self) -> None:
+        """Poll a last time, end the thread and close the samplers; safe to call twice."""
+        with self._lock:
+            if self._stop.is_set():
+                return
+            self._poll()
+            for sampler in self._samplers:
+                self._readings.add(sampler.end())
+            self._stop.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join(timeout=2.0)
+        for sampler in self._samplers:
+            sampler.close()
+
+    def _run(self) -> None:
+        while not self._stop.wait(PERIOD_S):
+            self.poll()
+            if self._after_poll is not None:
+                self._after_poll()
+
+    def _poll(self) -> None:
+        for sampler in self._samplers:
+            self._readings.add(sampler.poll())
