@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import secrets
 import select
 import selectors
@@ -291,8 +292,14 @@ def explain_exit(code: int | None) -> str:
     return f"was killed by {name}{hint}"
 
 
+_BEGINNING = re.compile(r'^  File "[^"]*worker/server\.py", line \d+ in _become_trial\n(?:  File .*\n?)*', re.MULTILINE)
+
+
 def stderr_tail(path: Path, lines: int = 20, limit_bytes: int = 16384) -> str:
-    """The last lines of a file, at most `limit_bytes` of it; empty when there is none."""
+    """Return the last lines of a file, at most `limit_bytes` of it; empty when there is none.
+
+    Stacks that faulthandler wrote begin with the innermost call: those in which every forked trial runs would be last.
+    """
     try:
         with path.open("rb") as file:
             file.seek(0, os.SEEK_END)
@@ -300,7 +307,7 @@ def stderr_tail(path: Path, lines: int = 20, limit_bytes: int = 16384) -> str:
             text = file.read().decode("utf-8", errors="replace")
     except OSError:
         return ""
-    return "\n".join(text.splitlines()[-lines:])
+    return "\n".join(_BEGINNING.sub("", text).splitlines()[-lines:])
 
 
 def trim(path: Path, limit_bytes: int = 1 << 26) -> None:

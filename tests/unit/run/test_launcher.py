@@ -40,6 +40,21 @@ def test_the_tail_of_a_long_file_is_its_end(tmp_path: Path) -> None:
     assert stderr_tail(path, lines=2) == "line 99998\nline 99999"
 
 
+def test_of_a_stack_the_calls_in_which_every_trial_runs_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text(
+        'Current thread 0x1 (most recent call first):\n  File "train.py", line 3 in hang\n'
+        '  File "/x/pipeline_bench/worker/main.py", line 36 in run_trial\n'
+        '  File "/x/pipeline_bench/worker/server.py", line 111 in _become_trial\n'
+        '  File "/x/pipeline_bench/worker/server.py", line 67 in serve\n  File "<frozen runpy>", line 88 in _run_code\n'
+        "Thread 0x2 (most recent call first):\n"
+    )
+    assert stderr_tail(tmp_path / "log", lines=3).splitlines() == [
+        '  File "train.py", line 3 in hang',
+        '  File "/x/pipeline_bench/worker/main.py", line 36 in run_trial',
+        "Thread 0x2 (most recent call first):",
+    ]
+
+
 def test_a_flooded_file_keeps_its_end_while_it_is_written_on(tmp_path: Path) -> None:
     path = tmp_path / "stderr"
     with path.open("ab", buffering=0) as writer:  # as a trial's process holds it
