@@ -18,8 +18,8 @@ from pipeline_bench.scenario.resolve import resolve
 from pipeline_bench.selftest.pipelines import FEED, SERIAL, Pipeline, fifo, readers, tf_data, workers
 from pipeline_bench.selftest.truth import Truth
 
-SHORT_MS, LONG_MS = 12.0, 40.0
-"""What the emulated devices take a step. Python reads a batch of files in 1 to 2 ms that nothing plants: they are a
+SHORT_MS, LONG_MS = 12.0, 80.0
+"""What the emulated devices take a step. Python reads a batch of files in 1 to 3 ms that nothing plants: they are a
 small part of the long one."""
 _BATCH, _IMAGES_A_BATCH = 16, 2
 _STEPS, _LONG_STEPS = 40, 30
@@ -202,10 +202,10 @@ def _read(folder: Path) -> list[Planted]:
     """Files on a storage whose first byte takes its time, and a generator that does."""
     arrays = {"kind": "npz", "path": str(folder / "arrays"), "batch_size": _BATCH}
     images = {"kind": "image_folder", "path": str(folder / "images"), "image_size": 8, "batch_size": _IMAGES_A_BATCH}
-    made = [_late(pipeline, ms, arrays, ms) for pipeline, ms in ((FEED, 30.0), (tf_data(1), 60.0))]
+    made = [_late(pipeline, ms, arrays, ms) for pipeline, ms in ((FEED, 60.0), (tf_data(1), 120.0))]
     of_images = (readers(1, _IMAGES_A_BATCH), workers(1))
-    made += [_late(pipeline, 60.0, images, 60.0 / _IMAGES_A_BATCH) for pipeline in of_images]
-    for pipeline, ms in ((FEED, 60.0), (tf_data(1), 60.0)):
+    made += [_late(pipeline, 120.0, images, 120.0 / _IMAGES_A_BATCH) for pipeline in of_images]
+    for pipeline, ms in ((FEED, 120.0), (tf_data(1), 120.0)):
         source = {
             "kind": "generator",
             "batch_size": 4,
