@@ -42,8 +42,8 @@ def find(
     """
     parts = segments.of(inspection, cores)
     number = limiting(parts)
+    explained = parts.explained(as_written_ms, ceiling_ms) if as_written_ms else 1.0
     if as_written_ms is not None and (ceiling_ms is None or ceiling_ms < NOT_THE_LIMIT * as_written_ms):
-        explained = parts.explained(as_written_ms, ceiling_ms)
         all_measured = all(cost.elapsed_ns is not None for cost in inspection.costs)
         if parts.elapsed_ns and explained < (_HINTED if all_measured else segments.EXPLAINED):
             return _withheld(inspection, number, explained)
@@ -62,7 +62,7 @@ def find(
     share = min(1.0, parts.cost_ns([number]) / period_ns)
     cause = _cause(inspection, stage, cost)
     text = _text(inspection, parts, stage, share, cause, as_written_ms)
-    if as_written_ms is None or (explained := parts.explained(as_written_ms, ceiling_ms)) >= segments.EXPLAINED:
+    if explained >= segments.EXPLAINED:
         return Bottleneck(stage=number, share=share, cause=cause, text=text)
     doubt = f"the stages measured alone explain only {units.share(explained)} of the time"
     return Bottleneck(

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from pipeline_bench.analysis.speedups import batch_size
 from pipeline_bench.errors import SessionError, UsageError
-from pipeline_bench.hosts import efficiency, formations
+from pipeline_bench.hosts import efficiency, formations, ranks
 from pipeline_bench.hosts.efficiency import HostFigures, Span
 from pipeline_bench.model.hosts import Host, Hosts, HostsResult
 from pipeline_bench.model.kept import SESSION_FILE
@@ -40,11 +40,11 @@ def read(folder: Path) -> list[Session]:
             f"{folder} holds no sessions of ranks.",
             "Give what --out named under srun or mpirun: the folder that holds rank-000 and the others.",
         )
-    ranks = [session.host.rank for session in sessions if session.host]
-    if len(set(ranks)) < len(ranks):
-        again = next(rank for rank in ranks if ranks.count(rank) > 1)
+    numbers = [session.host.rank for session in sessions if session.host]
+    if len(set(numbers)) < len(numbers):
+        again = next(rank for rank in numbers if numbers.count(rank) > 1)
         raise UsageError(
-            f"{folder}: rank {again} left {ranks.count(again)} sessions.",
+            f"{folder}: rank {again} left {numbers.count(again)} sessions.",
             "Merge one training at a time: move the others out of the folder.",
         )
     return sessions
@@ -66,8 +66,8 @@ def merge(sessions: Sequence[Session]) -> Session:
     first = sessions[0]
     notes = dict.fromkeys(note for session in sessions for note in session.notes)
     if missing:
-        ranks = ", ".join(map(str, missing))
-        notes[f"{units.count(len(missing), 'rank')} of {size} left no session: {ranks}"] = None
+        listed = ", ".join(map(str, missing))
+        notes[f"{units.count(len(missing), 'rank')} of {size} left no session: {listed}"] = None
     merged = first.model_copy(
         update={
             "host": None,
@@ -165,7 +165,7 @@ def _trials(sessions: Sequence[Session], hosts: Sequence[Host]) -> Iterator[Tria
 
 
 def _stderr(record: TrialRecord, host: Host) -> str | None:
-    return record.stderr_file and f"rank-{host.rank:03}/{record.stderr_file}"
+    return record.stderr_file and f"{ranks.name_of(host.rank)}/{record.stderr_file}"
 
 
 def shifted(value: Any, by_ns: int) -> Any:
@@ -198,11 +198,10 @@ def _results(sessions: Sequence[Session], size: int) -> Iterator[HostsResult]:
     by_rank = {session.host.rank: session for session in sessions if session.host is not None}
     for base, variant in _bases(sessions[0].scenario):
         for hosts in formations.widths(size):
-            ranks = range(hosts)
-            if any(rank not in by_rank for rank in ranks):
+            if any(rank not in by_rank for rank in range(hosts)):
                 continue
             alone, together = (f"{base}, {words}" for words in ("alone", f"{hosts} hosts"))
-            of = {rank: by_rank[rank] for rank in ranks}
+            of = {rank: by_rank[rank] for rank in range(hosts)}
             rounds = _rounds(of, alone, together, batch_size(variant))
             figures = [_figures(session, alone, together) for session in of.values()]
             yield efficiency.result(base, hosts, rounds, figures)

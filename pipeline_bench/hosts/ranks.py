@@ -10,6 +10,11 @@ from typing import NamedTuple
 from pipeline_bench.model.hosts import Host
 
 
+def name_of(rank: int) -> str:
+    """Return what a rank's files and folder are called: ``rank-000``."""
+    return f"rank-{rank:03}"
+
+
 class Rank(NamedTuple):
     """One of several processes that were started together."""
 
@@ -20,7 +25,7 @@ class Rank(NamedTuple):
     @property
     def folder(self) -> str:
         """The name of its folder in ``--out``."""
-        return f"rank-{self.number:03}"
+        return name_of(self.number)
 
     def host(self, clock_offset_s: float | None = None) -> Host:
         """Return this machine as one of the hosts."""

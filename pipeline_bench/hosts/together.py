@@ -13,7 +13,7 @@ from typing import NamedTuple
 from pipeline_bench.errors import PipelineBenchError, UsageError
 from pipeline_bench.hosts import formations
 from pipeline_bench.hosts.formations import Slot
-from pipeline_bench.hosts.ranks import Rank
+from pipeline_bench.hosts.ranks import Rank, name_of
 from pipeline_bench.system import interrupts
 from pipeline_bench.system.files import write_atomically
 from pipeline_bench.text import units
@@ -143,4 +143,4 @@ class Meeting:
                 continue
 
     def _path(self, rank: int) -> Path:
-        return self._folder / f"rank-{rank:03}.json"
+        return self._folder / f"{name_of(rank)}.json"

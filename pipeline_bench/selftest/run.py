@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -29,6 +27,7 @@ from pipeline_bench.scenario import Scenario
 from pipeline_bench.selftest import cases, gpu, judge
 from pipeline_bench.selftest.cases import Planted
 from pipeline_bench.system import interrupts
+from pipeline_bench.system.files import ScratchFolder
 from pipeline_bench.worker import probe_cost
 
 _COST_WIDTH = 64
@@ -50,14 +49,11 @@ class Plan:
 @contextmanager
 def planned(quick: bool) -> Iterator[Plan]:
     """Make the files that are read, and give the plan; they are removed with the block's end."""
-    folder = Path(tempfile.mkdtemp(prefix="pipeline-bench-selftest-"))
-    try:
+    with ScratchFolder() as folder:
         if not quick:
-            cases.write_files(folder)
-        planted = cases.all_of(quick, folder)
+            cases.write_files(folder.path)
+        planted = cases.all_of(quick, folder.path)
         yield Plan(planted, cases.scenario(planted, quick), quick)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def run(plan: Plan, folder: Path, observer: Observer, command: str = "") -> Outcome:
