@@ -212,10 +212,8 @@ def _promising(session: Session, diagnosis: Diagnosis) -> str:
 def _left(diagnosis: Diagnosis) -> str:
     """That fixes were left out for their order, or for their threads, where nothing else helped."""
     left = [each.fix for each in diagnosis.attempts if each.outcome == "not-tried"]
-    reorders = any(fix.reorders for fix in left) and not diagnosis.allow_reordering
-    threads = any(fix.threads for fix in left) and not diagnosis.allow_threads
-    if not (reorders or threads):
+    needed = [options for fix in left if (options := diagnosis.options_for(fix))]
+    if not needed:
         return ""
-    held = sum((fix.reorders and reorders) or (fix.threads and threads) for fix in left)
-    asked = " and ".join(["--allow-threads"] * threads + ["--allow-reordering"] * reorders)
-    return f" With {asked} {units.count(held, 'more fix', 'more fixes')} can be tried."
+    asked = " and ".join(sorted({each for options in needed for each in options}, reverse=True))
+    return f" With {asked} {units.count(len(needed), 'more fix', 'more fixes')} can be tried."

@@ -136,6 +136,11 @@ class Diagnosis(_Part):
     """Why there is no diagnosis, where there is none; the user's own traceback is in `traceback`."""
     traceback: Text = ""
 
+    def options_for(self, fix: Fix) -> tuple[str, ...]:
+        """Return the options that the fix needs and that were not given; empty where it may be tried as it is."""
+        threads, reorders = fix.threads and not self.allow_threads, fix.reorders and not self.allow_reordering
+        return ("--allow-threads",) * threads + ("--allow-reordering",) * reorders
+
     def attempt(self, variant: str) -> Attempt:
         """The attempt of that variant.
 

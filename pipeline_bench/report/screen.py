@@ -47,7 +47,8 @@ def render(session: Session, width: int) -> RenderableType:
         shown += _diagnosed(session, found, width)
     shown += [Text(f"note: {note}", style="yellow") for note in _of_script(found)]
     shown += [_line(text, width) for text in _remarks(session)]
-    if failures := terminal.failures(session):
+    tried = {attempt.fix.variant for attempt in found.attempts} if found is not None else set()
+    if failures := terminal.failures(session, besides=tried):
         shown += [Text(), failures]
     return Group(*shown)
 
@@ -154,3 +155,13 @@ def _diagnosed(session: Session, found: Diagnosis, width: int) -> Iterator[Rende
         yield from (_line(text, width) for text in attempts[:_ATTEMPTS])
         if len(attempts) > _ATTEMPTS:
             yield Text(f"  and {units.count(len(attempts) - _ATTEMPTS, 'more attempt')}", style="dim")
+    if held := _held_back(found):
+        yield _line(held, width)
+
+
+def _held_back(found: Diagnosis) -> Text | None:
+    """Return the fixes of the bottleneck that an option would allow, with the options; None where there are none."""
+    stage = found.bottleneck.stage if found.bottleneck is not None else None
+    left = [each.fix for each in found.attempts if each.outcome == "not-tried" and stage in each.fix.stages]
+    named = [f"{fix.variant} ({' '.join(options)})" for fix in left if (options := found.options_for(fix))]
+    return Text(f"· not tried: {', '.join(named)}", style="dim") if named else None

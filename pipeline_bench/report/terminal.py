@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from rich import box
@@ -208,12 +208,14 @@ def _disturbances(session: Session) -> RenderableType | None:
     )
 
 
-def failures(session: Session) -> RenderableType | None:
-    """Return why trials failed, each with its evidence; None where all went through."""
+def failures(session: Session, besides: Collection[str] = ()) -> RenderableType | None:
+    """Return why trials failed, each with its evidence, without failed ones of `besides`; None where none is left."""
     parts: list[RenderableType] = []
     shown: dict[str, TrialRecord] = {}
     for record in session.trials:
         if record.status == "ok" or _is_told(session, record):
+            continue
+        if record.variant in besides and record.status != "interrupted":
             continue
         head = f"{variant_name(record.variant)}, repeat {record.repeat + 1}: "
         reason = one_line(record.reason or "no reason is known", _REASON_LIMIT)

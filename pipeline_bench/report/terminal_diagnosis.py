@@ -98,6 +98,7 @@ def attempt_lines(session: Session, diagnosis: Diagnosis) -> Iterator[Text]:
         if each.attempt.outcome not in ("not-tried", "pending"):
             interval = f" ({each.interval})" if each.interval else ""
             said = f" {each.gain}{interval}" if each.gain != units.NOT_MEASURED else ""
+            said += " (--details shows why)" if each.attempt.outcome == "failed" else ""
             yield Text.assemble("· ", (each.variant, "bold"), ": ", (each.outcome, _style(each)), said)
 
 

@@ -125,10 +125,11 @@ def precision(value: float | None) -> str:
 
 
 def ratio(value: float | None) -> str:
-    """A ratio: ``1.57×``; from 100 on without a fraction."""
+    """A ratio, with three significant digits from 1 on: ``0.64×``, ``1.57×``, ``12.3×``, ``105×``."""
     if value is None or not math.isfinite(value):
         return NOT_MEASURED
-    return f"{value:.2f}×" if value < 99.995 else f"{value:.0f}×"
+    places = 2 if value < 9.995 else 1 if value < 99.95 else 0
+    return f"{value:.{places}f}×"
 
 
 def change(after_over_before: float | None) -> str:

@@ -76,7 +76,7 @@ def test_a_gain_that_may_be_chance_is_not_proven_and_says_how_much_it_came_to() 
     wild = Speedup(over="feed_dict", value=4.0, ci95=(0.8, 20.0), difference="none", smallest=7.3)
     session = changed("tf_data", speedup=wild)
     session = session.model_copy(update={"results": tuple(r for r in session.results if r.variant != "fifo_queue")})
-    assert conclude(session).startswith("tf_data may be faster than feed_dict: 4.00× (0.80× to 20.00×); feed_dict is")
+    assert conclude(session).startswith("tf_data may be faster than feed_dict: 4.00× (0.80× to 20.0×); feed_dict is")
 
 
 def test_a_baseline_is_beaten_by_none_only_where_all_were_found_to_be_slower() -> None:

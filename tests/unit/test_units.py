@@ -56,7 +56,16 @@ def test_share(value: float | None, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(None, "–"), (1.565, "1.56×"), (99.99, "99.99×"), (246.66, "247×"), (math.nan, "–")]
+    ("value", "text"),
+    [
+        (None, "–"),
+        (1.565, "1.56×"),
+        (9.994, "9.99×"),
+        (12.34, "12.3×"),
+        (99.99, "100×"),
+        (246.66, "247×"),
+        (math.nan, "–"),
+    ],
 )
 def test_ratio(value: float | None, text: str) -> None:
     assert units.ratio(value) == text

@@ -55,4 +55,4 @@ def test_a_map_on_records_and_windows_are_told_how_to_take_whole_batches() -> No
         inspection(stages, (cost(0, 1.0), cost(1, 9.0), cost(2, 9.0), cost(3, 1.0))), 1, 20.0, None, 1.0
     )
     assert "tf.gather" in text
-    assert "10.00× at most" in text
+    assert "10.0× at most" in text

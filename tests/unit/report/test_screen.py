@@ -7,6 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
+from pipeline_bench.model.diagnosis import Attempt
 from pipeline_bench.model.result import Doubt, WorkCheck
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import screen
@@ -64,3 +65,23 @@ def test_the_picture_names_the_command_and_is_the_same_file_each_time(session: S
     assert svg.startswith("<svg")
     assert f"pipeline-bench {command}" in svg.replace("&#160;", " ")
     assert svg == screen.export_svg(session)
+
+
+def test_a_fix_that_failed_has_one_line_and_its_evidence_is_left_to_the_details() -> None:
+    session, found = diagnoses.session(), diagnoses.diagnosis()
+    broken = next(each for each in found.attempts if each.outcome == "failed")
+    trial = sessions.trial(99, broken.fix.variant, 0, status="failed", steps=None, reason="it raised ValueError")
+    first = found.model_copy(update={"attempts": (broken,)})
+    lines = "\n".join(shown(session.model_copy(update={"trials": (*session.trials, trial), "diagnosis": first})))
+    assert f"{broken.fix.variant}: failed (--details shows why)" in lines
+    assert "ValueError" not in lines
+
+
+def test_a_fix_of_the_bottleneck_that_an_option_allows_is_named_with_the_option() -> None:
+    found = diagnoses.diagnosis()
+    fix = diagnoses.fix("parallel map(decode)", "Run decode on several cores", threads=True)
+    left = Attempt(fix=fix, outcome="not-tried", reason="it calls a function on several threads")
+    session = diagnoses.session(found.model_copy(update={"attempts": (left,)}))
+    assert "· not tried: parallel map(decode) (--allow-threads)" in shown(session)
+    allowed = found.model_copy(update={"attempts": (left,), "allow_threads": True})
+    assert not any("not tried" in line for line in shown(diagnoses.session(allowed)))
