@@ -21,6 +21,9 @@ from typing import Any, NoReturn
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_SAFE_THREADS = frozenset({"jemalloc_bg_thd"})
+"""Names of threads whose library waits for them when the process forks, and starts them anew in the child: jemalloc,
+which pandas brings along, has handlers of its own for that (``background_thread_prefork0``)."""
 
 
 def module_command(module: str, *arguments: object) -> list[str]:
@@ -84,7 +87,7 @@ def why_not_forkable(before: Collection[int], started_by: Mapping[int, str] | No
     """
     if threads() - set(before):
         _fork_once()
-    left = threads() - set(before)
+    left = {thread for thread in threads() - set(before) if _name(thread) not in _SAFE_THREADS}
     if left:
         named = ", ".join(sorted({_named(thread, started_by or {}) for thread in left}))
         count = f"{len(left)} thread{'s' if len(left) > 1 else ''}"
@@ -143,9 +146,14 @@ def _named(thread: int, started_by: Mapping[int, str]) -> str:
         if one.native_id == thread:
             target = getattr(one, "_target", None) or type(one)
             return f"{one.name} of the module {getattr(target, '__module__', None) or 'unknown'}"
+    return _name(thread) or "one that has ended"
+
+
+def _name(thread: int) -> str:
+    """A thread's name as the kernel has it; "" of one that has ended."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/self/task/{thread}/comm").read_text(encoding="utf-8", errors="replace").strip()
-    return "one that has ended"
+    return ""
 
 
 def _open_files() -> list[str]:

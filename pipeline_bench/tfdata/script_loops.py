@@ -168,8 +168,11 @@ class Loops:
 
 def _is_short(dataset: Any) -> bool:
     """Whether a loop over it may be one over an example or two, as over `take(1)`."""
+    import tensorflow as tf
+
     count = dataset.cardinality
-    return 0 <= int(count() if callable(count) else count) < _LOOP_ELEMENTS
+    with tf.init_scope():  # what trains may be inside a tf.function, where a count is a symbol
+        return 0 <= int(count() if callable(count) else count) < _LOOP_ELEMENTS
 
 
 def _by_user() -> bool:

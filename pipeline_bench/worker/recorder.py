@@ -44,6 +44,10 @@ _BLOCK_STEPS = 4096
 _FRAMES_KEPT = 12
 # How many times in a stall timeout a long phase says that it goes on.
 _SIGNS_OF_LIFE = 4
+_IMPORT = "import"
+_LONGEST_IMPORT_S = 120.0
+"""TensorFlow's import, in a fresh interpreter, takes some seconds, and a minute beside other work: until then it is no
+stall."""
 CLOSED_EXIT_CODE = 71
 """Of a process whose own code has closed the event pipe."""
 
@@ -102,7 +106,7 @@ class Recorder:
         self._last_steps = run.steps or sys.maxsize
         self._length_ns = sys.maxsize if run.time_s is None else round(run.time_s * 1e9)
         self._phase = "start"
-        self._alive_ns = time.monotonic_ns()
+        self._begun_ns = self._alive_ns = time.monotonic_ns()
         self._stall_sent = False
         self._ended = threading.Event()
         self._queue_states: QueueStates = tuple
@@ -121,6 +125,8 @@ class Recorder:
 
     def phase(self, name: str) -> None:
         """Say that a part of the trial begins."""
+        if name != self._phase:
+            self._begun_ns = time.monotonic_ns()
         self._phase = name
         self._alive_ns = time.monotonic_ns()
         self._channel.send(Phase(name=name, at_ns=self._alive_ns))
@@ -250,6 +256,8 @@ class Recorder:
             self._ship()
             self._audit_digests()
             self._ship_depths()
+            if self._phase == _IMPORT and time.monotonic_ns() - self._begun_ns < _LONGEST_IMPORT_S * 1e9:
+                self.heartbeat()
             self._watch()
 
     def _ship(self) -> None:

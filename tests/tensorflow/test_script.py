@@ -52,6 +52,10 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         "@tf.function\ndef train(batches):\n    for batch in batches:\n        batch[0] + 1.0\ntrain(data)",
         [10, False, 10],
     ),
+    "step_in_a_function": (
+        "@tf.function\ndef step(x):\n    with tf.GradientTape(): return x + 1.0\nfor x, y in data.take(5): step(x)",
+        [5, False, 10],
+    ),
     "preview": (
         "for x, y in data.take(3): print(x)\n"
         "for epoch in range(2):\n    for x, y in data.take(8):\n        with tf.GradientTape() as tape: model(x)",

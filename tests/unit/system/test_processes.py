@@ -52,20 +52,31 @@ def test_a_pool_that_its_library_ends_at_a_fork_does_not_forbid_it() -> None:
     assert _said(script, environment) == "None"
 
 
-def test_a_native_thread_that_would_be_missing_is_named_with_its_module(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("other", "importing TensorFlow started 1 thread that a fork breaks: one of the module pool"),
+        ("jemalloc_bg_thd", "None"),
+    ],
+)
+def test_a_native_thread_that_would_be_missing_is_named_with_its_module(
+    name: str, expected: str, tmp_path: Path
+) -> None:
     source = tmp_path / "pool.c"
     source.write_text(POOL, encoding="utf-8")
     include = sysconfig.get_paths()["include"]
     compiler = shutil.which("cc")
     if compiler is None or not (Path(include) / "Python.h").exists():
         pytest.skip("no C compiler, or no headers of Python's")
-    command = [compiler, "-shared", "-fPIC", "-pthread", f"-I{include}", str(source), "-o", str(tmp_path / "pool.so")]
+    library, named = str(tmp_path / "pool.so"), f'-DNAME="{name}"'
+    command = [compiler, "-shared", "-fPIC", "-pthread", named, f"-I{include}", str(source), "-o", library]
     subprocess.run(command, check=True)
     told = _said(NATIVE.format(folder=str(tmp_path), module="pool"), dict(os.environ))
-    assert told == "importing TensorFlow started 1 thread that a fork breaks: one of the module pool"
+    assert told == expected
 
 
 POOL = """
+#define _GNU_SOURCE
 #include <Python.h>
 #include <pthread.h>
 #include <unistd.h>
@@ -74,6 +85,7 @@ static struct PyModuleDef module = { PyModuleDef_HEAD_INIT, "pool", 0, -1, 0 };
 PyMODINIT_FUNC PyInit_pool(void) {
     pthread_t thread;
     pthread_create(&thread, 0, idle, 0);
+    pthread_setname_np(thread, NAME);
     return PyModule_Create(&module);
 }
 """

@@ -115,6 +115,29 @@ def test_a_stall_is_told_once_with_queues_and_threads(pipe: Pipe, monkeypatch: p
     assert any("test_recorder.py" in frame for frame in stalled.stacks[0].frames)
 
 
+def test_an_import_that_takes_longer_than_an_element_may_is_no_stall(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorders, "SHIP_EVERY_S", 0.002)
+    recorder = Recorder(pipe.channel, Run(stall_timeout_s=0.05))
+    recorder.phase("import")
+    recorder.start()
+    time.sleep(0.2)
+    recorder.finish()
+    assert {type(event) for event in pipe.events()} == {Phase}
+
+
+def test_an_import_that_hangs_is_one(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorders, "SHIP_EVERY_S", 0.002)
+    monkeypatch.setattr(recorders, "_LONGEST_IMPORT_S", 0.05)
+    recorder = Recorder(pipe.channel, Run(stall_timeout_s=0.05))
+    recorder.phase("import")
+    recorder.start()
+    time.sleep(0.3)
+    recorder.finish()
+    assert isinstance(pipe.events()[-1], Stalled)
+
+
 def test_stacks_name_every_other_thread() -> None:
     release = threading.Event()
 
