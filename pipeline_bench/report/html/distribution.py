@@ -125,18 +125,8 @@ def _histogram(row: int, steps: Floats, edges: Floats, variant: str, text: str) 
     base = -row - 0.4
     x = np.concatenate([[edges[0]], np.repeat(edges[1:-1], 2), [edges[-1]], [edges[-1], edges[0]]])
     y = np.concatenate([np.repeat(heights, 2), [base, base]])
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "fill": "toself",
-        "hoveron": "fills",
-        "hoverinfo": "text",
-        "text": f"{label(variant)}<br>{text}",
-        "x": x.tolist(),
-        "y": y.tolist(),
-        "line": {"color": elements.DEVICE, "width": 1},
-        "fillcolor": "rgba(63,127,208,0.45)",
-    }
+    said = f"{label(variant)}<br>{text}"
+    return elements.filled(x.tolist(), y.tolist(), said, "rgba(63,127,208,0.45)", color=elements.DEVICE, width=1)
 
 
 def _marks(row: int, steps: Floats, median_ms: float | None) -> Json:
@@ -145,15 +135,8 @@ def _marks(row: int, steps: Floats, median_ms: float | None) -> Json:
     marks += [(median_ms, "diamond", 9, 0)] if median_ms is not None else []
     at, symbols, sizes, widths = (list(column) for column in zip(*marks, strict=True))
     colour = elements.VERDICTS["inconclusive"]
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "hoverinfo": "skip",
-        "x": at,
-        "y": [-row - 0.4] * len(marks),
-        "marker": {"symbol": symbols, "size": sizes, "color": colour, "line": {"width": widths, "color": colour}},
-        "cliponaxis": False,
-    }
+    marker = {"symbol": symbols, "size": sizes, "color": colour, "line": {"width": widths, "color": colour}}
+    return scatter("markers", at, [-row - 0.4] * len(marks), marker=marker, hoverinfo="skip", cliponaxis=False)
 
 
 def _table(shown: Sequence[Result], all_steps: Sequence[Floats]) -> Table:

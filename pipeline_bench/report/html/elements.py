@@ -243,16 +243,34 @@ def rows_layout(rows: int, title: str, upper: float, **more: Any) -> Json:
     )
 
 
+def note(text: str, x: float, y: float, **more: Any) -> Json:
+    """Return a text that stands at a place of the plot: `x` as a share of its width."""
+    return {"text": text, "x": x, "xref": "paper", "y": y, "showarrow": False, "yanchor": "middle", **more}
+
+
 def row_labels(names: Sequence[str], values: Sequence[str]) -> list[Json]:
     """Return each row's name at its left end and its figure at its right, above what is drawn."""
     made: list[Json] = []
     for row, (name, value) in enumerate(zip(names, values, strict=True)):
-        common = {"y": -row + 0.34, "yref": "y", "xref": "paper", "showarrow": False, "yanchor": "middle"}
-        made.append({**common, "x": 0, "xanchor": "left", "text": f"<b>{label(name)}</b>"})
-        made.append({**common, "x": 1, "xanchor": "right", "text": label(value, 60), "name": "value"})
+        made.append(note(f"<b>{label(name)}</b>", 0, 0.34 - row, yref="y", xanchor="left"))
+        made.append(note(label(value, 60), 1, 0.34 - row, yref="y", xanchor="right", name="value"))
     return made
 
 
 def scatter(mode: str, x: Sequence[Any], y: Sequence[Any], **more: Any) -> Json:
     """Return points or lines for plotly."""
     return {"type": "scatter", "mode": mode, "x": x, "y": y, **more}
+
+
+def filled(x: Sequence[Any], y: Sequence[Any], text: str, fill: str, **line: Any) -> Json:
+    """Return an area within a line, which says its text where it is pointed at."""
+    more = {"hoveron": "fills", "hoverinfo": "text", "text": text, "fillcolor": fill}
+    return scatter("lines", x, y, fill="toself", line=line, **more)
+
+
+def bars(name: str, style: tuple[str, str], x: Sequence[float], y: Sequence[Any], **more: Any) -> Json:
+    """Return a part of bars that lie on their side, told apart by colour and by plotly's pattern."""
+    colour, shape = style
+    pattern = {"shape": shape, "bgcolor": colour, "fgcolor": "rgba(255,255,255,0.4)", "size": 7, "solidity": 0.2}
+    marker = {"color": colour, "line": {"width": 0}, "pattern": pattern}
+    return {"type": "bar", "orientation": "h", "name": name, "x": x, "y": y, "marker": marker, **more}

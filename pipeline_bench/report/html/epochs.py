@@ -79,14 +79,11 @@ def _seconds(part: str, row: tuple[str, dict[str, float]]) -> str:
 
 def _bar(part: str, values: Sequence[float], names: Sequence[str]) -> Json:
     colour, _, shape = _STYLES[part]
-    pattern = {"shape": shape, "bgcolor": colour, "fgcolor": "rgba(255,255,255,0.4)", "size": 7, "solidity": 0.2}
-    return {
-        "type": "bar",
-        "orientation": "h",
-        "name": part,
-        "x": values,
-        "y": [f"epoch {name}" for name in names],
-        "customdata": [label(units.seconds(value)) for value in values],
-        "hovertemplate": "%{y}<br>%{fullData.name}: %{customdata}<extra></extra>",
-        "marker": {"color": colour, "line": {"width": 0}, "pattern": pattern},
-    }
+    return elements.bars(
+        part,
+        (colour, shape),
+        values,
+        [f"epoch {name}" for name in names],
+        customdata=[label(units.seconds(value)) for value in values],
+        hovertemplate="%{y}<br>%{fullData.name}: %{customdata}<extra></extra>",
+    )

@@ -202,24 +202,20 @@ def _texts(result: Result) -> list[str]:
 
 def _bar(index: int, values: Sequence[float], texts: Sequence[str], names: Sequence[str]) -> Json:
     part, colour, _, shape = PARTS[index]
-    light = "rgba(255,255,255,0.4)"
-    pattern = {"shape": shape, "bgcolor": colour, "fgcolor": light, "size": 7, "solidity": 0.2}
-    return {
-        "type": "bar",
-        "orientation": "h",
-        "name": part,
-        "x": values,
-        "y": [-row - 0.1 for row in range(len(values))],
-        "width": 0.46,
-        "text": texts,
-        "textposition": "inside",
-        "insidetextanchor": "middle",
-        "textangle": 0,
-        "textfont": {"color": elements.ON_COLOUR, "size": 12},
-        "customdata": [label(name) for name in names],
-        "hovertemplate": "%{customdata}<br>%{fullData.name}: %{text}<extra></extra>",
-        "marker": {"color": colour, "line": {"width": 0}, "pattern": pattern},
-    }
+    return elements.bars(
+        part,
+        (colour, shape),
+        values,
+        [-row - 0.1 for row in range(len(values))],
+        width=0.46,
+        text=texts,
+        textposition="inside",
+        insidetextanchor="middle",
+        textangle=0,
+        textfont={"color": elements.ON_COLOUR, "size": 12},
+        customdata=[label(name) for name in names],
+        hovertemplate="%{customdata}<br>%{fullData.name}: %{text}<extra></extra>",
+    )
 
 
 def _with_range(text: str, ci95: Interval | None) -> str:
@@ -293,18 +289,10 @@ def _arrows(intervals: Intervals, end: float, offset: float, colour: str) -> lis
     cut += [(row, "triangle-left", 0.0) for row, ci in enumerate(intervals) if ci is not None and ci[0] < 0]
     if not cut:
         return []
-    return [
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "hoverinfo": "skip",
-            "name": "beyond the axis",
-            "x": [at for _, _, at in cut],
-            "y": [-row + offset for row, _, _ in cut],
-            "marker": {"symbol": [symbol for _, symbol, _ in cut], "size": 11, "color": colour},
-            "cliponaxis": False,
-        }
-    ]
+    rows, symbols, ends = (list(column) for column in zip(*cut, strict=True))
+    marker = {"symbol": symbols, "size": 11, "color": colour}
+    more = {"hoverinfo": "skip", "name": "beyond the axis", "cliponaxis": False}
+    return [scatter("markers", ends, [-row + offset for row in rows], marker=marker, **more)]
 
 
 def _reach(value: float | None, end: float | None, side: int) -> float:

@@ -57,27 +57,15 @@ def boxes(records: Sequence[TrialRecord], clock: Clock, order: Mapping[str, int]
         spans = phases(record) if len(records) <= PHASED_TRIALS else []
         spans = spans or [("train", record.started_ns, record.ended_ns)]
         for phase, start_ns, end_ns in spans:
-            is_training = phase == "train"
-            colour = (
-                colour_of(record.variant, order)[0] if is_training else elements.PHASES.get(phase, elements.NEUTRAL)
-            )
+            colour = elements.PHASES.get(phase, elements.NEUTRAL)
+            said = label(phase)
+            if phase == "train":
+                colour, said = colour_of(record.variant, order)[0], f"{label(record.variant)}, training"
             start, end = float(clock.seconds(start_ns)), float(clock.seconds(end_ns))
-            said = f"{label(record.variant)}, training" if is_training else label(phase)
             corners[said, colour]["x"] += [start, end, end, start, start, None]
             corners[said, colour]["y"] += [0, 0, 1, 1, 0, None]
     return [
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "line": {"width": 0.5, "color": colour},
-            "fill": "toself",
-            "fillcolor": colour,
-            "hoveron": "fills",
-            "hoverinfo": "text",
-            "text": said,
-            **box,
-            "yaxis": "y",
-        }
+        elements.filled(box["x"], box["y"], said, colour, width=0.5, color=colour) | {"yaxis": "y"}
         for (said, colour), box in corners.items()
     ]
 
@@ -158,36 +146,20 @@ def repeats(records: Sequence[TrialRecord], clock: Clock) -> list[Json]:
     for record in records:
         starts[record.repeat] = min(record.started_ns, starts.get(record.repeat, record.started_ns))
     apart = next(step for step in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000) if len(starts) <= step * _MOST_REPEATS)
+    style = {"xref": "x", "xanchor": "left", "yref": "paper", "yshift": 8, "font": {"size": 11}}
+    first = min(starts)
     return [
-        {
-            "text": f"repeat {repeat + 1}" if repeat == min(starts) else str(repeat + 1),
-            "x": float(clock.seconds(started_ns)),
-            "xref": "x",
-            "xanchor": "left",
-            "y": 1,
-            "yref": "paper",
-            "yshift": 8,
-            "yanchor": "middle",
-            "showarrow": False,
-            "font": {"size": 11},
-        }
-        for repeat, started_ns in sorted(starts.items())
-        if (repeat - min(starts)) % apart == 0
+        elements.note(f"{'repeat ' * (repeat == first)}{repeat + 1}", float(clock.seconds(starts[repeat])), 1, **style)
+        for repeat in sorted(starts)
+        if (repeat - first) % apart == 0
     ]
 
 
 def _points(x: list[float], texts: list[str], symbol: str, size: int, colour: str, y: float) -> Json:
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "x": x,
-        "y": [y] * len(x),
-        "yaxis": "y",
-        "text": texts,
-        "hovertemplate": "%{text}<extra></extra>",
-        "marker": {"symbol": symbol, "size": size, "color": colour, "line": {"width": 1, "color": elements.ON_COLOUR}},
-        "cliponaxis": False,
-    }
+    marker = {"symbol": symbol, "size": size, "color": colour, "line": {"width": 1, "color": elements.ON_COLOUR}}
+    hover = "%{text}<extra></extra>"
+    more = {"yaxis": "y", "text": texts, "hovertemplate": hover, "cliponaxis": False}
+    return elements.scatter("markers", x, [y] * len(x), marker=marker, **more)
 
 
 def legend(

@@ -14,7 +14,7 @@ import numpy as np
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.report.html import elements, strip
-from pipeline_bench.report.html.elements import Figure, Json, Table, label, layout
+from pipeline_bench.report.html.elements import Figure, Json, Table, axis, label, layout, scatter
 from pipeline_bench.report.html.steps import (
     STEP_TIME,
     Clock,
@@ -185,47 +185,22 @@ def _track(record: TrialRecord, metric: str, clock: Clock) -> tuple[Floats, Floa
 def _layout(lanes: Sequence[Lane], height: int, clock: Clock) -> Json:
     plot = layout(height, dragmode="zoom", hovermode="closest")
     plot["margin"] = {"l": 38, "r": 8, "t": _ABOVE_PX, "b": _BELOW_PX}
-    plot["xaxis"] = {
-        "title": {"text": "seconds since the session began", "font": {"size": 12}, "standoff": 6},
-        "range": [0, clock.span_s],
-        "minallowed": -0.02 * clock.span_s,
-        "maxallowed": 1.02 * clock.span_s,
-        "zeroline": False,
-        "anchor": f"y{len(lanes) + 1}" if lanes else "y",
-    }
+    span_s, anchor = clock.span_s, f"y{len(lanes) + 1}" if lanes else "y"
+    ends = {"minallowed": -0.02 * span_s, "maxallowed": 1.02 * span_s}
+    plot["xaxis"] = axis("seconds since the session began", span_s, zeroline=False, anchor=anchor, **ends)
     inner = height - _ABOVE_PX - _BELOW_PX
-    plot["yaxis"] = {
-        "domain": [1 - _STRIP_PX / inner, 1],
-        "range": [strip.BELOW, 1],
-        "fixedrange": True,
-        "visible": False,
-    }
+    strip_ends = {"domain": [1 - _STRIP_PX / inner, 1], "range": [strip.BELOW, 1]}
+    plot["yaxis"] = {**strip_ends, "fixedrange": True, "visible": False}
     plot["annotations"] = []
     top = inner - _STRIP_PX
     for place, lane in enumerate(lanes, 2):
         top -= _GAP_PX
         domain = [max(0.0, (top - _LANE_PX) / inner), top / inner]
         upper = lane.upper or 1.0
-        plot[f"yaxis{place}"] = {
-            "domain": domain,
-            "range": [-_UNDER_ZERO * upper, upper],
-            "minallowed": -_UNDER_ZERO * upper,
-            "nticks": 5,
-        }
-        plot["annotations"].append(
-            {
-                "text": f"<b>{label(lane.title, 60)}</b>",
-                "xref": "paper",
-                "yref": "paper",
-                "x": 0,
-                "y": domain[1],
-                "yshift": 12,
-                "xanchor": "left",
-                "yanchor": "middle",
-                "showarrow": False,
-                "font": {"size": 12},
-            }
-        )
+        lower = -_UNDER_ZERO * upper
+        plot[f"yaxis{place}"] = {"domain": domain, "range": [lower, upper], "minallowed": lower, "nticks": 5}
+        style = {"yref": "paper", "yshift": 12, "xanchor": "left", "font": {"size": 12}}
+        plot["annotations"].append(elements.note(f"<b>{label(lane.title, 60)}</b>", 0, domain[1], **style))
         top -= _LANE_PX
     return plot
 
@@ -238,16 +213,15 @@ def _traces(key: tuple[str, str], line: Line, place: int, order: Mapping[str, in
     said = {"device": "", "machine": ", whole machine's CPU"}.get(what, f", {label(what)}")
     colour = elements.NEUTRAL if what == "machine" else colour
     common = {
-        "type": "scatter",
         "yaxis": f"y{place}",
         "opacity": 0.75 if faint else 1,
         "name": f"{label(variant)}{said}",
         "hovertemplate": "%{fullData.name}<br>%{x:.4~g} s: %{y:.3~g}<extra></extra>",
     }
     drawn = {"color": colour, "width": 1 if faint else 1.8, "dash": "dot" if faint else dash}
-    made: list[Json] = [{**common, "mode": "lines", "x": line.x, "y": line.y, "line": drawn}]
+    made = [scatter("lines", line.x, line.y, line=drawn, **common)]
     alone = line.alone()
     if alone.x:
         marker = {"color": colour, "size": 4 if faint else 6}
-        made.append({**common, "mode": "markers", "x": alone.x, "y": alone.y, "marker": marker})
+        made.append(scatter("markers", alone.x, alone.y, marker=marker, **common))
     return made
