@@ -82,7 +82,7 @@ def evict(part: Part, sync: bool = False) -> None:
     """
     with _opened(part.path) as descriptor:
         if sync:
-            os.fsync(descriptor)
+            os.fdatasync(descriptor)
         os.posix_fadvise(descriptor, part.start, part.end - part.start, os.POSIX_FADV_DONTNEED)
 
 

@@ -103,11 +103,12 @@ def test_a_folder_that_cannot_be_written_does_not_disturb_the_job(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    "session",
-    [finished(), finished(wait_ms=0.1), finished(wait_ms=-1, reason="it is distributed"), finished(steps=1)],
+    ("steps", "wait_ms", "reason"),
+    [(100, 1.0, None), (100, 0.1, None), (100, -1, "it is distributed"), (1, 1.0, None)],
     ids=["input-bound", "not input-bound", "not measured", "one step"],
 )
-def test_every_report_shows_it(session: Session) -> None:
+def test_every_report_shows_it(steps: int, wait_ms: float, reason: str | None) -> None:
+    session = finished(steps, wait_ms, reason=reason)
     verdict = session.results[0].verdict
     assert conclude(session)
     for name, function in (("csv", "render"), ("trace", "render"), ("html", "fragment")):
