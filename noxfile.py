@@ -6,6 +6,7 @@ import nox
 
 nox.options.default_venv_backend = "uv|virtualenv"  # uv, where it is installed, takes a third of the time
 nox.options.download_python = "never"
+os.environ.setdefault("UV_SYSTEM_CERTS", "1")  # as pip: what the machine trusts, its own authorities too
 nox.options.reuse_venv = "yes"
 nox.options.sessions = ["lint", "tests"]
 
