@@ -11,6 +11,7 @@ from pipeline_bench.errors import sentence
 from pipeline_bench.model.diagnosis import AS_WRITTEN, Attempt, CodeChange, Diagnosis, Outcome
 from pipeline_bench.model.result import Result, Speedup
 from pipeline_bench.model.session import Session
+from pipeline_bench.report import pipeline_tree
 from pipeline_bench.text import code_line, one_line, units
 
 MARK = "◀ bottleneck"
@@ -26,6 +27,12 @@ _OUTCOMES: dict[Outcome, str] = {
 }
 """The outcomes in words, in the order of a report."""
 _RANK = [*_OUTCOMES]
+_GROUPS: dict[str, tuple[Outcome, ...]] = {
+    "Fixes that help, best first": ("proposed", "faster"),
+    "Tried, and not proven to make it faster": ("no-gain", "pending"),
+    "Tried, and not to be used": ("slower", "refused", "failed"),
+}
+TRACEBACK = "Your function's own traceback"
 _EQUALITY = {
     "identical": "the same samples in the same order",
     "reordered": "the same samples in another order",
@@ -63,6 +70,19 @@ class Tried:
         """Whether it makes the pipeline faster and may be used."""
         return self.attempt.outcome in ("proposed", "faster")
 
+    @property
+    def lead(self) -> str:
+        """What came of it, behind its name: ``faster 3.12× (3.04× to 3.20×)``."""
+        gain = f" {self.gain}" if self.gain != units.NOT_MEASURED else ""
+        return f"{self.outcome}{gain}{f' ({self.interval})' if self.interval else ''}"
+
+    @property
+    def text(self) -> str:
+        """What it does, where its name is not all that is known, and the remark, in sentences."""
+        told = [] if self.title == self.variant else [self.title.rstrip(".")]
+        said = [*told, *([self.remark] if self.remark else [])]
+        return f"{'. '.join(said)}." if said else ""
+
 
 @dataclass(frozen=True)
 class LimitLine:
@@ -73,6 +93,70 @@ class LimitLine:
     text: str
     reached: bool = False
     """Whether it was measured of the pipeline, and is no limit."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a diagnosis' report: a format lays out what there is of these, in this order."""
+
+    title: str
+    more: str = ""
+    """What stands beside the title in small letters."""
+    code: Sequence[str] = ()
+    """The lines of a diff or of a traceback."""
+    lines: Sequence[str] = ()
+    is_finding: bool = False
+    """Whether the lines name the bottleneck."""
+    rows: Sequence[pipeline_tree.Row] = ()
+    """The tree of stages."""
+    tries: Sequence[tuple[str, Sequence[Tried]]] = ()
+    """Attempts, in groups with a head each."""
+    left_out: Sequence[str] = ()
+    limits: Sequence[LimitLine] = ()
+
+
+def sections(session: Session, diagnosis: Diagnosis) -> Iterator[Section]:
+    """Yield what every report says of a diagnosis behind its headline; what there is not is left out."""
+    tries, rows = tried(session, diagnosis), pipeline_tree.rows(diagnosis)
+    groups = _groups(tries)
+    name, change = code(tries, diagnosis) or ("", CodeChange())
+    noun, bound = element_noun(diagnosis), diagnosis.bottleneck
+    besides = one_line(f"Besides: {change.text}" if change.diff and change.text else change.text)
+    named = bottleneck(session, diagnosis) if rows else ""
+    notes = diagnosis.inspection.notes if diagnosis.inspection is not None else ()
+    for section in (
+        Section(TRACEBACK, code=traceback_lines(diagnosis.traceback)),
+        Section("Where it stands", lines=standing(session, diagnosis)),
+        Section(
+            "Which stage",
+            f"from source to sink, each alone; ms a {noun}",
+            lines=[named] if named else [],
+            is_finding=bound is not None and bound.stage is not None,
+            rows=rows,
+        ),
+        Section(
+            "What to do",
+            "each tried in processes of its own",
+            lines=["Nothing that was tried is proven to help."] if groups and not any(t.helps for t in tries) else [],
+            tries=groups,
+            left_out=left_out(tries, diagnosis),
+        ),
+        Section(
+            "The code to write",
+            f"for {name}; your files are not touched",
+            code=diff_lines(change.diff or ""),
+            lines=[besides] if besides else [],
+        ),
+        Section("How far it can go", f"the time of a {noun} at best", limits=limits(session, diagnosis)),
+        Section("What a reader should know of the pipeline", lines=notes),
+    ):
+        if any((section.code, section.lines, section.rows, section.tries, section.left_out, section.limits)):
+            yield section
+
+
+def _groups(tries: Sequence[Tried]) -> list[tuple[str, list[Tried]]]:
+    found = {head: [t for t in tries if t.attempt.outcome in outcomes] for head, outcomes in _GROUPS.items()}
+    return [(head, group) for head, group in found.items() if group]
 
 
 def headline(session: Session, diagnosis: Diagnosis) -> str:

@@ -10,7 +10,7 @@ from pipeline_bench.model.diagnosis import Diagnosis
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import Column, Unit, ceilings, columns, diagnosis, facts, pipeline_tree, placements
-from pipeline_bench.report.diagnosis import Tried
+from pipeline_bench.report.diagnosis import LimitLine, Tried
 from pipeline_bench.text import one_line, units
 
 TEXT_LIMIT = 600
@@ -183,84 +183,39 @@ def _ops(placed: placements.Placed) -> Iterator[str]:
 
 
 def _diagnosis(session: Session, found: Diagnosis) -> Iterator[str]:
-    tries = diagnosis.tried(session, found)
-    if lines := diagnosis.traceback_lines(found.traceback):
-        yield f"Your function's own traceback:\n\n{_fenced(lines, 'text')}"
-    if standing := diagnosis.standing(session, found):
-        yield "#### Where it stands\n\n" + "\n".join(f"- {escape(line, TEXT_LIMIT)}" for line in standing)
-    yield from _tree(session, found)
-    yield from _attempts(tries, found)
-    yield from _code(tries, found)
-    if limits := diagnosis.limits(session, found):
-        heads = ("limit", f"a {diagnosis.element_noun(found)}", "because")
-        rows = [
-            [_bold(escape(each.name), each.reached), units.milliseconds(each.ms), escape(each.text, TEXT_LIMIT)]
-            for each in limits
-        ]
-        yield "#### How far it can go\n\n" + table(heads, rows, ("limit", "because"))
-    for note in found.inspection.notes if found.inspection is not None else ():
-        yield f"Note: {escape(note, TEXT_LIMIT)}"
+    for section in diagnosis.sections(session, found):
+        yield f"#### {section.title}" + (f": {escape(section.more, TEXT_LIMIT)}" if section.more else "")
+        if section.code:
+            yield _fenced(section.code, "text" if section.title == diagnosis.TRACEBACK else "diff")
+        yield "\n".join(f"- {escape(line, 4 * TEXT_LIMIT)}" for line in section.lines)
+        if section.rows:
+            left = ("where", "parallel", "buffer", "element")
+            yield table(("stage", "where", *pipeline_tree.HEADS), [_stage(row) for row in section.rows], left)
+            yield f"<sub>{escape('; '.join(pipeline_tree.captions(section.rows)), TEXT_LIMIT)}</sub>"
+        if tries := [_attempt(each) for _, group in section.tries for each in group]:
+            yield table(("fix", "outcome", "gain", "95 % interval", "remark"), tries, ("outcome", "remark"))
+        if section.left_out:
+            yield "\n".join(["Not tried:", "", *(f"- {escape(text, TEXT_LIMIT)}" for text in section.left_out)])
+        if section.limits:
+            yield table(("limit", "at best", "because"), [_limit(each) for each in section.limits], ("because",))
     yield _disturbances(session)
-
-
-def _tree(session: Session, found: Diagnosis) -> Iterator[str]:
-    rows = pipeline_tree.rows(found)
-    if not rows:
-        return
-    captions = [
-        f"from source to sink, each stage alone, a {diagnosis.element_noun(found)}",
-        pipeline_tree.SHARE,
-        "parallelism: as written (first → last as AUTOTUNE set it)",
-        pipeline_tree.BUFFER,
-        *(f"{escape(row.label)}: {escape(row.reason, TEXT_LIMIT)}" for row in rows if row.reason),
-    ]
-    yield "#### Which stage"
-    yield escape(diagnosis.bottleneck(session, found), TEXT_LIMIT)
-    left = ("stage", "where", "parallelism", "buffer", "element")
-    heads = ("stage", "where", "own ms", "share", "CPU ms", "parallelism", "buffer", "element")
-    yield table(heads, [_stage(row) for row in rows], left) + f"\n\n<sub>{'; '.join(captions)}</sub>"
 
 
 def _stage(row: pipeline_tree.Row) -> list[str]:
     guide = row.guide.replace(" ", "\N{NO-BREAK SPACE}")
     name = f"{guide} {_bold(escape(row.label), row.is_bottleneck)}"
     mark = f" **{diagnosis.MARK}**" if row.is_bottleneck else ""
-    cells = [name + mark, escape(row.place)]
-    if row.is_inner:
-        return [*cells, *[""] * 6]
-    figures = [units.plain_milliseconds(row.own_ms), units.share(row.share), units.plain_milliseconds(row.cpu_ms)]
-    return [*cells, *figures, row.parallelism, row.buffer, row.element]
+    return [name + mark, escape(row.place), *(row.figures.get(head, "") for head in pipeline_tree.HEADS)]
 
 
-def _attempts(tries: Sequence[Tried], found: Diagnosis) -> Iterator[str]:
-    if not tries:
-        return
-    yield "#### What to do"
-    rows = [
-        [_fix(each), each.outcome, each.gain, each.interval, escape(each.remark, TEXT_LIMIT)]
-        for each in tries
-        if each.attempt.outcome != "not-tried"
-    ]
-    if rows:
-        yield table(("fix", "outcome", "gain", "95 % interval", "remark"), rows, ("fix", "outcome", "remark"))
-    if left_out := diagnosis.left_out(tries, found):
-        yield "\n".join(["Not tried:", "", *(f"- {escape(text, TEXT_LIMIT)}" for text in left_out)])
-
-
-def _fix(each: Tried) -> str:
+def _attempt(each: Tried) -> list[str]:
     name = _bold(escape(each.variant), each.attempt.outcome == "proposed")
-    return name if each.title == each.variant else f"{name}: {escape(each.title, 160)}"
+    fix = name if each.title == each.variant else f"{name}: {escape(each.title, 160)}"
+    return [fix, each.outcome, each.gain, each.interval, escape(each.remark, TEXT_LIMIT)]
 
 
-def _code(tries: Sequence[Tried], found: Diagnosis) -> Iterator[str]:
-    shown = diagnosis.code(tries, found)
-    if shown is None:
-        return
-    name, code = shown
-    yield f"The code to write for {escape(name)}:"
-    if code.diff:
-        yield _fenced(diagnosis.diff_lines(code.diff), "diff")
-    yield escape(code.text, 4 * TEXT_LIMIT)
+def _limit(each: LimitLine) -> list[str]:
+    return [_bold(escape(each.name), each.reached), units.milliseconds(each.ms), escape(each.text, TEXT_LIMIT)]
 
 
 def _fenced(lines: Sequence[str], language: str) -> str:

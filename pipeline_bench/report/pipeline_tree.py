@@ -13,7 +13,7 @@ joins where the inputs meet:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 
@@ -46,7 +46,7 @@ class Row:
     own_ms: float | None = None
     cpu_ms: float | None = None
     share: float | None = None
-    """Of the time between two elements of the sink, 0 to 1, as the sentence on the bottleneck has it; see `SHARE`."""
+    """Of the time between two elements of the sink, 0 to 1, as the sentence on the bottleneck has it."""
     reason: str = ""
     """Why it has no cost."""
     parallelism: str = ""
@@ -56,10 +56,36 @@ class Row:
     is_bottleneck: bool = False
     is_inner: bool = False
 
+    @property
+    def figures(self) -> dict[str, str]:
+        """The text of each column behind the stage's name and place; none of a stage within another."""
+        if self.is_inner:
+            return {}
+        return {
+            "own ms": units.plain_milliseconds(self.own_ms),
+            "share": units.share(self.share),
+            "CPU ms": units.plain_milliseconds(self.cpu_ms),
+            "parallel": self.parallelism,
+            "buffer": self.buffer,
+            "element": self.element,
+        }
 
-SHARE = "share: what a stage costs alone, of the time between two batches as written"
-BUFFER = "buffer: elements in it on average (– is not known), of how many it holds"
-"""What every report says of these columns."""
+
+HEADS = tuple(Row("", "", "", 0, 0).figures)
+"""Of the columns of figures."""
+
+
+def captions(drawn: Sequence[Row]) -> Iterator[str]:
+    """Yield what the heads have no room to say, and why stages have no cost."""
+    yield "share: what a stage costs alone, of the time between two batches as written"
+    yield "parallel: as written, then as AUTOTUNE set it from first to last"
+    if any(row.buffer for row in drawn):
+        yield "buffer: elements in it on average (– is not known), of how many it holds"
+    reasons: dict[str, list[str]] = {}
+    for row in drawn:
+        if row.reason:
+            reasons.setdefault(row.reason, []).append(row.label)
+    yield from (f"{units.NOT_MEASURED} {', '.join(labels)}: {reason}" for reason, labels in reasons.items())
 
 
 def rows(diagnosis: Diagnosis) -> list[Row]:

@@ -146,7 +146,7 @@ def _noise(session: Session) -> str:
 
 def _diagnosed(session: Session, found: Diagnosis, width: int) -> Iterator[RenderableType]:
     yield terminal_diagnosis.headline(session, found)
-    for part in (terminal_diagnosis.failure(found), terminal_diagnosis.stages(found, width)):
+    for part in (terminal_diagnosis.failure(found, width), terminal_diagnosis.stages(found, width)):
         if part is not None:
             yield Text()
             yield part

@@ -16,7 +16,8 @@ from plotly.offline import get_plotlyjs
 
 from pipeline_bench.analysis.thresholds import BOUND_SHARE, COMPUTE_BOUND_AU, SEVERE_SHARE
 from pipeline_bench.model.session import Session
-from pipeline_bench.report import facts, in_order, placements
+from pipeline_bench.report import diagnosis as words
+from pipeline_bench.report import facts, in_order, pipeline_tree, placements
 from pipeline_bench.report.html import content, diagnosis, plots
 from pipeline_bench.report.html.distribution import autotune, distribution
 from pipeline_bench.report.html.elements import Figure, json_block, line, name
@@ -96,6 +97,7 @@ def fragment(session: Session) -> str:
 
 def _page(template: str, session: Session, **values: Any) -> str:
     """Return a template filled with these values, and with what both a page and a notebook show."""
+    found = session.diagnosis
     return (
         _templates()
         .get_template(template)
@@ -103,11 +105,12 @@ def _page(template: str, session: Session, **values: Any) -> str:
             title=name(session.scenario.name),
             machine=line(f"{session.started_at} · {facts.machine(session)}"),
             conclusion=content.conclusion(session),
-            diagnosis=diagnosis.view(session),
+            diagnosis=found,
+            diagnosis_sections=list(words.sections(session, found)) if found is not None else [],
+            diagnosis_html=diagnosis,
+            tree_captions=pipeline_tree.captions,
             verdicts=content.verdicts(session),
             missing=content.missing(session),
-            own=units.plain_milliseconds,
-            of_all=units.share,
             **values,
         )
     )
