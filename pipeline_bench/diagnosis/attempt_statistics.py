@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pipeline_bench.diagnosis import chain, equality
+from pipeline_bench.diagnosis import chain, equality, variants
 from pipeline_bench.model.diagnosis import AS_WRITTEN, Attempt, Diagnosis, Fix
 from pipeline_bench.model.edits import InsertAfter, MoveBefore, Remove
 from pipeline_bench.model.pipeline import Fingerprint, Inspection
@@ -90,7 +90,9 @@ def ruled(session: Session, diagnosis: Diagnosis) -> Diagnosis:
         if not own or attempt.outcome in ("refused", "failed", "not-tried"):
             attempts.append(attempt)
         else:
-            attempts.append(_ruled(attempt, own, written, fingerprint(session, attempt.fix.variant), diagnosis))
+            found = fingerprint(session, attempt.fix.variant)
+            beside = found.as_written if found is not None else None
+            attempts.append(_ruled(attempt, own, beside or written, found, diagnosis))
     return diagnosis.model_copy(update={"attempts": tuple(attempts)})
 
 
@@ -100,11 +102,30 @@ def fingerprint(session: Session, variant: str) -> Fingerprint | None:
     return next((found for found in told if found.reason is None), told[-1] if told else None)
 
 
+def reproducible(session: Session) -> bool | None:
+    """Whether another run of the user's code gives the samples of the first; None where no trial has told."""
+    first = fingerprint(session, AS_WRITTEN)
+    again = [trial.fingerprint.as_written for trial in session.trials if trial.fingerprint is not None]
+    told = [equality.compare(first, each, True).status for each in again if each is not None]
+    known = [status for status in told if status != "not-told"]
+    return all(status in ("identical", "random") for status in known) if known else None
+
+
 def wants_fingerprint(session: Session, variant: str) -> bool:
     """Whether the next trial of the variant should tell which samples arrive."""
     found = fingerprint(session, variant)
     asked = sum(trial.variant == variant for trial in session.trials)
     return (found is None or found.reason is not None) and asked < FINGERPRINT_TRIALS
+
+
+def asked(session: Session, variant: str) -> variants.Asked:
+    """Which samples the next trial of an attempt is to tell.
+
+    Those of the pipeline as written too, until it is known that another run of the user's code gives the same.
+    """
+    if not wants_fingerprint(session, variant):
+        return "none"
+    return "own" if reproducible(session) else "beside as written"
 
 
 def _ruled(

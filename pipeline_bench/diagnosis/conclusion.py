@@ -150,6 +150,21 @@ def _text(session: Session, diagnosis: Diagnosis, chosen: AttemptStatistics | No
     bottleneck = diagnosis.bottleneck.text if diagnosis.bottleneck is not None else ""
     if ended is None:
         return bottleneck
+    return " ".join(filter(None, (_ended(session, diagnosis, chosen, bottleneck), _other_runs(session, diagnosis))))
+
+
+def _other_runs(session: Session, diagnosis: Diagnosis) -> str:
+    """That the user's code gives other samples each time it runs, where a trial has shown it, and what follows."""
+    if attempt_statistics.reproducible(session) is not False:
+        return ""
+    what = "The script is" if diagnosis.target.is_script else "Your code is"
+    return (
+        f"{what} not reproducible: as written too, another run gives other samples. So each fix was compared with the "
+        "pipeline as written within one run."
+    )
+
+
+def _ended(session: Session, diagnosis: Diagnosis, chosen: AttemptStatistics | None, bottleneck: str) -> str:
     if nothing_to_gain(session):
         return f"{bottleneck} No fix of the input makes the training step faster.".strip()
     if chosen is None and (said := _of_what_has_no_fix(session, diagnosis)):

@@ -124,7 +124,7 @@ class NextTrial:
             return session, self._trial(due[0], number)
         left_s = diagnosis.budget_s - self._elapsed_s()
         session = variants.with_fix(session, diagnosis, diagnosis.attempt(here[0]).fix, left_s)
-        asks = attempt_statistics.wants_fingerprint(session, here[0])
+        asks = attempt_statistics.asked(session, here[0])
         return session, variants.trial(session, here[0], number, asks)
 
     def _wanted(self) -> Iterator[str]:
@@ -264,8 +264,8 @@ class NextTrial:
         )
 
     def _trial(self, name: str, number: int) -> Trial:
-        asks = name == AS_WRITTEN and attempt_statistics.wants_fingerprint(self._session, name)
-        return variants.trial(self._session, name, number, asks)
+        told = name != AS_WRITTEN or not attempt_statistics.wants_fingerprint(self._session, name)
+        return variants.trial(self._session, name, number, "none" if told else "own")
 
     def _elapsed_s(self) -> float:
         trials = self._session.trials

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pipeline_bench.diagnosis.segments import NS_PER_MS
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Diagnosis, Fix
 from pipeline_bench.model.edits import Edit
@@ -10,6 +12,8 @@ from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial
 from pipeline_bench.scenario import Component, Run, Runtime, Scenario, Variant
 
+Asked = Literal["none", "own", "beside as written"]
+"""Which samples a trial is asked for: none, its own, or its own and the pipeline's as written in the same run."""
 INSPECTION = "inspection"
 """The variant of the trial that looks at the pipeline; it is none of the scenario's, since it has no figures."""
 
@@ -90,18 +94,19 @@ def inspection_trial(session: Session, diagnosis: Diagnosis, *, again: bool = Fa
     return Trial(index=len(session.trials), repeat=0, variant=_of_task(INSPECTION, task, run, first.runtime))
 
 
-def trial(session: Session, name: str, number: int, fingerprint: bool) -> Trial:
+def trial(session: Session, name: str, number: int, fingerprint: Asked) -> Trial:
     """A trial of one of the session's variants in a round.
 
     Args:
         session: whose scenario holds the variant.
         name: the variant's.
         number: the round, from 0.
-        fingerprint: whether it is also to tell which samples arrive.
+        fingerprint: which samples it is also to tell.
     """
     variant = session.scenario.variant(name)
-    if fingerprint:
-        options = {**variant.source.options, "fingerprint": True}
+    if fingerprint != "none":
+        beside = fingerprint == "beside as written"
+        options = {**variant.source.options, "fingerprint": True, "fingerprint_as_written": beside}
         source = variant.source.model_copy(update={"options": options})
         variant = variant.model_copy(update={"source": source})
     return Trial(index=len(session.trials), repeat=number, variant=variant)

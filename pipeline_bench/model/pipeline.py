@@ -266,6 +266,8 @@ class Task(_Part):
     """Steps that begin within it are not shipped; a cache that an edit inserted is filled before it begins."""
     fingerprint: bool = False
     """After the steps, send which samples arrive, on a small part of the input; see `Fingerprint`."""
+    fingerprint_as_written: bool = False
+    """Send those of the pipeline as written along: of the same run of the user's code, whose runs may differ."""
     cold: bool = False
     """Leave the pipeline's own caches out, which is what a first epoch costs; where they cannot be filled in time."""
     limit_s: float = 20.0
@@ -317,3 +319,5 @@ class Fingerprint(_Part):
     components: tuple[Component, ...] = ()
     reason: Line | None = None
     """Why there is no fingerprint, where there is none."""
+    as_written: Fingerprint | None = None
+    """Of a pipeline with a fix, in a trial that was asked for it: what it gives as written in the same run."""

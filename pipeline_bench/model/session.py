@@ -20,6 +20,7 @@ History of `schema_version`; every version up to this one can be read:
         `selftest` of the program itself; `checked`, the last one of the machine; a device utilization's `activity`;
         which `host` among several a session is of, and the `hosts` of a merged one; the `wall_time` of a
         watched training
+    8   adds, each with a default: the pipeline's `fingerprint` `as_written` in the same run as one with a fix
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.system.files import write_atomically
 from pipeline_bench.text import Line, Text, read_text, to_json, units, unreadable
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 _LARGEST_BYTES = 1 << 30
 """Of a session's file. An hour of steps of 1 ms takes less than a tenth of it."""
 _UNPACKED_BYTES = 1 << 30
@@ -75,7 +76,7 @@ class Environment(Record):
 class Session(Record):
     """One run of a scenario."""
 
-    schema_version: Literal[1, 2, 3, 4, 5, 6, 7] = 7
+    schema_version: Literal[1, 2, 3, 4, 5, 6, 7, 8] = 8
     started_at: Line
     """ISO 8601 with the zone."""
     command: Text = ""

@@ -21,6 +21,7 @@ from pipeline_bench.tfdata.script_datasets import Kind
 GET_ITEM, WORKERS_STAGE, QUEUE, COPY = range(4)
 """The stages of a PyDataset, by id; `COPY` comes last of a generator as well."""
 _FINGERPRINT_BATCHES = 16
+_POOL = ("workers", "use_multiprocessing", "max_queue_size")
 _ARGUMENTS = ("y", "sample_weight", "batch_size", "steps_per_epoch", "shuffle", "class_weight")
 _GENERATOR_NOTE = (
     "A generator makes one batch at a time, in one thread: a keras.utils.PyDataset with workers, or tf.data, can make "
@@ -44,6 +45,7 @@ class KerasInput:
         self._given = {name: given[name] for name in _ARGUMENTS if given.get(name) is not None}
         self._given.setdefault("shuffle", True)
         self._adapted: Any = None
+        self._as_written = {name: getattr(data, name) for name in _POOL} if kind == "PyDataset" else {}
 
     @property
     def pooled(self) -> bool:
@@ -61,6 +63,8 @@ class KerasInput:
             if self._adapted is None:  # a second adapter of a generator would take its first batches anew
                 self._adapted = _adapter(self.data, self._given).get_tf_dataset()
             return self._adapted
+        for name, value in self._as_written.items():
+            setattr(self.data, name, value)
         for edit in edits:
             if not isinstance(edit, SetArgument) or edit.stage != WORKERS_STAGE:
                 raise PipelineBenchError(f"a PyDataset has no such edit: {type(edit).__name__}")
@@ -92,7 +96,7 @@ class KerasInput:
             def __getitem__(self, index: int) -> Any:
                 return whole[index]
 
-        named = {name: getattr(whole, name) for name in ("workers", "use_multiprocessing", "max_queue_size")}
+        named = {name: getattr(whole, name) for name in _POOL}
         return _passes(FirstBatches(**named), {**self._given, "shuffle": False})
 
     def described(self, make_ns: float) -> Inspection:

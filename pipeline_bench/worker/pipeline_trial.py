@@ -6,13 +6,14 @@ import itertools
 import random
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
+from pipeline_bench.model.edits import Edit
 from pipeline_bench.model.events import Fingerprinted, Inspected
 from pipeline_bench.model.pipeline import INFINITE, Fingerprint, Inspection, ScriptTraining, Task
 from pipeline_bench.system.files import ScratchFolder
@@ -124,7 +125,10 @@ class PipelineEngine(Engine):
             return
         self._measure()
         if self._task.fingerprint:
-            self.channel.send(Fingerprinted(fingerprint=self._fingerprint()))
+            found = self._fingerprint(self._task.edits)
+            if self._task.fingerprint_as_written:
+                found = found.model_copy(update={"as_written": self._fingerprint(())})
+            self.channel.send(Fingerprinted(fingerprint=found))
 
     def stop(self) -> None:
         """Remove the temporary files."""
@@ -282,17 +286,17 @@ class PipelineEngine(Engine):
                 )
             kept = max(1, kept // 2)
 
-    def _fingerprint(self) -> Fingerprint:
-        """Which samples arrive; why not, where that fails: the steps are none the worse for it."""
+    def _fingerprint(self, edits: Sequence[Edit]) -> Fingerprint:
+        """Which samples arrive with the edits; why not, where that fails: the steps are none the worse for it."""
         task, recorder = self._task, self.recorder
         recorder.phase("fingerprint")
         numbers = itertools.count()
 
         def make(seed: int) -> Any:
             if self._read is not None:
-                return self._read.subsampled(task.edits, seed)
-            folder = self._folder(f"fingerprint-{next(numbers)}")
-            return rebuild.subsampled(self._recipe, task.edits, folder, seed)
+                return self._read.subsampled(edits, seed)
+            folder = self._folder(f"fingerprint-{len(edits)}-{next(numbers)}")
+            return rebuild.subsampled(self._recipe, edits, folder, seed)
 
         if recorder.step_s > task.limit_s:
             took = units.seconds(recorder.step_s)

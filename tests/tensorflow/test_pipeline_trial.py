@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from pipeline_bench.diagnosis import equality
 from pipeline_bench.model.edits import InsertAfter, SetArgument
 from pipeline_bench.model.events import Device, Done, Event, Failed, Fingerprinted, Inspected, Phase, Steps
 from pipeline_bench.model.pipeline import KIND, Activity, Inspection, Target, Task
@@ -60,6 +61,11 @@ def make_cached():
 
 def make_mixed():
     return tf.data.Dataset.range(10**6).map(decode).shuffle(10**5).batch(10)
+
+
+def make_drawn():
+    drawn = tf.constant(list(os.urandom(40)), tf.float32)
+    return tf.data.Dataset.from_tensor_slices(drawn).map(lambda value: value * 2.0).batch(10)
 
 
 def make_scratched():
@@ -129,6 +135,16 @@ def steps(events: list[Event]) -> int:
 
 def phases(events: list[Event]) -> list[str]:
     return list(dict.fromkeys(event.name for event in of(Phase, events)))
+
+
+def test_what_another_run_draws_anew_is_compared_within_one_run(run_task: RunTask) -> None:
+    edit = SetArgument(stage=1, argument="num_parallel_calls", value=2)
+    first = of(Fingerprinted, run_task("make_drawn", "drain", fingerprint=True))[0].fingerprint
+    events = run_task("make_drawn", "drain", fingerprint=True, fingerprint_as_written=True, edits=(edit,))
+    with_fix = of(Fingerprinted, events)[0].fingerprint
+    assert with_fix.as_written is not None
+    assert equality.compare(first, with_fix.as_written, True).status == "unequal"
+    assert equality.compare(with_fix.as_written, with_fix, True).status == "identical"
 
 
 def test_an_inspection_names_the_slow_stage(run_task: RunTask) -> None:

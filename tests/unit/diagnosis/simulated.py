@@ -185,9 +185,15 @@ class Machine:
                 "steps": self._steps(task, started_ns),
                 "warmup_steps": 1,
                 "inspection": Inspection(cold=True) if self.cold and trial.variant.name == AS_WRITTEN else None,
-                "fingerprint": self.told(task.edits) if task.fingerprint else None,
+                "fingerprint": self._told(task) if task.fingerprint else None,
             }
         )
+
+    def _told(self, task: Task) -> Fingerprint | None:
+        found = self.told(task.edits)
+        if found is None or not task.fingerprint_as_written:
+            return found
+        return found.model_copy(update={"as_written": self.told(())})
 
     def _steps(self, task: Task, started_ns: int) -> TrialSteps:
         noise = random.Random(f"{self.seed} {len(self.ran)}").gauss(0, self.noise)

@@ -156,6 +156,27 @@ def test_a_fix_that_changes_the_samples_is_refused_however_fast_and_never_tried_
     assert not any(BATCHED in each.fix.combines for each in said(found).attempts)
 
 
+def test_a_script_that_gives_other_samples_in_each_run_is_compared_within_one_run_and_told() -> None:
+    def in_run(ran: Machine, edits: tuple[Edit, ...]) -> Fingerprint:
+        first = 1000 * len(ran.ran) + (64 if BATCHED in map(kind_of, edits) else 0)
+        return fingerprint(component(tuple(range(first, first + 64))))
+
+    ran = machine({BATCHED: 10.0, CACHED: 3.0})
+    ran.told = lambda edits: in_run(ran, edits)
+    found = diagnose(ran, allow_reordering=True)
+    assert said(found).proposal == CACHED
+    assert outcome(found, BATCHED) == "refused"
+    assert "not reproducible: as written too, another run gives other samples" in said(found).text
+
+
+def test_of_a_script_whose_runs_are_alike_nothing_is_told_and_one_trial_compares_them() -> None:
+    ran = machine({BATCHED: 2.0})
+    found = diagnose(ran)
+    tasks = [Task.model_validate(trial.variant.source.options) for trial in ran.ran]
+    assert [task.fingerprint_as_written for task in tasks if task.fingerprint].count(True) == 1
+    assert "reproducible" not in said(found).text
+
+
 @pytest.mark.parametrize("allowed", [False, True])
 def test_a_fix_that_reorders_is_proposed_only_where_that_is_allowed(allowed: bool) -> None:
     def told(edits: tuple[Edit, ...]) -> Fingerprint:
