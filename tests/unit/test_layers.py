@@ -8,11 +8,7 @@ from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2] / "pipeline_bench"
-FILES = sorted(ROOT.rglob("*.py"))
-IDS = [str(path.relative_to(ROOT)) for path in FILES]
 
 TENSORFLOW_PARTS = {
     "sources",
@@ -67,14 +63,23 @@ def name_of(path: Path) -> str:
     return ".".join(names[:-1] if names[-1] == "__init__" else names)
 
 
-MODULES = {name_of(path): path for path in FILES}
+MODULES = {name_of(path): path for path in sorted(ROOT.rglob("*.py"))}
 EXERCISES = {name for name, path in MODULES.items() if part_of(name) == "lessons" and path.with_suffix(".md").exists()}
 """What a child executes of the lessons: the modules beside a lesson's text."""
 
 
 @cache
-def imports(path: Path, typing_too: bool = True) -> list[Import]:
-    return list(_walk(ast.parse(path.read_text(encoding="utf-8")), True, typing_too))
+def tree(module: str) -> ast.Module:
+    return ast.parse(MODULES[module].read_text(encoding="utf-8"))
+
+
+@cache
+def imports(module: str, typing_too: bool = True) -> list[Import]:
+    return list(_walk(tree(module), True, typing_too))
+
+
+def every_import(typing_too: bool = True) -> Iterator[tuple[str, Import]]:
+    return ((module, found) for module in MODULES for found in imports(module, typing_too))
 
 
 def _walk(node: ast.AST, at_module_level: bool, typing_too: bool) -> Iterator[Import]:
@@ -95,19 +100,17 @@ def _walk(node: ast.AST, at_module_level: bool, typing_too: bool) -> Iterator[Im
             yield from _walk(child, at_module_level and not function, typing_too)
 
 
-@pytest.mark.parametrize("path", FILES, ids=IDS)
-def test_tensorflow_is_imported_in_functions_of_the_childs_parts_only(path: Path) -> None:
-    for found in imports(path):
-        if found.module.split(".")[0] in ("tensorflow", "keras"):
-            said = f"line {found.line} imports {found.module}"
-            assert not found.at_module_level or name_of(path) in ARE_TENSORFLOWS, f"{said} at module level"
-            assert part_of(name_of(path)) in TENSORFLOW_PARTS | JOB_PARTS, said
+def test_tensorflow_is_imported_in_functions_of_the_childs_parts_only() -> None:
+    of_tensorflow = [
+        (module, found) for module, found in every_import() if found.module.split(".")[0] in ("tensorflow", "keras")
+    ]
+    assert not [each for each in of_tensorflow if each[1].at_module_level and each[0] not in ARE_TENSORFLOWS]
+    assert {part_of(module) for module, _ in of_tensorflow} <= TENSORFLOW_PARTS | JOB_PARTS
 
 
-@pytest.mark.parametrize("path", FILES, ids=IDS)
-def test_what_is_tensorflows_is_loaded_by_nothing_else(path: Path) -> None:
-    for found in imports(path, typing_too=False):
-        assert not (found.at_module_level and found.module in ARE_TENSORFLOWS), f"line {found.line}"
+def test_what_is_tensorflows_is_loaded_by_nothing_else() -> None:
+    found = [each for each in every_import(typing_too=False) if each[1].module in ARE_TENSORFLOWS]
+    assert not [each for each in found if each[1].at_module_level]
 
 
 @cache
@@ -121,57 +124,53 @@ def loaded_by(module: str) -> frozenset[str]:
             continue
         loaded.add(name)
         if name in MODULES:
-            waiting += [found.module for found in imports(MODULES[name], typing_too=False)]
+            waiting += [found.module for found in imports(name, typing_too=False)]
             waiting += [name.rsplit(".", 1)[0]] if "." in name else []
     return frozenset(loaded)
 
 
-@pytest.mark.parametrize("module", sorted(EXERCISES.union(name for name in MODULES if part_of(name) in CHILD_PARTS)))
-def test_the_child_loads_nothing_of_the_parents(module: str) -> None:
-    assert not {name.split(".")[0] for name in loaded_by(module)} & NOT_IN_THE_CHILD
+def test_the_child_loads_nothing_of_the_parents() -> None:
+    of_the_child = EXERCISES.union(name for name in MODULES if part_of(name) in CHILD_PARTS)
+    roots = {module: {name.split(".")[0] for name in loaded_by(module)} for module in of_the_child}
+    assert not {module: found & NOT_IN_THE_CHILD for module, found in roots.items() if found & NOT_IN_THE_CHILD}
 
 
-@pytest.mark.parametrize("path", FILES, ids=IDS)
-def test_imports_point_down(path: Path) -> None:
+def test_imports_point_down() -> None:
     depths = {part: depth for depth, layer in enumerate(LAYERS) for part in layer}
-    own = part_of(name_of(path))
-    assert own in depths, f"{own} is in no layer: add it to LAYERS"
-    for found in imports(path, typing_too=False):
-        if found.module.split(".")[0] == "pipeline_bench":
-            assert depths[part_of(found.module)] >= depths[own], (
-                f"line {found.line} imports {found.module}, which is above"
-            )
+    assert not {part_of(module) for module in MODULES} - depths.keys(), "in no layer: add it to LAYERS"
+    ours = [each for each in every_import(typing_too=False) if each[1].module.split(".")[0] == "pipeline_bench"]
+    assert not [(module, up) for module, up in ours if depths[part_of(up.module)] < depths[part_of(module)]]
 
 
 def test_no_part_imports_one_that_imports_it() -> None:
     below: dict[str, set[str]] = {}
-    for name, path in MODULES.items():
-        found = {part_of(each.module) for each in imports(path, False) if each.module.startswith("pipeline_bench")}
+    for name in MODULES:
+        found = {part_of(each.module) for each in imports(name, False) if each.module.startswith("pipeline_bench")}
         below.setdefault(part_of(name), set()).update(found - {part_of(name), "pipeline_bench"})
     order = TopologicalSorter(below)
     order.prepare()  # raises CycleError, which names the parts
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if "report" in path.relative_to(ROOT).parts[:1]], ids=str)
-def test_reports_never_import_the_screen(path: Path) -> None:
-    assert "ui" not in {part_of(found.module) for found in imports(path)}
+def test_reports_never_import_the_screen() -> None:
+    assert not [each for each in every_import() if [part_of(each[0]), part_of(each[1].module)] == ["report", "ui"]]
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if part_of(name_of(path)) not in ("cli", "__main__")], ids=str)
-def test_only_the_command_line_prints_or_exits(path: Path) -> None:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Call):
-            called = ast.unparse(node.func)
-            assert called not in ("print", "sys.exit", "exit", "quit", "typer.echo", "typer.Exit"), (
-                f"line {node.lineno}"
-            )
-        if isinstance(node, ast.Raise) and node.exc is not None:
-            assert not ast.unparse(node.exc).startswith(("SystemExit", "typer.")), f"line {node.lineno}"
+ENDS = ("print", "sys.exit", "exit", "quit", "typer.echo", "typer.Exit")
 
 
-@pytest.mark.parametrize("path", FILES, ids=IDS)
-def test_every_module_opens_with_a_docstring(path: Path) -> None:
-    assert (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").strip(), "no docstring"
+def test_only_the_command_line_prints_or_exits() -> None:
+    for module in MODULES:
+        if part_of(module) in ("cli", "__main__"):
+            continue
+        for node in ast.walk(tree(module)):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
+                assert ast.unparse(node.func) not in ENDS, f"{module}, line {node.lineno}"
+            if isinstance(node, ast.Raise) and node.exc is not None:
+                assert not ast.unparse(node.exc).startswith(("SystemExit", "typer.")), f"{module}, line {node.lineno}"
+
+
+def test_every_module_opens_with_a_docstring() -> None:
+    assert not [module for module in MODULES if not (ast.get_docstring(tree(module)) or "").strip()]
 
 
 def test_the_map_of_the_architecture_names_every_part_and_none_that_is_gone() -> None:
