@@ -105,8 +105,8 @@ def test_a_process_that_dies_fails_its_trial_by_name_and_none_is_left(
 
 @pytest.fixture
 def cluster() -> Iterator[ServiceProcesses]:
-    """A cluster that is there already, of two workers."""
-    found = ServiceProcesses(2, can_fork=False)
+    """A cluster that is there already."""
+    found = ServiceProcesses(1, can_fork=False)
     yield found
     for pid in found.pids:
         psutil.Process(pid).resume()

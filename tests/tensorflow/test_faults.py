@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
-from pipeline_bench.model import session as sessions
-from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.scenario.load import load
 from pipeline_bench.scenario.resolve import resolve
@@ -22,7 +13,7 @@ from tests.tensorflow.conftest import RunScenario
 from tests.trials import without_ceilings
 
 SMALL: dict[str, Any] = {"source": {"batch_size": 16, "features": 32}, "model": {"hidden_widths": [16]}}
-
+STALL_S = 4.0
 
 DIES = {
     "raise": "planted: the reader met a record it cannot read",
@@ -44,7 +35,7 @@ def faulty(faulty_backends: None, run_scenario_once: RunScenario) -> dict[str, T
         {"name": fault, "backend": "faulty", "options": {"fault": fault}} for fault in (*DIES, *HANGS)
     ]
     for entry in entries[len(DIES) :]:
-        entry["run"] = {"stall_timeout_s": 8}
+        entry["run"] = {"stall_timeout_s": STALL_S}
     scenario = resolve(
         {
             **SMALL,
@@ -82,60 +73,11 @@ def test_a_hang_with_the_gil_held_is_ended_and_leaves_its_stacks(faulty: dict[st
 
 
 def test_a_queue_that_nobody_fills_is_named_with_its_empty_size(run_scenario: RunScenario) -> None:
-    scenario = load("two_layer", ["source.latency_ms=1e6"], ["fifo_queue"], run={"repeats": 1, "stall_timeout_s": 8})
+    scenario = load(
+        "two_layer", ["source.latency_ms=1e6"], ["fifo_queue"], run={"repeats": 1, "stall_timeout_s": STALL_S}
+    )
     record = run_scenario(without_ceilings(scenario)).trials[0]
     assert record.status == "stalled"
     assert "fifo_queue" in (record.reason or "")
     assert "input_queue held 0 of 5 elements" in (record.reason or "")
     assert any("QueueRunner" in stack.thread for stack in record.stacks)
-
-
-def start(folder: Path, *options: str) -> subprocess.Popen[str]:
-    """The program itself, in a process group of its own, with a scenario that takes its time."""
-    command = [
-        sys.executable,
-        "-m",
-        "pipeline_bench",
-        "compare",
-        "--time",
-        "60",
-        "--no-live",
-        "--out",
-        str(folder),
-        *options,
-    ]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
-
-
-def wait_for_training(program: subprocess.Popen[str]) -> list[psutil.Process]:
-    """Wait until a trial is at work; return every process that the program started, the fork server first."""
-    for _ in range(600):
-        server = psutil.Process(program.pid).children()
-        with contextlib.suppress(psutil.NoSuchProcess):
-            trials = [trial for process in server for trial in process.children(recursive=True)]
-            if sum(trial.cpu_times().user for trial in trials) > 0.5:
-                return [*server, *trials]
-        time.sleep(0.1)
-    raise AssertionError("no trial began")
-
-
-def assert_gone(processes: list[psutil.Process]) -> None:
-    _, alive = psutil.wait_procs(processes, timeout=20)
-    assert not [p for p in alive if p.is_running() and p.status() != psutil.STATUS_ZOMBIE], alive
-
-
-def only_session(folder: Path) -> Session:
-    (inside,) = folder.iterdir()
-    return sessions.load(inside)
-
-
-def test_an_interrupt_saves_the_session_and_leaves_no_process(tmp_path: Path) -> None:
-    """With TensorFlow's threads at work; tests/integration/test_program.py has the other signals and moments."""
-    program = start(tmp_path)
-    family = wait_for_training(program)
-    program.send_signal(signal.SIGINT)
-    _, errors = program.communicate(timeout=60)
-    assert program.returncode == 130
-    assert "Traceback" not in errors
-    assert_gone(family)
-    assert only_session(tmp_path).trials[-1].status == "interrupted"

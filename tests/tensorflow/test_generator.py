@@ -93,7 +93,7 @@ def test_a_generator_that_hangs_is_found_at_its_own_line(run_scenario: RunScenar
             "name": "test",
             "source": {"kind": "generator", "batch_size": 8, "callable": written(tmp_path, body)},
             "model": {"hidden_widths": [16]},
-            "run": {"steps": 25, "repeats": 1, "stall_timeout_s": 8},
+            "run": {"steps": 25, "repeats": 1, "stall_timeout_s": 4},
             "variants": [BACKENDS[0]],
         }
     )

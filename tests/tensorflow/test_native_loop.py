@@ -155,7 +155,7 @@ def test_an_input_that_stalls_is_named_with_its_empty_queue_and_no_program_is_le
     scenario = variants(
         {"name": "native", "backend": "fifo_queue", **NATIVE},
         source={"kind": "synthetic", "batch_size": 16, "features": 32, "latency_ms": 1e6},
-        run={"steps": 5, "repeats": 1, "stall_timeout_s": 8},
+        run={"steps": 5, "repeats": 1, "stall_timeout_s": 4},
     )
     record = run_scenario(scenario).trials[0]
     assert record.status == "stalled"

@@ -1,4 +1,4 @@
-"""The program as a user runs it, from the command line to its exit code."""
+"""The program as a user runs it, from the command line to its exit code, in a folder whose files shadow modules."""
 
 from __future__ import annotations
 
@@ -15,21 +15,42 @@ from pipeline_bench.model import session as sessions
 QUICK = ["--steps", "40", "--repeats", "1", "--set", "source.features=32", "--set", "model.hidden_widths=[16]"]
 
 
-def program(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "pipeline_bench", *arguments],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+SHADOWED = ("random", "queue", "json", "email", "numpy", "tensorflow", "pydantic", "keras", "pipeline_bench_faults")
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+def hostile_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a file for each name; whichever is executed leaves a trace and raises."""
     folder = tmp_path_factory.mktemp("program")
-    return folder, program("compare", *QUICK, "--json", "-", cwd=folder)
+    for name in SHADOWED:
+        trace = folder / "executed"
+        (folder / f"{name}.py").write_text(f"open({str(trace)!r}, 'a').write('{name} ')\nraise ValueError('{name}')\n")
+    return folder
+
+
+def program(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """The program as its command starts it: without the working folder on the path."""
+    command = [sys.executable, "-P", "-m", "pipeline_bench", *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
+
+
+@pytest.fixture(scope="module")
+def finished(hostile_folder: Path) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    return hostile_folder, program("compare", *QUICK, "--json", "-", cwd=hostile_folder)
+
+
+def test_a_comparison_executes_no_file_of_the_folder(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    folder, done = finished
+    assert not (folder / "executed").exists()
+    assert {trial["status"] for trial in json.loads(done.stdout)["trials"]} == {"ok"}, done.stderr
+
+
+def test_the_doctor_executes_no_file_of_the_folder(hostile_folder: Path) -> None:
+    found = json.loads(program("doctor", "--json", cwd=hostile_folder).stdout)
+    assert not (hostile_folder / "executed").exists()
+    assert found["usable"] is True
+    assert found["tensorflow"]["matmul"]["ok"] is True
+    assert found["tensorflow"]["devices"]
 
 
 def test_json_on_stdout_is_the_file_and_nothing_else(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
