@@ -24,7 +24,8 @@ PYTHONS = ["3.11", "3.12", "3.13"]
 
 # Files stay whole, since the tests of one often share what is slow to make; each process imports TensorFlow once.
 # One more than there are cores, up to four: much of a test of processes is waiting for them.
-IN_PARALLEL = ["-n", str(min(4, (os.cpu_count() or 1) + 1)), "--dist", "loadfile"]
+# In the order of tests/conftest.py, where xdist would leave the files of few long tests for the end.
+IN_PARALLEL = ["-n", str(min(4, (os.cpu_count() or 1) + 1)), "--dist", "loadfile", "--no-loadscope-reorder"]
 
 # Set to nothing: where a shell forbids the cache, each of some hundred processes would compile this package again.
 CACHED = {"PYTHONDONTWRITEBYTECODE": ""}

@@ -28,6 +28,13 @@ for _number in (signal.SIGQUIT, signal.SIGHUP):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, signal.SIG_DFL)
 
+SLOW_PARTS = {"tensorflow", "integration"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Real trials and programs come first; what is left for the end, when a process has nothing to do, is quick."""
+    items.sort(key=lambda item: not SLOW_PARTS.intersection(item.path.parts))
+
 
 @pytest.fixture(scope="session", autouse=True)
 def disk_is_not_waited_for() -> Iterator[None]:

@@ -37,6 +37,7 @@ _KERNELS = {"wide": 1.0, "one-SM": 0.0}
 """The share of the SMs that each is on; 0 for a single one."""
 _SM_SHARES = (0.25, 0.5, 1.0)
 _SIZES_BYTES, _QUICK_SIZES_BYTES = (1 << 20, 16 << 20, 256 << 20), (16 << 20,)
+_ACTIVITY_S = 2.0
 _LIMIT_S = 240.0
 INSTRUMENTS = (SAMPLES_SOURCE, RATES.source)
 
@@ -106,13 +107,14 @@ def _utilization_checks(runs: Sequence[GpuRun], window: Window) -> Iterator[Chec
 def _activity(sampler: NvmlSampler, observer: Observer, selftest: Selftest) -> Selftest:
     """Keep a known share of the SMs, the tensor cores, the memory and the bus busy, and judge what GPM says."""
     observer.preparing("SMs, tensor cores, memory and bus")
-    always = {"period_ms": 100.0, "share": 1.0, "seconds": 2.0}
+    always = {"period_ms": 100.0, "share": 1.0, "seconds": _ACTIVITY_S}
     loads = [
         {"name": f"{100 * share:.0f} % of the SMs", "kernel": "wide", "sm_share": share, **always}
         for share in _SM_SHARES
     ]
     loads.append({"name": "tensor cores", "kernel": "tensor", "sm_share": 1.0, **always})
-    loads += [{"name": kernel, "kernel": kernel, "seconds": 2.0} for kernel in ("copy in memory", "copy to the device")]
+    copies = ("copy in memory", "copy to the device")
+    loads += [{"name": kernel, "kernel": kernel, "seconds": _ACTIVITY_S} for kernel in copies]
     ran, failed, facts = _ran(sampler, loads)
     # They are no duty cycles: what was asked of them is a share of the SMs.
     ran = [run.model_copy(update={"asked_share": None}) for run in ran]

@@ -79,13 +79,16 @@ def with_a_pause(seconds: float) -> None:
     signal.sigtimedwait([], seconds)
 
 
-def test_under_nohup_a_closed_terminal_ends_nothing(tmp_path: Path) -> None:
+def test_neither_being_stopped_nor_a_closed_terminal_under_nohup_ends_anything(tmp_path: Path) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup leaves it to the program
     try:
         program = start(tmp_path, "long")
     finally:
         signal.signal(signal.SIGHUP, before)
     trial_of(tmp_path, "long")
+    program.send_signal(signal.SIGSTOP)
+    with_a_pause(1.0)
+    program.send_signal(signal.SIGCONT)
     program.send_signal(signal.SIGHUP)
     program.communicate(timeout=60)
     assert program.returncode == 0
@@ -126,16 +129,6 @@ def test_a_trial_that_is_stopped_counts_as_stalled_and_the_others_run(tmp_path: 
     program.communicate(timeout=60)
     assert program.returncode == 1
     assert [record.status for record in session_of(tmp_path).trials] == ["stalled", "ok", "ok"]
-
-
-def test_a_program_that_was_stopped_goes_on(tmp_path: Path) -> None:
-    program = start(tmp_path, "long")
-    trial_of(tmp_path, "long")
-    program.send_signal(signal.SIGSTOP)
-    with_a_pause(1.0)
-    program.send_signal(signal.SIGCONT)
-    program.communicate(timeout=60)
-    assert program.returncode == 0
 
 
 def test_a_failed_trial_makes_the_program_exit_with_1(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.tfdata import describe
 
 HOSTILE = Path(__file__).parents[1] / "pipelines" / "hostile.py"
-BUDGET_S = 20.0
+BUDGET_S = 10.0
 LEFT_BEHIND = "604.5"
 """What the processes that a function of hostile.py starts have among their arguments."""
 

@@ -36,7 +36,7 @@ def sampler(gpu_stub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def loads(*shares: float) -> list[dict[str, object]]:
-    common = {"kernel": "wide", "period_ms": 500.0, "sm_share": 1.0, "seconds": 1.5}
+    common = {"kernel": "wide", "period_ms": 500.0, "sm_share": 1.0, "seconds": 1.0}
     return [{"name": f"wide, {share}", "share": share, **common} for share in shares]
 
 
@@ -49,7 +49,8 @@ def test_what_kernels_keep_busy_is_held_against_both_of_nvmls_figures(sampler: N
     assert {check.figure for check in found.parts[0].checks} == set(gpu.INSTRUMENTS)
 
 
-def test_gpm_says_which_share_of_the_sms_was_busy(sampler: NvmlSampler) -> None:
+def test_gpm_says_which_share_of_the_sms_was_busy(sampler: NvmlSampler, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "_ACTIVITY_S", 0.8)
     found = gpu._activity(sampler, Observer(), Selftest())
     by_name = {(check.what, check.figure): check for check in found.parts[0].checks}
     for share in (25, 50, 100):
