@@ -29,7 +29,11 @@ _NAME_CHARACTERS = 60
 
 
 def find(
-    inspection: Inspection, cores: int, as_written_ms: float | None, ceiling_ms: float | None = None
+    inspection: Inspection,
+    cores: int,
+    as_written_ms: float | None,
+    ceiling_ms: float | None = None,
+    wait_ms: float | None = None,
 ) -> Bottleneck:
     """Name the stage that limits the pipeline.
 
@@ -39,11 +43,13 @@ def find(
         as_written_ms: milliseconds an element of the sink as the pipeline is written, or a step with a model; None
             where it was not measured: the stages' own costs then say how long it should take.
         ceiling_ms: milliseconds a step of the model without any input; None without a model.
+        wait_ms: milliseconds that a step waits for its batch; None where it is not known.
     """
     parts = segments.of(inspection, cores)
+    at_limit = at_the_model(inspection, as_written_ms, ceiling_ms, wait_ms)
     number = limiting(parts)
     explained = parts.explained(as_written_ms, ceiling_ms) if as_written_ms else 1.0
-    if as_written_ms is not None and (ceiling_ms is None or ceiling_ms < NOT_THE_LIMIT * as_written_ms):
+    if as_written_ms is not None and not at_limit:
         all_measured = all(cost.elapsed_ns is not None for cost in inspection.costs)
         if parts.elapsed_ns and explained < (_HINTED if all_measured else segments.EXPLAINED):
             return _withheld(inspection, number, explained)
@@ -51,13 +57,8 @@ def find(
         return Bottleneck(text=f"No stage can be named: {_unmeasured(inspection)}.")
     stage, cost = inspection.stage(number), inspection.cost(number)
     assert cost is not None
-    if ceiling_ms is not None and as_written_ms is not None and ceiling_ms >= NOT_THE_LIMIT * as_written_ms:
-        left = units.milliseconds(max(0.0, as_written_ms - ceiling_ms))
-        text = (
-            f"The input is not the limit: of a step of {units.milliseconds(as_written_ms)} the model takes all but "
-            f"{left} by itself. The costliest stage is {named(stage)}."
-        )
-        return Bottleneck(text=text)
+    if at_limit:
+        return Bottleneck(text=f"The input is not the limit: {at_limit}. The costliest stage is {named(stage)}.")
     period_ns = parts.period_ns if as_written_ms is None else as_written_ms * NS_PER_MS
     share = min(1.0, parts.cost_ns([number]) / period_ns)
     cause = _cause(inspection, stage, cost)
@@ -67,6 +68,32 @@ def find(
     doubt = f"the stages measured alone explain only {units.share(explained)} of the time"
     return Bottleneck(
         stage=number, share=share, cause=cause, certainty="probable", text=f"Probably {text} In doubt: {doubt}."
+    )
+
+
+def at_the_model(
+    inspection: Inspection, as_written_ms: float | None, ceiling_ms: float | None, wait_ms: float | None
+) -> str:
+    """Why no input would make the training step 3 % faster, in half a sentence; "" where one might.
+
+    The model takes the step by itself; or what the step waits and what all stages compute, on cores that the model may
+    want, is too little: no change of the input saves more than both. The arguments are those of `find`.
+    """
+    if as_written_ms is None or ceiling_ms is None:
+        return ""
+    step = units.milliseconds(as_written_ms)
+    if ceiling_ms >= NOT_THE_LIMIT * as_written_ms:
+        left = units.milliseconds(max(0.0, as_written_ms - ceiling_ms))
+        return f"of a step of {step} the model takes all but {left} by itself"
+    computed = [cost.cpu_ns for cost in inspection.costs]
+    if wait_ms is None or len(computed) < len(inspection.stages) or None in computed:
+        return ""
+    computed_ms = sum(filter(None, computed)) / NS_PER_MS
+    if wait_ms + computed_ms > (1 - NOT_THE_LIMIT) * as_written_ms:
+        return ""
+    return (
+        f"a step of {step} waits {units.milliseconds(wait_ms)} for its batch, and all stages together compute for "
+        f"{units.milliseconds(computed_ms)}; the model alone takes {units.milliseconds(ceiling_ms)}"
     )
 
 

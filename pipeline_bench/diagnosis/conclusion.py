@@ -38,7 +38,8 @@ def concluded(session: Session, diagnosis: Diagnosis, ended: str | None) -> Diag
     found = attempt_statistics.of(session, diagnosis)
     chosen = proposal(found) if ended is not None else None
     parts = {each.name: best_part(each, found) for each in found}
-    attempts = [_settled(each, chosen, ended, headroom(session), parts[each.name]) for each in found]
+    at_limit = nothing_to_gain(session)
+    attempts = [_settled(each, chosen, ended, at_limit, parts[each.name]) for each in found]
     gains = {each.name: attempt_statistics.by_gain(each) for each in found}
     if ended is not None:
         attempts.sort(key=lambda each: (_BEST_FIRST.index(each.outcome), gains[each.fix.variant]))
@@ -74,9 +75,15 @@ def headroom(session: Session) -> float | None:
 
 
 def nothing_to_gain(session: Session) -> bool:
-    """Whether the model takes all but 3 % of its step by itself, so that no input makes it faster."""
-    room = headroom(session)
-    return room is not None and room * NOT_THE_LIMIT <= 1
+    """Whether no input makes the training step 3 % faster; see `bottleneck.at_the_model`."""
+    results = {result.variant: result for result in session.results}
+    if session.diagnosis is None or session.diagnosis.inspection is None or not {AS_WRITTEN, CEILING} <= set(results):
+        return False
+    written, ceiling = results[AS_WRITTEN], results[CEILING]
+    wait_ms = written.input_wait_ms.value
+    return bool(
+        bottleneck.at_the_model(session.diagnosis.inspection, written.step_ms.mean, ceiling.step_ms.mean, wait_ms)
+    )
 
 
 def best_part(each: AttemptStatistics, found: list[AttemptStatistics]) -> AttemptStatistics | None:
@@ -104,7 +111,7 @@ def _settled(
     each: AttemptStatistics,
     chosen: AttemptStatistics | None,
     ended: str | None,
-    room: float | None,
+    at_limit: bool,
     part: AttemptStatistics | None,
 ) -> Attempt:
     if not each.possible:
@@ -112,12 +119,12 @@ def _settled(
     if part is not None and beaten(each, part) and ended is not None and (chosen is None or chosen.name != each.name):
         reason = f"It came to {units.ratio(each.gain)}, hardly more than {part.name} without the rest."
         return each.attempt.model_copy(update={"outcome": "no-gain", "reason": reason})
-    outcome, reason = _outcome(each, chosen, ended, room)
+    outcome, reason = _outcome(each, chosen, ended, at_limit)
     return each.attempt.model_copy(update={"outcome": outcome, "reason": reason})
 
 
 def _outcome(
-    each: AttemptStatistics, chosen: AttemptStatistics | None, ended: str | None, room: float | None
+    each: AttemptStatistics, chosen: AttemptStatistics | None, ended: str | None, at_limit: bool
 ) -> tuple[Outcome, str]:
     if each.proposable:
         return ("proposed" if chosen is not None and each.name == chosen.name else "faster"), ""
@@ -127,8 +134,7 @@ def _outcome(
         if ended is None:
             return "pending", ""
         if each.gain is None:
-            limited = room is not None and room * NOT_THE_LIMIT <= 1
-            return "not-tried", "The input is not what limits the training step." if limited else ended
+            return "not-tried", "The input is not what limits the training step." if at_limit else ended
     then = " and was not tried again"
     if each.contends:
         few = each.trials < attempt_statistics.CONFIRMED_TRIALS

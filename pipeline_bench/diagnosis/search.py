@@ -108,7 +108,8 @@ class Search:
         assert inspection is not None
         means = {result.variant: result.step_ms.mean for result in session.results}
         written_ms, cores = means.get(AS_WRITTEN), session.environment.cores
-        found = bottleneck.find(inspection, cores, written_ms, means.get(CEILING))
+        waits = {result.variant: result.input_wait_ms.value for result in session.results}
+        found = bottleneck.find(inspection, cores, written_ms, means.get(CEILING), waits.get(AS_WRITTEN))
         diagnosis = diagnosis.model_copy(update={"bottleneck": found})
         tried = {trial.variant for trial in session.trials}
         if written_ms is None or any(attempt.fix.variant in tried for attempt in diagnosis.attempts):

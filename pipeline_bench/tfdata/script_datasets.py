@@ -156,6 +156,11 @@ def notes(training: ScriptTraining, reached_ns: float) -> list[str]:
     """Return what a reader should know of how a script was run, a sentence each."""
     took = units.seconds(reached_ns / 1e9)
     said = [f"The script takes {took} until it trains, {training.line}, in each trial; the budget does not count that."]
+    if not training.model:
+        said.append(
+            "Whether the training waits for its input at all is not known, for a loop's own step is not run here: "
+            f"`pipeline-bench run -- python {training.line.partition(':')[0]}` says it."
+        )
     if len(training.datasets) > 1:
         said.append(
             f"Looked at: {training.dataset}. --dataset N, LINE or NAME takes another: {_listed(training.datasets)}."

@@ -6,6 +6,8 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from pipeline_bench.tfdata import composing
 from pipeline_bench.tfdata.plan import Node, Plan
 from pipeline_bench.tfdata.public_api import FILE_READERS
@@ -56,7 +58,25 @@ def _shrunk_source(node: Node, limit: int) -> Node:
         return replace(node, files=limit, changed=True)
     if node.method == "from_generator":
         return node.setting(generator=composing.first_elements(node.given()["generator"], limit))
+    if node.method == "from_tensor_slices" and node.entry is not None:
+        tensors = node.given()["tensors"]
+        if (first := _first_rows(tensors, limit)) is not None:  # making it of all of them copies them
+            return node.setting(tensors=first)
     return replace(node, take=limit, changed=True)
+
+
+def _first_rows(tensors: Any, count: int) -> Any:
+    """The first rows of arrays and of what consists of them; None where something else is among it, such as a list."""
+    import tensorflow as tf
+
+    if isinstance(tensors, np.ndarray | tf.Tensor):
+        return tensors[:count] if len(tensors.shape) else None
+    if type(tensors) not in (tuple, dict):
+        return None
+    parts = [_first_rows(part, count) for part in (tensors.values() if isinstance(tensors, dict) else tensors)]
+    if any(part is None for part in parts):
+        return None
+    return dict(zip(tensors, parts, strict=True)) if isinstance(tensors, dict) else tuple(parts)
 
 
 def _cardinality(plan: Plan, number: int) -> int:

@@ -9,7 +9,8 @@ import pytest
 
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.edits import Edit, Interleave, MoveBefore, SetArgument
-from pipeline_bench.tfdata import rebuild
+from pipeline_bench.tfdata import rebuild, subsample
+from pipeline_bench.tfdata.plan import Plan
 from tests.tensorflow.recorded import recipe_of, values
 
 
@@ -29,6 +30,18 @@ def test_of_a_source_enough_for_two_batches_is_taken(tmp_path: Path) -> None:
     assert len(small(recipe_of(lambda: source(10**6).batch(100, drop_remainder=True)), tmp_path)) == 2
     skipped = recipe_of(lambda: source(10**6).skip(500).shard(3, 2).batch(50).batch(2))
     assert [len(part) for part in flat(small(skipped, tmp_path))[:2]] == [50, 50]
+
+
+def test_of_arrays_the_first_rows_are_cut_out_and_not_all_of_them_copied(tmp_path: Path) -> None:
+    import numpy as np
+    import tensorflow as tf
+
+    rows = np.zeros([200, 4])
+    recipe = recipe_of(lambda: tf.data.Dataset.from_tensor_slices(({"x": rows, "y": tf.range(200)}, rows)).batch(10))
+    named, others = subsample._shrunk_source(Plan(recipe).node(0), 64).given()["tensors"]
+    assert [len(part) for part in (named["x"], named["y"], others)] == [64, 64, 64]
+    listed = recipe_of(lambda: tf.data.Dataset.from_tensor_slices((rows, list(range(200)))).batch(10))
+    assert sum(len(part[1]) for part in small(listed, tmp_path)) == 64
 
 
 def test_an_endless_pipeline_ends(tmp_path: Path) -> None:

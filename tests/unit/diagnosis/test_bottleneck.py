@@ -156,6 +156,17 @@ def test_a_model_that_computes_all_the_time_is_not_starved_by_any_stage() -> Non
     assert found.text.startswith("The input is not the limit")
 
 
+@pytest.mark.parametrize(("wait_ms", "limits"), [(3.0, True), (300.0, False), (None, False)])
+def test_a_step_that_hardly_waits_and_whose_stages_hardly_compute_is_the_models(
+    wait_ms: float | None, limits: bool
+) -> None:
+    found = bottleneck.find(python_decode(60.0), cores=2, as_written_ms=2750.0, ceiling_ms=2160.0, wait_ms=wait_ms)
+    assert found.text.startswith("The input is not the limit") == limits
+    if limits:
+        assert found.stage is None
+        assert "waits 3.00 ms for its batch, and all stages together compute for 60.6 ms" in found.text
+
+
 def test_without_any_cost_no_stage_is_named_and_the_reason_is() -> None:
     looked = inspection((stage(0, "range"),), (cost(0, None, reason="it gave no element within 3 s."),))
     found = bottleneck.find(looked, cores=2, as_written_ms=10.0)

@@ -173,15 +173,24 @@ def test_what_is_behind_an_endless_repeat_is_cached_in_front_of_it() -> None:
 
 def test_a_filter_stays_behind_a_shuffle_and_what_is_random_behind_a_repeat() -> None:
     shuffled = (
-        stage(0, "range"),
+        stage(0, "TFRecordDataset"),
         stage(1, "shuffle", 0),
         stage(2, "repeat", 1),
         stage(3, "filter", 2, of=function("usable")),
     )
-    drawn = (stage(0, "range"), stage(1, "repeat", 0), stage(2, "map", 1, of=function("crop", random=True)))
+    drawn = (stage(0, "TFRecordDataset"), stage(1, "repeat", 0), stage(2, "map", 1, of=function("crop", random=True)))
     for stages in (shuffled, drawn):
         found = [fix.edits for fix in of_kind(tried(chain_of(*stages)), "cache")]
         assert found == [(InsertAfter(stage=0, method="cache"),)]
+
+
+def test_what_lies_in_memory_is_not_cached_again_but_what_is_made_of_it_is() -> None:
+    source = stage(0, "from_tensor_slices")
+    bare = (source, stage(1, "take", 0), stage(2, "shuffle", 1), stage(3, "batch", 2))
+    assert of_kind(tried(chain_of(*bare)), "cache") == []
+    mapped = (source, stage(1, "shuffle", 0), stage(2, "map", 1, of=function("decode")), stage(3, "batch", 2))
+    found = [fix.edits for fix in of_kind(tried(chain_of(*mapped)), "cache")]
+    assert found == [(MoveBefore(stage=2, other=1), InsertAfter(stage=2, method="cache"))]
 
 
 def test_a_cache_of_too_little_moves_behind_what_is_dear() -> None:
