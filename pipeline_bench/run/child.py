@@ -18,10 +18,11 @@ import psutil
 
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.system import interrupts
-from pipeline_bench.system.processes import module_command
+from pipeline_bench.system.processes import module_command, removes_shared_memory
 from pipeline_bench.text import safe, units
 
 _READ_BYTES = 1 << 16
+_CLEANED_WITHIN_S = 2.0
 _ENDS_WITHIN_S = 5.0
 """A process that has answered gets so long to end by itself."""
 
@@ -198,8 +199,13 @@ def start_module(
 def end_whole(pid: int) -> None:
     """Kill the leader of a process group, its group and its descendants, also those that left the group."""
     with contextlib.suppress(psutil.Error):
-        for descendant in psutil.Process(pid).children(recursive=True):
-            with contextlib.suppress(psutil.Error):
-                descendant.kill()
+        leader = psutil.Process(pid)
+        family = leader.children(recursive=True)
+        last = [descendant for descendant in family if removes_shared_memory(descendant.pid)]
+        for one in (leader, *family):
+            if one not in last:
+                with contextlib.suppress(psutil.Error):
+                    one.kill()
+        psutil.wait_procs(last, timeout=_CLEANED_WITHIN_S)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)

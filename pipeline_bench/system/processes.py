@@ -14,6 +14,7 @@ import runpy
 import signal
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -24,6 +25,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 _SAFE_THREADS = frozenset({"jemalloc_bg_thd"})
 """Names of threads whose library waits for them when the process forks, and starts them anew in the child: jemalloc,
 which pandas brings along, has handlers of its own for that (``background_thread_prefork0``)."""
+_LOOK_FOR_PARENT_S = 0.5
 
 
 def module_command(module: str, *arguments: object) -> list[str]:
@@ -52,6 +54,17 @@ def end_with_parent(parent: int, thread: int | None = None) -> None:
         os._exit(1)
 
 
+def end_soon_after_parent(parent: int) -> None:
+    """Have a thread end this process within a second after its parent, where no lasting thread of that started it."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_LOOK_FOR_PARENT_S)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True, name="ends with its parent").start()
+
+
 def outlive_parent() -> None:
     """Undo `end_with_parent`, for a process that sees its parent's end by itself and has more to end than itself."""
     _prctl(_PR_SET_PDEATHSIG, 0)
@@ -60,6 +73,16 @@ def outlive_parent() -> None:
 def adopt_orphans() -> None:
     """Ask the kernel to make this process the parent of descendants whose own parent has ended (Linux)."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def removes_shared_memory(pid: int) -> bool:
+    """Whether that is Python's process that removes what others have shared, and ends, once they are all gone.
+
+    Whoever ends a family of processes ends this one last: killed with them, it leaves files in ``/dev/shm``.
+    """
+    with contextlib.suppress(OSError):
+        return b"multiprocessing.resource_tracker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False
 
 
 def leave(ok: bool) -> NoReturn:

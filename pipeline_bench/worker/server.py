@@ -20,6 +20,7 @@ import selectors
 import signal
 import socket
 import sys
+import time
 import traceback
 import warnings
 from collections.abc import Sequence
@@ -32,6 +33,7 @@ from pipeline_bench.system.processes import (
     end_with_parent,
     leave,
     outlive_parent,
+    removes_shared_memory,
     thread_starts,
     threads,
     why_not_forkable,
@@ -39,6 +41,8 @@ from pipeline_bench.system.processes import (
 
 MESSAGE_LIMIT_BYTES = 1 << 16
 DESCRIPTORS = 3
+_CLEANED_WITHIN_S = 2.0
+_LOOK_EVERY_S = 0.01
 NOT_BEGUN_EXIT_CODE = 70
 """Of a trial's process that could not begin; what stopped it is on its stderr."""
 
@@ -140,9 +144,11 @@ class _Server:
         """
         with contextlib.suppress(OSError):
             while orphans := self._descended() - set(self._children):
-                for orphan in orphans:
-                    os.kill(orphan, signal.SIGKILL)
-                    os.waitpid(orphan, 0)
+                last = {orphan for orphan in orphans if removes_shared_memory(orphan)}
+                for orphan in orphans - last or last:
+                    if orphan not in last or not _ends(orphan):
+                        os.kill(orphan, signal.SIGKILL)
+                        os.waitpid(orphan, 0)
 
     @staticmethod
     def _descended() -> set[int]:
@@ -152,12 +158,22 @@ class _Server:
     def _kill_all(self) -> None:
         for pid in self._children:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(pid, signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0)
         self._children.clear()
         self._kill_orphans()
         files.sweep()
+
+
+def _ends(pid: int) -> bool:
+    """Wait for a child to end by itself; whether it did in time."""
+    end_s = time.monotonic() + _CLEANED_WITHIN_S
+    while time.monotonic() < end_s:
+        if os.waitpid(pid, os.WNOHANG)[0]:
+            return True
+        time.sleep(_LOOK_EVERY_S)
+    return False
 
 
 def _import_everything() -> str | None:
