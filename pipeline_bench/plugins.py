@@ -45,6 +45,10 @@ class Plugin:
         """
         self.options: Any = self.Options.model_validate(dict(options or {}))
 
+    def unavailable(self) -> str | None:
+        """Why this machine cannot run it, and what to do about it; its variants are then left out. Else None."""
+        return None
+
 
 def names(group: Group) -> list[str]:
     """Every name of the group that a user is offered, sorted."""

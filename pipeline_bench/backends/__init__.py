@@ -191,10 +191,11 @@ class Backend(Plugin):
         """Whether a trial of it starts servers that listen, so that it needs a network of its own."""
         return False
 
-    def start_processes(self, *, can_fork: bool) -> None:
+    def start_processes(self, source: Source, *, can_fork: bool) -> None:
         """Start what the input needs beside the trial's process, which has one thread as yet.
 
         Args:
+            source: what will be carried; not prepared yet.
             can_fork: whether the processes may be forks of this one, with TensorFlow imported.
 
         Raises:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+import numpy as np
 from pydantic import Field
 
 from pipeline_bench import plugins
 from pipeline_bench.backends import Backend, Input, IteratorInput, timed_take
 from pipeline_bench.errors import PipelineBenchError, UsageError
 from pipeline_bench.sources import Source
-from pipeline_bench.sources.records import RecordSource
-
-_PARTS = ("numbers", "features", "labels")
 
 
 class PyDatasetOptions(plugins.Options):
@@ -36,11 +34,11 @@ class PyDataset(Backend):
     in_loops = True
 
     def check(self, source: Source) -> None:
-        if not isinstance(source, RecordSource):
+        if source.numbered_specs is None:
             raise UsageError(
                 f"py_dataset asks for batches by their number, and the source {source.name} gives its samples in turn "
                 "only.",
-                "Use a source of files, or another backend, tf_data for one.",
+                "Use a source of files, or memory, or another backend, tf_data for one.",
             )
         if source.skips:
             raise UsageError(
@@ -62,7 +60,7 @@ class PyDataset(Backend):
 
         def carry() -> list[Any]:
             parts = iterator.get_next()
-            return [parts[part] for part in _PARTS]
+            return [parts[str(place)] for place in range(len(parts))]
 
         def stop() -> None:
             if adapter.enqueuer:
@@ -80,7 +78,7 @@ def _adapter(source: Any, options: PyDatasetOptions, raised: list[Exception]) ->
     Keras does not export it, but nothing else has the threads and the order of model.fit.
 
     Args:
-        source: a RecordSource.
+        source: of numbered samples.
         options: of the backend.
         raised: takes what Python raises, of which TensorFlow hands on no more than its text.
     """
@@ -104,8 +102,8 @@ def _adapter(source: Any, options: PyDatasetOptions, raised: list[Exception]) ->
         def __getitem__(self, index: int) -> dict[str, Any]:
             first = index * source.batch_size
             try:
-                samples = [source.sample(number) for number in range(first, first + source.batch_size)]
-                return dict(zip(_PARTS, source.stacked(samples, whole=True), strict=True))
+                samples = [source.numbered(number) for number in range(first, first + source.batch_size)]
+                return {str(place): np.stack(part) for place, part in enumerate(zip(*samples, strict=True))}
             except Exception as error:
                 raised.append(error)
                 raise

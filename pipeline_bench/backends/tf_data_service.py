@@ -86,7 +86,7 @@ class TfDataService(DatasetBackend):
     def starts_servers(self) -> bool:
         return self.options.dispatcher is None
 
-    def start_processes(self, *, can_fork: bool) -> None:
+    def start_processes(self, source: Source, *, can_fork: bool) -> None:
         dispatcher = self.options.dispatcher
         if dispatcher is None:
             self._processes = ServiceProcesses(self.options.workers or 1, can_fork=can_fork)

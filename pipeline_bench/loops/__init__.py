@@ -252,10 +252,6 @@ class Loop(Plugin):
                 'Use replication = "in_graph", or the loop session.',
             )
 
-    def unavailable(self) -> str | None:
-        """Why this machine cannot run the loop, and what to do about it; its variants are then left out. Else None."""
-        return None
-
     def build(self, training: Training) -> None:
         """Add what the loop needs to the default graph, before the session is opened; by default nothing."""
 

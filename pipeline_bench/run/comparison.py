@@ -29,6 +29,7 @@ from pipeline_bench.run.observer import Guarded, Observer
 from pipeline_bench.run.runner import TRIALS_FOLDER, Gate, Planner, Runner
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Scenario, Variant
+from pipeline_bench.scenario.files import COMPONENTS
 from pipeline_bench.sources import SampleSource
 from pipeline_bench.sources.synthetic_dataset import SyntheticDataset, dataset_folder
 from pipeline_bench.system import interrupts
@@ -188,8 +189,12 @@ def without_unavailable(scenario: Scenario, *, expose_servers: bool = False) -> 
 
 
 def _unavailable(variant: Variant, expose_servers: bool) -> str | None:
-    loop: Any = plugins.find("loops", variant.loop.kind)(variant.loop.options)
-    reason: str | None = loop.unavailable()
+    used: list[tuple[plugins.Group, str, Any]] = [("backends", variant.backend, variant.options)]
+    for part, group in COMPONENTS.items():
+        component = getattr(variant, part)
+        used.append((group, component.kind, component.options))
+    made = (plugins.find(group, kind)(options) for group, kind, options in used)
+    reason = next((why for plugin in made if (why := plugin.unavailable()) is not None), None)
     if reason is None and not expose_servers and servers.started_by(variant):
         return servers.refusal()
     return reason

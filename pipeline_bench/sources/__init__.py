@@ -101,6 +101,18 @@ class Source(Plugin):
         """Samples in a batch."""
 
     @property
+    def numbered_specs(self) -> tuple[ArraySpec, ...] | None:
+        """What `numbered` gives; None where samples cannot be asked for by their number."""
+        return None
+
+    def numbered(self, number: int) -> tuple[npt.NDArray[Any], ...]:
+        """Give the sample of that number in Python, in parts that `finish` takes once they are stacked to a batch.
+
+        Threads and processes ask at a time; a process has a source that was not prepared, by fork or by pickle.
+        """
+        raise NotImplementedError
+
+    @property
     def identity(self) -> Identity | None:
         """How its samples are told apart, where they are numbered: then `finish` gives the batch its numbers."""
         return None
@@ -109,6 +121,10 @@ class Source(Plugin):
     def moments(self) -> Moments | None:
         """Mean and standard deviation of its features, where they are random numbers of known distribution."""
         return None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As it was made: nothing that it has opened or found since goes to another process."""
+        return type(self), (self.options.model_dump(mode="json"),)
 
     def check(self) -> None:
         """See that what is to be read is there; called by the parent, before the first trial, without TensorFlow.

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from pipeline_bench import graph_ops, plugins
-from pipeline_bench.sources import Batch, Identity, Source
+from pipeline_bench.sources import ArraySpec, Batch, Identity, Source
 
 _MOST_VALUES = 2**26
 _SEEDS = {"training": 1, "evaluation": 2, "ceiling": 3}
@@ -46,6 +46,13 @@ class Memory(Source):
     def identity(self) -> Identity:
         first = self._table[:, 0]
         return Identity(len(first), lambda numbers: first[numbers % len(first)])
+
+    @property
+    def numbered_specs(self) -> tuple[ArraySpec, ...]:
+        return ArraySpec("float32", (self.options.features,)), ArraySpec("int64")
+
+    def numbered(self, number: int) -> tuple[npt.NDArray[Any], ...]:
+        return self._table[number % len(self._table)], np.asarray(number, dtype=np.int64)
 
     @cached_property
     def _table(self) -> npt.NDArray[np.float32]:

@@ -80,6 +80,9 @@ class RecordSource(SampleSource):
     throttle: Throttle | None = None
     """What delays the reading in training; None: nothing does."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (*super().__reduce__(), {"throttle": self.throttle})
+
     @property
     def page_cache(self) -> PageCache:
         """Whether the files are to be in the page cache when they are read; see `FileOptions.page_cache`."""
@@ -210,6 +213,15 @@ class RecordSource(SampleSource):
         if self.throttle:
             self.throttle.before_single(index)
         return Sample(number, *self.decode(index, self.load(index)))
+
+    @property
+    def numbered_specs(self) -> tuple[ArraySpec, ...]:
+        features, label = self.sample_specs
+        return ArraySpec("int64"), ArraySpec(features.dtype, self.padded_shape), label
+
+    def numbered(self, number: int) -> tuple[npt.NDArray[Any], ...]:
+        arrays = self.stacked([self.sample(number)], whole=True)
+        return tuple(array[0, ...] for array in arrays)
 
     def reserved(self, purpose: str) -> Sequence[Sample]:
         """The first samples of an epoch for the evaluation, the last ones for the ceiling."""

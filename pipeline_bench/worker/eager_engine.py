@@ -33,14 +33,14 @@ class EagerEngine(TrainingEngine):
         # Only the one GPU is visible.
         device = None if runtime.accelerator(variant.runtime) is None else "/gpu:0"
         self._loop: Any = plugins.find("loops", variant.loop.kind)(variant.loop.options)
-        source: Any = plugins.find("sources", variant.source.kind)(variant.source.options)
         model: Any = plugins.find("models", variant.model.kind)(variant.model.options)
+        source = self.source
         source.prepare(self.config)
         model.devices = runtime.model_devices(variant.runtime, device)
         feeding = self.backend.connect_eagerly(source, device)
         specs = _specs(feeding)
         train_on, self._accuracy = _wrapped(model, source, specs, device)
-        self.source, self.feeding, self.features = source, feeding, specs[0].shape
+        self.feeding, self.features = feeding, specs[0].shape
         self.has_input = feeding.dataset is not None
         has_numbers = len(specs) == len(Batch._fields)
         distinct = has_numbers if source.identity is not None else source.moments is not None

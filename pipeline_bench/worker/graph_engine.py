@@ -37,8 +37,6 @@ class GraphEngine(TrainingEngine):
         self.config = runtime.session_config(settings)
         device = runtime.accelerator(settings)
         runtime.set_up(settings, device)
-        source: Any = plugins.find("sources", variant.source.kind)(variant.source.options)
-        self.source = source
         self._training = self._build_training(model, device)
         self.feeding = self._training.feeding
         self.has_input = self.feeding.wait != "none"

@@ -14,7 +14,7 @@ from pipeline_bench.backends.fifo_queue import FifoQueue
 from pipeline_bench.backends.py_dataset import PyDataset
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.sources import RecordError, Sample
-from pipeline_bench.sources.memory import Memory
+from pipeline_bench.sources.synthetic import Synthetic
 from tests.tensorflow import counted, images
 from tests.tensorflow.conftest import RunScenario
 from tests.tensorflow.counted import Counted
@@ -138,10 +138,10 @@ def test_a_queue_whose_reader_waits_stops_at_once() -> None:
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        (Memory({"samples": 4, "features": 2}), "py_dataset asks for batches by their number, and the source memory"),
+        (Synthetic(), "py_dataset asks for batches by their number, and the source synthetic"),
         (Counted({"on_error": "skip"}), "py_dataset cannot leave a record out"),
     ],
-    ids=["memory", "skip"],
+    ids=["synthetic", "skip"],
 )
 def test_a_dataset_by_number_refuses_what_has_none(source: Any, words: str) -> None:
     with pytest.raises(PipelineBenchError, match=words):

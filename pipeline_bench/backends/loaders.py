@@ -1,0 +1,172 @@
+"""What backends share whose library reads in Python: samples by number, processes of the library's own, an iterator.
+
+The library gives batches to an iterator in the trial's process, and ``Dataset.from_generator`` takes them to the step,
+as Keras does with such a loader in ``model.fit``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import multiprocessing
+import os
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from pipeline_bench import plugins
+from pipeline_bench.backends import DatasetBackend
+from pipeline_bench.errors import UsageError
+from pipeline_bench.sources import SampleSource, Source
+from pipeline_bench.sources.datasets import Resources, built
+from pipeline_bench.system.processes import end_soon_after_parent
+from pipeline_bench.text import units
+
+# A loader wants a length, and an epoch need not be a whole number of batches.
+ENDLESS_SAMPLES = 2**40
+
+Arrays = tuple[Any, ...]
+"""A batch as `Source.finish` takes it, in NumPy."""
+
+
+class LoaderOptions(plugins.Options):
+    """What every loader has behind it."""
+
+    prefetch: Annotated[
+        int, Field(ge=0, description="batches that are ready in TensorFlow, behind the loader; 0: none, as in Keras")
+    ] = 1
+
+
+class LoaderBackend(DatasetBackend):
+    """Batches that another library loads.
+
+    A subclass names the library, and opens it in `open`; what ends with the trial, who died, the samples' proof and
+    every loop come with this class.
+    """
+
+    package: ClassVar[str]
+    """The library, as Python imports it."""
+    install: ClassVar[str]
+    """What brings it."""
+    workers_are: ClassVar[str]
+    """What its processes are called in a message: ``grain worker``."""
+
+    has_processes = True
+
+    def __init__(self, options: Any = None) -> None:
+        super().__init__(options)
+        self._opened: Iterator[Arrays] | None = None
+        self._workers: dict[int, Any] = {}
+
+    @abstractmethod
+    def open(self, samples: Samples, batch_size: int, *, can_fork: bool) -> Iterator[Arrays]:
+        """Return the batches, without end, and start the processes that load them, or have the first batch do it.
+
+        Args:
+            samples: by their number, in whose order they are to come.
+            batch_size: samples in a batch.
+            can_fork: whether the processes may be forks of this one, with TensorFlow imported.
+        """
+
+    def unavailable(self) -> str | None:
+        if importlib.util.find_spec(self.package) is not None:
+            return None
+        return f"{self.name} needs the package {self.package}, which is not installed: {self.install}"
+
+    def check(self, source: Source) -> None:
+        if source.numbered_specs is None:
+            raise UsageError(
+                f"{self.name} asks for samples by their number, which the source {source.name} does not have.",
+                "Use a source of files, or memory, or another backend, tf_data for one.",
+            )
+        if source.skips:
+            raise UsageError(
+                f"{self.name} cannot leave a record out: a batch of numbers would come out short.",
+                'Use source.on_error = "raise", or another backend, tf_data for one.',
+            )
+
+    def python_part(self, source: Source) -> str:
+        return "reads and decodes the samples"
+
+    def start_processes(self, source: Source, *, can_fork: bool) -> None:
+        self._opened = self.open(Samples(source), source.batch_size, can_fork=can_fork)
+
+    def why_dead(self, stalled_s: float | None) -> str | None:
+        self._see()
+        for place, worker in enumerate(self._workers.values()):
+            code = worker.exitcode
+            # One that has ended well may have had its turn; if nothing comes after it, it has not.
+            if code is None or (code == 0 and stalled_s is None):
+                continue
+            ended = f"was killed by {units.signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
+            return f"{self.workers_are} {place} {ended}"
+        return None
+
+    def end_processes(self) -> None:
+        self._see()
+        for worker in self._workers.values():
+            if worker.exitcode is None:
+                worker.kill()
+        self._workers.clear()
+
+    def endless(self, source: Source, resources: Resources, finished: bool) -> Any:
+        import tensorflow as tf
+
+        def batches() -> Iterator[Arrays]:
+            if self._opened is None:  # in a process that is no trial's own
+                self._opened = self.open(Samples(source), source.batch_size, can_fork=False)
+            yield next(self._opened)
+            self._see()  # before one could die and be forgotten by who started it
+            yield from self._opened
+
+        def make() -> Any:
+            specs = [
+                tf.TensorSpec((source.batch_size, *spec.shape), spec.dtype) for spec in source.numbered_specs or ()
+            ]
+            made = tf.data.Dataset.from_generator(batches, output_signature=tuple(specs))
+            # What `finish` makes of single samples is made later, by the one who takes them.
+            if isinstance(source, SampleSource):
+                return made
+            return made.map(lambda *parts: source.finish(parts).tensors)
+
+        return built(make, source, finished)
+
+    def batches(self, made: Any, source: Source) -> Any:
+        import tensorflow as tf
+
+        settings = tf.data.Options()
+        settings.experimental_optimization.inject_prefetch = False
+        ahead = self.options.prefetch
+        return (made.prefetch(ahead) if ahead else made).with_options(settings)
+
+    def _see(self) -> None:
+        """Note processes that have been started since."""
+        for worker in sorted(multiprocessing.active_children(), key=lambda worker: worker.pid or 0):
+            self._workers.setdefault(worker.pid or 0, worker)
+
+
+class Samples:
+    """A source as a loader's library asks for it: a length, and samples by their number."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+
+    def __len__(self) -> int:
+        return ENDLESS_SAMPLES
+
+    @property
+    def of_epoch(self) -> int:
+        """The samples of an epoch."""
+        identity = self.source.identity
+        assert identity is not None  # whoever numbers its samples has one
+        return identity.epoch_samples
+
+    def __getitem__(self, number: Any) -> Arrays:
+        return self.source.numbered(int(number))
+
+
+def begin_worker(parent: int, *_: int) -> None:
+    """Be a process of a loader's: it ends with the trial, and takes no GPU's memory."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+    end_soon_after_parent(parent)

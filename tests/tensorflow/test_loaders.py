@@ -1,0 +1,140 @@
+"""Real trials through grain and PyTorch's DataLoader: equal work, who died when a worker is dead, and none is left."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from pipeline_bench.model.trial import Trial
+from pipeline_bench.run.launcher import TrialServer
+from pipeline_bench.run.observer import Observer, Progress
+from pipeline_bench.scenario import Scenario
+from pipeline_bench.scenario.resolve import resolve
+from pipeline_bench.system.processes import removes_shared_memory
+from tests.tensorflow import images
+from tests.tensorflow.conftest import RunScenario
+from tests.trials import run, without_ceilings
+
+STEPS = 40
+pytest.importorskip("grain", reason="grain is not installed")
+pytest.importorskip("torch", reason="PyTorch is not installed")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return images.make(tmp_path_factory.mktemp("images"), size=8)
+
+
+def variant(name: str, backend: str, **rest: Any) -> dict[str, Any]:
+    return {"name": name, "backend": backend, **rest}
+
+
+def scenario(folder: Path, *variants: dict[str, Any], **lengths: Any) -> Scenario:
+    resolved = resolve(
+        {
+            "name": "loaders",
+            "source": {"kind": "image_folder", "path": str(folder), "image_size": 8, "batch_size": 7},
+            "model": {"kind": "emulated", "step_ms": 2},
+            "run": {"repeats": 1, "stall_timeout_s": 60, **lengths},
+            "variants": list(variants),
+        }
+    )
+    return without_ceilings(resolved)
+
+
+GRAIN = {"worker_count": 2, "num_threads": 2}
+TORCH = {"num_workers": 2}
+MEMORY = {"source": {"kind": "memory", "samples": 50, "features": 4, "batch_size": 8}, "model": {"kind": "mlp"}}
+
+
+def test_the_same_samples_reach_the_model_from_files_and_memory_in_graphs_and_eager(
+    run_scenario: RunScenario, folder: Path
+) -> None:
+    session = run_scenario(
+        scenario(
+            folder,
+            variant("grain", "grain"),
+            variant("grain, workers", "grain", options=GRAIN),
+            variant("grain, memory", "grain", **MEMORY),
+            variant("torch", "data_loader", **MEMORY, loop={"kind": "function"}),
+            variant("torch, workers", "data_loader", options=TORCH),
+            variant("torch, anew", "data_loader", options={"num_workers": 1, "persistent_workers": False})
+            | {"run": {"steps": 10}},
+            variant("torch, keras", "data_loader", options=TORCH, **MEMORY, loop={"kind": "keras_fit"}),
+            steps=STEPS,
+        )
+    )
+    for record in session.trials:
+        assert record.status == "ok", (record.variant, record.reason)
+        assert record.work is not None
+        assert record.work.numbered is not None, record.work.reason
+        found = record.work.numbered
+        assert (found.lost, found.repeated, found.invented) == (0, 0, 0), record.variant
+        assert record.work.samples > 0
+    assert {result.work.status for result in session.results} == {"equal"}
+
+
+def workers_of_trial() -> list[psutil.Process]:
+    """The processes that the trial's library started, oldest first."""
+    family = psutil.Process().children(recursive=True)
+    return sorted((each for each in family if is_worker(each)), key=lambda each: each.pid)
+
+
+def is_worker(process: psutil.Process) -> bool:
+    """Forked or fresh, it has a parent, a trial, that was forked from the server that this process started."""
+    return len(process.parents()) - len(psutil.Process().parents()) == 3 and not removes_shared_memory(process.pid)
+
+
+class ToWorkers(Observer):
+    """Sends a signal to a worker, once, when the trial has taken its first steps."""
+
+    def __init__(self, place: int | None, number: signal.Signals) -> None:
+        self._place, self._number = place, number
+        self.workers: list[psutil.Process] = []
+
+    def progress(self, trial: Trial, progress: Progress) -> None:
+        if progress.steps and not self.workers:
+            self.workers = workers_of_trial()
+            for place, worker in enumerate(self.workers):
+                if self._place in (None, place):
+                    worker.send_signal(self._number)
+
+
+@pytest.mark.parametrize(
+    ("backend", "options", "named"),
+    [("grain", GRAIN, "grain worker 1"), ("data_loader", TORCH, "DataLoader worker 1")],
+)
+def test_a_worker_that_dies_fails_its_trial_by_name_and_nothing_is_left(
+    fork_server: TrialServer, folder: Path, tmp_path: Path, backend: str, options: dict[str, Any], named: str
+) -> None:
+    shared = set(Path("/dev/shm").iterdir())
+    observer = ToWorkers(1, signal.SIGKILL)
+    wanted = scenario(folder, variant("killed", backend, options=options), time_s=100)
+    (record,) = run(fork_server, wanted, tmp_path, observer).trials
+    assert (record.status, record.reason) == ("failed", f"{named} was killed by SIGKILL")
+    assert len(observer.workers) == 2
+    assert not [each for each in observer.workers if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
+    assert set(Path("/dev/shm").iterdir()) <= shared
+
+
+def test_workers_that_stand_still_are_a_stall(fork_server: TrialServer, folder: Path, tmp_path: Path) -> None:
+    observer = ToWorkers(None, signal.SIGSTOP)
+    wanted = scenario(folder, variant("stopped", "grain", options=GRAIN), time_s=100, stall_timeout_s=4)
+    (record,) = run(fork_server, wanted, tmp_path, observer).trials
+    assert record.status == "stalled"
+    assert not [each for each in observer.workers if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
+
+
+@pytest.mark.parametrize(("backend", "options"), [("grain", GRAIN), ("data_loader", TORCH), ("data_loader", {})])
+def test_a_bad_record_is_named_from_a_worker(
+    run_scenario: RunScenario, tmp_path: Path, backend: str, options: dict[str, Any]
+) -> None:
+    path = images.spoil(images.make(tmp_path, size=8))
+    (record,) = run_scenario(scenario(tmp_path, variant("bad", backend, options=options), steps=STEPS)).trials
+    assert record.status == "failed"
+    assert (record.reason or "").startswith(f"{path} cannot be decoded: "), record.reason
+    assert "\n" not in (record.reason or "")

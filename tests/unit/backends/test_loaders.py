@@ -1,0 +1,102 @@
+"""grain and PyTorch's DataLoader before anything runs: what is refused, what is missing, and a source in a worker."""
+
+from __future__ import annotations
+
+import importlib.util
+import multiprocessing
+import os
+import pickle
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline_bench import plugins
+from pipeline_bench.backends import data_loader, loaders
+from pipeline_bench.errors import ScenarioError, UsageError
+from pipeline_bench.run.comparison import prepare_data, without_unavailable
+from pipeline_bench.run.observer import Observer
+from pipeline_bench.scenario import Scenario
+from pipeline_bench.scenario.resolve import resolve
+from tests.tensorflow import images
+
+NAMES = ("grain", "data_loader")
+
+
+def scenario(*backends: str, source: dict[str, Any] | None = None, **options: Any) -> Scenario:
+    variants = [{"backend": name, "options": options} for name in backends]
+    return resolve({"name": "x", "source": source or {"kind": "memory"}, "variants": variants})
+
+
+@pytest.mark.parametrize(("missing", "said"), [("grain", "pipeline-bench[grain]"), ("torch", "pip install torch")])
+def test_a_library_that_is_not_there_leaves_its_variants_out(
+    missing: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == missing else object())
+    found = without_unavailable(scenario("tf_data", *NAMES))
+    left = {variant.backend for variant in found.variants if not variant.is_ceiling}
+    assert len(left) == 2
+    (note,) = found.notes
+    assert said in note
+    with pytest.raises(UsageError, match="none of the scenario's variants"):
+        without_unavailable(scenario("grain" if missing == "grain" else "data_loader"))
+
+
+@pytest.mark.parametrize("backend", NAMES)
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ({"kind": "synthetic"}, "asks for samples by their number"),
+        ({"kind": "generator"}, "asks for samples by their number"),
+        ({"kind": "tfrecord", "on_error": "skip"}, "cannot leave a record out"),
+    ],
+)
+def test_a_source_without_numbers_is_refused(backend: str, source: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        prepare_data(scenario(backend, source=source), Observer())
+
+
+def test_a_prefetch_factor_without_workers_is_refused() -> None:
+    with pytest.raises(ScenarioError, match="num_workers is 0"):
+        scenario("data_loader", prefetch_factor=2)
+
+
+def test_a_source_that_crosses_to_a_worker_has_its_samples_and_its_throttle(tmp_path: Path) -> None:
+    """An .npz file that is open, or a lock, does not cross: the source is made anew there."""
+    images.make(tmp_path, size=8)
+    files = {"kind": "image_folder", "path": str(tmp_path), "image_size": 8}
+    source: Any = plugins.find("sources", "slow_storage")({"files": files, "latency_ms": 0.01})
+    first = source.numbered(3)
+    assert source.throttle.arrivals is not None
+    there = pickle.loads(pickle.dumps(source))
+    assert "files" not in vars(there)
+    for mine, theirs in zip(first, there.numbered(3), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    assert there.throttle.arrivals.latency_us[0] == pytest.approx(10)
+    assert plugins.find("sources", "npz")().__reduce__()[1] == (plugins.find("sources", "npz")().options.model_dump(),)
+
+
+def test_an_epoch_has_the_batches_that_begin_in_it() -> None:
+    """Or the samples of a last, smaller batch would be lost."""
+    source: Any = plugins.find("sources", "memory")({"samples": 10, "features": 2})
+    epochs = data_loader._Epochs(loaders.Samples(source), 4)
+    assert [[batch[0] for batch in epochs] for _ in range(3)] == [[0, 4, 8], [12, 16], [20, 24, 28]]
+
+
+def test_a_worker_that_ended_is_named_and_one_that_did_its_work_only_where_nothing_comes() -> None:
+    backend: Any = plugins.find("backends", "data_loader")()
+    context = multiprocessing.get_context("fork")
+    workers = [context.Process(target=time.sleep, args=(60,), daemon=True), context.Process(target=int, daemon=True)]
+    for worker in workers:
+        worker.start()
+    assert backend.why_dead(None) is None  # it has seen both
+    workers[1].join()
+    assert backend.why_dead(None) is None
+    assert "worker 1 ended with exit code 0" in backend.why_dead(5.0)
+    os.kill(workers[0].pid or 0, signal.SIGKILL)
+    workers[0].join()
+    assert backend.why_dead(None) == "DataLoader worker 0 was killed by SIGKILL"
+    backend.end_processes()
