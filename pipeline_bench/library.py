@@ -16,7 +16,7 @@ from typing import Any
 
 from pipeline_bench.analysis.precision import fixing, until_decided
 from pipeline_bench.errors import UsageError
-from pipeline_bench.model.diagnosis import DEFAULT_BUDGET_S
+from pipeline_bench.model.diagnosis import DEFAULT_BUDGET_S, Diagnosis
 from pipeline_bench.model.pipeline import Target
 from pipeline_bench.model.session import Session
 from pipeline_bench.run import machine
@@ -146,17 +146,18 @@ def diagnose(
             raise UsageError(f"dataset={dataset!r} goes with a whole script.", "Write 'train.py' without a function.")
         target = _target(make_dataset, argument, "dataset")
         trained = None if model is None else _target(model, None, "model")
-    with _folder(out, variants.scenario(target, trained, budget_s, None)) as folder:
+    asked = Diagnosis(
+        target=target,
+        model=trained,
+        allow_reordering=allow_reordering,
+        allow_threads=allow_threads,
+        budget_s=budget_s,
+    )
+    scenario, command = variants.scenario(asked), "pipeline_bench.diagnose"
+    with _folder(out, scenario) as folder:
+        observer = _observer(quiet, folder)
         outcome = diagnosis.run_diagnosis(
-            target,
-            trained,
-            folder,
-            _observer(quiet, folder),
-            budget_s=budget_s,
-            allow_reordering=allow_reordering,
-            allow_threads=allow_threads,
-            expose_servers=expose_servers,
-            command="pipeline_bench.diagnose",
+            asked, scenario, folder, observer, expose_servers=expose_servers, command=command
         )
     if outcome.interrupted:
         raise KeyboardInterrupt

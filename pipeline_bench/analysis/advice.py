@@ -11,7 +11,7 @@ from pipeline_bench.analysis.thresholds import CLAIM_CONFIDENCE, WORTH
 from pipeline_bench.model.result import Interval, Result
 from pipeline_bench.model.session import Session
 from pipeline_bench.scenario import Scenario, Variant
-from pipeline_bench.text import one_line, units
+from pipeline_bench.text import NAME, one_line, units
 
 Remark = tuple[str, str]
 """Who or what it is about, and sentences."""
@@ -21,7 +21,6 @@ _THREADS_DO: dict[Kind, str] = {
     "intra": "Intra-op threads share the work of one op, such as a matmul",
     "inter": "Inter-op threads run ops side by side that do not need each other's results",
 }
-_NAME_LIMIT = 40
 
 
 # --- loops -----------------------------------------------------------------------------------------------------------
@@ -215,4 +214,4 @@ def _key(kind: Kind) -> str:
 
 
 def _name(variant: str) -> str:
-    return one_line(variant, _NAME_LIMIT)
+    return one_line(variant, NAME)

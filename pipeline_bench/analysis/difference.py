@@ -21,11 +21,9 @@ from pipeline_bench.model.result import Estimate, Result
 from pipeline_bench.model.session import Environment, Session
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.scenario import Variant
-from pipeline_bench.text import one_line, units
+from pipeline_bench.text import NAME, REASON, one_line, units
 
 _NAMES_LIMIT = 8
-_NAME_LIMIT = 80
-_VALUE_LIMIT = 120
 _NS_PER_MS = 1e6
 _ENDS: tuple[Literal["start_ns", "end_ns"], ...] = ("start_ns", "end_ns")
 _TOO_FEW_TRIALS = "an interval needs at least 2 trials in each session"
@@ -215,7 +213,7 @@ def _shown(value: Any) -> str:
     if value is None:
         return "none"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    return one_line(text, _VALUE_LIMIT)
+    return one_line(text, REASON)
 
 
 # --- a variant in both -----------------------------------------------------------------------------------------------
@@ -328,7 +326,7 @@ def _shift(one: Estimate, other: Estimate, before: Sequence[float], after: Seque
 def _sentence(name: str, one: Result, other: Result, step_time: Ratio, beside: Ratio) -> str:
     verdict = f"stays {other.verdict.kind}" if one.verdict.kind == other.verdict.kind else None
     verdict = verdict or f"was {one.verdict.kind}, is {other.verdict.kind}"
-    return f"{one_line(name, _NAME_LIMIT)}: {says(step_time)}{_beside(step_time, beside)}; {verdict}."
+    return f"{one_line(name, NAME)}: {says(step_time)}{_beside(step_time, beside)}; {verdict}."
 
 
 def _beside(step_time: Ratio, beside: Ratio) -> str:

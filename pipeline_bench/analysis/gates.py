@@ -16,9 +16,8 @@ from pipeline_bench.analysis.thresholds import CLAIM_CONFIDENCE
 from pipeline_bench.model.difference import Gate, Outcome, Ratio, VariantChange
 from pipeline_bench.model.result import Disturbance, Result
 from pipeline_bench.model.session import Session
-from pipeline_bench.text import one_line, units
+from pipeline_bench.text import NAME, one_line, units
 
-_NAME_LIMIT = 80
 _LEAST_LEFT = 0.01  # of a time that disturbances are said to have taken whole
 
 
@@ -241,4 +240,4 @@ def _work(result: Result) -> str:
 
 
 def _named(variant: str, text: str) -> str:
-    return f"{one_line(variant, _NAME_LIMIT)}: {text.rstrip('.')}."
+    return f"{one_line(variant, NAME)}: {text.rstrip('.')}."

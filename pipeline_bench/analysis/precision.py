@@ -20,7 +20,7 @@ from pipeline_bench.model.result import Interval, Precision, Result
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, plan, planned_rounds, round_of
 from pipeline_bench.scenario import Scenario, Variant
-from pipeline_bench.text import one_line, units
+from pipeline_bench.text import NAME, one_line, units
 
 DEFAULT_BUDGET_S = 600.0
 """Seconds, where a goal is given without a budget."""
@@ -43,7 +43,6 @@ SPEEDUP, UTILIZATION = "speed-up", "accelerator utilization"
 _LENGTHS = ("steps", "time_s", "repeats")
 
 _SHARE = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(%?)\s*", re.ASCII)
-_GIVEN_LIMIT = 60
 
 _FIRST_LOOK = 6
 _LATER_LOOKS = 1.45
@@ -96,7 +95,7 @@ def share(
     Raises:
         UsageError: it is no such share.
     """
-    given = f"{option} {one_line(text, _GIVEN_LIMIT)!r}"
+    given = f"{option} {one_line(text, NAME)!r}"
     between = f"from {f'{lowest:.1%}' if lowest else 0} to {highest:.0%}"
     allowed = f"Give a percentage or a share, {between}: {examples[0]}, or {examples[1]} for the same."
     match = _SHARE.fullmatch(text)

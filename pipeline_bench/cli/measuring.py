@@ -233,6 +233,7 @@ def diagnose(
     from pipeline_bench.cli.running import run_and_show
     from pipeline_bench.diagnosis import variants
     from pipeline_bench.errors import UsageError
+    from pipeline_bench.model.diagnosis import Diagnosis
     from pipeline_bench.run.diagnosis import run_diagnosis
     from pipeline_bench.tfdata.targets import is_script, parse, parse_script
 
@@ -247,19 +248,17 @@ def diagnose(
         _refuse_of_script(target, arguments, dataset)
         made = parse(target, batch_arg, "dataset")
         network = parse(model, None, "model") if model is not None else None
+    asked = Diagnosis(
+        target=made,
+        model=network,
+        allow_reordering=allow_reordering,
+        allow_threads=allow_threads,
+        budget_s=budget,
+    )
+    scenario = variants.scenario(asked, stall_timeout)
     code = run_and_show(
-        lambda folder, view: run_diagnosis(
-            made,
-            network,
-            folder,
-            view,
-            budget_s=budget,
-            allow_reordering=allow_reordering,
-            allow_threads=allow_threads,
-            stall_timeout_s=stall_timeout,
-            expose_servers=expose_servers,
-        ),
-        variants.scenario(made, network, budget, stall_timeout),
+        lambda folder, view: run_diagnosis(asked, scenario, folder, view, expose_servers=expose_servers),
+        scenario,
         out,
         Presentation(not no_live, details, open_page, json_to),
     )

@@ -12,7 +12,7 @@ from pipeline_bench.model.edits import InsertAfter, MoveBefore, Remove
 from pipeline_bench.model.pipeline import Fingerprint, Inspection
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
-from pipeline_bench.text import one_line
+from pipeline_bench.text import NAME, REASON, one_line
 
 GAINED = 1.03
 """Less than this is not followed up: trials of the same pipeline differ by as much (docs/method.md)."""
@@ -179,7 +179,7 @@ def _frozen(fix: Fix, inspection: Inspection | None, written: Fingerprint | None
         function = stage.function
         keeps = function is not None and (function.python or (function.stateful and not function.random))
         if stage.method == "from_generator" or keeps:
-            name = one_line(stage.label, 60)
+            name = one_line(stage.label, NAME)
             return f"The samples are random, and {name} may be what draws them: it must run as often as it does now."
     return None
 
@@ -196,7 +196,7 @@ def _bad(own: list[TrialRecord]) -> Iterator[str]:
         if trial.status == "stalled" and tolerated:
             continue
         if trial.status in ("failed", "stalled"):
-            reason = one_line(trial.reason or "", 300).rstrip(".")
+            reason = one_line(trial.reason or "", REASON).rstrip(".")
             yield f"{'It stalled' if trial.status == 'stalled' else 'It failed'}{': ' if reason else ''}{reason}."
         elif trial.status == "ok" and not trial.measured:
             yield "No step was measured after its warm-up."

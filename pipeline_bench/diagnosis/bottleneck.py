@@ -9,7 +9,7 @@ from pipeline_bench.diagnosis.segments import NS_PER_MS, Segments
 from pipeline_bench.model.diagnosis import CEILING, Bottleneck, Cause, Diagnosis, Limit
 from pipeline_bench.model.pipeline import Inspection, Stage, StageCost
 from pipeline_bench.model.session import Session
-from pipeline_bench.text import one_line, units
+from pipeline_bench.text import NAME, one_line, units
 
 NOT_THE_LIMIT = 0.97
 """From this share of the step on that the model takes by itself, no input makes it 3 % faster: the model limits."""
@@ -25,7 +25,6 @@ _TINY_NS = 20_000.0
 """So little an element is about what handing it from stage to stage costs: 1 to 10 µs (docs/method.md)."""
 _FILLING = 0.25
 """A first element that takes this part of a whole pass is told."""
-_NAME_CHARACTERS = 60
 
 
 def find(
@@ -107,10 +106,10 @@ def limiting(parts: Segments) -> int | None:
 
 def named(stage: Stage) -> str:
     """The stage with its place as a sentence names it: ``map(decode), train.py:31``."""
-    name = one_line(stage.label, _NAME_CHARACTERS)
+    name = one_line(stage.label, NAME)
     if stage.place is None:
         return name
-    return f"{name}, {one_line(PurePath(stage.place.file).name, _NAME_CHARACTERS)}:{stage.place.line}"
+    return f"{name}, {one_line(PurePath(stage.place.file).name, NAME)}:{stage.place.line}"
 
 
 def _withheld(inspection: Inspection, costliest: int | None, explained: float) -> Bottleneck:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from pipeline_bench.model.diagnosis import Equality
 from pipeline_bench.model.pipeline import Component, Fingerprint
-from pipeline_bench.text import one_line, units
+from pipeline_bench.text import NAME, REASON, one_line, units
 
 _STANDARD_ERRORS = 6.0
 """A mean this many standard errors from the other is no chance. Values within a sample hang together: the errors are
@@ -23,7 +23,6 @@ _ROUNDING_STEPS = 8.0
 for rounding: a function that gets a whole batch may sum in another order. 1e-6 of a float32."""
 _PROJECTION_ERRORS = 4.0
 """A sum with random signs is within this many times the norm but for 1 of 16,000 (a normal distribution)."""
-_NAME_CHARACTERS = 40
 
 _REORDERED = "the same samples in another order"
 _APART = "the components of a sample no longer belong together"
@@ -64,7 +63,7 @@ def _other_form(baseline: Fingerprint, other: Fingerprint) -> str | None:
     """What differs in the form of the elements, which no order and no chance explains."""
     names, others = (", ".join(component.name for component in each.components) for each in (baseline, other))
     if names != others:
-        return one_line(f"the elements have the components {others}, not {names}", 200)
+        return one_line(f"the elements have the components {others}, not {names}", REASON)
     return _other_types(baseline, other) or _other_batches(baseline, other)
 
 
@@ -217,4 +216,4 @@ def _other_distributions(pairs: list[tuple[Component, Component]], samples: int)
 
 
 def _named(component: Component) -> str:
-    return f"component {one_line(component.name, _NAME_CHARACTERS)}"
+    return f"component {one_line(component.name, NAME)}"

@@ -12,7 +12,7 @@ from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Diagnosis
 from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, TrialRecord
-from pipeline_bench.text import one_line
+from pipeline_bench.text import REASON, one_line
 
 _CACHE_SHARE = 0.5
 """Of the free memory, or of the machine's where that is not known: the most that a cache is to take."""
@@ -158,5 +158,5 @@ def _of(session: Session) -> Diagnosis:
 
 
 def _failed(diagnosis: Diagnosis, status: str, reason: str | None, traceback: str) -> Diagnosis:
-    why = one_line(reason or "", 500) or f"the trial ended: {status}"
+    why = one_line(reason or "", REASON) or f"the trial ended: {status}"
     return diagnosis.model_copy(update={"failure": why, "traceback": traceback, "text": why})

@@ -7,7 +7,7 @@ from typing import Literal
 from pipeline_bench.diagnosis.segments import NS_PER_MS
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Diagnosis, Fix
 from pipeline_bench.model.edits import Edit
-from pipeline_bench.model.pipeline import KIND, Activity, Inspection, Target, Task
+from pipeline_bench.model.pipeline import KIND, Activity, Inspection, Task
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial
 from pipeline_bench.scenario import Component, Run, Runtime, Scenario, Variant
@@ -40,13 +40,17 @@ _SHORTEST_STALL_S = 10.0
 """TensorFlow needs seconds to start on a busy machine; a shorter time would end trials that only began slowly."""
 
 
-def scenario(target: Target, model: Target | None, budget_s: float, stall_timeout_s: float | None = None) -> Scenario:
-    """Return what a diagnosis begins with: the pipeline as written and, with a model, its ceiling."""
-    diagnosis = Diagnosis(target=target, model=model, budget_s=budget_s)
-    stall_s = stall_timeout_s or max(_SHORTEST_STALL_S, budget_s / 2)
+def scenario(diagnosis: Diagnosis, stall_timeout_s: float | None = None) -> Scenario:
+    """Return what a diagnosis begins with: the pipeline as written and, with a model, its ceiling.
+
+    Args:
+        diagnosis: as it was asked for.
+        stall_timeout_s: a trial without progress for so long is ended; by default what the budget leaves room for.
+    """
+    stall_s = stall_timeout_s or max(_SHORTEST_STALL_S, diagnosis.budget_s / 2)
     run = Run(time_s=_TIME_S[0], repeats=1, stall_timeout_s=stall_s)
     return Scenario(
-        name=f"diagnosis of {target.label}",
+        name=f"diagnosis of {diagnosis.target.label}",
         question="Which stage limits the pipeline, and what makes it faster?",
         variants=tuple(_variant(name, diagnosis, run, Runtime()) for name in base_of(diagnosis)),
     )

@@ -13,7 +13,7 @@ from typing import Literal
 from pipeline_bench.model.events import Placement
 from pipeline_bench.model.result import Interval, Result
 from pipeline_bench.model.session import Session
-from pipeline_bench.text import one_line, units
+from pipeline_bench.text import NAME, REASON, one_line, units
 
 Outcome = Literal["faster", "slower", "none", "unknown"]
 """What may be said of a throughput beside another.
@@ -26,9 +26,6 @@ _ALIKE = 1.25
 
 Lessons have three short trials a variant; on a quiet machine their intervals are well within it.
 """
-_NAME_LIMIT = 40
-_LINE_LIMIT = 100
-_REASON_LIMIT = 200
 _MULTIPLIES = "MatMul"
 """How the type of an op that multiplies matrices ends; on a CPU oneDNN puts its own in place: ``_MklMatMul``."""
 
@@ -121,7 +118,7 @@ class Comparison:
         worst = max(found, key=lambda each: each.cost_share or 0.0)
         return (
             f"Something else disturbed {units.count(len(touched), 'trial')} of {len(self.session.trials)}: in a trial "
-            f"of {self[worst.variant].label} {one_line(worst.text, _REASON_LIMIT)}. Run the lesson again when the "
+            f"of {self[worst.variant].label} {one_line(worst.text, REASON)}. Run the lesson again when the "
             "machine is quiet."
         )
 
@@ -149,7 +146,7 @@ class VariantFigures:
     @property
     def label(self) -> str:
         """The name as text of a page shows it."""
-        return f"`{one_line(self.name, _NAME_LIMIT)}`"
+        return f"`{one_line(self.name, NAME)}`"
 
     @property
     def result(self) -> Result | None:
@@ -246,7 +243,7 @@ class VariantFigures:
         found = self.result
         if found is None:
             return f"- {self.label}: not measured ({self._why_not})"
-        some = f" ({one_line(found.reason, _REASON_LIMIT)})" if found.status == "partial" and found.reason else ""
+        some = f" ({one_line(found.reason, REASON)})" if found.status == "partial" and found.reason else ""
         mean, rate, rates = found.step_ms.mean, found.samples_per_second, found.samples_per_second_ci95
         interval = None
         if mean is not None and rate and rates is not None and rates[0] > 0:
@@ -259,9 +256,9 @@ class VariantFigures:
         found = self._any_result
         if found is None:
             noted = [note for note in self.session.notes if repr(self.name) in note]
-            return one_line(noted[0], _REASON_LIMIT).rstrip(".") if noted else "it was left out"
+            return one_line(noted[0], REASON).rstrip(".") if noted else "it was left out"
         reason = found.work.text if found.work.status == "unequal" else found.reason or found.speedup.reason
-        return one_line(reason or "no trial of it ended well", _REASON_LIMIT).rstrip(".")
+        return one_line(reason or "no trial of it ended well", REASON).rstrip(".")
 
     @property
     def _placement(self) -> Placement | None:
@@ -274,7 +271,7 @@ class VariantFigures:
         placement = self._placement
         if placement is None or not placement.ops:
             reason = placement.reason if placement is not None and placement.reason else "no trial of it told"
-            return f"- {self.name}: not known ({one_line(reason, _LINE_LIMIT)})"
+            return f"- {self.name}: not known ({one_line(reason, REASON)})"
         devices = sorted({op.device for op in placement.ops})
         return "\n".join(f"- {self.name}: {_ran(placement, device)}" for device in devices)
 
@@ -283,7 +280,7 @@ class VariantFigures:
         """The devices that multiplied matrices for it."""
         ops = self._placement.ops if self._placement is not None else ()
         found = {op.device for op in ops if op.type.endswith(_MULTIPLIES)}
-        return [f"`{one_line(device, _LINE_LIMIT)}`" for device in sorted(found)]
+        return [f"`{one_line(device, REASON)}`" for device in sorted(found)]
 
     @property
     def multiplied_on_gpus(self) -> bool:
@@ -296,11 +293,9 @@ def _ran(placement: Placement, device: str) -> str:
     types = Counter(op.type for op in placement.ops if op.device == device)
     products = {kind: times for kind, times in types.items() if kind.endswith(_MULTIPLIES)}
     others = types.total() - sum(products.values())
-    parts = [
-        f"{units.count(times, 'matrix product')} (`{one_line(kind, _LINE_LIMIT)}`)" for kind, times in products.items()
-    ]
+    parts = [f"{units.count(times, 'matrix product')} (`{one_line(kind, REASON)}`)" for kind, times in products.items()]
     parts += [units.count(others, "other op" if products else "op")] if others else []
-    return f"{one_line(device, _LINE_LIMIT)} ran {' and '.join(parts)}"
+    return f"{one_line(device, REASON)} ran {' and '.join(parts)}"
 
 
 def _with_interval(value: float | None, interval: Interval | None, write: Callable[[float | None], str]) -> str:

@@ -26,13 +26,10 @@ from pipeline_bench.run.comparison import compare
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.scenario.resolve import resolve
 from pipeline_bench.system.files import ScratchFolder
-from pipeline_bench.text import one_line, units
+from pipeline_bench.text import NAME, REASON, one_line, units
 
 WIDTH_COLUMNS = 80
 _LEAVE = {"q", "quit", "exit"}
-_DOING_LIMIT = 70
-_OUTPUT_LIMIT = 300
-"""How much is shown of what a child said before it failed."""
 
 Measure = Callable[[Run | Compare, Observer], Session | dict[str, Any]]
 """Carries out what a part measures, and gives its result; the observer hears how a comparison goes."""
@@ -201,12 +198,12 @@ def _range(part: Ask) -> str:
 def _shown_while(console: Console, doing: str) -> Iterator[Observer]:
     """Show that something is going on: a live line on a terminal, else a plain one."""
     if not console.is_terminal or console.is_dumb_terminal:
-        console.print(f"({one_line(doing, _DOING_LIMIT)} ...)")
+        console.print(f"({one_line(doing, NAME)} ...)")
         console.print()
         yield Observer()
         return
-    with console.status(Text(one_line(doing, _DOING_LIMIT))) as status:
-        yield _Progress(lambda text: status.update(Text(one_line(text, _DOING_LIMIT))), doing)
+    with console.status(Text(one_line(doing, NAME))) as status:
+        yield _Progress(lambda text: status.update(Text(one_line(text, NAME))), doing)
 
 
 class _Progress(Observer):
@@ -249,9 +246,9 @@ def exercise(part: Run) -> dict[str, Any]:
     if answer.timed_out:
         raise PipelineBenchError(f"{function} was ended: it took longer than {units.seconds(part.deadline_s)}.")
     if answer.failed:
-        raise PipelineBenchError(f"{function} failed: {one_line(answer.failed, _OUTPUT_LIMIT)}")
+        raise PipelineBenchError(f"{function} failed: {one_line(answer.failed, REASON)}")
     if answer.result is None:
-        words = one_line(answer.words[-_OUTPUT_LIMIT:])
+        words = one_line(answer.words[-REASON:])
         without = "" if answer.exit_code < 0 else " and no answer"
         raise PipelineBenchError(f"{function} {answer.ending}{without}{f': {words}' if words else '.'}")
     result: dict[str, Any] = answer.result
@@ -272,6 +269,6 @@ def compared(part: Compare, observer: Observer) -> Session:
         raise KeyboardInterrupt
     trials = outcome.session.trials
     if not any(trial.status == "ok" for trial in trials):
-        reason = one_line(trials[0].reason or trials[0].status, _OUTPUT_LIMIT) if trials else "none was started"
+        reason = one_line(trials[0].reason or trials[0].status, REASON) if trials else "none was started"
         raise PipelineBenchError(f"No trial of the comparison went through: {reason}")
     return outcome.session

@@ -16,7 +16,7 @@ from pipeline_bench.graph_ops import PYTHON_OPS
 from pipeline_bench.loops import Job, Loop, StepFigures, StepRecorder, Training
 from pipeline_bench.model.events import QueueState
 from pipeline_bench.system.files import ScratchFolder
-from pipeline_bench.text import one_line
+from pipeline_bench.text import NAME, REASON, one_line
 
 _ASK_EVERY_S = 0.25
 _MOST_START_S = 300.0
@@ -179,7 +179,7 @@ def _see_that_it_is_all_in_the_graph(definition: Any, training: Training) -> Non
     for prefix, nodes in (("", definition.node), *functions):
         for node in nodes:
             if node.op in PYTHON_OPS:
-                name = one_line(prefix + node.name, 80)
+                name = one_line(prefix + node.name, NAME)
                 raise PipelineBenchError(f"The loop native runs no Python, and the graph's op {name} calls it.", hint)
     if training.feeding.in_graph is None:
         raise PipelineBenchError("The loop native runs no Python, and Python has a part in this input.", hint)
@@ -236,7 +236,7 @@ def _raise(failure: native.Failure) -> None:
     if failure.in_training and failure.code:
         kind = tf.compat.v1.errors.exception_type_from_error_code(failure.code)
         raise kind(None, None, f"the native program ended: {failure.text}")
-    raise PipelineBenchError(f"the native program ended: {one_line(failure.text, 300)}")
+    raise PipelineBenchError(f"the native program ended: {one_line(failure.text, REASON)}")
 
 
 def _ended(process: subprocess.Popen[bytes]) -> bool:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.text import one_line, units
+from pipeline_bench.text import NAME, one_line, units
 
 _COMPILERS = ("cc", "gcc", "clang")
 _LIBRARIES = ("libtensorflow_cc.so.2", "libtensorflow_framework.so.2")
@@ -64,7 +64,7 @@ def _compiler() -> tuple[str, ...] | str:
     try:
         given = shlex.split(os.environ.get("CC", ""))
     except ValueError as error:
-        return f"$CC is no command: {one_line(os.environ['CC'], 80)} ({error}): set it to a compiler, or unset it."
+        return f"$CC is no command: {one_line(os.environ['CC'], NAME)} ({error}): set it to a compiler, or unset it."
     names = (given[0],) if given else _COMPILERS
     found = next((path for name in names if (path := shutil.which(name))), None)
     if found is not None:

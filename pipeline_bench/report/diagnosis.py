@@ -12,7 +12,7 @@ from pipeline_bench.model.diagnosis import AS_WRITTEN, Attempt, CodeChange, Diag
 from pipeline_bench.model.result import Result, Speedup
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import pipeline_tree
-from pipeline_bench.text import code_line, one_line, units
+from pipeline_bench.text import NAME, REASON, TEXT, code_line, one_line, units
 
 MARK = "◀ bottleneck"
 _OUTCOMES: dict[Outcome, str] = {
@@ -40,7 +40,6 @@ _EQUALITY = {
     "unequal": "other samples",
     "not-told": "whether the samples are the same is not known",
 }
-_TEXT_LIMIT = 400
 _LOG_LINE = re.compile(
     r"[IWE]\d{4} \d\d:\d\d|WARNING: All log messages|To enable the following|\d{4}(-\d\d){2} .{8,20}: [IWE] "
 )
@@ -161,7 +160,7 @@ def _groups(tries: Sequence[Tried]) -> list[tuple[str, list[Tried]]]:
 
 def headline(session: Session, diagnosis: Diagnosis) -> str:
     """Return the sentence that every report begins with."""
-    text = one_line(diagnosis.text or sentence(diagnosis.failure or ""), 1200)
+    text = one_line(diagnosis.text or sentence(diagnosis.failure or ""), TEXT)
     if text:
         return text if text.endswith((".", "…")) else f"{text}."
     stopped = any(trial.status == "interrupted" for trial in session.trials)
@@ -196,7 +195,7 @@ def standing(session: Session, diagnosis: Diagnosis) -> list[str]:
         f"host slowdown {units.share(result.host_slowdown_share.value)}, "
         f"ceiling (the model alone) {units.milliseconds(result.ceiling_ms.value)}, "
         f"accelerator utilization (AU) {units.fraction(result.accelerator_utilization.value)}.",
-        sentence(one_line(result.verdict.text, _TEXT_LIMIT)),
+        sentence(one_line(result.verdict.text, TEXT)),
     ]
 
 
@@ -222,7 +221,7 @@ def bottleneck(session: Session, diagnosis: Diagnosis) -> str:
     if found is None or not found.text or found.text in diagnosis.text:
         return ""
     share = units.share(found.share)
-    text = one_line(found.text, _TEXT_LIMIT)
+    text = one_line(found.text, TEXT)
     return text if found.share is None or share in text else f"{text} ({share} of the time)"
 
 
@@ -244,8 +243,8 @@ def tried(session: Session, diagnosis: Diagnosis) -> list[Tried]:
         made.append(
             Tried(
                 attempt,
-                one_line(fix.variant, 80),
-                one_line(fix.variant if fix.combines else fix.title, 160),
+                one_line(fix.variant, NAME),
+                one_line(fix.variant if fix.combines else fix.title, REASON),
                 "not proven" if maybe else _OUTCOMES[attempt.outcome],
                 units.ratio(speedup.value),
                 _interval(speedup),
@@ -270,7 +269,7 @@ def _remarks(attempt: Attempt, speedup: Speedup, maybe: bool, note: str) -> Iter
     if helps and not fix.because:
         texts += ["may change the order"] * fix.reorders
         texts += ["runs a function on several threads at once"] * fix.threads
-    yield from (one_line(text, _TEXT_LIMIT).rstrip(".") for text in (*texts, note) if text)
+    yield from (one_line(text, TEXT).rstrip(".") for text in (*texts, note) if text)
 
 
 def left_out(tries: Sequence[Tried], diagnosis: Diagnosis) -> list[str]:
@@ -278,7 +277,7 @@ def left_out(tries: Sequence[Tried], diagnosis: Diagnosis) -> list[str]:
     groups: dict[str, list[str]] = {}
     for each in tries:
         if each.attempt.outcome == "not-tried":
-            reason = one_line(each.attempt.reason, _TEXT_LIMIT).rstrip(".") or "no reason is known"
+            reason = one_line(each.attempt.reason, TEXT).rstrip(".") or "no reason is known"
             groups.setdefault(reason, []).append(each.variant)
     labels = _labels(diagnosis)
     return [f"{_opening(reason, labels)}: {', '.join(fixes)}" for reason, fixes in groups.items()]
@@ -325,10 +324,10 @@ def limits(session: Session, diagnosis: Diagnosis) -> list[LimitLine]:
     lines = [LimitLine("as it is written", reached_ms, "reached", True)] if reached_ms else []
     proposed = next((r for r in session.results if r.variant == diagnosis.proposal), None)
     if proposed is not None and proposed.step_ms.mean is not None:
-        name = one_line(proposed.variant, 60)
+        name = one_line(proposed.variant, NAME)
         lines.append(LimitLine(f"with {name}", proposed.step_ms.mean, "reached, the fix that is proposed", True))
     for limit in diagnosis.limits:
-        lines.append(LimitLine(one_line(limit.name, 60), limit.ms, one_line(limit.text, _TEXT_LIMIT)))
+        lines.append(LimitLine(one_line(limit.name, NAME), limit.ms, one_line(limit.text, TEXT)))
     return sorted(lines, key=lambda each: -each.ms if each.ms is not None else float("inf"))
 
 

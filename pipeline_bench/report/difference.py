@@ -17,10 +17,7 @@ from pipeline_bench.report import VERDICT_STYLES, facts
 from pipeline_bench.report.markdown import escape, joined, table
 from pipeline_bench.report.terminal import spaced
 from pipeline_bench.report.terminal_table import variant_name
-from pipeline_bench.text import one_line, units
-
-NAME_LIMIT = 80
-TEXT_LIMIT = 600
+from pipeline_bench.text import NAME, TEXT, one_line, units
 
 _NOISE_LINES = 6
 _OTHER_DEVICE = "on another device"
@@ -56,7 +53,6 @@ _HEADS = (
     "verdict",
 )
 _STARS = {"passed": "", "failed": "**", "undecided": "*"}
-_NOTES_LIMIT = 1200
 
 
 def headline(difference: Difference) -> str:
@@ -109,21 +105,21 @@ def demand(gate: Gate) -> str:
 def side(side: Side) -> str:
     """A session in one line."""
     facts = (side.path, side.scenario, side.started_at, f"pipeline-bench {side.package}")
-    return ", ".join(one_line(fact, NAME_LIMIT) for fact in facts)
+    return ", ".join(one_line(fact, NAME) for fact in facts)
 
 
 def unfair(difference: Difference) -> Iterator[str]:
     """What the sessions did not have in common, a line each, both values named."""
     shared = {change.variant for change in difference.variants}
     for condition in difference.conditions:
-        values = f"{one_line(condition.before, TEXT_LIMIT)} → {one_line(condition.after, TEXT_LIMIT)}"
-        yield f"{one_line(condition.name, NAME_LIMIT)}: {values}{_holds_for(condition, shared)}"
+        values = f"{one_line(condition.before, TEXT)} → {one_line(condition.after, TEXT)}"
+        yield f"{one_line(condition.name, NAME)}: {values}{_holds_for(condition, shared)}"
 
 
 def _holds_for(condition: Condition, shared: set[str]) -> str:
     if not condition.variants or set(condition.variants) == shared:
         return ""
-    return f" ({', '.join(one_line(name, NAME_LIMIT) for name in condition.variants)})"
+    return f" ({', '.join(one_line(name, NAME) for name in condition.variants)})"
 
 
 def noises(difference: Difference) -> Iterator[str]:
@@ -140,18 +136,18 @@ def alone(difference: Difference) -> Iterator[str]:
     """The variants that only one session has."""
     for word, names in (("before", difference.only_before), ("after", difference.only_after)):
         if names:
-            yield f"only {word}: {', '.join(one_line(name, NAME_LIMIT) for name in names)}"
+            yield f"only {word}: {', '.join(one_line(name, NAME) for name in names)}"
 
 
 def machine(difference: Difference) -> Iterator[str]:
     """What the ceilings say of the machine's own drift; nothing where they are of different jobs."""
     for change in difference.machine:
-        name = one_line(change.variant, NAME_LIMIT)
+        name = one_line(change.variant, NAME)
         if change.ceilings_differ_in:
-            keys = one_line(", ".join(change.ceilings_differ_in), TEXT_LIMIT)
+            keys = one_line(", ".join(change.ceilings_differ_in), TEXT)
             yield f"the machine itself: {name} is of different jobs before and after ({keys}), so it tells nothing"
         else:
-            yield f"the machine itself, by {name}: {one_line(says(change.step_time), TEXT_LIMIT)}"
+            yield f"the machine itself, by {name}: {one_line(says(change.step_time), TEXT)}"
 
 
 def au_note(difference: Difference) -> str:
@@ -192,7 +188,7 @@ def terminal(difference: Difference, width: int) -> RenderableType:
         _lines("This comparison is not fair; not the same in both sessions:", unfair(difference), "yellow"),
         _lines("Disturbances, which are not the variants':", noises(difference), "yellow"),
         _wide(difference) if width >= _WIDE else _stacked(difference, width >= _POINTS_WIDE),
-        _lines("", (one_line(text, TEXT_LIMIT) for text in sentences(difference)), ""),
+        _lines("", (one_line(text, TEXT) for text in sentences(difference)), ""),
         _lines("", (*machine(difference), *alone(difference)), ""),
         _lines("", _notes(difference, width), "dim"),
         _gates_grid(difference),
@@ -297,7 +293,7 @@ def _gates_grid(difference: Difference) -> RenderableType | None:
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
     for gate in difference.gates:
-        text = f"{demand(gate)}: {one_line(gate.text, TEXT_LIMIT)}"
+        text = f"{demand(gate)}: {one_line(gate.text, TEXT)}"
         grid.add_row(Text(outcome(gate), style=_OUTCOMES[gate.outcome]), Text(text))
     return grid
 
@@ -306,20 +302,20 @@ def markdown(difference: Difference) -> str:
     """Return everything a reviewer needs; names and texts of the sessions are escaped."""
     notes = (INTERVAL_NOTE, POINTS_NOTE, au_note(difference))
     blocks = [
-        f"### pipeline-bench diff: {escape(headline(difference), TEXT_LIMIT)}",
-        f"Before: {escape(side(difference.before), TEXT_LIMIT)}  \nAfter: {escape(side(difference.after), TEXT_LIMIT)}",
+        f"### pipeline-bench diff: {escape(headline(difference), TEXT)}",
+        f"Before: {escape(side(difference.before), TEXT)}  \nAfter: {escape(side(difference.after), TEXT)}",
         _list("**This comparison is not fair**; not the same in both sessions:", unfair(difference)),
         _list("Disturbances, which are not the variants':", noises(difference)),
         table(_HEADS, [_cells_of(change) for change in variants(difference)]),
         _list("", (*sentences(difference), *machine(difference), *alone(difference))),
         _gate_list(difference),
-        f"<sub>{escape('; '.join(notes), _NOTES_LIMIT)}.</sub>",
+        f"<sub>{escape('; '.join(notes), TEXT)}.</sub>",
     ]
     return joined(blocks)
 
 
 def _list(head: str, lines: Iterable[str]) -> str:
-    items = "\n".join(f"- {escape(line, TEXT_LIMIT)}" for line in lines)
+    items = "\n".join(f"- {escape(line, TEXT)}" for line in lines)
     return "\n\n".join(part for part in (head, items) if part) if items else ""
 
 
@@ -354,5 +350,5 @@ def _starred(gate: Gate) -> str:
 
 
 def _gate_list(difference: Difference) -> str:
-    lines = [f"- {_starred(gate)}, {demand(gate)}: {escape(gate.text, TEXT_LIMIT)}" for gate in difference.gates]
+    lines = [f"- {_starred(gate)}, {demand(gate)}: {escape(gate.text, TEXT)}" for gate in difference.gates]
     return "\n".join(["Gates:", "", *lines]) if lines else ""

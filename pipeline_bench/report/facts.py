@@ -21,12 +21,11 @@ from pipeline_bench.model.result import (
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import ACTIVITY, TrialRecord
 from pipeline_bench.report import ceilings, selftest
-from pipeline_bench.text import code_line, one_line, units
+from pipeline_bench.text import NAME, REASON, code_line, one_line, units
 
 Fact = tuple[str, str]
 """What a line is of, and the line."""
 
-_DISTURBANCE_LIMIT = 300
 _STACK_FRAMES, _TRACEBACK_LINES, _STDERR_LINES, _ALL_STDERR_LINES = 6, 20, 12, 40
 _OVERRUN = 1.05
 """A median busy time of so many times what was asked for is worth a word; waits come out right within 2 %."""
@@ -94,7 +93,7 @@ def _overrun(session: Session) -> Iterator[tuple[str, str]]:
         columns = [trial.steps.busy_ns for trial in session.trials if trial.variant == variant.name and trial.steps]
         busy_ms = [column.unpack() / 1e6 for column in columns if column is not None and column.count]
         if step_ms and busy_ms and (median := float(np.median(np.concatenate(busy_ms)))) > _OVERRUN * step_ms:
-            yield one_line(variant.name, 48), f"{units.milliseconds(median)} a step, not {step_ms:g} ms"
+            yield one_line(variant.name, NAME), f"{units.milliseconds(median)} a step, not {step_ms:g} ms"
 
 
 def other_device(session: Session) -> str | None:
@@ -112,7 +111,7 @@ def storage(session: Session) -> list[tuple[str, str]]:
     heads = {"as-is": "files as they were found", "cold": "cold asked", "warm": "warm asked"}
     lines = []
     for state, trials in asked.items():
-        names = dict.fromkeys(one_line(trial.variant, 48) for trial in trials)
+        names = dict.fromkeys(one_line(trial.variant, NAME) for trial in trials)
         who = f" of {_listed(names)}" if len(asked) > 1 else ""
         lines.append((f"{heads[state]}{who}", validity.describe_cache(trials) or ""))
     return lines
@@ -128,7 +127,7 @@ def left_out(session: Session) -> list[tuple[str, str]]:
     everyone = len({trial.variant for trial in session.trials if trial.work is not None})
     lines = []
     for (count, records), names in skipped.items():
-        who = "every variant" if len(names) == everyone else _listed([one_line(name, 48) for name in names])
+        who = "every variant" if len(names) == everyone else _listed([one_line(name, NAME) for name in names])
         first = "; ".join(record.rstrip(".") for record in records)
         lines.append(
             (who, f"{units.count(count, 'record')}, the first of them: {first}" if count > len(records) else first)
@@ -137,7 +136,7 @@ def left_out(session: Session) -> list[tuple[str, str]]:
 
 
 def _names(results: Sequence[Result]) -> str:
-    return _listed([one_line(result.variant, 48) for result in results])
+    return _listed([one_line(result.variant, NAME) for result in results])
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -157,7 +156,7 @@ def activity(session: Session) -> list[Fact]:
         first = next(iter(known.values()))
         told = f"{', '.join(parts)} ({first.source}, windows of {first.window_ms or 0:.0f} ms, "
         told += f"{units.share(first.coverage)} of the measured time)"
-        lines.append((one_line(result.variant, 48), told + _small_kernels(result, known.get(ACTIVITY[0]))))
+        lines.append((one_line(result.variant, NAME), told + _small_kernels(result, known.get(ACTIVITY[0]))))
     return lines
 
 
@@ -232,7 +231,7 @@ def disturbances(
 def _disturbance(group: Sequence[Disturbance]) -> tuple[str, str, str]:
     worst = _worst(group)
     variants = {each.variant for each in group}
-    name = one_line(worst.variant, 80)
+    name = one_line(worst.variant, NAME)
     repeats = [str(number) for number in sorted({each.repeat + 1 for each in group})]
     if len(variants) > 1:
         trials = len({(each.variant, each.repeat) for each in group})
@@ -240,11 +239,11 @@ def _disturbance(group: Sequence[Disturbance]) -> tuple[str, str, str]:
         text = f"most in {name}, repeat {worst.repeat + 1}: {worst.text}"
     elif len(repeats) > 1:
         where = f"repeats {', '.join(repeats[:-1])} and {repeats[-1]}"
-        head = f"{name}, {one_line(where, 80)}"
+        head = f"{name}, {one_line(where, NAME)}"
         text = f"in repeat {worst.repeat + 1} {worst.text}"
     else:
         head, text = f"{name}, repeat {repeats[0]}", worst.text
-    return head, worst.kind, one_line(text, _DISTURBANCE_LIMIT - len(f"{worst.kind}: "))
+    return head, worst.kind, one_line(text, REASON - len(f"{worst.kind}: "))
 
 
 def _worst(group: Sequence[Disturbance]) -> Disturbance:
@@ -328,7 +327,7 @@ def _published(figures: PublishedComparison) -> list[str]:
 def _gains(rows: list[tuple[str, PublishedComparison]]) -> Iterator[str]:
     first_name, first = rows[0]
     for variant, figures in rows[1:]:
-        head = f"{one_line(first_name, 48)} → {one_line(variant, 48)}"
+        head = f"{one_line(first_name, NAME)} → {one_line(variant, NAME)}"
         if first.seconds and figures.seconds:
             theirs = _gain(units.seconds, first.seconds, figures.seconds, faster=True)
             ours = _gain(units.seconds, first.our_seconds, figures.our_seconds, faster=True)
@@ -365,7 +364,7 @@ def captions(session: Session, intervals: Iterable[str] = ()) -> list[str]:
     sources = dict.fromkeys(used.source for used in measured if used.source and used.source != BUSY_TIME)
     kind = session.environment.accelerator_kind.upper()
     busy = busy_time(session)
-    overs = dict.fromkeys(one_line(r.speedup.over, 48) for r in results if r.speedup.over is not None)
+    overs = dict.fromkeys(one_line(r.speedup.over, NAME) for r in results if r.speedup.over is not None)
     inputs, said = "the input's work included", "called a difference where it is one at 99 %"
     batch = "the same model on one batch that sits on the device; that batch over and over"
     return [

@@ -11,12 +11,10 @@ from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import Column, Unit, ceilings, columns, diagnosis, facts, pipeline_tree, placements
 from pipeline_bench.report.diagnosis import LimitLine, Tried
-from pipeline_bench.text import one_line, units
+from pipeline_bench.text import NAME, REASON, TEXT, one_line, units
 
-TEXT_LIMIT = 600
-_NAME_LIMIT = 80
 _DISTURBANCES_SHOWN = 8
-_MOST_OPS, _OP_LIMIT = 100, 120
+_MOST_OPS = 100
 
 # What Markdown or the HTML inside it would take for its own.
 _SPECIAL = re.compile(r"([\\`*{}\[\]<>#|~&$!@]|(?<![^\W_])_|_(?![^\W_]))")
@@ -32,7 +30,7 @@ def render(session: Session) -> str:
         *_heading(session),
         *(_comparison(session) if found is None else _diagnosis(session, found)),
         *_troubles(session),
-        *(f"Note: {escape(note, TEXT_LIMIT)}" for note in session.notes),
+        *(f"Note: {escape(note, TEXT)}" for note in session.notes),
         _origin(session) if found is not None else "",
     ]
     return joined(blocks)
@@ -43,7 +41,7 @@ def joined(blocks: Iterable[str]) -> str:
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
-def escape(text: str, limit: int = _NAME_LIMIT) -> str:
+def escape(text: str, limit: int = NAME) -> str:
     """Return the text on one line, at most `limit` characters of it, shown by Markdown as it is."""
     escaped = _LEADING.sub(r"\g<0>\\", _SPECIAL.sub(r"\\\1", one_line(text, limit)))
     return escaped.replace("://", ":\\//").replace("www.", "www\\.")  # GitHub makes links of these by itself
@@ -57,7 +55,7 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[s
 
 def _list(head: str, items: Iterable[tuple[str, str]]) -> str:
     """Return a list under its head, each item with its name; empty where there is none."""
-    lines = [f"- **{escape(name, TEXT_LIMIT)}**: {escape(text, TEXT_LIMIT)}" for name, text in items]
+    lines = [f"- **{escape(name, TEXT)}**: {escape(text, TEXT)}" for name, text in items]
     return "\n".join([head, "", *lines]) if lines else ""
 
 
@@ -65,9 +63,9 @@ def _heading(session: Session) -> Iterator[str]:
     found = session.diagnosis
     conclusion = conclude(session) if found is None else diagnosis.headline(session, found)
     yield f"### pipeline-bench: {escape(session.scenario.name)}"
-    yield f"**{escape(conclusion, TEXT_LIMIT)}**"
-    yield escape(session.scenario.question, TEXT_LIMIT)
-    yield escape(facts.machine(session), TEXT_LIMIT)
+    yield f"**{escape(conclusion, TEXT)}**"
+    yield escape(session.scenario.question, TEXT)
+    yield escape(facts.machine(session), TEXT)
 
 
 def _origin(session: Session) -> str:
@@ -85,9 +83,9 @@ def _comparison(session: Session) -> Iterator[str]:
     ]
     yield table(("variant", *heads), rows)
     yield _caption(session)
-    yield "\n".join(f"- **{escape(r.variant)}**: {escape(r.verdict.text, TEXT_LIMIT)}" for r in session.results)
+    yield "\n".join(f"- **{escape(r.variant)}**: {escape(r.verdict.text, TEXT)}" for r in session.results)
     yield _learning(session)
-    yield "" if session.precision is None else escape(session.precision.text, TEXT_LIMIT)
+    yield "" if session.precision is None else escape(session.precision.text, TEXT)
     work = ((r.variant, r.work.text) for r in session.results if r.work.text and r.variant not in references)
     yield _list("Work:", work)
     for section in facts.SECTIONS:
@@ -115,7 +113,7 @@ def _caption(session: Session) -> str:
         f"{steps[0]} to {steps[-1]} measured steps a variant" if steps else "nothing was measured",
         f"pipeline-bench {session.environment.package}, {session.started_at}",
     ]
-    return f"<sub>{'; '.join(escape(part, TEXT_LIMIT) for part in parts)}</sub>"
+    return f"<sub>{'; '.join(escape(part, TEXT) for part in parts)}</sub>"
 
 
 def _learning(session: Session) -> str:
@@ -140,14 +138,14 @@ def _published(session: Session) -> str:
         return ""
     heads = ("against the published", "time", "ours", "ratio", "device util.", "ours", "ratio")
     rows = [[escape(variant), *map(escape, figures)] for variant, figures in found.rows]
-    said = "\n".join(f"- {escape(gain, TEXT_LIMIT)}" for gain in found.gains)
-    return joined([said, table(heads, rows), f"<sub>{escape('; '.join(found.captions), TEXT_LIMIT)}</sub>"]).rstrip()
+    said = "\n".join(f"- {escape(gain, TEXT)}" for gain in found.gains)
+    return joined([said, table(heads, rows), f"<sub>{escape('; '.join(found.captions), TEXT)}</sub>"]).rstrip()
 
 
 def _troubles(session: Session) -> Iterator[str]:
     for record in session.trials:
         if record.status != "ok":
-            reason = escape(record.reason or "no reason is known", TEXT_LIMIT)
+            reason = escape(record.reason or "no reason is known", TEXT)
             yield f"**{escape(record.variant)}**, repeat {record.repeat + 1}, {record.status}: {reason}"
 
 
@@ -157,7 +155,7 @@ def _placement(session: Session) -> Iterator[str]:
         return
     yield f"Placement: which device ran the ops of a step. {placements.METHOD}"
     rows = [
-        [escape(placed.name, TEXT_LIMIT), str(ops), escape(f"{device}: {types}", TEXT_LIMIT)]
+        [escape(placed.name, TEXT), str(ops), escape(f"{device}: {types}", TEXT)]
         for placed in found
         for device, ops, types in placed.devices
     ]
@@ -174,8 +172,8 @@ def _placement(session: Session) -> Iterator[str]:
 
 
 def _ops(placed: placements.Placed) -> Iterator[str]:
-    yield f"**{escape(placed.name, TEXT_LIMIT)}**"
-    rows = [[escape(part, _OP_LIMIT) for part in (op.name, op.type, op.device)] for op in placed.ops[:_MOST_OPS]]
+    yield f"**{escape(placed.name, TEXT)}**"
+    rows = [[escape(part, REASON) for part in (op.name, op.type, op.device)] for op in placed.ops[:_MOST_OPS]]
     yield table(("op", "type", "device"), rows, words=("type", "device"))
     if left_out := len(placed.ops) - len(rows):
         yield f"and {left_out:,} more, in session.json"
@@ -184,18 +182,18 @@ def _ops(placed: placements.Placed) -> Iterator[str]:
 
 def _diagnosis(session: Session, found: Diagnosis) -> Iterator[str]:
     for section in diagnosis.sections(session, found):
-        yield f"#### {section.title}" + (f": {escape(section.more, TEXT_LIMIT)}" if section.more else "")
+        yield f"#### {section.title}" + (f": {escape(section.more, TEXT)}" if section.more else "")
         if section.code:
             yield _fenced(section.code, "text" if section.title == diagnosis.TRACEBACK else "diff")
-        yield "\n".join(f"- {escape(line, 4 * TEXT_LIMIT)}" for line in section.lines)
+        yield "\n".join(f"- {escape(line, 2 * TEXT)}" for line in section.lines)
         if section.rows:
             left = ("where", "parallel", "buffer", "element")
             yield table(("stage", "where", *pipeline_tree.HEADS), [_stage(row) for row in section.rows], left)
-            yield f"<sub>{escape('; '.join(pipeline_tree.captions(section.rows)), TEXT_LIMIT)}</sub>"
+            yield f"<sub>{escape('; '.join(pipeline_tree.captions(section.rows)), TEXT)}</sub>"
         if tries := [_attempt(each) for _, group in section.tries for each in group]:
             yield table(("fix", "outcome", "gain", "95 % interval", "remark"), tries, ("outcome", "remark"))
         if section.left_out:
-            yield "\n".join(["Not tried:", "", *(f"- {escape(text, TEXT_LIMIT)}" for text in section.left_out)])
+            yield "\n".join(["Not tried:", "", *(f"- {escape(text, TEXT)}" for text in section.left_out)])
         if section.limits:
             yield table(("limit", "at best", "because"), [_limit(each) for each in section.limits], ("because",))
     yield _disturbances(session)
@@ -210,12 +208,12 @@ def _stage(row: pipeline_tree.Row) -> list[str]:
 
 def _attempt(each: Tried) -> list[str]:
     name = _bold(escape(each.variant), each.attempt.outcome == "proposed")
-    fix = name if each.title == each.variant else f"{name}: {escape(each.title, 160)}"
-    return [fix, each.outcome, each.gain, each.interval, escape(each.remark, TEXT_LIMIT)]
+    fix = name if each.title == each.variant else f"{name}: {escape(each.title, REASON)}"
+    return [fix, each.outcome, each.gain, each.interval, escape(each.remark, TEXT)]
 
 
 def _limit(each: LimitLine) -> list[str]:
-    return [_bold(escape(each.name), each.reached), units.milliseconds(each.ms), escape(each.text, TEXT_LIMIT)]
+    return [_bold(escape(each.name), each.reached), units.milliseconds(each.ms), escape(each.text, TEXT)]
 
 
 def _fenced(lines: Sequence[str], language: str) -> str:

@@ -22,9 +22,8 @@ import numpy as np
 from pipeline_bench.model.calls import AUTOTUNE
 from pipeline_bench.model.diagnosis import Diagnosis
 from pipeline_bench.model.pipeline import Inspection, Location, Stage, StageCost, Tuned
-from pipeline_bench.text import one_line, units
+from pipeline_bench.text import NAME, one_line, units
 
-NAME_LIMIT = 60
 _NS_PER_MS = 1e6
 _PARALLEL = ("num_parallel_calls", "num_parallel_reads", "workers")
 _READS_IN_PARALLEL = {"TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset"}
@@ -136,14 +135,14 @@ def _branch(tree: _Tree, number: int, depth: int) -> Iterator[Row]:
 
 
 def _inner(stage: Stage, guide: str, depth: int) -> Iterator[Row]:
-    label = f"· {one_line(stage.label, NAME_LIMIT)}"
+    label = f"· {one_line(stage.label, NAME)}"
     yield Row(guide, label, where(stage.place), stage.id, depth, is_inner=True)
     for inner in stage.inner:
         yield from _inner(inner, guide + "  ", depth)
 
 
 def _row(tree: _Tree, stage: Stage, guide: str, depth: int, joins: int, again: bool) -> Row:
-    label = one_line(stage.label, NAME_LIMIT)
+    label = one_line(stage.label, NAME)
     if again:
         return Row(guide, f"{label}, as above", where(stage.place), stage.id, depth, is_inner=True)
     inspection, cost = tree.inspection, tree.inspection.cost(stage.id) or StageCost(stage=stage.id)
@@ -167,7 +166,7 @@ def _row(tree: _Tree, stage: Stage, guide: str, depth: int, joins: int, again: b
 
 def where(place: Location | None) -> str:
     """``train.py:14``; empty where it is not known."""
-    return "" if place is None else f"{one_line(PurePath(place.file).name, 40)}:{place.line}"
+    return "" if place is None else f"{one_line(PurePath(place.file).name, NAME)}:{place.line}"
 
 
 def series(inspection: Inspection, stage: int, parameter: str) -> tuple[Tuned, np.ndarray] | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from pipeline_bench.model.events import PlacedOp, Placement
 from pipeline_bench.model.session import Session
-from pipeline_bench.text import one_line, units
+from pipeline_bench.text import NAME, one_line, units
 
 PLUMBING = frozenset(
     {
@@ -28,7 +28,6 @@ METHOD = (
 
 _NOT_TOLD = Placement(reason="its first trial did not come to telling it")
 _MOST_TYPES = 8
-_NAME_LIMIT = 40
 _OF_ONEDNN = re.compile(r"^_(?:MklNative|Mkl)?(?=[A-Z])")
 
 
@@ -62,7 +61,7 @@ def placements(session: Session) -> list[Placed]:
     shown = [variant for variant in variants if variant.ceiling is not None] or variants
     groups: dict[Placement, list[str]] = {}
     for variant in shown:
-        groups.setdefault(first[variant.name], []).append(one_line(variant.name, _NAME_LIMIT))
+        groups.setdefault(first[variant.name], []).append(one_line(variant.name, NAME))
     made = []
     for at, names in groups.items():
         left_out = at.op_count - len(at.ops)
@@ -75,7 +74,7 @@ def _types(ops: Sequence[PlacedOp]) -> str:
     """Return the types of ops by how often they are there: ``MatMul 18, AddV2 1, 4 of plumbing``."""
     counted = Counter(_OF_ONEDNN.sub("", op.type) for op in ops if op.type not in PLUMBING)
     types = sorted(counted.items(), key=lambda item: (-item[1], item[0]))
-    named = [f"{one_line(kind, _NAME_LIMIT)} {count}" for kind, count in types[:_MOST_TYPES]]
+    named = [f"{one_line(kind, NAME)} {count}" for kind, count in types[:_MOST_TYPES]]
     if rest := sum(count for _, count in types[_MOST_TYPES:]):
         named.append(f"{rest} of other types")
     if plumbing := len(ops) - counted.total():

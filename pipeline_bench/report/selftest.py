@@ -13,10 +13,9 @@ from rich.text import Text
 from pipeline_bench.analysis.thresholds import BUSY_SHARE
 from pipeline_bench.model.selftest import Check, Checked, Part, Selftest, Unit
 from pipeline_bench.model.session import Session
-from pipeline_bench.text import one_line, units
+from pipeline_bench.text import NAME, one_line, units
 
 _STYLES = {"passed": "green", "failed": "bold red", "disturbed": "yellow", "not-run": "yellow"}
-_NAME_LIMIT = 60
 _CELLS = (11, 11, 12, 6)
 
 
@@ -94,7 +93,7 @@ def _shown(part: Part) -> Iterator[Check]:
 
 def _row(check: Check) -> list[Text]:
     mark = {True: ("ok", "green"), False: ("FAILED", "bold red"), None: ("shown", "dim")}[check.passed]
-    name = Text(f"{one_line(check.what, _NAME_LIMIT)}, {check.figure}")
+    name = Text(f"{one_line(check.what, NAME)}, {check.figure}")
     if check.unit == "word":
         planted, measured = check.planted_word, check.measured_word
     else:
@@ -174,7 +173,7 @@ def _day(at: str) -> str:
     try:
         day = datetime.fromisoformat(at)
     except ValueError:
-        return one_line(at, 32)
+        return one_line(at, NAME)
     return f"{day.day} {day:%B %Y}"
 
 

@@ -20,11 +20,10 @@ from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.report import VERDICT_STYLES, ceilings, diagnosis, facts, in_order, placements, terminal_diagnosis
 from pipeline_bench.report import selftest as selftest_report
 from pipeline_bench.report.terminal_table import NAME_LIMIT, variant_name, variants_table
-from pipeline_bench.text import one_line, safe, units
+from pipeline_bench.text import NAME, REASON, one_line, safe, units
 
 _DISTURBANCES = 8
 _PLACEMENT_LINES = 24
-_REASON_LIMIT = 300
 _INDENT = (0, 0, 0, 2)
 
 
@@ -157,7 +156,7 @@ def _placement(session: Session) -> RenderableType | None:
             lines.append((placed.name, "", Text(f"not known: {placed.reason}", style="yellow")))
         for i, (device, ops, types) in enumerate(placed.devices):
             text = Text(f"{units.count(ops, 'op')}: {types}")
-            lines.append(("" if i else placed.name, one_line(device, 40), text))
+            lines.append(("" if i else placed.name, one_line(device, NAME), text))
         if placed.not_kept:
             lines.append(("", "", Text(placed.not_kept, style="dim")))
     if not lines:
@@ -218,7 +217,7 @@ def failures(session: Session, besides: Collection[str] = ()) -> RenderableType 
         if record.variant in besides and record.status != "interrupted":
             continue
         head = f"{variant_name(record.variant)}, repeat {record.repeat + 1}: "
-        reason = one_line(record.reason or "no reason is known", _REASON_LIMIT)
+        reason = one_line(record.reason or "no reason is known", REASON)
         parts.append(Text.assemble((head, "bold"), (record.status, "bold red"), f": {reason}"))
         if record.status == "interrupted":  # nothing went wrong
             continue

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Track, TrialRecord, TrialSteps
-from pipeline_bench.text import one_line
+from pipeline_bench.text import NAME, TEXT, one_line
 
 Event = dict[str, Any]
 Stamps = npt.NDArray[np.int64]
@@ -30,8 +30,6 @@ STEP_LIMIT = 200_000
 COUNTER_LIMIT = 20_000
 """Above this many values of one counter in a trial only every n-th is kept, none of them averaged."""
 
-_NAME_LIMIT = 80
-_TEXT_LIMIT = 600
 _CPU_SECONDS = "cpu_seconds"
 
 # The unit that a metric's name ends in, as a viewer shows it.
@@ -123,7 +121,7 @@ def _first_stamps(record: TrialRecord) -> Iterator[int]:
 
 
 def _names(record: TrialRecord, place: Place, verdict: str) -> Iterator[Event]:
-    name = f"{one_line(record.variant, _NAME_LIMIT)}, repeat {record.repeat + 1}"
+    name = f"{one_line(record.variant, NAME)}, repeat {record.repeat + 1}"
     labels = ", ".join(label for label in (verdict, "" if record.status == "ok" else record.status) if label)
     process = [("process_name", {"name": name}), ("process_sort_index", {"sort_index": place.pid})]
     process += [("process_labels", {"labels": labels})] if labels else []
@@ -140,7 +138,7 @@ def _phases(record: TrialRecord, place: Place) -> Iterator[Event]:
     ends = [at_ns for _, at_ns in marks[1:]] + [record.ended_ns]
     for (name, start_ns), end_ns in zip(marks, ends, strict=True):
         if end_ns > start_ns:
-            yield complete(one_line(name, _NAME_LIMIT), "phase", place.us(start_ns), end_ns - start_ns, place.phases)
+            yield complete(one_line(name, NAME), "phase", place.us(start_ns), end_ns - start_ns, place.phases)
 
 
 def _steps(record: TrialRecord, place: Place, merged: int) -> Iterator[Event]:
@@ -246,7 +244,7 @@ def _counters(record: TrialRecord, place: Place, cores: int) -> Iterator[Event]:
             at_ns, values = _cpu_percent(at_ns, values, cores)
         yield from _counter(f"{name} ({_instrument(track)})", unit, at_ns, values, place)
     for depth in record.queue_depths:
-        name = f"queue {one_line(depth.name, _NAME_LIMIT)}, elements of {depth.capacity}"
+        name = f"queue {one_line(depth.name, NAME)}, elements of {depth.capacity}"
         yield from _counter(name, "elements", depth.at_ns.unpack(), depth.size.unpack(), place)
 
 
@@ -254,11 +252,11 @@ def _name_and_unit(metric: str) -> tuple[str, str]:
     stem, _, ending = metric.rpartition("_")
     unit = _UNITS.get(ending)
     name = _NAMES.get(metric) or (stem if unit else metric).replace("_", " ")
-    return one_line(name, _NAME_LIMIT), unit or "value"
+    return one_line(name, NAME), unit or "value"
 
 
 def _instrument(track: Track) -> str:
-    return one_line(track.source, _NAME_LIMIT)
+    return one_line(track.source, NAME)
 
 
 def _cpu_percent(at_ns: Stamps, cpu_seconds: npt.NDArray[Any], cores: int) -> tuple[Stamps, npt.NDArray[Any]]:
@@ -280,10 +278,10 @@ def _end(record: TrialRecord, place: Place) -> Iterator[Event]:
     """What went wrong, marked where the trial ended."""
     if record.status == "ok":
         return
-    reason = one_line(record.reason or "no reason is known", _TEXT_LIMIT)
+    reason = one_line(record.reason or "no reason is known", TEXT)
     args = {"status": record.status, "reason": reason}
-    args |= {f"queue {one_line(q.name, _NAME_LIMIT)}": _queue(q.size, q.capacity) for q in record.queues}
-    name = one_line(f"{record.status}: {reason}", _NAME_LIMIT)
+    args |= {f"queue {one_line(q.name, NAME)}": _queue(q.size, q.capacity) for q in record.queues}
+    name = one_line(f"{record.status}: {reason}", NAME)
     # Of the process's scope, so that a viewer draws it over all of the trial's tracks.
     yield {
         "ph": "i",
@@ -302,17 +300,17 @@ def _queue(size: int | None, capacity: int) -> str:
 
 def _metadata(session: Session, merged: int) -> Event:
     environment = {
-        name: one_line(value, _TEXT_LIMIT) if isinstance(value, str) else value
+        name: one_line(value, TEXT) if isinstance(value, str) else value
         for name, value in session.environment.model_dump().items()
     }
     shown = "every step is a slice of its own"
     if merged > 1:
         shown = f"{merged} neighbouring steps are one slice, because the session has more than {STEP_LIMIT} steps"
     return {
-        "scenario": one_line(session.scenario.name, _TEXT_LIMIT),
-        "question": one_line(session.scenario.question, _TEXT_LIMIT),
-        "started_at": one_line(session.started_at, _TEXT_LIMIT),
-        "command": one_line(session.command, _TEXT_LIMIT),
+        "scenario": one_line(session.scenario.name, TEXT),
+        "question": one_line(session.scenario.question, TEXT),
+        "started_at": one_line(session.started_at, TEXT),
+        "command": one_line(session.command, TEXT),
         "environment": environment,
         "steps": shown,
         "steps_per_slice": merged,

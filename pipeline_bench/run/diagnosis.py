@@ -8,29 +8,25 @@ from pathlib import Path
 
 import psutil
 
-from pipeline_bench.diagnosis import search, variants
+from pipeline_bench.diagnosis import search
 from pipeline_bench.errors import SessionError
-from pipeline_bench.model.diagnosis import DEFAULT_BUDGET_S, Diagnosis
-from pipeline_bench.model.pipeline import Target
+from pipeline_bench.model.diagnosis import Diagnosis
 from pipeline_bench.model.session import save
 from pipeline_bench.run import launcher, servers
 from pipeline_bench.run.comparison import Outcome, new_session, run
 from pipeline_bench.run.observer import Guarded, Observer
 from pipeline_bench.samplers.nvml import NvmlSampler
+from pipeline_bench.scenario import Scenario
 from pipeline_bench.system import interrupts
 from pipeline_bench.tfdata import script_effects
 
 
 def run_diagnosis(
-    dataset: Target,
-    model: Target | None,
+    asked: Diagnosis,
+    scenario: Scenario,
     folder: Path,
     observer: Observer,
     *,
-    budget_s: float = DEFAULT_BUDGET_S,
-    allow_reordering: bool = False,
-    allow_threads: bool = False,
-    stall_timeout_s: float | None = None,
     command: str = "",
     launcher: launcher.LauncherName = "forkserver",
     expose_servers: bool = False,
@@ -38,14 +34,10 @@ def run_diagnosis(
     """Diagnose a user's pipeline into a folder that exists, telling `observer` how it goes.
 
     Args:
-        dataset: the function that makes the pipeline.
-        model: the function that makes the model, or None to look at the pipeline alone.
+        asked: whose pipeline, with which model, for how long, and what a fix may change.
+        scenario: what it begins with, `variants.scenario(asked)`.
         folder: where the session and what its trials write to stderr are kept.
         observer: hears of every trial; called in this thread.
-        budget_s: the most seconds to measure for.
-        allow_reordering: try fixes that may change the order of the samples.
-        allow_threads: try fixes that run a function on several threads at once.
-        stall_timeout_s: a trial without progress for so long is ended; by default what the budget leaves room for.
         command: the command line, for the record; by default this process's own.
         launcher: ``fresh`` starts an interpreter for each trial where the fork server is not wanted.
         expose_servers: let servers of TensorFlow's be reached from other machines where that cannot be prevented.
@@ -54,23 +46,16 @@ def run_diagnosis(
         SessionError: the folder cannot be written.
     """
     observer = Guarded(observer)
-    asked = Diagnosis(
-        target=dataset,
-        model=model,
-        allow_reordering=allow_reordering,
-        allow_threads=allow_threads,
-        budget_s=budget_s,
-    )
-    if dataset.is_script:
+    if asked.target.is_script:
+        script = Path(str(asked.target.file)).read_text(encoding="utf-8", errors="replace")
         observer.note(
-            f"{dataset.text} is run up to its training in every trial, with all that it does before that, and nothing "
-            f"after it.{script_effects.said(Path(str(dataset.file)).read_text(encoding='utf-8', errors='replace'))}"
+            f"{asked.target.text} is run up to its training in every trial, with all that it does before that, and "
+            f"nothing after it.{script_effects.said(script)}"
         )
     with interrupts.deferred(), closing(NvmlSampler.open()) as gpu:
         refusal = None if expose_servers else servers.refusal()
         planner = search.Search(float(psutil.virtual_memory().available), refusal)
-        session = new_session(variants.scenario(dataset, model, budget_s, stall_timeout_s), gpu, command, observer)
-        session = session.model_copy(update={"diagnosis": asked})
+        session = new_session(scenario, gpu, command, observer).model_copy(update={"diagnosis": asked})
         outcome = run(session, folder, observer, gpu, launcher, planner, expose_servers=expose_servers)
         return _with_code(outcome, observer)
 

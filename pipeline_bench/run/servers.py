@@ -16,7 +16,7 @@ from pipeline_bench.model.pipeline import Task
 from pipeline_bench.run.child import call
 from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.system import private_network
-from pipeline_bench.text import one_line
+from pipeline_bench.text import NAME, one_line
 
 OPTION = "--expose-servers"
 _LIMIT_S = 20.0
@@ -40,7 +40,7 @@ def refusal() -> str | None:
     reason = answer.failed or ("the attempt took too long" if answer.timed_out else f"the attempt {answer.ending}")
     return (
         "TensorFlow's servers would listen on every network interface of this machine, without a password, and this "
-        f"system allows no network of their own ({one_line(reason, 100)}); {OPTION} runs them all the same"
+        f"system allows no network of their own ({one_line(reason, NAME)}); {OPTION} runs them all the same"
     )
 
 

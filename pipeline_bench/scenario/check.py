@@ -16,7 +16,7 @@ from pipeline_bench import plugins
 from pipeline_bench.errors import ScenarioError, did_you_mean, sentence
 from pipeline_bench.scenario import Component, Run, Runtime, Variant
 from pipeline_bench.scenario.files import COMPONENTS, DEFAULT_KINDS
-from pipeline_bench.text import is_utf8, one_line
+from pipeline_bench.text import NAME, is_utf8, one_line
 
 RIVALS = {"steps": "time_s", "time_s": "steps"}
 """The two ways to say how long a trial is; one replaces the other."""
@@ -68,7 +68,7 @@ class Checker:
             key, value = waiting.pop()
             if isinstance(value, str) and not is_utf8(value):
                 hint = "write it in UTF-8; a file of such a name has to be renamed"
-                raise self.fail(key, f"'{one_line(value, 60)}' is not UTF-8", hint)
+                raise self.fail(key, f"'{one_line(value, NAME)}' is not UTF-8", hint)
             if isinstance(value, Mapping):
                 waiting += [(key, name) for name in value]  # a key is a text as well
                 waiting += [(_join(key, str(name)), part) for name, part in value.items()]

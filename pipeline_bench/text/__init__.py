@@ -19,6 +19,9 @@ MESSAGE_CHARACTERS = 10_000
 FIELD_CHARACTERS = 20_000
 """The most that is kept of any text of a session or an event: of a traceback with its causes, for one."""
 
+NAME, REASON, TEXT = 80, 300, 1200
+"""The most characters that a report has of a name among other words, of why something failed, and of any other text."""
+
 _CUT = " […] "
 
 _ESCAPES = re.compile(r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|(?:\x1b\]|\x9d)[^\x07\x1b\x9c\x9d]*(?:\x07|\x1b\\|\x9c)")

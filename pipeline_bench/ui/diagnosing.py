@@ -15,7 +15,7 @@ from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial
 from pipeline_bench.report.diagnosis import too_wide
-from pipeline_bench.text import one_line, units
+from pipeline_bench.text import NAME, one_line, units
 from pipeline_bench.ui import cut, figure_table, overall_bar
 from pipeline_bench.ui.progress import SessionProgress, fraction
 
@@ -74,7 +74,7 @@ def named(trial: Trial) -> str:
         AS_WRITTEN: "the pipeline as it is written",
         CEILING: "the model alone, its ceiling",
     }
-    return known.get(name, f"trying {one_line(name, 60)}")
+    return known.get(name, f"trying {one_line(name, NAME)}")
 
 
 def now(state: SessionProgress) -> str:
@@ -131,7 +131,7 @@ def _gains(state: SessionProgress, diagnosis: Diagnosis, rows: int, width: int) 
     for result in shown:
         said = outcome(state.session, result)
         figures = _cells(result, said)[: len(columns)]
-        table.add_row(Text(one_line(result.variant, 80)), *figures)
+        table.add_row(Text(one_line(result.variant, NAME)), *figures)
     for _ in range(rows - len(shown)):
         table.add_row("")
     return table

@@ -21,7 +21,7 @@ from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, TrialRecord
 from pipeline_bench.report import VERDICT_STYLES
 from pipeline_bench.run.observer import Observer, Progress
-from pipeline_bench.text import one_line, units
+from pipeline_bench.text import NAME, one_line, units
 from pipeline_bench.ui import cut, diagnosing, figure_table, overall_bar, sparkline
 from pipeline_bench.ui.progress import Row, SessionProgress
 
@@ -259,7 +259,7 @@ def _phase(state: SessionProgress) -> Text:
     trial, last = state.trial, state.last
     if trial is None:
         return Text("all trials have ended" if state.ended else "preparing")
-    text = Text(f"{one_line(trial.variant.name, 40)}, repeat {trial.repeat + 1}: ")
+    text = Text(f"{one_line(trial.variant.name, NAME)}, repeat {trial.repeat + 1}: ")
     return text.append(_stage(trial, last) if last is not None else "starting")
 
 

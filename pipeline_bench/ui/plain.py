@@ -17,10 +17,9 @@ from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, TrialRecord
 from pipeline_bench.report.diagnosis import too_wide
 from pipeline_bench.run.observer import Observer
-from pipeline_bench.text import one_line, units
+from pipeline_bench.text import NAME, one_line, units
 from pipeline_bench.ui import diagnosing
 
-_NAME_LIMIT = 60
 _MAKING_LINES = 4
 
 
@@ -44,19 +43,19 @@ class PlainView(Observer):
         self._found = ""
 
     def preparing(self, what: str) -> None:
-        self._line(f"{one_line(what, _NAME_LIMIT)} ...")
+        self._line(f"{one_line(what, NAME)} ...")
 
     def making(self, what: str, made: int, total: int) -> None:
         reached = (what, _MAKING_LINES * made // total)
         if reached != self._making:
             self._making = reached
-            self._line(f"making data, {one_line(what, _NAME_LIMIT)}: {made:,} of {total:,}")
+            self._line(f"making data, {one_line(what, NAME)}: {made:,} of {total:,}")
 
     def session_started(self, session: Session, plan: Sequence[Trial]) -> None:
         self._planned = len(plan) if session.precision is None and session.diagnosis is None else None
         self._started_s = self._clock()
         variants = units.count(len(session.scenario.variants), "variant")
-        name = one_line(session.scenario.name, _NAME_LIMIT)
+        name = one_line(session.scenario.name, NAME)
         if session.diagnosis is not None:
             self._line(f"{name}: for {session.diagnosis.budget_s:g} s at most")
         elif session.precision is None:
@@ -72,7 +71,7 @@ class PlainView(Observer):
         if session.diagnosis is not None:
             self._diagnosed(trial, record, session, session.diagnosis)
             return
-        name = one_line(trial.variant.name, _NAME_LIMIT)
+        name = one_line(trial.variant.name, NAME)
         place, repeat = f"[{trial.index + 1}]", f"repeat {trial.repeat + 1}"
         if self._planned is not None:
             place = f"[{trial.index + 1:>{len(str(self._planned))}}/{self._planned}]"
@@ -114,7 +113,7 @@ def _standing(session: Session, goal: Precision) -> str:
     worst = precision.widest(session)
     known = "no interval yet"
     if worst is not None and math.isfinite(worst.half_width):
-        name = one_line(worst.variant, _NAME_LIMIT)
+        name = one_line(worst.variant, NAME)
         known = f"widest ±{units.precision(worst.half_width)}, {name}'s {worst.what}"
     return f"{after}: goal ±{units.precision(goal.goal)}, {known}; {units.clock(left_s)} of the budget left"
 

@@ -58,9 +58,9 @@ def run_trials(
 ) -> Session:
     dataset = Target(file=str(file), name=name)
     network = Target(file=str(file), name=model) if model is not None else None
-    scenario = variants.scenario(dataset, network, BUDGET_S, stall_timeout_s)
-    gpu = NvmlSampler()
     asked = Diagnosis(target=dataset, model=network, budget_s=BUDGET_S)
+    scenario = variants.scenario(asked, stall_timeout_s)
+    gpu = NvmlSampler()
     session = new_session(scenario, gpu, "diagnose").model_copy(update={"diagnosis": asked})
     return Runner(folder, server, gpu, Observer(), planner=First(trials)).run(session)[0]
 

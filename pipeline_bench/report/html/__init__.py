@@ -20,11 +20,11 @@ from pipeline_bench.report import diagnosis as words
 from pipeline_bench.report import facts, in_order, pipeline_tree, placements
 from pipeline_bench.report.html import content, diagnosis, plots
 from pipeline_bench.report.html.distribution import autotune, distribution
-from pipeline_bench.report.html.elements import Figure, json_block, line, name
+from pipeline_bench.report.html.elements import Figure, json_block, name
 from pipeline_bench.report.html.epochs import epochs
 from pipeline_bench.report.html.steps import Clock, Floats, Steps, read_steps
 from pipeline_bench.report.html.timeline import timeline
-from pipeline_bench.text import one_line, units
+from pipeline_bench.text import TEXT, one_line, units
 
 _METHOD = (
     "Each trial runs in a process of its own; the trials of the variants take turns, because machines drift. A variant "
@@ -45,15 +45,14 @@ def render(session: Session) -> str:
     return _page(
         "page.html",
         session,
-        question=line(session.scenario.question),
+        question=session.scenario.question,
         figures=content.figures(session),
-        captions=[f"{line(each)}." for each in facts.captions(session)],
+        captions=[f"{each}." for each in facts.captions(session)],
         learning=content.figures(session, learning=True),
         published=content.published(session),
         troubles=list(content.troubles(session)),
         trial_name=content.trial_name,
-        line=line,
-        notes=[line(note) for note in dict.fromkeys((*session.scenario.notes, *session.notes))],
+        notes=list(dict.fromkeys((*session.scenario.notes, *session.notes))),
         disturbances=content.disturbances(session),
         work=content.work(session),
         precision=content.precision(session),
@@ -63,7 +62,7 @@ def render(session: Session) -> str:
         environment=content.environment(session),
         configuration=content.configuration(session),
         method=_METHOD,
-        package=line(session.environment.package),
+        package=session.environment.package,
         schema=session.schema_version,
         plots=drawn,
         drawn=there,
@@ -103,7 +102,7 @@ def _page(template: str, session: Session, **values: Any) -> str:
         .get_template(template)
         .render(
             title=name(session.scenario.name),
-            machine=line(f"{session.started_at} · {facts.machine(session)}"),
+            machine=f"{session.started_at} · {facts.machine(session)}",
             conclusion=content.conclusion(session),
             diagnosis=found,
             diagnosis_sections=list(words.sections(session, found)) if found is not None else [],
@@ -130,10 +129,10 @@ def _templates() -> jinja2.Environment:
 
 
 def _harmless(value: Any) -> Any:
-    """Return a value as a template shows it, the last gate: no text has control or direction characters."""
+    """Return a value as a template shows it, the last gate: a text is one line, safe and of a bounded length."""
     if isinstance(value, str) and not isinstance(value, Markup):
         indent = value[: len(value) - len(value.lstrip(" "))]
-        return indent + one_line(value)
+        return indent + one_line(value, TEXT)
     return value
 
 

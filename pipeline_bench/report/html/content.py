@@ -16,9 +16,9 @@ from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.report import Column, Unit, ceilings, columns, diagnosis, facts, in_order, placements
 from pipeline_bench.report.html import elements
-from pipeline_bench.report.html.elements import Cell, Table, line, name, table
+from pipeline_bench.report.html.elements import Cell, Table, name, table
 from pipeline_bench.report.html.steps import Clock, Steps
-from pipeline_bench.text import units
+from pipeline_bench.text import NAME, units
 
 _MOST_TRIALS = 400
 _MOST_DISTURBANCES, _MOST_LISTED = 8, 1000
@@ -48,7 +48,7 @@ def verdicts(session: Session) -> list[VerdictLine]:
             f"severely {result.verdict.kind}" if result.verdict.severe else result.verdict.kind,
             elements.VERDICTS[result.verdict.kind],
             result.verdict.severe,
-            sentence(line(facts.clause(result.verdict))),
+            sentence(facts.clause(result.verdict)),
             result.variant in references,
         )
         for result in in_order(session)
@@ -58,12 +58,12 @@ def verdicts(session: Session) -> list[VerdictLine]:
 def conclusion(session: Session) -> str:
     """Return the sentence that the page opens with; a name that would fill it is cut as everywhere."""
     if session.diagnosis is not None:
-        return line(diagnosis.headline(session, session.diagnosis))
+        return diagnosis.headline(session, session.diagnosis)
     text = conclude(session)
     for variant in session.scenario.variants:
-        if len(variant.name) > elements.NAME_LIMIT:
+        if len(variant.name) > NAME:
             text = text.replace(variant.name, name(variant.name))
-    return line(text)
+    return text
 
 
 def missing(session: Session) -> list[str]:
@@ -76,7 +76,7 @@ def missing(session: Session) -> list[str]:
     lines = [f"{ended} of {units.count(planned, 'planned trial')} ended."] if ended < planned else []
     for result in in_order(session):
         if result.status != "ok":
-            why = f": {line(result.reason)}" if result.reason else ""
+            why = f": {result.reason}" if result.reason else ""
             lines.append(f"{name(result.variant)}, {result.status}{why}.")
     return lines
 
@@ -118,7 +118,7 @@ def published(session: Session) -> tuple[Table, list[str]] | None:
     heads = ("time", "ours", "ratio", "device util.", "ours", "ratio")
     columns = ((head, lambda row, index=index: row[1][index]) for index, head in enumerate(heads))
     made = table("Against the published", found.rows, ("variant", lambda row: name(row[0])), *columns)
-    return made, [*map(line, found.gains), *(f"{line(caption)}." for caption in found.captions)]
+    return made, [*found.gains, *(f"{caption}." for caption in found.captions)]
 
 
 def trials(session: Session, clock: Clock, steps: Mapping[int, Steps]) -> Table:
@@ -201,7 +201,7 @@ def disturbances(session: Session) -> tuple[Table, Table] | None:
         ("trial", trial_name),
         ("kind", lambda each: Cell(each.kind, whole=True)),
         ("of its measured time", lambda each: units.share(each.cost_share)),
-        ("what was seen", lambda each: line(each.text)),
+        ("what was seen", lambda each: each.text),
     )
     return shown, every
 
@@ -214,13 +214,13 @@ def placement(session: Session) -> tuple[Table, list[tuple[str, Table]]] | None:
     rows: list[tuple[str, Cell, str, str]] = []
     for placed in found:
         if placed.reason is not None:
-            unknown = Cell(units.NOT_MEASURED, "", line(placed.reason))
+            unknown = Cell(units.NOT_MEASURED, "", placed.reason)
             rows.append((placed.name, unknown, units.NOT_MEASURED, units.NOT_MEASURED))
-        rows += [(placed.name, Cell(line(of)), f"{ops:,}", types or "none") for of, ops, types in placed.devices]
+        rows += [(placed.name, Cell(of), f"{ops:,}", types or "none") for of, ops, types in placed.devices]
     devices = table(
         "Which device ran the ops of a step",
         rows,
-        ("variant", lambda row: line(row[0])),
+        ("variant", lambda row: row[0]),
         ("device", lambda row: row[1]),
         ("ops", lambda row: row[2]),
         ("types", lambda row: row[3]),
@@ -233,13 +233,13 @@ def _ops(placed: placements.Placed) -> tuple[str, Table]:
     kept = f"the first {_MOST_OPS:,} of {kept}, all in session.json" if len(placed.ops) > _MOST_OPS else kept
     rest = f"; {placed.not_kept}" if placed.not_kept else ""
     ops = table(
-        line(placed.name),
+        placed.name,
         placed.ops[:_MOST_OPS],
-        ("op", lambda op: line(op.name)),
-        ("type", lambda op: line(op.type)),
-        ("device", lambda op: line(op.device)),
+        ("op", lambda op: op.name),
+        ("type", lambda op: op.type),
+        ("device", lambda op: op.device),
     )
-    return line(f"The ops of {placed.name}: {kept}{rest}"), ops
+    return f"The ops of {placed.name}: {kept}{rest}", ops
 
 
 def work(session: Session) -> Table | None:
@@ -251,14 +251,14 @@ def work(session: Session) -> Table | None:
         in_order(session),
         ("variant", _name),
         ("work", lambda result: result.work.status.replace("-", " ")),
-        ("what was found", lambda result: line(result.work.text) or units.NOT_MEASURED),
+        ("what was found", lambda result: result.work.text or units.NOT_MEASURED),
     )
 
 
 def sections(session: Session) -> dict[str, list[str]]:
     """Return the lines of each section of facts, by its title."""
     return {
-        section.title: [line(section.page_lead.format(of) + text) for of, text in section.facts(session)]
+        section.title: [section.page_lead.format(of) + text for of, text in section.facts(session)]
         for section in facts.SECTIONS
     }
 
@@ -269,7 +269,7 @@ def precision(session: Session) -> str:
     if goal is None:
         return ""
     if goal.text or goal.goal is None:
-        return line(goal.text)
+        return goal.text
     ended = {"precision": "it was reached", "budget": "the time was used up", "interrupted": "it was interrupted"}
     end = f", then {ended[goal.ended_by]}" if goal.ended_by else ""
     return (
@@ -295,7 +295,7 @@ def environment(session: Session) -> list[tuple[str, str]]:
         ("started", session.started_at),
         ("command", session.command),
     ]
-    return [(term, line(fact)) for term, fact in found if fact]
+    return [(term, fact) for term, fact in found if fact]
 
 
 def configuration(session: Session) -> Table:
@@ -303,7 +303,7 @@ def configuration(session: Session) -> Table:
     return table(
         "What was run",
         session.scenario.variants,
-        ("variant", lambda variant: line(variant.name) or name(variant.name)),
+        ("variant", lambda variant: variant.name or name(variant.name)),
         ("backend", lambda variant: _plugin(variant.backend, variant.options)),
         ("source", lambda variant: _plugin(variant.source.kind, variant.source.options)),
         ("model", lambda variant: _plugin(variant.model.kind, variant.model.options)),
@@ -314,10 +314,8 @@ def configuration(session: Session) -> Table:
 
 
 def _plugin(kind: str, options: Mapping[str, Any]) -> str:
-    return line(f"{kind}({_options(options)})" if options else kind)
+    return f"{kind}({_options(options)})" if options else kind
 
 
 def _options(options: Mapping[str, Any]) -> str:
-    return line(
-        ", ".join(f"{key}={json.dumps(value, default=str, ensure_ascii=False)}" for key, value in options.items())
-    )
+    return ", ".join(f"{key}={json.dumps(value, default=str, ensure_ascii=False)}" for key, value in options.items())

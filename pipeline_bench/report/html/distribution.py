@@ -29,7 +29,7 @@ from pipeline_bench.report.html.elements import (
     table,
 )
 from pipeline_bench.report.html.steps import Floats
-from pipeline_bench.text import one_line, units
+from pipeline_bench.text import NAME, one_line, units
 
 _BINS = 120
 _TAIL = 0.005
@@ -185,8 +185,8 @@ def autotune(diagnosis: Diagnosis | None) -> Figure | None:
                 hovertemplate="%{fullData.name}<br>%{x:.3~g} s: %{y:.3~g}<extra></extra>",
             )
         )
-        legend.append(Legend(one_line(stage.label, 40), colour, dash))
-        rows.append((one_line(stage.label, 60), values))
+        legend.append(Legend(one_line(stage.label, NAME), colour, dash))
+        rows.append((one_line(stage.label, NAME), values))
         upper, span_s = max(upper, float(values.max())), max(span_s, float(at_s[-1]))
     if not lines:
         return None

@@ -12,27 +12,19 @@ from typing import Any, TypeVar
 from pipeline_bench import report
 from pipeline_bench.model.result import DeviceUtilization, Estimate, Interval, VerdictKind
 from pipeline_bench.report import FRACTION, MS, PERCENT, SHARE, Unit
-from pipeline_bench.text import one_line, units
+from pipeline_bench.text import NAME, one_line, units
 
 T = TypeVar("T")
 Json = dict[str, Any]
 
-NAME_LIMIT = 80
-"""A longer name of a variant ends in an ellipsis; what was run lists it to `TEXT_LIMIT`."""
 LABEL_LIMIT = 24
-TEXT_LIMIT = 1200
 _SIGNIFICANT_DIGITS = 6
 """More than a plot of a few thousand pixels can show; fewer would move a time stamp of an hour's axis."""
 
 
 def name(text: str) -> str:
     """Return a variant's name as the page shows it, on one line."""
-    return one_line(text, NAME_LIMIT) or "(a name without a visible character)"
-
-
-def line(text: str) -> str:
-    """Return any other text of a scenario, a driver or a failing process, on one line."""
-    return one_line(text, TEXT_LIMIT)
+    return one_line(text, NAME) or "(a name without a visible character)"
 
 
 def label(text: str, limit: int = LABEL_LIMIT) -> str:

@@ -14,10 +14,11 @@ from urllib.request import url2pathname
 import pytest
 
 from pipeline_bench.cli import run
-from pipeline_bench.model.diagnosis import CodeChange
+from pipeline_bench.model.diagnosis import CodeChange, Diagnosis
 from pipeline_bench.model.session import Session
 from pipeline_bench.run import diagnosis
 from pipeline_bench.run.comparison import Outcome
+from pipeline_bench.scenario import Scenario
 from tests.unit import diagnoses
 
 SCRIPT = "def make_dataset():\n    raise RuntimeError('never called in the parent')\n\ndef make_model():\n    pass\n"
@@ -35,8 +36,8 @@ def found(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """In place of measuring: what to answer, and what was asked."""
     told: dict[str, Any] = {"session": diagnoses.session(), "interrupted": False}
 
-    def examine(dataset: Any, model: Any, folder: Path, observer: Any, **options: Any) -> Outcome:
-        told.update(dataset=dataset, model=model, options=options, folder=folder)
+    def examine(asked: Diagnosis, scenario: Scenario, folder: Path, observer: Any, **options: Any) -> Outcome:
+        told.update(asked=asked, scenario=scenario, folder=folder)
         return Outcome(told["session"], folder, told["interrupted"])
 
     monkeypatch.setattr(diagnosis, "run_diagnosis", examine)
@@ -100,17 +101,12 @@ def test_the_options_arrive_and_the_report_is_printed_and_written(
 ) -> None:
     options = ["--model", "train.py:make_model", "--batch-arg", "64", "--budget", "30", "--allow-threads"]
     assert run(["diagnose", "train.py:make_dataset", *options, "--stall-timeout", "9"]) == 0
-    assert found["dataset"].argument == 64
-    assert found["model"].name == "make_model"
-    assert found["model"].argument is None
-    asked = {
-        "budget_s": 30.0,
-        "allow_reordering": False,
-        "allow_threads": True,
-        "stall_timeout_s": 9.0,
-        "expose_servers": False,
-    }
-    assert found["options"] == asked
+    asked = found["asked"]
+    assert asked.target.argument == 64
+    assert asked.model.name == "make_model"
+    assert asked.model.argument is None
+    assert (asked.budget_s, asked.allow_reordering, asked.allow_threads) == (30.0, False, True)
+    assert {variant.run.stall_timeout_s for variant in found["scenario"].variants} == {9.0}
     assert "map(decode) starves the pipeline" in capsys.readouterr().out
     assert {path.name for path in found["folder"].iterdir()} >= {"report.md", "report.html"}
 
@@ -139,7 +135,7 @@ def test_interrupted_before_the_session_began_nothing_stays_and_nothing_measured
 ) -> None:
     folders: list[Path] = []
 
-    def interrupted(dataset: Any, model: Any, folder: Path, *_: Any, **__: Any) -> Outcome:
+    def interrupted(asked: Diagnosis, scenario: Scenario, folder: Path, *_: Any, **__: Any) -> Outcome:
         folders.append(folder)
         for name in kept:
             (folder / name).write_text("measured")

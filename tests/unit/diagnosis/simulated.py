@@ -213,17 +213,18 @@ def session(
     machine: Machine, *, budget_s: float = 120.0, allow_reordering: bool = False, allow_threads: bool = False
 ) -> Session:
     model = MODEL if machine.ceiling_ms is not None else None
+    asked = Diagnosis(
+        target=TARGET,
+        model=model,
+        budget_s=budget_s,
+        allow_reordering=allow_reordering,
+        allow_threads=allow_threads,
+    )
     return Session(
         started_at="2026-01-01T00:00:00+00:00",
-        scenario=variants.scenario(TARGET, model, budget_s),
+        scenario=variants.scenario(asked),
         environment=CPU,
-        diagnosis=Diagnosis(
-            target=TARGET,
-            model=model,
-            budget_s=budget_s,
-            allow_reordering=allow_reordering,
-            allow_threads=allow_threads,
-        ),
+        diagnosis=asked,
     )
 
 

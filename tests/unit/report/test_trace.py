@@ -19,6 +19,7 @@ from pipeline_bench.model.series import Series
 from pipeline_bench.model.session import Session, load, save
 from pipeline_bench.model.trial import PhaseMark, QueueDepth, Track, TrialRecord, TrialSteps
 from pipeline_bench.report import trace
+from pipeline_bench.text import TEXT
 from tests.unit import sessions
 
 EXAMPLE = Path(__file__).parents[3] / "reports" / "example"
@@ -190,7 +191,7 @@ def test_a_name_is_a_short_text_on_one_line(name: str) -> None:
     text = trace.render(session_of(record))
     for event in validated(text):
         for shown in (event["name"], *(value for value in event.get("args", {}).values() if isinstance(value, str))):
-            assert len(shown) <= 700
+            assert len(shown) <= TEXT
             assert shown.isprintable()
     text.encode("utf-8")
     assert "\\u" not in text, "Perfetto shows an escape as it is written"
