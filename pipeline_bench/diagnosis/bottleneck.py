@@ -15,6 +15,8 @@ NOT_THE_LIMIT = 0.97
 """From this share of the step on that the model takes by itself, no input makes it 3 % faster: the model limits."""
 _HINTED = 0.3
 """Of the time: where all stages were measured and explain less, none is named; below a half, one as probable."""
+_HARDLY = 0.05
+"""Of a training step: no more is told from what differs between trials of it."""
 _DEARER_ALONE = 1.25
 """A stage that alone takes so many times the whole pipeline's time is told: trials a moment apart differ by less."""
 _WAITS = 0.5
@@ -60,6 +62,10 @@ def find(
         return Bottleneck(text=f"The input is not the limit: {at_limit}. The costliest stage is {named(stage)}.")
     period_ns = parts.period_ns if as_written_ms is None else as_written_ms * NS_PER_MS
     share = min(1.0, parts.cost_ns([number]) / period_ns)
+    if ceiling_ms is not None and share < _HARDLY:
+        return Bottleneck(
+            text=f"No stage limits the training step: the costliest, {named(stage)}, takes {units.share(share)} of it."
+        )
     cause = _cause(inspection, stage, cost)
     text = _text(inspection, parts, stage, share, cause, as_written_ms)
     if explained >= segments.EXPLAINED:

@@ -175,6 +175,11 @@ def _stall_reason(log: TrialLog) -> str:
     own = variant.source.kind == pipeline.KIND
     who = "your pipeline gave no element" if own else f"the backend {variant.backend} made no step"
     parts = [f"{who} for {variant.run.stall_timeout_s:g} s {doing}"]
+    if log.stalled is not None and log.stalled.phase == pipeline.MODEL_STEP:
+        parts = [
+            f"a step of your model did not end within {variant.run.stall_timeout_s:g} s, {doing}; its batch was there "
+            "(a larger --stall-timeout waits longer)"
+        ]
     if own and phase == "build":
         target = pipeline.Target.model_validate(variant.source.options["target"])
         what = "your script did not come to its training" if target.is_script else "your function did not return"

@@ -40,10 +40,14 @@ _FIRST_STEPS = 2
 """Steps that trace the model, and are never recorded."""
 
 
+class UsedUpError(UserCodeError):
+    """The input gave elements in one pass and none in the next: it is short, and cannot be begun anew."""
+
+
 def _repeated(iterator: Any, take: Callable[[], Any]) -> Callable[[], Any]:
     """A function that gives the next element of an iterator, which begins anew when it is at its end.
 
-    The function raises `UserCodeError` where a pass has no element.
+    The function raises `UserCodeError` where a pass has no element, `UsedUpError` where one before had some.
     """
     gave = False
 
@@ -57,7 +61,7 @@ def _repeated(iterator: Any, take: Callable[[], Any]) -> Callable[[], Any]:
             else:
                 gave = True
                 return element
-        raise UserCodeError(*(_USED_UP if gave else NO_ELEMENT))
+        raise UsedUpError(*_USED_UP) if gave else UserCodeError(*NO_ELEMENT)
 
     return next_element
 
@@ -134,7 +138,7 @@ def _has_windows(dataset: Any, count: int) -> bool:
     return cardinality == INFINITE or cardinality >= _WINDOWS_LEAST * count
 
 
-def train(dataset: Any, step: Step, record: Record, warmup_s: float = 0.0, alive: Alive = lambda: None) -> None:
+def train(dataset: Any, step: Step, record: Record, warmup_s: float = 0.0, alive: Alive = lambda: None) -> int | None:
     """Have the model step on the elements; the input wait is how long `next` took.
 
     Args:
@@ -144,11 +148,15 @@ def train(dataset: Any, step: Step, record: Record, warmup_s: float = 0.0, alive
         warmup_s: how long to step before, after the first steps.
         alive: see `Alive`.
 
+    Returns:
+        How many batches there were, where the input is so short that it ended before and cannot be begun anew; the
+        steps of the warm-up are then recorded too if it ended in that. None where there were enough.
+
     Raises:
-        UserCodeError: the dataset gives no element, or it or the model fails.
+        UserCodeError: the dataset gives no element, or none after the first steps; or it or the model fails.
     """
     with user_code.element_errors():
-        _iterate(_batches(dataset), step, record, warmup_s, alive)
+        return _iterate(_batches(dataset), step, record, warmup_s, alive)
 
 
 def ceiling(dataset: Any, step: Step, record: Record, warmup_s: float = 0.0, alive: Alive = lambda: None) -> None:
@@ -177,24 +185,36 @@ def _on_device(batch: Any) -> Any:
         )
 
 
-def _iterate(next_batch: Callable[[], Any], step: Step, record: Record, warmup_s: float, alive: Alive) -> None:
+def _iterate(next_batch: Callable[[], Any], step: Step, record: Record, warmup_s: float, alive: Alive) -> int | None:
     for _ in range(_FIRST_STEPS):
         batch = next_batch()
         alive()
         step(batch)
         alive()
     end_ns = time.monotonic_ns() + warmup_s * 1e9
-    more = True
+    more, count = True, _FIRST_STEPS
+    warm_up: list[tuple[int, int, int, float]] = []
     while more:
         start_ns = time.monotonic_ns()
-        batch = next_batch()
+        try:
+            batch = next_batch()
+        except UsedUpError:
+            if count == _FIRST_STEPS:
+                raise
+            for taken in warm_up:
+                record(*taken)
+            return count
         have_ns = time.monotonic_ns()
         loss = step(batch)
         done_ns = time.monotonic_ns()
+        count += 1
         if start_ns >= end_ns:
+            warm_up = []
             more = record(start_ns, done_ns, have_ns - start_ns, loss)
         else:
+            warm_up.append((start_ns, done_ns, have_ns - start_ns, loss))
             alive()
+    return None
 
 
 def step_of(model: Any, does: Does = "train") -> Step:

@@ -15,7 +15,7 @@ from typing import Any
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
 from pipeline_bench.model.edits import Edit
 from pipeline_bench.model.events import Fingerprinted, Inspected
-from pipeline_bench.model.pipeline import INFINITE, Fingerprint, Inspection, ScriptTraining, Task
+from pipeline_bench.model.pipeline import INFINITE, MODEL_STEP, Fingerprint, Inspection, ScriptTraining, Task
 from pipeline_bench.system.files import ScratchFolder
 from pipeline_bench.text import line_of, units
 from pipeline_bench.tfdata import (
@@ -206,10 +206,27 @@ class PipelineEngine(Engine):
         if task.model is None:
             raise PipelineBenchError(f"The activity {task.activity} needs a model, and the task has none.")
         model = self._fitted() if task.model.is_script else loading.call(task.model, "model")
-        step = consumers.step_of(model, self._does)
+        step = self._told_step(consumers.step_of(model, self._does))
         recorder.train(waits=not is_ceiling)
-        consume = consumers.ceiling if is_ceiling else consumers.train
-        consume(dataset, step, recorder, task.warmup_s, recorder.heartbeat)
+        if is_ceiling:
+            consumers.ceiling(dataset, step, recorder, task.warmup_s, recorder.heartbeat)
+            return
+        ended = consumers.train(dataset, step, recorder, task.warmup_s, recorder.heartbeat)
+        if ended is not None:
+            given = units.count(ended, "batch", "batches")
+            self._send(Inspection(notes=(f"The input ended after {given} and gave no more: those are all steps.",)))
+
+    def _told_step(self, step: consumers.Step) -> consumers.Step:
+        """The step, which the watch then knows from a wait for a batch."""
+
+        def told(batch: Any) -> float:
+            self.recorder.doing = MODEL_STEP
+            try:
+                return step(batch)
+            finally:
+                self.recorder.doing = ""
+
+        return told
 
     def _fitted(self) -> Any:
         """The model that the script trains.

@@ -112,6 +112,8 @@ class Recorder:
         self._queue_states: QueueStates = tuple
         self._stacks: Stacks = thread_stacks
         self._why_dead: WhyDead = lambda _: None
+        self.doing = ""
+        """What within the phase is under way, where a watch should know it."""
         self.should_sample = False
         """Whether the next step is sampled."""
         self._audit: SampleAudit | None = None
@@ -300,7 +302,9 @@ class Recorder:
         self._stall_sent = True
         stacks = self._stacks()
         self._channel.send(
-            Stalled(phase=self._phase, steps=self._steps, queues=tuple(self._queue_states()), stacks=stacks)
+            Stalled(
+                phase=self.doing or self._phase, steps=self._steps, queues=tuple(self._queue_states()), stacks=stacks
+            )
         )
 
 

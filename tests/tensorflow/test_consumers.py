@@ -159,6 +159,23 @@ def test_a_wrong_shape_shows_the_users_own_frame() -> None:
     assert "step_on_images" in raised.value.traceback
 
 
+@pytest.mark.parametrize(("warmup_s", "most", "kept"), [(0.0, 100, 6), (60.0, 100, 6), (0.0, 3, 3)])
+def test_an_input_that_cannot_be_begun_anew_is_as_long_as_it_is(warmup_s: float, most: int, kept: int) -> None:
+    left = iter(range(8))  # every pass goes on where the one before ended
+    once = tf.data.Dataset.from_generator(lambda: left, output_signature=tf.TensorSpec((), tf.int32))
+    steps = Steps(most)
+    ended = consumers.train(once, float, steps, warmup_s)
+    assert steps.loss == list(range(2, 2 + kept))
+    assert ended == (8 if kept == 6 else None)
+
+
+def test_an_input_that_ends_before_a_step_was_measured_is_told() -> None:
+    left = iter(range(2))
+    once = tf.data.Dataset.from_generator(lambda: left, output_signature=tf.TensorSpec((), tf.int32))
+    with pytest.raises(UserCodeError, match="in its first pass and none in the next"):
+        consumers.train(once, float, Steps(5))
+
+
 def test_an_element_that_never_comes_is_given_up() -> None:
     never = throughput.FlatIterator(tf.data.Dataset.range(5).repeat().filter(lambda value: value < 0))
     with throughput.Deadline(0.1) as deadline, pytest.raises(throughput.OutOfTimeError):

@@ -150,6 +150,12 @@ def _not_tried(kind: Kind, fix: Fix, inspection: Inspection, context: Context, p
     if told and share is not None and share < WORTH:
         names = ", ".join(short(inspection.stage(number)) for number in fix.stages[:3])
         took = f"{names} takes" if len(fix.stages) == 1 else f"{names} take"
+        first = could_save(fix.stages, segments.of(inspection.of_first_epoch(), context.cores), None)
+        if any(cost.first_epoch_ns for cost in map(inspection.cost, fix.stages) if cost) and first and first >= WORTH:
+            return (
+                f"{took} {units.share(first)} of the first epoch, and {units.share(share)} of the later ones, which "
+                "read the cache behind it: only the first one could gain."
+            )
         return f"{took} {units.share(share)} of the time: there is next to nothing to gain."
     return None
 

@@ -22,9 +22,6 @@ _ENDS_THE_FIXED_PART = frozenset(
     {"shuffle", "repeat", "prefetch", "snapshot", "with_options", "sample_from_datasets", "rejection_resample"}
 )
 
-_IN_MEMORY = frozenset({"from_tensors", "from_tensor_slices", "range", "cache", "take", "skip"})
-"""Stages that only hand on what lies in memory: a cache behind them would hold it twice."""
-
 
 @kind(saving=0.6)
 def prefetch(inspection: Inspection, context: Context) -> Iterator[Fix]:
@@ -89,7 +86,7 @@ def cache(inspection: Inspection, context: Context) -> Iterator[Fix]:
     if not fixed or any(each.method in ("cache", "snapshot") for each in inspection.stages if each not in kept):
         return
     out: list[Edit] = [Remove(stage=stage.id) for stage in kept]  # a cache that is there moves
-    if fixed[-1].method != "cache" and any(stage.method not in _IN_MEMORY for stage in fixed):
+    if fixed[-1].method != "cache":
         yield _cached(inspection, context, fixed[-1], out)
     passed, moved = _movable(run[len(fixed) :])
     if moved:

@@ -156,6 +156,13 @@ def test_a_model_that_computes_all_the_time_is_not_starved_by_any_stage() -> Non
     assert found.text.startswith("The input is not the limit")
 
 
+def test_a_stage_that_takes_a_small_part_of_a_training_step_is_not_called_its_limit() -> None:
+    found = bottleneck.find(python_decode(5.0), cores=2, as_written_ms=200.0, ceiling_ms=150.0, wait_ms=40.0)
+    assert found.stage is None
+    assert found.text.startswith("No stage limits the training step: the costliest, map(decode), train.py:11, takes 2")
+    assert bottleneck.find(python_decode(50.0), cores=2, as_written_ms=200.0, ceiling_ms=150.0).stage == 1
+
+
 @pytest.mark.parametrize(("wait_ms", "limits"), [(3.0, True), (300.0, False), (None, False)])
 def test_a_step_that_hardly_waits_and_whose_stages_hardly_compute_is_the_models(
     wait_ms: float | None, limits: bool

@@ -20,10 +20,12 @@ from pipeline_bench.model.events import (
     QueueDepths,
     QueueState,
     Stack,
+    Stalled,
     Steps,
     Storage,
     Work,
 )
+from pipeline_bench.model.pipeline import KIND, MODEL_STEP
 from pipeline_bench.model.series import Series
 from pipeline_bench.model.trial import Trial, plan
 from pipeline_bench.run import follower
@@ -32,6 +34,7 @@ from pipeline_bench.run.launcher import Child
 from pipeline_bench.run.observer import Observer, Progress
 from pipeline_bench.run.trial_log import TrialLog, latest_utilization
 from pipeline_bench.samplers import Reading, Sampler
+from pipeline_bench.scenario import Component, Run, Variant
 from pipeline_bench.scenario.resolve import resolve
 from tests.unit.records import scenario
 
@@ -243,6 +246,20 @@ def test_a_failed_trial_keeps_the_error_it_named(trial: Trial) -> None:
     log = TrialLog(trial, 0)
     log.apply(Failed(error="ValueError: planted"))
     assert record(log, "failed", None, Path("trials/x.stderr"), 1).reason == "ValueError: planted"
+
+
+def test_a_model_whose_step_takes_long_is_not_called_a_pipeline_that_gives_nothing() -> None:
+    source = {"kind": KIND, "target": {"file": "train.py", "name": "make"}, "activity": "train"}
+    none, run = Component(kind="none"), Run(stall_timeout_s=60)
+    own = Component(kind=KIND, options=source)
+    variant = Variant(name="own", backend="tf_data", source=own, model=none, loop=none, run=run)
+    log = TrialLog(Trial(index=0, repeat=0, variant=variant), 0)
+    log.apply(Phase(name="train", at_ns=0))
+    log.apply(Stalled(phase=MODEL_STEP, steps=0, queues=(), stacks=()))
+    told = follower._stall_reason(log)
+    assert told.startswith("a step of your model did not end within 60 s, after step 0; its batch was there")
+    log.stalled = Stalled(phase="train", steps=0, queues=(), stacks=())
+    assert follower._stall_reason(log).startswith("your pipeline gave no element for 60 s after step 0")
 
 
 def test_a_stall_of_a_loop_that_trains_many_steps_a_call_says_so() -> None:
