@@ -59,7 +59,7 @@ def campaign(session: nox.Session) -> None:
 
     Before it, the tests that take long by nature.
     """
-    install(session, ".", *TESTS)
+    install(session, ".[ray]", *TESTS)
     session.run("pytest", *IN_PARALLEL, "-m", "slow", env=CACHED)
     session.run("python", "-m", "tests.campaign", *session.posargs, env=CACHED)
 

@@ -94,10 +94,20 @@ def compare(
     log_placement: Annotated[
         bool, typer.Option("--log-placement", help="Say in the report which op ran on which device.")
     ] = False,
+    hosts: Annotated[
+        int | None, typer.Option(min=2, help="Run it on 1, 2, … so many nodes at once, with --on.")
+    ] = None,
+    on: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ray[://HOST:PORT]",
+            help="What places the --hosts: the Ray cluster there; by default that of RAY_ADDRESS or of this machine.",
+        ),
+    ] = None,
 ) -> None:
     """Train one model under every variant of a scenario; show time, waits and utilization side by side."""
     from pipeline_bench.analysis.precision import check
-    from pipeline_bench.cli.hosts import compare_as_rank, refuse_goal
+    from pipeline_bench.cli.hosts import compare_as_rank, compare_on_ray, refuse_goal
     from pipeline_bench.cli.running import run_and_show
     from pipeline_bench.hosts.ranks import found
     from pipeline_bench.run.comparison import compare as run_comparison
@@ -108,6 +118,10 @@ def compare(
     job = MainJob(scenario) if scenario is not None else choose()
     resolved = job.noted(_load(job.scenario, given, settings or [], backends))
     resolved = _logging_placement(resolved) if log_placement else resolved
+    shown = Presentation(not no_live, details or log_placement, open_page, json_to)
+    if hosts is not None or on is not None:
+        refuse_goal(precision, budget)
+        raise typer.Exit(compare_on_ray(resolved, hosts, on, out, shown, expose_servers=expose_servers))
     if (rank := found(os.environ)) is not None:
         refuse_goal(precision, budget)
         raise typer.Exit(compare_as_rank(rank, resolved, out, expose_servers=expose_servers))
@@ -117,7 +131,7 @@ def compare(
         lambda folder, view: run_comparison(resolved, folder, view, precision=goal, expose_servers=expose_servers),
         resolved,
         out,
-        Presentation(not no_live, details or log_placement, open_page, json_to),
+        shown,
         first=job.note,
     )
     raise typer.Exit(code)

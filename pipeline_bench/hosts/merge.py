@@ -50,16 +50,25 @@ def read(folder: Path) -> list[Session]:
     return sessions
 
 
-def merge(sessions: Sequence[Session]) -> Session:
+def merge(
+    sessions: Sequence[Session], lost: Mapping[int, str] | None = None, ahead_s: Mapping[int, float] | None = None
+) -> Session:
     """Return the session of all hosts.
 
     Args:
         sessions: of ranks, by rank; each has a `host`.
+        lost: by rank why it did not end by itself, where that was seen.
+        ahead_s: by rank how far its wall clock is ahead of one machine's that asked them all.
 
     Raises:
         SessionError: they cannot be compared.
     """
-    hosts = [session.host for session in sessions if session.host is not None]
+    ahead_s = ahead_s or {}
+    hosts = [
+        each.host.model_copy(update={"clock_offset_s": ahead_s.get(each.host.rank, each.host.clock_offset_s)})
+        for each in sessions
+        if each.host is not None
+    ]
     _see_that_they_compare(sessions, hosts)
     size = hosts[0].size
     missing = tuple(sorted(set(range(size)) - {host.rank for host in hosts}))
@@ -68,6 +77,7 @@ def merge(sessions: Sequence[Session]) -> Session:
     if missing:
         listed = ", ".join(map(str, missing))
         notes[f"{units.count(len(missing), 'rank')} of {size} left no session: {listed}"] = None
+    notes |= dict.fromkeys(f"rank {rank} was lost: {why}" for rank, why in (lost or {}).items())
     merged = first.model_copy(
         update={
             "host": None,

@@ -39,9 +39,13 @@ class Rank(NamedTuple):
         )
 
 
-# By launcher: the variable of the rank, and those of the number of ranks, the first that is there. mpirun inside of a
-# Slurm job has Slurm's as well, of its daemons; sbatch's own shell has Slurm's rank 0 without a step.
+RANK_VARIABLE, SIZE_VARIABLE = "PIPELINE_BENCH_RANK", "PIPELINE_BENCH_RANKS"
+"""What a rank that Ray placed is told by; Ray's workers have no such number of their own."""
+
+# By launcher: the variable of the rank, and those of the number of ranks, the first that is there. Ray and mpirun
+# inside of a Slurm job have Slurm's as well, of their daemons; sbatch's own shell has Slurm's rank 0 without a step.
 _VARIABLES = {
+    "ray": (RANK_VARIABLE, (SIZE_VARIABLE,)),
     "open-mpi": ("OMPI_COMM_WORLD_RANK", ("OMPI_COMM_WORLD_SIZE",)),
     "pmi": ("PMI_RANK", ("PMI_SIZE",)),
     "slurm": ("SLURM_PROCID", ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS")),

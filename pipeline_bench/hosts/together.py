@@ -14,6 +14,7 @@ from pipeline_bench.errors import PipelineBenchError, UsageError
 from pipeline_bench.hosts import formations
 from pipeline_bench.hosts.formations import Slot
 from pipeline_bench.hosts.ranks import Rank, name_of
+from pipeline_bench.scenario import Scenario
 from pipeline_bench.system import interrupts
 from pipeline_bench.system.files import write_atomically
 from pipeline_bench.text import units
@@ -25,6 +26,21 @@ _START_S = 120.0
 """How long the first of all ranks waits for the others: each may have to import and to make data first."""
 _GONE_S = 20.0
 """Without a sign of life for so long, forty beats, a rank is gone; a shared folder may show a change seconds late."""
+
+
+def gone_s(scenario: Scenario) -> float:
+    """Return without how long a sign of life a rank is gone: no longer than a step of its may take."""
+    return min(_GONE_S, max(variant.run.stall_timeout_s for variant in scenario.variants))
+
+
+def path_of(folder: Path, rank: int) -> Path:
+    """Return the file that tells how far a rank is, and by its time stamp that it lives."""
+    return folder / f"{name_of(rank)}.json"
+
+
+def gone_path(folder: Path, rank: int) -> Path:
+    """Return the file by which somebody who saw a rank's end says so."""
+    return folder / f"{name_of(rank)}.gone"
 
 
 class Position(NamedTuple):
@@ -122,6 +138,9 @@ class Meeting:
 
     def _note_gone(self, rank: int) -> None:
         """Wait no more for a rank that shows no sign of life; both stamps are of the folder's own clock."""
+        if gone_path(self._folder, rank).exists():
+            self._gone.add(rank)
+            return
         try:
             silent_s = self._path(self._rank.number).stat().st_mtime - self._path(rank).stat().st_mtime
             gone = silent_s > self._gone_s
@@ -143,4 +162,4 @@ class Meeting:
                 continue
 
     def _path(self, rank: int) -> Path:
-        return self._folder / f"{name_of(rank)}.json"
+        return path_of(self._folder, rank)

@@ -22,7 +22,7 @@ class Host(Record):
     """How many ranks there are."""
     name: Line
     launcher: Line
-    """What started the ranks: ``slurm``, ``open-mpi`` or ``pmi``."""
+    """What started the ranks: ``slurm``, ``open-mpi``, ``pmi`` or ``ray``."""
     wall_minus_monotonic_ns: int
     """What makes the session's times those of the wall clock."""
     clock_offset_s: float | None = None

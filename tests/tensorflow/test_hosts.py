@@ -39,8 +39,14 @@ def command(folder: Path) -> list[str]:
 
 
 def see(folder: Path) -> Session:
-    """The merged session; both ranks ran alone, then at once, and then the ceiling."""
+    """The merged session of both ranks."""
     session = merge.merge(merge.read(folder / "out"))
+    see_both(session)
+    return session
+
+
+def see_both(session: Session) -> None:
+    """Both ranks ran alone, then at once, and then the ceiling."""
     assert session.hosts is not None
     assert [host.rank for host in session.hosts.hosts] == [0, 1]
     assert session.hosts.missing == ()
@@ -51,7 +57,6 @@ def see(folder: Path) -> Session:
     assert max(start for start, _ in both) < min(end for _, end in both)
     (found,) = session.hosts.results
     assert (found.hosts, found.rounds) == (2, 1)
-    return session
 
 
 def launchers(session: Session) -> set[str]:

@@ -1,0 +1,38 @@
+"""The program of a rank on the node where Ray has placed it, run as a module."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+from pipeline_bench.cli.hosts import compare_as_rank
+from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.hosts.ranks import found
+from pipeline_bench.scenario import Scenario
+
+
+def _run(out: Path, *, expose_servers: bool) -> int:
+    """Run the rank that this process is by its environment, as the scenario on stdin says, until that is closed."""
+    scenario = Scenario.model_validate_json(sys.stdin.buffer.readline())
+    threading.Thread(target=_end_when_closed, daemon=True).start()
+    rank = found(os.environ)
+    assert rank is not None
+    try:
+        return compare_as_rank(rank, scenario, out, expose_servers=expose_servers)
+    except PipelineBenchError as error:
+        sys.stderr.write(f"rank {rank.number}: {error}\n")
+        return 2
+
+
+def _end_when_closed() -> None:
+    """Whoever started this rank keeps its stdin open for as long as it wants it."""
+    while os.read(0, 1):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    sys.exit(_run(Path(sys.argv[1]), expose_servers=sys.argv[2] == "1"))
