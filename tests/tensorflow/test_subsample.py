@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pipeline_bench.diagnosis import equality
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.edits import Edit, Interleave, MoveBefore, SetArgument
-from pipeline_bench.tfdata import rebuild, subsample
+from pipeline_bench.tfdata import fingerprint, rebuild, subsample
 from pipeline_bench.tfdata.plan import Plan
 from tests.tensorflow.recorded import recipe_of, values
 
@@ -42,6 +44,33 @@ def test_of_arrays_the_first_rows_are_cut_out_and_not_all_of_them_copied(tmp_pat
     assert [len(part) for part in (named["x"], named["y"], others)] == [64, 64, 64]
     listed = recipe_of(lambda: tf.data.Dataset.from_tensor_slices((rows, list(range(200)))).batch(10))
     assert sum(len(part[1]) for part in small(listed, tmp_path)) == 64
+
+
+@pytest.mark.parametrize("repeated", [False, True])
+def test_what_takes_any_elements_may_pass_a_map_with_the_batch_and_gives_the_same(
+    repeated: bool, tmp_path: Path
+) -> None:
+    import tensorflow as tf
+
+    def double(number: Any) -> Any:
+        return tf.cast(number, tf.float32) * 2.0
+
+    def make() -> Any:
+        made = tf.data.Dataset.range(70).map(double).shuffle(20)
+        return (made.repeat() if repeated else made).batch(8).prefetch(1)
+
+    recipe = recipe_of(make)
+    passed = [stage for stage in recipe.stages if stage.method in ("shuffle", "repeat", "batch")]
+    edits = [MoveBefore(stage=stage.id, other=1) for stage in passed]
+    stages, seeds = recipe.stages, itertools.count()
+
+    def told(*own: Edit) -> Any:
+        make = lambda seed: rebuild.subsampled(recipe, own, tmp_path / str(next(seeds)), seed)  # noqa: E731
+        return fingerprint.of(make, stages, 20.0)
+
+    found = equality.compare(told(), told(*edits), False)
+    assert found.status == "identical", found.text
+    assert small(recipe, tmp_path, *edits)[0] != list(range(0, 16, 2)), "it is shuffled"
 
 
 def test_an_endless_pipeline_ends(tmp_path: Path) -> None:

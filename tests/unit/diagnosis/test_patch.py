@@ -201,6 +201,25 @@ def test_a_call_moves_upstream(way: str) -> None:
     assert calls(new) == [SOURCE, BATCH, MAP]
 
 
+def test_a_shuffle_and_a_batch_move_before_a_map_in_their_order() -> None:
+    chained = """
+        def make_dataset():
+            return tf.data.Dataset.range(9).map(f).shuffle(3).batch(2)
+        """
+    rebound = """
+        def make_dataset():
+            ds = tf.data.Dataset.range(9)
+            ds = ds.map(f)
+            ds = ds.shuffle(3)  # mixed
+            ds = ds.batch(2)
+            return ds
+        """
+    for source in (chained, rebound):
+        code, new = changed(written(source), MoveBefore(stage=2, other=1), MoveBefore(stage=3, other=1))
+        assert code.diff is not None, code.text
+        assert calls(new) == [SOURCE, ("shuffle", 3), BATCH, MAP]
+
+
 def test_a_call_is_left_out_or_the_words_say_so(way: str) -> None:
     code, new = changed(way, Remove(stage=number(way, "map")))
     assert calls(new) == [SOURCE, BATCH] or "Leave `map` (train.py:" in code.text
