@@ -23,21 +23,27 @@ from pipeline_bench.lessons.engine import Run
 TIMEOUT_S = 120
 
 
-def run(exercise: Any) -> dict[str, Any]:
-    return play.exercise(Run("key", exercise, "measuring"))
+def both_exercises() -> dict[str, Any]:
+    return {"blocks": queue_that_blocks.fill_once_and_dequeue(), "runner": queue_runner.many_runs()}
 
 
-def test_the_fourth_dequeue_blocks_and_gets_what_is_enqueued_later() -> None:
+@pytest.fixture(scope="module")
+def measured_in_a_child() -> dict[str, Any]:
+    return play.exercise(Run("key", both_exercises, "measuring"))
+
+
+def test_the_fourth_dequeue_blocks_and_gets_what_is_enqueued_later(measured_in_a_child: dict[str, Any]) -> None:
     """Three samples were enqueued, so three come out; the fourth waits, and so does a fifth until somebody enqueues."""
-    measured = run(queue_that_blocks.fill_once_and_dequeue)
+    measured = measured_in_a_child["blocks"]
     assert measured["outcomes"] == ["succeeded", "succeeded", "succeeded", "blocked"]
     assert measured["waited"]
     assert measured["got"] == 7.0
 
 
-@pytest.fixture(scope="module")
-def runner() -> dict[str, Any]:
-    return run(queue_runner.many_runs)
+@pytest.fixture
+def runner(measured_in_a_child: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = measured_in_a_child["runner"]
+    return found
 
 
 def test_ten_dequeues_evaluate_the_data_op_three_times(runner: dict[str, Any]) -> None:

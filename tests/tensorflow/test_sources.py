@@ -312,6 +312,7 @@ def test_every_source_trains_on_equal_samples_under_feed_dict_and_tf_data(
 
 
 @pytest.mark.usefixtures("commands_share_server")
+@pytest.mark.usefixtures("commands_share_server")
 def test_a_comparison_makes_its_data_once(tmp_path: Path) -> None:
     document: dict[str, Any] = {
         "name": "made",
