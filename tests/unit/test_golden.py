@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import cache
+
 import pytest
 
+from pipeline_bench.model import session as sessions
 from tests import golden
 
 ACCEPTED = golden.accepted()
@@ -12,6 +16,13 @@ COMMANDS = golden.commands()
 
 def test_every_text_was_accepted_once() -> None:
     assert ACCEPTED.keys() == COMMANDS.keys()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def each_session_is_read_once() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sessions, "load", cache(sessions.load))
+        yield
 
 
 @pytest.mark.parametrize("name", COMMANDS, ids=str)
