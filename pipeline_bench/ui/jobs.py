@@ -40,7 +40,7 @@ def screen(jobs: Sequence[Job], problems: Sequence[str], width: int, height: int
     shown, with_history = _fitting(jobs, room)
     left_out = len(jobs) - len(shown)
     if left_out:
-        below = cut(Text(f"… {left_out} more; `pipeline-bench top --once` lists all", style="dim"), width)
+        below = cut(Text(f"q ends; … {left_out} more: `pipeline-bench top --once` lists all", style="dim"), width)
     return Group(_title(jobs, clock, width), *_rows(shown, with_history, width), below)
 
 

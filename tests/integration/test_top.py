@@ -41,7 +41,7 @@ def test_on_a_terminal_it_runs_until_it_is_ended_and_leaves_the_terminal_as_it_w
     master, terminal = pty.openpty()
     before = termios.tcgetattr(terminal)
     program = start(tmp_path, terminal=terminal)
-    assert b"q ends" in shown_until(master, b"q ends")
+    assert b"q ends" in shown_until(master, b"q ends")  # beside jobs of this machine too, more than there is room for
     assert termios.tcgetattr(terminal) != before
     if ends == "q":
         os.write(master, b"q")

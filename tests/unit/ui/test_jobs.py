@@ -76,7 +76,7 @@ def test_a_job_that_is_stopped_or_takes_no_step_says_so() -> None:
 def test_of_more_jobs_than_lines_the_rest_is_counted() -> None:
     lines = drawn([job() for _ in range(50)], 80, 24)
     assert len(lines) == 24
-    assert lines[-1] == "… 29 more; `pipeline-bench top --once` lists all"
+    assert lines[-1] == "q ends; … 29 more: `pipeline-bench top --once` lists all"
 
 
 def test_a_problem_is_told_below() -> None:
