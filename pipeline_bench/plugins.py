@@ -45,6 +45,11 @@ class Plugin:
         """
         self.options: Any = self.Options.model_validate(dict(options or {}))
 
+    @classmethod
+    def make(cls, options: Mapping[str, Any]) -> Any:
+        """Return what the scenario gets for these options: an instance, of this class but where it says otherwise."""
+        return cls(options)
+
     def unavailable(self) -> str | None:
         """Why this machine cannot run it, and what to do about it; its variants are then left out. Else None."""
         return None
@@ -69,6 +74,17 @@ def find(group: Group, name: str) -> type[Plugin]:
     """
     found = _classes(group)[name]
     return found if isinstance(found, type) else _load(group, found)
+
+
+def make(group: Group, name: str, options: Mapping[str, Any]) -> Any:
+    """Return the plug-in of that name with these options.
+
+    Raises:
+        KeyError: there is no such plug-in.
+        UsageError: its entry point cannot be loaded.
+        pydantic.ValidationError: an option is unknown or has a value that is not allowed.
+    """
+    return find(group, name).make(options)
 
 
 def renderer(name: str, function: str = "render") -> Callable[[Any], str]:

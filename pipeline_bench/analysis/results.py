@@ -15,14 +15,15 @@ import numpy as np
 
 from pipeline_bench import plugins
 from pipeline_bench.analysis import measured, speedups, stats, validity, verdicts
-from pipeline_bench.analysis.activity import activity
 from pipeline_bench.analysis.measured import Figure, Measured, Pair
 from pipeline_bench.analysis.speedups import TOO_FEW_TRIALS
 from pipeline_bench.analysis.thresholds import CEILING_TOLERANCE, NEEDED_STEPS, SHARE_SCATTER
+from pipeline_bench.analysis.verdicts import StepSplit
 from pipeline_bench.model import pipeline
 from pipeline_bench.model.result import (
     BUSY_TIME,
     CPU_TIME,
+    Activity,
     DeviceUtilization,
     Estimate,
     PublishedComparison,
@@ -34,7 +35,7 @@ from pipeline_bench.model.result import (
     WorkCheck,
 )
 from pipeline_bench.model.selftest import Window
-from pipeline_bench.model.trial import RATES_SOURCE, SAMPLES_SOURCE, TrialRecord
+from pipeline_bench.model.trial import ACTIVITY, RATES_SOURCE, SAMPLES_SOURCE, Track, TrialRecord
 from pipeline_bench.scenario import Published, Scenario, Variant
 from pipeline_bench.text import units
 
@@ -43,12 +44,6 @@ from pipeline_bench.text import units
 _NVML_WINDOW_NS = {SAMPLES_SOURCE: 1_000_000_000 // 6, RATES_SOURCE: 1_000_000_000}
 # How far outside the measured steps a sample of CPU time may lie that an edge is interpolated from.
 _CPU_EDGE_NS = 50_000_000
-
-_PARTS = (
-    *("input_wait_share", "host_slowdown_share", "accelerator_utilization"),
-    *("input_wait_ms", "host_slowdown_ms", "ceiling_ms"),
-)
-"""The fields of a result that a step splits into: as shares, and the same in ms."""
 
 
 def summarise(
@@ -103,7 +98,7 @@ def _result(
         step_ms=step_time(runs),
         samples_per_second=batch_ms / float(np.mean(means)),
         samples_per_second_ci95=stats.ratio_interval([batch_ms / mean for mean in means]),
-        **split,
+        **split.parts,
         device_utilization=used,
         speedup=speedups.over_baseline(scenario, variant, found),
         work=work,
@@ -121,7 +116,7 @@ def _by_round(found: measured.ByVariant, variant: Variant) -> list[Measured]:
 
 
 def _verdict(
-    variant: Variant, work: WorkCheck, split: dict[str, Estimate], runs: Sequence[Measured], pairs: Sequence[Pair]
+    variant: Variant, work: WorkCheck, split: StepSplit, runs: Sequence[Measured], pairs: Sequence[Pair]
 ) -> Verdict:
     if work.status == "unequal":
         return verdicts.unequal_work(work.text)
@@ -129,12 +124,10 @@ def _verdict(
         return verdicts.inconclusive(reason)
     for_more = "raise --budget" if variant.source.kind == pipeline.KIND else "raise --steps or --repeats"
     steps = min(sum(len(run.step_ms) for run in some) for some in (runs, [top for _, top in pairs]) if some)
-    mean_ms = float(np.mean([run.mean_ms for run in runs]))
     if variant.is_ceiling:
         enough = steps >= NEEDED_STEPS
-        return verdicts.reference(mean_ms) if enough else verdicts.too_few_steps(steps, for_more)
-    figures = verdicts.StepSplit(mean_ms=mean_ms, rounds=len(runs), **split)
-    return verdicts.judge(figures, steps, measured.taken_of(pairs), for_more)
+        return verdicts.reference(split.ceiling_ms.value) if enough else verdicts.too_few_steps(steps, for_more)
+    return verdicts.judge(split, steps, measured.taken_of(pairs), for_more)
 
 
 def _missing(variant: Variant, no_loss: bool, no_accuracy: bool) -> dict[str, str]:
@@ -170,7 +163,7 @@ def _unmeasured(variant: Variant, status: ResultStatus, reason: str) -> Result:
         status=status,
         reason=reason,
         step_ms=StepTime(reason=reason),
-        **dict.fromkeys(_PARTS, Estimate(reason=reason)),
+        **StepSplit.without(reason).parts,
         device_utilization=DeviceUtilization(reason=reason),
         speedup=Speedup(reason=reason),
         missing=dict.fromkeys(("loss", "samples_per_second", "accuracy"), reason),
@@ -196,19 +189,19 @@ def step_time(runs: Sequence[Measured]) -> StepTime:
 # --- the parts of a step ---------------------------------------------------------------------------------------------
 
 
-def _split(variant: Variant, runs: Sequence[Measured], pairs: Sequence[Pair]) -> dict[str, Estimate]:
+def _split(variant: Variant, runs: Sequence[Measured], pairs: Sequence[Pair]) -> StepSplit:
     """Return input wait, host slowdown and ceiling, each in ms and as a share of the step."""
     if variant.is_ceiling:
-        itself = Estimate(reason="this is the ceiling: it has no input")
         means = [run.mean_ms for run in runs]
         ci95 = stats.mean_interval(means)
         ceiling = Estimate(value=float(np.mean(means)), ci95=ci95, reason=None if ci95 else TOO_FEW_TRIALS)
-        return {**dict.fromkeys(_PARTS, itself), "ceiling_ms": ceiling}
+        return StepSplit.without("this is the ceiling: it has no input")._replace(ceiling_ms=ceiling)
     # Only repeats that have a ceiling beside them, where any has: the three parts are then of the same steps.
     used = [run for run, _ in pairs] or list(runs)
     step_ms = float(np.mean([run.mean_ms for run in used]))
     shares = _shares(variant, used, pairs)
-    return dict(zip(_PARTS, (*shares, *(_of_step(share, step_ms) for share in shares)), strict=True))
+    wait, host, top = (_of_step(share, step_ms) for share in shares)
+    return StepSplit(*shares, wait, host, top, float(np.mean([run.mean_ms for run in runs])), len(runs))
 
 
 def _shares(variant: Variant, used: Sequence[Measured], pairs: Sequence[Pair]) -> tuple[Estimate, Estimate, Estimate]:
@@ -282,7 +275,7 @@ def device_utilization(runs: Sequence[Measured], cores: int, known: Sequence[Win
         return _percent(BUSY_TIME, [100 * share for share in shares], sum(len(run.step_ms) for run in runs))
     if device is not None and device.kind == "cpu":
         return _cpu_utilization(runs, cores)
-    return _gpu_utilization(runs, known).model_copy(update={"activity": activity(runs)})
+    return _gpu_utilization(runs, known).model_copy(update={"activity": _activity(runs)})
 
 
 def _gpu_utilization(runs: Sequence[Measured], known: Sequence[Window]) -> DeviceUtilization:
@@ -357,6 +350,46 @@ def _percent(source: str, of_trials: Sequence[float], samples: int) -> DeviceUti
         ci95=ci95 and (max(0.0, ci95[0]), min(100.0, ci95[1])),
         samples=samples,
     )
+
+
+def _activity(runs: Sequence[Measured]) -> tuple[Activity, ...]:
+    """Return what was sampled of each metric, or why nothing was; empty where no trial asked for it.
+
+    A value speaks of the time since the one before it, and counts where all of that lies within the measured steps.
+    """
+    return tuple(found for metric in ACTIVITY if (found := _activity_of(metric, runs)) is not None)
+
+
+def _activity_of(metric: str, runs: Sequence[Measured]) -> Activity | None:
+    tracks = [(run, track) for run in runs for track in run.record.samples if track.metric == metric]
+    if not tracks:
+        return None
+    source = tracks[0][1].source
+    spans = [_whole(run, track) for run, track in tracks]
+    values, windows_ns = (np.concatenate([each[part] for each in spans]) for part in (0, 1))
+    if not values.size:
+        reason = next((track.reason for _, track in tracks if track.reason), None)
+        return Activity(
+            metric=metric, source=source, reason=reason or "no figure lies wholly within the measured steps"
+        )
+    measured_ns = sum(int(run.end_ns[-1] - run.start_ns[0]) for run, _ in tracks)
+    return Activity(
+        metric=metric,
+        source=source,
+        mean=float(np.average(values, weights=windows_ns)),
+        samples=int(values.size),
+        window_ms=float(np.median(windows_ns)) / 1e6,
+        coverage=min(1.0, float(windows_ns.sum()) / max(1, measured_ns)),
+    )
+
+
+def _whole(run: Measured, track: Track) -> tuple[np.ndarray, np.ndarray]:
+    """Return the values of a track whose windows lie within the measured steps, and these windows in ns."""
+    if track.at_ns is None or track.values is None:
+        return np.zeros(0), np.zeros(0)
+    at_ns, values = track.at_ns.unpack(), track.values.unpack()
+    inside = (at_ns[:-1] >= run.start_ns[0]) & (at_ns[1:] <= run.end_ns[-1])
+    return values[1:][inside], np.diff(at_ns)[inside].astype(np.float64)
 
 
 # --- beside published figures ----------------------------------------------------------------------------------------

@@ -23,16 +23,30 @@ _PARTS = 201
 
 
 class StepSplit(NamedTuple):
-    """The parts of a variant's mean step, in ms and as shares of it, over so many rounds; names as in a `Result`."""
+    """The parts of a variant's mean step, as shares of it and in ms, over so many rounds."""
 
+    input_wait_share: Estimate = Estimate()
+    host_slowdown_share: Estimate = Estimate()
+    accelerator_utilization: Estimate = Estimate()
+    input_wait_ms: Estimate = Estimate()
+    host_slowdown_ms: Estimate = Estimate()
+    ceiling_ms: Estimate = Estimate()
     mean_ms: float | None = None
     rounds: int = 1
-    input_wait_ms: Estimate = Estimate()
-    input_wait_share: Estimate = Estimate()
-    host_slowdown_ms: Estimate = Estimate()
-    host_slowdown_share: Estimate = Estimate()
-    ceiling_ms: Estimate = Estimate()
-    accelerator_utilization: Estimate = Estimate()
+
+    @classmethod
+    def without(cls, reason: str) -> StepSplit:
+        """Return the parts of a step that were not measured."""
+        none = Estimate(reason=reason)
+        return cls(none, none, none, none, none, none)
+
+    @property
+    def parts(self) -> dict[str, Estimate]:
+        """The parts by name, which are fields of a `Result`."""
+        return {name: getattr(self, name) for name in PARTS}
+
+
+PARTS = StepSplit._fields[:6]
 
 
 def judge(split: StepSplit, steps: int, taken: float = 0.0, for_more: str = "raise --steps") -> Verdict:

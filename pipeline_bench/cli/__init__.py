@@ -21,10 +21,9 @@ from pipeline_bench.cli.available import backends, doctor, scenarios
 from pipeline_bench.cli.data import data
 from pipeline_bench.cli.hosts import merge
 from pipeline_bench.cli.lesson import lesson
-from pipeline_bench.cli.measuring import compare, diagnose
+from pipeline_bench.cli.measuring import compare, diagnose, selftest
 from pipeline_bench.cli.measuring import run as run_command
 from pipeline_bench.cli.saved import diff, report, sessions
-from pipeline_bench.cli.selftest import selftest
 from pipeline_bench.cli.top import top
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.text import safe_message

@@ -27,7 +27,7 @@ class _Around(Backend):
     listed = False
 
     def connect(self, source: Source, device: str | None) -> Input:
-        backend: Any = plugins.find("backends", self.options.inner)(self.options.inner_options)
+        backend = plugins.make("backends", self.options.inner, self.options.inner_options)
         inner: Input = backend.connect(source, device)
         assert isinstance(source, Planted)
         inner.batch = self.changed(inner.batch, source)

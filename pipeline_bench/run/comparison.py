@@ -121,7 +121,7 @@ def prepare_data(scenario: Scenario, observer: Observer) -> None:
         UsageError: a source cannot read what it is to read, or its data cannot be made.
     """
     components = {variant.source.model_dump_json(): variant.source for variant in scenario.variants}
-    found: dict[str, Any] = {key: plugins.find("sources", part.kind)(part.options) for key, part in components.items()}
+    found = {key: plugins.make("sources", part.kind, part.options) for key, part in components.items()}
     for variant in scenario.variants:
         _see_that_it_carries(variant, found[variant.source.model_dump_json()])
     sources = [source for source in found.values() if isinstance(source, SampleSource)]
@@ -146,9 +146,9 @@ def _see_that_it_carries(variant: Variant, source: Any) -> None:
     Raises:
         UsageError: naming the variant.
     """
-    backend: Any = plugins.find("backends", variant.backend)(variant.options)
-    model: Any = plugins.find("models", variant.model.kind)(variant.model.options)
-    loop: Any = plugins.find("loops", variant.loop.kind)(variant.loop.options)
+    backend = plugins.make("backends", variant.backend, variant.options)
+    model = plugins.make("models", variant.model.kind, variant.model.options)
+    loop = plugins.make("loops", variant.loop.kind, variant.loop.options)
     try:
         backend.check(source)
         model.check(variant.runtime)
@@ -193,7 +193,7 @@ def _unavailable(variant: Variant, expose_servers: bool) -> str | None:
     for part, group in COMPONENTS.items():
         component = getattr(variant, part)
         used.append((group, component.kind, component.options))
-    made = (plugins.find(group, kind)(options) for group, kind, options in used)
+    made = (plugins.make(group, kind, options) for group, kind, options in used)
     reason = next((why for plugin in made if (why := plugin.unavailable()) is not None), None)
     if reason is None and not expose_servers and servers.started_by(variant):
         return servers.refusal()

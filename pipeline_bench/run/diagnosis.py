@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -18,7 +20,17 @@ from pipeline_bench.run.observer import Guarded, Observer
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.system import interrupts
-from pipeline_bench.tfdata import script_effects
+
+_DOWNLOADS = frozenset(
+    {"get_file", "urlretrieve", "urlopen", "load_data", "load_dataset", "download", "download_and_prepare"}
+)
+_WRITES = frozenset(
+    {"mkdir", "makedirs", "write_text", "write_bytes", "savetxt", "savez", "to_csv", "rmtree", "unlink", "remove"}
+    | {"rename", "extractall", "unpack_archive", "copytree", "TFRecordWriter"}
+)
+_STARTS = frozenset({"system", "Popen", "check_call", "check_output"})
+_SAID = (("downloads", _DOWNLOADS), ("writes files", _WRITES), ("starts programs", _STARTS))
+_MOST = 3
 
 
 def run_diagnosis(
@@ -50,7 +62,7 @@ def run_diagnosis(
         script = Path(str(asked.target.file)).read_text(encoding="utf-8", errors="replace")
         observer.note(
             f"{asked.target.text} is run up to its training in every trial, with all that it does before that, and "
-            f"nothing after it.{script_effects.said(script)}"
+            f"nothing after it.{side_effects(script)}"
         )
     with interrupts.deferred(), closing(NvmlSampler.open()) as gpu:
         refusal = None if expose_servers else servers.refusal()
@@ -111,3 +123,25 @@ def patched_from(file: str, here: Path) -> tuple[str, str]:
     if folder is None:
         folder = here.resolve() if path.is_relative_to(here.resolve()) else path.parent
     return str(folder), path.relative_to(folder).as_posix()
+
+
+def side_effects(text: str) -> str:
+    """Return what calls in a script's text do, `` It downloads: get_file (line 12).``; empty where none is known."""
+    found = [(does, _places(text, names)) for does, names in _SAID]
+    parts = [f"{does}: {', '.join(places[:_MOST])}" for does, places in found if places]
+    return f" It {'; '.join(parts)}." if parts else ""
+
+
+def _places(text: str, names: frozenset[str]) -> list[str]:
+    try:
+        calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
+    except (SyntaxError, ValueError, RecursionError):
+        return []
+    return [f"{name} (line {call.lineno})" for call in calls for name in _name(call) if name in names]
+
+
+def _name(call: ast.Call) -> Iterator[str]:
+    if isinstance(call.func, ast.Attribute):
+        yield call.func.attr
+    elif isinstance(call.func, ast.Name):
+        yield call.func.id

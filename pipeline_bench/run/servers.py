@@ -7,7 +7,6 @@ own (`processes.private_network`), where the system allows that.
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 from pipeline_bench import plugins, replication
 from pipeline_bench.model import pipeline
@@ -27,7 +26,7 @@ def started_by(variant: Variant) -> bool:
     if variant.source.kind == pipeline.KIND:
         edits = Task.model_validate(variant.source.options).edits
         return any(isinstance(edit, OffloadToService) for edit in edits)
-    backend: Any = plugins.find("backends", variant.backend)(variant.options)
+    backend = plugins.make("backends", variant.backend, variant.options)
     return bool(backend.starts_servers) or replication.in_processes(variant.runtime)
 
 

@@ -184,7 +184,7 @@ def _of_runtime(runtime: Runtime) -> dict[str, Any]:
 
 
 def _ceiling_of(variant: Variant, name: str, run: Run) -> Variant:
-    options = plugins.find("backends", CEILING)({}).options.model_dump(mode="json")
+    options = plugins.make("backends", CEILING, {}).options.model_dump(mode="json")
     source = variant.source.model_copy(update={"options": _without_timing(variant.source)})
     return variant.model_copy(
         update={"name": name, "backend": CEILING, "options": options, "source": source, "run": run}

@@ -98,14 +98,15 @@ class SlowStorage(plugins.Plugin):
     Options = SlowStorageOptions
     timing_options = frozenset({"latency_ms", "bandwidth_mb_s", "total_mb_s", "shared", "jitter", "seed"})
 
-    def __new__(cls, options: Mapping[str, Any] | None = None) -> RecordSource:  # type: ignore[misc]
-        """Return the other source, which is no instance of this class."""
-        checked = SlowStorageOptions.model_validate(dict(options or {}))
+    @classmethod
+    def make(cls, options: Mapping[str, Any]) -> RecordSource:
+        """Return the other source."""
+        checked = SlowStorageOptions.model_validate(dict(options))
         own = dict(checked.files)
-        source: Any = plugins.find("sources", own.pop("kind"))(own)
+        source: RecordSource = plugins.make("sources", own.pop("kind"), own)
         if checked.latency_ms or checked.bandwidth_mb_s or checked.total_mb_s:
             source.throttle = StorageThrottle(source, checked)
-        return source  # type: ignore[no-any-return]
+        return source
 
 
 class StorageThrottle:

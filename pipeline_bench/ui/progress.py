@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 from pipeline_bench import plugins
 from pipeline_bench.model.result import BUSY_TIME, Result, VerdictKind
@@ -44,7 +43,7 @@ class Row:
         """Whether its model only emulates its device; a user's own model is none of the plug-ins."""
         if not plugins.has("models", self.variant.model.kind):
             return False
-        model: Any = plugins.find("models", self.variant.model.kind)(self.variant.model.options)
+        model = plugins.make("models", self.variant.model.kind, self.variant.model.options)
         return model.emulated_device is not None
 
     @property

@@ -163,7 +163,7 @@ class ClusterEngine(Engine):
     def _audit_samples(self) -> None:
         """Audit the samples of a source of random numbers; those of the others repeat in every worker."""
         variant, ready = replication.part_of(self.variant), self._ready
-        source: Any = plugins.find("sources", variant.source.kind)(variant.source.options)
+        source = plugins.make("sources", variant.source.kind, variant.source.options)
         if source.moments is None or not ready.shows_samples:
             self.channel.send(Work(batch_size=source.batch_size, reason=_REPEATS))
             return

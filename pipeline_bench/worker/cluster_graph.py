@@ -49,7 +49,7 @@ class WorkerGraph(NamedTuple):
 
 def settings(variant: Variant, index: int) -> Settings:
     """How a worker sees the machine: GPUs are given out one to each, where there are enough."""
-    model: Any = plugins.find("models", variant.model.kind)(variant.model.options)
+    model = plugins.make("models", variant.model.kind, variant.model.options)
     found = runtime.of_model(model, variant.runtime)
     device = runtime.accelerator(found)
     runtime.set_up(found, device)
@@ -75,10 +75,10 @@ def build(variant: Variant, index: int, cluster: Any, found: Settings) -> Worker
 
     v1 = tf.compat.v1
     home = f"/job:worker/task:{index}"
-    model: Any = plugins.find("models", variant.model.kind)(variant.model.options)
+    model = plugins.make("models", variant.model.kind, variant.model.options)
     source = _source(replication.part_of(variant), found.config)
     v1.set_random_seed(replication.seed_of(variant.run.seed, index))
-    backend: Any = plugins.find("backends", variant.backend)(variant.options)
+    backend = plugins.make("backends", variant.backend, variant.options)
     with v1.device(home):
         feeding = backend.connect(source, found.device)
         with tf.device("/cpu:0"):
@@ -97,7 +97,7 @@ def build(variant: Variant, index: int, cluster: Any, found: Settings) -> Worker
 
 
 def _source(variant: Variant, config: Any) -> Any:
-    source: Any = plugins.find("sources", variant.source.kind)(variant.source.options)
+    source = plugins.make("sources", variant.source.kind, variant.source.options)
     source.prepare(config)
     if isinstance(source, RecordSource) and source.page_cache != "as-is":
         raise PipelineBenchError(

@@ -32,8 +32,8 @@ class EagerEngine(TrainingEngine):
         self.config = runtime.session_config(variant.runtime)
         # Only the one GPU is visible.
         device = None if runtime.accelerator(variant.runtime) is None else "/gpu:0"
-        self._loop: Any = plugins.find("loops", variant.loop.kind)(variant.loop.options)
-        model: Any = plugins.find("models", variant.model.kind)(variant.model.options)
+        self._loop = plugins.make("loops", variant.loop.kind, variant.loop.options)
+        model = plugins.make("models", variant.model.kind, variant.model.options)
         source = self.source
         source.prepare(self.config)
         model.devices = runtime.model_devices(variant.runtime, device)

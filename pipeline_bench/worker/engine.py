@@ -113,9 +113,9 @@ class TrainingEngine(Engine):
 
     def start_processes(self) -> None:
         """Start those that the backend has beside the trial's own; the trial fails when one of them does."""
-        backend: Any = plugins.find("backends", self.variant.backend)(self.variant.options)
+        backend = plugins.make("backends", self.variant.backend, self.variant.options)
         self.backend = backend
-        source: Any = plugins.find("sources", self.variant.source.kind)(self.variant.source.options)
+        source = plugins.make("sources", self.variant.source.kind, self.variant.source.options)
         self.source = source
         if self.backend.has_processes:
             self.backend.start_processes(self.source, can_fork=can_fork())

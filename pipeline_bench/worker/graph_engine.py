@@ -32,7 +32,7 @@ class GraphEngine(TrainingEngine):
         v1.disable_eager_execution()
         self.recorder.phase("build")
         variant = self.variant
-        model: Any = plugins.find("models", variant.model.kind)(variant.model.options)
+        model = plugins.make("models", variant.model.kind, variant.model.options)
         settings = runtime.of_model(model, variant.runtime)
         self.config = runtime.session_config(settings)
         device = runtime.accelerator(settings)
@@ -43,7 +43,7 @@ class GraphEngine(TrainingEngine):
         self.busy = self._training.graph.busy_s is not None
         self.features = self.feeding.batch.features.shape
         self.shows_samples = self.feeding.digest is not None
-        loop: Any = plugins.find("loops", variant.loop.kind)(variant.loop.options)
+        loop = plugins.make("loops", variant.loop.kind, variant.loop.options)
         loop.build(self._training)
         self._loop: Loop = loop
         init = v1.global_variables_initializer()  # a loop that builds the step again makes variables of its own

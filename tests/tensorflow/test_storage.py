@@ -76,7 +76,7 @@ def test_a_file_of_many_records_comes_at_its_bandwidth(tmp_path: Path) -> None:
 
     path = tmp_path / "lines.csv"
     path.write_text("\n".join(["0.5," * 250 + "1"] * 200) + "\n", encoding="utf-8")
-    source: Any = SlowStorage(
+    source: Any = SlowStorage.make(
         {"latency_ms": 20, "bandwidth_mb_s": 0.5, "files": {"kind": "csv", "path": str(path), "batch_size": 200}}
     )
     expected_s = 0.02 + path.stat().st_size / 0.5e6

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from pipeline_bench.errors import UsageError
 from pipeline_bench.model.pipeline import Target
-from pipeline_bench.tfdata import loading, script_effects, targets
+from pipeline_bench.run.diagnosis import side_effects
+from pipeline_bench.tfdata import loading, targets
 
 SCRIPT = """
 import os.path as paths
@@ -240,5 +241,5 @@ def test_the_datasets_of_a_script_are_named_beside_its_functions(tmp_path: Path)
 
 def test_what_a_script_does_before_its_training_is_read_from_its_text() -> None:
     text = "import os, keras\nkeras.utils.get_file('x')\nos.makedirs('a')\nopen('b').read()\n"
-    assert script_effects.said(text) == " It downloads: get_file (line 2); writes files: makedirs (line 3)."
-    assert script_effects.said("model.fit(data)") == script_effects.said("model.fit(") == ""
+    assert side_effects(text) == " It downloads: get_file (line 2); writes files: makedirs (line 3)."
+    assert side_effects("model.fit(data)") == side_effects("model.fit(") == ""

@@ -41,7 +41,7 @@ def folder(tmp_path: Path) -> Path:
 
 def source(folder: Path, files: dict[str, Any] | None = None, **options: Any) -> RecordSource:
     files = {"kind": "image_folder", "path": str(folder), "batch_size": 4, "image_size": 8, **(files or {})}
-    made: Any = SlowStorage({"files": files, **options})
+    made: Any = SlowStorage.make({"files": files, **options})
     return made  # type: ignore[no-any-return]
 
 

@@ -68,7 +68,7 @@ def test_a_source_that_crosses_to_a_worker_has_its_samples_and_its_throttle(tmp_
     """An .npz file that is open, or a lock, does not cross: the source is made anew there."""
     images.make(tmp_path, size=8)
     files = {"kind": "image_folder", "path": str(tmp_path), "image_size": 8}
-    source: Any = plugins.find("sources", "slow_storage")({"files": files, "latency_ms": 0.01})
+    source: Any = plugins.make("sources", "slow_storage", {"files": files, "latency_ms": 0.01})
     first = source.numbered(3)
     assert source.throttle.arrivals is not None
     there = pickle.loads(pickle.dumps(source))
