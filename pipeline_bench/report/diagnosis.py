@@ -32,7 +32,7 @@ _GROUPS: dict[str, tuple[Outcome, ...]] = {
     "Tried, and not proven to make it faster": ("no-gain", "pending"),
     "Tried, and not to be used": ("slower", "refused", "failed"),
 }
-TRACEBACK = "Your function's own traceback"
+TRACEBACK = "Your own code's traceback"
 _EQUALITY = {
     "identical": "the same samples in the same order",
     "reordered": "the same samples in another order",

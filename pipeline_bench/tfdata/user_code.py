@@ -13,6 +13,7 @@ import linecache
 import re
 import sys
 import sysconfig
+import textwrap
 import traceback
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
@@ -163,15 +164,25 @@ def _is_machinery(file: str) -> bool:
     return file.startswith((_OURS, "<frozen importlib"))
 
 
+_IN_A_LAYER = re.compile(
+    r"Exception encountered when calling (?P<layer>.+?)\.\s*\n\n(?P<error>.+?)\n\nArguments received by .*", re.DOTALL
+)
+"""What Keras makes of an error within a layer."""
+
+
 def summary(error: BaseException, limit: int = 300) -> str:
     """Return what an exception says, in one line with its type: ``ValueError: no such file``.
 
-    Of the trace that TensorFlow puts into the message of an error in a traced function, only the end is kept.
+    Of the trace that TensorFlow puts into the message of an error in a traced function, only the end is kept; of what
+    Keras writes around an error in a layer, the layer.
     """
     name = type(error).__name__
     words = message_of(error).strip()
     if words.startswith("in user code:"):
-        words = words.splitlines()[-1].strip().removeprefix(f"{name}: ")
+        _, found, end = words.rpartition(f"\n    {name}: ")
+        words = textwrap.dedent(f"    {end}").strip() if found else words.splitlines()[-1].strip()
+    if (of_layer := _IN_A_LAYER.fullmatch(words)) is not None:
+        words = f"{of_layer['error'].strip()} (in {of_layer['layer']})"
     return one_line(f"{name}: {words}" if words else name, limit)
 
 

@@ -98,6 +98,8 @@ def cache(inspection: Inspection, context: Context) -> Iterator[Fix]:
 def superfluous(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Leave out a buffer in the middle, a cache, a batch that is taken apart again; make a huge shuffle smaller."""
     for stage in inspection.stages:
+        if stage.method == "cache" and inspection.cold:
+            continue  # every trial leaves it out
         in_the_middle = stage.id != inspection.sink and chain.consumers(inspection, stage)
         if stage.method in ("prefetch", "cache") and in_the_middle and not _holds_a_draw(inspection, stage):
             before = chain.before(inspection, stage)

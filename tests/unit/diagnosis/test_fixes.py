@@ -318,7 +318,9 @@ def test_a_batch_that_drops_the_last_samples_is_not_left_out() -> None:
 )
 def test_a_cache_that_holds_one_order_or_one_draw_stays(before: Stage, left_out: bool) -> None:
     stages = (stage(0, "range"), before, stage(2, "cache", 1), stage(3, "batch", 2))
-    assert bool(of_kind(tried(chain_of(*stages)), "superfluous")) is left_out
+    looked = chain_of(*stages)
+    assert bool(of_kind(tried(looked), "superfluous")) is left_out
+    assert of_kind(tried(looked.model_copy(update={"cold": True})), "superfluous") == [], "no trial has it then"
 
 
 def test_options_of_the_users_are_set_back_to_the_defaults() -> None:
