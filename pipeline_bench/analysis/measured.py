@@ -68,9 +68,9 @@ def taken_by_others(record: TrialRecord) -> float:
 
 
 def _taken(record: TrialRecord, cores: int, times_ns: Times) -> Floats:
-    """Return what was taken from a trial at these times, 0 to 1; 0 where the samplers did not tell.
+    """Return what was taken from a trial at these times, 0 to 1; 0 where the samplers have no figure.
 
-    The samplers tell, for every short window, what other processes and the hypervisor took of the machine's CPU, and
+    The samplers report, for every short window, what other processes and the hypervisor took of the machine's CPU, and
     how long the control group's quota held the trial up. A time after the last window belongs to that one.
     """
     machine = _known(record, "machine_cpu_percent")

@@ -70,7 +70,7 @@ class Ratio:
 
 @dataclass(frozen=True)
 class OpenQuestion:
-    """Something that more rounds may tell."""
+    """Something that more rounds may decide."""
 
     variant: str
     against: str | None = None

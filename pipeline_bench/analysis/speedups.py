@@ -172,7 +172,7 @@ def of_hosts(hosts: Hosts) -> str:
 
 
 def conclude(session: Session) -> str:
-    """Return who is fastest, by how much, whether that can be told from the next ones, and what limits the baseline."""
+    """Return who is fastest, by how much, whether it differs from the next ones, and what limits the baseline."""
     if session.hosts is not None:
         return of_hosts(session.hosts)
     if session.selftest is not None:
@@ -189,13 +189,13 @@ def _checked(selftest: Selftest) -> str:
         return "Nothing could be checked on this machine."
     passed = sum(part.status == "passed" for part in ran)
     others: dict[str, PartStatus] = {"failed": "failed", "could not be told": "disturbed", "was not run": "not-run"}
-    told = [
+    exceptions = [
         f"{word}: {', '.join(names)}"
         for word, status in others.items()
         if (names := [part.name for part in selftest.parts if part.status == status])
     ]
     head = "What was planted was measured: " if passed == len(ran) else ""
-    return "; ".join([f"{head}{passed} of {units.count(len(ran), 'part')} passed", *told]) + "."
+    return "; ".join([f"{head}{passed} of {units.count(len(ran), 'part')} passed", *exceptions]) + "."
 
 
 def _found(session: Session) -> str:
@@ -292,7 +292,7 @@ def _kept_busy(able: Sequence[Result]) -> str:
 
 
 def _rivals(others: Sequence[Result], leader: Result) -> tuple[list[str], list[str]]:
-    """Return those that tie with the leader, and those that are not told from it."""
+    """Return those that tie with the leader, and those that cannot be distinguished from it."""
     low = leader.speedup.ci95[0] if leader.speedup.ci95 else 0.0
     ties: list[str] = []
     unsure: list[str] = []

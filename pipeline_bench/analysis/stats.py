@@ -222,7 +222,7 @@ def typical_ratio_interval(ratios: Sequence[float], confidence: float = CONFIDEN
 def half_width(interval: Interval) -> float:
     """Return how far a ratio's interval reaches to the wider side of its middle, relative: 0.02 for 2 %.
 
-    It is also the smallest difference that such an interval could have told from none.
+    It is also the smallest difference that such an interval could have distinguished from none.
     """
     return math.sqrt(interval[1] / interval[0]) - 1
 

@@ -289,7 +289,7 @@ def _start(trial: MeasuredTrial, others: Sequence[MeasuredTrial]) -> Disturbance
     """Return a warm-up that is far longer than in the other repeats, and was slower or faster than what came after.
 
     A slow start's steps are in no figure, so that it costs nothing; where it reached half of the trial, it may have
-    gone on beyond it, at a cost that cannot be told. Faster steps were cut off because the trial slowed down later,
+    gone on beyond it, at an unknown cost. Faster steps were cut off because the trial slowed down later,
     which is a drift of all that is in the figures.
     """
     warmup, total = trial.record.warmup_steps, trial.step_ns.size

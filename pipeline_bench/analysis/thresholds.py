@@ -117,7 +117,7 @@ SELFTEST_COST_SHARE = 0.01
 SELFTEST_COST_US = 20.0
 """… or by so many microseconds, whichever is more (docs/method.md, "What measuring costs")."""
 SELFTEST_DISTURBED = 0.15
-"""What other work took of the CPU from which on a figure that did not pass tells nothing: the second of
+"""What other work took of the CPU from which on a figure that did not pass shows nothing: the second of
 `TAKEN_LEVELS`."""
 SELFTEST_BESIDE_CORES = 0.1
 """The program beside a trial may take this much of one core."""
@@ -138,12 +138,12 @@ STRAGGLER_WAIT = 0.20
 # --- where a watched training's time went --------------------------------------------------------------------------
 
 SLOWER_EPOCHS = 1.25
-"""Later epochs that each take so many times the first one, without its first step, are told of."""
+"""Later epochs that each take so many times the first one, without its first step, are reported."""
 LONG_FIRST_BATCH_S = 10.0
-"""A first batch that was waited for longer than this is told of: a shuffle buffer that is filled, most often."""
+"""A first batch that was waited for longer than this is reported: a shuffle buffer that is filled, most often."""
 EPOCH_START_SHARE = 0.10
-"""The share of the later epochs that waits for their first batches, from which it is told of."""
+"""The share of the later epochs that waits for their first batches, from which it is reported."""
 GROWTH_EPOCHS = 3
 """From so many epochs on, in each of which the memory grew, it is called growing."""
 GROWTH_SHARE = 0.02
-"""Growth of the memory an epoch, as a share of the machine's, from which it is told of."""
+"""Growth of the memory an epoch, as a share of the machine's, from which it is reported."""

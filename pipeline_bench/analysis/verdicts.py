@@ -212,7 +212,7 @@ def judge_watched(
     reason: str | None = None,
     device_waits: bool = True,
 ) -> Verdict:
-    """Return the verdict on a job that was watched from within, without a ceiling beside it: input-bound, or not told.
+    """Return the verdict on a watched job, which has no ceiling beside it: input-bound, or inconclusive.
 
     Args:
         step_ms: milliseconds a step on average.

@@ -25,7 +25,7 @@ BETWEEN = "between epochs"
 OF_AN_EPOCH = (FIRST_STEP, INPUT_WAIT, COMPUTE, VALIDATION, CALLBACKS, REST)
 """The parts that an epoch has, in the order in which they are shown."""
 _LEAST_S = 1.0
-"""Less than that is not told of, however large its share."""
+"""Less than that is not reported, however large its share."""
 
 
 def parts(time: WallTime) -> list[tuple[str, float]]:
@@ -56,8 +56,8 @@ def of_epoch(epoch: Epoch) -> dict[str, float]:
 
 def summary(time: WallTime) -> str:
     """Return the parts in a line."""
-    told = ", ".join(f"{name} {units.seconds(part_s)}" for name, part_s in parts(time))
-    return f"where {units.seconds(time.seconds)} went: {told}"
+    shown = ", ".join(f"{name} {units.seconds(part_s)}" for name, part_s in parts(time))
+    return f"where {units.seconds(time.seconds)} went: {shown}"
 
 
 def remarks(time: WallTime, memory_bytes: int) -> Iterator[str]:

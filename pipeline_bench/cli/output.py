@@ -1,4 +1,4 @@
-"""Where a command's text goes: to stdout, whose failures are told from those of other files, or to a file."""
+"""Where a command's text goes: to stdout, whose failures are kept apart from those of other files, or to a file."""
 
 from __future__ import annotations
 

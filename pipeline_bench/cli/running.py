@@ -130,7 +130,7 @@ def _nobody_reads(stream: TextIO) -> bool:
     """Whether the stream is a pipe or a socket whose other end is closed, without writing to it."""
     asked = select.poll()
     try:
-        asked.register(stream.fileno(), 0)  # errors are told whatever is asked for
+        asked.register(stream.fileno(), 0)  # errors are reported whatever is asked for
         return any(event & select.POLLERR for _, event in asked.poll(0))
     except (OSError, ValueError):  # it is no file at all
         return False

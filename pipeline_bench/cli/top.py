@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _PERIOD_S = 1.0
-"""Jobs tell something new as often."""
+"""Jobs report as often."""
 
 
 def top(

@@ -256,7 +256,7 @@ def exercise(part: Run) -> dict[str, Any]:
 
 
 def compared(part: Compare, observer: Observer) -> Session:
-    """Run the comparison; its folder is removed, the session has what the lesson tells.
+    """Run the comparison; its folder is removed, the session has what the lesson shows.
 
     Raises:
         PipelineBenchError: the scenario is not valid here, or no trial of it went through.

@@ -1,6 +1,6 @@
 """Loops drive the steps of a trial. One file, one class, one name; open through ``pipeline_bench.loops``.
 
-Several steps may run in one call, in a loop of the graph's, and are told apart when the call is over. What a call costs
+Several steps may run in one call, in a loop of the graph's, and are separated when the call is over. What a call costs
 has to be in the steps, or a loop that calls seldom would look as if its calls were free. So a call's steps fill its
 time without gaps: the first begins when Python made the call, each other one when the one before it had ended, and the
 last ends when Python has the result.

@@ -20,7 +20,7 @@ from pipeline_bench.text import NAME, REASON, one_line
 
 _ASK_EVERY_S = 0.25
 _MOST_START_S = 300.0
-# Sizes come four times a second; of a program that has not told any for so long nothing is known.
+# Sizes come four times a second; of a program that has sent none for so long nothing is known.
 _SIZES_HOLD_S = 2.0
 
 
@@ -168,7 +168,7 @@ class NativeLoop(Loop):
             elif isinstance(message, native.Failure):
                 _raise(message)
             elif isinstance(message, native.Done):
-                done = True  # the thread that tells sizes may still have added some behind it
+                done = True  # the thread that sends sizes may still have added some behind it
         return done
 
 
@@ -240,7 +240,7 @@ def _raise(failure: native.Failure) -> None:
 
 
 def _ended(process: subprocess.Popen[bytes]) -> bool:
-    """Whether the program, which has closed its pipe or told its end, is gone within a moment."""
+    """Whether the program, which has closed its pipe or reported its end, is gone within a moment."""
     try:
         process.wait(_ASK_EVERY_S)
     except subprocess.TimeoutExpired:

@@ -1,4 +1,4 @@
-"""What a child tells its parent while it runs: JSON lines on a pipe of their own, never on stdout.
+"""What a child reports to its parent while it runs: JSON lines on a pipe of their own, never on stdout.
 
 TensorFlow and C libraries write to stdout and stderr, so neither carries results. Every time stamp is
 ``time.monotonic_ns()``, a clock that parent and child share.
@@ -149,7 +149,7 @@ class Work(_Event):
     skipped_records: tuple[Line, ...] = ()
     """The first of them, after the damaged files, each with its file, which record of it, and why."""
     damaged_files: int = 0
-    """Files that were read up to some damage; nobody can tell how many records lay behind it."""
+    """Files that were read up to some damage; how many records lay behind it is not known."""
     numbered: NumberedSamples | None = None
     random: RandomSamples | None = None
     reason: Line | None = None

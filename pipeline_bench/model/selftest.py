@@ -13,7 +13,7 @@ from pipeline_bench.text import Line
 
 Unit = Literal["share", "ratio", "ms", "percent", "us", "cores", "mib_per_s", "word"]
 PartStatus = Literal["passed", "failed", "disturbed", "not-run"]
-"""``disturbed``: it did not pass, beside other work that left too little of the CPU to tell."""
+"""``disturbed``: it did not pass, beside other work that left too little of the CPU to decide."""
 
 
 class Check(Record):
@@ -146,5 +146,5 @@ class Checked(Record):
     failed: tuple[Line, ...] = ()
     """The parts that failed, by name."""
     disturbed: tuple[Line, ...] = ()
-    """Those that other work left untold."""
+    """Those that other work left undecided."""
     windows: tuple[Window, ...] = ()

@@ -17,7 +17,7 @@ class Epoch(Record):
         validation_ns: evaluation within it.
         callbacks_ns: the program's own callbacks before, after and between its steps.
         step_callbacks_ns: those within its steps.
-        memory_bytes: what the process held at its end; None where the system does not tell.
+        memory_bytes: what the process held at its end; None where the system does not report it.
     """
 
     begin_ns: int
@@ -42,7 +42,7 @@ class WallTime(Record):
     """A call of `fit`, from its begin to its end on the monotonic clock.
 
     Attributes:
-        before_s: what its process had run before that; None where that is not to be told: of a later one, a notebook.
+        before_s: what its process had run before that; None where that says nothing: of a later one, a notebook.
         last_callbacks_ns: the program's own callbacks after the last epoch.
     """
 

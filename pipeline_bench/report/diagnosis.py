@@ -45,7 +45,7 @@ _LOG_LINE = re.compile(
 )
 """TensorFlow's own log, below its fatal errors."""
 _TOO_WIDE = 10.0
-"""An interval whose ends are so many times apart, or a least difference so large, tells nobody anything."""
+"""An interval whose ends are so many times apart, or a least difference so large, says nothing of use."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Tried:
     gain: str
     """``3.12×``; a dash where it was not measured."""
     interval: str
-    """``3.04× to 3.20×``, or that it is too wide to tell anything; empty where there is none."""
+    """``3.04× to 3.20×``, or that it is too wide to be of use; empty where there is none."""
     remark: str
     """Whether the samples stayed the same, or why it came to nothing."""
 
@@ -78,9 +78,9 @@ class Tried:
     @property
     def text(self) -> str:
         """What it does, where its name is not all that is known, and the remark, in sentences."""
-        told = [] if self.title == self.variant else [self.title.rstrip(".")]
-        said = [*told, *([self.remark] if self.remark else [])]
-        return f"{'. '.join(said)}." if said else ""
+        title = "" if self.title == self.variant else self.title.rstrip(".")
+        sentences = [part for part in (title, self.remark) if part]
+        return f"{'. '.join(sentences)}." if sentences else ""
 
 
 @dataclass(frozen=True)
@@ -311,7 +311,7 @@ def _interval(speedup: Speedup) -> str:
 
 
 def too_wide(interval: tuple[float, float]) -> bool:
-    """Return whether the ends of a ratio's interval are so far apart that it tells nothing."""
+    """Return whether the ends of a ratio's interval are so far apart that it is of no use."""
     low, high = interval
     return low <= 0 or high / low > _TOO_WIDE
 

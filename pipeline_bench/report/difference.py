@@ -40,18 +40,7 @@ _WIDE = 136
 _POINTS_WIDE = 120
 _OUTCOMES: dict[Outcome, str] = {"passed": "green", "failed": "bold red", "undecided": "cyan"}
 _DIFFERENCES = {"faster": "green", "slower": "red", "none": ""}
-_HEADS = (
-    "variant",
-    "ms/step before",
-    "after",
-    "change",
-    "beside the ceiling",
-    "AU before",
-    "after",
-    "input wait before",
-    "after",
-    "verdict",
-)
+_HEADS = ("variant", "ms/step", "change", "beside the ceiling", "AU", "input wait", "verdict")
 _STARS = {"passed": "", "failed": "**", "undecided": "*"}
 
 
@@ -157,11 +146,6 @@ def au_note(difference: Difference) -> str:
     return _SAME_CEILINGS_NOTE
 
 
-def between(ratio: Ratio) -> str:
-    """The ends of a ratio's interval as changes: ``+1.2 % to +8.0 %``; empty where there is none."""
-    return "" if ratio.ci95 is None else f"{units.change(ratio.ci95[0])} to {units.change(ratio.ci95[1])}"
-
-
 def points(shift: Shift) -> str:
     """The change of a share in percentage points with the wider side of its interval: ``-4 ±2 points``."""
     if shift.change is None:
@@ -223,7 +207,7 @@ def _lines(head: str, lines: Iterable[str], style: str) -> RenderableType | None
 
 def _wide(difference: Difference) -> Table:
     """One line a variant, both sessions side by side."""
-    table = _grid("variant", "ms/step", "change", "beside the ceiling", "AU", "input wait", "verdict")
+    table = _grid(*_HEADS)
     for change in variants(difference):
         table.add_row(*_cells(change, between=" → ", gap=" ", points=True))
     return table
@@ -306,7 +290,7 @@ def markdown(difference: Difference) -> str:
         f"Before: {escape(side(difference.before), TEXT)}  \nAfter: {escape(side(difference.after), TEXT)}",
         _list("**This comparison is not fair**; not the same in both sessions:", unfair(difference)),
         _list("Disturbances, which are not the variants':", noises(difference)),
-        table(_HEADS, [_cells_of(change) for change in variants(difference)]),
+        table(_HEADS, [_row(change) for change in variants(difference)]),
         _list("", (*sentences(difference), *machine(difference), *alone(difference))),
         _gate_list(difference),
         f"<sub>{escape('; '.join(notes), TEXT)}.</sub>",
@@ -319,29 +303,10 @@ def _list(head: str, lines: Iterable[str]) -> str:
     return "\n\n".join(part for part in (head, items) if part) if items else ""
 
 
-def _cells_of(change: VariantChange) -> list[str]:
-    au, wait = change.accelerator_utilization, change.input_wait_share
-    same = change.verdict_before == change.verdict_after
-    return [
-        escape(change.variant),
-        units.plain_milliseconds(change.step_ms_before),
-        units.plain_milliseconds(change.step_ms_after),
-        _ratio_cell(change.step_time),
-        _ratio_cell(change.beside_ceiling),
-        units.fraction(au.before),
-        _after(units.fraction(au.after), points(au)),
-        units.share(wait.before),
-        _after(units.share(wait.after), points(wait)),
-        change.verdict_after if same else f"{change.verdict_before} → {change.verdict_after}",
-    ]
-
-
-def _ratio_cell(ratio: Ratio) -> str:
-    return _after(units.change(ratio.value), between(ratio))
-
-
-def _after(shown: str, more: str) -> str:
-    return f"{shown} ({more})" if more else shown
+def _row(change: VariantChange) -> list[str]:
+    """Return a row of Markdown: that of a wide terminal, with the variant's whole name."""
+    cells = _cells(change, between=" → ", gap=" ", points=True)
+    return [escape(change.variant), *(cell.plain for cell in cells[1:])]
 
 
 def _starred(gate: Gate) -> str:

@@ -146,7 +146,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def activity(session: Session) -> list[Fact]:
-    """What of a GPU was busy beneath its utilization: a line a variant, where GPM told anything."""
+    """What of a GPU was busy beneath its utilization: a line a variant, where GPM reported anything."""
     lines = []
     for result in session.results:
         known = {each.metric: each for each in result.device_utilization.activity if each.mean is not None}
@@ -154,9 +154,9 @@ def activity(session: Session) -> list[Fact]:
             continue
         parts = [f"{noun} {units.percent(known[metric].mean)}" for metric, noun in _BUSY.items() if metric in known]
         first = next(iter(known.values()))
-        told = f"{', '.join(parts)} ({first.source}, windows of {first.window_ms or 0:.0f} ms, "
-        told += f"{units.share(first.coverage)} of the measured time)"
-        lines.append((one_line(result.variant, NAME), told + _small_kernels(result, known.get(ACTIVITY[0]))))
+        text = f"{', '.join(parts)} ({first.source}, windows of {first.window_ms or 0:.0f} ms, "
+        text += f"{units.share(first.coverage)} of the measured time)"
+        lines.append((one_line(result.variant, NAME), text + _small_kernels(result, known.get(ACTIVITY[0]))))
     return lines
 
 
@@ -189,8 +189,8 @@ def _wall_time(session: Session) -> list[Fact]:
     if time is None:
         return []
     where, _, parts = wall_time.summary(time).partition(": ")
-    told = wall_time.remarks(time, session.environment.memory_bytes)
-    return [(where, parts), *(("remark", remark) for remark in told)]
+    remarks = wall_time.remarks(time, session.environment.memory_bytes)
+    return [(where, parts), *(("remark", remark) for remark in remarks)]
 
 
 SECTIONS = (

@@ -129,12 +129,12 @@ def _line(part: Part) -> str:
     if part.status == "not-run":
         return f"not run: {one_line(part.reason or '')}"
     worst = part.worst
-    told = str(part.status)
+    text = str(part.status)
     if worst is not None and worst.unit != "word":
         measured, planted = value(worst.measured, worst.unit), value(worst.planted, worst.unit)
-        told += f"; worst: {worst.what}, {worst.figure} {measured} where {planted} was planted"
-        told += f" ({error(worst)})" if error(worst) else ""
-    return f"{told}{_load(part)}" + (f". What it means: {part.meaning}" if part.status == "failed" else "")
+        text += f"; worst: {worst.what}, {worst.figure} {measured} where {planted} was planted"
+        text += f" ({error(worst)})" if error(worst) else ""
+    return f"{text}{_load(part)}" + (f". What it means: {part.meaning}" if part.status == "failed" else "")
 
 
 def cited(session: Session) -> list[tuple[str, str]]:
@@ -157,16 +157,16 @@ def words(checked: Checked) -> str:
         if window.error_points is not None
     ]
     found += [f"cost {100 * checked.cost_share:.1f} %"] if checked.cost_share is not None else []
-    told = (
+    text = (
         f"checked on {_day(checked.at)}{' (quick)' if checked.quick else ''}: {', '.join(found) or 'nothing could be'}"
     )
     if checked.failed:
-        told += f"; failed: {', '.join(checked.failed)}"
+        text += f"; failed: {', '.join(checked.failed)}"
     if checked.disturbed:
-        told += f"; other work left untold: {', '.join(checked.disturbed)}"
+        text += f"; other work left untold: {', '.join(checked.disturbed)}"
     if checked.other_driver:
-        told += f"; that was with {_driver(checked.driver)}: run `pipeline-bench selftest` again"
-    return told
+        text += f"; that was with {_driver(checked.driver)}: run `pipeline-bench selftest` again"
+    return text
 
 
 def _day(at: str) -> str:

@@ -43,7 +43,7 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class Identity:
-    """How to tell the samples of a source apart, so that a trial can prove which ones reached its model.
+    """How to identify the samples of a source, so that a trial can prove which ones reached its model.
 
     `fingerprints` gives, for an int64 array of any numbers from 0 on, the first feature of each of these samples,
     float32, NaN where it is not known: what comes with a number must be that sample. `shuffled_samples` is how many
@@ -114,7 +114,7 @@ class Source(Plugin):
 
     @property
     def identity(self) -> Identity | None:
-        """How its samples are told apart, where they are numbered: then `finish` gives the batch its numbers."""
+        """How its samples are identified, where they are numbered: then `finish` gives the batch its numbers."""
         return None
 
     @property

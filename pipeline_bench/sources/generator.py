@@ -21,7 +21,7 @@ from pipeline_bench.text import line_of
 from pipeline_bench.tfdata import loading, targets, user_code
 
 _BUILT_IN = "pipeline_bench.sources.generator:augmented_images"
-# A stream has no epochs that could be told from outside: all of it counts as one.
+# A stream has no epochs that are visible from outside: all of it counts as one.
 _ENDLESS_EPOCH = 2**40
 # The first feature of so many samples is kept, 64 MiB of them.
 _MOST_FINGERPRINTS = 2**24

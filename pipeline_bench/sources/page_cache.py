@@ -145,7 +145,7 @@ def storage_bytes_read() -> int:
     """Bytes that this process has caused to be fetched from storage so far, by the kernel's account.
 
     Raises:
-        OSError: the kernel does not tell.
+        OSError: the kernel does not report it.
     """
     for line in Path("/proc/self/io").read_text(encoding="ascii").splitlines():
         name, _, value = line.partition(":")

@@ -168,7 +168,7 @@ class RecordSource(SampleSource):
         return decoded[0], decoded[1]
 
     def fault_in(self, message: str) -> str | None:
-        """The record that an error of TensorFlow's is about, as a sentence that names it, where its text tells."""
+        """The record that an error of TensorFlow's is about, as a sentence that names it, where its text names it."""
         return None
 
     # With a reader of TensorFlow 1.

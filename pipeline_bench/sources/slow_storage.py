@@ -280,7 +280,7 @@ class Arrivals:
 
 
 class SteadySleep:
-    """Sleeps in Python as long as it is told in the mean: what sleeps take too long here, the next ones take less."""
+    """Sleeps in Python as long as it is asked to in the mean: what one takes too long, the next ones take less."""
 
     def __init__(
         self, clock_ns: Callable[[], int] = time.monotonic_ns, sleep: Callable[[float], None] = time.sleep

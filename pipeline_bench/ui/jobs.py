@@ -15,7 +15,7 @@ from pipeline_bench.ui import cut, figure_table, sparkline
 
 NOTHING = "No watched job was found: start one with `pipeline-bench run -- python train.py`."
 IDLE_S = 10.0
-"""A job of which no step has ended for this long is told of: it evaluates, saves, or hangs."""
+"""A job of which no step has ended for this long is marked: it evaluates, saves, or hangs."""
 _FIXED_LINES = 3
 """Title, heads, and the line below the rows."""
 _NARROW = 100
@@ -56,8 +56,8 @@ def _fitting(jobs: Sequence[Job], room: int) -> tuple[Sequence[Job], bool]:
 
 def _title(jobs: Sequence[Job], clock: str, width: int) -> Text:
     running = sum(job.state == "running" for job in jobs)
-    told = f"{units.count(running, 'watched job')} running, {len(jobs) - running} ended"
-    return cut(Text.assemble(("pipeline-bench top", "bold"), f"  {told}  ", (clock, "dim")), width)
+    counts = f"{units.count(running, 'watched job')} running, {len(jobs) - running} ended"
+    return cut(Text.assemble(("pipeline-bench top", "bold"), f"  {counts}  ", (clock, "dim")), width)
 
 
 def _rows(jobs: Sequence[Job], with_history: bool, width: int) -> Iterator[RenderableType]:

@@ -1,4 +1,4 @@
-"""What a between_graph trial and its processes, the parameter server and the workers, tell each other."""
+"""What a between_graph trial and its processes, the parameter server and the workers, send each other."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Assignment(NamedTuple):
 
 
 class Order(NamedTuple):
-    """What the trial tells a worker: begin to train, take no further step, or give the accuracy."""
+    """What the trial asks of a worker: begin to train, take no further step, or give the accuracy."""
 
     order: Literal["go", "stop", "evaluate"]
 

@@ -48,7 +48,7 @@ _SERVER_ATTEMPTS, _ATTEMPT_EVERY_S = 20, 0.1
 
 # A message takes some 20 µs of both processes' time: several steps travel in one.
 _SEND_EVERY_NS = 50_000_000
-# Of the stall timeout: a worker without a step for so long tells where it stands, before the trial's watch asks.
+# Of the stall timeout: a worker without a step for so long reports where it is, before the trial's watch asks.
 _STUCK_SHARE = 0.5
 
 
@@ -80,7 +80,7 @@ def _serve(connection: Any) -> None:
 
 
 def _server(connection: Any, job: str, index: int, config: Any) -> tuple[Any, Any]:
-    """TensorFlow's server of this task, and the cluster; its port is told first, and every task's heard then."""
+    """TensorFlow's server of this task, and the cluster; it sends its port first, and then receives every task's."""
     import tensorflow as tf
 
     train = tf.compat.v1.train
@@ -133,7 +133,7 @@ def _accuracy(session: Any, built: WorkerGraph) -> float | None:
 
 
 def _train(assignment: Assignment, session: Any, built: WorkerGraph, connection: Any) -> None:
-    """Train until this worker has taken its last step, and tell of every step; then end the input."""
+    """Train until this worker has taken its last step, and report every step; then end the input."""
     import tensorflow as tf
 
     feeding = built.feeding

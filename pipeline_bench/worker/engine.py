@@ -168,7 +168,7 @@ class TrainingEngine(Engine):
             self.channel.send(controller.close())
 
     def _audit_samples(self) -> None:
-        """Have the samples that reach the model audited; where they cannot be told apart, send the reason."""
+        """Have the samples that reach the model audited; where they cannot be identified, send the reason."""
         source = self.source
         if not self.shows_samples:
             reason = f"the source {source.name} neither numbers its samples nor says how they are distributed"

@@ -26,7 +26,7 @@ from pipeline_bench.worker.recorder import Channel, Recorder
 
 
 def run_trial(trial: Trial, channel: Channel) -> bool:
-    """Run the trial and tell the parent everything; False when it raised (the traceback is then on stderr)."""
+    """Run the trial and send the parent everything; False when it raised (the traceback is then on stderr)."""
     # The parent's last resort against a trial that hangs with the GIL held: it asks for the stacks by signal.
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     channel.send(Hello(pid=os.getpid(), at_ns=time.monotonic_ns()))

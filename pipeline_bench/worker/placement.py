@@ -23,7 +23,7 @@ _DEVICE = re.compile(r"(?P<process>/job:[^/]+(?:/replica:\d+)?/task:\d+)/device:
 
 
 def is_wanted(trial: Trial) -> bool:
-    """Return whether the trial is to tell: the first repeat of a variant that asks for it."""
+    """Return whether the trial is to report it: the first repeat of a variant that asks for it."""
     return trial.variant.runtime.log_placement and trial.repeat == 0
 
 
@@ -72,7 +72,7 @@ def _graphs_of_function(training: EagerTraining) -> Iterable[Any]:
 
 
 def of_graphs(graphs: Iterable[Any]) -> Placement:
-    """Return the placement that GraphDefs tell: each node with its device, by device and name; at most `MOST_OPS`."""
+    """Return the placement that GraphDefs hold: each node with its device, by device and name; at most `MOST_OPS`."""
     nodes = sorted((str(node.device), str(node.name), str(node.op)) for graph in graphs for node in graph.node)
     if not nodes:
         return Placement(reason="TensorFlow told of no graph that it ran")

@@ -110,7 +110,7 @@ def _devices(tf: Any) -> tuple[ProbedDevice, ...]:
 
 
 def _with_pci(devices: list[ProbedDevice]) -> tuple[ProbedDevice, ...]:
-    """Add the PCI addresses, which only the device library tells; without them the list stands as it is."""
+    """Add the PCI addresses, which only the device library reports; without them the list stands as it is."""
     try:
         from tensorflow.python.client import device_lib
 

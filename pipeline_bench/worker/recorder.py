@@ -91,7 +91,7 @@ def _identity(descriptor: int) -> tuple[int, int] | None:
 
 
 class Recorder:
-    """The steps of one trial, its phase, and the thread that tells the parent of both."""
+    """The steps of one trial, its phase, and the thread that sends the parent both."""
 
     def __init__(self, channel: Channel, run: Run) -> None:
         self._channel = channel

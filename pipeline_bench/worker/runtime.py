@@ -162,7 +162,7 @@ def set_up_eagerly(runtime: Runtime) -> Device:
 
 
 def _describe_visible(gpu: Any) -> Device:
-    """The only visible GPU: its name, and its PCI address where TensorFlow tells one."""
+    """The only visible GPU: its name, and its PCI address where TensorFlow reports one."""
     import tensorflow as tf
     from tensorflow.python.eager import context
 

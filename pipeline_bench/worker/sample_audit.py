@@ -375,7 +375,7 @@ def _numbers_of(indices: Collection[int], epoch_samples: int, end: int) -> int:
 
 
 def _mixed(indices: Numbers) -> npt.NDArray[np.uint64]:
-    """Return a hash of each number, uint64, whose sums tell sets apart: SplitMix64 (Steele et al., OOPSLA 2014)."""
+    """Return a hash of each number, uint64, whose sums distinguish sets: SplitMix64 (Steele et al., OOPSLA 2014)."""
     value = indices.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

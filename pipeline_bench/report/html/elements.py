@@ -261,7 +261,7 @@ def filled(x: Sequence[Any], y: Sequence[Any], text: str, fill: str, **line: Any
 
 
 def bars(name: str, style: tuple[str, str], x: Sequence[float], y: Sequence[Any], **more: Any) -> Json:
-    """Return a part of bars that lie on their side, told apart by colour and by plotly's pattern."""
+    """Return a part of bars that lie on their side, distinguished by colour and by plotly's pattern."""
     colour, shape = style
     pattern = {"shape": shape, "bgcolor": colour, "fgcolor": "rgba(255,255,255,0.4)", "size": 7, "solidity": 0.2}
     marker = {"color": colour, "line": {"width": 0}, "pattern": pattern}

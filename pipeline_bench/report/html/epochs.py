@@ -42,7 +42,7 @@ def epochs(session: Session) -> Figure | None:
         yaxis={"autorange": "reversed", "type": "category", "fixedrange": True, "automargin": True},
     )
     data = [_bar(part, [parts[part] for _, parts in rows], names) for part in there]
-    told = wall_time.summary(session.wall_time)
+    summary = wall_time.summary(session.wall_time)
     method = (
         "The first step has the model built and traced, and waits for the first batch. Compute and host is what the "
         "other steps took beside their waits. Callbacks are timed where `pipeline-bench run` watches. The rest is what "
@@ -56,7 +56,7 @@ def epochs(session: Session) -> Figure | None:
         ("all", lambda row: f"{sum(row[1].values()):.2f}"),
     )
     legend = tuple(Legend(part, _STYLES[part][0], _STYLES[part][1]) for part in there)
-    return Figure("epochs", "Where the wall time went, by epoch", f"W{told[1:]}.", method, data, plot, table, legend)
+    return Figure("epochs", "Where the wall time went, by epoch", f"W{summary[1:]}.", method, data, plot, table, legend)
 
 
 def _rows(kept: Sequence[Epoch]) -> list[tuple[str, dict[str, float]]]:

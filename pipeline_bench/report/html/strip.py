@@ -26,7 +26,7 @@ BELOW, _WITHIN = -0.6, 0.5
 
 
 def phases(record: TrialRecord) -> list[tuple[str, int, int]]:
-    """Name, start and end (ns) of each phase, in order; a trial that tells none has none."""
+    """Name, start and end (ns) of each phase, in order; a trial that reports none has none."""
     marks = sorted(record.phases, key=lambda mark: mark.at_ns)
     ends = [*(mark.at_ns for mark in marks[1:]), record.ended_ns]
     return [(mark.name, mark.at_ns, max(mark.at_ns, end)) for mark, end in zip(marks, ends, strict=False)]

@@ -27,7 +27,7 @@ def test_what_makes_it_unfair_comes_before_the_figures() -> None:
 def test_every_figure_and_every_gate_is_there() -> None:
     difference = differences.full()
     text = report.markdown(difference)
-    for shown in ("+12 % (+8.0 % to +16 %)", "-10 %", "0.62", "0.58 (-4.0 ±2)", "input-bound → host-bound"):
+    for shown in ("+12 % (+8.0 to +16)", "-10 %", "0.62 → 0.58 (-4.0 ±2)", "input-bound → host-bound"):
         assert shown in text
     assert "only before: old" in text
     assert "only after: new" in text
@@ -42,7 +42,7 @@ def test_every_figure_and_every_gate_is_there() -> None:
 def test_what_was_not_measured_is_a_dash_with_its_reason() -> None:
     text = report.markdown(differences.full())
     (row,) = (line for line in text.splitlines() if line.startswith("| broken"))
-    assert row.split(" | ")[2:5] == ["–", "–", "–"]
+    assert row.split(" | ")[2:5] == ["–", "–", "0.62 → –"]
     assert "not measured after: killed by signal 9" in text
 
 
