@@ -62,6 +62,13 @@ _THREADS = 256
 _SM_COUNT, _CLOCK_KHZ, _BUS_BITS = 16, 36, 37
 """CUdevice_attribute (cuda.h): MULTIPROCESSOR_COUNT, MEMORY_CLOCK_RATE, GLOBAL_MEMORY_BUS_WIDTH."""
 _NON_BLOCKING = 1
+_EXPLAINED = {
+    "CUDA_ERROR_JIT_COMPILER_NOT_FOUND": "the driver's compiler, libnvidia-ptxjitcompiler.so.1, is not there; a "
+    "container needs it beside libcuda.so.1",
+    "CUDA_ERROR_JIT_COMPILATION_DISABLED": "CUDA_DISABLE_PTX_JIT forbids it",
+    "CUDA_ERROR_UNSUPPORTED_PTX_VERSION": "the driver is older than 450, the first that knows PTX 7.0",
+}
+"""What a refusal to compile the kernels means, by cuda.h's names."""
 
 
 def ptx(target: str) -> str:
@@ -190,7 +197,8 @@ class Gpu:
             text = ctypes.c_char_p()
             self._driver.cuGetErrorName(code, ctypes.byref(text))
             name = text.value.decode() if text.value else str(code)
-            raise PipelineBenchError(f"{function} failed: {name}")
+            meaning = f" ({_EXPLAINED[name]})" if name in _EXPLAINED else ""
+            raise PipelineBenchError(f"{function} failed: {name}{meaning}")
 
 
 def elapsed_ms(gpu: Gpu, base: Any, events: Sequence[tuple[Any, Any]]) -> tuple[list[float], list[float]]:

@@ -12,7 +12,14 @@ from typing import Any
 
 from pipeline_bench.model.trial import ACTIVITY
 from pipeline_bench.samplers import Reading
-from pipeline_bench.samplers.nvml_metrics import FUNCTION_NOT_FOUND, NOT_SUPPORTED, code_of, explain
+from pipeline_bench.samplers.nvml_metrics import (
+    FUNCTION_NOT_FOUND,
+    NOT_SUPPORTED,
+    NOTHING_NEW,
+    code_of,
+    explain,
+    mig_instances,
+)
 
 SOURCE = "NVML GPM"
 _METRICS: Mapping[int, str] = dict(zip((2, 3, 5, 10, 20, 21), ACTIVITY, strict=True))
@@ -61,6 +68,9 @@ class Gpm:
             try:
                 return self._poll(now_ns)
             except Exception as error:
+                if code_of(error) in NOTHING_NEW:  # no figure now; the next one must not reach back beyond it
+                    self._taken_ns = None
+                    return []
                 self._fail(error)
         if self._reason is None:
             return []
@@ -123,13 +133,7 @@ def _visible_instance(nvml: Any, handle: Any) -> int:
     Raises what pynvml raises, where there is none.
     """
     wanted = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
-    found: list[tuple[str, int]] = []
-    for index in range(int(nvml.nvmlDeviceGetMaxMigDeviceCount(handle))):
-        try:
-            mig = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
-        except nvml.NVMLError_NotFound:
-            continue
-        found.append((str(nvml.nvmlDeviceGetUUID(mig)), int(nvml.nvmlDeviceGetGpuInstanceId(mig))))
+    found = mig_instances(nvml, handle)
     own = [instance for uuid, instance in found if wanted.startswith("MIG-") and uuid.startswith(wanted)]
     if not found:
         raise nvml.NVMLError(6)  # NOT_FOUND

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -173,6 +174,8 @@ class NvmlDevice:
     uuid: str
     pci_bus_id: str
     mig_enabled: bool
+    mig_uuids: tuple[str, ...] = ()
+    """Of the MIG devices that this process may see on it."""
 
     @classmethod
     def at(cls, nvml: Any, index: int) -> NvmlDevice:
@@ -183,13 +186,30 @@ class NvmlDevice:
             mig_enabled = nvml.nvmlDeviceGetMigMode(handle)[0] == nvml.NVML_DEVICE_MIG_ENABLE
         except (AttributeError, nvml.NVMLError):  # a GPU before Ampere, or a driver that does not know MIG
             mig_enabled = False
+        mig_uuids: tuple[str, ...] = ()
+        if mig_enabled:
+            with contextlib.suppress(AttributeError, nvml.NVMLError):  # the GPU is there without them
+                mig_uuids = tuple(uuid for uuid, _ in mig_instances(nvml, handle))
         return cls(
             index=index,
             name=str(nvml.nvmlDeviceGetName(handle)),
             uuid=str(nvml.nvmlDeviceGetUUID(handle)),
             pci_bus_id=normalise_pci_bus_id(bus_id.decode() if isinstance(bus_id, bytes) else bus_id),
             mig_enabled=mig_enabled,
+            mig_uuids=mig_uuids,
         )
+
+
+def mig_instances(nvml: Any, handle: Any) -> list[tuple[str, int]]:
+    """Return UUID and GPU instance of each MIG device of a GPU, in NVML's order; raises what pynvml raises."""
+    found: list[tuple[str, int]] = []
+    for index in range(int(nvml.nvmlDeviceGetMaxMigDeviceCount(handle))):
+        try:
+            mig = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
+        except nvml.NVMLError_NotFound:
+            continue
+        found.append((str(nvml.nvmlDeviceGetUUID(mig)), int(nvml.nvmlDeviceGetGpuInstanceId(mig))))
+    return found
 
 
 def normalise_pci_bus_id(pci_bus_id: str) -> str:
@@ -209,9 +229,10 @@ def normalise_pci_bus_id(pci_bus_id: str) -> str:
 def first_visible(devices: tuple[NvmlDevice, ...], environ: Mapping[str, str]) -> tuple[NvmlDevice | None, str | None]:
     """Return the device that CUDA numbers 0, or the reason why there is none.
 
-    ``CUDA_VISIBLE_DEVICES`` is honoured when its first entry is an index or a ``GPU-`` UUID (or the start of one). An
-    index is taken in PCI order, which is CUDA's own only under ``CUDA_DEVICE_ORDER=PCI_BUS_ID`` or with equal GPUs:
-    select by PCI id where TensorFlow names it.
+    ``CUDA_VISIBLE_DEVICES`` is honoured when its first entry is an index or a UUID (or the start of one), of a GPU or
+    of a MIG device, which older drivers wrote ``MIG-GPU-…/1/0`` with its GPU's. An index is taken in PCI order, which
+    is CUDA's own only under ``CUDA_DEVICE_ORDER=PCI_BUS_ID`` or with equal GPUs: select by PCI id where TensorFlow
+    names it.
     """
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     if not devices:
@@ -219,7 +240,10 @@ def first_visible(devices: tuple[NvmlDevice, ...], environ: Mapping[str, str]) -
     if visible is None:
         return devices[0], None
     entry = visible.split(",")[0].strip()
+    sought = entry.removeprefix("MIG-").split("/")[0] if entry.startswith("MIG-GPU-") else entry
     for device in devices:
-        if entry == str(device.index) or (entry.startswith("GPU-") and device.uuid.startswith(entry)):
+        named = sought.startswith(("GPU-", "MIG-"))
+        own = any(uuid.startswith(sought) for uuid in (device.uuid, *device.mig_uuids))
+        if entry == str(device.index) or (named and own):
             return device, None
     return None, f"CUDA_VISIBLE_DEVICES={visible!r} begins with no GPU that NVML lists"

@@ -138,7 +138,8 @@ def _activity_checks(run: GpuRun, facts: dict[str, Any]) -> Iterator[Check]:
     elif run.kernel == "tensor":
         yield _gpm_check(run, tensor, None)
     elif run.kernel == "copy in memory":
-        yield _gpm_check(run, dram, 100 * 2 * moved / facts["memory_bytes_per_s"])
+        most = facts["memory_bytes_per_s"]  # 0 of memory that is the host's own, as the driver gives it no clock
+        yield _gpm_check(run, dram, 100 * 2 * moved / most if most else None)
     else:
         yield _gpm_check(run, pcie, moved / (1 << 20))
 

@@ -37,7 +37,8 @@ static void occupy(Stream *stream, double ns, double sm_share, double tensor_sha
 
 int cuInit(unsigned flags) { return getenv("CUDA_STUB_REFUSES") ? 100 : (int)flags; }
 int cuGetErrorName(int code, const char **name) {
-    *name = code == 100 ? "CUDA_ERROR_NO_DEVICE" : "CUDA_ERROR_OF_THE_STUB";
+    *name = code == 100 ? "CUDA_ERROR_NO_DEVICE"
+          : code == 221 ? "CUDA_ERROR_JIT_COMPILER_NOT_FOUND" : "CUDA_ERROR_OF_THE_STUB";
     return OK;
 }
 int cuDeviceGet(int *device, int ordinal) { *device = ordinal; return OK; }
@@ -54,6 +55,7 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
 int cuDevicePrimaryCtxRetain(void **context, int device) { (void)device; *context = &spin; return OK; }
 int cuCtxSetCurrent(void *context) { return context ? OK : INVALID_VALUE; }
 int cuModuleLoadData(void **module, const char *image) {
+    if (getenv("CUDA_STUB_NO_COMPILER")) return 221;
     if (strncmp(image, ".version", 8)) return INVALID_VALUE;
     *module = &spin;
     return OK;

@@ -32,6 +32,7 @@
  *   NVML_STUB_TIMELINE           a file of what the GPU did, "start_ns end_ns sm_share tensor_share" a line by
  *                                CLOCK_MONOTONIC: utilization and GPM are then computed of it
  *   NVML_STUB_WINDOW_MS          what a utilization speaks of (167), ending NVML_STUB_LATENCY_MS (0) before its stamp
+ *   NVML_STUB_GPM_NOT_READY      which sample of GPM, counted from 1, is answered with NOT_READY
  *   NVML_STUB_GPM                GPM is there, with these figures: "2:12.5,3:6,5:0,10:3,20:100,21:900" by metric id;
  *                                with a timeline SM and tensor activity are of that. Unset: the GPU has none
  */
@@ -315,7 +316,10 @@ int nvmlGpmSampleFree(GpmSample *sample) {
 }
 
 int nvmlGpmSampleGet(Device *device, GpmSample *sample) {
+    static int asked;
+    const char *not_ready = getenv("NVML_STUB_GPM_NOT_READY");
     (void)device;
+    if (++asked == (not_ready ? atoi(not_ready) : 0)) return 27;
     sample->at_ns = (double)clock_ns(CLOCK_MONOTONIC);
     return is("mig") ? NOT_SUPPORTED : device_state();
 }

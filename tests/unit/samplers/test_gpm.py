@@ -38,6 +38,12 @@ def test_samples_that_are_too_close_are_no_figure(nvml_stub: Path) -> None:
     assert third
 
 
+def test_a_sample_that_is_not_ready_ends_nothing_and_no_figure_reaches_back_beyond_it(nvml_stub: Path) -> None:
+    *early, last = polled(nvml_stub, 1.0, 1.2, 1.4, 1.6, NVML_STUB_GPM=FIGURES, NVML_STUB_GPM_NOT_READY="2")
+    assert early == [{}, {}, {}]
+    assert set(last) == set(ACTIVITY)
+
+
 def test_a_gpu_without_gpm_gives_its_reason_once(nvml_stub: Path) -> None:
     first, second = polled(nvml_stub, 1.0, 1.2)
     assert set(first) == set(ACTIVITY)

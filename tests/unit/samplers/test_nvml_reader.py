@@ -162,6 +162,7 @@ def test_devices_are_described(nvml_stub: Path) -> None:
         "uuid": "GPU-stub-1",
         "pci_bus_id": "00000000:02:00.0",
         "mig_enabled": False,
+        "mig_uuids": [],
     }
     assert opened["selected"] == 0
 
@@ -188,11 +189,25 @@ def test_cuda_visible_devices_is_honoured(nvml_stub: Path) -> None:
 
 
 def device(index: int) -> NvmlDevice:
-    return NvmlDevice(index, "NVIDIA Stub", f"GPU-stub-{index}", f"00000000:0{index + 1}:00.0", False)
+    mig = ("MIG-stub-a", "MIG-stub-b") if index == 1 else ()
+    return NvmlDevice(index, "NVIDIA Stub", f"GPU-stub-{index}", f"00000000:0{index + 1}:00.0", index == 1, mig)
 
 
 @pytest.mark.parametrize(
-    ("visible", "index"), [(None, 0), ("1", 1), ("1,0", 1), ("GPU-stub-1", 1), ("", None), ("-1", None), ("5", None)]
+    ("visible", "index"),
+    [
+        (None, 0),
+        ("1", 1),
+        ("1,0", 1),
+        ("GPU-stub-1", 1),
+        ("", None),
+        ("-1", None),
+        ("5", None),
+        ("MIG-stub-b", 1),
+        ("MIG-stub-c", None),
+        ("MIG-GPU-stub-1/3/0", 1),
+        ("MIG-GPU-stub-7/3/0", None),
+    ],
 )
 def test_first_visible(visible: str | None, index: int | None) -> None:
     environ = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}

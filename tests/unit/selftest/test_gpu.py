@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_bench.model.selftest import Selftest
+from pipeline_bench.model.selftest import GpuRun, Selftest
 from pipeline_bench.planted import gpu_loads
 from pipeline_bench.run.child import call
 from pipeline_bench.run.observer import Observer
@@ -77,3 +77,18 @@ def test_a_driver_that_refuses_is_a_reason(sampler: NvmlSampler, monkeypatch: py
     assert found.parts[0].reason == "cuInit failed: CUDA_ERROR_NO_DEVICE"
     answer = call(gpu_loads.copies, {"sizes_bytes": [1]}, progress=lambda _: None)
     assert "CUDA_ERROR_NO_DEVICE" in answer.failed
+
+
+def test_a_container_without_the_drivers_compiler_is_told_what_it_lacks(
+    sampler: NvmlSampler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_STUB_NO_COMPILER", "1")
+    found = gpu._duty_cycles(sampler, Observer(), loads(0.5), Selftest())
+    assert "libnvidia-ptxjitcompiler.so.1, is not there" in (found.parts[0].reason or "")
+
+
+def test_memory_whose_clock_the_driver_does_not_tell_has_no_planted_share() -> None:
+    """As that of a GPU that shares the host's: nothing is divided by it."""
+    run = GpuRun(name="copy in memory", kernel="copy in memory", start_ns=0, end_ns=10**9, bytes_moved=10**9)
+    (check,) = gpu._activity_checks(run, {"memory_bytes_per_s": 0.0, "sm_count": 1})
+    assert (check.planted, check.measured) == (None, None)
