@@ -5,11 +5,13 @@ The stub proves the plumbing and the error paths, and nothing about what the fig
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +64,15 @@ def stub_environment(folder: Path, **variables: str) -> dict[str, str]:
     return {**inherited, "LD_LIBRARY_PATH": os.pathsep.join(paths), **variables}
 
 
+@cache
+def _probe() -> subprocess.Popen[str]:
+    command = [sys.executable, "-W", "error", str(HERE / "nvml_probe.py")]
+    variables = {**os.environ, "PYTHONPATH": str(ROOT)}
+    probe = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=variables)
+    atexit.register(probe.communicate)
+    return probe
+
+
 def run_probe(folder: Path, steps: list[dict[str, Any]], *, gpm: bool = False, **variables: str) -> list[Any]:
     """Run nvml_probe.py against the library in `folder`; returns what each step gave, `{"do": "open"}` being the first.
 
@@ -69,17 +80,15 @@ def run_probe(folder: Path, steps: list[dict[str, Any]], *, gpm: bool = False, *
     clocks are set before it (they start at 0), and so are the variables of the stub. What GPM says, or why it says
     nothing, is among the answers only where it is asked for.
     """
-    ended = subprocess.run(
-        [sys.executable, "-W", "error", str(HERE / "nvml_probe.py"), json.dumps(steps)],
-        env={**stub_environment(folder, **variables), "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
-    answers = json.loads(ended.stdout)
-    assert isinstance(answers, list)
+    probe = _probe()
+    assert probe.stdin is not None
+    assert probe.stdout is not None
+    environment = stub_environment(folder, **variables)
+    request = {"library": str(folder / LIBRARY), "environment": environment, "steps": steps}
+    probe.stdin.write(json.dumps(request) + "\n")
+    probe.stdin.flush()
+    answers = json.loads(probe.stdout.readline())
+    assert isinstance(answers, list), f"{answers}; its traceback is on stderr"
     return answers if gpm else [_without_gpm(answer) for answer in answers]
 
 
