@@ -5,6 +5,12 @@ from pathlib import Path
 import pytest
 
 from pipeline_bench.cli import run
+from pipeline_bench.samplers.nvml import NvmlSampler
+
+
+@pytest.fixture(autouse=True)
+def _no_process_asks_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(NvmlSampler, "open", NvmlSampler)
 
 
 @pytest.mark.parametrize(
