@@ -304,11 +304,11 @@ def run(
 ) -> None:
     """Run a command unedited; say at its end how long its trainings waited for their input. Its exit code is kept."""
     from pipeline_bench.cli.hosts import folder_of
-    from pipeline_bench.hosts.ranks import found
+    from pipeline_bench.hosts.ranks import of_training
     from pipeline_bench.injection import command as commands
     from pipeline_bench.text import safe
 
-    rank = found(os.environ)
+    rank = of_training(os.environ)
     try:
         ended = commands.run(command, out if rank is None else folder_of(rank, out))
     except OSError as error:

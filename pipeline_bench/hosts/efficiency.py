@@ -94,6 +94,49 @@ def result(
     )
 
 
+class WorkerFigures(NamedTuple):
+    """A step of one worker of a synchronous training, in ms, by parts; None where one was not measured."""
+
+    step_ms: float | None
+    wait_ms: float | None
+    collective_ms: float | None
+
+
+def training(workers: Sequence[WorkerFigures]) -> tuple[HostsKind, int | None, str] | None:
+    """Return whom the workers of a synchronous training wait for, and why; None where the parts are not known.
+
+    All step alike. Who comes last to the collective is there for the shortest time, which is what the collective costs
+    by itself; what the others are there for longer they wait for that one. It is late by its input where its wait for
+    that, over the others' median, makes up half of the delay, and by its model otherwise.
+    """
+    known = [each for each in workers if None not in each]
+    if len(known) < len(workers) or len(known) < 2:  # noqa: PLR2004 - one has nobody to wait for
+        return None
+    at = [each.collective_ms or 0.0 for each in workers]
+    last = at.index(min(at))
+    others = [rank for rank in range(len(workers)) if rank != last]
+    step_ms = median(each.step_ms or 0.0 for each in workers)
+    lost_ms = median(at[rank] for rank in others) - at[last]
+    wait_ms, theirs_ms = workers[last].wait_ms or 0.0, median(workers[rank].wait_ms or 0.0 for rank in others)
+    if not step_ms or lost_ms < thresholds.BOUND_SHARE * step_ms:
+        return None
+    lost = f"at the collective the others wait {lost_ms:.1f} ms for it, {units.share(lost_ms / step_ms)} of their step"
+    if wait_ms - theirs_ms >= lost_ms / 2:
+        share = units.share(wait_ms / step_ms)
+        return (
+            "slow-input",
+            last,
+            f"the input of rank {last} holds all up: it waits {wait_ms:.1f} ms for it, {share} of a step, the others "
+            f"{theirs_ms:.1f} ms; {lost}",
+        )
+    return (
+        "slow-model",
+        last,
+        f"rank {last} holds all up, and not by its input, for which it waits {wait_ms:.1f} ms: its own part of the "
+        f"step takes longer; {lost}",
+    )
+
+
 def verdict(hosts: int, efficiency: Estimate, figures: Sequence[HostFigures]) -> tuple[HostsKind, int | None, str]:
     """Return what limits the hosts, the rank that it names, and a sentence.
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from pipeline_bench.analysis.speedups import batch_size
 from pipeline_bench.errors import SessionError, UsageError
 from pipeline_bench.hosts import efficiency, formations, ranks
-from pipeline_bench.hosts.efficiency import HostFigures, Span
+from pipeline_bench.hosts.efficiency import HostFigures, Span, WorkerFigures
 from pipeline_bench.model.hosts import Host, Hosts, HostsResult
 from pipeline_bench.model.kept import SESSION_FILE
 from pipeline_bench.model.result import Result
@@ -257,10 +257,14 @@ def _figures(session: Session, alone: str, together: str) -> HostFigures:
 
 def _watched(sessions: Sequence[Session]) -> HostsResult:
     """Of a training that every rank watched itself: nothing of it ran alone."""
+    parts = efficiency.training([_worker(session) for session in sessions])
     waits = [session.results[0].input_wait_share.value if session.results else None for session in sessions]
     figures = [HostFigures(None, wait, None) for wait in waits]
     name = sessions[0].results[0].variant if sessions[0].results else sessions[0].scenario.name
     found = efficiency.result(name, len(sessions), {}, figures)
+    if parts is not None:
+        kind, rank, text = parts
+        return found.model_copy(update={"kind": kind, "host": rank, "text": text})
     if found.kind != "not-measured":
         return found
     said = "; ".join(
@@ -269,3 +273,10 @@ def _watched(sessions: Sequence[Session]) -> HostsResult:
         if session.host is not None
     )
     return found.model_copy(update={"kind": "watched", "text": f"{said} for its input"})
+
+
+def _worker(session: Session) -> WorkerFigures:
+    if session.host is None or not session.results:
+        return WorkerFigures(None, None, None)
+    result = session.results[0]
+    return WorkerFigures(result.step_ms.mean, result.input_wait_ms.value, session.host.collective_ms)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import time
 from collections.abc import Mapping
@@ -50,6 +51,24 @@ _VARIABLES = {
     "pmi": ("PMI_RANK", ("PMI_SIZE",)),
     "slurm": ("SLURM_PROCID", ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS")),
 }
+
+
+def of_training(environment: Mapping[str, str]) -> Rank | None:
+    """Return the rank of a training: also that which TensorFlow's own variable gives it.
+
+    TF_CONFIG: https://www.tensorflow.org/guide/distributed_training#setting_up_the_tf_config_environment_variable
+    """
+    if (rank := found(environment)) is not None:
+        return rank
+    try:
+        config = json.loads(environment.get("TF_CONFIG", ""))
+        cluster, task = config["cluster"], config["task"]
+        chiefs, workers = len(cluster.get("chief", ())), len(cluster.get("worker", ()))
+        number = int(task["index"]) + (chiefs if task["type"] == "worker" else 0)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+    size = chiefs + workers
+    return Rank(number, size, "tf-config") if task["type"] in ("chief", "worker") and number < size != 1 else None
 
 
 def found(environment: Mapping[str, str]) -> Rank | None:

@@ -53,6 +53,8 @@ class Watched:
         self._pid = os.getpid()
         self._trainings: list[tuple[str, Any]] = []
         self._loops: dict[str, Any] = {}
+        self.distributed: Any = None
+        """What watches the loop over a distributed dataset: the first such of a process."""
         self._more = 0
         self._problem: str | None = None
         self._ended = False
@@ -122,6 +124,32 @@ class Watched:
         except Exception as error:
             self.problem(error)
             return iterator
+
+    def distributed_loop(self, iterator: Any) -> Any:
+        """Return what watches the loop that takes from a distributed dataset's iterator; None where nothing does."""
+        import tensorflow as tf
+
+        if getattr(self._in_library, "depth", 0) or not tf.executing_eagerly() or tf.inside_function():
+            return None
+        try:
+            return self._distributed_loop(iterator)
+        except Exception as error:
+            self.problem(error)
+            return None
+
+    def _distributed_loop(self, iterator: Any) -> Any:
+        if getattr(iterator, "_pipeline_bench_seen", False):
+            return self.distributed
+        where = _line_of_users()
+        if self.distributed is None and where is not None:
+            from pipeline_bench.monitoring.distributed import DistributedMonitor
+
+            self.distributed = self._loops[where] = DistributedMonitor(where, self._out)
+            self._end_with_the_program()
+        if self.distributed is not None:
+            iterator._pipeline_bench_seen = True
+            self.distributed.begin()
+        return self.distributed
 
     def _iterator_loop(self, framework: str) -> Any:
         where = _line_of_users()
@@ -260,6 +288,43 @@ def _patch_datasets(dataset_ops: Any, watched: Watched) -> None:
     dataset_ops.DatasetV2.__iter__ = __iter__
 
 
+def _patch_distributed(input_lib: Any, watched: Watched) -> None:
+    iterator, own = input_lib.DistributedIteratorBase, input_lib._SingleWorkerDatasetIteratorBase
+    plain = iterator.get_next
+
+    @functools.wraps(plain)
+    def get_next(self: Any, name: Any = None) -> Any:
+        loop = watched.distributed_loop(self)
+        return plain(self, name) if loop is None else loop.next(lambda: plain(self, name))
+
+    iterator.get_next = get_next
+    for name in ("get_next_as_list", "get_next_as_optional_list"):
+        setattr(own, name, _own_part(getattr(own, name), watched))
+
+
+def _own_part(plain: Any, watched: Watched) -> Any:
+    @functools.wraps(plain)
+    def get(self: Any, *given: Any, **named: Any) -> Any:
+        loop = watched.distributed
+        return plain(self, *given, **named) if loop is None else loop.own(lambda: plain(self, *given, **named))
+
+    return get
+
+
+def _patch_collectives(module: Any, watched: Watched) -> None:
+    launcher = module.CollectiveReplicaLauncher
+    plain = launcher.all_reduce
+
+    @functools.wraps(plain)
+    def all_reduce(self: Any, input_tensor: Any, *given: Any, **named: Any) -> Any:
+        loop = watched.distributed
+        if loop is None:
+            return plain(self, input_tensor, *given, **named)
+        return loop.collective(lambda tensor: plain(self, tensor, *given, **named), input_tensor)
+
+    launcher.all_reduce = all_reduce
+
+
 def _patch_data_loader(module: Any, watched: Watched) -> None:
     _time_iterators(module.DataLoader, watched, lambda: "torch")
 
@@ -300,6 +365,8 @@ def _time_iterators(iterable: Any, watched: Watched, framework: Callable[[], str
 _PATCHES: dict[str, Callable[[Any, Watched], None]] = {
     "keras": _patch_keras,
     "tensorflow.python.data.ops.dataset_ops": _patch_datasets,
+    "tensorflow.python.distribute.input_lib": _patch_distributed,
+    "tensorflow.python.distribute.cross_device_utils": _patch_collectives,
     "torch.utils.data.dataloader": _patch_data_loader,
     "grain._src.python.dataset.dataset": _patch_grain,
 }

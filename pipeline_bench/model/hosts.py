@@ -9,7 +9,15 @@ from pipeline_bench.model.result import Estimate
 from pipeline_bench.text import Line
 
 HostsKind = Literal[
-    "shared-storage", "slow-host", "slow-input", "straggler", "scales", "inconclusive", "not-measured", "watched"
+    "shared-storage",
+    "slow-host",
+    "slow-input",
+    "straggler",
+    "slow-model",
+    "scales",
+    "inconclusive",
+    "not-measured",
+    "watched",
 ]
 
 
@@ -22,11 +30,14 @@ class Host(Record):
     """How many ranks there are."""
     name: Line
     launcher: Line
-    """What started the ranks: ``slurm``, ``open-mpi``, ``pmi`` or ``ray``."""
+    """What started the ranks: ``slurm``, ``open-mpi``, ``pmi``, ``ray`` or ``tf-config``."""
     wall_minus_monotonic_ns: int
     """What makes the session's times those of the wall clock."""
     clock_offset_s: float | None = None
     """How far the wall clock is ahead of the shared folder's; None where that was not asked."""
+
+    collective_ms: float | None = None
+    """How long a step of a watched training was at collectives, from having its own part ready; None: not measured."""
 
     @property
     def label(self) -> str:

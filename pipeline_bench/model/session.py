@@ -20,7 +20,8 @@ History of `schema_version`; every version up to this one can be read:
         `selftest` of the program itself; `checked`, the last one of the machine; a device utilization's `activity`;
         which `host` among several a session is of, and the `hosts` of a merged one; the `wall_time` of a
         watched training
-    8   adds, each with a default: the pipeline's `fingerprint` `as_written` in the same run as one with a fix
+    8   adds, each with a default: the pipeline's `fingerprint` `as_written` in the same run as one with a fix;
+        a host's `collective_ms`
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ class Ring:
         return Rows(at_ns, waits, lost)
 
 
-def _stamped(fetch: Callable[[], Any], keep: Callable[[Any, Any, Any], None]) -> Any:
+def stamped(fetch: Callable[[], Any], keep: Callable[[Any, Any, Any], None]) -> Any:
     """Build what `fetch` builds between two time stamps of the graph.
 
     Args:
@@ -255,7 +255,7 @@ class ProbedIterator(iterator_ops.OwnedIterator):  # type: ignore[misc]
         if probe is None:
             return super()._next_internal()
         if not tf.executing_eagerly():
-            return _stamped(super()._next_internal, lambda _, at_s, wait_s: probe.write(at_s, wait_s))
+            return stamped(super()._next_internal, lambda _, at_s, wait_s: probe.write(at_s, wait_s))
         start_ns = time.monotonic_ns()
         try:
             element = super()._next_internal()
@@ -276,7 +276,7 @@ class ProbedIterator(iterator_ops.OwnedIterator):  # type: ignore[misc]
                 optional = optional_ops._OptionalImpl(variant, self.element_spec)
                 probe.write(at_s, tf.where(optional.has_value(), wait_s, tf.constant(ENDED, tf.float64)))
 
-            return optional_ops._OptionalImpl(_stamped(lambda: fetch()._variant_tensor, keep), self.element_spec)
+            return optional_ops._OptionalImpl(stamped(lambda: fetch()._variant_tensor, keep), self.element_spec)
         start_ns = time.monotonic_ns()
         optional = fetch()
         wait_ns = time.monotonic_ns() - start_ns

@@ -47,7 +47,7 @@ _MISSING = {
     "loss": "a watched job's loss is left to its own records",
     "accuracy": "a watched job's accuracy is left to its own records",
 }
-_WARMUP_STEPS = 10
+WARMUP_STEPS = 10
 """At most: the first steps trace and compile, and find a full buffer."""
 _NVML_OPENS_WITHIN_S = 2.0
 """Waited for only when the job ends: it may be shorter than the opening takes, and is not to be held up by it."""
@@ -58,6 +58,7 @@ class JobRecord:
 
     Attributes:
         log: the job's steps.
+        collective_ms: how long a step was at collectives with other workers, where that was measured.
         reason: why waits are not measured, where they are not.
         problem: why the session could not be saved, where it could not.
         notes: for the session's reader.
@@ -90,6 +91,7 @@ class JobRecord:
         self.buffered: Callable[[], tuple[float, float] | None] = lambda: None
         self.course: Course | None = None
         self.reason: str | None = None
+        self.collective_ms: float | None = None
         self.problem: str | None = None
         self.notes: list[str] = []
         self._name = name
@@ -171,7 +173,7 @@ class JobRecord:
     def _build(self, reason: str | None) -> Session:
         scenario = _scenario(self._name)
         rows = self.log.rows()
-        warmup = min(int(np.searchsorted(np.cumsum(rows.count), _WARMUP_STEPS)) + 1, len(rows.count) // 2)
+        warmup = min(int(np.searchsorted(np.cumsum(rows.count), WARMUP_STEPS)) + 1, len(rows.count) // 2)
         most = int(rows.count.max(initial=1))
         if reason is not None:
             self.notes.append(reason)
@@ -182,7 +184,8 @@ class JobRecord:
             )
         trial = self._trial(reason, warmup)
         described = environment.describe(self._gpu.accelerator)
-        rank = ranks.found(os.environ)
+        rank = ranks.of_training(os.environ)
+        host = None if rank is None else rank.host().model_copy(update={"collective_ms": self.collective_ms})
         return Session(
             started_at=self._started_at,
             command=shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
@@ -192,7 +195,7 @@ class JobRecord:
             trials=(trial,),
             results=(self._result(scenario, trial, int(rows.count[warmup:].sum())),),
             watched=True,
-            host=None if rank is None else rank.host(),
+            host=host,
             wall_time=None if self.course is None else self.course.wall_time(),
         )
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _WATCHED = (
     "keras",
     "tensorflow.python.data.ops.dataset_ops",
+    "tensorflow.python.distribute.input_lib",
+    "tensorflow.python.distribute.cross_device_utils",
     "torch.utils.data.dataloader",
     "grain._src.python.dataset.dataset",
 )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pytest
 
 from pipeline_bench.hosts import efficiency, formations, ranks
-from pipeline_bench.hosts.efficiency import HostFigures, Span
+from pipeline_bench.hosts.efficiency import HostFigures, Span, WorkerFigures
 from pipeline_bench.hosts.ranks import Rank
 from pipeline_bench.model.hosts import HostsKind
 from pipeline_bench.model.trial import plan
@@ -43,6 +44,52 @@ def test_every_rank_runs_its_part_of_the_common_plan_in_its_order(size: int) -> 
     of_a = [slot.ranks for slot in slots if slot.repeat == 0 and slot.variant.startswith("a, ")]
     assert of_a[:size] == [(rank,) for rank in range(size)]
     assert of_a[-1] == tuple(range(size))
+
+
+def tf_config(cluster: dict[str, list[str]], kind: str, index: int) -> dict[str, str]:
+    return {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}})}
+
+
+@pytest.mark.parametrize(
+    ("environment", "rank"),
+    [
+        (tf_config({"worker": ["a:1", "b:1"]}, "worker", 1), Rank(1, 2, "tf-config")),
+        (tf_config({"chief": ["c:1"], "worker": ["a:1"]}, "worker", 0), Rank(1, 2, "tf-config")),
+        (tf_config({"chief": ["c:1"], "worker": ["a:1"]}, "chief", 0), Rank(0, 2, "tf-config")),
+        (tf_config({"worker": ["a:1"], "ps": ["p:1"]}, "ps", 0), None),
+        (tf_config({"worker": ["a:1"]}, "worker", 0), None),
+        ({"TF_CONFIG": "{"}, None),
+        ({"TF_CONFIG": "[]"}, None),
+        ({**tf_config({"worker": ["a:1", "b:1"]}, "worker", 1), "PMI_RANK": "0", "PMI_SIZE": "2"}, Rank(0, 2, "pmi")),
+    ],
+)
+def test_a_training_is_known_by_tensorflows_own_variable_too(environment: dict[str, str], rank: Rank | None) -> None:
+    assert ranks.of_training(environment) == rank
+
+
+@pytest.mark.parametrize(
+    ("waits_ms", "collectives_ms", "expected", "words"),
+    [
+        ((1, 31, 1), (35, 5, 34), ("slow-input", 1), "waits 31.0 ms for it, 62 % of a step, the others 1.0 ms; at the"),
+        ((1, 1, 1), (35, 5, 34), ("slow-model", 1), "not by its input, for which it waits 1.0 ms"),
+        ((1, 9, 1), (35, 5, 34), ("slow-model", 1), "the others wait 29.5 ms for it, 59 % of their step"),
+    ],
+)
+def test_whom_the_workers_wait_for_is_told_by_the_collective_and_why_by_the_input(
+    waits_ms: tuple[float, ...], collectives_ms: tuple[float, ...], expected: tuple[HostsKind, int], words: str
+) -> None:
+    parts = [WorkerFigures(50.0, *each) for each in zip(waits_ms, collectives_ms, strict=True)]
+    found = efficiency.training(parts)
+    assert found is not None
+    assert found[:2] == expected
+    assert words in found[2]
+
+
+def test_nobody_is_named_where_all_come_together_or_a_part_is_not_known() -> None:
+    alike = [WorkerFigures(50.0, 20.0, 6.0), WorkerFigures(50.0, 21.0, 5.0)]
+    assert efficiency.training(alike) is None
+    assert efficiency.training([*alike[:1], WorkerFigures(50.0, 40.0, None)]) is None
+    assert efficiency.training(alike[:1]) is None
 
 
 def span(step_ms: float, start_ms: float = 0.0, steps: int = 200, batch: int = 10) -> Span:

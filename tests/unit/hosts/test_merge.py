@@ -13,6 +13,7 @@ from pipeline_bench.analysis.speedups import conclude
 from pipeline_bench.errors import SessionError, UsageError
 from pipeline_bench.hosts import formations, merge
 from pipeline_bench.hosts.ranks import Rank
+from pipeline_bench.model.result import Estimate, StepTime
 from pipeline_bench.model.series import Series
 from pipeline_bench.model.session import Session, load, save
 from pipeline_bench.model.trial import PhaseMark, TrialRecord, TrialSteps, plan
@@ -115,6 +116,61 @@ def test_variants_that_differ_are_refused() -> None:
     changed = changed.model_copy(update={"scenario": changed.scenario.model_copy(update={"variants": tuple(variants)})})
     with pytest.raises(SessionError, match="variants 'a, alone' differ"):
         merge.merge([session(0), changed])
+
+
+def watched(rank: int, wait_ms: float, collective_ms: float | None) -> Session:
+    """A rank's session of a training that it watched itself: steps of 50 ms in every rank."""
+    whole = session(rank)
+    (result,) = [each for each in whole.results if each.variant == "ceiling"]
+    host = whole.host
+    assert host is not None
+    result = result.model_copy(
+        update={
+            "variant": "job",
+            "step_ms": StepTime(median=50.0, mean=50.0),
+            "input_wait_ms": Estimate(value=wait_ms),
+            "input_wait_share": Estimate(value=wait_ms / 50.0),
+        }
+    )
+    job = variant("job", ceiling=None)
+    return whole.model_copy(
+        update={
+            "watched": True,
+            "scenario": scenario(job),
+            "trials": (),
+            "results": (result,),
+            "host": host.model_copy(update={"collective_ms": collective_ms}),
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("sessions", "kind", "host", "words"),
+    [
+        ([watched(0, 1.0, 35.0), watched(1, 31.0, 5.0)], "slow-input", 1, "the input of rank 1 holds all up"),
+        ([watched(0, 1.0, 35.0), watched(1, 1.0, 5.0)], "slow-model", 1, "rank 1 holds all up, and not by its input"),
+        ([watched(0, 1.0, None), watched(1, 31.0, None)], "straggler", 1, "rank 1 waits 62 %, the others 2 %"),
+        ([watched(0, 1.0, None), watched(1, 1.0, None)], "watched", None, "rank 0 waits 2 %; rank 1 waits 2 %"),
+    ],
+)
+def test_the_sessions_that_run_left_of_one_training_are_merged(
+    sessions: list[Session], kind: str, host: int | None, words: str
+) -> None:
+    merged = merge.merge(sessions)
+    assert merged.hosts is not None
+    (found,) = merged.hosts.results
+    assert (found.kind, found.host) == (kind, host)
+    assert words in found.text
+    assert [result.variant for result in merged.results] == ["job · rank 0", "job · rank 1"]
+
+
+def test_who_was_lost_is_a_note_and_clocks_are_those_that_one_machine_asked() -> None:
+    merged = merge.merge([session(0), session(1)], {1: "its node died"}, {0: 0.0, 1: 0.2})
+    assert merged.hosts is not None
+    assert "rank 1 was lost: its node died" in merged.notes
+    assert [each.clock_offset_s for each in merged.hosts.hosts] == [0.0, 0.2]
+    with pytest.raises(SessionError, match="ahead of that"):
+        merge.merge([session(0), session(1)], {}, {0: 0.0, 1: 3.0})
 
 
 def test_a_folder_without_ranks_is_refused(tmp_path: Path) -> None:

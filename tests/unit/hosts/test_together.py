@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing, nullcontext, suppress
 from pathlib import Path
+
+import pytest
 
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.hosts import formations
 from pipeline_bench.hosts.ranks import Rank
-from pipeline_bench.hosts.together import FOLDER, Meeting
+from pipeline_bench.hosts.together import FOLDER, Meeting, gone_path, gone_s
 from tests.unit.sessions import scenario, variant
 
 WANTED = scenario(variant("a"), variant("ceiling", "ceiling", ceiling=None))
@@ -77,6 +79,26 @@ def test_the_others_go_on_without_a_rank_that_gives_no_sign_of_life(tmp_path: Pa
     assert {words for words, _, _ in refused} == {"rank 2 is gone, and was to run it at the same time"}
     assert told
     assert all(line.startswith("rank 2 gave no sign of life for") for line in told)
+
+
+def test_a_rank_whose_end_somebody_saw_is_not_waited_for(tmp_path: Path) -> None:
+    told: list[str] = []
+    slots = formations.slots(WANTED, 2)
+    with closing(Meeting(tmp_path, Rank(0, 2, "ray"), slots, told.append, 600.0, 600.0)) as meeting:
+        gone_path(tmp_path / FOLDER, 1).write_text("its node died")
+        own = [slot for slot in slots if 0 in slot.ranks]
+        for index, slot in enumerate(own):
+            alone = len(slot.ranks) == 1 or not slot.together
+            with nullcontext() if alone else pytest.raises(PipelineBenchError, match="rank 1 is gone"):
+                meeting.enter(index)
+            meeting.leave(index)
+
+
+def test_a_rank_is_given_up_no_later_than_a_step_would_be() -> None:
+    hasty = variant("a")
+    hasty = hasty.model_copy(update={"run": hasty.run.model_copy(update={"stall_timeout_s": 3.0})})
+    assert gone_s(scenario(hasty)) == 3.0
+    assert gone_s(WANTED) == 20.0
 
 
 def test_a_rank_that_never_comes_is_waited_for_no_longer_than_said(tmp_path: Path) -> None:
