@@ -44,36 +44,53 @@ class UsedUpError(UserCodeError):
     """The input gave elements in one pass and none in the next: it is short, and cannot be begun anew."""
 
 
-def _repeated(iterator: Any, take: Callable[[], Any]) -> Callable[[], Any]:
-    """A function that gives the next element of an iterator, which begins anew when it is at its end.
+class _Repeated:
+    """Gives the elements of an iterator, which begins anew when it is at its end."""
 
-    The function raises `UserCodeError` where a pass has no element, `UsedUpError` where one before had some.
-    """
-    gave = False
+    def __init__(self, iterator: Any, take: Callable[[], Any]) -> None:
+        self._iterator, self._take = iterator, take
+        self._in_pass = 0
+        self._ended = 0
+        """Elements of the pass that ended for the last element; 0 where none did."""
+        self._measured = 0
 
-    def next_element() -> Any:
-        nonlocal gave
+    def __call__(self) -> Any:
+        """Return the next element.
+
+        Raises:
+            UserCodeError: a pass has no element; `UsedUpError` where one before had some.
+        """
+        self._ended = 0
         for _ in range(2):
             try:
-                element = take()
+                element = self._take()
             except StopIteration:
-                restart(iterator)
+                self._ended = self._ended or self._in_pass
+                self._in_pass = 0
+                restart(self._iterator)
             else:
-                gave = True
+                self._in_pass += 1
                 return element
-        raise UsedUpError(*_USED_UP) if gave else UserCodeError(*NO_ELEMENT)
+        raise UsedUpError(*_USED_UP) if self._ended else UserCodeError(*NO_ELEMENT)
 
-    return next_element
+    def counts(self) -> bool:
+        """Whether the last element's step counts, of one that is measured.
+
+        Not where it had to begin the first pass that ends while less than a pass was measured: filling a buffer anew,
+        once an epoch, would be held against a part of one.
+        """
+        self._measured += 1
+        return self._ended < self._measured
 
 
-def _flat_elements(dataset: Any) -> Callable[[], Any]:
+def _flat_elements(dataset: Any) -> _Repeated:
     iterator = FlatIterator(dataset)
-    return _repeated(iterator.iterator, iterator.take)
+    return _Repeated(iterator.iterator, iterator.take)
 
 
-def _batches(dataset: Any) -> Callable[[], Any]:
+def _batches(dataset: Any) -> _Repeated:
     iterator = iter(dataset)
-    return _repeated(iterator, lambda: next(iterator))
+    return _Repeated(iterator, lambda: next(iterator))
 
 
 def drain(dataset: Any, record: Record, warmup_s: float = 0.0, alive: Alive = lambda: None) -> None:
@@ -102,7 +119,8 @@ def drain(dataset: Any, record: Record, warmup_s: float = 0.0, alive: Alive = la
         while more:
             take()
             end_ns = time.monotonic_ns()
-            more = _record_parts(start_ns, end_ns, window, record)
+            if take.counts():
+                more = _record_parts(start_ns, end_ns, window, record)
             start_ns = end_ns
 
 
@@ -156,7 +174,8 @@ def train(dataset: Any, step: Step, record: Record, warmup_s: float = 0.0, alive
         UserCodeError: the dataset gives no element, or none after the first steps; or it or the model fails.
     """
     with user_code.element_errors():
-        return _iterate(_batches(dataset), step, record, warmup_s, alive)
+        batches = _batches(dataset)
+        return _iterate(batches, step, record, warmup_s, alive, batches.counts)
 
 
 def ceiling(dataset: Any, step: Step, record: Record, warmup_s: float = 0.0, alive: Alive = lambda: None) -> None:
@@ -185,7 +204,14 @@ def _on_device(batch: Any) -> Any:
         )
 
 
-def _iterate(next_batch: Callable[[], Any], step: Step, record: Record, warmup_s: float, alive: Alive) -> int | None:
+def _iterate(
+    next_batch: Callable[[], Any],
+    step: Step,
+    record: Record,
+    warmup_s: float,
+    alive: Alive,
+    counts: Callable[[], bool] = lambda: True,
+) -> int | None:
     for _ in range(_FIRST_STEPS):
         batch = next_batch()
         alive()
@@ -210,7 +236,7 @@ def _iterate(next_batch: Callable[[], Any], step: Step, record: Record, warmup_s
         count += 1
         if start_ns >= end_ns:
             warm_up = []
-            more = record(start_ns, done_ns, have_ns - start_ns, loss)
+            more = not counts() or record(start_ns, done_ns, have_ns - start_ns, loss)
         else:
             warm_up.append((start_ns, done_ns, have_ns - start_ns, loss))
             alive()

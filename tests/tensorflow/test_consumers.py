@@ -71,6 +71,29 @@ def test_a_short_pass_is_counted_by_its_own_elements() -> None:
     assert int(passes.numpy()) >= 200, "no element is counted that was not taken"
 
 
+@pytest.mark.parametrize("trains", [False, True])
+def test_a_pass_that_begins_anew_counts_where_a_whole_one_was_measured(trains: bool) -> None:
+    begun: list[int] = []
+
+    def slow_to_begin() -> Any:
+        begun.append(1)
+        time.sleep(0.2)
+        yield from range(40)
+
+    data = tf.data.Dataset.from_generator(slow_to_begin, output_signature=tf.TensorSpec((), tf.int32))
+    data = data.map(lambda number: number, num_parallel_calls=None)
+    for most, expected in ((35, 0), (100, 1)):
+        steps = Steps(most)
+        begun.clear()
+        if trains:
+            consumers.train(data, float, steps, warmup_s=0.01)
+        else:
+            consumers.drain(data, steps, warmup_s=0.01)
+        long = sum(end - start > 150e6 for start, end in zip(steps.start_ns, steps.end_ns, strict=True))
+        assert long in (expected, expected + (most > 40))
+        assert len(begun) >= 1 + (most > 40)
+
+
 def test_a_dataset_without_elements_is_told() -> None:
     with pytest.raises(UserCodeError, match="gives no element"):
         consumers.drain(tf.data.Dataset.range(0), Steps(1))
