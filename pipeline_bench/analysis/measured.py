@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline_bench.analysis import stats, thresholds
+from pipeline_bench.analysis.stats import Floats
 from pipeline_bench.model.trial import Track, TrialRecord
 from pipeline_bench.scenario import Scenario, Variant
 
-Floats = npt.NDArray[np.float64]
 Times = npt.NDArray[np.int64]
 DeviceKind = Literal["cpu", "gpu", "emulated"]
 Figure = Literal["wait", "utilization", "host", "ratio"]

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline_bench.analysis import thresholds
-from pipeline_bench.analysis.measured import Floats, columns
+from pipeline_bench.analysis.measured import columns
+from pipeline_bench.analysis.stats import Floats
 from pipeline_bench.model.result import Disturbance, DisturbanceKind
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.text import units

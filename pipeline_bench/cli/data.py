@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pipeline_bench.cli.options import INTERRUPTED
 from pipeline_bench.text import one_line, safe
 
 if TYPE_CHECKING:
     from pipeline_bench.sources.synthetic_dataset import SyntheticDataset
 
-INTERRUPTED = 130
 _FILE_BYTES = 128 << 20
 """What a file of many samples holds at most, where nothing else is asked for."""
 _FEWEST_FILES = 8

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline_bench.cli.options import Details, JsonTo
+from pipeline_bench.cli.options import INTERRUPTED, Details, JsonTo
 
 if TYPE_CHECKING:
     from pipeline_bench.cli.options import Presentation
@@ -90,7 +90,7 @@ def compare_on_ray(
     Raises:
         UsageError: the options do not fit, or Ray is not there.
     """
-    from pipeline_bench.cli.running import INTERRUPTED, check_export, interruptible
+    from pipeline_bench.cli.running import check_export, interruptible
     from pipeline_bench.errors import UsageError
     from pipeline_bench.hosts import on_ray
     from pipeline_bench.run.comparison import make_folder

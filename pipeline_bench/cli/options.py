@@ -9,6 +9,8 @@ from typing import Annotated, Any
 import typer
 
 STDOUT = "-"
+INTERRUPTED = 130
+"""The exit code of a command that Ctrl-C ended: what a shell gives for SIGINT."""
 
 
 @dataclass(frozen=True)

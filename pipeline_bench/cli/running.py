@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.text import Text
 
 from pipeline_bench.cli import output
-from pipeline_bench.cli.options import STDOUT, Presentation
+from pipeline_bench.cli.options import INTERRUPTED, STDOUT, Presentation
 from pipeline_bench.errors import SessionError, UsageError
 from pipeline_bench.model.diagnosis import CodeChange
 from pipeline_bench.model.session import Session, save
@@ -39,7 +39,6 @@ from pipeline_bench.ui.live import LiveView
 from pipeline_bench.ui.plain import PlainView
 
 TRIAL_FAILED = 1
-INTERRUPTED = 130
 UNREAD = 128 + signal.SIGPIPE
 """What a shell says of a program that SIGPIPE ended: its lines have no reader any more."""
 SHOW_CURSOR = b"\x1b[?25h"
