@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -147,20 +145,13 @@ def test_a_session_of_version_1_has_no_empty_sections() -> None:
     assert "\n\n\n" not in text
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-def test_a_name_is_shown_as_it_is_and_steers_nothing(name: str) -> None:
-    text = markdown.render(named(name))
-    own = re.sub(r"</?sub>", "", text)
-    assert not re.search(r"(?<!\\)[<>`]|(?<!\\)&\w", own)
-    assert "\u202e" not in text
-    assert max(map(len, text.splitlines())) < 3000
-    rows = [re.sub(r"\\\|", "", row) for row in table_rows(text)]
-    assert {row.count("|") for row in rows} == {10, 5}  # the figures, and the losses
-
-
 @pytest.mark.parametrize("name", [*HOSTILE, "*a*", "[a](b)", "![a](b)", "~~a~~", "    a", "> a", "---", "\\`", "1. a"])
 def test_a_reader_sees_the_name_and_no_markup_of_it(name: str) -> None:
     text = markdown.render(named(name))
+    assert "\u202e" not in text
+    assert max(map(len, text.splitlines())) < 3000
+    rows = [row.replace("\\|", "") for row in table_rows(text)]
+    assert {row.count("|") for row in rows} == {10, 5}  # the figures, and the losses
     assert commonmark.unwanted(text) == []
     visible = " ".join(one_line(name).split())[:60]
     assert commonmark.shown(text).count(visible) >= 8
