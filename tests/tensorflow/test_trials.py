@@ -139,16 +139,11 @@ DELAY_MS = 20.0
 
 
 @pytest.fixture(scope="module")
-def delayed_session(run_scenario_once: RunScenario) -> Session:
-    """Trials whose batches take `DELAY_MS` to make, and their ceiling."""
+def delayed(run_scenario_once: RunScenario) -> dict[str, TrialRecord]:
+    """Trials whose batches take `DELAY_MS` to make."""
     slow = {**SMALL, "source": {**SMALL["source"], "latency_ms": DELAY_MS}}
     two = {"name": "queue, 4 threads", "backend": "fifo_queue", "options": {"threads": 4}}
-    return run_scenario_once(with_ceilings(*BACKENDS[:4], two, **slow))
-
-
-@pytest.fixture
-def delayed(delayed_session: Session) -> dict[str, TrialRecord]:
-    return by_variant(delayed_session)
+    return by_variant(run_scenario_once(variants(*BACKENDS[:4], two, **slow)))
 
 
 @pytest.mark.parametrize("entry", BACKENDS[:4], ids=lambda entry: entry["name"])
@@ -168,9 +163,12 @@ def test_producers_of_a_queue_wait_side_by_side(delayed: dict[str, TrialRecord])
     assert wait_ms(delayed["queue, 4 threads"]).mean() < 0.6 * wait_ms(delayed["queue"]).mean()
 
 
-def test_a_slow_producer_is_input_bound_under_every_backend(delayed_session: Session) -> None:
+def test_a_slow_producer_is_input_bound_under_every_backend(run_scenario: RunScenario) -> None:
     """XProf 2.24 calls the queue of this 'NOT input-bound' and the feed_dict 'potentially'."""
-    for result in summarise(delayed_session.scenario, delayed_session.trials, cores=2)[:3]:
+    slow = {**SMALL, "source": {**SMALL["source"], "latency_ms": 6}}
+    scenario = with_ceilings(*BACKENDS[:3], repeats=2, steps=45, **slow)
+    session = run_scenario(scenario)
+    for result in summarise(scenario, session.trials, cores=2)[:3]:
         assert result.verdict.kind == "input-bound", (result.variant, result.verdict.text)
 
 
