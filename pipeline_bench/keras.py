@@ -23,19 +23,17 @@ from pipeline_bench.monitoring.course import Course, age_s
 from pipeline_bench.monitoring.device import device_of
 from pipeline_bench.monitoring.record import JobRecord, write_line
 from pipeline_bench.monitoring.steps import NO_WAIT_NS, Totals
-from pipeline_bench.monitoring.timing import GraphTiming, PlainTiming
+from pipeline_bench.monitoring.timing import BatchTiming, GraphTiming, PlainTiming
 from pipeline_bench.text import line_of
 
 if TYPE_CHECKING:
     from pipeline_bench.monitoring.steps import JobSummary
 
 _NOT_ENDED = "the training ended without saying so: something outside of its steps raised"
-_NOT_HANDED_ON = "Keras on {backend} hands its training function batches and no iterator"
 _ASYNCHRONOUS = (
     "Keras on JAX hands a step over and does not wait for it: while the next batch is waited for, the device may still "
     "be at work, so that it is idle for at most that long."
 )
-_DISTRIBUTED = "{strategy} distributes the input, and its iterator cannot be timed"
 _NOT_TIMED = "the model's training function takes its batches in a way that is not known here"
 _BLOCK = 4096
 """Steps whose waits are read at once; the ring holds four times as many."""
@@ -76,8 +74,6 @@ class StarvationMonitor(keras.callbacks.Callback):  # type: ignore[misc]
         self.counts_start_up = False
         """Whether the session also keeps how long the process had run before the training."""
         self._watch: _Watch | None = None
-        self._timing: PlainTiming | None = None
-        self._timed_model: weakref.ref[Any] | None = None
 
     def on_train_begin(self, logs: Any = None) -> None:
         if self._watch is not None:  # an earlier training ended without saying so
@@ -86,7 +82,7 @@ class StarvationMonitor(keras.callbacks.Callback):  # type: ignore[misc]
             import tensorflow as tf
 
             self._writer = tf.summary.create_file_writer(str(self._writer))
-        watch = self._watch = _Watch(self.model, self.params or {}, self._name, self._out, self._timing_of(self.model))
+        watch = self._watch = _Watch(self.model, self.params or {}, self._name, self._out, _timing_of(self.model))
         if self.counts_start_up:
             watch.course.before_s = age_s()
         # Keras tells nobody that another callback raised: the session is kept when this one goes, or the program ends.
@@ -137,15 +133,6 @@ class StarvationMonitor(keras.callbacks.Callback):  # type: ignore[misc]
         if self._watch is not None:
             self._end(_NOT_ENDED)
 
-    def _timing_of(self, model: Any) -> PlainTiming | None:
-        if keras.backend.backend() == "jax":
-            return PlainTiming()
-        if keras.backend.backend() != "tensorflow":
-            return None
-        if self._timing is None or self._timed_model is None or self._timed_model() is not model:
-            self._timing, self._timed_model = GraphTiming(), weakref.ref(model)
-        return self._timing
-
     def _end(self, reason: str | None) -> None:
         assert self._watch is not None
         watch, self._watch = self._watch, None
@@ -153,6 +140,19 @@ class StarvationMonitor(keras.callbacks.Callback):  # type: ignore[misc]
         self.figures = watch.figures
         if not self._quiet and self._out is not None:
             write_line(watch.figures, self._name, self.folder, watch.record.problem)
+
+
+_timings: weakref.WeakKeyDictionary[Any, GraphTiming] = weakref.WeakKeyDictionary()
+"""Of each model one, for all who watch it: its training function is traced with that."""
+
+
+def _timing_of(model: Any) -> PlainTiming:
+    backend = keras.backend.backend()
+    if backend != "tensorflow":
+        return BatchTiming() if backend == "torch" else PlainTiming()
+    if model not in _timings:
+        _timings[model] = GraphTiming()
+    return _timings[model]
 
 
 def _write(writer: Any, figures: JobSummary, epoch: int) -> None:
@@ -181,12 +181,11 @@ def _write(writer: Any, figures: JobSummary, epoch: int) -> None:
 class _Watch:
     """One call of `fit`: stands in the place of the model's training function, and keeps what it sees."""
 
-    def __init__(
-        self, model: Any, params: dict[str, Any], name: str, out: Path | None, timing: PlainTiming | None
-    ) -> None:
+    def __init__(self, model: Any, params: dict[str, Any], name: str, out: Path | None, timing: PlainTiming) -> None:
         # On TensorFlow, Keras reads each step's losses for its callbacks, and so waits for the step.
         backend = keras.backend.backend()
-        self.record = JobRecord(name, device_of(backend), waits_for_device=backend != "jax")
+        waits = {"tensorflow": True, "jax": False}.get(backend)
+        self.record = JobRecord(name, device_of(backend), waits_for_device=waits)
         if backend == "jax":
             self.record.notes.append(_ASYNCHRONOUS)
         self.figures = self.record.summary()
@@ -207,13 +206,9 @@ class _Watch:
         """Whether the next step is the first one of its epoch."""
         self.course = self.record.course = Course()
         self._epoch_ns = monotonic_ns()
-        self._ends_of_data: tuple[type[BaseException], ...] = (StopIteration,)
+        self._ends_of_data = timing.ends_of_data
         self.record.progress = self.progress
-        if timing is not None:
-            self._ends_of_data = timing.ends_of_data
-            timing.read()
-        else:
-            self.record.reason = _NOT_HANDED_ON.format(backend=keras.backend.backend())
+        timing.read()
         if self._original is None:
             self.record.reason = "the model has no training function"
         else:
@@ -239,12 +234,9 @@ class _Watch:
         if len(self._starts) >= _BLOCK:
             self.flush(more=True)
         timing = self._timing
-        if timing is not None:
-            timing.eager_wait_ns = NO_WAIT_NS
-            arguments = (*arguments[:-1], *map(timing.timed, arguments[-1:]))
-        start_ns = monotonic_ns()
+        start_ns = timing.asked(monotonic_ns())
         try:
-            result = self._original(*arguments, **named)
+            result = timing.call(self._original, arguments, named)
         except self._ends_of_data:  # the step before this one ended as this one began
             if self._ends:
                 self._ends[-1] = start_ns
@@ -255,7 +247,7 @@ class _Watch:
             raise
         self._starts.append(start_ns)
         self._ends.append(monotonic_ns())
-        self._waits.append(NO_WAIT_NS if timing is None else timing.eager_wait_ns)
+        self._waits.append(timing.eager_wait_ns)
         self._calls += 1
         return result
 
@@ -279,7 +271,7 @@ class _Watch:
     def _waits_so_far(self, count: int) -> npt.NDArray[np.int64]:
         """Return the waits of the first `count` calls in ns, without taking them; none is known where some is not."""
         eager = np.array(self._waits[:count], dtype=np.int64)
-        if self._timing is None or (eager >= 0).all():
+        if (eager >= 0).all():
             return eager
         rows = self._timing.peek(count)
         return eager if rows is None else rows
@@ -317,22 +309,18 @@ class _Watch:
     def _read_waits(self, count: int) -> npt.NDArray[np.int64]:
         """Return the waits of the last `count` calls in ns; none is known where they cannot be told apart."""
         eager = np.array(self._waits, dtype=np.int64)
-        if self._timing is None:
-            return eager
         try:
             rows = self._timing.read()
         except Exception as error:  # TensorFlow may be gone: the program ends
             self.record.reason = f"what was measured could not be read: {type(error).__name__}"
             return eager
-        if not count or rows is None or (eager >= 0).all():
+        if not count or (eager >= 0).all():
             return eager
         # A call that found no data, or that raised, may have left one more.
-        if not rows.lost and len(rows.wait_ns) in (count, count + 1):
+        if rows is not None and not rows.lost and len(rows.wait_ns) in (count, count + 1):
             waits: npt.NDArray[np.int64] = rows.wait_ns[:count]
             return waits
-        strategy = getattr(self._model(), "_distribute_strategy", None)
-        distributed = _DISTRIBUTED.format(strategy=type(strategy).__name__)
-        self.record.reason = _NOT_TIMED if strategy is None else distributed
+        self.record.reason = _NOT_TIMED
         return np.full(count, NO_WAIT_NS, dtype=np.int64)
 
     def finish(self, reason: str | None) -> tuple[Session, Path | None]:
@@ -346,7 +334,6 @@ class _Watch:
             model = self._model()
             if model is not None and getattr(model.train_function, "__self__", None) is self:
                 model.train_function = self._original
-            if self._timing is not None:
-                self._timing.forget()
+            self._timing.forget()
             self._finished = self.record.finish(reason, self._out)
             return self._finished

@@ -21,8 +21,8 @@ from pipeline_bench.model.pipeline import Target
 from pipeline_bench.model.session import Session
 from pipeline_bench.run import machine
 from pipeline_bench.run.comparison import compare as run_comparison
-from pipeline_bench.run.comparison import make_folder
 from pipeline_bench.run.observer import Observer
+from pipeline_bench.run.session_folder import make_folder
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.load import load as load_scenario
 from pipeline_bench.system.files import ScratchFolder
@@ -184,7 +184,7 @@ def _toml(value: Any) -> str:
 def _folder(out: Path | str | None, scenario: Scenario) -> Iterator[Path]:
     """The session's own folder under `out`; without `out` a temporary one, removed at the end."""
     if out is not None:
-        yield make_folder(Path(out), scenario)
+        yield make_folder(Path(out), scenario.name)
         return
     with ScratchFolder() as folder:
         yield folder.path

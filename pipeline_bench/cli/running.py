@@ -28,8 +28,9 @@ from pipeline_bench.model.diagnosis import CodeChange
 from pipeline_bench.model.session import Session, save
 from pipeline_bench.model.trial import Trial
 from pipeline_bench.report import diagnosis, html, markdown, screen, terminal
-from pipeline_bench.run.comparison import Outcome, make_folder
+from pipeline_bench.run.comparison import Outcome
 from pipeline_bench.run.observer import Observer, Progress
+from pipeline_bench.run.session_folder import make_folder
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.system import interrupts
 from pipeline_bench.system.files import write_atomically
@@ -70,7 +71,7 @@ def run_and_show(
     check_export(shown.json_to)
     # With the session on stdout, everything that is for a reader goes to stderr.
     console = Console(stderr=shown.json_to == STDOUT, highlight=False)
-    folder = make_folder(out, scenario)
+    folder = make_folder(out, scenario.name)
     if first is not None:
         console.print(first)
     with interruptible():

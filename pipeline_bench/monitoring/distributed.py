@@ -64,18 +64,16 @@ class DistributedMonitor:
 
     on_tf_data = False
 
-    def __init__(self, name: str, out: Path) -> None:
+    def __init__(self, name: str) -> None:
         """Begin.
 
         Args:
             name: of the loop.
-            out: the folder in which the session's own folder is made.
         """
-        from pipeline_bench.monitoring.probe import Ring
+        from pipeline_bench.monitoring.ring import Ring
 
         self.folder: Path | None = None
-        self._out = out
-        self._ring = Ring()
+        self._ring = Ring(lasting=True)
         self._collectives = Collectives()
         self._own_ns = 0
         self._record = JobRecord(name, device_of("tensorflow"), after_poll=_reader(self))
@@ -132,11 +130,11 @@ class DistributedMonitor:
         self._collectives.add(rows.at_ns, rows.wait_ns, eager=False)
         self._steps.flush()
 
-    def close(self) -> None:
-        """End, and keep the session."""
+    def close(self, out: Path | None = None) -> None:
+        """End, and keep the session in a folder of its own below `out`; None keeps no file."""
         self.read(settled=True)
         self._record.collective_ms = self._collectives.mean_ms
-        _, self.folder = self._record.finish(None, self._out)
+        _, self.folder = self._record.finish(None, out)
 
     def drop(self) -> None:
         """End, and leave nothing: the loop was no training."""

@@ -21,16 +21,14 @@ class IteratorMonitor:
 
     on_tf_data = False
 
-    def __init__(self, name: str, out: Path, framework: str) -> None:
+    def __init__(self, name: str, framework: str) -> None:
         """Begin.
 
         Args:
             name: of the loop.
-            out: the folder in which the session's own folder is made.
             framework: whose device the loop works on: ``torch`` or ``jax``.
         """
         self.folder: Path | None = None
-        self._out = out
         self._record = JobRecord(name, device_of(framework))
         self._steps = LoopSteps(self._record.log)
         self._ready: Any = None
@@ -55,11 +53,11 @@ class IteratorMonitor:
         self._steps.flush()
         return self._record.summary()
 
-    def close(self) -> None:
-        """End, and keep the session."""
+    def close(self, out: Path | None = None) -> None:
+        """End, and keep the session in a folder of its own below `out`; None keeps no file."""
         self._steps.flush()
         self._ready = None
-        _, self.folder = self._record.finish(None, self._out)
+        _, self.folder = self._record.finish(None, out)
 
     def drop(self) -> None:
         """End, and leave nothing: the loop was no training."""

@@ -6,7 +6,7 @@ import threading
 import weakref
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pipeline_bench.errors import UsageError
 from pipeline_bench.model.session import Session
@@ -14,13 +14,94 @@ from pipeline_bench.monitoring.device import device_of
 from pipeline_bench.monitoring.record import JobRecord, write_line
 from pipeline_bench.monitoring.steps import JobSummary, LoopSteps
 
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
 _NOTHING_TAKEN = (
     "the loop took no batch from the monitored dataset itself; what is built upon it (a map, a prefetch, a distributed "
     "dataset) is not measured: monitor the last dataset before the loop"
 )
+
+
+class LoopWatch:
+    """Watches what one loop of a job takes from tf.data, in eager code and in graphs; begins as it is made.
+
+    Attributes:
+        probe: takes the waits.
+        session: the session, once the watch has ended.
+        folder: where it was saved; None where it was not.
+    """
+
+    on_tf_data = True
+
+    def __init__(self, name: str, reason: str | None = None, lasting: bool = False) -> None:
+        """Begin.
+
+        Args:
+            name: of the job, for a reader.
+            reason: why nothing was measured, should that be so at the end.
+            lasting: whether what takes a graph's waits stays until the process ends (`ring.Ring`).
+        """
+        import tensorflow as tf
+
+        from pipeline_bench.monitoring import probe, ring
+
+        self.session: Session | None = None
+        self.folder: Path | None = None
+        with tf.init_scope():  # a loop may first be seen as its function is traced
+            self._ring = ring.Ring(lasting)
+            device = device_of("tensorflow")
+        self._lock = threading.Lock()
+        # The eager loop and the graph's rows come in turns of their own; both end in the same log.
+        self._record = JobRecord(name, device, after_poll=_reader(self))
+        self._record.reason = reason
+        self._eager_steps, self._graph_steps = LoopSteps(self._record.log), LoopSteps(self._record.log)
+        self.probe = probe.Probe(self._eager_steps.receive, self._ring, a_row_a_call=False)
+        self._patch = probe.autograph_loops_timed()
+        self._patch.__enter__()
+
+    def probed(self, dataset: Any) -> Any:
+        """Return a dataset with the same elements, timed where a loop takes from it; each epoch may have another."""
+        from pipeline_bench.monitoring import probe
+
+        return probe.ProbedDataset(dataset, self.probe.number)
+
+    def close(self, reason: str | None = None, out: Path | None = None) -> None:
+        """End, and keep the session.
+
+        Args:
+            reason: what ended the job, where it did not end by itself.
+            out: the folder in which the session's own folder is made; None keeps no file.
+        """
+        self._patch.__exit__(None, None, None)
+        self._read(settled=True)
+        self.session, self.folder = self._record.finish(reason, out)
+
+    def drop(self) -> None:
+        """End, and leave nothing: the loop was no training."""
+        self._patch.__exit__(None, None, None)
+        self._record.drop()
+
+    @property
+    def problem(self) -> str | None:
+        """Why the session could not be saved, where it could not."""
+        return self._record.problem
+
+    @property
+    def summary(self) -> JobSummary:
+        """The figures so far, of whole steps; until it ends they grow."""
+        if self.session is None:
+            self._read(settled=False)
+        return self._record.summary()
+
+    def _read(self, settled: bool) -> None:
+        """Bring what a graph has measured into the log."""
+        with self._lock:
+            if self._ring.traced:
+                rows = self._ring.read(settled)
+                for at_ns, wait_ns in zip(rows.at_ns.tolist(), rows.wait_ns.tolist(), strict=True):
+                    self._graph_steps.receive(at_ns, wait_ns)
+                if rows.lost:
+                    self._record.notes.append(f"{rows.lost} steps came too fast to be kept")
+            self._graph_steps.flush()
+            self._eager_steps.flush()
 
 
 class Monitor:
@@ -30,8 +111,6 @@ class Monitor:
         session: the session, once the block has ended.
         folder: where it was saved; None where it was not.
     """
-
-    on_tf_data = True
 
     def __init__(self, dataset: Any, out: Path | None, quiet: bool, name: str) -> None:
         import tensorflow as tf
@@ -53,77 +132,32 @@ class Monitor:
         self._out = out
         self._quiet = quiet
         self._name = name
-        self._record: JobRecord | None = None
-        self._patch: AbstractContextManager[None] | None = None
+        self._watch: LoopWatch | None = None
 
     def __enter__(self) -> Any:
         """Begin; return the dataset to loop over, a `tf.data.Dataset` with the same elements."""
-        from pipeline_bench.monitoring import probe
-
-        if self._record is not None:
+        if self._watch is not None:
             raise UsageError("This monitor was entered before.", "Make one with pipeline_bench.monitor for each block.")
-        self._ring = probe.Ring()
-        self._lock = threading.Lock()
-        # The eager loop and the graph's rows come in turns of their own; both end in the same log.
-        record = self._record = JobRecord(self._name, device_of("tensorflow"), after_poll=_reader(self))
-        record.reason = _NOTHING_TAKEN
-        self._eager_steps, self._graph_steps = LoopSteps(record.log), LoopSteps(record.log)
-        self._probe = probe.Probe(self._eager_steps.receive, self._ring, a_row_a_call=False)
-        self._patch = probe.autograph_loops_timed()
-        self._patch.__enter__()
-        return probe.ProbedDataset(self._dataset, self._probe.number)
+        self._watch = LoopWatch(self._name, _NOTHING_TAKEN)
+        return self._watch.probed(self._dataset)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """End; what the block raised passes through."""
-        if self._record is None or self._patch is None:
+        if self._watch is None:
             return
-        self._patch.__exit__(None, None, None)
-        self._read(settled=True)
-        figures = self.summary
-        reason = None if kind is None else f"the job was ended by {kind.__name__}"
-        self.session, self.folder = self._record.finish(reason, self._out)
-        if not self._quiet:
-            write_line(figures, self._name, self.folder, self._record.problem)
-
-    def close(self) -> None:
-        """End, as at the end of the block."""
-        self.__exit__(None, None, None)
-
-    def drop(self) -> None:
-        """End, and leave nothing: the loop was no training."""
-        if self._record is not None and self._patch is not None:
-            self._patch.__exit__(None, None, None)
-            self._record.drop()
-
-    def iterator(self, dataset: Any) -> Any:
-        """Return a timed iterator of a dataset that the same loop takes from: in each epoch it may be a new one."""
-        from pipeline_bench.monitoring import probe
-
-        return iter(probe.ProbedDataset(dataset, self._probe.number))
+        self._watch.close(None if kind is None else f"the job was ended by {kind.__name__}", self._out)
+        if not self._quiet and self.session is None:
+            write_line(self._watch.summary, self._name, self._watch.folder, self._watch.problem)
+        self.session, self.folder = self._watch.session, self._watch.folder
 
     @property
     def summary(self) -> JobSummary:
         """The figures so far, of whole steps; while the block runs they grow."""
-        if self._record is None:
+        if self._watch is None:
             raise UsageError("The monitor was not entered yet.", "Use it as `with pipeline_bench.monitor(...)`.")
-        if self.session is None:
-            self._read(settled=False)
-        return self._record.summary()
-
-    def _read(self, settled: bool) -> None:
-        """Bring what a graph has measured into the log."""
-        assert self._record is not None
-        with self._lock:
-            if self._ring.traced:
-                rows = self._ring.read(settled)
-                for at_ns, wait_ns in zip(rows.at_ns.tolist(), rows.wait_ns.tolist(), strict=True):
-                    self._graph_steps.receive(at_ns, wait_ns)
-                if rows.lost:
-                    self._record.notes.append(f"{rows.lost} steps came too fast to be kept")
-            self._graph_steps.flush()
-            self._eager_steps.flush()
+        return self._watch.summary
 
 
 def monitor(
@@ -147,9 +181,9 @@ def monitor(
     return Monitor(dataset, None if out is None else Path(out), quiet, name)
 
 
-def _reader(monitor: Monitor) -> Any:
-    """Return a function that reads what the graph has measured, until the monitor is gone."""
-    reference = weakref.ref(monitor)
+def _reader(watch: LoopWatch) -> Any:
+    """Return a function that reads what the graph has measured, until the watch is gone."""
+    reference = weakref.ref(watch)
 
     def read() -> None:
         alive = reference()

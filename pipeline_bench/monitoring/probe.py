@@ -14,117 +14,15 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar, NamedTuple
-
-import numpy as np
-import numpy.typing as npt
+from typing import Any, ClassVar
 
 # Whoever imports this module watches a job of TensorFlow's, in whose process TensorFlow is already.
 import tensorflow as tf
 from tensorflow.python.data.ops import dataset_autograph, dataset_ops, iterator_ops, optional_ops
 from tensorflow.python.framework import ops
-from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
+from pipeline_bench.monitoring.ring import Ring
 from pipeline_bench.monitoring.steps import ENDED, LEFT
-
-ROWS = 16_384
-"""At 5 reads a second, up to 80,000 batches a second are kept; of more, the oldest are lost and counted."""
-_UNSETTLED = 2
-"""A row is counted just before it is written: while the graph may be running, the newest are left for the next time."""
-
-
-class Rows(NamedTuple):
-    """Rows read from a ring: when each batch was asked for (``time.monotonic_ns``), and its wait in ns or a mark.
-
-    `lost` is how many rows were overwritten before they were read.
-    """
-
-    at_ns: npt.NDArray[np.int64]
-    wait_ns: npt.NDArray[np.int64]
-    lost: int = 0
-
-
-class Ring:
-    """A resource into which a graph writes a row a batch: when it asked (s since 1970) and how long it was blocked.
-
-    Made in eager mode, outside of any strategy's variables. Read in blocks, because reading one row a step would cost
-    more than the rest of the measuring.
-
-    Attributes:
-        traced: whether some graph writes here.
-    """
-
-    def __init__(self) -> None:
-        self.traced = False
-        self._read = 0
-        self._lock = threading.Lock()
-        with tf.init_scope(), tf.device("/cpu:0"):
-            # Made by its own class, a variable is none of a strategy's, mirrored or otherwise, where one is in scope.
-            # A function that was traced with it keeps its resource for as long as the function lives.
-            self._variables = [
-                ResourceVariable(initial, trainable=False)
-                for initial in (tf.zeros([ROWS, 2], tf.float64), tf.zeros([], tf.int64))
-            ]
-            self._rows, self._count = (variable.handle for variable in self._variables)
-
-    def write(self, at_s: Any, wait_s: Any) -> None:
-        """Build the ops that write a new row, float64 [] each, or run them in eager mode."""
-        if not tf.executing_eagerly():
-            self.traced = True
-        # A row is not counted before there is something to write: where there is no batch the rest of the graph ends.
-        with tf.device("/cpu:0"), tf.control_dependencies([at_s, wait_s]):
-            index = tf.raw_ops.ResourceCountUpTo(resource=self._count, limit=2**62, T=tf.int64)
-            slot = tf.math.floormod(index, ROWS)
-            row = tf.stack([tf.cast(at_s, tf.float64), tf.cast(wait_s, tf.float64)])
-            tf.raw_ops.ResourceScatterUpdate(resource=self._rows, indices=slot, updates=row)
-
-    def add(self, wait_s: Any) -> None:
-        """Build the ops that add a wait, float64 [], to the newest row: of a step that takes several batches."""
-        with tf.device("/cpu:0"):
-            count = tf.raw_ops.ReadVariableOp(resource=self._count, dtype=tf.int64)
-            slot = tf.math.floormod(count - 1, ROWS)
-            row = tf.stack([tf.constant(0.0, tf.float64), tf.cast(wait_s, tf.float64)])
-            tf.raw_ops.ResourceScatterAdd(resource=self._rows, indices=slot, updates=row)
-
-    def mark(self, kind: int) -> None:
-        """Write a row that is a mark, now."""
-        with tf.device("/cpu:0"):
-            self.write(tf.timestamp(), tf.constant(kind, tf.float64))
-
-    def peek(self, count: int) -> npt.NDArray[np.int64] | None:
-        """Return the waits of the first `count` rows that `read` would return, in ns, while a graph may be running.
-
-        None where there are fewer, or they do not fit the ring.
-        """
-        with self._lock, tf.init_scope(), tf.device("/cpu:0"):
-            first = self._read
-            there = int(tf.raw_ops.ReadVariableOp(resource=self._count, dtype=tf.int64)) - first
-            if not count <= there <= ROWS:
-                return None
-            rows = np.asarray(tf.raw_ops.ReadVariableOp(resource=self._rows, dtype=tf.float64))
-        waits: npt.NDArray[np.int64] = (rows[np.arange(first, first + count) % ROWS, 1] * 1e9).astype(np.int64)
-        return waits
-
-    def read(self, settled: bool = True) -> Rows:
-        """Return every row that is new since the last call.
-
-        Args:
-            settled: whether no graph that writes here is running.
-        """
-        with self._lock, tf.init_scope(), tf.device("/cpu:0"):
-            count = int(tf.raw_ops.ReadVariableOp(resource=self._count, dtype=tf.int64))
-            if not settled:
-                count = max(self._read, count - _UNSETTLED)
-            if count == self._read:
-                return Rows(np.empty(0, np.int64), np.empty(0, np.int64))
-            rows = np.asarray(tf.raw_ops.ReadVariableOp(resource=self._rows, dtype=tf.float64))
-            lost = max(0, count - self._read - ROWS)
-            new = rows[np.arange(self._read + lost, count) % ROWS]
-            self._read = count
-        offset_ns = time.time_ns() - time.monotonic_ns()
-        at_ns = (new[:, 0] * 1e9).astype(np.int64) - offset_ns
-        waits = np.where(new[:, 1] < 0, new[:, 1], new[:, 1] * 1e9).astype(np.int64)
-        return Rows(at_ns, waits, lost)
 
 
 def stamped(fetch: Callable[[], Any], keep: Callable[[Any, Any, Any], None]) -> Any:
@@ -202,6 +100,14 @@ class Probe:
     def of(cls, number: int) -> Probe | None:
         """Return the probe of that number; None when it is gone, and its functions have outlived it."""
         return cls._all.get(number)
+
+    def leave(self) -> None:
+        """Keep that the loop begins to read its dataset anew; in a graph, build the ops that do."""
+        if tf.executing_eagerly():
+            self.receive(time.monotonic_ns(), LEFT)
+            if not self.ring.traced:
+                return
+        self.ring.mark(LEFT)
 
     def write(self, at_s: Any, wait_s: Any) -> None:
         """Build the ops that keep a wait."""
@@ -333,10 +239,8 @@ class ProbedDataset(dataset_ops.UnaryUnchangedStructureDataset):  # type: ignore
         if not tf.executing_eagerly() and not ops.inside_function():
             return super().__iter__()  # which says why this cannot be
         probe = Probe.of(self._number)
-        if probe is not None and tf.executing_eagerly():
-            probe.receive(time.monotonic_ns(), LEFT)
-            if probe.ring.traced:
-                probe.ring.mark(LEFT)
+        if probe is not None:
+            probe.leave()
         return ProbedIterator(self._input_dataset, number=self._number)
 
 
@@ -374,7 +278,7 @@ def _timed_scan(dataset: Any, state: Any, body: Any) -> Any:
     probe = Probe.of(dataset._number)
     if probe is None:
         return _plain_scan(dataset._input_dataset, state, body)
-    probe.ring.mark(LEFT)
+    probe.leave()
 
     def timed_body(state_and_asked: tuple[Any, Any], element: Any) -> tuple[tuple[Any, Any], Any]:
         state, asked_s = state_and_asked

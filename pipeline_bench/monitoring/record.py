@@ -30,12 +30,12 @@ from pipeline_bench.monitoring.course import Course
 from pipeline_bench.monitoring.publishing import Publisher
 from pipeline_bench.monitoring.sampling import Readings, SamplerThread
 from pipeline_bench.monitoring.steps import JobSummary, StepLog, Totals, summarise
-from pipeline_bench.run.comparison import make_folder
+from pipeline_bench.run.session_folder import make_folder
 from pipeline_bench.run.trial_log import tracks
 from pipeline_bench.samplers.host import HostSampler
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Component, Run, Scenario, Variant
-from pipeline_bench.text import units
+from pipeline_bench.text import line_of, units
 
 VARIANT = "job"
 OWN = "own"
@@ -162,7 +162,7 @@ class JobRecord:
     def _saved(self, session: Session, out: Path) -> Path | None:
         """Save the session in a folder of its own; return that, and None where it could not be."""
         try:
-            folder = make_folder(out, session.scenario)
+            folder = make_folder(out, session.scenario.name)
             save(session, folder)
         except PipelineBenchError as error:
             self.problem = error.message
@@ -177,6 +177,8 @@ class JobRecord:
         most = int(rows.count.max(initial=1))
         if reason is not None:
             self.notes.append(reason)
+        if self._sampler.problem is not None:
+            self.notes.append(f"the sampler failed at least once: {line_of(self._sampler.problem)}")
         if most > 1:
             self.notes.append(
                 f"the job's {int(rows.count.sum())} steps are kept as {len(rows.count)} rows, each the mean of "

@@ -75,7 +75,11 @@ class Readings:
 
 
 class SamplerThread:
-    """Polls samplers every `PERIOD_S` in a daemon thread, which never keeps the job's process from ending."""
+    """Polls samplers every `PERIOD_S` in a daemon thread, which never keeps the job's process from ending.
+
+    Attributes:
+        problem: what a poll, or what is done after it, raised last; the thread goes on.
+    """
 
     def __init__(
         self, samplers: Sequence[Sampler], readings: Readings, after_poll: Callable[[], None] | None = None
@@ -83,6 +87,7 @@ class SamplerThread:
         self._samplers = tuple(samplers)
         self._readings = readings
         self._after_poll = after_poll
+        self.problem: Exception | None = None
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="pipeline-bench sampler", daemon=True)
@@ -110,9 +115,12 @@ class SamplerThread:
 
     def _run(self) -> None:
         while not self._stop.wait(PERIOD_S):
-            self.poll()
-            if self._after_poll is not None:
-                self._after_poll()
+            try:
+                self.poll()
+                if self._after_poll is not None:
+                    self._after_poll()
+            except Exception as error:
+                self.problem = error
 
     def _poll(self) -> None:
         for sampler in self._samplers:

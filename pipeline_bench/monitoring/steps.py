@@ -7,6 +7,8 @@ that the accelerator utilization can be, and is shown as that.
 
 from __future__ import annotations
 
+import threading
+from collections import deque
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -155,13 +157,14 @@ class LoopSteps:
     """Turns the times at which a loop asked for its batches into steps: one begins as the next batch is asked for.
 
     A step is over when the loop asks for the next batch, or finds that there is none. The last one of a pass that the
-    loop left before that has no end, and does not count.
+    loop left before that has no end, and does not count. One thread receives, others may flush meanwhile.
     """
 
     def __init__(self, log: StepLog) -> None:
         self._log = log
         self._asked: tuple[int, int] | None = None
-        self._new: list[tuple[int, int, int]] = []
+        self._new: deque[tuple[int, int, int]] = deque()
+        self._lock = threading.Lock()
 
     def receive(self, at_ns: int, wait_ns: int) -> None:
         """Take in that the loop asked for a batch at `at_ns` and had it `wait_ns` later, or `ENDED`, or `LEFT`."""
@@ -174,12 +177,19 @@ class LoopSteps:
 
     def flush(self) -> None:
         """Bring the steps so far into the log: in blocks, because one at a time costs 20 µs."""
-        new, self._new = self._new, []
-        if new:
-            steps = np.array(new, dtype=np.int64)
-            steps = steps[steps[:, 1] > steps[:, 0]]  # a graph's clock is the wall clock, which may be set back
-            waits = np.minimum(steps[:, 2], steps[:, 1] - steps[:, 0])
-            self._log.extend(steps[:, 0], steps[:, 1], waits)
+        # Who finds another at it leaves the steps to that one, or to the next time: a loop never waits here, nor does a
+        # fork of the job that was made while a thread of its parent held the lock.
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            new = [self._new.popleft() for _ in range(len(self._new))]
+            if new:
+                steps = np.array(new, dtype=np.int64)
+                steps = steps[steps[:, 1] > steps[:, 0]]  # a graph's clock is the wall clock, which may be set back
+                waits = np.minimum(steps[:, 2], steps[:, 1] - steps[:, 0])
+                self._log.extend(steps[:, 0], steps[:, 1], waits)
+        finally:
+            self._lock.release()
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+import threading
+from collections.abc import Callable
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from pipeline_bench.monitoring import strategies
 from pipeline_bench.monitoring.steps import NO_WAIT_NS
 
 if TYPE_CHECKING:
-    from pipeline_bench.monitoring.probe import Rows
+    from pipeline_bench.monitoring.ring import Rows
 
 
 class PlainTiming:
@@ -24,6 +28,15 @@ class PlainTiming:
         self._timed: Any = None
         self.eager_wait_ns = NO_WAIT_NS
         """Of the batches that were taken since it was set to `NO_WAIT_NS`."""
+
+    def asked(self, now_ns: int) -> int:
+        """Return when the batch of the step that begins now was asked for: now, as the step itself takes it."""
+        return now_ns
+
+    def call(self, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """Call a training function, whose last argument is an iterator; keep how long it waited."""
+        self.eager_wait_ns = NO_WAIT_NS
+        return function(*arguments[:-1], *map(self.timed, arguments[-1:]), **named)
 
     def timed(self, iterator: Any) -> Any:
         """Return the iterator, timed; as it is where it is none."""
@@ -63,6 +76,50 @@ class _TimedIterator:
         return batch
 
 
+class BatchTiming(PlainTiming):
+    """What times the batches that Keras takes before each step, where its backend is PyTorch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        _time_epochs()
+
+    def asked(self, now_ns: int) -> int:
+        """Return when the batch of the step that begins now was asked for."""
+        return now_ns if _taken.wait_ns < 0 else _taken.asked_ns
+
+    def call(self, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """Call a training function, which is given its batch."""
+        self.eager_wait_ns, _taken.wait_ns = _taken.wait_ns, NO_WAIT_NS
+        return function(*arguments, **named)
+
+
+class _Taken(threading.local):
+    """The batch that this thread has taken last: when it was asked for, and how long it was waited for."""
+
+    asked_ns = 0
+    wait_ns = NO_WAIT_NS
+
+
+_taken = _Taken()
+
+
+@functools.cache
+def _time_epochs() -> None:
+    """Time the batches of Keras' epochs, whoever asks for them, from now on."""
+    from keras.src.trainers.epoch_iterator import EpochIterator
+
+    plain = EpochIterator.__next__
+
+    @functools.wraps(plain)
+    def __next__(self: Any) -> Any:  # noqa: N807 - it stands in the place of that method
+        asked_ns = monotonic_ns()
+        batch = plain(self)
+        _taken.asked_ns, _taken.wait_ns = asked_ns, monotonic_ns() - asked_ns
+        return batch
+
+    EpochIterator.__next__ = __next__
+
+
 class GraphTiming(PlainTiming):
     """The same of TensorFlow's iterators, in graphs too.
 
@@ -71,10 +128,15 @@ class GraphTiming(PlainTiming):
 
     def __init__(self) -> None:
         import tensorflow as tf
+        from tensorflow.python.distribute import input_lib
 
-        from pipeline_bench.monitoring.probe import Probe, ProbedIterator, Ring
+        from pipeline_bench.monitoring.probe import Probe, ProbedIterator
+        from pipeline_bench.monitoring.ring import Ring
 
         super().__init__()
+        self._distributed = False
+        self._of_strategies = input_lib.DistributedIteratorBase
+        strategies.patch(input_lib)
         self.ends_of_data = (StopIteration, tf.errors.OutOfRangeError)
         self.ring = Ring()
         self._probe = Probe(self._receive, self.ring, a_row_a_call=True)
@@ -88,6 +150,7 @@ class GraphTiming(PlainTiming):
         """Return the iterator, timed; as it is where it cannot be."""
         if iterator is not self._iterator:
             timed = iterator
+            self._distributed = isinstance(iterator, self._of_strategies)
             if type(iterator) is self._class.__base__:
                 timed = self._class(
                     components=(iterator._iterator_resource,),
@@ -96,6 +159,15 @@ class GraphTiming(PlainTiming):
                 )
             self._iterator, self._timed = iterator, timed
         return self._timed
+
+    def call(self, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """Call a training function, whose last argument is an iterator; keep how long it waited."""
+        self.eager_wait_ns = NO_WAIT_NS
+        timed = [self.timed(iterator) for iterator in arguments[-1:]]
+        if not self._distributed:
+            return function(*arguments[:-1], *timed, **named)
+        with strategies.stepping(self._probe):
+            return function(*arguments[:-1], *timed, **named)
 
     def read(self) -> Rows | None:
         """Return what graphs have measured since the last call."""

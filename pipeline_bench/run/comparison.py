@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import sys
-from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -77,41 +75,6 @@ class Outcome:
         else:
             whole = len(trials) == len(plan(self.session.scenario))
         return whole and all(trial.status == "ok" for trial in trials)
-
-
-def make_folder(out: Path, scenario: Scenario, now: Callable[[], datetime] = datetime.now) -> Path:
-    """Make the session's own folder, ``<out>/<time>-<scenario>``.
-
-    Raises:
-        UsageError: it cannot be made there.
-    """
-    slug = re.sub(r"[^A-Za-z0-9_-]+", "-", scenario.name).strip("-")[:60] or "scenario"
-    stem = f"{now():%Y%m%d-%H%M%S}-{slug}"
-    for number in range(100):
-        folder = out / (stem if number == 0 else f"{stem}-{number + 1}")
-        try:
-            folder.mkdir(parents=True)
-        except FileExistsError:
-            if folder.is_dir():
-                continue
-            raise _in_the_way(out) from None
-        except OSError as error:
-            reason = error.strerror or str(error)
-            raise UsageError(
-                f"--out {out}: the session's folder cannot be made: {reason}.", "Choose another --out."
-            ) from None
-        return folder
-    raise UsageError(f"--out {out} holds a hundred sessions of this second.", "Choose another --out.")
-
-
-def _in_the_way(out: Path) -> UsageError:
-    for path in (out, *out.parents):
-        if path.is_symlink() and not path.exists():
-            return UsageError(
-                f"--out {out}: {path} is a link that leads nowhere, to {path.readlink()}.",
-                "Mend or remove the link, or choose another --out.",
-            )
-    return UsageError(f"--out {out}: a file is in the way.", "Choose a folder, or a path that does not exist.")
 
 
 def prepare_data(scenario: Scenario, observer: Observer) -> None:

@@ -1,4 +1,4 @@
-"""Keras on JAX: the monitor of a `fit` and a diagnosis measure what tf.data or a PyDataset feeds it."""
+"""Keras on JAX and on PyTorch: the monitor of a `fit` and a diagnosis measure what tf.data or a PyDataset feeds it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="JAX is not installed")
+needs_jax = pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="JAX is not installed")
+needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
 
 DELAY_S = 0.02
 SCRIPT = f"""
@@ -45,15 +46,17 @@ json.dump(found, open(sys.argv[1], "w"))
 """
 
 
-def test_a_fit_on_jax_is_measured_and_what_its_wait_means_is_said(tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", [pytest.param("jax", marks=needs_jax), pytest.param("torch", marks=needs_torch)])
+def test_a_fit_on_another_backend_is_measured_and_what_its_wait_means_is_said(tmp_path: Path, backend: str) -> None:
     file = tmp_path / "found.json"
-    environment = {**os.environ, "KERAS_BACKEND": "jax"}
+    environment = {**os.environ, "KERAS_BACKEND": backend}
     subprocess.run([sys.executable, "-c", SCRIPT, str(file)], check=True, env=environment, timeout=200)
     found = json.loads(file.read_text())
     for name in ("py_dataset", "tf_data"):
         steps, wait_ms, share, _ = found[name]
         assert steps == 39, f"{name}: all but the first, in which the step is traced"
         assert wait_ms > 900 * DELAY_S, f"{name}: each batch is waited for"
-        assert share > 0.5
+        assert share > 0.2
     assert found["fast"][1] < found["py_dataset"][1]
-    assert any("the device may still be at work" in note for note in found["fast"][3])
+    # On PyTorch a step of a CPU's has ended as the next batch is asked for.
+    assert any("the device may still be at work" in note for note in found["fast"][3]) == (backend == "jax")

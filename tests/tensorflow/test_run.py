@@ -69,3 +69,76 @@ def test_a_fit_a_loop_and_a_spawned_worker_are_measured_without_an_edit_until_a_
     waits = [load(folder).results[0].input_wait_share.value for folder in (tmp_path / "reports").iterdir()]
     assert len(waits) == 4
     assert all(wait is not None and wait > 0.2 for wait in waits)
+
+
+GRAPH = """
+import time
+import numpy as np, tensorflow as tf
+(cpu,) = tf.config.list_physical_devices("CPU")
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+
+def batches(delay_s):
+    def slow(number):
+        time.sleep(delay_s)
+        return np.float32(number)
+    options = tf.data.Options()
+    options.experimental_optimization.inject_prefetch = False
+    def batch(number):
+        for other in tf.data.Dataset.range(2):  # a pipeline's own loop is no training
+            number += other
+        return tf.fill([4], tf.ensure_shape(tf.numpy_function(slow, [number], tf.float32), []))
+    return tf.data.Dataset.range(20).map(batch).with_options(options)
+
+@tf.function
+def epoch(data):
+    total = tf.constant(0.0)
+    for batch in data:
+        total += tf.reduce_sum(batch)
+    return total
+
+@tf.function
+def distributed(data):
+    total = tf.constant(0.0)
+    for batch in data:
+        total += strategy.reduce("SUM", strategy.run(tf.reduce_sum, args=(batch,)), axis=None)
+    return total
+
+@tf.function
+def both(data):
+    total = tf.constant(0.0)
+    iterator = iter(data)
+    for _ in tf.range(10):
+        total += tf.reduce_sum(next(iterator))
+    return total
+
+for _ in range(2):
+    a = epoch(batches(0.02))
+    b = distributed(strategy.experimental_distribute_dataset(batches(0.02)))
+    c = both(batches(0.02))
+for batch in strategy.experimental_distribute_dataset(batches(0.02)):
+    strategy.run(tf.reduce_sum, args=(batch,))
+module = tf.Module()
+module.epoch = epoch
+tf.saved_model.save(module, "saved")  # which refuses a function that captures what its module does not hold
+print(float(a), float(b), float(c))
+"""
+
+
+def test_loops_that_a_function_is_traced_with_are_measured_once_each_and_compute_the_same(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(GRAPH)
+    own = [sys.executable, "train.py"]
+    plain = subprocess.run(own, cwd=tmp_path, capture_output=True, text=True, timeout=200, check=True)
+    command = [sys.executable, "-m", "pipeline_bench", "run", "--", *own]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False)
+    assert (done.returncode, done.stdout) == (0, plain.stdout), done.stderr
+    trials = [session.trials[0] for session in map(load, (tmp_path / "reports").iterdir())]
+    counts = [0 if trial.steps is None else trial.steps.count for trial in trials]
+    # A step that nothing follows has no end: of two passes two, of a pass that the loop saw the end of none.
+    assert sorted(counts) == [18, 20, 38, 40]
+    for text in ("in data:", "= iter(data)", "for batch in strategy"):
+        at = next(number for number, line in enumerate(GRAPH.splitlines(), 1) if text in line)
+        assert f"loop of train.py:{at}: " in done.stderr
+    (epoch,) = (trial.steps for trial, count in zip(trials, counts, strict=True) if count == 38 and trial.steps)
+    assert epoch.wait_ns is not None
+    assert epoch.wait_ns.unpack().mean() > 0.9 * 20e6  # what so long a sleep takes at the least

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _WATCHED = (
     "keras",
     "tensorflow.python.data.ops.dataset_ops",
+    "tensorflow.python.data.ops.dataset_autograph",
     "tensorflow.python.distribute.input_lib",
     "tensorflow.python.distribute.cross_device_utils",
     "torch.utils.data.dataloader",

@@ -32,19 +32,19 @@ class Fails(Batches):
 
 
 def test_the_batches_of_several_passes_are_steps(tmp_path: Path) -> None:
-    monitor = IteratorMonitor("loop", tmp_path, "torch")
+    monitor = IteratorMonitor("loop", "torch")
     for _ in range(2):
         batches = monitor.timed(Batches(20))
         assert (type(batches).__name__, isinstance(batches, Batches)) == ("Batches", True)
         assert list(batches) == list(range(19, -1, -1))
     assert monitor.summary.steps == 39  # the first one is left out
     assert monitor.summary.input_wait_share is not None
-    monitor.close()
+    monitor.close(tmp_path)
     assert monitor.folder is not None
 
 
 def test_an_iterator_that_serves_every_pass_is_timed_once(tmp_path: Path) -> None:
-    monitor = IteratorMonitor("loop", tmp_path, "torch")
+    monitor = IteratorMonitor("loop", "torch")
     batches = Batches(20)
     for _ in range(3):
         batches = monitor.timed(batches)
@@ -55,7 +55,7 @@ def test_an_iterator_that_serves_every_pass_is_timed_once(tmp_path: Path) -> Non
 
 
 def test_what_the_iterator_raises_passes_through(tmp_path: Path) -> None:
-    monitor = IteratorMonitor("loop", tmp_path, "torch")
+    monitor = IteratorMonitor("loop", "torch")
     with pytest.raises(ValueError, match="theirs"):
         next(monitor.timed(Fails(1)))
     monitor.drop()
@@ -68,7 +68,7 @@ def test_what_a_data_loaders_workers_have_ready_is_told(tmp_path: Path) -> None:
         _num_workers, _prefetch_factor = 3, 2
         _worker_result_queue = SimpleNamespace(qsize=lambda: 1)
 
-    monitor = IteratorMonitor("loop", tmp_path, "torch")
+    monitor = IteratorMonitor("loop", "torch")
     monitor.timed(Batches(1))
     assert monitor._buffered() is None
     monitor.timed(Loader(1))

@@ -1,5 +1,7 @@
 """The steps of a job: exact totals, bounded rows, what a loop asked for, and the figures that they come to."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -161,3 +163,28 @@ def test_a_wait_beside_a_busy_gpu_bounds_nothing_and_is_never_severe() -> None:
     assert (figures.verdict.kind, figures.verdict.severe) == ("input-bound", False)
     assert "severely" not in figures.line + figures.verdict.text
     assert "AU –" in figures.line
+
+
+class BusyLog(StepLog):
+    """While it first takes rows in, the loop goes on and another thread flushes."""
+
+    steps: LoopSteps | None = None
+
+    def extend(self, *rows: Any, **named: Any) -> None:
+        steps, self.steps = self.steps, None
+        if steps is not None:
+            steps.receive(40, 1)
+            steps.flush()
+        super().extend(*rows, **named)
+
+
+def test_who_flushes_while_another_does_takes_no_step_out_of_its_order() -> None:
+    log = BusyLog()
+    steps = log.steps = LoopSteps(log)
+    for at_ns in (10, 20, 30):
+        steps.receive(at_ns, 1)
+    steps.flush()
+    assert log.rows().start_ns.tolist() == [10, 20]
+    steps.receive(50, ENDED)
+    steps.flush()
+    assert log.rows().start_ns.tolist() == [10, 20, 30, 40]

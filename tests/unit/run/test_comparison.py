@@ -14,8 +14,9 @@ from pipeline_bench.model.result import Precision
 from pipeline_bench.model.session import load, save
 from pipeline_bench.model.trial import round_of
 from pipeline_bench.run import comparison
-from pipeline_bench.run.comparison import Outcome, make_folder, new_session
+from pipeline_bench.run.comparison import Outcome, new_session
 from pipeline_bench.run.observer import Observer
+from pipeline_bench.run.session_folder import make_folder
 from pipeline_bench.samplers.nvml import STOPPED, Limits, NvmlSampler
 from tests.stubs.nvml import nvml_stub, stub_environment
 from tests.unit import sessions
@@ -39,11 +40,11 @@ def test_a_session_has_a_folder_of_its_own_whatever_its_scenario_is_called(
     tmp_path: Path, name: str, folder: str
 ) -> None:
     wanted = scenario("feed_dict").model_copy(update={"name": name})
-    assert make_folder(tmp_path, wanted, lambda: NOON) == tmp_path / folder
+    assert make_folder(tmp_path, wanted.name, lambda: NOON) == tmp_path / folder
 
 
 def test_two_sessions_of_one_second_do_not_share_a_folder(tmp_path: Path) -> None:
-    first, second = (make_folder(tmp_path, scenario("feed_dict"), lambda: NOON) for _ in range(2))
+    first, second = (make_folder(tmp_path, scenario("feed_dict").name, lambda: NOON) for _ in range(2))
     assert first != second
     assert second.is_dir()
 
@@ -51,7 +52,7 @@ def test_two_sessions_of_one_second_do_not_share_a_folder(tmp_path: Path) -> Non
 def test_a_file_in_the_way_is_a_usage_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="--out"):
-        make_folder(tmp_path / "file", scenario("feed_dict"), lambda: NOON)
+        make_folder(tmp_path / "file", scenario("feed_dict").name, lambda: NOON)
 
 
 def test_a_long_wait_for_the_driver_is_shown_and_ends(nvml_stub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,14 +75,14 @@ def test_a_long_wait_for_the_driver_is_shown_and_ends(nvml_stub: Path, monkeypat
 def test_a_link_that_leads_nowhere_is_named(out: str, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("nowhere")
     with pytest.raises(UsageError, match=r"--out .*: .*/link is a link that leads nowhere, to nowhere") as caught:
-        make_folder(tmp_path / out, scenario("feed_dict"), lambda: NOON)
+        make_folder(tmp_path / out, scenario("feed_dict").name, lambda: NOON)
     assert "Mend or remove the link" in caught.value.hint
 
 
 def test_a_link_to_a_folder_is_as_good_as_the_folder(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
-    assert make_folder(tmp_path / "link", scenario("feed_dict"), lambda: NOON).is_dir()
+    assert make_folder(tmp_path / "link", scenario("feed_dict").name, lambda: NOON).is_dir()
 
 
 def test_a_command_line_with_bytes_that_are_no_text_is_kept_as_it_can_be(

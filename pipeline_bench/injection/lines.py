@@ -1,0 +1,72 @@
+"""Which line of the program's own code takes a batch: a loop is told apart, and called, by it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from pipeline_bench.tfdata import user_code
+
+_PACKAGE = str(Path(__file__).parents[1])
+_OF_PIPELINES = "/tensorflow/python/data/ops/structured_function.py"
+"""Traces the functions of a pipeline."""
+_AUTOGRAPH = "/tensorflow/python/autograph/"
+"""Stands between a function that it converted and what that calls."""
+
+
+def of_loop() -> str | None:
+    """Return the file and line of the user's own code that iterates; None where a library does."""
+    frame = _taker()
+    return None if frame is None else f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+
+
+def of_traced(by_itself: bool) -> str | None:
+    """Return the file and line, before AutoGraph's conversion, of the loop that is traced, or that calls what takes.
+
+    None where a function of a pipeline is traced: what that iterates over is no training's input.
+
+    Args:
+        by_itself: whether only code that takes the iterator itself counts, and not what TensorFlow does for it.
+    """
+    if by_itself and _taker() is None:
+        return None
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_filename.endswith(_OF_PIPELINES):
+            return None
+        frame = frame.f_back
+    place = user_code.location()
+    return None if place is None else f"{Path(place.file).name}:{place.line}"
+
+
+def _taker() -> Any:
+    """Return the frame that takes an iterator, where that is the user's own code; None where a library does."""
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith((_PACKAGE, "<")) and _AUTOGRAPH not in file:
+            return frame if user_code.origin(file) == "user" else None
+        frame = frame.f_back
+    return None
+
+
+def of_user() -> str | None:
+    """Return the file and line of the user's own code that iterates, itself or by a library that trains for it.
+
+    None where there is no code of the user's: in a worker of the loader's own.
+    """
+    frame: Any = sys._getframe(1)
+    library = ""
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if user_code.origin(file) == "user" and not file.startswith((_PACKAGE, "<")):
+            return f"{Path(file).name}:{frame.f_lineno}{library}"
+        if not library and user_code.origin(file) == "library" and not _is_loader(file):
+            library = f", by {Path(file).name}:{frame.f_lineno}"
+        frame = frame.f_back
+    return None
+
+
+def _is_loader(file: str) -> bool:
+    return "/torch/utils/data/" in file or "/grain/" in file

@@ -1,0 +1,163 @@
+"""How each module of a framework is patched once a watched program has imported it."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pipeline_bench.injection.hooks import Watched
+
+
+def apply(module: Any, watched: Watched) -> None:
+    """Patch a module, which is one of those that `site/sitecustomize.py` names."""
+    _PATCHES[module.__name__](module, watched)
+
+
+def _patch_keras(keras: Any, watched: Watched) -> None:
+    plain_fit = keras.Model.fit
+    signature = inspect.signature(plain_fit)
+
+    @functools.wraps(plain_fit)
+    def fit(*arguments: Any, **named: Any) -> Any:
+        try:
+            bound = signature.bind(*arguments, **named)
+        except TypeError:  # as it is told without this
+            return plain_fit(*arguments, **named)
+        given = bound.arguments.get("callbacks")
+        # A CallbackList is taken as it is: what is added to it here would never be given the model.
+        if given is None or isinstance(given, list | tuple) or not hasattr(given, "append"):
+            listed = [] if given is None else list(given) if isinstance(given, list | tuple) else [given]
+            bound.arguments["callbacks"] = watched.callbacks(listed) or None
+        with watched.inside_library():
+            return plain_fit(*bound.args, **bound.kwargs)
+
+    keras.Model.fit = fit
+    for name in ("evaluate", "predict"):
+        setattr(keras.Model, name, _inside(getattr(keras.Model, name), watched))
+
+
+def _inside(method: Any, watched: Watched) -> Any:
+    @functools.wraps(method)
+    def called(*arguments: Any, **named: Any) -> Any:
+        with watched.inside_library():
+            return method(*arguments, **named)
+
+    return called
+
+
+def _patch_datasets(dataset_ops: Any, watched: Watched) -> None:
+    plain = dataset_ops.DatasetV2.__iter__
+
+    @functools.wraps(plain)
+    def __iter__(self: Any) -> Any:  # noqa: N807 - it stands in the place of that method
+        return watched.iterator(self, plain)
+
+    dataset_ops.DatasetV2.__iter__ = __iter__
+
+
+def _patch_scan(dataset_autograph: Any, watched: Watched) -> None:
+    """Patch what AutoGraph makes of a loop over a dataset."""
+    plain = dataset_autograph._general_purpose_scan
+
+    @functools.wraps(plain)
+    def scan(dataset: Any, state: Any, body: Any) -> Any:
+        timed = watched.scanned(dataset)
+        if timed is dataset:
+            return plain(dataset, state, body)
+        with watched.inside_library():  # whoever times a loop calls this once more, for the plain scan
+            return dataset_autograph._general_purpose_scan(timed, state, body)
+
+    dataset_autograph._general_purpose_scan = scan
+
+
+def _patch_distributed(input_lib: Any, watched: Watched) -> None:
+    from pipeline_bench.monitoring import strategies
+
+    iterator, own = input_lib.DistributedIteratorBase, input_lib._SingleWorkerDatasetIteratorBase
+    plain = iterator.get_next
+
+    @functools.wraps(plain)
+    def get_next(self: Any, name: Any = None) -> Any:
+        loop = watched.distributed_loop(self)
+        return plain(self, name) if loop is None else loop.next(lambda: plain(self, name))
+
+    iterator.get_next = get_next
+    strategies.patch(input_lib, watched.distributed_probe)  # in graphs
+    for name in ("get_next_as_list", "get_next_as_optional_list"):
+        setattr(own, name, _own_part(getattr(own, name), watched))
+
+
+def _own_part(plain: Any, watched: Watched) -> Any:
+    @functools.wraps(plain)
+    def get(self: Any, *given: Any, **named: Any) -> Any:
+        loop = watched.distributed
+        return plain(self, *given, **named) if loop is None else loop.own(lambda: plain(self, *given, **named))
+
+    return get
+
+
+def _patch_collectives(module: Any, watched: Watched) -> None:
+    launcher = module.CollectiveReplicaLauncher
+    plain = launcher.all_reduce
+
+    @functools.wraps(plain)
+    def all_reduce(self: Any, input_tensor: Any, *given: Any, **named: Any) -> Any:
+        loop = watched.distributed
+        if loop is None:
+            return plain(self, input_tensor, *given, **named)
+        return loop.collective(lambda tensor: plain(self, tensor, *given, **named), input_tensor)
+
+    launcher.all_reduce = all_reduce
+
+
+def _patch_data_loader(module: Any, watched: Watched) -> None:
+    _time_iterators(module.DataLoader, watched, lambda: "torch")
+
+
+def _patch_grain(module: Any, watched: Watched) -> None:
+    """Patch every kind of grain's datasets, those too that are defined later: the last of a pipeline is told of."""
+
+    def framework() -> str:
+        return "torch" if "torch" in sys.modules else "jax"
+
+    base = module.IterDataset
+    plain = base.__init_subclass__.__func__
+
+    def __init_subclass__(cls: Any, /, **named: Any) -> None:  # noqa: N807 - it stands in the place of that method
+        plain(cls, **named)
+        _time_iterators(cls, watched, framework)
+
+    base.__init_subclass__ = classmethod(__init_subclass__)
+    kinds = [base]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+    for kind in kinds[1:]:
+        _time_iterators(kind, watched, framework)
+
+
+def _time_iterators(iterable: Any, watched: Watched, framework: Callable[[], str]) -> None:
+    plain = iterable.__iter__
+
+    @functools.wraps(plain)
+    def __iter__(self: Any) -> Any:  # noqa: N807 - it stands in the place of that method
+        with watched.inside_library():
+            iterator = plain(self)
+        return watched.batches(iterator, framework())
+
+    iterable.__iter__ = __iter__
+
+
+_PATCHES: dict[str, Callable[[Any, Watched], None]] = {
+    "keras": _patch_keras,
+    "tensorflow.python.data.ops.dataset_ops": _patch_datasets,
+    "tensorflow.python.data.ops.dataset_autograph": _patch_scan,
+    "tensorflow.python.distribute.input_lib": _patch_distributed,
+    "tensorflow.python.distribute.cross_device_utils": _patch_collectives,
+    "torch.utils.data.dataloader": _patch_data_loader,
+    "grain._src.python.dataset.dataset": _patch_grain,
+}
+"""How a module is patched, by its name; the same names as in `site/sitecustomize.py`."""

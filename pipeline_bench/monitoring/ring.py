@@ -1,0 +1,136 @@
+"""Where a graph keeps the waits of its batches: a resource on the CPU, which Python reads in blocks."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+# Whoever imports this module watches a job of TensorFlow's, in whose process TensorFlow is already.
+import tensorflow as tf
+from tensorflow.python.ops.resource_variable_ops import ResourceVariable
+
+ROWS = 16_384
+"""At 5 reads a second, up to 80,000 batches a second are kept; of more, the oldest are lost and counted."""
+_rings = itertools.count()
+_UNSETTLED = 2
+"""A row is counted just before it is written: while the graph may be running, the newest are left for the next time."""
+
+
+class Rows(NamedTuple):
+    """Rows read from a ring: when each batch was asked for (``time.monotonic_ns``), and its wait in ns or a mark.
+
+    `lost` is how many rows were overwritten before they were read.
+    """
+
+    at_ns: npt.NDArray[np.int64]
+    wait_ns: npt.NDArray[np.int64]
+    lost: int = 0
+
+
+class Ring:
+    """A resource into which a graph writes a row a batch: when it asked (s since 1970) and how long it was blocked.
+
+    Made in eager mode, outside of any strategy's variables. Read in blocks, because reading one row a step would cost
+    more than the rest of the measuring.
+
+    Attributes:
+        traced: whether some graph writes here.
+    """
+
+    def __init__(self, lasting: bool = False) -> None:
+        """Make one.
+
+        Args:
+            lasting: whether it stays until the process ends, so that graphs name it and capture nothing: a function
+                that captures what its `tf.Module` does not hold cannot be saved with that.
+        """
+        self.traced = False
+        self._read = 0
+        self._lock = threading.Lock()
+        initial = {"rows": tf.zeros([ROWS, 2], tf.float64), "count": tf.zeros([], tf.int64)}
+        self._name = f"pipeline_bench_{os.getpid()}_{next(_rings)}" if lasting else None
+        with tf.init_scope(), tf.device("/cpu:0"):
+            if lasting:
+                for part, value in initial.items():
+                    tf.raw_ops.AssignVariableOp(resource=self._named(part), value=value)
+                return
+            # Made by its own class, a variable is none of a strategy's, mirrored or otherwise, where one is in scope.
+            # A function that was traced with it keeps its resource for as long as the function lives.
+            self._variables = {part: ResourceVariable(value, trainable=False) for part, value in initial.items()}
+
+    def _named(self, part: str) -> Any:
+        shape, dtype = ([ROWS, 2], tf.float64) if part == "rows" else ([], tf.int64)
+        return tf.raw_ops.VarHandleOp(dtype=dtype, shape=shape, shared_name=f"{self._name}_{part}")
+
+    @property
+    def _rows(self) -> Any:
+        return self._named("rows") if self._name else self._variables["rows"].handle
+
+    @property
+    def _count(self) -> Any:
+        return self._named("count") if self._name else self._variables["count"].handle
+
+    def write(self, at_s: Any, wait_s: Any) -> None:
+        """Build the ops that write a new row, float64 [] each, or run them in eager mode."""
+        if not tf.executing_eagerly():
+            self.traced = True
+        # A row is not counted before there is something to write: where there is no batch the rest of the graph ends.
+        with tf.device("/cpu:0"), tf.control_dependencies([at_s, wait_s]):
+            index = tf.raw_ops.ResourceCountUpTo(resource=self._count, limit=2**62, T=tf.int64)
+            slot = tf.math.floormod(index, ROWS)
+            row = tf.stack([tf.cast(at_s, tf.float64), tf.cast(wait_s, tf.float64)])
+            tf.raw_ops.ResourceScatterUpdate(resource=self._rows, indices=slot, updates=row)
+
+    def add(self, wait_s: Any) -> None:
+        """Build the ops that add a wait, float64 [], to the newest row: of a step that takes several batches."""
+        with tf.device("/cpu:0"):
+            count = tf.raw_ops.ReadVariableOp(resource=self._count, dtype=tf.int64)
+            slot = tf.math.floormod(count - 1, ROWS)
+            row = tf.stack([tf.constant(0.0, tf.float64), tf.cast(wait_s, tf.float64)])
+            tf.raw_ops.ResourceScatterAdd(resource=self._rows, indices=slot, updates=row)
+
+    def mark(self, kind: int) -> None:
+        """Write a row that is a mark, now."""
+        with tf.device("/cpu:0"):
+            self.write(tf.timestamp(), tf.constant(kind, tf.float64))
+
+    def peek(self, count: int) -> npt.NDArray[np.int64] | None:
+        """Return the waits of the first `count` rows that `read` would return, in ns, while a graph may be running.
+
+        None where there are fewer, or they do not fit the ring.
+        """
+        with self._lock, tf.init_scope(), tf.device("/cpu:0"):
+            first = self._read
+            there = int(tf.raw_ops.ReadVariableOp(resource=self._count, dtype=tf.int64)) - first
+            if not count <= there <= ROWS:
+                return None
+            rows = np.asarray(tf.raw_ops.ReadVariableOp(resource=self._rows, dtype=tf.float64))
+        waits: npt.NDArray[np.int64] = (rows[np.arange(first, first + count) % ROWS, 1] * 1e9).astype(np.int64)
+        return waits
+
+    def read(self, settled: bool = True) -> Rows:
+        """Return every row that is new since the last call.
+
+        Args:
+            settled: whether no graph that writes here is running.
+        """
+        with self._lock, tf.init_scope(), tf.device("/cpu:0"):
+            count = int(tf.raw_ops.ReadVariableOp(resource=self._count, dtype=tf.int64))
+            if not settled:
+                count = max(self._read, count - _UNSETTLED)
+            if count == self._read:
+                return Rows(np.empty(0, np.int64), np.empty(0, np.int64))
+            rows = np.asarray(tf.raw_ops.ReadVariableOp(resource=self._rows, dtype=tf.float64))
+            lost = max(0, count - self._read - ROWS)
+            new = rows[np.arange(self._read + lost, count) % ROWS]
+            self._read = count
+        offset_ns = time.time_ns() - time.monotonic_ns()
+        at_ns = (new[:, 0] * 1e9).astype(np.int64) - offset_ns
+        waits = np.where(new[:, 1] < 0, new[:, 1], new[:, 1] * 1e9).astype(np.int64)
+        return Rows(at_ns, waits, lost)
