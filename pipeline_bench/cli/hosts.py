@@ -93,7 +93,7 @@ def compare_on_ray(
     from pipeline_bench.cli.running import check_export, interruptible
     from pipeline_bench.errors import UsageError
     from pipeline_bench.hosts import on_ray
-    from pipeline_bench.run.comparison import make_folder
+    from pipeline_bench.run.session_folder import make_folder
 
     if hosts is None or where is None or not (where == "ray" or where.startswith("ray://")):
         raise UsageError(
@@ -101,7 +101,7 @@ def compare_on_ray(
             "Give both: --hosts 4 --on ray://HOST:PORT",
         )
     check_export(shown.json_to)
-    folder = make_folder(out, scenario)
+    folder = make_folder(out, scenario.name)
     ended, code = on_ray.Ended({}, {}), 0
     with interruptible():
         try:
