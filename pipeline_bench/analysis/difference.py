@@ -93,8 +93,29 @@ def between(
         only_before=_only_in(before, shared),
         only_after=_only_in(after, shared),
         variants=changes,
+        hosts=tuple(_efficiencies(before, after)),
         gates=gates(before, after, changes, limits or Limits(), strict),
     )
+
+
+def _efficiencies(before: Session, after: Session) -> Iterator[str]:
+    """Yield a line for each variant on as many hosts in both sessions."""
+    if before.hosts is None or after.hosts is None:
+        return
+    earlier = {(result.variant, result.hosts): result for result in before.hosts.results}
+    for now in after.hosts.results:
+        then = earlier.get((now.variant, now.hosts))
+        if then is None:
+            continue
+        was, became = then.efficiency, now.efficiency
+        told = ""
+        if was.ci95 is not None and became.ci95 is not None:
+            apart = became.ci95[0] > was.ci95[1] or became.ci95[1] < was.ci95[0]
+            told = "; the intervals are apart" if apart else "; no difference found, the intervals overlap"
+        yield (
+            f"{now.variant} on {now.hosts} hosts: efficiency {units.share_interval(was.value, was.ci95)} → "
+            f"{units.share_interval(became.value, became.ci95)}{told}; {then.kind} → {now.kind}"
+        )
 
 
 def _has_result(session: Session, name: str) -> bool:

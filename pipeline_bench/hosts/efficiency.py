@@ -118,7 +118,7 @@ def training(workers: Sequence[WorkerFigures]) -> tuple[HostsKind, int | None, s
     step_ms = median(each.step_ms or 0.0 for each in workers)
     lost_ms = median(at[rank] for rank in others) - at[last]
     wait_ms, theirs_ms = workers[last].wait_ms or 0.0, median(workers[rank].wait_ms or 0.0 for rank in others)
-    if not step_ms or lost_ms < thresholds.BOUND_SHARE * step_ms:
+    if not step_ms or lost_ms < thresholds.STRAGGLER_WAIT * step_ms:
         return None
     lost = f"at the collective the others wait {lost_ms:.1f} ms for it, {units.share(lost_ms / step_ms)} of their step"
     if wait_ms - theirs_ms >= lost_ms / 2:
@@ -158,8 +158,7 @@ def _of_all(hosts: int, efficiency: Estimate, figures: Sequence[HostFigures]) ->
     value, ci95, line = efficiency.value, efficiency.ci95, thresholds.HOSTS_SCALE
     if value is None:
         return "not-measured", None, f"{hosts} hosts: {efficiency.reason}"
-    between = f" ({100 * ci95[0]:.0f} to {100 * ci95[1]:.0f} %)" if ci95 else ""
-    said = f"{hosts} hosts reach {units.share(value)}{between} of what they reach alone"
+    said = f"{hosts} hosts reach {units.share_interval(value, ci95)} of what they reach alone"
     if ci95 is not None and ci95[0] >= line:
         return "scales", None, said
     if ci95 is None or ci95[1] >= line:

@@ -125,6 +125,8 @@ class Difference(Record):
     only_before: tuple[Line, ...] = ()
     only_after: tuple[Line, ...] = ()
     variants: tuple[VariantChange, ...] = ()
+    hosts: tuple[Line, ...] = ()
+    """Of two merged sessions: by variant and number of hosts, what became of the efficiency and of the verdict."""
     gates: tuple[Gate, ...] = ()
 
     @property

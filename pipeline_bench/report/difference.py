@@ -173,7 +173,7 @@ def terminal(difference: Difference, width: int) -> RenderableType:
         _lines("Disturbances, which are not the variants':", noises(difference), "yellow"),
         _wide(difference) if width >= _WIDE else _stacked(difference, width >= _POINTS_WIDE),
         _lines("", (one_line(text, TEXT) for text in sentences(difference)), ""),
-        _lines("", (*machine(difference), *alone(difference)), ""),
+        _lines("", (*machine(difference), *alone(difference), *difference.hosts), ""),
         _lines("", _notes(difference, width), "dim"),
         _gates_grid(difference),
     ]
@@ -291,7 +291,7 @@ def markdown(difference: Difference) -> str:
         _list("**This comparison is not fair**; not the same in both sessions:", unfair(difference)),
         _list("Disturbances, which are not the variants':", noises(difference)),
         table(_HEADS, [_row(change) for change in variants(difference)]),
-        _list("", (*sentences(difference), *machine(difference), *alone(difference))),
+        _list("", (*sentences(difference), *machine(difference), *alone(difference), *difference.hosts)),
         _gate_list(difference),
         f"<sub>{escape('; '.join(notes), TEXT)}.</sub>",
     ]

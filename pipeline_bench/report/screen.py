@@ -23,7 +23,7 @@ from pipeline_bench.report import VERDICT_STYLES, ceilings, facts, terminal, ter
 from pipeline_bench.report.terminal_table import figures_table, variant_name
 from pipeline_bench.text import units
 
-_NAME_CELLS = 24
+_NAME_CELLS = 28
 _NOTES = 1
 _SCRIPT_NOTES = 3
 _ATTEMPTS = 4

@@ -107,7 +107,7 @@ def variants_table(session: Session, width: int) -> RenderableType:
 def figures_table(session: Session, width: int) -> Table:
     """Return the figures alone, in few lines: each with its margin below it where there are few variants."""
     rows = _rows(session, Footnotes(shown=False), len(session.results) <= _FEW_VARIANTS)
-    return _grid(rows, _columns(session, min(width, _FULL - 1)), width, fold=False)
+    return _grid(rows, _columns(session, min(width, _FULL - 1)), width, fold=session.hosts is not None)
 
 
 def variant_name(name: str) -> str:

@@ -49,6 +49,12 @@ def share(value: float | None) -> str:
     return NOT_MEASURED if value is None else percent(value * 100)
 
 
+def share_interval(value: float | None, ci95: tuple[float, float] | None) -> str:
+    """Return a share with its interval, where there is one: ``62 % (48 to 80 %)``."""
+    between = f" ({100 * ci95[0]:.0f} to {100 * ci95[1]:.0f} %)" if ci95 else ""
+    return f"{share(value)}{between}"
+
+
 def percent(value_percent: float | None) -> str:
     """A percentage: ``38 %``, ``0.4 %``, ``0 %``."""
     if value_percent is None or not math.isfinite(value_percent):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
+from pipeline_bench.analysis.difference import between
 from pipeline_bench.analysis.results import summarise
 from pipeline_bench.analysis.speedups import conclude
 from pipeline_bench.errors import SessionError, UsageError
@@ -18,6 +21,8 @@ from pipeline_bench.model.series import Series
 from pipeline_bench.model.session import Session, load, save
 from pipeline_bench.model.trial import PhaseMark, TrialRecord, TrialSteps, plan
 from pipeline_bench.report import html, markdown, screen
+from pipeline_bench.report.difference import markdown as markdown_difference
+from pipeline_bench.report.terminal_table import figures_table
 from tests.unit.sessions import CPU, scenario, variant
 
 S = 1_000_000_000
@@ -86,6 +91,27 @@ def test_two_hosts_become_one_session_with_their_sum_and_the_verdict(tmp_path: P
     assert conclude(merged) in markdown.render(merged).replace("\\", "")
     assert "storage is shared" in html.render(merged)
     assert "storage is shared" in screen.as_text(merged)
+
+
+def test_a_difference_of_two_merged_sessions_tells_their_efficiencies() -> None:
+    before, after = (merge.merge([session(rank, together_ms=ms) for rank in range(2)]) for ms in (25.0, 10.0))
+    (told,) = between(before, after).hosts
+    assert told.startswith("a on 2 hosts: efficiency 40 %")
+    assert "→ 100 %" in told
+    assert "shared-storage → " in told
+    assert told in markdown_difference(between(before, after)).replace("\\", "")
+    assert between(session(0), session(0)).hosts == ()
+
+
+def test_the_names_of_merged_sessions_are_whole_in_80_columns() -> None:
+    """What does not fit its column goes on in the next line, so that no two rows have the same name."""
+    merged = merge.merge([session(0), session(1)])
+    named = Session.model_validate_json(merged.model_dump_json().replace('"a, 2 hosts', '"reader_queue, 2 hosts'))
+    console = Console(width=80, file=io.StringIO(), record=True)
+    console.print(figures_table(named, 80))
+    names = "".join(line[:24].strip() + " " for line in console.export_text().splitlines())
+    for rank in (0, 1):
+        assert f"reader_queue, 2 hosts · rank {rank}" in " ".join(names.split())
 
 
 def test_a_rank_that_is_missing_is_named() -> None:
