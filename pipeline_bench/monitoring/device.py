@@ -18,6 +18,12 @@ def device_of(framework: str) -> Device:
     return {"jax": _of_jax, "torch": _of_torch}.get(framework, _of_tensorflow)()
 
 
+def jax_is_at_work() -> bool:
+    """Return whether the job has opened a device with JAX, which hands work over and does not wait for it."""
+    bridge = sys.modules.get("jax._src.xla_bridge")
+    return bridge is not None and bool(bridge.backends_are_initialized())
+
+
 def _of_tensorflow() -> Device:
     import tensorflow as tf
 
@@ -39,9 +45,8 @@ def _of_torch() -> Device:
 
 def _of_jax() -> Device:
     jax = sys.modules.get("jax")
-    bridge = sys.modules.get("jax._src.xla_bridge")
     # To ask for the devices would open them, before the job has set what it wants of them.
-    if jax is None or bridge is None or not bridge.backends_are_initialized():
+    if jax is None or not jax_is_at_work():
         return _CPU
     (first, *_) = jax.devices()
     return Device(kind="gpu", name=str(first.device_kind)) if first.platform == "gpu" else _CPU

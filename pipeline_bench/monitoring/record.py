@@ -27,6 +27,7 @@ from pipeline_bench.model.series import Series
 from pipeline_bench.model.session import Session, save
 from pipeline_bench.model.trial import PhaseMark, TrialRecord, TrialSteps
 from pipeline_bench.monitoring.course import Course
+from pipeline_bench.monitoring.device import jax_is_at_work
 from pipeline_bench.monitoring.publishing import Publisher
 from pipeline_bench.monitoring.sampling import Readings, SamplerThread
 from pipeline_bench.monitoring.steps import JobSummary, StepLog, Totals, summarise
@@ -83,9 +84,9 @@ class JobRecord:
             device: that the job trains on.
             after_poll: called in the sampler's thread after each poll.
             waits_for_device: whether each step of the loop ends with the device's work on it, so that the device is
-                idle while the next one waits; None: where it is a CPU.
+                idle while the next one waits; None: where it is a CPU and JAX is not at work.
         """
-        self._device_waits = device.kind == "cpu" if waits_for_device is None else waits_for_device
+        self._waits_for_device = waits_for_device
         self.log = StepLog()
         self.progress: Callable[[], Totals] = lambda: self.log.totals
         self.buffered: Callable[[], tuple[float, float] | None] = lambda: None
@@ -110,6 +111,12 @@ class JobRecord:
         self._sampler.poll()
         self._lock = threading.Lock()
         self._session: Session | None = None
+
+    @property
+    def _device_waits(self) -> bool:
+        if self._waits_for_device is not None:
+            return self._waits_for_device
+        return self._device.kind == "cpu" and not jax_is_at_work()
 
     def summary(self, since: Totals | None = None, since_ns: int | None = None) -> JobSummary:
         """Return the figures so far.

@@ -1,8 +1,10 @@
 """The session of a watched job, which every report can show, and the samples of its device in bounded memory."""
 
 import os
+import sys
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -242,3 +244,13 @@ def test_the_last_poll_is_at_the_end_and_none_after_it() -> None:
     thread.poll()
     thread.close()
     assert len(readings.all()) == seen
+
+
+def test_while_jax_is_at_work_a_wait_bounds_no_utilization(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = JobRecord("job", Device(kind="cpu", name="CPU"))
+    record.log.extend([0, 10, 20], [10, 20, 30], [5, 5, 5])
+    assert record.summary().utilization_at_most == 0.5
+    bridge = SimpleNamespace(backends_are_initialized=lambda: True)
+    monkeypatch.setitem(sys.modules, "jax._src.xla_bridge", bridge)
+    assert record.summary().utilization_at_most is None
+    record.drop()
