@@ -79,6 +79,6 @@ def _quit_within(seconds: float) -> bool:
     """Return whether q was pressed, or the terminal went away, within that time."""
     if sys.stdin is None or not sys.stdin.isatty():
         time.sleep(seconds)
-        return False
+        return not sys.stdout.isatty()  # as of a terminal that is gone
     ready, _, _ = select.select([sys.stdin], [], [], seconds)
     return bool(ready) and os.read(sys.stdin.fileno(), 64).lower()[:1] in (b"q", b"")

@@ -10,22 +10,32 @@ import subprocess
 import sys
 import termios
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
+from pipeline_bench.cli.top import _quit_within
+
 LIMIT_S = 60.0
 
 
-def start(folder: Path, *arguments: str, terminal: int | None = None) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
+@contextmanager
+def started(folder: Path, *arguments: str, terminal: int | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """Run it; whatever the test comes to, it has ended then."""
+    with subprocess.Popen(
         [sys.executable, "-m", "pipeline_bench", "top", *arguments],
         env={**os.environ, "XDG_RUNTIME_DIR": str(folder), "TERM": "xterm"},
         stdin=terminal,
         stdout=subprocess.PIPE if terminal is None else terminal,
         stderr=subprocess.STDOUT if terminal is None else terminal,
         start_new_session=terminal is not None,
-    )
+    ) as program:
+        try:
+            yield program
+        finally:
+            program.kill()
 
 
 def shown_until(master: int, text: bytes) -> bytes:
@@ -36,28 +46,48 @@ def shown_until(master: int, text: bytes) -> bytes:
     return shown
 
 
+@pytest.fixture
+def terminal() -> Iterator[tuple[int, int]]:
+    """Return both ends of a terminal: the one that draws it, and the program's."""
+    ends = pty.openpty()
+    yield ends
+    for end in ends:
+        with suppress(OSError):  # the test has closed it
+            os.close(end)
+
+
 @pytest.mark.parametrize("ends", ["q", "INT", "TERM"])
-def test_on_a_terminal_it_runs_until_it_is_ended_and_leaves_the_terminal_as_it_was(tmp_path: Path, ends: str) -> None:
-    master, terminal = pty.openpty()
-    before = termios.tcgetattr(terminal)
-    program = start(tmp_path, terminal=terminal)
-    assert b"q ends" in shown_until(master, b"q ends")  # beside jobs of this machine too, more than there is room for
-    assert termios.tcgetattr(terminal) != before
-    if ends == "q":
-        os.write(master, b"q")
-    else:
-        program.send_signal(getattr(signal, f"SIG{ends}"))
-    assert b"\x1b[?1049l" in shown_until(master, b"\x1b[?1049l")  # the screen from before
-    assert program.wait(LIMIT_S) == 0
-    assert termios.tcgetattr(terminal) == before
-    os.close(master)
-    os.close(terminal)
+def test_on_a_terminal_it_runs_until_it_is_ended_and_leaves_the_terminal_as_it_was(
+    tmp_path: Path, terminal: tuple[int, int], ends: str
+) -> None:
+    master, own = terminal
+    before = termios.tcgetattr(own)
+    with started(tmp_path, terminal=own) as program:
+        assert b"q ends" in shown_until(master, b"q ends")  # beside jobs of this machine too, more than have room
+        assert termios.tcgetattr(own) != before
+        if ends == "q":
+            os.write(master, b"q")
+        else:
+            program.send_signal(getattr(signal, f"SIG{ends}"))
+        assert b"\x1b[?1049l" in shown_until(master, b"\x1b[?1049l")  # the screen from before
+        assert program.wait(LIMIT_S) == 0
+    assert termios.tcgetattr(own) == before
+
+
+def test_it_ends_with_its_terminal_also_where_that_goes_while_it_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    master, own = pty.openpty()
+    with os.fdopen(own, encoding="utf-8") as file:
+        monkeypatch.setattr(sys, "stdin", file)
+        monkeypatch.setattr(sys, "stdout", file)
+        assert not _quit_within(0)
+        os.close(master)
+        assert _quit_within(0)
 
 
 @pytest.mark.parametrize("arguments", [(), ("--once",)])
 def test_without_a_terminal_it_is_a_listing(tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    program = start(tmp_path, *arguments)
-    out, _ = program.communicate(timeout=LIMIT_S)
+    with started(tmp_path, *arguments) as program:
+        out, _ = program.communicate(timeout=LIMIT_S)
     assert program.returncode == 0
     assert b"\x1b" not in out
     assert out.endswith(b"\n")
