@@ -60,7 +60,6 @@ def _all(inspection: Inspection) -> Iterator[_Idea]:
     trunk = chain.trunk(inspection)
     batched = any(stage.method in ("batch", "padded_batch") for stage in trunk)
     cached = any(stage.method in ("cache", "snapshot") for stage in inspection.stages)
-    yield from _sliced(inspection, trunk)
     for stage in trunk:
         function = stage.function
         if stage.method == "map" and function is not None and function.random and not cached:
@@ -83,24 +82,6 @@ def _all(inspection: Inspection) -> Iterator[_Idea]:
                 f"{named(stage)}, makes a dataset of every window and hands its elements over one by one: with the "
                 "series in a tensor, a map over a batch of starts gathers (tf.gather) whole batches in one call.",
             )
-
-
-def _sliced(inspection: Inspection, trunk: list[Stage]) -> Iterator[_Idea]:
-    """Arrays that are cut into samples, only to be mixed and put together again."""
-    source = trunk[-1] if trunk else None
-    if source is None or source.method != "from_tensor_slices":
-        return
-    passed = [source]
-    behind = chain.after(inspection, source)
-    while behind is not None and behind.method in ("shuffle", "repeat", "take", "skip", "cache"):
-        passed.append(behind)
-        behind = chain.after(inspection, behind)
-    if behind is not None and behind.method == "batch":
-        yield _Idea(
-            (*(stage.id for stage in passed), behind.id),
-            f"{named(source)}, hands its samples over one by one, to be put together again: with the same calls on "
-            "tf.data.Dataset.range(n), a map behind the batch gathers (tf.gather) whole batches in one call.",
-        )
 
 
 def _on_records(inspection: Inspection, stage: Stage) -> bool:

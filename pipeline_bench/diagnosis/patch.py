@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from pathlib import PurePath
 
 import libcst as cst
-from libcst.helpers import get_full_name_for_node
 
 from pipeline_bench.diagnosis import source_writer
 from pipeline_bench.diagnosis.source_file import (
@@ -21,6 +20,7 @@ from pipeline_bench.diagnosis.source_file import (
     Composed,
     Link,
     SourceFile,
+    gathered,
     new_call,
     stored_and_used,
 )
@@ -32,7 +32,6 @@ from pipeline_bench.model.pipeline import WORKERS, Inspection, Stage
 _STATIC = {"zip", "sample_from_datasets", "choose_from_datasets"}
 """Calls on the class, with their inputs as arguments: a chain can only begin with one."""
 _OF_CACHE_FILES = "Give the cache a path of its own with room on the disk; delete the files when the pipeline changes."
-_TENSORFLOW = ("tensorflow", "tensorflow.compat.v2", "tensorflow.compat.v1")
 _QUOTED = re.compile(r'["\\\x00-\x1f\x7f]')
 _WITH_ITS_END = re.compile(r"[^\n]*\n|[^\n]+")
 """A line as git has them: a form feed in it ends none."""
@@ -121,7 +120,7 @@ class Patch:
     def set_argument(self, number: int, argument: str, text: str) -> None:
         """Give a stage's call a value for an argument, in place of the one that it has."""
         file, call = self._call(number)
-        value = cst.parse_expression(text.replace("tf.data.", _tensorflow_data(file, call)))
+        value = cst.parse_expression(text.replace("tf.data.", file.tensorflow_data(call)))
         old = self._argument(call, argument)
         if old is not None:
             file.values[old] = value
@@ -136,7 +135,7 @@ class Patch:
         found = file.link(call)
         chain = found[0] if found else file.chain_on(call)
         index = chain.links.index(found[1]) + 1 if found else 0
-        new = new_call(text.replace("tf.data.", _tensorflow_data(file, call)))
+        new = new_call(text.replace("tf.data.", file.tensorflow_data(call)))
         chain.insert(len(chain.links) if number is None else index, Link(new))
 
     def remove(self, number: int) -> None:
@@ -187,6 +186,25 @@ class Patch:
             raise CannotPatchError("it is no call on another dataset")
         file.renamed[call] = method
 
+    def gather_batches(self, source: int, batch: int) -> None:
+        """Make a `from_tensor_slices` a `range` of its rows, and put a map that gathers them behind a batch."""
+        file, call = self._call(source)
+        given = self._argument(call, "tensors")
+        if given is None or given.keyword is not None or not isinstance(call.func, cst.Attribute):
+            raise CannotPatchError("what it cuts into slices was not found")
+        other, behind = self._call(batch)
+        if other is not file or not file.unchanged(given.value, call, behind):
+            raise CannotPatchError("the two calls are in different places")
+        tensorflow = file.tensorflow_data(call).removesuffix("data.")
+        if not tensorflow.endswith("."):
+            raise CannotPatchError("the file has no name for TensorFlow itself")
+        rows = next(name for name in ("rows", "row_numbers", "_rows") if name not in file.names())
+        is_one = not self.stages[source].element.startswith(("(", "{"))
+        first, made = gathered(file, given.value, f"{tensorflow}gather", rows, is_one)
+        self.insert_after(batch, f".map(lambda {rows}: {made})")
+        file.renamed[call] = "range"
+        file.values[given] = cst.parse_expression(f"len({first})")
+
     def set_options(self, lines: list[str]) -> None:
         """Put the lines that make the options, with ``{name}`` for their variable, before the sink's statement."""
         file, call = self._call(self.sink)
@@ -199,7 +217,7 @@ class Patch:
             raise CannotPatchError("there is no line for it of its own")
         taken = file.names()
         name = next(name for name in ("options", "data_options", "more_options", "_options") if name not in taken)
-        data = _tensorflow_data(file, call)
+        data = file.tensorflow_data(call)
         self.insert_after(None, f".with_options({name})")
         file.lines_before[line] = [each.replace("{name}", name).replace("tf.data.", data) for each in lines]
 
@@ -345,23 +363,6 @@ def _only_chain(file: SourceFile, statement: cst.CSTNode, variable: str) -> Chai
     if not (isinstance(target, cst.Name) and target.value == variable):
         return None
     return next((chain for chain in file.chains if file.statement(chain.top) is statement), None)
-
-
-def _tensorflow_data(file: SourceFile, call: cst.Call) -> str:
-    """Return how the file calls ``tf.data.`` where a call stands; ``tf.data.`` where no import says it."""
-    places = (file.function(call), file.module)
-    for node in file.nodes:
-        if not isinstance(node, cst.Import | cst.ImportFrom) or file.function(node) not in places:
-            continue
-        start = f"{get_full_name_for_node(node.module)}." if isinstance(node, cst.ImportFrom) and node.module else ""
-        for alias in node.names if not isinstance(node.names, cst.ImportStar) else ():
-            used = alias.evaluated_alias or alias.evaluated_name.split(".")[0]
-            whole = f"{start}{alias.evaluated_name}"
-            if whole in _TENSORFLOW:
-                return f"{used}.data."
-            if whole == "tensorflow.data" and (alias.asname or start):
-                return f"{used}."
-    return "tf.data."
 
 
 def _name(call: cst.Call) -> str:

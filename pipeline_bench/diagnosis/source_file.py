@@ -16,11 +16,13 @@ from functools import lru_cache
 from typing import Any
 
 import libcst as cst
+from libcst.helpers import get_full_name_for_node
 from libcst.metadata import ByteSpanPositionProvider, MetadataWrapper
 
 from pipeline_bench.model.calls import CannotPatchError
 
 _LINE_END = re.compile(rb"\r\n|\r|\n")
+_TENSORFLOW = ("tensorflow", "tensorflow.compat.v2", "tensorflow.compat.v1")
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 BLOCKS = (cst.IndentedBlock, cst.Module)
 
@@ -221,6 +223,35 @@ class SourceFile:
         ends = line is not None and not getattr(top, "rpar", ()) and self.end(line.body[-1]) == self.end(top)
         return line if ends and line is not None and isinstance(line.body[-1].semicolon, cst.MaybeSentinel) else None
 
+    def unchanged(self, value: cst.BaseExpression, call: cst.Call, later: cst.Call) -> bool:
+        """Return whether the names in a value are set anew nowhere between a call and a later one of the same block."""
+        first, last = self.statement(call), self.statement(later)
+        block = self.block(last)
+        if first not in block:
+            return False
+        between = block[block.index(first) : block.index(last)]
+        return (
+            not {name for each in between for name in stored_and_used(self, each)[0]} & stored_and_used(self, value)[1]
+        )
+
+    def tensorflow_data(self, call: cst.Call) -> str:
+        """Return how the file calls ``tf.data.`` where a call stands; ``tf.data.`` where no import says it."""
+        places = (self.function(call), self.module)
+        for node in self.nodes:
+            if not isinstance(node, cst.Import | cst.ImportFrom) or self.function(node) not in places:
+                continue
+            start = (
+                f"{get_full_name_for_node(node.module)}." if isinstance(node, cst.ImportFrom) and node.module else ""
+            )
+            for alias in node.names if not isinstance(node.names, cst.ImportStar) else ():
+                used = alias.evaluated_alias or alias.evaluated_name.split(".")[0]
+                whole = f"{start}{alias.evaluated_name}"
+                if whole in _TENSORFLOW:
+                    return f"{used}.data."
+                if whole == "tensorflow.data" and (alias.asname or start):
+                    return f"{used}."
+        return "tf.data."
+
     def _behind(self, top: cst.BaseExpression) -> str:
         """Return the comment behind an expression on its line, where it can be moved."""
         if top.rpar:
@@ -255,6 +286,40 @@ def stored_and_used(file: SourceFile, node: cst.CSTNode) -> tuple[set[str], set[
     stored |= {each.name for each in nodes if isinstance(each, _DEFINITIONS)}
     imported = (alias for each in nodes if isinstance(each, ast.Import | ast.ImportFrom) for alias in each.names)
     return stored | {(alias.asname or alias.name).split(".")[0] for alias in imported}, used
+
+
+def gathered(file: SourceFile, value: cst.BaseExpression, gather: str, rows: str, is_one: bool) -> tuple[str, str]:
+    """Return what `from_tensor_slices` was given of which the rows can be counted, and the text that gathers them.
+
+    Args:
+        file: that the value is of.
+        value: a name, or a tuple or a dict of names.
+        gather: how the file calls ``tf.gather``.
+        rows: the variable that holds numbers of rows.
+        is_one: whether it is a single tensor.
+
+    Raises:
+        CannotPatchError: it is something else, which would be made anew.
+    """
+
+    def of(part: cst.BaseExpression) -> str:
+        if get_full_name_for_node(part) is None or not isinstance(part, cst.Name | cst.Attribute):
+            raise CannotPatchError("what it cuts into slices has no name")
+        return f"{gather}({file.code(part)}, {rows})"
+
+    if is_one:
+        return file.code(value), of(value)
+    if "#" in file.code(value):
+        raise CannotPatchError("there are comments in what it cuts into slices")
+    if isinstance(value, cst.Tuple) and all(isinstance(each, cst.Element) for each in value.elements):
+        parts = [each.value for each in value.elements]
+        return file.code(parts[0]), f"({', '.join(map(of, parts))}{',' if len(parts) == 1 else ''})"
+    if isinstance(value, cst.Dict) and all(isinstance(each, cst.DictElement) for each in value.elements):
+        keyed = {file.code(each.key): each.value for each in value.elements if isinstance(each, cst.DictElement)}
+        return file.code(
+            next(iter(keyed.values()))
+        ), f"{{{', '.join(f'{key}: {of(part)}' for key, part in keyed.items())}}}"
+    raise CannotPatchError("what it cuts into slices is not written out as a tuple or a dict of names")
 
 
 def new_call(text: str) -> cst.Call:

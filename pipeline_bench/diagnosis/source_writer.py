@@ -139,6 +139,8 @@ class _Writer(cst.CSTTransformer):
         value = self.file.values[arg]
         if isinstance(value, Composed):
             value = _composed([each.value.visit(self) for each in value.functions], value.unpacked)
+        if isinstance(arg.value, cst.Tuple) and isinstance(value, cst.Call):  # a tuple's brackets are its own
+            return value
         return value.with_changes(lpar=arg.value.lpar, rpar=arg.value.rpar)
 
 

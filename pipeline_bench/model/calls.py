@@ -12,6 +12,8 @@ AUTOTUNE = -1
 Value = int | float | bool | Text | None
 """An argument as data; AUTOTUNE is -1."""
 
+TAKE_ANY = frozenset({"shuffle", "repeat", "prefetch", "take", "skip"})
+"""Methods that do the same whatever the elements are: mapped or not, or only their numbers."""
 KEPT_WHEN_FUSED = ("num_parallel_calls", "deterministic")
 _FILES = ("filenames", "compression_type", "buffer_size", "num_parallel_reads")
 PARAMETERS: dict[str, tuple[str, ...]] = {
@@ -27,6 +29,7 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "repeat": ("count",),
     "take": ("count",),
     "skip": ("count",),
+    "from_tensor_slices": ("tensors",),
     "TFRecordDataset": _FILES,
     "TextLineDataset": _FILES,
     "list_files": ("file_pattern", "shuffle", "seed"),
@@ -63,6 +66,9 @@ class Patch(Protocol):
 
     def rename(self, number: int, method: str) -> None:
         """Call another method in a stage's call."""
+
+    def gather_batches(self, source: int, batch: int) -> None:
+        """Make a `from_tensor_slices` a `range` of its rows, and put a map that gathers them behind a batch."""
 
     def set_options(self, lines: list[str]) -> None:
         """Put the lines that make the options before the sink's statement, ``{name}`` being their variable."""

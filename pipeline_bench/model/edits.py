@@ -225,6 +225,32 @@ class BatchInGenerator(_Edit):
         )
 
 
+class GatherBatches(_Edit):
+    """Have a `from_tensor_slices` give numbers of rows, and a map behind the `batch` gather the rows of each batch.
+
+    Only where what stands between the two does the same to any elements.
+    """
+
+    edit: Literal["gather-batches"] = "gather-batches"
+    source: int
+    batch: int
+
+    def apply(self, plan: Plan) -> None:
+        plan.gather_batches(self.source, self.batch)
+
+    def claims(self) -> list[tuple[int | str, str]]:
+        return [(self.source, WHOLE), (self.batch, "place")]
+
+    def write(self, patch: Patch) -> None:
+        patch.gather_batches(self.source, self.batch)
+
+    def describe(self, stage: Callable[[int], str]) -> str:
+        return (
+            f"Make {stage(self.source)} `tf.data.Dataset.range(n)` of the number of rows, and write "
+            f"`.map(lambda rows: tf.gather(array, rows))`, of every array, behind {stage(self.batch)}"
+        )
+
+
 class Interleave(_Edit):
     """Make an `interleave` of a `flat_map` with the same function: several inner datasets at the same time."""
 
@@ -332,6 +358,7 @@ Edit = Annotated[
     | MoveBefore
     | Fuse
     | BatchInGenerator
+    | GatherBatches
     | Interleave
     | SetOptions
     | PrefetchToDevice

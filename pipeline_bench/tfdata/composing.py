@@ -78,6 +78,40 @@ def _stacked(signature: Any, elements: list[Any]) -> Any:
     return np.stack([np.asarray(element, dtype=signature.dtype.as_numpy_dtype) for element in elements])
 
 
+def gathering(tensors: Any) -> tuple[int, Callable[[Any], Any]]:
+    """Return how many rows tensors have, and a function that gathers those of some numbers.
+
+    The parts of tuples and dicts are tensors of their own, as `from_tensor_slices` has it; a list is one tensor.
+
+    Raises:
+        PipelineBenchError: there are ragged or sparse tensors among them, or no rows.
+    """
+    import tensorflow as tf
+
+    with tf.device("CPU:0"):
+        held = _rows_of(tensors)
+    parts = tf.nest.flatten(held)
+    if not parts or any(not isinstance(part, tf.Tensor) or not part.shape.rank for part in parts):
+        raise PipelineBenchError("what is cut into slices is no array, so that its rows cannot be gathered")
+
+    def gather(rows: Any) -> Any:
+        return tf.nest.map_structure(lambda part: tf.gather(part, rows), held)
+
+    return int(parts[0].shape[0]), gather
+
+
+def _rows_of(value: Any) -> Any:
+    import tensorflow as tf
+
+    if isinstance(value, Mapping):
+        return {key: _rows_of(part) for key, part in value.items()}
+    if isinstance(value, tuple):
+        parts = [_rows_of(part) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+    is_composite = isinstance(value, tf.SparseTensor | tf.RaggedTensor)
+    return value if is_composite else tf.convert_to_tensor(value)
+
+
 def signature_of(given: Mapping[str, Any]) -> Any:
     """The specs of a `from_generator`'s elements, of its older arguments for types and shapes as well.
 

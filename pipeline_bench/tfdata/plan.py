@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.model.calls import KEPT_WHEN_FUSED, Value
+from pipeline_bench.model.calls import KEPT_WHEN_FUSED, TAKE_ANY, Value
 from pipeline_bench.tfdata import composing
 from pipeline_bench.tfdata.public_api import Invocation, entries, replaced
 from pipeline_bench.tfdata.record import Call, Recipe
@@ -135,7 +135,7 @@ class Plan:
         if self.sink == old:
             self.sink = new
 
-    def insert_after(self, number: int, method: str, given: dict[str, Value]) -> None:
+    def insert_after(self, number: int, method: str, given: Mapping[str, Any]) -> None:
         """Put a call behind a node, and behind those that were inserted there before."""
         before = self.node(number).id
         while before in self._behind:
@@ -188,6 +188,20 @@ class Plan:
         node = generator.without("output_types", "output_shapes")
         self.redirect(batch.id, generator.id)
         self._become((batch.id, generator.id), node.setting(generator=gathered, output_signature=batched))
+
+    def gather_batches(self, source_id: int, batch_id: int) -> None:
+        """Have a `from_tensor_slices` give numbers of rows, and a map behind the `batch` gather those of each batch."""
+        source, batch = self.node(source_id), self.node(batch_id)
+        if source.method != "from_tensor_slices" or batch.method != "batch":
+            raise PipelineBenchError("only the slices of tensors with a batch behind them can be gathered")
+        at = batch
+        while at.id != source.id:
+            at = self.nodes[self.single_input(at)]
+            if len(self.consumers(at.id)) != 1 or (at.id != source.id and at.method not in TAKE_ANY):
+                raise PipelineBenchError(f"{at.label} stands between the slices and the batch")
+        rows, gather = composing.gathering(source.given()["tensors"])
+        self.put(replace(source, entry=entries()["range"], args=(rows,), kwargs={}, changed=True))
+        self.insert_after(batch.id, "map", {"map_func": gather})
 
     def interleave(self, number: int, **values: Value) -> None:
         """Make an `interleave` of a `flat_map` with the same function."""

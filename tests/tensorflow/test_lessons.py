@@ -23,13 +23,10 @@ from pipeline_bench.lessons.engine import Run
 TIMEOUT_S = 120
 
 
-def both_exercises() -> dict[str, Any]:
-    return {"blocks": queue_that_blocks.fill_once_and_dequeue(), "runner": queue_runner.many_runs()}
-
-
 @pytest.fixture(scope="module")
 def measured_in_a_child() -> dict[str, Any]:
-    return play.exercise(Run("key", both_exercises, "measuring"))
+    exercises = {"blocks": queue_that_blocks.fill_once_and_dequeue, "runner": queue_runner.many_runs}
+    return {key: play.exercise(Run(key, exercise, "measuring")) for key, exercise in exercises.items()}
 
 
 def test_the_fourth_dequeue_blocks_and_gets_what_is_enqueued_later(measured_in_a_child: dict[str, Any]) -> None:

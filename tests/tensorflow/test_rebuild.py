@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pipeline_bench.errors import PipelineBenchError
@@ -14,6 +15,7 @@ from pipeline_bench.model.edits import (
     BatchInGenerator,
     Edit,
     Fuse,
+    GatherBatches,
     InsertAfter,
     Interleave,
     MoveBefore,
@@ -201,6 +203,44 @@ def test_a_generator_gathers_batches(
     assert changed.element_spec == recipe.dataset(recipe.sink).element_spec
     small = [values(rebuild.subsampled(recipe, each, tmp_path, seed=1)) for each in ((), edits)]
     assert small[0] == small[1]
+
+
+@pytest.mark.parametrize("drop", [False, True])
+def test_rows_are_gathered_in_the_order_of_the_slices(drop: bool, tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    pictures, labels = np.arange(40, dtype=np.float32).reshape(10, 4), [str(n) for n in range(10)]
+
+    def scale(element: Any) -> Any:
+        return {**element, "x": element["x"] / 2}
+
+    recipe = recipe_of(
+        lambda: (
+            tf.data.Dataset.from_tensor_slices({"x": pictures, "y": (labels, labels)})
+            .shuffle(7, seed=3)
+            .map(scale)
+            .repeat(2)
+            .batch(3, drop_remainder=drop)
+        )
+    )
+    source, _, scaled, repeat, batch = (stage.id for stage in recipe.stages)
+    with pytest.raises(PipelineBenchError, match="stands between"):
+        rebuilt(recipe, [GatherBatches(source=source, batch=batch)], tmp_path)
+    moved = [MoveBefore(stage=each, other=scaled) for each in (repeat, batch)]
+    edits: list[Edit] = [*moved, GatherBatches(source=source, batch=batch)]
+    changed = rebuilt(recipe, edits, tmp_path)
+    assert values(changed) == values(recipe.dataset(recipe.sink))
+    assert changed.element_spec == recipe.dataset(recipe.sink).element_spec
+    small = [values(rebuild.subsampled(recipe, each, tmp_path, seed=1)) for each in ((), edits)]
+    assert small[0] == small[1]
+
+
+def test_what_is_no_array_is_not_gathered(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    recipe = recipe_of(lambda: tf.data.Dataset.from_tensor_slices(tf.ragged.constant([[1], [2, 3]])).batch(1))
+    with pytest.raises(PipelineBenchError, match="no array"):
+        rebuilt(recipe, [GatherBatches(source=0, batch=1)], tmp_path)
 
 
 def test_a_flat_map_becomes_an_interleave(tmp_path: Path) -> None:

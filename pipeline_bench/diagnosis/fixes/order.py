@@ -6,12 +6,11 @@ from collections.abc import Iterator
 
 from pipeline_bench.diagnosis import chain, segments
 from pipeline_bench.diagnosis.fixes import Context, fix, kind, short
+from pipeline_bench.model.calls import TAKE_ANY
 from pipeline_bench.model.diagnosis import Fix
-from pipeline_bench.model.edits import BatchInGenerator, Fuse, MoveBefore
+from pipeline_bench.model.edits import BatchInGenerator, Fuse, GatherBatches, MoveBefore
 from pipeline_bench.model.pipeline import Inspection, Stage
 
-_TAKE_ANY = frozenset({"shuffle", "repeat", "prefetch", "take", "skip"})
-"""Stages that give the same elements of the same input whether these are mapped or not."""
 _GROWN = 4
 """Elements so many times as large as before the maps make a shuffle dear in what its own time does not show."""
 
@@ -22,9 +21,9 @@ def batch_before_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
 
     Whether the function takes a batch and gives the same samples is tried, not guessed.
     """
-    for batch in inspection.stages:
-        passed = _that_take_any(inspection, batch) if batch.method == "batch" else []
-        run = chain.maps_before(inspection, passed[0] if passed else batch) if batch.method == "batch" else []
+    for batch in (stage for stage in inspection.stages if stage.method == "batch"):
+        passed = _that_take_any(inspection, batch)
+        run = chain.maps_before(inspection, passed[0] if passed else batch)
         # One random draw for a whole batch is not one for each sample, and no check of the values can tell.
         while run and any(stage.function is not None and stage.function.random for stage in run):
             run = run[1:]
@@ -41,14 +40,38 @@ def batch_before_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
             )
 
 
-def _that_take_any(inspection: Inspection, batch: Stage) -> list[Stage]:
-    """Return what stands right before a batch and does not look at its elements, upstream first."""
+def _that_take_any(inspection: Inspection, behind: Stage) -> list[Stage]:
+    """Return what stands right before a stage and does not look at its elements, upstream first."""
     found: list[Stage] = []
-    stage = chain.before(inspection, batch)
-    while stage is not None and stage.method in _TAKE_ANY and len(chain.consumers(inspection, stage)) == 1:
+    stage = chain.before(inspection, behind)
+    while stage is not None and stage.method in TAKE_ANY and len(chain.consumers(inspection, stage)) == 1:
         found.insert(0, stage)
         stage = chain.before(inspection, stage)
     return found
+
+
+@kind(saving=0.9)
+def gather_batches(inspection: Inspection, context: Context) -> Iterator[Fix]:
+    """Cut no array into samples only to put them together again: numbers of rows go the same way, and are gathered."""
+    for batch in (stage for stage in inspection.stages if stage.method == "batch"):
+        passed = _that_take_any(inspection, batch)
+        run = chain.maps_before(inspection, passed[0] if passed else batch)
+        ahead = _that_take_any(inspection, run[0]) if run else []
+        source = chain.before(inspection, [*ahead, *run, *passed, batch][0])
+        if source is None or source.method != "from_tensor_slices" or chain.after(inspection, source) is None:
+            continue
+        if any(stage.function is None or stage.function.random for stage in run):
+            continue
+        names = " and ".join(short(stage) for stage in run[:2]) + (" and more" if run[2:] else "")
+        moved = (*passed, batch) if run else ()
+        yield fix(
+            f"gather whole batches{f' before {run[0].label}' if run else ''}",
+            f"Shuffle and batch numbers of rows, and gather whole batches{f' for {names}' if run else ''}",
+            *(MoveBefore(stage=stage.id, other=run[0].id) for stage in moved),
+            GatherBatches(source=source.id, batch=batch.id),
+            stages=[stage.id for stage in (source, *ahead, *run, *passed, batch)],
+            reorders=any(each.method == "shuffle" for each in passed) and any(map(segments.may_differ, run)),
+        )
 
 
 @kind(saving=0.9)

@@ -56,18 +56,3 @@ def test_a_map_on_records_and_windows_are_told_how_to_take_whole_batches() -> No
     )
     assert "tf.gather" in text
     assert "10.0× at most" in text
-
-
-def test_arrays_that_are_cut_into_samples_and_batched_again_are_to_be_gathered() -> None:
-    stages = (
-        stage(0, "from_tensor_slices"),
-        stage(1, "shuffle", 0, buffer_size=100),
-        stage(2, "batch", 1, batch_size=32),
-        stage(3, "map", 2, of=function("scale")),
-    )
-    costs = (cost(0, 9.0, elements=32), cost(1, 6.0, elements=32), cost(2, 3.0), cost(3, 2.0))
-    (text,) = beyond.ideas(inspection(stages, costs), 1, 20.0, None, 1.0)
-    assert "tf.data.Dataset.range(n), a map behind the batch gathers (tf.gather) whole batches" in text
-    assert "10.0× at most" in text
-    mapped = (*stages[:2], stage(2, "map", 1, of=function("scale")), stage(3, "batch", 2, batch_size=32))
-    assert beyond.ideas(inspection(mapped, costs), 1, 20.0, None, 1.0) == ()

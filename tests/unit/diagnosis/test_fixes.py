@@ -14,6 +14,7 @@ from pipeline_bench.model.diagnosis import Attempt, Fix
 from pipeline_bench.model.edits import (
     BatchInGenerator,
     Fuse,
+    GatherBatches,
     InsertAfter,
     Interleave,
     MoveBefore,
@@ -278,6 +279,18 @@ def test_a_private_pool_of_the_users_grows_with_the_calls_that_wait() -> None:
     edits = [fix.edits for fix in of_kind(tried(looked), "parallel_map")]
     calls = SetArgument(stage=1, argument="num_parallel_calls", value=32)
     assert (calls, SetOptions(options={"threading.private_threadpool_size": 32})) in edits
+
+
+def test_arrays_are_gathered_by_whole_batches_also_behind_maps_that_take_them() -> None:
+    rows, shuffle = stage(0, "from_tensor_slices"), stage(1, "shuffle", 0)
+    direct = chain_of(rows, shuffle, stage(2, "batch", 1), stage(3, "map", 2, of=function("f")))
+    assert of_kind(tried(direct), "gather_batches")[0].edits == (GatherBatches(source=0, batch=2),)
+    mapped = chain_of(rows, shuffle, stage(2, "map", 1, of=function("f")), stage(3, "batch", 2))
+    edits = (MoveBefore(stage=3, other=2), GatherBatches(source=0, batch=3))
+    assert of_kind(tried(mapped), "gather_batches")[0].edits == edits
+    drawn = chain_of(rows, stage(1, "map", 0, of=function("f", random=True)), stage(2, "batch", 1))
+    filtered = chain_of(rows, stage(1, "filter", 0, of=function("f")), stage(2, "batch", 1))
+    assert [*of_kind(tried(drawn), "gather_batches"), *of_kind(tried(filtered), "gather_batches")] == []
 
 
 def test_a_generator_is_asked_for_whole_batches_only_right_before_the_batch() -> None:

@@ -16,6 +16,7 @@ from pipeline_bench.model.edits import (
     BatchInGenerator,
     Edit,
     Fuse,
+    GatherBatches,
     InsertAfter,
     Interleave,
     MoveBefore,
@@ -218,6 +219,51 @@ def test_a_shuffle_and_a_batch_move_before_a_map_in_their_order() -> None:
         code, new = changed(written(source), MoveBefore(stage=2, other=1), MoveBefore(stage=3, other=1))
         assert code.diff is not None, code.text
         assert calls(new) == [SOURCE, ("shuffle", 3), BATCH, MAP]
+
+
+ARRAYS = """
+    x = [1] * 9
+    y = [2] * 9
+    def make_dataset():
+        return tf.data.Dataset.from_tensor_slices(%s).shuffle(9).batch(2)
+    """
+
+
+@pytest.mark.parametrize(
+    ("given", "rows", "gathered"),
+    [
+        ("(x, y)", "x", "(tf.gather(x, rows), tf.gather(y, rows))"),
+        ("(x,)", "x", "(tf.gather(x, rows),)"),
+        ('{"a": x, "b": y}', "x", '{"a": tf.gather(x, rows), "b": tf.gather(y, rows)}'),
+    ],
+)
+def test_slices_become_numbers_of_rows_that_a_map_behind_the_batch_gathers(
+    given: str, rows: str, gathered: str
+) -> None:
+    _, new = changed(written(ARRAYS % given), GatherBatches(source=0, batch=2))
+    assert f"tf.data.Dataset.range(len({rows})).shuffle(9).batch(2).map(lambda rows: {gathered})" in new
+
+
+@pytest.mark.parametrize("given", ["(x + y, y)", "load()", "x", "tensors=(x, y)", "(x, *y)", "{**x}"])
+def test_slices_of_what_has_no_name_are_changed_in_words(given: str) -> None:
+    source = written(ARRAYS % given).replace("x = [1]", "load = lambda: 1\nx = [1]").replace("{**x}", "{**dict(a=x)}")
+    code, _ = changed(source, GatherBatches(source=0, batch=2))
+    assert code.diff is None
+    assert "Make `from_tensor_slices` (train.py:" in code.text
+
+
+def test_rows_are_not_gathered_from_a_name_that_has_become_something_else() -> None:
+    source = """
+        x = [1] * 9
+        def make_dataset():
+            {} = tf.data.Dataset.from_tensor_slices((x, x)).shuffle(9)
+            return {}.batch(2)
+        """
+    code, new = changed(written(source.replace("{}", "ds")), GatherBatches(source=0, batch=2))
+    assert code.diff is not None
+    assert "return ds.batch(2).map(lambda rows: (tf.gather(x, rows), tf.gather(x, rows)))" in new
+    other = source.replace("def make_dataset():", "def make_dataset(x=x):").replace("{}", "x")
+    assert changed(written(other), GatherBatches(source=0, batch=2))[0].diff is None
 
 
 def test_a_call_is_left_out_or_the_words_say_so(way: str) -> None:
