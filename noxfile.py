@@ -27,6 +27,8 @@ PYTHONS = ["3.11", "3.12", "3.13"]
 # In the order of tests/conftest.py, where xdist would leave the files of few long tests for the end.
 IN_PARALLEL = ["-n", str(min(4, (os.cpu_count() or 1) + 1)), "--dist", "loadfile", "--no-loadscope-reorder"]
 
+OF_EXTRAS = ["tests/tensorflow/test_on_ray.py", "tests/tensorflow/test_loaders.py"]
+
 # Set to nothing: where a shell forbids the cache, each of some hundred processes would compile this package again.
 CACHED = {"PYTHONDONTWRITEBYTECODE": ""}
 
@@ -57,10 +59,11 @@ def tests(session: nox.Session) -> None:
 def campaign(session: nox.Session) -> None:
     """Try to break it on purpose, for a quarter of an hour: hostile inputs, kills, full disks, an NVML that lies.
 
-    Before it, the tests that take long by nature.
+    Before it, the tests that take long by nature, and those of packages that the default tests do without.
     """
-    install(session, ".[ray]", *TESTS)
+    install(session, ".[ray,grain]", *TESTS)
     session.run("pytest", *IN_PARALLEL, "-m", "slow", env=CACHED)
+    session.run("pytest", *IN_PARALLEL, "-m", "not slow", *OF_EXTRAS, env=CACHED)
     session.run("python", "-m", "tests.campaign", *session.posargs, env=CACHED)
 
 

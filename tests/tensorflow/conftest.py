@@ -43,6 +43,7 @@ def faulty_backends(faults_path: str) -> Iterator[None]:
             patch.syspath_prepend(folder)
         plugins._classes.cache_clear()
         yield
+    plugins._classes.cache_clear()  # the tests behind this module's know them no more
 
 
 @pytest.fixture(scope="session", autouse=True)
