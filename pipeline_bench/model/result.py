@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -35,6 +35,10 @@ Interval = tuple[float, float]
 ShareName = Literal["input wait", "host slowdown", "accelerator utilization"]
 
 
+Milliseconds = Annotated[float, Field(ge=0, le=1e12)]
+"""Of a step. None takes 30 years, and what is computed from a damaged file's must stay finite."""
+
+
 class StepTime(Record):
     """Milliseconds a step.
 
@@ -42,10 +46,10 @@ class StepTime(Record):
     shares are of; the percentiles are over all steps.
     """
 
-    median: float | None = None
-    mean: float | None = None
-    p05: float | None = None
-    p95: float | None = None
+    median: Milliseconds | None = None
+    mean: Milliseconds | None = None
+    p05: Milliseconds | None = None
+    p95: Milliseconds | None = None
     ci95: Interval | None = None
     reason: Line | None = None
 

@@ -67,6 +67,7 @@ class _Repeated:
             except StopIteration:
                 self._ended = self._ended or self._in_pass
                 self._in_pass = 0
+                user_code.restore_imports()
                 restart(self._iterator)
             else:
                 self._in_pass += 1
@@ -141,6 +142,7 @@ def _warm_up(take: Callable[[], Any], seconds: float, alive: Alive) -> tuple[flo
         times.append(time.perf_counter_ns() - start_ns)
         alive()
     # Of a parallel pipeline the mean: its elements come in bursts.
+    user_code.restore_imports()
     return max(statistics.median(times), statistics.fmean(times)), nbytes(element)
 
 

@@ -109,6 +109,7 @@ class FlatIterator:
 
     @staticmethod
     def _explained(error: Exception, deadline: Deadline | None) -> Exception:
+        user_code.restore_imports()
         import tensorflow as tf
         from tensorflow.python.eager import core
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 import tensorflow as tf  # noqa: TID253
 
 from pipeline_bench.errors import UserCodeError
-from pipeline_bench.tfdata import consumers, throughput
+from pipeline_bench.tfdata import consumers, throughput, user_code
 
 
 class Steps:
@@ -211,3 +212,28 @@ def test_every_element_of_a_warm_up_is_a_sign_of_life() -> None:
     consumers.drain(dataset, lambda *_: False, alive=lambda: signs.append("drained"))
     consumers.train(dataset, lambda _: 0.0, lambda *_: False, alive=lambda: signs.append("trained"))
     assert signs == ["drained"] * 2 + ["trained"] * 4, "before and after each of the first two steps"
+
+
+def test_an_input_begins_anew_where_the_users_code_has_taken_the_import_system() -> None:
+    path, modules = list(sys.path), dict(sys.modules)
+    user_code.keep_imports()
+
+    def taking(number: int) -> int:
+        sys.path.clear()
+        sys.modules.clear()
+        return number
+
+    counted: list[int] = []
+
+    def record(start_ns: int, wait_ns: int, *_: object) -> bool:
+        counted.append(wait_ns)
+        return len(counted) < 9
+
+    try:
+        consumers.drain(
+            tf.data.Dataset.range(2).map(lambda number: tf.numpy_function(taking, [number], tf.int64)), record
+        )
+    finally:
+        sys.path[:] = path
+        sys.modules.update(modules)
+    assert len(counted) >= 9

@@ -121,6 +121,14 @@ def test_a_damaged_file_is_told_by_name(content: bytes, tmp_path: Path) -> None:
     assert str(file) in caught.value.message
 
 
+def test_a_step_that_no_machine_takes_is_damage(session: Session, tmp_path: Path) -> None:
+    content = json.loads(session.to_json())
+    content["results"][0]["step_ms"]["median"] = 1e308
+    (tmp_path / "session.json").write_text(json.dumps(content))
+    with pytest.raises(SessionError, match=r"step_ms\.median"):
+        sessions.load(tmp_path)
+
+
 def test_columns_that_would_unpack_to_more_than_a_machine_holds_are_told_before_they_are(
     session: Session, tmp_path: Path
 ) -> None:
