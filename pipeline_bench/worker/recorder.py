@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import time
 import traceback
 from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import PurePath
+from time import monotonic_ns  # by itself: a user's code may replace the module's
 from typing import Any
 
 import numpy as np
@@ -106,7 +106,7 @@ class Recorder:
         self._last_steps = run.steps or sys.maxsize
         self._length_ns = sys.maxsize if run.time_s is None else round(run.time_s * 1e9)
         self._phase = "start"
-        self._begun_ns = self._alive_ns = time.monotonic_ns()
+        self._begun_ns = self._alive_ns = monotonic_ns()
         self._stall_sent = False
         self._ended = threading.Event()
         self._queue_states: QueueStates = tuple
@@ -128,14 +128,14 @@ class Recorder:
     def phase(self, name: str) -> None:
         """Say that a part of the trial begins."""
         if name != self._phase:
-            self._begun_ns = time.monotonic_ns()
+            self._begun_ns = monotonic_ns()
         self._phase = name
-        self._alive_ns = time.monotonic_ns()
+        self._alive_ns = monotonic_ns()
         self._channel.send(Phase(name=name, at_ns=self._alive_ns))
 
     def heartbeat(self) -> None:
         """Say that the phase goes on, to the watches that would take it for a stall; may be called often."""
-        if time.monotonic_ns() - self._alive_ns > self._run.stall_timeout_s * 1e9 / _SIGNS_OF_LIFE:
+        if monotonic_ns() - self._alive_ns > self._run.stall_timeout_s * 1e9 / _SIGNS_OF_LIFE:
             self.phase(self._phase)
 
     def watch(self, queue_states: QueueStates, stacks: Stacks | None = None) -> None:
@@ -258,7 +258,7 @@ class Recorder:
             self._ship()
             self._audit_digests()
             self._ship_depths()
-            if self._phase == _IMPORT and time.monotonic_ns() - self._begun_ns < _LONGEST_IMPORT_S * 1e9:
+            if self._phase == _IMPORT and monotonic_ns() - self._begun_ns < _LONGEST_IMPORT_S * 1e9:
                 self.heartbeat()
             self._watch()
 
@@ -286,13 +286,13 @@ class Recorder:
     def _ship_depths(self) -> None:
         if not self._steps:
             return
-        at_ns = time.monotonic_ns()
+        at_ns = monotonic_ns()
         if queues := tuple(self._queue_states()):
             self._channel.send(QueueDepths(at_ns=at_ns, queues=queues))
 
     def _watch(self) -> None:
         newest_ns = max(self._alive_ns, self._end_ns[self._steps - 1] if self._steps else 0)
-        stalled = time.monotonic_ns() - newest_ns >= self._run.stall_timeout_s * 1e9
+        stalled = monotonic_ns() - newest_ns >= self._run.stall_timeout_s * 1e9
         if (reason := self._why_dead(self._run.stall_timeout_s if stalled else None)) is not None:
             self._settle()
             self._channel.send(Failed(error=reason))

@@ -237,3 +237,15 @@ def test_an_input_begins_anew_where_the_users_code_has_taken_the_import_system()
         sys.path[:] = path
         sys.modules.update(modules)
     assert len(counted) >= 9
+
+
+def test_steps_have_their_times_where_the_users_code_replaces_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[int] = []
+
+    def record(start_ns: int, *_: object) -> bool:
+        begun.append(start_ns)
+        return len(begun) < 3
+
+    monkeypatch.setattr(time, "monotonic_ns", lambda: 0)
+    consumers.drain(tf.data.Dataset.range(9), record)
+    assert 0 < begun[0] <= begun[-1]

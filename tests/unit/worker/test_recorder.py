@@ -286,7 +286,7 @@ def test_the_busy_time_of_an_emulated_device_is_shipped_and_that_of_a_real_one_i
 
 def test_a_long_phase_says_that_it_goes_on_now_and_then(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     now_ns = [0]
-    monkeypatch.setattr(time, "monotonic_ns", lambda: now_ns[0])
+    monkeypatch.setattr(recorders, "monotonic_ns", lambda: now_ns[0])
     recorder = Recorder(pipe.channel, Run(steps=10, stall_timeout_s=60))
     recorder.phase("storage")
     for second in range(60):
