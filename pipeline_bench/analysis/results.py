@@ -15,6 +15,7 @@ import numpy as np
 
 from pipeline_bench import plugins
 from pipeline_bench.analysis import measured, speedups, stats, validity, verdicts
+from pipeline_bench.analysis.activity import activity
 from pipeline_bench.analysis.measured import Figure, Measured, Pair
 from pipeline_bench.analysis.speedups import TOO_FEW_TRIALS
 from pipeline_bench.analysis.thresholds import CEILING_TOLERANCE, NEEDED_STEPS, SHARE_SCATTER
@@ -23,7 +24,6 @@ from pipeline_bench.model import pipeline
 from pipeline_bench.model.result import (
     BUSY_TIME,
     CPU_TIME,
-    Activity,
     DeviceUtilization,
     Estimate,
     PublishedComparison,
@@ -35,7 +35,7 @@ from pipeline_bench.model.result import (
     WorkCheck,
 )
 from pipeline_bench.model.selftest import Window
-from pipeline_bench.model.trial import ACTIVITY, RATES_SOURCE, SAMPLES_SOURCE, Track, TrialRecord
+from pipeline_bench.model.trial import RATES_SOURCE, SAMPLES_SOURCE, TrialRecord
 from pipeline_bench.scenario import Published, Scenario, Variant
 from pipeline_bench.text import units
 
@@ -275,7 +275,7 @@ def device_utilization(runs: Sequence[Measured], cores: int, known: Sequence[Win
         return _percent(BUSY_TIME, [100 * share for share in shares], sum(len(run.step_ms) for run in runs))
     if device is not None and device.kind == "cpu":
         return _cpu_utilization(runs, cores)
-    return _gpu_utilization(runs, known).model_copy(update={"activity": _activity(runs)})
+    return _gpu_utilization(runs, known).model_copy(update={"activity": activity(runs)})
 
 
 def _gpu_utilization(runs: Sequence[Measured], known: Sequence[Window]) -> DeviceUtilization:
@@ -350,49 +350,6 @@ def _percent(source: str, of_trials: Sequence[float], samples: int) -> DeviceUti
         ci95=ci95 and (max(0.0, ci95[0]), min(100.0, ci95[1])),
         samples=samples,
     )
-
-
-def _activity(runs: Sequence[Measured]) -> tuple[Activity, ...]:
-    """Return what was sampled of each metric, or why nothing was; empty where no trial asked for it.
-
-    A value speaks of the time since the one before it, and counts where all of that lies within the measured steps.
-    """
-    return tuple(found for metric in ACTIVITY if (found := _activity_of(metric, runs)) is not None)
-
-
-def _activity_of(metric: str, runs: Sequence[Measured]) -> Activity | None:
-    tracks = [(run, track) for run in runs for track in run.record.samples if track.metric == metric]
-    if not tracks:
-        return None
-    source = tracks[0][1].source
-    spans = [_whole(run, track) for run, track in tracks]
-    values, windows_ns = (np.concatenate([each[part] for each in spans]) for part in (0, 1))
-    if not values.size:
-        reason = next((track.reason for _, track in tracks if track.reason), None)
-        return Activity(
-            metric=metric, source=source, reason=reason or "no figure lies wholly within the measured steps"
-        )
-    measured_ns = sum(int(run.end_ns[-1] - run.start_ns[0]) for run, _ in tracks)
-    return Activity(
-        metric=metric,
-        source=source,
-        mean=float(np.average(values, weights=windows_ns)),
-        samples=int(values.size),
-        window_ms=float(np.median(windows_ns)) / 1e6,
-        coverage=min(1.0, float(windows_ns.sum()) / max(1, measured_ns)),
-    )
-
-
-def _whole(run: Measured, track: Track) -> tuple[np.ndarray, np.ndarray]:
-    """Return the values of a track whose windows lie within the measured steps, and these windows in ns."""
-    if track.at_ns is None or track.values is None:
-        return np.zeros(0), np.zeros(0)
-    at_ns, values = track.at_ns.unpack(), track.values.unpack()
-    inside = (at_ns[:-1] >= run.start_ns[0]) & (at_ns[1:] <= run.end_ns[-1])
-    return values[1:][inside], np.diff(at_ns)[inside].astype(np.float64)
-
-
-# --- beside published figures ----------------------------------------------------------------------------------------
 
 
 def _last_loss(run: Measured) -> float | None:

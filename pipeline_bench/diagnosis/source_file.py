@@ -316,9 +316,8 @@ def gathered(file: SourceFile, value: cst.BaseExpression, gather: str, rows: str
         return file.code(parts[0]), f"({', '.join(map(of, parts))}{',' if len(parts) == 1 else ''})"
     if isinstance(value, cst.Dict) and all(isinstance(each, cst.DictElement) for each in value.elements):
         keyed = {file.code(each.key): each.value for each in value.elements if isinstance(each, cst.DictElement)}
-        return file.code(
-            next(iter(keyed.values()))
-        ), f"{{{', '.join(f'{key}: {of(part)}' for key, part in keyed.items())}}}"
+        pairs = ", ".join(f"{key}: {of(part)}" for key, part in keyed.items())
+        return file.code(next(iter(keyed.values()))), f"{{{pairs}}}"
     raise CannotPatchError("what it cuts into slices is not written out as a tuple or a dict of names")
 
 

@@ -18,11 +18,10 @@ import psutil
 
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.system import interrupts
-from pipeline_bench.system.processes import module_command, removes_shared_memory
+from pipeline_bench.system.processes import CLEANED_WITHIN_S, module_command, removes_shared_memory
 from pipeline_bench.text import safe, units
 
 _READ_BYTES = 1 << 16
-_CLEANED_WITHIN_S = 2.0
 _ENDS_WITHIN_S = 5.0
 """A process that has answered gets so long to end by itself."""
 
@@ -206,6 +205,6 @@ def end_whole(pid: int) -> None:
             if one not in last:
                 with contextlib.suppress(psutil.Error):
                     one.kill()
-        psutil.wait_procs(last, timeout=_CLEANED_WITHIN_S)
+        psutil.wait_procs(last, timeout=CLEANED_WITHIN_S)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)

@@ -26,6 +26,8 @@ _SAFE_THREADS = frozenset({"jemalloc_bg_thd"})
 """Names of threads whose library waits for them when the process forks, and starts them anew in the child: jemalloc,
 which pandas brings along, has handlers of its own for that (``background_thread_prefork0``)."""
 _LOOK_FOR_PARENT_S = 0.5
+CLEANED_WITHIN_S = 2.0
+"""How long whoever ends a family waits for the process that removes its shared memory (`removes_shared_memory`)."""
 
 
 def module_command(module: str, *arguments: object) -> list[str]:

@@ -36,15 +36,18 @@ def _as_element(value: Any) -> Any:
 def _tensors(value: Any) -> Any:
     import tensorflow as tf
 
+    kinds = (bool, int, float, str, bytes, list, np.ndarray, np.generic, tf.Variable)
+    return _of_parts(value, lambda part: tf.convert_to_tensor(part) if isinstance(part, kinds) else part)
+
+
+def _of_parts(value: Any, made: Callable[[Any], Any]) -> Any:
+    """What is made of each part of an element, in the element's structure: mappings and tuples, lists being parts."""
     if isinstance(value, Mapping):
-        return {key: _tensors(part) for key, part in value.items()}
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(_tensors(part) for part in value))
+        return {key: _of_parts(part, made) for key, part in value.items()}
     if isinstance(value, tuple):
-        return tuple(_tensors(part) for part in value)
-    if isinstance(value, bool | int | float | str | bytes | list | np.ndarray | np.generic | tf.Variable):
-        return tf.convert_to_tensor(value)
-    return value
+        parts = [_of_parts(part, made) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+    return made(value)
 
 
 def first_elements(generator: Callable[..., Any], count: int) -> Callable[..., Iterator[Any]]:
@@ -88,8 +91,9 @@ def gathering(tensors: Any) -> tuple[int, Callable[[Any], Any]]:
     """
     import tensorflow as tf
 
+    composite = (tf.SparseTensor, tf.RaggedTensor)
     with tf.device("CPU:0"):
-        held = _rows_of(tensors)
+        held = _of_parts(tensors, lambda part: part if isinstance(part, composite) else tf.convert_to_tensor(part))
     parts = tf.nest.flatten(held)
     if not parts or any(not isinstance(part, tf.Tensor) or not part.shape.rank for part in parts):
         raise PipelineBenchError("what is cut into slices is no array, so that its rows cannot be gathered")
@@ -98,18 +102,6 @@ def gathering(tensors: Any) -> tuple[int, Callable[[Any], Any]]:
         return tf.nest.map_structure(lambda part: tf.gather(part, rows), held)
 
     return int(parts[0].shape[0]), gather
-
-
-def _rows_of(value: Any) -> Any:
-    import tensorflow as tf
-
-    if isinstance(value, Mapping):
-        return {key: _rows_of(part) for key, part in value.items()}
-    if isinstance(value, tuple):
-        parts = [_rows_of(part) for part in value]
-        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
-    is_composite = isinstance(value, tf.SparseTensor | tf.RaggedTensor)
-    return value if is_composite else tf.convert_to_tensor(value)
 
 
 def signature_of(given: Mapping[str, Any]) -> Any:

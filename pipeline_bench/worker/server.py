@@ -29,6 +29,7 @@ from typing import Any, NoReturn
 
 from pipeline_bench.system import files, private_network
 from pipeline_bench.system.processes import (
+    CLEANED_WITHIN_S,
     adopt_orphans,
     end_with_parent,
     leave,
@@ -41,7 +42,6 @@ from pipeline_bench.system.processes import (
 
 MESSAGE_LIMIT_BYTES = 1 << 16
 DESCRIPTORS = 3
-_CLEANED_WITHIN_S = 2.0
 _LOOK_EVERY_S = 0.01
 NOT_BEGUN_EXIT_CODE = 70
 """Of a trial's process that could not begin; what stopped it is on its stderr."""
@@ -168,7 +168,7 @@ class _Server:
 
 def _ends(pid: int) -> bool:
     """Wait for a child to end by itself; whether it did in time."""
-    end_s = time.monotonic() + _CLEANED_WITHIN_S
+    end_s = time.monotonic() + CLEANED_WITHIN_S
     while time.monotonic() < end_s:
         if os.waitpid(pid, os.WNOHANG)[0]:
             return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pipeline_bench.diagnosis import chain, segments
 from pipeline_bench.diagnosis.fixes import Context, fix, kind, short
@@ -29,15 +29,24 @@ def batch_before_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
             run = run[1:]
         for first in dict.fromkeys(stage.id for stage in (*run[:1], *run[-1:])):
             part = [stage for stage in run if stage.id >= first]
-            names = " and ".join(short(stage) for stage in part[:2]) + (" and more" if part[2:] else "")
+            names = _names(part)
             ahead = f"{passed[0].method.capitalize()} first, and give" if passed else "Give"
             yield fix(
                 f"batch before {inspection.stage(first).label}",
                 f"{ahead} {names} whole batches",
                 *(MoveBefore(stage=stage.id, other=first) for stage in (*passed, batch)),
                 stages=[stage.id for stage in part],
-                reorders=any(each.method == "shuffle" for each in passed) and any(map(segments.may_differ, part)),
+                reorders=_mixes(passed, part),
             )
+
+
+def _names(maps: Sequence[Stage]) -> str:
+    return " and ".join(short(stage) for stage in maps[:2]) + (" and more" if maps[2:] else "")
+
+
+def _mixes(passed: Sequence[Stage], maps: Sequence[Stage]) -> bool:
+    """Return whether a shuffle among what moves in front of the maps may give other samples for that."""
+    return any(stage.method == "shuffle" for stage in passed) and any(map(segments.may_differ, maps))
 
 
 def _that_take_any(inspection: Inspection, behind: Stage) -> list[Stage]:
@@ -62,7 +71,7 @@ def gather_batches(inspection: Inspection, context: Context) -> Iterator[Fix]:
             continue
         if any(stage.function is None or stage.function.random for stage in run):
             continue
-        names = " and ".join(short(stage) for stage in run[:2]) + (" and more" if run[2:] else "")
+        names = _names(run)
         moved = (*passed, batch) if run else ()
         yield fix(
             f"gather whole batches{f' before {run[0].label}' if run else ''}",
@@ -70,7 +79,7 @@ def gather_batches(inspection: Inspection, context: Context) -> Iterator[Fix]:
             *(MoveBefore(stage=stage.id, other=run[0].id) for stage in moved),
             GatherBatches(source=source.id, batch=batch.id),
             stages=[stage.id for stage in (source, *ahead, *run, *passed, batch)],
-            reorders=any(each.method == "shuffle" for each in passed) and any(map(segments.may_differ, run)),
+            reorders=_mixes(passed, run),
         )
 
 
