@@ -1,8 +1,8 @@
 """Finds sources, backends, models and loops by name: the files of this package, then installed entry points.
 
 A built-in plug-in is the one subclass of `Plugin` that a file of ``sources/``, ``backends/``, ``models/`` or
-``loops/`` defines, under the file's name; ``planted/`` has some more, which are not listed. Another package adds one
-with an entry point in the group ``pipeline_bench.<group>``; see docs/plugins.md.
+``loops/`` defines, under the file's name; ``planted/delays.py`` has some more, which are not listed. Another
+package adds one with an entry point in the group ``pipeline_bench.<group>``; see docs/plugins.md.
 """
 
 from __future__ import annotations
@@ -113,19 +113,14 @@ def _classes(group: Group) -> dict[str, Any]:
     """Name to class for the built-in plug-ins, name to unloaded entry point for the others."""
     found: dict[str, Any] = {point.name: point for point in entry_points(group=f"pipeline_bench.{group}")}
     package = importlib.import_module(f"pipeline_bench.{group}")
-    modules = [f"{package.__name__}.{info.name}" for info in pkgutil.iter_modules(package.__path__)]
-    for name in [*modules, f"pipeline_bench.planted.{group}"]:
-        module = importlib.import_module(name)
-        defined = [
-            value
-            for value in vars(module).values()
-            if isinstance(value, type)
-            and issubclass(value, Plugin)
-            and value.__module__ == module.__name__
+    modules = {f"{package.__name__}.{info.name}": Plugin for info in pkgutil.iter_modules(package.__path__)}
+    modules["pipeline_bench.planted.delays"] = getattr(package, group.removesuffix("s").capitalize())
+    for name, base in modules.items():
+        for plugin in vars(importlib.import_module(name)).values():
             # what has no name of its own is a base class of others
-            and "name" in vars(value)
-        ]
-        found.update({plugin.name: plugin for plugin in defined})
+            if isinstance(plugin, type) and issubclass(plugin, base) and "name" in vars(plugin):
+                if plugin.__module__ == name:
+                    found[vars(plugin)["name"]] = plugin
     return found
 
 

@@ -3,7 +3,7 @@
 ``python -m benchmarks.accuracy --out FOLDER [--loads "nothing,two loops"] [--cases 84] [--seed N] [--budget 60]`` draws
 new cases for every load, from a seed that it prints. What a case must come to follows from its construction
 (`pipeline_bench.selftest.truth`): delays in reading, decoding, copying, Python and storage, one producer or several,
-steady or bursty, on an emulated device, whose bare step (`pipeline_bench.planted.bare`) is timed before and after
+steady or bursty, on an emulated device, whose bare step (`pipeline_bench.planted.delays`) is timed before and after
 without the program and without a load. A group of cases that share their device is one comparison, through the whole
 program, beside other work (`benchmarks.accuracy.loads`), for as long as the program's own default lets it. About 10 s
 a case and load.
@@ -34,7 +34,7 @@ from pipeline_bench.analysis.precision import DECIDING_BUDGET_S, until_decided
 from pipeline_bench.analysis.results import summarise
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import load
-from pipeline_bench.planted import bare
+from pipeline_bench.planted import delays
 from pipeline_bench.run.child import call
 from pipeline_bench.run.comparison import compare
 from pipeline_bench.run.observer import Observer
@@ -112,7 +112,7 @@ def measure(device_ms: float, what: Scenario, load: str, folder: Path, budget_s:
 
 def bare_ms(device_ms: float) -> float:
     """What a bare step takes, timed in a process of its own."""
-    return float(call(bare.ceilings, {"device_ms": [device_ms]}).result["ceiling_ms"][0])
+    return float(call(delays.ceilings, {"device_ms": [device_ms]}).result["ceiling_ms"][0])
 
 
 def judged(folder: Path, group: Sequence[Case]) -> list[Outcome]:

@@ -11,8 +11,7 @@ from typing import Any
 from pipeline_bench.analysis.thresholds import BOUND_SHARE
 from pipeline_bench.planted import generator
 from pipeline_bench.selftest import truth
-from pipeline_bench.selftest.pipelines import FEED, SERIAL, Pipeline, fifo, readers, tf_data, workers
-from pipeline_bench.selftest.truth import Truth
+from pipeline_bench.selftest.truth import FEED, SERIAL, Pipeline, Truth, fifo, readers, tf_data, workers
 
 GENERATOR = Path(generator.__file__)
 

@@ -1,13 +1,26 @@
-"""A user's generator whose every batch takes as long as it is told: Python that waits for something."""
+"""A user's generator whose every batch takes as long as it is told, by a sleep that is right in the mean."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from itertools import count
 
 import numpy as np
 
-from pipeline_bench.planted.sleeper import Sleeper
+
+class Sleeper:
+    """Sleeps the given seconds in the mean: what one sleep takes too long, the next one takes less."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._owed_s = 0.0
+
+    def __call__(self, seconds: float | None = None) -> None:
+        wanted = self._seconds if seconds is None else seconds
+        start = time.monotonic()
+        time.sleep(max(0.0, wanted - self._owed_s))
+        self._owed_s = max(-wanted, min(wanted, self._owed_s + time.monotonic() - start - wanted))
 
 
 def make(batch_size: int, read_ms: Sequence[float]) -> Iterator[tuple[np.ndarray, int]]:

@@ -15,8 +15,7 @@ import numpy as np
 from pipeline_bench.planted import generator
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
-from pipeline_bench.selftest.pipelines import FEED, SERIAL, Pipeline, fifo, readers, tf_data, workers
-from pipeline_bench.selftest.truth import Truth
+from pipeline_bench.selftest.truth import FEED, SERIAL, Pipeline, Truth, fifo, readers, tf_data, workers
 
 SHORT_MS, LONG_MS = 12.0, 80.0
 """What the emulated devices take a step. Python reads a batch of files in 1 to 3 ms that nothing plants: they are a

@@ -16,7 +16,7 @@ from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.selftest import Part, Selftest
 from pipeline_bench.model.session import Session, save
 from pipeline_bench.model.trial import Trial
-from pipeline_bench.planted import bare
+from pipeline_bench.planted import delays
 from pipeline_bench.run import comparison, remembered
 from pipeline_bench.run.child import call
 from pipeline_bench.run.comparison import Outcome
@@ -141,7 +141,7 @@ def _compared(outcome: Outcome, plan: Plan, observer: Observer, sampler: NvmlSam
     observer.preparing("timing bare steps, without the program")
     devices = sorted({each.device_ms for each in plan.planted if each.device_ms is not None})
     steps = _QUICK_BARE_STEPS if plan.quick else _BARE_STEPS
-    answer = call(bare.ceilings, {"device_ms": devices, "steps": steps}, limit_s=_LIMIT_S)
+    answer = call(delays.ceilings, {"device_ms": devices, "steps": steps}, limit_s=_LIMIT_S)
     if answer.result is None:
         return _not_compared(outcome, plan, f"a bare step could not be timed: {answer.failed or answer.ending}")
     bare_ms = {f"{ms:g}": took for ms, took in zip(devices, answer.result["ceiling_ms"], strict=True)}

@@ -7,8 +7,9 @@ Every function gives the mean step and the mean input wait, in ms, of the steps 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pipeline_bench.analysis.thresholds import BOUND_SHARE, COMPUTE_BOUND_AU
 
@@ -115,3 +116,63 @@ def _of(produce_ms: Sequence[float], index: int) -> float:
 def _mean(waits: Sequence[float], host_ms: float, device_ms: float) -> Truth:
     wait_ms = sum(waits[FIRST_STEPS:]) / (STEPS - FIRST_STEPS)
     return Truth(wait_ms + host_ms + device_ms, wait_ms, device_ms)
+
+
+QUEUE_CAPACITY = 4
+PREFETCH = 2
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A backend with options, and what it makes of a producer, of the host's own time, and of decoding in `finish`."""
+
+    name: str
+    backend: str
+    options: dict[str, Any]
+    producers: int
+    work_out: Callable[[tuple[float, ...], float, float], Truth]
+    """From ms to produce, ms of the host, ms of the device."""
+    decodes_in_step: bool = False
+    """Whether what the source's `finish` does is done between the input and the model."""
+
+
+def _queued(backend: str, producers: int, decodes_in_step: bool = False, **options: int) -> Pipeline:
+    """Return a backend whose producers fill a queue of batches."""
+    return Pipeline(
+        f"{backend}, {producers}",
+        backend,
+        options,
+        producers,
+        lambda produce, host, device: queue(produce, producers, QUEUE_CAPACITY, host, device),
+        decodes_in_step,
+    )
+
+
+def fifo(threads: int) -> Pipeline:
+    """Return a queue that so many threads fill."""
+    return _queued("fifo_queue", threads, True, threads=threads, capacity=QUEUE_CAPACITY)
+
+
+def readers(threads: int, batch_size: int) -> Pipeline:
+    """Return TensorFlow 1 readers; their queue holds samples."""
+    return _queued("reader_queue", threads, threads=threads, capacity=QUEUE_CAPACITY * batch_size)
+
+
+def workers(count: int) -> Pipeline:
+    """Return a PyDataset of Keras with so many threads."""
+    return _queued("py_dataset", count, workers=count, max_queue_size=QUEUE_CAPACITY)
+
+
+def tf_data(calls: int) -> Pipeline:
+    """Return tf.data with so many calls at a time."""
+    return Pipeline(
+        f"tf_data, {calls}",
+        "tf_data",
+        {"parallel_calls": calls, "prefetch": PREFETCH},
+        calls,
+        lambda produce, host, device: prefetched(produce, calls, PREFETCH, host, device),
+    )
+
+
+FEED = Pipeline("feed_dict", "feed_dict", {}, 1, synchronous)
+SERIAL = Pipeline("tf_data, no prefetch", "tf_data", {"prefetch": 0}, 1, synchronous)
