@@ -116,11 +116,11 @@ def _classes(group: Group) -> dict[str, Any]:
     modules = {f"{package.__name__}.{info.name}": Plugin for info in pkgutil.iter_modules(package.__path__)}
     modules["pipeline_bench.planted.delays"] = getattr(package, group.removesuffix("s").capitalize())
     for name, base in modules.items():
-        for plugin in vars(importlib.import_module(name)).values():
+        defined = [each for each in vars(importlib.import_module(name)).values() if isinstance(each, type)]
+        for plugin in defined:
             # what has no name of its own is a base class of others
-            if isinstance(plugin, type) and issubclass(plugin, base) and "name" in vars(plugin):
-                if plugin.__module__ == name:
-                    found[vars(plugin)["name"]] = plugin
+            if issubclass(plugin, base) and plugin.__module__ == name and "name" in vars(plugin):
+                found[plugin.name] = plugin
     return found
 
 

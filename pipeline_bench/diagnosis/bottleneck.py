@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import PurePath
 
-from pipeline_bench.diagnosis import chain, segments
-from pipeline_bench.diagnosis.segments import NS_PER_MS, Segments
+from pipeline_bench.diagnosis import chain
+from pipeline_bench.diagnosis.chain import NS_PER_MS, Segments
 from pipeline_bench.model.diagnosis import CEILING, Bottleneck, Cause, Diagnosis, Limit
 from pipeline_bench.model.pipeline import Inspection, Stage, StageCost
 from pipeline_bench.model.session import Session
@@ -46,13 +46,13 @@ def find(
         ceiling_ms: milliseconds a step of the model without any input; None without a model.
         wait_ms: milliseconds that a step waits for its batch; None where it is not known.
     """
-    parts = segments.of(inspection, cores)
+    parts = chain.segments_of(inspection, cores)
     at_limit = at_the_model(inspection, as_written_ms, ceiling_ms, wait_ms)
     number = limiting(parts)
     explained = parts.explained(as_written_ms, ceiling_ms) if as_written_ms else 1.0
     if as_written_ms is not None and not at_limit:
         all_measured = all(cost.elapsed_ns is not None for cost in inspection.costs)
-        if parts.elapsed_ns and explained < (_HINTED if all_measured else segments.EXPLAINED):
+        if parts.elapsed_ns and explained < (_HINTED if all_measured else chain.EXPLAINED):
             return _withheld(inspection, number, explained)
     if number is None:
         return Bottleneck(text=f"No stage can be named: {_unmeasured(inspection)}.")
@@ -68,7 +68,7 @@ def find(
         )
     cause = _cause(inspection, stage, cost)
     text = _text(inspection, parts, stage, share, cause, as_written_ms)
-    if explained >= segments.EXPLAINED:
+    if explained >= chain.EXPLAINED:
         return Bottleneck(stage=number, share=share, cause=cause, text=text)
     doubt = f"the stages measured alone explain only {units.share(explained)} of the time"
     return Bottleneck(
@@ -144,7 +144,7 @@ def waits(cost: StageCost) -> bool:
 
 
 def _cause(inspection: Inspection, stage: Stage, cost: StageCost) -> Cause:
-    parallel = segments.hands_over(stage, inspection.default_parallelised)
+    parallel = chain.hands_over(stage, inspection.default_parallelised)
     if waits(cost) and not (parallel and stage.method == "prefetch"):
         return "reading" if chain.reads_files(stage) else "waiting"
     if stage.method == "from_generator" or (stage.function is not None and stage.function.python):
@@ -185,7 +185,7 @@ def _epochs(inspection: Inspection, parts: Segments) -> str:
             f" That is the first epoch, which fills a cache; it could not be filled in the time. Later ones skip "
             f"{costliest}: what stands behind the cache takes about {later} a {element}."
         )
-    whole_ns = segments.of(inspection.of_first_epoch(), parts.cores).period_ns
+    whole_ns = chain.segments_of(inspection.of_first_epoch(), parts.cores).period_ns
     return (
         f" That is from the second epoch on: the first one, which fills the cache, takes about "
         f"{units.milliseconds(whole_ns / NS_PER_MS)} a {element}, most of it in {costliest}."
@@ -194,7 +194,7 @@ def _epochs(inspection: Inspection, parts: Segments) -> str:
 
 def _why(inspection: Inspection, parts: Segments, stage: Stage, cause: Cause) -> str:
     calls = stage.arguments.get("num_parallel_calls")
-    parallel = segments.hands_over(stage, inspection.default_parallelised) and calls != 1
+    parallel = chain.hands_over(stage, inspection.default_parallelised) and calls != 1
     one_by_one = "on several threads" if parallel else "one call at a time"
     cost = inspection.cost(stage.id)
     elements = f"{cost.elements:,.0f}" if cost is not None and cost.elements else "many"
@@ -252,7 +252,7 @@ def _model_limit(session: Session, diagnosis: Diagnosis) -> Limit:
 
 def _cores_limit(inspection: Inspection, cores: int) -> Limit:
     name = "all cores busy"
-    parts = segments.of(inspection, cores)
+    parts = chain.segments_of(inspection, cores)
     if not parts.cpu_ns or parts.cores_ns <= 0:
         return Limit(name=name, text="the stages' CPU time was not measured")
     unmeasured = len(inspection.stages) - len(parts.cpu_ns)

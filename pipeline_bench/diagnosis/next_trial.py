@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from statistics import fmean
 
-from pipeline_bench.diagnosis import attempt_statistics, conclusion, segments, variants
+from pipeline_bench.diagnosis import attempt_statistics, chain, conclusion, variants
 from pipeline_bench.diagnosis.attempt_statistics import CONFIRMED_TRIALS, AttemptStatistics
-from pipeline_bench.diagnosis.segments import NS_PER_MS
+from pipeline_bench.diagnosis.chain import NS_PER_MS
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Attempt, Diagnosis, Fix
 from pipeline_bench.model.edits import WHOLE
 from pipeline_bench.model.session import Session
@@ -221,7 +221,7 @@ class NextTrial:
         """The single fixes that fit to these, the most promising first: by what they gained, then by what they may."""
         inspection = self._diagnosis.inspection
         assert inspection is not None
-        costs = segments.of(inspection, self._session.environment.cores)
+        costs = chain.segments_of(inspection, self._session.environment.cores)
         written_ms = next(r.step_ms.mean for r in self._session.results if r.variant == AS_WRITTEN)
         left_ns = (written_ms or 0.0) * NS_PER_MS / gain
         touched = {stage for part in parts for stage in part.attempt.fix.stages}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pipeline_bench.diagnosis.segments import NS_PER_MS
+from pipeline_bench.diagnosis.chain import NS_PER_MS
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Diagnosis, Fix
 from pipeline_bench.model.edits import Edit
 from pipeline_bench.model.pipeline import KIND, Activity, Inspection, Task

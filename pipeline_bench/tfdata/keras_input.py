@@ -15,7 +15,7 @@ from pipeline_bench.errors import PipelineBenchError, UserCodeError
 from pipeline_bench.model.edits import Edit, SetArgument
 from pipeline_bench.model.pipeline import WORKERS, Inspection, Location, Stage, UserFunction
 from pipeline_bench.tfdata import describe, public_api, user_code
-from pipeline_bench.tfdata.after_import import after_import
+from pipeline_bench.tfdata.public_api import after_import
 from pipeline_bench.tfdata.script_datasets import Kind
 
 GET_ITEM, WORKERS_STAGE, QUEUE, COPY = range(4)

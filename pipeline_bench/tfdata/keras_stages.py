@@ -10,7 +10,7 @@ from typing import Any
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.pipeline import Inspection, StageCost
 from pipeline_bench.text import one_line, units
-from pipeline_bench.tfdata import consumers, describe, keras_input, line_profile, throughput, user_code
+from pipeline_bench.tfdata import consumers, describe, keras_input, throughput, user_code
 from pipeline_bench.tfdata.keras_input import COPY, GET_ITEM, QUEUE, WORKERS_STAGE, KerasInput
 from pipeline_bench.tfdata.throughput import Deadline, FlatIterator, Rate
 
@@ -43,7 +43,7 @@ def inspect(
     rate, batch = _alone(take, limit_s * _ALONE_SHARE, alive)
     costs = {GET_ITEM: rate}
     yield (inspection := _with(inspection, costs, batch))
-    found = _guarded(lambda: line_profile.costliest(take, limit_s * _PROFILE_SHARE))
+    found = _guarded(lambda: user_code.costliest_line(take, limit_s * _PROFILE_SHARE))
     alive()
     if found is not None:
         said = f"Of a call, {units.share(found.share)} is in line {found.place.line}: {one_line(found.place.text, 80)}"

@@ -19,8 +19,8 @@ from typing import Any
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.pipeline import Target
 from pipeline_bench.tfdata import public_api, script_datasets, user_code
-from pipeline_bench.tfdata.after_import import after_import
 from pipeline_bench.tfdata.consumers import Does
+from pipeline_bench.tfdata.public_api import after_import
 from pipeline_bench.tfdata.script_datasets import Training
 from pipeline_bench.tfdata.script_loops import Loops
 

@@ -26,8 +26,8 @@ from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.events import Evaluated, Placement, QueueState, Stack, Work
 from pipeline_bench.system import children
 from pipeline_bench.system.children import Process
-from pipeline_bench.worker import cluster_worker, placement, sample_audit
-from pipeline_bench.worker.cluster_messages import (
+from pipeline_bench.worker import cluster_worker, runtime, sample_audit
+from pipeline_bench.worker.cluster_worker import (
     Accuracy,
     Assignment,
     Listening,
@@ -98,7 +98,7 @@ class ClusterEngine(Engine):
             self.recorder.phase("evaluate")
             self._order("evaluate", self._workers[:1])
             self._workers[0].over = False
-            if placement.is_wanted(self.trial):
+            if runtime.wants_placement(self.trial):
                 self.channel.send(Placement(reason=_NO_PLACEMENT))
             accuracy = self._one_of(Accuracy, self._workers[:1])[self._workers[0]].value
         if accuracy is not None:

@@ -19,7 +19,7 @@ from pipeline_bench.models import GradientModel, TrainingGraph
 from pipeline_bench.scenario import Variant
 from pipeline_bench.sources.records import RecordSource
 from pipeline_bench.worker import runtime, sample_audit
-from pipeline_bench.worker.graph_engine import digest_of
+from pipeline_bench.worker.training_engines import digest_of
 
 _PS = "/job:ps/task:0"
 # No gradient is ever too old: an accumulator drops one whose step is below its own.

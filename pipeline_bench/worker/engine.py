@@ -17,7 +17,7 @@ from pipeline_bench.model.events import Done, Evaluated, Placement, Work
 from pipeline_bench.model.trial import Trial
 from pipeline_bench.sources import Source
 from pipeline_bench.system.processes import threads, why_not_forkable
-from pipeline_bench.worker import bad_record, placement, sample_audit
+from pipeline_bench.worker import bad_record, runtime, sample_audit
 from pipeline_bench.worker.page_cache_controller import PageCacheController, open_controller
 from pipeline_bench.worker.recorder import Channel, Recorder
 
@@ -159,7 +159,7 @@ class TrainingEngine(Engine):
         with bad_record.named(self.source, self.config, self._first_suspect, bad_record.search_limit_s(timeout_s)):
             try:
                 self.drive()
-                if placement.is_wanted(self.trial):  # its step trains once more
+                if runtime.wants_placement(self.trial):  # its step trains once more
                     self.evaluate("after")
                     self.channel.send(self.placement())
             finally:

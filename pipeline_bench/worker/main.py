@@ -18,11 +18,10 @@ from pipeline_bench.model.trial import Trial
 from pipeline_bench.system.processes import leave
 from pipeline_bench.worker import bad_record
 from pipeline_bench.worker.cluster import ClusterEngine
-from pipeline_bench.worker.eager_engine import EagerEngine
 from pipeline_bench.worker.engine import Engine
-from pipeline_bench.worker.graph_engine import GraphEngine
 from pipeline_bench.worker.pipeline_trial import PipelineEngine
 from pipeline_bench.worker.recorder import Channel, Recorder
+from pipeline_bench.worker.training_engines import EagerEngine, GraphEngine
 
 
 def run_trial(trial: Trial, channel: Channel) -> bool:

@@ -11,7 +11,7 @@ import pytest
 
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.edits import InsertAfter, SetArgument
-from pipeline_bench.tfdata import keras_input, keras_stages, line_profile
+from pipeline_bench.tfdata import keras_input, keras_stages, user_code
 from pipeline_bench.tfdata.keras_input import COPY, GET_ITEM, WORKERS_STAGE, KerasInput
 
 keras = pytest.importorskip("keras")
@@ -92,7 +92,7 @@ def test_a_line_is_charged_with_the_libraries_that_it_calls() -> None:
         np.linalg.svd(np.ones([200, 200]))
         total += 1
 
-    found = line_profile.costliest(work, 0.05)
+    found = user_code.costliest_line(work, 0.05)
     assert found is not None
     assert "svd" in found.place.text
     assert found.share > 0.5

@@ -16,7 +16,6 @@ from pipeline_bench.models.mnist_cnn import MnistCnn
 from pipeline_bench.scenario import Runtime
 from pipeline_bench.scenario.resolve import resolve
 from pipeline_bench.sources import Batch
-from pipeline_bench.worker import placement as told
 from pipeline_bench.worker import runtime
 from tests.tensorflow.conftest import RunScenario
 from tests.trials import without_ceilings
@@ -61,7 +60,7 @@ def ran(
             losses = [float(session.run([graph.train, graph.loss])[1]) for _ in range(steps)]
             variables = {each.op.name: session.run(each) for each in v1.global_variables()}
             session.run([graph.train, graph.loss], options=options, run_metadata=metadata)
-    return losses, variables, told.of_graphs(metadata.partition_graphs)
+    return losses, variables, runtime.placement_of_graphs(metadata.partition_graphs)
 
 
 def types_on(placement: Placement, device: str) -> str:

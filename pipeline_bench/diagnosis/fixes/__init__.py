@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from functools import cache
 
-from pipeline_bench.diagnosis import segments
-from pipeline_bench.diagnosis.segments import NS_PER_MS, Segments
+from pipeline_bench.diagnosis import chain
+from pipeline_bench.diagnosis.chain import NS_PER_MS, Segments
 from pipeline_bench.model.diagnosis import Attempt, Bottleneck, Fix
 from pipeline_bench.model.edits import Edit
 from pipeline_bench.model.pipeline import Inspection, Stage
@@ -114,7 +114,7 @@ def fix(
 
 def attempts(inspection: Inspection, context: Context) -> tuple[Attempt, ...]:
     """Return every candidate under a name of its own, the most promising first; those not tried say why."""
-    parts = segments.of(inspection, context.cores)
+    parts = chain.segments_of(inspection, context.cores)
     ranked: list[tuple[float, Attempt]] = []
     for kind in (each for each in kinds() if each.api == inspection.api):
         for found in kind.candidates(inspection, context):
@@ -146,11 +146,11 @@ def _not_tried(kind: Kind, fix: Fix, inspection: Inspection, context: Context, p
     if (missing := _not_allowed(fix, context)) is not None:
         return missing
     share = could_save(fix.stages, parts, context.as_written_ms)
-    told = context.as_written_ms is None or parts.explained(context.as_written_ms) >= segments.EXPLAINED
+    told = context.as_written_ms is None or parts.explained(context.as_written_ms) >= chain.EXPLAINED
     if told and share is not None and share < WORTH:
         names = ", ".join(short(inspection.stage(number)) for number in fix.stages[:3])
         took = f"{names} takes" if len(fix.stages) == 1 else f"{names} take"
-        first = could_save(fix.stages, segments.of(inspection.of_first_epoch(), context.cores), None)
+        first = could_save(fix.stages, chain.segments_of(inspection.of_first_epoch(), context.cores), None)
         if any(cost.first_epoch_ns for cost in map(inspection.cost, fix.stages) if cost) and first and first >= WORTH:
             return (
                 f"{took} {units.share(first)} of the first epoch, and {units.share(share)} of the later ones, which "

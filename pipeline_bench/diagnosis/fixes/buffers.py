@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
-from pipeline_bench.diagnosis import chain, segments
+from pipeline_bench.diagnosis import chain
+from pipeline_bench.diagnosis.chain import Segments
 from pipeline_bench.diagnosis.fixes import Context, fix, kind, short
-from pipeline_bench.diagnosis.segments import Segments
 from pipeline_bench.model.calls import AUTOTUNE, Value
 from pipeline_bench.model.diagnosis import Fix
 from pipeline_bench.model.edits import Edit, InsertAfter, MoveBefore, PrefetchToDevice, Remove, SetArgument
@@ -36,7 +36,7 @@ def prefetch(inspection: Inspection, context: Context) -> Iterator[Fix]:
             InsertAfter(stage=inspection.sink, method="prefetch", arguments=ahead),
             caveat=default if inspection.default_parallelised else "",
         )
-    middle = _middle(inspection, segments.of(inspection, context.cores))
+    middle = _middle(inspection, chain.segments_of(inspection, context.cores))
     if middle is not None:
         number, smaller = middle
         stage = inspection.stage(number)

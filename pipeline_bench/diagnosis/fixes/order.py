@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pipeline_bench.diagnosis import chain, segments
+from pipeline_bench.diagnosis import chain
 from pipeline_bench.diagnosis.fixes import Context, fix, kind, short
 from pipeline_bench.model.calls import TAKE_ANY
 from pipeline_bench.model.diagnosis import Fix
@@ -46,7 +46,7 @@ def _names(maps: Sequence[Stage]) -> str:
 
 def _mixes(passed: Sequence[Stage], maps: Sequence[Stage]) -> bool:
     """Return whether a shuffle among what moves in front of the maps may give other samples for that."""
-    return any(stage.method == "shuffle" for stage in passed) and any(map(segments.may_differ, maps))
+    return any(stage.method == "shuffle" for stage in passed) and any(map(chain.may_differ, maps))
 
 
 def _that_take_any(inspection: Inspection, behind: Stage) -> list[Stage]:
@@ -140,7 +140,7 @@ def _shuffles(inspection: Inspection) -> Iterator[Fix]:
                 f"Shuffle before {short(run[0])}, while the elements are still small",
                 MoveBefore(stage=shuffle.id, other=run[0].id),
                 stages=[] if _grows(inspection, run[0], shuffle) else [shuffle.id],
-                reorders=any(segments.may_differ(stage) for stage in run),
+                reorders=any(chain.may_differ(stage) for stage in run),
                 caveat="the buffer is filled without waiting for the maps",
             )
 
@@ -155,7 +155,7 @@ def _filters(inspection: Inspection) -> Iterator[Fix]:
                 f"Leave elements out before {short(first)} works on them",
                 MoveBefore(stage=stage.id, other=first.id),
                 stages=[each.id for each in part],
-                reorders=any(segments.may_differ(each) for each in part),
+                reorders=any(chain.may_differ(each) for each in part),
             )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pipeline_bench.diagnosis import bottleneck, chain, segments
+from pipeline_bench.diagnosis import bottleneck, chain
 from pipeline_bench.diagnosis.fixes import Context, fix, kind, short
 from pipeline_bench.model.calls import AUTOTUNE, Value
 from pipeline_bench.model.diagnosis import Fix
@@ -36,11 +36,11 @@ def parallel_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Run a map's calls beside each other. A stateless map is run so by default, which is then no fix."""
     for stage in inspection.stages:
         given = stage.arguments.get("num_parallel_calls")
-        by_default = given is None and inspection.default_parallelised and not segments.may_differ(stage)
+        by_default = given is None and inspection.default_parallelised and not chain.may_differ(stage)
         if stage.method != "map" or by_default:
             continue
         alone = given in (None, 1)
-        threads = alone and segments.may_differ(stage)
+        threads = alone and chain.may_differ(stage)
         for calls in _degrees(stage, inspection, context.cores):
             edits: list[Edit] = [SetArgument(stage=stage.id, argument="num_parallel_calls", value=calls)]
             variant = f"parallel {stage.label}"
@@ -130,7 +130,7 @@ def threadpool(inspection: Inspection, context: Context) -> Iterator[Fix]:
         for cost in inspection.costs
         if bottleneck.waits(cost)
         for stage in [inspection.stage(cost.stage)]
-        if stage.method != "prefetch" and segments.hands_over(stage, inspection.default_parallelised)
+        if stage.method != "prefetch" and chain.hands_over(stage, inspection.default_parallelised)
     ]
     pools = []
     if any(stage.method == "with_options" for stage in inspection.stages):
@@ -170,7 +170,7 @@ def options(inspection: Inspection, context: Context) -> Iterator[Fix]:
             "Run the filters on several cores",
             SetOptions(options={"experimental_optimization.filter_parallelization": True}),
             stages=[stage.id for stage in filters],
-            threads=any(segments.may_differ(stage) for stage in filters),
+            threads=any(chain.may_differ(stage) for stage in filters),
         )
 
 
@@ -240,7 +240,7 @@ def _of_interleave(inspection: Inspection, stage: Stage, files: int) -> Iterator
 
 def _needs_threads(stage: Stage) -> bool:
     """Return whether a function of the user's in it must be safe to run on several threads at once."""
-    return any(segments.may_differ(each) for each in (stage, *stage.inner))
+    return any(chain.may_differ(each) for each in (stage, *stage.inner))
 
 
 def _waits_for_its_turn(stage: Stage, inspection: Inspection) -> bool:
@@ -248,7 +248,7 @@ def _waits_for_its_turn(stage: Stage, inspection: Inspection) -> bool:
         return False
     if stage.method == "map" and stage.arguments.get("num_parallel_calls") is None:
         return False  # tf.data made it parallel by itself: its calls compute, and are ready about in turn
-    return segments.hands_over(stage, inspection.default_parallelised)
+    return chain.hands_over(stage, inspection.default_parallelised)
 
 
 def _runs_python(stage: Stage) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline_bench.diagnosis import bottleneck, segments
+from pipeline_bench.diagnosis import bottleneck, chain
 from pipeline_bench.model.diagnosis import Bottleneck, Limit
 from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.model.session import Session
@@ -36,8 +36,8 @@ def two_maps(calls: int | None, first_ms: float, second_ms: float, first_cpu_ms:
 
 
 def test_stages_of_one_thread_add_up_and_those_behind_a_buffer_do_not() -> None:
-    assert segments.of(two_maps(None, 6.0, 5.0), 16).period_ns == pytest.approx(12e6)
-    beside = segments.of(two_maps(4, 6.0, 5.0), 16)
+    assert chain.segments_of(two_maps(None, 6.0, 5.0), 16).period_ns == pytest.approx(12e6)
+    beside = chain.segments_of(two_maps(4, 6.0, 5.0), 16)
     assert beside.period_ns == pytest.approx(6e6)
     assert set(beside.groups) == {(3, 2), (1,), (0,)}
 
@@ -70,15 +70,15 @@ def test_a_prefetch_in_the_middle_cuts_a_segment_and_one_without_a_buffer_does_n
         )
         return inspection(stages, (cost(0, 4.0), cost(1, 0.0), cost(2, 5.0)))
 
-    assert segments.of(with_buffer(-1), 8).period_ns == pytest.approx(5e6)
-    assert segments.of(with_buffer(0), 8).period_ns == pytest.approx(9e6)
+    assert chain.segments_of(with_buffer(-1), 8).period_ns == pytest.approx(5e6)
+    assert chain.segments_of(with_buffer(0), 8).period_ns == pytest.approx(9e6)
 
 
 def test_a_stateless_map_counts_as_parallel_only_while_tf_data_makes_it_so() -> None:
     stages = (stage(0, "range"), stage(1, "map", 0, of=function("f")), stage(2, "batch", 1))
     costs = (cost(0, 1.0), cost(1, 2.0), cost(2, 3.0))
-    assert segments.of(inspection(stages, costs), 16).period_ns == pytest.approx(3e6)
-    assert segments.of(inspection(stages, costs, default_parallelised=False), 16).period_ns == pytest.approx(6e6)
+    assert chain.segments_of(inspection(stages, costs), 16).period_ns == pytest.approx(3e6)
+    assert chain.segments_of(inspection(stages, costs, default_parallelised=False), 16).period_ns == pytest.approx(6e6)
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_a_zip_of_two_inputs_is_one_segment() -> None:
         stage(2, "zip", 0, 1),
     )
     looked = inspection(stages, (cost(0, 4.0), cost(1, 3.0), cost(2, 0.1)))
-    assert segments.of(looked, 8).period_ns == pytest.approx(7.1e6)
+    assert chain.segments_of(looked, 8).period_ns == pytest.approx(7.1e6)
 
 
 def test_the_users_names_cannot_steer_a_terminal() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pipeline_bench.diagnosis import fixes, patch, segments
+from pipeline_bench.diagnosis import chain, fixes, patch
 from pipeline_bench.diagnosis.fixes import Context
 from pipeline_bench.model.diagnosis import Attempt, Fix
 from pipeline_bench.model.edits import SetArgument
@@ -65,8 +65,8 @@ def test_threads_run_a_method_of_the_users_beside_itself_only_where_that_is_allo
 
 
 def test_only_a_pool_runs_beside_the_copy() -> None:
-    assert len(segments.of(looked_at(), 4).groups) == 1
-    assert segments.of(looked_at(4), 4).groups == ((3, 2), (1,), (0,))
+    assert len(chain.segments_of(looked_at(), 4).groups) == 1
+    assert chain.segments_of(looked_at(4), 4).groups == ((3, 2), (1,), (0,))
 
 
 SOURCE = """\

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from pipeline_bench.scenario.resolve import resolve
-from pipeline_bench.worker.cluster_messages import Assignment, StepsTaken
-from pipeline_bench.worker.cluster_worker import Reporter
+from pipeline_bench.worker.cluster_worker import Assignment, Reporter, StepsTaken
 
 MS = 1_000_000
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline_bench.diagnosis import beyond
+from pipeline_bench.diagnosis import conclusion
 from pipeline_bench.model.pipeline import Inspection
 from tests.unit.diagnosis.simulated import cost, function, inspection, stage
 
@@ -17,21 +17,21 @@ def augmented(random: bool = True) -> Inspection:
 
 
 def test_a_map_that_draws_is_to_be_split_before_a_cache_and_the_gain_has_a_bound() -> None:
-    (text,) = beyond.ideas(augmented(), 1, as_written_ms=25.0, ceiling_ms=None, gained=1.0)
+    (text,) = conclusion.ideas(augmented(), 1, as_written_ms=25.0, ceiling_ms=None, gained=1.0)
     assert "map(load), train.py:11, draws random numbers" in text
     assert "5.00× at most" in text
-    assert beyond.ideas(augmented(random=False), 1, 25.0, None, 1.0) == ()
+    assert conclusion.ideas(augmented(random=False), 1, 25.0, None, 1.0) == ()
 
 
 def test_what_the_model_takes_by_itself_bounds_the_gain() -> None:
-    (text,) = beyond.ideas(augmented(), 1, as_written_ms=25.0, ceiling_ms=12.5, gained=1.0)
+    (text,) = conclusion.ideas(augmented(), 1, as_written_ms=25.0, ceiling_ms=12.5, gained=1.0)
     assert "2.00× at most" in text
-    assert beyond.ideas(augmented(), 1, as_written_ms=25.0, ceiling_ms=22.0, gained=1.0) == ()
+    assert conclusion.ideas(augmented(), 1, as_written_ms=25.0, ceiling_ms=22.0, gained=1.0) == ()
 
 
 def test_nothing_is_said_that_what_is_proposed_reaches_or_that_the_costs_do_not_show() -> None:
-    assert beyond.ideas(augmented(), 1, as_written_ms=25.0, ceiling_ms=None, gained=4.5) == ()
-    assert beyond.ideas(augmented(), 1, as_written_ms=90.0, ceiling_ms=None, gained=1.0) == ()
+    assert conclusion.ideas(augmented(), 1, as_written_ms=25.0, ceiling_ms=None, gained=4.5) == ()
+    assert conclusion.ideas(augmented(), 1, as_written_ms=90.0, ceiling_ms=None, gained=1.0) == ()
 
 
 def test_a_map_on_records_and_windows_are_told_how_to_take_whole_batches() -> None:
@@ -41,7 +41,7 @@ def test_a_map_on_records_and_windows_are_told_how_to_take_whole_batches() -> No
         stage(2, "map", 1, of=function("parse")),
         stage(3, "batch", 2, batch_size=32),
     )
-    (text,) = beyond.ideas(
+    (text,) = conclusion.ideas(
         inspection(stages, (cost(0, 1.0), cost(1, 1.0), cost(2, 20.0), cost(3, 1.0))), 1, 23.0, None, 1.0
     )
     assert "tf.io.parse_example" in text
@@ -51,7 +51,7 @@ def test_a_map_on_records_and_windows_are_told_how_to_take_whole_batches() -> No
         stage(2, "flat_map", 1, of=function("together")),
         stage(3, "batch", 2, batch_size=32),
     )
-    (text,) = beyond.ideas(
+    (text,) = conclusion.ideas(
         inspection(stages, (cost(0, 1.0), cost(1, 9.0), cost(2, 9.0), cost(3, 1.0))), 1, 20.0, None, 1.0
     )
     assert "tf.gather" in text

@@ -10,7 +10,7 @@ import pytest
 from pipeline_bench.model.events import Placement
 from pipeline_bench.model.trial import Trial
 from pipeline_bench.scenario import Runtime
-from pipeline_bench.worker import placement
+from pipeline_bench.worker import runtime
 from tests.unit import sessions
 
 HERE = "/job:localhost/replica:0/task:0/device:CPU"
@@ -26,42 +26,42 @@ def trial(repeat: int = 0, *, asked: bool = True) -> Trial:
 
 
 def test_one_process_is_left_out_of_the_devices() -> None:
-    found = placement.of_graphs([graph(("b", "MatMul", f"{HERE}:1")), graph(("a", "Const", f"{HERE}:0"))])
+    found = runtime.placement_of_graphs([graph(("b", "MatMul", f"{HERE}:1")), graph(("a", "Const", f"{HERE}:0"))])
     assert [(op.name, op.type, op.device) for op in found.ops] == [("a", "Const", "CPU:0"), ("b", "MatMul", "CPU:1")]
     assert (found.op_count, found.reason) == (2, None)
 
 
 def test_several_processes_are_told_apart() -> None:
     tasks = [f"/job:worker/replica:0/task:{task}/device:GPU:0" for task in range(2)]
-    found = placement.of_graphs([graph(*((f"op_{task}", "MatMul", task) for task in tasks))])
+    found = runtime.placement_of_graphs([graph(*((f"op_{task}", "MatMul", task) for task in tasks))])
     assert [op.device for op in found.ops] == ["/job:worker/task:0/GPU:0", "/job:worker/task:1/GPU:0"]
 
 
 def test_the_same_ops_in_another_order_are_the_same_placement() -> None:
     nodes = [("a", "Const", f"{HERE}:0"), ("b", "MatMul", f"{HERE}:1")]
-    assert placement.of_graphs([graph(*nodes)]) == placement.of_graphs([graph(*reversed(nodes))])
+    assert runtime.placement_of_graphs([graph(*nodes)]) == runtime.placement_of_graphs([graph(*reversed(nodes))])
 
 
 def test_beyond_the_most_ops_are_counted_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placement, "MOST_OPS", 3)
-    found = placement.of_graphs([graph(*((f"op_{i}", "MatMul", f"{HERE}:0") for i in range(10)))])
+    monkeypatch.setattr(runtime, "MOST_OPS", 3)
+    found = runtime.placement_of_graphs([graph(*((f"op_{i}", "MatMul", f"{HERE}:0") for i in range(10)))])
     assert (len(found.ops), found.op_count) == (3, 10)
 
 
 def test_no_graph_at_all_is_a_reason() -> None:
-    assert placement.of_graphs([]).reason == "TensorFlow told of no graph that it ran"
+    assert runtime.placement_of_graphs([]).reason == "TensorFlow told of no graph that it ran"
 
 
 def test_only_the_first_repeat_of_a_variant_that_asks_tells_it() -> None:
-    assert placement.is_wanted(trial())
-    assert not placement.is_wanted(trial(repeat=1))
-    assert not placement.is_wanted(trial(asked=False))
+    assert runtime.wants_placement(trial())
+    assert not runtime.wants_placement(trial(repeat=1))
+    assert not runtime.wants_placement(trial(asked=False))
 
 
 def test_a_step_that_fails_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(*_: object) -> None:
         raise RuntimeError("the queue is\nclosed")
 
-    monkeypatch.setattr(placement, "_graphs_of_session", failing)
+    monkeypatch.setattr(runtime, "_graphs_of_session", failing)
     reason = "the step that was to tell it failed: RuntimeError: the queue is closed"
-    assert placement.of_session(None, cast(Any, None)) == Placement(reason=reason)
+    assert runtime.placement_of_session(None, cast(Any, None)) == Placement(reason=reason)
