@@ -246,6 +246,24 @@ class Backend(Plugin):
         """
 
 
+def require_numbers(backend: Backend, source: Source) -> None:
+    """Refuse a source whose samples cannot be asked for by their number, or that may leave one out.
+
+    Raises:
+        UsageError: the source is such a one.
+    """
+    if source.numbered_specs is None:
+        raise UsageError(
+            f"{backend.name} asks for samples by their number, which the source {source.name} does not have.",
+            "Use a source of files, or memory, or another backend, tf_data for one.",
+        )
+    if source.skips:
+        raise UsageError(
+            f"{backend.name} cannot leave a record out: a batch of numbers would come out short.",
+            'Use source.on_error = "raise", or another backend, tf_data for one.',
+        )
+
+
 class DatasetBackend(Backend):
     """Carries batches by tf.data: every source, files and generators too, in every loop, eager ones too.
 

@@ -16,8 +16,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from pipeline_bench import plugins
-from pipeline_bench.backends import DatasetBackend
-from pipeline_bench.errors import UsageError
+from pipeline_bench.backends import DatasetBackend, require_numbers
 from pipeline_bench.sources import SampleSource, Source
 from pipeline_bench.sources.datasets import Resources, built
 from pipeline_bench.system.processes import end_soon_after_parent
@@ -75,16 +74,7 @@ class LoaderBackend(DatasetBackend):
         return f"{self.name} needs the package {self.package}, which is not installed: {self.install}"
 
     def check(self, source: Source) -> None:
-        if source.numbered_specs is None:
-            raise UsageError(
-                f"{self.name} asks for samples by their number, which the source {source.name} does not have.",
-                "Use a source of files, or memory, or another backend, tf_data for one.",
-            )
-        if source.skips:
-            raise UsageError(
-                f"{self.name} cannot leave a record out: a batch of numbers would come out short.",
-                'Use source.on_error = "raise", or another backend, tf_data for one.',
-            )
+        require_numbers(self, source)
 
     def python_part(self, source: Source) -> str:
         return "reads and decodes the samples"

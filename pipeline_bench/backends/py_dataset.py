@@ -8,8 +8,8 @@ import numpy as np
 from pydantic import Field
 
 from pipeline_bench import plugins
-from pipeline_bench.backends import Backend, Input, IteratorInput, timed_take
-from pipeline_bench.errors import PipelineBenchError, UsageError
+from pipeline_bench.backends import Backend, Input, IteratorInput, require_numbers, timed_take
+from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.sources import Source
 
 
@@ -34,17 +34,7 @@ class PyDataset(Backend):
     in_loops = True
 
     def check(self, source: Source) -> None:
-        if source.numbered_specs is None:
-            raise UsageError(
-                f"py_dataset asks for batches by their number, and the source {source.name} gives its samples in turn "
-                "only.",
-                "Use a source of files, or memory, or another backend, tf_data for one.",
-            )
-        if source.skips:
-            raise UsageError(
-                "py_dataset cannot leave a record out: a batch that is found by its number would come out short.",
-                'Use source.on_error = "raise", or another backend, tf_data for one.',
-            )
+        require_numbers(self, source)
 
     def python_part(self, source: Source) -> str:
         return "loads and decodes the samples"

@@ -21,8 +21,8 @@ from pipeline_bench.sources.datasets import (
     turns_of_files,
 )
 from pipeline_bench.sources.records import RecordSource
-from pipeline_bench.tfdata import service_processes
-from pipeline_bench.tfdata.service_processes import ServiceProcesses
+from pipeline_bench.tfdata import service
+from pipeline_bench.tfdata.service import ServiceProcesses
 
 # What a worker has ready beside the files that it reads: TensorFlow's own buffers, found with 2.21.
 _BUFFERED_BATCHES = 32
@@ -90,7 +90,7 @@ class TfDataService(DatasetBackend):
         dispatcher = self.options.dispatcher
         if dispatcher is None:
             self._processes = ServiceProcesses(self.options.workers or 1, can_fork=can_fork)
-        elif not service_processes.answers(dispatcher):
+        elif not service.answers(dispatcher):
             raise PipelineBenchError(f"No tf.data service answers at options.dispatcher = {dispatcher!r}.")
 
     def why_dead(self, stalled_s: float | None) -> str | None:
@@ -99,7 +99,7 @@ class TfDataService(DatasetBackend):
         dispatcher = self.options.dispatcher
         if stalled_s is None or dispatcher is None:
             return None
-        if service_processes.answers(dispatcher):
+        if service.answers(dispatcher):
             return f"no step came for {stalled_s:g} s; the dispatcher {dispatcher} answers, so look at its workers"
         return f"the dispatcher {dispatcher} does not answer, and no step came for {stalled_s:g} s"
 

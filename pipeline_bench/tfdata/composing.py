@@ -35,19 +35,10 @@ def _as_element(value: Any) -> Any:
 
 def _tensors(value: Any) -> Any:
     import tensorflow as tf
+    from tensorflow.python.data.util import nest  # where a list is one tensor, as in elements
 
     kinds = (bool, int, float, str, bytes, list, np.ndarray, np.generic, tf.Variable)
-    return _of_parts(value, lambda part: tf.convert_to_tensor(part) if isinstance(part, kinds) else part)
-
-
-def _of_parts(value: Any, made: Callable[[Any], Any]) -> Any:
-    """What is made of each part of an element, in the element's structure: mappings and tuples, lists being parts."""
-    if isinstance(value, Mapping):
-        return {key: _of_parts(part, made) for key, part in value.items()}
-    if isinstance(value, tuple):
-        parts = [_of_parts(part, made) for part in value]
-        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
-    return made(value)
+    return nest.map_structure(lambda part: tf.convert_to_tensor(part) if isinstance(part, kinds) else part, value)
 
 
 def first_elements(generator: Callable[..., Any], count: int) -> Callable[..., Iterator[Any]]:
@@ -73,12 +64,12 @@ def gathered(
 
 
 def _stacked(signature: Any, elements: list[Any]) -> Any:
-    if isinstance(signature, Mapping):
-        return {key: _stacked(part, [element[key] for element in elements]) for key, part in signature.items()}
-    if isinstance(signature, tuple):
-        parts = [_stacked(part, [element[at] for element in elements]) for at, part in enumerate(signature)]
-        return type(signature)(*parts) if hasattr(signature, "_fields") else tuple(parts)
-    return np.stack([np.asarray(element, dtype=signature.dtype.as_numpy_dtype) for element in elements])
+    from tensorflow.python.data.util import nest
+
+    def stack(spec: Any, *parts: Any) -> Any:
+        return np.stack([np.asarray(part, dtype=spec.dtype.as_numpy_dtype) for part in parts])
+
+    return nest.map_structure_up_to(signature, stack, signature, *elements)
 
 
 def gathering(tensors: Any) -> tuple[int, Callable[[Any], Any]]:
@@ -90,10 +81,13 @@ def gathering(tensors: Any) -> tuple[int, Callable[[Any], Any]]:
         PipelineBenchError: there are ragged or sparse tensors among them, or no rows.
     """
     import tensorflow as tf
+    from tensorflow.python.data.util import nest
 
     composite = (tf.SparseTensor, tf.RaggedTensor)
     with tf.device("CPU:0"):
-        held = _of_parts(tensors, lambda part: part if isinstance(part, composite) else tf.convert_to_tensor(part))
+        held = nest.map_structure(
+            lambda part: part if isinstance(part, composite) else tf.convert_to_tensor(part), tensors
+        )
     parts = tf.nest.flatten(held)
     if not parts or any(not isinstance(part, tf.Tensor) or not part.shape.rank for part in parts):
         raise PipelineBenchError("what is cut into slices is no array, so that its rows cannot be gathered")
@@ -111,24 +105,21 @@ def signature_of(given: Mapping[str, Any]) -> Any:
         PipelineBenchError: it has ragged or sparse components, which cannot be stacked.
     """
     import tensorflow as tf
+    from tensorflow.python.data.util import nest
 
     signature = given.get("output_signature")
     if signature is None:
-        signature = _of_types(given.get("output_types"), given.get("output_shapes"))
+        types, shapes = given.get("output_types"), given.get("output_shapes")
+        if shapes is None:
+            signature = nest.map_structure(lambda each: tf.TensorSpec(None, tf.as_dtype(each)), types)
+        else:
+            signature = nest.map_structure_up_to(
+                types, lambda each, shape: tf.TensorSpec(shape, tf.as_dtype(each)), types, shapes
+            )
     for spec in tf.nest.flatten(signature):
         if not isinstance(spec, tf.TensorSpec):
             raise PipelineBenchError(f"a generator of {type(spec).__name__.removesuffix('Spec')}s cannot be batched")
     return signature
-
-
-def _of_types(types: Any, shapes: Any) -> Any:
-    import tensorflow as tf
-
-    if isinstance(types, Mapping):
-        return {key: _of_types(part, None if shapes is None else shapes[key]) for key, part in types.items()}
-    if isinstance(types, tuple):
-        return tuple(_of_types(part, None if shapes is None else shapes[at]) for at, part in enumerate(types))
-    return tf.TensorSpec(shapes, tf.as_dtype(types))
 
 
 def batched_signature(signature: Any, size: int | None) -> Any:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.pipeline import Inspection, Stage, Tuned
 from pipeline_bench.model.series import Series
-from pipeline_bench.tfdata import consumers, describe, disk, user_code
+from pipeline_bench.tfdata import consumers, describe, disk, throughput, user_code
 
 _ELEMENTS_WEIGHED = 64
 _NAMES_READ = 64
@@ -111,13 +111,9 @@ def named_files(dataset: Any) -> tuple[str, ...]:
     import tensorflow as tf
 
     found: list[str] = []
-    waiting = [dataset]
-    while waiting:
-        one = waiting.pop()
-        before = one._inputs() if hasattr(one, "_inputs") else []
-        waiting += before
-        if not before and getattr(one, "element_spec", None) == tf.TensorSpec([], tf.string):
-            found += filter(None, map(_existing_file, one.take(_NAMES_READ).as_numpy_iterator()))
+    for each in throughput.upstream_of(dataset):
+        if not throughput.inputs_of(each) and getattr(each, "element_spec", None) == tf.TensorSpec([], tf.string):
+            found += filter(None, map(_existing_file, each.take(_NAMES_READ).as_numpy_iterator()))
     return tuple(found)
 
 

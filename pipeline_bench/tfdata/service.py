@@ -1,30 +1,131 @@
-"""Runs a pipeline in tf.data service workers: processes of their own on this machine, ended with this one.
+"""A tf.data service of the trial's own: a dispatcher and workers, processes that end with it; and whether one answers.
 
-The dispatcher is a server inside this process. A worker that is killed leaves the client waiting for ever, without an
-error; what watches this process for progress has to end it.
+A client of the service waits for ever for a process that is gone. Whoever waits asks `why_dead`, or watches the trial
+for progress and ends it.
 """
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
+import socket
 import time
-from typing import Any
+import traceback
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
 
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.graph_ops import PYTHON_OPS
-from pipeline_bench.system.processes import module_command
-from pipeline_bench.text import message_of, units
+from pipeline_bench.system import children
+from pipeline_bench.system.children import Broke, Process
+from pipeline_bench.system.processes import leave
+from pipeline_bench.text import line_of, message_of, units
 
+HOST = "localhost"
+SCHEME = "grpc://"
+WORKER = "tf.data service worker"
 _READY_S = 60.0
-"""Each worker imports TensorFlow first."""
-_running: list[Any] = []
-"""The dispatchers and workers of this process: they run as long as somebody holds them."""
+"""A fresh interpreter imports TensorFlow first."""
+_ANSWER_S = 2.0
+_HEARTBEAT_MS = 200
+# RFC 9113: the preface of a client and an empty SETTINGS frame; a server answers with its own, whose type is 4.
+_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
+_SETTINGS = 4
+
+
+class _Assignment(NamedTuple):
+    """What a process is sent first: the port of its server, and whom it belongs to."""
+
+    port: int
+    dispatcher: str | None
+    """Host and port that a worker registers with; None of the dispatcher."""
+    workers: Sequence[str]
+    """Host and port of every worker: a policy that gives each a fixed part has to know them."""
+
+
+class ServiceProcesses:
+    """A dispatcher and so many workers on loopback, started when it is made.
+
+    Args:
+        workers: how many.
+        can_fork: whether they may be forks of this process.
+        dispatch_here: whether the dispatcher is a server inside this process, which then has TensorFlow in use.
+
+    Raises:
+        PipelineBenchError: one did not start.
+    """
+
+    def __init__(self, workers: int, *, can_fork: bool, dispatch_here: bool = False) -> None:
+        run = serve if can_fork else __name__
+        ports = _free_ports(workers + 1)
+        dispatcher, *addresses = [f"{HOST}:{port}" for port in ports]
+        self.address = SCHEME + dispatcher
+        self._processes: list[Process] = []
+        self._addresses = addresses if dispatch_here else [dispatcher, *addresses]
+        self._dispatcher: Any = None
+        dispatches = _Assignment(ports[0], None, addresses)
+        try:
+            if dispatch_here:
+                self._dispatcher = _server(dispatches)
+            else:
+                self._start("dispatcher", 0, run, dispatches)
+            for index, port in enumerate(ports[1:]):
+                self._start(WORKER, index, run, _Assignment(port, dispatcher, ()))
+            self._wait_for(self._processes[-workers:])
+        except BaseException:
+            self.end()
+            raise
+
+    def _start(self, job: str, index: int, run: Any, assignment: _Assignment) -> None:
+        process = children.start(job, index, self._processes, run)
+        self._processes.append(process)
+        process.connection.send(assignment)
+        if assignment.dispatcher is None:  # the workers look for it at once
+            self._wait_for([process])
+
+    def _wait_for(self, processes: Sequence[Process]) -> None:
+        end_s = time.monotonic() + _READY_S
+        waiting = set(processes)
+        while waiting:
+            if not any(process.connection.poll(0.05) for process in waiting) and time.monotonic() > end_s:
+                raise PipelineBenchError(f"{min(p.label for p in waiting)} did not start in {units.seconds(_READY_S)}.")
+            if any(process.connection.poll() for process in self._processes):
+                waiting -= {process for process, _ in children.hear(self._processes)}
+
+    def why_dead(self, stalled_s: float | None) -> str | None:
+        """See `Backend.why_dead`."""
+        ended = next((process for process in self._processes if process.look() is not None), None)
+        if ended is not None:
+            return children.why_ended(self._processes, ended)
+        if stalled_s is None:
+            return None
+        for process, address in zip(self._processes, self._addresses, strict=True):
+            state = "is stopped" if process.stopped_s is not None else "does not answer"
+            if process.stopped_s is not None or not answers(address):
+                return f"{process.label} {state}, and no step came for {stalled_s:g} s"
+        return None
+
+    @property
+    def pids(self) -> list[int]:
+        """The process ids, the dispatcher's first."""
+        return [process.pid for process in self._processes]
+
+    def end(self) -> None:
+        """End every process; safe to call twice."""
+        for process in reversed(self._processes):
+            process.end()
+        self._processes = []
+        if self._dispatcher is not None:
+            self._dispatcher._stop()
+            self._dispatcher = None
+
+
+_running: list[ServiceProcesses] = []
+"""What `offload` started: it runs as long as somebody holds it."""
 
 
 def offload(dataset: Any, workers: int) -> Any:
-    """The dataset, run by so many worker processes; each sample arrives once.
+    """Return the dataset, run by so many worker processes; each sample arrives once.
 
     One worker runs the pipeline as it is. Several divide its source among them as they go, so that the order changes.
 
@@ -34,16 +135,12 @@ def offload(dataset: Any, workers: int) -> Any:
     import tensorflow as tf
 
     _check(dataset)
+    processes = ServiceProcesses(workers, can_fork=False, dispatch_here=True)
+    _running.append(processes)
     service = tf.data.experimental.service
-    dispatcher = service.DispatchServer()
-    address = dispatcher.target.partition("://")[2]
-    _running.append(dispatcher)
-    processes = [_start(address) for _ in range(workers)]
-    _running.extend(processes)
-    _wait(dispatcher, processes)
     policy = service.ShardingPolicy.OFF if workers == 1 else service.ShardingPolicy.DYNAMIC
     try:
-        return dataset.apply(service.distribute(policy, dispatcher.target, compression=None))
+        return dataset.apply(service.distribute(policy, processes.address, compression=None))
     except (tf.errors.OpError, ValueError) as error:
         raise PipelineBenchError(f"The pipeline cannot go to tf.data service workers: {_first_line(error)}") from error
 
@@ -64,30 +161,10 @@ def _check(dataset: Any) -> None:
         raise PipelineBenchError("The pipeline runs Python functions, which tf.data service workers do not have.")
 
 
-def _start(address: str) -> subprocess.Popen[bytes]:
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    return subprocess.Popen(module_command(__name__, address), stdin=subprocess.DEVNULL, env=environment)
-
-
-def _wait(dispatcher: Any, processes: list[subprocess.Popen[bytes]]) -> None:
-    end_s = time.monotonic() + _READY_S
-    while dispatcher._num_workers() < len(processes):
-        ended = [process for process in processes if process.poll() is not None]
-        if ended:
-            raise PipelineBenchError(f"A tf.data service worker ended at its start (status {ended[0].returncode}).")
-        if time.monotonic() > end_s:
-            raise PipelineBenchError(f"The tf.data service workers did not start within {units.seconds(_READY_S)}.")
-        time.sleep(0.05)
-
-
 def stop() -> None:
     """End the workers that were started here, where the process goes on without them."""
-    for one in _running:
-        if isinstance(one, subprocess.Popen):
-            one.kill()
-            one.wait()
-        else:
-            one._stop()
+    for processes in _running:
+        processes.end()
     _running.clear()
 
 
@@ -95,13 +172,63 @@ def _first_line(error: Exception) -> str:
     return next((line.strip() for line in message_of(error).splitlines() if line.strip()), type(error).__name__)[:300]
 
 
-def main() -> None:
-    """Be a worker of the dispatcher whose address is the argument, until the process that started this one ends."""
+def answers(address: str) -> bool:
+    """Return whether a gRPC server answers at host:port, which a stopped process does not, though it is connected."""
+    host, _, port = address.removeprefix(SCHEME).rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), _ANSWER_S) as connection:
+            connection.sendall(_HELLO)
+            return connection.recv(4)[3:] == bytes([_SETTINGS])
+    except (OSError, ValueError):
+        return False
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports that are free now; in a network of the trial's own they stay so."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [int(each.getsockname()[1]) for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def serve(connection: Any) -> None:
+    """Be the dispatcher or the worker that the first message says; does not return."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+    try:
+        server = _server(connection.recv())
+        connection.send("ready")
+        server.join()
+    except (EOFError, BrokenPipeError):  # the trial is gone
+        leave(False)
+    except BaseException as error:
+        traceback.print_exc()
+        connection.send(Broke(line_of(error)))
+        leave(False)
+
+
+def _server(assignment: _Assignment) -> Any:
     import tensorflow as tf
 
     service = tf.data.experimental.service
-    service.WorkerServer(service.WorkerConfig(dispatcher_address=sys.argv[1], heartbeat_interval_ms=200)).join()
+    if assignment.dispatcher is None:
+        return service.DispatchServer(
+            service.DispatcherConfig(port=assignment.port, worker_addresses=list(assignment.workers))
+        )
+    return service.WorkerServer(
+        service.WorkerConfig(
+            dispatcher_address=assignment.dispatcher,
+            worker_address=f"{HOST}:{assignment.port}",
+            port=assignment.port,
+            heartbeat_interval_ms=_HEARTBEAT_MS,
+        )
+    )
 
 
 if __name__ == "__main__":
-    main()
+    import sys
+
+    serve(Connection(int(sys.argv[1])))

@@ -279,20 +279,22 @@ class Pass(NamedTuple):
     elements: int
 
 
+def inputs_of(dataset: Any) -> list[Any]:
+    """Return the datasets that a dataset takes its elements from."""
+    return list(dataset._inputs()) if hasattr(dataset, "_inputs") else []
+
+
+def upstream_of(dataset: Any) -> list[Any]:
+    """Return the datasets that a pipeline consists of, each once, upstream first and itself last."""
+    found: dict[int, Any] = {}
+    for before in inputs_of(dataset):
+        found |= {id(each): each for each in upstream_of(before)}
+    return list({**found, id(dataset): dataset}.values())
+
+
 def caches_in(dataset: Any) -> list[Any]:
     """Return the datasets of the caches in a pipeline, upstream first."""
-    found: list[Any] = []
-    seen: set[int] = set()
-
-    def visit(one: Any) -> None:
-        if id(one) not in seen:
-            seen.add(id(one))
-            for before in one._inputs() if hasattr(one, "_inputs") else []:
-                visit(before)
-            found.append(one)
-
-    visit(dataset)
-    return [one for one in found if type(one).__name__ == "CacheDataset"]
+    return [each for each in upstream_of(dataset) if type(each).__name__ == "CacheDataset"]
 
 
 def fill(caches: Sequence[Any], limit_s: float, alive: Callable[[], None] = lambda: None) -> list[Pass]:

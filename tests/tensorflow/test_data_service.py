@@ -15,7 +15,7 @@ from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.run.launcher import TrialServer
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
-from pipeline_bench.tfdata.service_processes import ServiceProcesses
+from pipeline_bench.tfdata.service import ServiceProcesses
 from tests.tensorflow import images
 from tests.tensorflow.beside import AtStep, WhenStepping
 from tests.tensorflow.conftest import RunScenario

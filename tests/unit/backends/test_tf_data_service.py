@@ -15,7 +15,7 @@ from pipeline_bench.run.comparison import prepare_data
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
-from pipeline_bench.tfdata.service_processes import answers
+from pipeline_bench.tfdata.service import answers
 
 
 def scenario(source: dict[str, Any] | None = None, runtime: dict[str, Any] | None = None, **options: Any) -> Scenario:
