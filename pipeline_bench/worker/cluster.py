@@ -27,7 +27,7 @@ from pipeline_bench.model.events import Evaluated, Placement, QueueState, Stack,
 from pipeline_bench.system import children
 from pipeline_bench.system.children import Process
 from pipeline_bench.worker import cluster_worker, runtime, sample_audit
-from pipeline_bench.worker.cluster_worker import (
+from pipeline_bench.worker.cluster_messages import (
     Accuracy,
     Assignment,
     Listening,

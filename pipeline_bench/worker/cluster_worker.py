@@ -16,17 +16,27 @@ import time
 import traceback
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.loops import SamplingRule, Step, Training
 from pipeline_bench.loops.session import SessionLoop
-from pipeline_bench.model.events import Device, QueueState, Stack
-from pipeline_bench.scenario import Variant
+from pipeline_bench.model.events import QueueState, Stack
 from pipeline_bench.system.children import Broke
 from pipeline_bench.system.processes import leave
 from pipeline_bench.worker import bad_record, cluster_graph, sample_audit
 from pipeline_bench.worker.cluster_graph import WorkerGraph
+from pipeline_bench.worker.cluster_messages import (
+    Accuracy,
+    Addresses,
+    Assignment,
+    Listening,
+    Order,
+    Ready,
+    StepsTaken,
+    Trained,
+    WorkerStep,
+)
 from pipeline_bench.worker.recorder import thread_stacks
 from pipeline_bench.worker.sample_audit import StepSampling
 from pipeline_bench.worker.training_engines import queue_states
@@ -271,69 +281,3 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-
-
-Addresses = dict[str, list[str]]
-"""Host and port of every process, by job: a `ClusterSpec`'s argument."""
-
-
-class Assignment(NamedTuple):
-    """What a process is sent first. `tickets`: the file descriptor of the steps still to be taken; -1: none."""
-
-    job: str
-    number: int
-    variant: Variant
-    tickets: int
-
-
-class Order(NamedTuple):
-    """What the trial asks of a worker: begin to train, take no further step, or give the accuracy."""
-
-    order: Literal["go", "stop", "evaluate"]
-
-
-class Listening(NamedTuple):
-    """A process has TensorFlow, and a port for its server."""
-
-    port: int
-
-
-class Ready(NamedTuple):
-    """A worker is built and, of worker 0, the variables are set; `accuracy` is then the one before training."""
-
-    device: Device
-    accuracy: float | None
-    waits: bool
-    """Whether there is an input to wait for."""
-    shows_samples: bool
-    values_per_sample: int
-
-
-class WorkerStep(NamedTuple):
-    """A step of one worker; times in ns of ``time.monotonic_ns``. `digest` as `sample_audit.digest` has it, if any."""
-
-    start_ns: int
-    end_ns: int
-    wait_ns: int
-    loss: float
-    digest: tuple[float, ...] = ()
-
-
-class StepsTaken(NamedTuple):
-    """Steps of a worker, all that ended by `until_ns`, and how full its queues were then."""
-
-    steps: tuple[WorkerStep, ...]
-    until_ns: float
-    queues: tuple[QueueState, ...] = ()
-    stacks: tuple[Stack, ...] = ()
-    """Where its threads stand, once it has taken no step for long."""
-
-
-class Trained(NamedTuple):
-    """A worker takes no further step, and has ended its input."""
-
-
-class Accuracy(NamedTuple):
-    """The accuracy now; None of a model that has none."""
-
-    value: float | None

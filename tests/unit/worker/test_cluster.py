@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline_bench.worker.cluster import Group, Groups
-from pipeline_bench.worker.cluster_worker import WorkerStep
+from pipeline_bench.worker.cluster_messages import WorkerStep
 
 
 def step(start: int, end: int, wait: int = 0, loss: float = 0.0, digest: tuple[float, ...] = ()) -> WorkerStep:

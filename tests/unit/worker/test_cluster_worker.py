@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from pipeline_bench.scenario.resolve import resolve
-from pipeline_bench.worker.cluster_worker import Assignment, Reporter, StepsTaken
+from pipeline_bench.worker.cluster_messages import Assignment, StepsTaken
+from pipeline_bench.worker.cluster_worker import Reporter
 
 MS = 1_000_000
 
