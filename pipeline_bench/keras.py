@@ -19,11 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline_bench.model.session import Session
-from pipeline_bench.monitoring.course import Course, age_s
-from pipeline_bench.monitoring.device import device_of
+from pipeline_bench.monitoring.fit import BatchTiming, Course, GraphTiming, PlainTiming, age_s
 from pipeline_bench.monitoring.record import JobRecord, write_line
+from pipeline_bench.monitoring.sampling import device_of
 from pipeline_bench.monitoring.steps import NO_WAIT_NS, Totals
-from pipeline_bench.monitoring.timing import BatchTiming, GraphTiming, PlainTiming
 from pipeline_bench.text import line_of
 
 if TYPE_CHECKING:

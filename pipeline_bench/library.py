@@ -19,10 +19,10 @@ from pipeline_bench.errors import UsageError
 from pipeline_bench.model.diagnosis import DEFAULT_BUDGET_S, Diagnosis
 from pipeline_bench.model.pipeline import Target
 from pipeline_bench.model.session import Session
+from pipeline_bench.model.session_folders import make_folder
 from pipeline_bench.run import machine
 from pipeline_bench.run.comparison import compare as run_comparison
 from pipeline_bench.run.observer import Observer
-from pipeline_bench.run.session_folder import make_folder
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.load import load as load_scenario
 from pipeline_bench.system.files import ScratchFolder

@@ -15,7 +15,7 @@ from pipeline_bench.analysis.thresholds import (
     LONG_FIRST_BATCH_S,
     SLOWER_EPOCHS,
 )
-from pipeline_bench.model.wall_time import Epoch, WallTime
+from pipeline_bench.model.job import Epoch, WallTime
 from pipeline_bench.text import units
 
 START_UP, FIRST_STEP = "start-up and imports", "first step (tracing, first batch)"
@@ -54,10 +54,10 @@ def of_epoch(epoch: Epoch) -> dict[str, float]:
     return {name: part_ns / 1e9 for name, part_ns in zip(OF_AN_EPOCH, parts_ns, strict=True)}
 
 
-def summary(time: WallTime) -> str:
-    """Return the parts in a line."""
+def summary(time: WallTime) -> tuple[str, str]:
+    """Return which time was spent, ``where 12 s went``, and on what, ``start-up and imports 4 s, …``."""
     shown = ", ".join(f"{name} {units.seconds(part_s)}" for name, part_s in parts(time))
-    return f"where {units.seconds(time.seconds)} went: {shown}"
+    return f"where {units.seconds(time.seconds)} went", shown
 
 
 def remarks(time: WallTime, memory_bytes: int) -> Iterator[str]:

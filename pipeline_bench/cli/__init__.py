@@ -24,8 +24,7 @@ from pipeline_bench.cli.lesson import lesson
 from pipeline_bench.cli.measuring import compare, diagnose, selftest
 from pipeline_bench.cli.measuring import run as run_command
 from pipeline_bench.cli.options import INTERRUPTED
-from pipeline_bench.cli.saved import diff, report, sessions
-from pipeline_bench.cli.top import top
+from pipeline_bench.cli.saved import diff, report, sessions, top
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.text import safe_message
 

@@ -59,15 +59,15 @@ def doctor(
     from contextlib import closing
 
     from pipeline_bench.environment import describe
+    from pipeline_bench.model.selftest import last_selftest
     from pipeline_bench.run.machine import run_probe
-    from pipeline_bench.run.remembered import last
     from pipeline_bench.samplers.nvml import NvmlSampler
 
     with closing(NvmlSampler.open()) as gpu:  # NVML opens while TensorFlow is imported
         probed = run_probe()
         accelerator = gpu.accelerator
     environment = describe(accelerator)
-    checks = examine(environment, accelerator, probed, _terminal(), last(environment.driver, environment.cpu))
+    checks = examine(environment, accelerator, probed, _terminal(), last_selftest(environment.driver, environment.cpu))
     usable = all(check.status != "missing" for check in checks)
     if as_json:
         content = {

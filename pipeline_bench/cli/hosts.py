@@ -55,7 +55,7 @@ def refuse_goal(precision: str | None, budget_s: float | None) -> None:
 def compare_as_rank(rank: Rank, scenario: Scenario, out: Path, *, expose_servers: bool) -> int:
     """Run one rank's part, and return its exit code; its session lies in a folder of its own in ``--out``."""
     from pipeline_bench.cli.running import interruptible
-    from pipeline_bench.hosts import formations
+    from pipeline_bench.hosts import ranks
     from pipeline_bench.hosts.together import Meeting, gone_s
     from pipeline_bench.run.comparison import compare
     from pipeline_bench.run.observer import Observer
@@ -66,11 +66,11 @@ def compare_as_rank(rank: Rank, scenario: Scenario, out: Path, *, expose_servers
     def tell(line: str) -> None:
         typer.echo(f"pipeline-bench, rank {rank.number} of {rank.size}: {line}", err=True)
 
-    slots = formations.slots(scenario, rank.size)
+    slots = ranks.slots(scenario, rank.size)
     on_ray = rank.launcher == "ray"  # its session is fetched from there
     with interruptible(), closing(Meeting(out, rank, slots, tell, gone_s(scenario))) as meeting:
         outcome = compare(
-            formations.of_rank(scenario, rank.size, rank.number),
+            ranks.of_rank(scenario, rank.size, rank.number),
             folder,
             PlainView(sys.stderr, None if on_ray else folder) if rank.number == 0 else Observer(),
             expose_servers=expose_servers,
@@ -93,7 +93,7 @@ def compare_on_ray(
     from pipeline_bench.cli.running import check_export, interruptible
     from pipeline_bench.errors import UsageError
     from pipeline_bench.hosts import on_ray
-    from pipeline_bench.run.session_folder import make_folder
+    from pipeline_bench.model.session_folders import make_folder
 
     if hosts is None or where is None or not (where == "ray" or where.startswith("ray://")):
         raise UsageError(

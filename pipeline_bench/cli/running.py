@@ -26,11 +26,11 @@ from pipeline_bench.cli.options import INTERRUPTED, STDOUT, Presentation
 from pipeline_bench.errors import SessionError, UsageError
 from pipeline_bench.model.diagnosis import CodeChange
 from pipeline_bench.model.session import Session, save
+from pipeline_bench.model.session_folders import make_folder
 from pipeline_bench.model.trial import Trial
 from pipeline_bench.report import diagnosis, html, markdown, screen, terminal
 from pipeline_bench.run.comparison import Outcome
 from pipeline_bench.run.observer import Observer, Progress
-from pipeline_bench.run.session_folder import make_folder
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.system import interrupts
 from pipeline_bench.system.files import write_atomically

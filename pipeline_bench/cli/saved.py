@@ -1,8 +1,16 @@
-"""The commands on sessions that were saved: ``pipeline-bench report``, ``diff`` and ``sessions``."""
+"""The commands on what is there: ``report``, ``diff`` and ``sessions`` of saved sessions, ``top`` of watched jobs."""
 
 from __future__ import annotations
 
+import os
+import select
 import sys
+import termios
+import time
+import tty
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,10 +21,11 @@ from pipeline_bench.cli.options import FORMAT, Details, Output, session_words
 from pipeline_bench.cli.output import console_for, form_of, write
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
     from pipeline_bench.model.difference import Difference
-    from pipeline_bench.model.kept import Kept
+    from pipeline_bench.model.session_folders import Kept
 
 GATE_FAILED = 1
 _SHOWN = 20
@@ -120,8 +129,8 @@ def diff(
     from pipeline_bench.analysis.difference import between
     from pipeline_bench.analysis.gates import Limits
     from pipeline_bench.analysis.precision import share
-    from pipeline_bench.model.kept import find
     from pipeline_bench.model.session import load
+    from pipeline_bench.model.session_folders import find
 
     chosen = form or form_of(output, DiffFormat)
     # The largest slowdown that can be asked about is arbitrary; ten times as slow is no gate but a wish.
@@ -164,17 +173,17 @@ def sessions(
     """List what was measured, newest first; `last`, `last~1` … name these sessions to report and diff."""
     from rich.console import Console
 
-    from pipeline_bench.model import kept
+    from pipeline_bench.model import session_folders
     from pipeline_bench.text import safe
     from pipeline_bench.text.units import count
 
-    found = kept.sessions(folder)
+    found = session_folders.kept_sessions(folder)
     console = Console(highlight=False)
     if not found:
         console.print(f"No session is kept in {safe(str(folder))}.", markup=False)
         return
     shown = found if every else found[:_SHOWN]
-    console.print(_session_table(shown, words=folder == kept.REPORTS))
+    console.print(_session_table(shown, words=folder == session_folders.REPORTS))
     if left := len(found) - len(shown):
         console.print(f"{count(left, 'older session')} not shown: --all shows every one.")
 
@@ -211,3 +220,69 @@ def _described(each: Kept) -> tuple[str, str, str]:
     found = session.diagnosis
     said = conclude(session) if found is None else diagnosis.headline(session, found)
     return session.command, session.scenario.name, said
+
+
+_PERIOD_S = 1.0
+"""Jobs report as often."""
+
+
+def top(
+    once: Annotated[bool, typer.Option("--once", help="A line a job as they stand, and end.")] = False,
+) -> None:
+    """Show every watched job of yours, in whichever terminal it runs: steps, waits, device, host, memory."""
+    from rich.console import Console
+
+    from pipeline_bench.run import jobs
+    from pipeline_bench.ui.jobs import listing
+
+    console = Console(highlight=False)
+    if once or not console.is_terminal or console.is_dumb_terminal:
+        for line in listing(*jobs.found()):
+            typer.echo(line)
+        return
+    _watch(console)
+
+
+def _watch(console: Console) -> None:
+    """Draw the screen anew each second, in a screen of its own, until q or Ctrl-C."""
+    from rich.live import Live
+
+    from pipeline_bench.cli.running import interruptible
+    from pipeline_bench.run import jobs
+    from pipeline_bench.ui.jobs import screen
+
+    def draw() -> None:
+        found, problems = jobs.found()
+        clock = f"{datetime.now():%H:%M:%S}"
+        live.update(screen(found, problems, console.width, console.height, clock), refresh=True)
+
+    live = Live(console=console, auto_refresh=False, screen=True, vertical_overflow="crop")
+    with suppress(KeyboardInterrupt), interruptible(), _keys_at_once(), live:
+        draw()
+        while not _quit_within(_PERIOD_S):
+            draw()
+
+
+@contextmanager
+def _keys_at_once() -> Iterator[None]:
+    """Have the terminal hand on each key as it is pressed, unshown; where stdin is no terminal, nothing is done."""
+    if sys.stdin is None or not sys.stdin.isatty():
+        yield
+        return
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    try:
+        tty.setcbreak(descriptor)
+        yield
+    finally:
+        with suppress(termios.error):  # the terminal is gone
+            termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+
+def _quit_within(seconds: float) -> bool:
+    """Return whether q was pressed, or the terminal went away, within that time."""
+    if sys.stdin is None or not sys.stdin.isatty():
+        time.sleep(seconds)
+        return not sys.stdout.isatty()  # as of a terminal that is gone
+    ready, _, _ = select.select([sys.stdin], [], [], seconds)
+    return bool(ready) and os.read(sys.stdin.fileno(), 64).lower()[:1] in (b"q", b"")

@@ -10,13 +10,13 @@ from pydantic import BaseModel
 
 from pipeline_bench.analysis.speedups import batch_size
 from pipeline_bench.errors import SessionError, UsageError
-from pipeline_bench.hosts import efficiency, formations, ranks
+from pipeline_bench.hosts import efficiency, ranks
 from pipeline_bench.hosts.efficiency import HostFigures, Span, WorkerFigures
 from pipeline_bench.model.hosts import Host, Hosts, HostsResult
-from pipeline_bench.model.kept import SESSION_FILE
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.series import Series
 from pipeline_bench.model.session import Session, load
+from pipeline_bench.model.session_folders import SESSION_FILE
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.text import units
@@ -175,7 +175,7 @@ def _trials(sessions: Sequence[Session], hosts: Sequence[Host]) -> Iterator[Tria
 
 
 def _stderr(record: TrialRecord, host: Host) -> str | None:
-    return record.stderr_file and f"{ranks.name_of(host.rank)}/{record.stderr_file}"
+    return record.stderr_file and f"{ranks.folder_name(host.rank)}/{record.stderr_file}"
 
 
 def shifted(value: Any, by_ns: int) -> Any:
@@ -207,7 +207,7 @@ def _results(sessions: Sequence[Session], size: int) -> Iterator[HostsResult]:
         return
     by_rank = {session.host.rank: session for session in sessions if session.host is not None}
     for base, variant in _bases(sessions[0].scenario):
-        for hosts in formations.widths(size):
+        for hosts in ranks.widths(size):
             if any(rank not in by_rank for rank in range(hosts)):
                 continue
             alone, together = (f"{base}, {words}" for words in ("alone", f"{hosts} hosts"))

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from pipeline_bench.errors import UsageError
 from pipeline_bench.hosts import ranks, together
-from pipeline_bench.model.kept import SESSION_FILE
+from pipeline_bench.model.session_folders import SESSION_FILE
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.system import interrupts
 from pipeline_bench.system.files import ScratchFolder, write_atomically
@@ -111,7 +111,7 @@ class Rank:
             return None
 
     def _session(self) -> bytes | None:
-        path = self._out / ranks.name_of(self._number) / SESSION_FILE
+        path = self._out / ranks.folder_name(self._number) / SESSION_FILE
         try:
             saved_ns = path.stat().st_mtime_ns
             if saved_ns == self._saved_ns:
@@ -224,7 +224,7 @@ class _Ranks:
             self._beats[number] = seen.beat[0]
             self._send(number, together.path_of(Path(), number).name, seen.beat[1])
         if seen.session is not None:
-            folder = self._out / ranks.name_of(number)
+            folder = self._out / ranks.folder_name(number)
             folder.mkdir(exist_ok=True)
             write_atomically(folder / SESSION_FILE, seen.session)
         for line in seen.said.splitlines():

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pipeline_bench.errors import PipelineBenchError, UsageError
-from pipeline_bench.hosts import formations
-from pipeline_bench.hosts.formations import Slot
-from pipeline_bench.hosts.ranks import Rank, name_of
+from pipeline_bench.hosts import ranks
+from pipeline_bench.hosts.ranks import Rank, Slot, folder_name
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.system import interrupts
 from pipeline_bench.system.files import write_atomically
@@ -35,12 +34,12 @@ def gone_s(scenario: Scenario) -> float:
 
 def path_of(folder: Path, rank: int) -> Path:
     """Return the file that tells how far a rank is, and by its time stamp that it lives."""
-    return folder / f"{name_of(rank)}.json"
+    return folder / f"{folder_name(rank)}.json"
 
 
 def gone_path(folder: Path, rank: int) -> Path:
     """Return the file by which somebody who saw a rank's end says so."""
-    return folder / f"{name_of(rank)}.gone"
+    return folder / f"{folder_name(rank)}.gone"
 
 
 class Position(NamedTuple):
@@ -125,7 +124,7 @@ class Meeting:
     def _is_there(self, rank: int, slot: int) -> bool:
         needed = Position(slot, 0)
         if rank not in self._slots[slot].ranks:
-            before = formations.before(self._slots, slot, rank)
+            before = ranks.before(self._slots, slot, rank)
             needed = Position(-1, 0) if before is None else Position(before, 1)
         at = self._position(rank)
         return at is not None and at >= needed

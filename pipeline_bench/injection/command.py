@@ -21,14 +21,13 @@ from pipeline_bench import environment
 from pipeline_bench.analysis import wall_time
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.injection import OUT_VARIABLE, PACKAGE_VARIABLE
+from pipeline_bench.model.job import WallTime
 from pipeline_bench.model.session import load
-from pipeline_bench.model.wall_time import WallTime
 from pipeline_bench.monitoring.sampling import Readings, SamplerThread
 from pipeline_bench.run import jobs
 from pipeline_bench.samplers.host import HostSampler
 from pipeline_bench.samplers.nvml import NvmlSampler
-from pipeline_bench.system.files import ScratchFolder, write_atomically
-from pipeline_bench.system.runtime_folder import RUN_VARIABLE
+from pipeline_bench.system.files import RUN_VARIABLE, ScratchFolder, write_atomically
 from pipeline_bench.text import Text
 
 PAGE = "report.html"
@@ -207,7 +206,7 @@ def _of_process(record: ProcessRecord) -> Iterator[str]:
         yield f"{training.name}: {training.line}{_kept(training)}"
         if training.time is None:
             continue
-        yield f"  {wall_time.summary(training.time)}"
+        yield f"  {': '.join(wall_time.summary(training.time))}"
         for remark in wall_time.remarks(training.time, environment.usable_memory_bytes()):
             yield f"  {remark}"
 

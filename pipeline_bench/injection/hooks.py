@@ -20,7 +20,7 @@ from types import FrameType
 from typing import Any
 
 from pipeline_bench.injection import OUT_VARIABLE
-from pipeline_bench.system.runtime_folder import RUN_VARIABLE
+from pipeline_bench.system.files import RUN_VARIABLE
 
 KEPT_TRAININGS = 10
 """Sessions that a process keeps; of more trainings, each of which is a call of `fit`, only their number."""
@@ -176,7 +176,7 @@ class Watched:
 
         where = lines.of_user()
         if self.distributed is None and where is not None:
-            from pipeline_bench.monitoring.distributed import DistributedMonitor
+            from pipeline_bench.monitoring.loop import DistributedMonitor
 
             self.distributed = self._loops[where] = DistributedMonitor(where)
             self._end_with_the_program()
@@ -189,7 +189,7 @@ class Watched:
         from pipeline_bench.injection import lines
 
         def begin(where: str) -> Any:
-            from pipeline_bench.monitoring.iterator import IteratorMonitor
+            from pipeline_bench.monitoring.loop import IteratorMonitor
 
             return IteratorMonitor(where, framework)
 
@@ -199,9 +199,9 @@ class Watched:
         from pipeline_bench.injection import lines
 
         def begin(where: str) -> Any:
-            from pipeline_bench.monitoring.loop import LoopWatch
+            from pipeline_bench.monitoring.loop import DatasetMonitor
 
-            return LoopWatch(where, lasting=True)
+            return DatasetMonitor(where, lasting=True)
 
         return self._watched_loop(line(lines), begin)
 

@@ -1,7 +1,10 @@
-"""What a selftest found: what was planted, what was measured, and how far the program may be believed on a machine."""
+"""What a selftest found: what was planted, what was measured, how far to believe the program; the last one is kept."""
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
@@ -9,7 +12,8 @@ from pydantic import Field
 from pipeline_bench.model import Record
 from pipeline_bench.model.series import Series
 from pipeline_bench.model.trial import Track
-from pipeline_bench.text import Line
+from pipeline_bench.system.files import write_atomically
+from pipeline_bench.text import Line, read_text, to_json
 
 Unit = Literal["share", "ratio", "ms", "percent", "us", "cores", "mib_per_s", "word"]
 PartStatus = Literal["passed", "failed", "disturbed", "not-run"]
@@ -148,3 +152,36 @@ class Checked(Record):
     disturbed: tuple[Line, ...] = ()
     """Those that other work left undecided."""
     windows: tuple[Window, ...] = ()
+
+
+_LARGEST_FILE_BYTES = 1 << 20
+
+
+def last_file() -> Path:
+    """Return where it is kept: in the user's state, not among the sessions, which come and go with a project."""
+    state = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser()
+    return state / "pipeline-bench" / "selftest.json"
+
+
+def keep_last(checked: Checked) -> None:
+    """Remember a selftest that has come to its end; where the user's state cannot be written, it is not remembered."""
+    with suppress(OSError):
+        path = last_file()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, to_json(checked, indent=1) + "\n")
+
+
+def last_selftest(driver: str | None, cpu: str) -> Checked:
+    """Return the last one of this machine, or that there was none.
+
+    Args:
+        driver: NVIDIA's, as it is now; None where there is none.
+        cpu: this machine's; a home folder may be shared by several machines.
+    """
+    try:
+        found = Checked.model_validate_json(read_text(last_file(), _LARGEST_FILE_BYTES, regular=True))
+    except (OSError, ValueError):
+        return Checked()
+    if found.cpu != cpu:
+        return Checked()
+    return found.model_copy(update={"other_driver": found.driver != driver})

@@ -34,15 +34,15 @@ from pydantic import BaseModel, Field, ValidationError
 
 from pipeline_bench import plugins
 from pipeline_bench.errors import SessionError
-from pipeline_bench.model import Record, kept
+from pipeline_bench.model import Record, session_folders
 from pipeline_bench.model.diagnosis import Diagnosis
 from pipeline_bench.model.hosts import Host, Hosts
-from pipeline_bench.model.kept import SESSION_FILE
+from pipeline_bench.model.job import WallTime
 from pipeline_bench.model.result import EMULATED_LABEL, Disturbance, Precision, Result
 from pipeline_bench.model.selftest import Checked, Selftest
 from pipeline_bench.model.series import Series
+from pipeline_bench.model.session_folders import SESSION_FILE
 from pipeline_bench.model.trial import TrialRecord
-from pipeline_bench.model.wall_time import WallTime
 from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.system.files import write_atomically
 from pipeline_bench.text import Line, Text, read_text, to_json, units, unreadable
@@ -173,7 +173,7 @@ def load(path: Path | str) -> Session:
         SessionError: there is no such file, it or a column in it is damaged, or a newer version of this program wrote
             it.
     """
-    file = kept.find(path)
+    file = session_folders.find(path)
     try:
         if file.is_dir():
             file /= SESSION_FILE

@@ -1,18 +1,28 @@
-"""``with pipeline_bench.monitor(dataset) as batches:``, for training loops of one's own."""
+"""Watches one loop of a job: over a tf.data dataset, Python's iterators of PyTorch or grain, or a distributed dataset.
+
+The iterator of a distributed dataset asks the other workers whether they have a batch, so that timed as a whole it
+shows every worker the slowest one's wait. What is timed here is this worker's own part of it, and each collective.
+"""
 
 from __future__ import annotations
 
+import functools
 import threading
+import time
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from pipeline_bench.errors import UsageError
 from pipeline_bench.model.session import Session
-from pipeline_bench.monitoring.device import device_of
-from pipeline_bench.monitoring.record import JobRecord, write_line
-from pipeline_bench.monitoring.steps import JobSummary, LoopSteps
+from pipeline_bench.monitoring.record import WARMUP_STEPS, JobRecord, write_line
+from pipeline_bench.monitoring.sampling import device_of
+from pipeline_bench.monitoring.steps import ENDED, LEFT, JobSummary, LoopSteps
 
 _NOTHING_TAKEN = (
     "the loop took no batch from the monitored dataset itself; what is built upon it (a map, a prefetch, a distributed "
@@ -20,13 +30,76 @@ _NOTHING_TAKEN = (
 )
 
 
-class LoopWatch:
-    """Watches what one loop of a job takes from tf.data, in eager code and in graphs; begins as it is made.
+class LoopMonitor:
+    """Watches what one loop takes; begins as it is made.
+
+    Attributes:
+        session: the session, once the watch has ended.
+        folder: where it was saved; None where it was not.
+    """
+
+    on_tf_data = False
+
+    def __init__(self, name: str, framework: str) -> None:
+        """Begin.
+
+        Args:
+            name: of the loop, for a reader.
+            framework: whose device the loop works on: ``tensorflow``, ``torch`` or ``jax``.
+        """
+        self.session: Session | None = None
+        self.folder: Path | None = None
+        self._record = JobRecord(name, device_of(framework), after_poll=_reader(self))
+        self._steps = LoopSteps(self._record.log)
+
+    @property
+    def problem(self) -> str | None:
+        """Why the session could not be saved, where it could not."""
+        return self._record.problem
+
+    @property
+    def summary(self) -> JobSummary:
+        """The figures so far, of whole steps; until it ends they grow."""
+        if self.session is None:
+            self.read(settled=False)
+        return self._record.summary()
+
+    def read(self, settled: bool) -> None:
+        """Bring what was measured into the record; `settled` where no graph is running any more."""
+        self._steps.flush()
+
+    def close(self, out: Path | None = None, reason: str | None = None) -> None:
+        """End, and keep the session.
+
+        Args:
+            out: the folder in which the session's own folder is made; None keeps no file.
+            reason: what ended the job, where it did not end by itself.
+        """
+        self.read(settled=True)
+        self.session, self.folder = self._record.finish(reason, out)
+
+    def drop(self) -> None:
+        """End, and leave nothing: the loop was no training."""
+        self._record.drop()
+
+
+def _reader(monitor: LoopMonitor) -> Callable[[], None]:
+    """Return a function that reads what was measured, until the monitor has ended or is gone."""
+    reference = weakref.ref(monitor)
+
+    def read() -> None:
+        alive = reference()
+        if alive is not None and alive.session is None:
+            alive.read(settled=False)
+
+    return read
+
+
+class DatasetMonitor(LoopMonitor):
+    """Watches what one loop takes from tf.data, in eager code and in graphs.
 
     Attributes:
         probe: takes the waits.
-        session: the session, once the watch has ended.
-        folder: where it was saved; None where it was not.
     """
 
     on_tf_data = True
@@ -43,17 +116,14 @@ class LoopWatch:
 
         from pipeline_bench.monitoring import probe, ring
 
-        self.session: Session | None = None
-        self.folder: Path | None = None
+        self._lock = threading.Lock()
         with tf.init_scope():  # a loop may first be seen as its function is traced
             self._ring = ring.Ring(lasting)
-            device = device_of("tensorflow")
-        self._lock = threading.Lock()
+            super().__init__(name, "tensorflow")
         # The eager loop and the graph's rows come in turns of their own; both end in the same log.
-        self._record = JobRecord(name, device, after_poll=_reader(self))
+        self._graph_steps = LoopSteps(self._record.log)
         self._record.reason = reason
-        self._eager_steps, self._graph_steps = LoopSteps(self._record.log), LoopSteps(self._record.log)
-        self.probe = probe.Probe(self._eager_steps.receive, self._ring, a_row_a_call=False)
+        self.probe = probe.Probe(self._steps.receive, self._ring, a_row_a_call=False)
         self._patch = probe.autograph_loops_timed()
         self._patch.__enter__()
 
@@ -63,36 +133,18 @@ class LoopWatch:
 
         return probe.ProbedDataset(dataset, self.probe.number)
 
-    def close(self, reason: str | None = None, out: Path | None = None) -> None:
-        """End, and keep the session.
-
-        Args:
-            reason: what ended the job, where it did not end by itself.
-            out: the folder in which the session's own folder is made; None keeps no file.
-        """
+    def close(self, out: Path | None = None, reason: str | None = None) -> None:
+        """End, and keep the session; see `LoopMonitor`."""
         self._patch.__exit__(None, None, None)
-        self._read(settled=True)
-        self.session, self.folder = self._record.finish(reason, out)
+        super().close(out, reason)
 
     def drop(self) -> None:
         """End, and leave nothing: the loop was no training."""
         self._patch.__exit__(None, None, None)
-        self._record.drop()
+        super().drop()
 
-    @property
-    def problem(self) -> str | None:
-        """Why the session could not be saved, where it could not."""
-        return self._record.problem
-
-    @property
-    def summary(self) -> JobSummary:
-        """The figures so far, of whole steps; until it ends they grow."""
-        if self.session is None:
-            self._read(settled=False)
-        return self._record.summary()
-
-    def _read(self, settled: bool) -> None:
-        """Bring what a graph has measured into the log."""
+    def read(self, settled: bool) -> None:
+        """Bring what a graph has measured, and the eager steps, into the record."""
         with self._lock:
             if self._ring.traced:
                 rows = self._ring.read(settled)
@@ -101,7 +153,167 @@ class LoopWatch:
                 if rows.lost:
                     self._record.notes.append(f"{rows.lost} steps came too fast to be kept")
             self._graph_steps.flush()
-            self._eager_steps.flush()
+            super().read(settled)
+
+
+class IteratorMonitor(LoopMonitor):
+    """Times the batches of every iterator, of PyTorch's DataLoader or of grain, that one loop is given."""
+
+    def __init__(self, name: str, framework: str) -> None:
+        """Begin; see `LoopMonitor`."""
+        super().__init__(name, framework)
+        self._ready: Any = None
+        self._record.buffered = self._buffered
+
+    def timed(self, iterator: Any) -> Any:
+        """Return the same iterator, which now tells how long each `next` took; it stays an instance of its class.
+
+        Raises:
+            TypeError: instances of its class cannot be given another one.
+        """
+        iterator.__class__ = _timed_class(type(iterator))  # type: ignore[arg-type] # a class can be hashed
+        iterator._pipeline_bench_steps = self._steps
+        self._ready = iterator
+        self._steps.receive(time.monotonic_ns(), LEFT)
+        return iterator
+
+    def close(self, out: Path | None = None, reason: str | None = None) -> None:
+        """End, and keep the session; see `LoopMonitor`."""
+        self._ready = None
+        super().close(out, reason)
+
+    def drop(self) -> None:
+        """End, and leave nothing: the loop was no training."""
+        self._ready = None
+        super().drop()
+
+    def _buffered(self) -> tuple[float, float] | None:
+        """Return how many batches a DataLoader's workers have ready, and how many they may have; None elsewhere."""
+        iterator = self._ready
+        tasks = getattr(iterator, "_task_info", None)
+        workers, factor = getattr(iterator, "_num_workers", 0), getattr(iterator, "_prefetch_factor", None)
+        if tasks is None or not workers or not factor:
+            return None
+        arrived = sum(len(task) > 1 for task in list(tasks.values()))
+        return float(arrived + iterator._worker_result_queue.qsize()), float(workers * factor)
+
+
+@functools.cache
+def _timed_class(plain: type) -> type:
+    """Return a subclass that tells its waits, under the same name."""
+    if hasattr(plain, "_pipeline_bench_steps"):  # an iterator that serves every epoch
+        return plain
+
+    def __next__(self: Any) -> Any:  # noqa: N807 - it stands in the place of that method
+        receive = self._pipeline_bench_steps.receive
+        start_ns = time.monotonic_ns()
+        try:
+            batch = plain.__next__(self)  # type: ignore[attr-defined] # it is an iterator's class
+        except StopIteration:
+            receive(start_ns, ENDED)
+            raise
+        receive(start_ns, time.monotonic_ns() - start_ns)
+        return batch
+
+    named = {"__module__": plain.__module__, "__qualname__": plain.__qualname__}
+    return type(plain.__name__, (plain,), {"__next__": __next__, "_pipeline_bench_steps": None, **named})
+
+
+class Collectives:
+    """How long this worker was at collectives, from having its own part ready to having the result."""
+
+    def __init__(self) -> None:
+        self._total_ns = self._since_ns = self._asked = 0
+        self._until_ns = {True: 0, False: 0}
+        self._lock = threading.Lock()
+
+    def asked(self, at_ns: int) -> None:
+        """A step begins; the first ones, which trace and compile, are left out."""
+        self._asked += 1
+        if self._asked == WARMUP_STEPS:
+            self._since_ns = at_ns
+            self._until_ns = {True: at_ns, False: at_ns}
+
+    def add(self, at_ns: npt.NDArray[np.int64], took_ns: npt.NDArray[np.int64], *, eager: bool) -> None:
+        """Take in collectives by when they began; those that overlap count once.
+
+        Those of a graph come later than eager ones, and none of the two runs beside the other.
+        """
+        if not self._since_ns:
+            return
+        with self._lock:
+            for begin, end in sorted(zip(at_ns.tolist(), (at_ns + took_ns).tolist(), strict=True)):
+                self._total_ns += max(0, end - max(begin, self._until_ns[eager]))
+                self._until_ns[eager] = max(self._until_ns[eager], end)
+
+    @property
+    def mean_ms(self) -> float | None:
+        """A step's, in ms; None where there was none."""
+        steps = self._asked - WARMUP_STEPS
+        return self._total_ns / steps / 1e6 if steps > 0 and self._total_ns else None
+
+
+class DistributedMonitor(LoopMonitor):
+    """Times one loop over a distributed dataset in eager mode, and every collective of this process meanwhile."""
+
+    def __init__(self, name: str) -> None:
+        """Begin; `name` is the loop's."""
+        from pipeline_bench.monitoring.ring import Ring
+
+        self._ring = Ring(lasting=True)
+        self._collectives = Collectives()
+        self._own_ns = 0
+        super().__init__(name, "tensorflow")
+
+    def next(self, take: Callable[[], Any]) -> Any:
+        """Take a batch; what of that was this worker's own input is its wait (`own`)."""
+        start_ns, self._own_ns = time.monotonic_ns(), 0
+        try:
+            batch = take()
+        except BaseException:
+            self._steps.receive(start_ns, ENDED)
+            raise
+        self._collectives.asked(start_ns)
+        self._steps.receive(start_ns, self._own_ns)
+        return batch
+
+    def begin(self) -> None:
+        """The loop begins to read the dataset, or does so again."""
+        self._steps.receive(time.monotonic_ns(), LEFT)
+
+    def own(self, take: Callable[[], Any]) -> Any:
+        """Take this worker's own part of a batch."""
+        start_ns = time.monotonic_ns()
+        try:
+            return take()
+        finally:
+            self._own_ns += time.monotonic_ns() - start_ns
+
+    def collective(self, reduce: Callable[[Any], Any], tensor: Any) -> Any:
+        """Return what a collective makes of this worker's tensor, timed."""
+        import tensorflow as tf
+
+        from pipeline_bench.monitoring.probe import stamped
+
+        if tf.executing_eagerly():
+            start_ns = time.monotonic_ns()
+            reduced = reduce(tensor)
+            self._collectives.add(np.array([start_ns]), np.array([time.monotonic_ns() - start_ns]), eager=True)
+            return reduced
+        with tf.control_dependencies([tensor]):
+            return stamped(lambda: reduce(tensor), lambda _, at_s, wait_s: self._ring.write(at_s, wait_s))
+
+    def read(self, settled: bool) -> None:
+        """Bring what graphs have measured, and the steps, into the record."""
+        rows = self._ring.read(settled)
+        self._collectives.add(rows.at_ns, rows.wait_ns, eager=False)
+        super().read(settled)
+
+    def close(self, out: Path | None = None, reason: str | None = None) -> None:
+        """End, and keep the session; see `LoopMonitor`."""
+        self.read(settled=True)
+        self._record.collective_ms = self._collectives.mean_ms
+        super().close(out, reason)
 
 
 class Monitor:
@@ -132,13 +344,13 @@ class Monitor:
         self._out = out
         self._quiet = quiet
         self._name = name
-        self._watch: LoopWatch | None = None
+        self._watch: DatasetMonitor | None = None
 
     def __enter__(self) -> Any:
         """Begin; return the dataset to loop over, a `tf.data.Dataset` with the same elements."""
         if self._watch is not None:
             raise UsageError("This monitor was entered before.", "Make one with pipeline_bench.monitor for each block.")
-        self._watch = LoopWatch(self._name, _NOTHING_TAKEN)
+        self._watch = DatasetMonitor(self._name, _NOTHING_TAKEN)
         return self._watch.probed(self._dataset)
 
     def __exit__(
@@ -147,7 +359,7 @@ class Monitor:
         """End; what the block raised passes through."""
         if self._watch is None:
             return
-        self._watch.close(None if kind is None else f"the job was ended by {kind.__name__}", self._out)
+        self._watch.close(self._out, None if kind is None else f"the job was ended by {kind.__name__}")
         if not self._quiet and self.session is None:
             write_line(self._watch.summary, self._name, self._watch.folder, self._watch.problem)
         self.session, self.folder = self._watch.session, self._watch.folder
@@ -179,15 +391,3 @@ def monitor(
         UsageError: `dataset` is no `tf.data.Dataset`, or TensorFlow does not execute eagerly.
     """
     return Monitor(dataset, None if out is None else Path(out), quiet, name)
-
-
-def _reader(watch: LoopWatch) -> Any:
-    """Return a function that reads what the graph has measured, until the watch is gone."""
-    reference = weakref.ref(watch)
-
-    def read() -> None:
-        alive = reference()
-        if alive is not None and alive.session is None:
-            alive._read(settled=False)
-
-    return read

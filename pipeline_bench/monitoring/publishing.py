@@ -12,17 +12,18 @@ import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from pipeline_bench import environment
-from pipeline_bench.model.job_status import HISTORY, JobStatus
+from pipeline_bench.model.job import HISTORY, JobStatus
+from pipeline_bench.monitoring.sampling import used_percent
 from pipeline_bench.monitoring.steps import JobSummary, Totals
 from pipeline_bench.run import jobs
-from pipeline_bench.run.trial_log import cpu_percent
 from pipeline_bench.samplers import Reading
 from pipeline_bench.samplers.host import MACHINE_CPU
 from pipeline_bench.samplers.nvml_metrics import UTILIZATION
-from pipeline_bench.system import runtime_folder
+from pipeline_bench.system import files
 
 _PERIOD_NS = 10**9
 Latest = Callable[[str], list[Reading]]
@@ -39,7 +40,7 @@ class Publisher:
     """
 
     def __init__(self, name: str, device: str, latest: Latest) -> None:
-        run = os.environ.get(runtime_folder.RUN_VARIABLE, "")
+        run = os.environ.get(files.RUN_VARIABLE, "")
         self._status = JobStatus(name=name, pid=os.getpid(), run=run, started_s=time.time(), device=device)
         self._latest = latest
         self._cores = environment.usable_cores()
@@ -57,7 +58,7 @@ class Publisher:
             self._path = None
 
     def _open(self) -> None:
-        folder = runtime_folder.to_write()
+        folder = files.runtime_folder_to_write()
         if folder is None:
             return
         jobs.sweep(folder)
@@ -96,7 +97,7 @@ class Publisher:
             machine_memory_bytes=float(self._memory_bytes),
             buffered=buffered,
             idle_s=(now_ns - self._step_ns) / 1e9,
-            **_words(figures),
+            **_verdict(figures),
         )
 
     def end(self, figures: JobSummary, folder: Path | None) -> None:
@@ -107,7 +108,7 @@ class Publisher:
             steps=figures.steps,
             ended=True,
             folder=None if folder is None else str(folder.absolute()),
-            **_words(figures),
+            **_verdict(figures),
         )
         self._path = None
         os.close(self._lock)
@@ -141,11 +142,7 @@ class Publisher:
     def _device_percent(self, since_ns: int) -> float | None:
         if self._status.device != "CPU":
             return _mean(self._latest(UTILIZATION), since_ns)
-        values = [(each.at_ns, each.value) for each in self._latest("cpu_seconds") if each.value is not None]
-        if not values or values[-1][0] == values[0][0]:
-            return None
-        (first_ns, first_s), (last_ns, last_s) = values[0], values[-1]
-        return cpu_percent(last_s - first_s, last_ns - first_ns, self._cores)
+        return used_percent(self._latest("cpu_seconds"), self._cores)
 
     def _write(self, **update: Any) -> None:
         """Replace the file; a fork of the job has no file of its own, and leaves its parent's alone."""
@@ -161,8 +158,9 @@ class Publisher:
             new.unlink(missing_ok=True)
 
 
-def _words(figures: JobSummary) -> dict[str, str]:
-    return {"verdict": figures.verdict_name, "line": figures.line}
+def _verdict(figures: JobSummary) -> dict[str, str]:
+    severity = "severe" if figures.verdict.severe else "bound" if figures.verdict.kind == "input-bound" else "none"
+    return {"verdict": figures.verdict_name, "severity": severity, "line": figures.line}
 
 
 def _percent(share: float | None) -> float | None:
@@ -171,7 +169,7 @@ def _percent(share: float | None) -> float | None:
 
 def _mean(readings: list[Reading], since_ns: int) -> float | None:
     values = [each.value for each in readings if each.value is not None and each.at_ns > since_ns]
-    return sum(values) / len(values) if values else None
+    return fmean(values) if values else None
 
 
 def _last(readings: list[Reading]) -> float | None:

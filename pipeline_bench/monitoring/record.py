@@ -25,13 +25,12 @@ from pipeline_bench.model.events import Device
 from pipeline_bench.model.result import DeviceUtilization, Estimate, Result, Speedup, StepTime, Verdict
 from pipeline_bench.model.series import Series
 from pipeline_bench.model.session import Session, save
+from pipeline_bench.model.session_folders import make_folder
 from pipeline_bench.model.trial import PhaseMark, TrialRecord, TrialSteps
-from pipeline_bench.monitoring.course import Course
-from pipeline_bench.monitoring.device import jax_is_at_work
+from pipeline_bench.monitoring.fit import Course
 from pipeline_bench.monitoring.publishing import Publisher
-from pipeline_bench.monitoring.sampling import Readings, SamplerThread
+from pipeline_bench.monitoring.sampling import Readings, SamplerThread, jax_is_at_work
 from pipeline_bench.monitoring.steps import JobSummary, StepLog, Totals, summarise
-from pipeline_bench.run.session_folder import make_folder
 from pipeline_bench.run.trial_log import tracks
 from pipeline_bench.samplers.host import HostSampler
 from pipeline_bench.samplers.nvml import NvmlSampler

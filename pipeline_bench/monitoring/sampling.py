@@ -1,12 +1,15 @@
-"""The samplers of a watched job: polled in a thread of its process, their readings kept in bounded memory."""
+"""The device that a watched job works on, and the samplers that a thread of its process polls, in bounded memory."""
 
 from __future__ import annotations
 
+import sys
 import threading
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence
+from statistics import fmean
 
+from pipeline_bench.model.events import Device
 from pipeline_bench.model.result import CPU_TIME
 from pipeline_bench.run.trial_log import cpu_percent
 from pipeline_bench.samplers import Reading, Sampler
@@ -58,20 +61,29 @@ class Readings:
         The CPU's is the process's CPU time over wall time and `cores`.
         """
         if gpu:
-            every = [(key[1], self._since(key, since_ns)) for key in list(self._kept) if key[0] == UTILIZATION]
-            source, values = max(every, key=lambda each: len(each[1]), default=("", []))
-            return (sum(v for _, v in values) / len(values), source) if values else (None, None)
+            known = {
+                source: [each.value for each in self._since((metric, source), since_ns) if each.value is not None]
+                for metric, source in list(self._kept)
+                if metric == UTILIZATION
+            }
+            source, values = max(known.items(), key=lambda each: len(each[1]), default=("", []))
+            return (fmean(values), source) if values else (None, None)
         key = next((key for key in list(self._kept) if key[0] == "cpu_seconds"), ("", ""))
-        values = self._since(key, since_ns)
-        if not values or values[-1][0] == values[0][0]:
-            return None, None
-        (first_ns, first_s), (last_ns, last_s) = values[0], values[-1]
-        return cpu_percent(last_s - first_s, last_ns - first_ns, cores), CPU_TIME
+        used = used_percent(self._since(key, since_ns), cores)
+        return used, None if used is None else CPU_TIME
 
-    def _since(self, key: tuple[str, str], since_ns: int) -> list[tuple[int, float]]:
+    def _since(self, key: tuple[str, str], since_ns: int) -> list[Reading]:
         kept = list(self._kept.get(key, ()))
-        first = bisect_left(kept, since_ns, key=lambda each: each.at_ns)
-        return [(each.at_ns, each.value) for each in kept[first:] if each.value is not None]
+        return kept[bisect_left(kept, since_ns, key=lambda each: each.at_ns) :]
+
+
+def used_percent(cpu_seconds: Sequence[Reading], cores: int) -> float | None:
+    """Return the CPU's utilization between the first and the last of some readings, in percent; None of fewer."""
+    known = [(each.at_ns, each.value) for each in cpu_seconds if each.value is not None]
+    if not known or known[-1][0] == known[0][0]:
+        return None
+    (first_ns, first_s), (last_ns, last_s) = known[0], known[-1]
+    return cpu_percent(last_s - first_s, last_ns - first_ns, cores)
 
 
 class SamplerThread:
@@ -125,3 +137,49 @@ class SamplerThread:
     def _poll(self) -> None:
         for sampler in self._samplers:
             self._readings.add(sampler.poll())
+
+
+_CPU = Device(kind="cpu", name="CPU")
+
+
+def device_of(framework: str) -> Device:
+    """Return the device on which a framework puts its work by default: a GPU only where it has one in use.
+
+    Args:
+        framework: ``tensorflow``, ``jax`` or ``torch``, of which the job has loaded the module.
+    """
+    return {"jax": _of_jax, "torch": _of_torch}.get(framework, _of_tensorflow)()
+
+
+def jax_is_at_work() -> bool:
+    """Return whether the job has opened a device with JAX, which hands work over and does not wait for it."""
+    bridge = sys.modules.get("jax._src.xla_bridge")
+    return bridge is not None and bool(bridge.backends_are_initialized())
+
+
+def _of_tensorflow() -> Device:
+    import tensorflow as tf
+
+    gpus = tf.config.list_logical_devices("GPU")
+    if not gpus:
+        return _CPU
+    physical = tf.config.list_physical_devices("GPU")
+    details = tf.config.experimental.get_device_details(physical[0]) if physical else {}
+    return Device(kind="gpu", name=str(details.get("device_name", "GPU")))
+
+
+def _of_torch() -> Device:
+    torch = sys.modules.get("torch")
+    # Not whether there is a GPU: to ask opens the driver, after which a fork of the job could not use it.
+    if torch is None or not torch.cuda.is_initialized():
+        return _CPU
+    return Device(kind="gpu", name=str(torch.cuda.get_device_name()))
+
+
+def _of_jax() -> Device:
+    jax = sys.modules.get("jax")
+    # To ask for the devices would open them, before the job has set what it wants of them.
+    if jax is None or not jax_is_at_work():
+        return _CPU
+    (first, *_) = jax.devices()
+    return Device(kind="gpu", name=str(first.device_kind)) if first.platform == "gpu" else _CPU

@@ -188,9 +188,8 @@ def _wall_time(session: Session) -> list[Fact]:
     time = session.wall_time
     if time is None:
         return []
-    where, _, parts = wall_time.summary(time).partition(": ")
     remarks = wall_time.remarks(time, session.environment.memory_bytes)
-    return [(where, parts), *(("remark", remark) for remark in remarks)]
+    return [wall_time.summary(time), *(("remark", remark) for remark in remarks)]
 
 
 SECTIONS = (

@@ -54,6 +54,8 @@ class Row:
     element: str = ""
     is_bottleneck: bool = False
     is_inner: bool = False
+    begins: bool = False
+    """Whether it is the first stage of its chain."""
 
     @property
     def figures(self) -> dict[str, str]:
@@ -128,7 +130,7 @@ def _branch(tree: _Tree, number: int, depth: int) -> Iterator[Row]:
             yield from _branch(tree, other, depth + further)
         again = place == 0 and bool(own.inputs)
         guide = prefix + ("┬" if place == 0 else "├") + "─┴" * len(others)
-        yield _row(tree, own, guide, depth, len(others), again)
+        yield replace(_row(tree, own, guide, depth, len(others), again), begins=place == 0)
         tree.seen.add(each)
         for inner in () if again else own.inner:
             yield from _inner(inner, prefix + "│   ", depth)

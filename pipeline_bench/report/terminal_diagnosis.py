@@ -21,6 +21,8 @@ _WIDE, _NARROW = 120, 72
 _BAR_WIDE, _BAR = 12, 8
 _ROOM_FOR_MARK = 30
 _INDENT = (0, 0, 0, 2)
+_NUMBERS = ("own ms", "CPU ms")
+"""The columns that are aligned to the right."""
 _BOTTLENECK = "bold red"
 _DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 _OUTCOME_STYLES = {"proposed": "bold green", "faster": "green", "slower": "yellow", "refused": "red", "failed": "red"}
@@ -81,7 +83,7 @@ def _tree_table(rows: Sequence[Row]) -> Table:
     table.add_column("stage", overflow="fold", min_width=20)
     table.add_column("where", max_width=22, overflow="fold")
     for head in pipeline_tree.HEADS:
-        table.add_column(head, justify="right" if head.endswith("ms") else "left", no_wrap=True)
+        table.add_column(head, justify="right" if head in _NUMBERS else "left", no_wrap=True)
     for row in rows:
         table.add_row(_name(row), Text(row.place, style="dim"), *_figures(row, _BAR_WIDE))
     return table

@@ -19,9 +19,10 @@ from pipeline_bench.errors import UsageError
 from pipeline_bench.loops import Job
 from pipeline_bench.model.hosts import Host
 from pipeline_bench.model.result import Precision
+from pipeline_bench.model.selftest import last_selftest
 from pipeline_bench.model.session import Session, save
 from pipeline_bench.model.trial import plan
-from pipeline_bench.run import remembered, servers, synthetic_data
+from pipeline_bench.run import machine, synthetic_data
 from pipeline_bench.run.launcher import LauncherName, best_launcher, fresh_launcher
 from pipeline_bench.run.observer import Guarded, Observer
 from pipeline_bench.run.runner import TRIALS_FOLDER, Gate, Planner, Runner
@@ -158,8 +159,8 @@ def _unavailable(variant: Variant, expose_servers: bool) -> str | None:
         used.append((group, component.kind, component.options))
     made = (plugins.make(group, kind, options) for group, kind, options in used)
     reason = next((why for plugin in made if (why := plugin.unavailable()) is not None), None)
-    if reason is None and not expose_servers and servers.started_by(variant):
-        return servers.refusal()
+    if reason is None and not expose_servers and machine.starts_servers(variant):
+        return machine.refuse_servers()
     return reason
 
 
@@ -211,7 +212,7 @@ def compare(
                 folder.rmdir()  # an empty folder says nothing
             raise
         warnings = [advice.thread_warning(scenario, session.environment.cores)]
-        warnings += [servers.exposed_note(scenario)] if expose_servers else []
+        warnings += [machine.exposed_note(scenario)] if expose_servers else []
         for warning in filter(None, warnings):
             observer.note(warning)
             session = session.model_copy(update={"notes": (*session.notes, warning)})
@@ -305,5 +306,5 @@ def new_session(scenario: Scenario, gpu: NvmlSampler, command: str = "", observe
         scenario=scenario,
         environment=described,
         notes=scenario.notes,
-        checked=remembered.last(described.driver, described.cpu),
+        checked=last_selftest(described.driver, described.cpu),
     )

@@ -14,7 +14,7 @@ from pipeline_bench.diagnosis import search
 from pipeline_bench.errors import SessionError
 from pipeline_bench.model.diagnosis import Diagnosis
 from pipeline_bench.model.session import save
-from pipeline_bench.run import launcher, servers
+from pipeline_bench.run import launcher, machine
 from pipeline_bench.run.comparison import Outcome, new_session, run
 from pipeline_bench.run.observer import Guarded, Observer
 from pipeline_bench.samplers.nvml import NvmlSampler
@@ -65,7 +65,7 @@ def run_diagnosis(
             f"nothing after it.{side_effects(script)}"
         )
     with interrupts.deferred(), closing(NvmlSampler.open()) as gpu:
-        refusal = None if expose_servers else servers.refusal()
+        refusal = None if expose_servers else machine.refuse_servers()
         planner = search.Search(float(psutil.virtual_memory().available), refusal)
         session = new_session(scenario, gpu, command, observer).model_copy(update={"diagnosis": asked})
         outcome = run(session, folder, observer, gpu, launcher, planner, expose_servers=expose_servers)

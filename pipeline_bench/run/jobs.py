@@ -13,8 +13,8 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from pipeline_bench.model.job_status import JobStatus
-from pipeline_bench.system import runtime_folder
+from pipeline_bench.model.job import JobStatus
+from pipeline_bench.system import files
 from pipeline_bench.text import read_text
 
 ENDING = ".job.json"
@@ -53,8 +53,8 @@ def found() -> tuple[list[Job], list[str]]:
     """Return the jobs, those that run first and the latest first, and why a folder could not be looked into."""
     jobs: list[Job] = []
     problems = []
-    for folder in runtime_folder.to_read():
-        refused = runtime_folder.refusal(folder)
+    for folder in files.runtime_folders():
+        refused = files.distrust(folder)
         if refused is not None:
             problems.append(f"{folder} is left alone: {refused}; set XDG_RUNTIME_DIR to a folder of your own")
             continue

@@ -1,6 +1,7 @@
-"""What TensorFlow finds on this machine, and the job of a comparison that names no scenario, which follows from it.
+"""What this machine has and allows: TensorFlow's devices, the job that suits them, and servers out of others' reach.
 
-TensorFlow is asked in a process of its own: its import can crash, hang, or fill the screen.
+TensorFlow is asked in a process of its own: its import can crash, hang, or fill the screen. Its servers listen on every
+network interface, without a password: a trial that starts one gets a network of its own (`system.private_network`).
 """
 
 from __future__ import annotations
@@ -8,12 +9,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple
 
+from pipeline_bench import plugins, replication
+from pipeline_bench.model import pipeline
+from pipeline_bench.model.edits import OffloadToService
+from pipeline_bench.model.pipeline import Task
 from pipeline_bench.run.child import call
 from pipeline_bench.samplers.nvml import NvmlSampler
-from pipeline_bench.scenario import Scenario
+from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.scenario.files import DEFAULT_SCENARIO
+from pipeline_bench.system import private_network
+from pipeline_bench.text import NAME, one_line
 from pipeline_bench.worker import probe
 from pipeline_bench.worker.probe import ProbeReport
 
@@ -82,3 +90,37 @@ def choose() -> MainJob:
         f"{reason}: this is the tutorial's job on an emulated accelerator, as long busy with a step as the GPU of 2017 "
         f"was. `pipeline-bench compare {DEFAULT_SCENARIO}` trains on what there is.",
     )
+
+
+EXPOSE_OPTION = "--expose-servers"
+_LIMIT_S = 20.0
+
+
+def starts_servers(variant: Variant) -> bool:
+    """Return whether a trial of the variant starts servers."""
+    if variant.source.kind == pipeline.KIND:
+        edits = Task.model_validate(variant.source.options).edits
+        return any(isinstance(edit, OffloadToService) for edit in edits)
+    backend = plugins.make("backends", variant.backend, variant.options)
+    return bool(backend.starts_servers) or replication.in_processes(variant.runtime)
+
+
+@cache
+def refuse_servers() -> str | None:
+    """Return why trials that start servers are refused on this system; None where they get a network of their own."""
+    answer = call(private_network.attempt, limit_s=_LIMIT_S)
+    if answer.result is not None:
+        return None
+    reason = answer.failed or ("the attempt took too long" if answer.timed_out else f"the attempt {answer.ending}")
+    return (
+        "TensorFlow's servers would listen on every network interface of this machine, without a password, and this "
+        f"system allows no network of their own ({one_line(reason, NAME)}); {EXPOSE_OPTION} runs them all the same"
+    )
+
+
+def exposed_note(scenario: Scenario) -> str | None:
+    """Return the note for a scenario whose servers other machines could reach; None where it starts none."""
+    names = [variant.name for variant in scenario.variants if starts_servers(variant)]
+    if not names:
+        return None
+    return f"{EXPOSE_OPTION}: other machines could reach the servers of {', '.join(names)} while its trials ran"

@@ -16,7 +16,7 @@ from pipeline_bench.model import session as sessions
 from pipeline_bench.model.events import Device, Failed
 from pipeline_bench.model.session import Environment, Session
 from pipeline_bench.model.trial import Trial, TrialRecord, TrialStatus, plan
-from pipeline_bench.run import follower, servers
+from pipeline_bench.run import follower, machine
 from pipeline_bench.run.launcher import Child, TrialServer, trim
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.run.trial_log import TrialLog
@@ -215,7 +215,7 @@ class Runner:
 
     def _start(self, trial: Trial, stderr: Path) -> Child:
         """Start the trial's process; by another launcher, from now on, where this one is lost."""
-        private = servers.started_by(trial.variant) and not self._expose_servers
+        private = machine.starts_servers(trial.variant) and not self._expose_servers
         try:
             return self._launcher.start(trial, stderr, private_network=private)
         except (PipelineBenchError, OSError) as error:

@@ -23,9 +23,9 @@ from pipeline_bench.planted import gpu_loads
 from pipeline_bench.run.child import call
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.samplers import Reading
-from pipeline_bench.samplers.gpm import SOURCE as GPM
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.samplers.nvml_metrics import RATES, UTILIZATION
+from pipeline_bench.samplers.nvml_metrics import SOURCE as GPM
 from pipeline_bench.selftest import cases, judge
 
 Change = Callable[[Selftest], Selftest]

@@ -13,11 +13,11 @@ from typing import Any
 from pipeline_bench import environment
 from pipeline_bench.analysis.precision import updated
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.model.selftest import Part, Selftest
+from pipeline_bench.model.selftest import Part, Selftest, keep_last
 from pipeline_bench.model.session import Session, save
 from pipeline_bench.model.trial import Trial
 from pipeline_bench.planted import delays
-from pipeline_bench.run import comparison, remembered
+from pipeline_bench.run import comparison
 from pipeline_bench.run.child import call
 from pipeline_bench.run.comparison import Outcome
 from pipeline_bench.run.observer import Guarded, Observer
@@ -84,7 +84,7 @@ def run(plan: Plan, folder: Path, observer: Observer, command: str = "") -> Outc
                 save(outcome.session, folder)
         except KeyboardInterrupt:
             return replace(outcome, interrupted=True)
-    remembered.keep(judge.cited(outcome.session))
+    keep_last(judge.cited(outcome.session))
     return outcome
 
 

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and folders for temporary files, which go with their process."""
+"""Files that are written whole or not at all, temporary folders that go with their process, and the user's folder."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import fcntl
 import os
 import secrets
 import shutil
+import stat
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -128,3 +130,54 @@ def _locked_folder() -> tuple[Path, int]:
             if path.exists():
                 return path, lock
             os.close(lock)
+
+
+RUN_VARIABLE = "PIPELINE_BENCH_RUN"
+"""The environment variable that names the folder in which each watched process leaves its record."""
+_RUNTIME_NAME = "pipeline-bench"
+
+
+def runtime_folder_to_write() -> Path | None:
+    """Return the folder, made if need be; None where there is no place for one that is this user's alone."""
+    for folder in _runtime_places():
+        try:
+            folder.mkdir(mode=0o700, exist_ok=True)
+        except OSError:
+            continue
+        if distrust(folder) is None:
+            return folder
+    return None
+
+
+def runtime_folders() -> list[Path]:
+    """Return every such folder that is there: a job may have been given another environment than who looks for it."""
+    return [folder for folder in _runtime_places() if os.path.lexists(folder)]
+
+
+def distrust(folder: Path) -> str | None:
+    """Return why a folder is not to be trusted, as a clause; None where it is this user's alone.
+
+    A link is not followed: whoever made it says where it leads.
+    """
+    try:
+        status = folder.lstat()
+    except OSError as error:
+        return f"it cannot be looked at: {error.strerror}"
+    if not stat.S_ISDIR(status.st_mode):
+        return "it is no folder"
+    if status.st_uid != os.geteuid():
+        return "it belongs to another user"
+    if status.st_mode & 0o077:
+        return f"others may use it (its mode is {stat.S_IMODE(status.st_mode):o}, and 700 is needed)"
+    return None
+
+
+def _runtime_places() -> Iterator[Path]:
+    """Yield where the folder may be, the best first: the system's folders for this, then those for temporary files."""
+    user = os.geteuid()
+    own = [os.environ.get("XDG_RUNTIME_DIR", ""), f"/run/user/{user}"]
+    for root in dict.fromkeys(Path(name) for name in own if Path(name).is_absolute()):
+        if distrust(root) is None:
+            yield root / _RUNTIME_NAME
+    for root in dict.fromkeys([Path("/tmp"), Path(tempfile.gettempdir())]):  # noqa: S108 - the folder in it is checked
+        yield root / f"{_RUNTIME_NAME}-{user}"

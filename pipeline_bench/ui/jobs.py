@@ -129,9 +129,9 @@ def standing(job: Job) -> str:
 
 
 def _style(job: Job) -> str:
-    if job.state == "gone" or job.is_late or "severely" in job.status.verdict:
+    if job.state == "gone" or job.is_late or job.status.severity == "severe":
         return "red"
-    return "yellow" if job.status.verdict == "input-bound" else ""
+    return "yellow" if job.status.severity == "bound" else ""
 
 
 def _history(job: Job, width: int) -> Text:

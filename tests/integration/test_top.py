@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_bench.cli.top import _quit_within
+from pipeline_bench.cli.saved import _quit_within
 
 LIMIT_S = 60.0
 

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import psutil
 import pytest
 
-from pipeline_bench.model.kept import SESSION_FILE
 from pipeline_bench.model.session import Session, load
+from pipeline_bench.model.session_folders import SESSION_FILE
 from tests.tensorflow.test_hosts import SCENARIO, see_both
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'pipeline-bench[ray]'")

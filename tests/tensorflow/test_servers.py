@@ -13,7 +13,7 @@ import pytest
 from pipeline_bench.model.edits import OffloadToService
 from pipeline_bench.model.pipeline import KIND, Target, Task
 from pipeline_bench.model.trial import Trial
-from pipeline_bench.run import servers
+from pipeline_bench.run import machine
 from pipeline_bench.run.launcher import TrialServer
 from pipeline_bench.run.observer import Observer, Progress
 from pipeline_bench.run.runner import Runner
@@ -30,7 +30,7 @@ def make_dataset():
     return tf.data.Dataset.range(64).repeat().map(lambda number: number + 1).batch(8)
 """
 
-pytestmark = pytest.mark.skipif(servers.refusal() is not None, reason=f"{servers.refusal()}")
+pytestmark = pytest.mark.skipif(machine.refuse_servers() is not None, reason=f"{machine.refuse_servers()}")
 
 
 class Listener(Observer):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pipeline_bench.analysis import wall_time
 from pipeline_bench.analysis.wall_time import parts, remarks
-from pipeline_bench.model.wall_time import Epoch, WallTime
+from pipeline_bench.model.job import Epoch, WallTime
 
 SECOND = 10**9
 GIB = 2**30

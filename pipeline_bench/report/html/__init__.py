@@ -19,10 +19,9 @@ from pipeline_bench.model.session import Session
 from pipeline_bench.report import diagnosis as words
 from pipeline_bench.report import facts, in_order, pipeline_tree, placements
 from pipeline_bench.report.html import content, diagnosis, plots
-from pipeline_bench.report.html.distribution import autotune, distribution
+from pipeline_bench.report.html.distribution import autotune, distribution, epochs
 from pipeline_bench.report.html.elements import Figure, json_block, name
-from pipeline_bench.report.html.epochs import epochs
-from pipeline_bench.report.html.steps import Clock, Floats, Steps, read_steps
+from pipeline_bench.report.html.lanes import Clock, Floats, Steps, read_steps
 from pipeline_bench.report.html.timeline import timeline
 from pipeline_bench.text import TEXT, one_line, units
 

@@ -17,7 +17,7 @@ from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.report import Column, Unit, ceilings, columns, diagnosis, facts, in_order, placements
 from pipeline_bench.report.html import elements
 from pipeline_bench.report.html.elements import Cell, Table, name, table
-from pipeline_bench.report.html.steps import Clock, Steps
+from pipeline_bench.report.html.lanes import Clock, Steps
 from pipeline_bench.text import NAME, units
 
 _MOST_TRIALS = 400

@@ -50,10 +50,9 @@ def rails(drawn: Sequence[Box]) -> int:
 
 def _rails(row: Row, goes_on: bool) -> tuple[tuple[int, str], ...]:
     through = [(rail, "full") for rail in range(row.depth)]
-    begins = row.guide.rstrip("─┴").endswith("┬") or row.guide == "─"
     if row.is_inner:
         own = "full" if goes_on else "none"
-    elif begins:
+    elif row.begins:
         own = "down" if goes_on else "none"
     else:
         own = "full" if goes_on else "up"

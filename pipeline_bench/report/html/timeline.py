@@ -13,9 +13,9 @@ import numpy as np
 
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
-from pipeline_bench.report.html import elements, strip
+from pipeline_bench.report.html import elements, lanes
 from pipeline_bench.report.html.elements import Figure, Json, Table, axis, label, layout, scatter
-from pipeline_bench.report.html.steps import (
+from pipeline_bench.report.html.lanes import (
     STEP_TIME,
     Clock,
     Floats,
@@ -60,21 +60,21 @@ def timeline(session: Session, clock: Clock, steps: Mapping[int, Steps], table: 
     if not records:
         return None
     order = {variant.name: index for index, variant in enumerate(session.scenario.variants)}
-    lanes = [lane for lane in _lanes(session, records, clock, steps) if lane.lines]
-    height = _STRIP_PX + len(lanes) * (_LANE_PX + _GAP_PX) + _ABOVE_PX + _BELOW_PX
-    plot = _layout(lanes, height, clock)
-    plot["annotations"] += strip.repeats(records, clock)
+    drawn = [lane for lane in _lanes(session, records, clock, steps) if lane.lines]
+    height = _STRIP_PX + len(drawn) * (_LANE_PX + _GAP_PX) + _ABOVE_PX + _BELOW_PX
+    plot = _layout(drawn, height, clock)
+    plot["annotations"] += lanes.repeats(records, clock)
     if len(records) <= _SHADED_TRIALS:
-        plot["shapes"] = [strip.shade(record, clock) for record in records]
-    data = [*strip.boxes(records, clock, order), *strip.marks(records, session.disturbances, clock)]
-    for place, lane in enumerate(lanes, 2):
+        plot["shapes"] = [lanes.shade(record, clock) for record in records]
+    data = [*lanes.boxes(records, clock, order), *lanes.marks(records, session.disturbances, clock)]
+    for place, lane in enumerate(drawn, 2):
         data += [trace for key, line in lane.lines.items() for trace in _traces(key, line, place, order)]
-    narrow = "" if len(records) <= strip.PHASED_TRIALS else "; of so many, the top row shows only whose turn it was"
+    narrow = "" if len(records) <= lanes.PHASED_TRIALS else "; of so many, the top row shows only whose turn it was"
     shaded = "; the shaded part of a trial is its training" if "shapes" in plot else ""
-    said = ", ".join(lane.title for lane in lanes) or "nothing but its phases"
+    said = ", ".join(lane.title for lane in drawn) or "nothing but its phases"
     method = (
         f"All trials on one clock, in the order they ran{narrow}{shaded}. Lines are thinned out to about a point per "
-        f"{clock.span_s / POINTS:.2g} s.{said_of_limit(lanes)} Drag across the plot or use its buttons to zoom; a "
+        f"{clock.span_s / POINTS:.2g} s.{said_of_limit(drawn)} Drag across the plot or use its buttons to zoom; a "
         "double-click leads back."
     )
     alt = (
@@ -89,7 +89,7 @@ def timeline(session: Session, clock: Clock, steps: Mapping[int, Steps], table: 
         data,
         plot,
         table,
-        strip.legend(records, order, bool(lanes), bool(session.disturbances)),
+        lanes.legend(records, order, bool(drawn), bool(session.disturbances)),
         zoomable=True,
     )
 
@@ -150,8 +150,8 @@ def _kind(session: Session, record: TrialRecord) -> str:
 
 
 def _kinds(session: Session, records: Sequence[TrialRecord]) -> str:
-    names = {_kind(session, record).upper().replace("EMULATED", "emulated device's") for record in records}
-    return " and ".join(sorted(names))
+    names = {"cpu": "CPU", "gpu": "GPU", "emulated": "emulated device's"}
+    return " and ".join(sorted({names[_kind(session, record)] for record in records}))
 
 
 def _device(session: Session, record: TrialRecord, clock: Clock, steps: Steps | None) -> tuple[Floats, Floats] | None:
@@ -182,18 +182,18 @@ def _track(record: TrialRecord, metric: str, clock: Clock) -> tuple[Floats, Floa
     return read_track(best.at_ns, best.values, clock) if best is not None else None
 
 
-def _layout(lanes: Sequence[Lane], height: int, clock: Clock) -> Json:
+def _layout(drawn: Sequence[Lane], height: int, clock: Clock) -> Json:
     plot = layout(height, dragmode="zoom", hovermode="closest")
     plot["margin"] = {"l": 38, "r": 8, "t": _ABOVE_PX, "b": _BELOW_PX}
-    span_s, anchor = clock.span_s, f"y{len(lanes) + 1}" if lanes else "y"
+    span_s, anchor = clock.span_s, f"y{len(drawn) + 1}" if drawn else "y"
     ends = {"minallowed": -0.02 * span_s, "maxallowed": 1.02 * span_s}
     plot["xaxis"] = axis("seconds since the session began", span_s, zeroline=False, anchor=anchor, **ends)
     inner = height - _ABOVE_PX - _BELOW_PX
-    strip_ends = {"domain": [1 - _STRIP_PX / inner, 1], "range": [strip.BELOW, 1]}
+    strip_ends = {"domain": [1 - _STRIP_PX / inner, 1], "range": [lanes.BELOW, 1]}
     plot["yaxis"] = {**strip_ends, "fixedrange": True, "visible": False}
     plot["annotations"] = []
     top = inner - _STRIP_PX
-    for place, lane in enumerate(lanes, 2):
+    for place, lane in enumerate(drawn, 2):
         top -= _GAP_PX
         domain = [max(0.0, (top - _LANE_PX) / inner), top / inner]
         upper = lane.upper or 1.0
@@ -208,7 +208,7 @@ def _layout(lanes: Sequence[Lane], height: int, clock: Clock) -> Json:
 def _traces(key: tuple[str, str], line: Line, place: int, order: Mapping[str, int]) -> list[Json]:
     """The line, and a marker for each of its points that has no neighbour to draw a line to."""
     variant, what = key
-    colour, dash = strip.colour_of(variant, order)
+    colour, dash = lanes.colour_of(variant, order)
     faint = what in ("machine", "95th percentile")
     said = {"device": "", "machine": ", whole machine's CPU"}.get(what, f", {label(what)}")
     colour = elements.NEUTRAL if what == "machine" else colour

@@ -10,7 +10,7 @@ import pytest
 
 from pipeline_bench import plugins
 from pipeline_bench.errors import ScenarioError, UsageError
-from pipeline_bench.run import servers
+from pipeline_bench.run import machine
 from pipeline_bench.run.comparison import prepare_data
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.scenario import Scenario
@@ -62,7 +62,7 @@ def test_workers_of_between_graph_start_no_service() -> None:
 )
 def test_only_workers_of_its_own_need_a_network_of_their_own(options: dict[str, Any], own: bool) -> None:
     """In one, the dispatcher of another cluster could not be reached."""
-    assert servers.started_by(scenario(**options).variants[0]) is own
+    assert machine.starts_servers(scenario(**options).variants[0]) is own
 
 
 def test_nothing_is_sent_to_a_process_that_was_not_started() -> None:

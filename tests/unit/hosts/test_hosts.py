@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pytest
 
-from pipeline_bench.hosts import efficiency, formations, ranks
+from pipeline_bench.hosts import efficiency, ranks
 from pipeline_bench.hosts.efficiency import HostFigures, Span, WorkerFigures
 from pipeline_bench.hosts.ranks import Rank
 from pipeline_bench.model.hosts import HostsKind
@@ -37,10 +37,10 @@ def test_a_rank_is_known_by_the_variables_of_what_started_it(environment: dict[s
 @pytest.mark.parametrize("size", [2, 3, 4, 5, 8, 9])
 def test_every_rank_runs_its_part_of_the_common_plan_in_its_order(size: int) -> None:
     wanted = scenario(variant("a"), variant("b"), variant("ceiling", "ceiling", ceiling=None))
-    slots = formations.slots(wanted, size)
+    slots = ranks.slots(wanted, size)
     for rank in range(size):
         own = [(slot.variant, slot.repeat) for slot in slots if rank in slot.ranks]
-        assert own == [(t.variant.name, t.repeat) for t in plan(formations.of_rank(wanted, size, rank))]
+        assert own == [(t.variant.name, t.repeat) for t in plan(ranks.of_rank(wanted, size, rank))]
     of_a = [slot.ranks for slot in slots if slot.repeat == 0 and slot.variant.startswith("a, ")]
     assert of_a[:size] == [(rank,) for rank in range(size)]
     assert of_a[-1] == tuple(range(size))

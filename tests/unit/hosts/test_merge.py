@@ -14,7 +14,7 @@ from pipeline_bench.analysis.difference import between
 from pipeline_bench.analysis.results import summarise
 from pipeline_bench.analysis.speedups import conclude
 from pipeline_bench.errors import SessionError, UsageError
-from pipeline_bench.hosts import formations, merge
+from pipeline_bench.hosts import merge, ranks
 from pipeline_bench.hosts.ranks import Rank
 from pipeline_bench.model.result import Estimate, StepTime
 from pipeline_bench.model.series import Series
@@ -31,8 +31,8 @@ BASE = scenario(variant("a"), variant("ceiling", "ceiling", ceiling=None))
 
 def session(rank: int, size: int = 2, together_ms: float = 25.0, booted_ns: int = 0, **host: Any) -> Session:
     """A rank's session whose steps take 10 ms alone; its clock counts from when it was booted."""
-    wanted = formations.of_rank(BASE, size, rank)
-    slots = formations.slots(BASE, size)
+    wanted = ranks.of_rank(BASE, size, rank)
+    slots = ranks.slots(BASE, size)
     at = [number for number, slot in enumerate(slots) if rank in slot.ranks]
     records = []
     for trial in plan(wanted):

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.hosts import formations
+from pipeline_bench.hosts import ranks
 from pipeline_bench.hosts.ranks import Rank
 from pipeline_bench.hosts.together import FOLDER, Meeting, gone_path, gone_s
 from tests.unit.sessions import scenario, variant
 
 WANTED = scenario(variant("a"), variant("ceiling", "ceiling", ceiling=None))
-SLOTS = formations.slots(WANTED, 3)
+SLOTS = ranks.slots(WANTED, 3)
 
 
 def run(meeting: Meeting, rank: int, events: list[tuple[str, int, int]], stop_at: int | None = None) -> None:
@@ -83,7 +83,7 @@ def test_the_others_go_on_without_a_rank_that_gives_no_sign_of_life(tmp_path: Pa
 
 def test_a_rank_whose_end_somebody_saw_is_not_waited_for(tmp_path: Path) -> None:
     told: list[str] = []
-    slots = formations.slots(WANTED, 2)
+    slots = ranks.slots(WANTED, 2)
     with closing(Meeting(tmp_path, Rank(0, 2, "ray"), slots, told.append, 600.0, 600.0)) as meeting:
         gone_path(tmp_path / FOLDER, 1).write_text("its node died")
         own = [slot for slot in slots if 0 in slot.ranks]
@@ -103,7 +103,7 @@ def test_a_rank_is_given_up_no_later_than_a_step_would_be() -> None:
 
 def test_a_rank_that_never_comes_is_waited_for_no_longer_than_said(tmp_path: Path) -> None:
     told: list[str] = []
-    slots = formations.slots(WANTED, 2)
+    slots = ranks.slots(WANTED, 2)
     with closing(Meeting(tmp_path, Rank(0, 2, "pmi"), slots, told.append, 0.2, 0.3)) as meeting:
         for index in range(len([slot for slot in slots if 0 in slot.ranks])):
             with suppress(PipelineBenchError):

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pipeline_bench.model.result import Estimate
 from pipeline_bench.model.series import Series
 from pipeline_bench.report import html
-from pipeline_bench.report.html import content, elements, plots, steps
+from pipeline_bench.report.html import content, elements, lanes, plots
 from pipeline_bench.report.html.timeline import POINTS
 from pipeline_bench.text import one_line
 from tests.unit import sessions
@@ -53,16 +53,16 @@ def test_a_number_that_is_not_finite_is_a_gap() -> None:
 @given(TIMES, st.integers(1, 50))
 def test_bins_are_at_most_so_many_and_hold_everything(times: list[float], count: int) -> None:
     at_s = np.asarray(times)
-    starts = steps.bins(at_s, count)
+    starts = lanes.bins(at_s, count)
     assert 1 <= len(starts) <= count
     assert starts[0] == 0
     assert bool(np.all(np.diff(starts) > 0))
     sizes = np.diff(starts, append=len(at_s))
-    assert float(np.sum(steps.means(at_s, starts) * sizes)) == pytest.approx(float(at_s.sum()))
+    assert float(np.sum(lanes.means(at_s, starts) * sizes)) == pytest.approx(float(at_s.sum()))
 
 
 def test_a_clock_that_went_back_is_put_in_order() -> None:
-    at_s, values = steps.ascending(np.asarray([2.0, 1.0, 3.0]), np.asarray([20.0, 10.0, 30.0]))
+    at_s, values = lanes.ascending(np.asarray([2.0, 1.0, 3.0]), np.asarray([20.0, 10.0, 30.0]))
     assert at_s.tolist() == [1, 2, 3]
     assert values.tolist() == [10, 20, 30]
 

@@ -12,11 +12,11 @@ import pytest
 from pipeline_bench.errors import UsageError
 from pipeline_bench.model.result import Precision
 from pipeline_bench.model.session import load, save
+from pipeline_bench.model.session_folders import make_folder
 from pipeline_bench.model.trial import round_of
 from pipeline_bench.run import comparison
 from pipeline_bench.run.comparison import Outcome, new_session
 from pipeline_bench.run.observer import Observer
-from pipeline_bench.run.session_folder import make_folder
 from pipeline_bench.samplers.nvml import STOPPED, Limits, NvmlSampler
 from tests.stubs.nvml import nvml_stub, stub_environment
 from tests.unit import sessions

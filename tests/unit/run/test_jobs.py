@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_bench.model.job_status import HISTORY, JobStatus
+from pipeline_bench.model.job import HISTORY, JobStatus
 from pipeline_bench.monitoring.publishing import Publisher
 from pipeline_bench.monitoring.steps import Totals, summarise
 from pipeline_bench.run import jobs
 from pipeline_bench.run.jobs import Job
 from pipeline_bench.samplers import Reading
-from pipeline_bench.system import runtime_folder
+from pipeline_bench.system import files
 
 MS = 10**6
 FIGURES = summarise(Totals(100, 400 * MS, 100, 100 * MS, 400 * MS), (12.0, "CPU time"), None)
@@ -28,7 +28,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of this test's jobs: no other is looked into."""
     own = tmp_path / "own"
     own.mkdir(mode=0o700)
-    monkeypatch.setattr(runtime_folder, "_places", lambda: iter([own / "jobs"]))
+    monkeypatch.setattr(files, "_runtime_places", lambda: iter([own / "jobs"]))
     return own / "jobs"
 
 
@@ -77,10 +77,10 @@ def test_the_cpu_of_a_job_without_a_gpu_is_its_time_over_the_cores() -> None:
 
 LIVES = """
 import sys, time
-from pipeline_bench.system import runtime_folder
+from pipeline_bench.system import files
 from pathlib import Path
 folder = Path(sys.argv[1])
-runtime_folder._places = lambda: iter([folder])
+files._runtime_places = lambda: iter([folder])
 from tests.unit.run.test_jobs import FIGURES, publisher
 from pipeline_bench.monitoring.steps import Totals
 job = publisher()

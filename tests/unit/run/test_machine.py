@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from pipeline_bench.cli import run
 from pipeline_bench.environment import Accelerator
-from pipeline_bench.run import machine
+from pipeline_bench.errors import UsageError
+from pipeline_bench.run import comparison, machine
+from pipeline_bench.run.child import Answer
 from pipeline_bench.run.machine import Probed
 from pipeline_bench.samplers.nvml import NvmlSampler
+from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.load import load
+from pipeline_bench.scenario.resolve import resolve
 from pipeline_bench.worker.probe import Matmul, ProbedDevice, ProbeReport
 
 CPU, GPU = ProbedDevice(kind="cpu", name="CPU:0"), ProbedDevice(kind="gpu", name="NVIDIA H200")
@@ -69,3 +75,60 @@ def test_the_first_line_says_that_the_accelerator_is_emulated(
     assert " ".join(capsys.readouterr().out.split()).startswith(str(job.note))
     assert run(["compare", "two_layer", "--no-live"]) == 130
     assert "emulated" not in capsys.readouterr().out
+
+
+BETWEEN = {"replicas": 2, "replication": "between_graph"}
+
+
+def scenario(*runtimes: dict[str, Any]) -> Scenario:
+    variants = [
+        {"name": f"variant {number}", "backend": "tf_data", "runtime": runtime}
+        for number, runtime in enumerate(runtimes)
+    ]
+    return resolve({"name": "servers", "variants": variants})
+
+
+@pytest.fixture
+def no_namespaces(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A system that refuses a network namespace."""
+    monkeypatch.setattr(machine, "call", lambda *_, **__: Answer(failed="Operation not permitted"))
+    machine.refuse_servers.cache_clear()
+    yield
+    machine.refuse_servers.cache_clear()
+
+
+def test_replicas_in_processes_start_servers_and_others_none() -> None:
+    one, between, mirrored = scenario({}, BETWEEN, {"replicas": 2, "replication": "mirrored"}).variants[:3]
+    assert [machine.starts_servers(each) for each in (one, between, mirrored)] == [False, True, False]
+
+
+@pytest.mark.usefixtures("no_namespaces")
+def test_where_servers_would_be_exposed_their_variants_are_left_out_and_say_why() -> None:
+    kept = comparison.without_unavailable(scenario({}, BETWEEN))
+    assert "variant 0" in [variant.name for variant in kept.variants]
+    assert "variant 1" not in [variant.name for variant in kept.variants]
+    (note,) = kept.notes
+    assert "'variant 1' was left out" in note
+    assert "every network interface" in note
+    assert "Operation not permitted" in note
+    assert "--expose-servers" in note
+
+
+@pytest.mark.usefixtures("no_namespaces")
+def test_where_nothing_else_is_left_the_comparison_is_refused() -> None:
+    with pytest.raises(UsageError, match="--expose-servers"):
+        comparison.without_unavailable(scenario(BETWEEN))
+
+
+@pytest.mark.usefixtures("no_namespaces")
+def test_exposed_on_request_every_variant_runs_and_the_session_says_so() -> None:
+    wanted = scenario({}, BETWEEN)
+    assert comparison.without_unavailable(wanted, expose_servers=True) == wanted
+    note = machine.exposed_note(wanted)
+    assert note is not None
+    assert "variant 1" in note
+    assert "variant 0" not in note
+
+
+def test_a_comparison_without_servers_needs_no_note() -> None:
+    assert machine.exposed_note(scenario({})) is None

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from pipeline_bench.model import selftest
 from pipeline_bench.model.selftest import Checked, Window
 from pipeline_bench.report.selftest import words
-from pipeline_bench.run import remembered
 
 CHECKED = Checked(
     at="2026-11-22T12:00:00+00:00",
@@ -27,14 +27,14 @@ def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_machine_that_was_never_checked_is_told_so() -> None:
-    found = remembered.last("580.1", "a CPU")
+    found = selftest.last_selftest("580.1", "a CPU")
     assert found.at is None
     assert "never checked" in words(found)
 
 
 def test_the_last_selftest_is_cited_with_its_errors() -> None:
-    remembered.keep(CHECKED)
-    found = remembered.last("580.1", "a CPU")
+    selftest.keep_last(CHECKED)
+    found = selftest.last_selftest("580.1", "a CPU")
     assert not found.other_driver
     assert words(found) == (
         "checked on 22 November 2026: waits within 1.8 points, AU within 2.0 points, "
@@ -43,9 +43,9 @@ def test_the_last_selftest_is_cited_with_its_errors() -> None:
 
 
 def test_another_driver_is_told_and_another_machine_was_never_checked() -> None:
-    remembered.keep(CHECKED)
-    assert "that was with driver 580.1" in words(remembered.last("590.2", "a CPU"))
-    assert remembered.last("580.1", "another CPU").at is None
+    selftest.keep_last(CHECKED)
+    assert "that was with driver 580.1" in words(selftest.last_selftest("590.2", "a CPU"))
+    assert selftest.last_selftest("580.1", "another CPU").at is None
 
 
 def test_parts_that_failed_are_named() -> None:
@@ -54,6 +54,6 @@ def test_parts_that_failed_are_named() -> None:
 
 
 def test_a_damaged_file_is_none() -> None:
-    remembered.keep(CHECKED)
-    remembered.file().write_text("{", encoding="utf-8")
-    assert remembered.last("580.1", "a CPU").at is None
+    selftest.keep_last(CHECKED)
+    selftest.last_file().write_text("{", encoding="utf-8")
+    assert selftest.last_selftest("580.1", "a CPU").at is None

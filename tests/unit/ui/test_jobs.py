@@ -7,7 +7,7 @@ from typing import Any, Literal
 import pytest
 from rich.console import Console
 
-from pipeline_bench.model.job_status import JobStatus
+from pipeline_bench.model.job import JobStatus
 from pipeline_bench.run.jobs import Job
 from pipeline_bench.ui.jobs import listing, screen
 
@@ -26,6 +26,7 @@ def job(state: Literal["running", "ended", "gone"] = "running", told_s: float = 
         "memory_bytes": 1.5 * 2**30,
         "buffered": (2, 8),
         "verdict": "severely input-bound",
+        "severity": "severe",
         "line": "12345 steps of 26.4 ms",
         "step_history": (20.0, None, 40.0),
         "wait_history": (10.0, None, 100.0),

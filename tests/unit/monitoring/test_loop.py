@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from pipeline_bench.monitoring.iterator import IteratorMonitor
+from pipeline_bench.monitoring.loop import IteratorMonitor
 
 
 class Batches:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline_bench.model.wall_time import WallTime
-from pipeline_bench.monitoring import course as courses
-from pipeline_bench.monitoring.course import Course
+from pipeline_bench.model.job import WallTime
+from pipeline_bench.monitoring import fit as courses
+from pipeline_bench.monitoring.fit import Course
 from pipeline_bench.monitoring.steps import Totals
 
 MS = 10**6

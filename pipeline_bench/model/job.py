@@ -1,8 +1,13 @@
-"""Where the wall time of a training job went: what a session keeps of it, epoch by epoch."""
+"""What a watched training says of itself: once a second while it runs, and at its end where its wall time went."""
 
 from __future__ import annotations
 
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field
+
 from pipeline_bench.model import Record
+from pipeline_bench.text import Text
 
 
 class Epoch(Record):
@@ -56,3 +61,56 @@ class WallTime(Record):
     def seconds(self) -> float:
         """From the process' start, where that is known, to the end of the training."""
         return (self.before_s or 0.0) + (self.end_ns - self.begin_ns) / 1e9
+
+
+HISTORY = 120
+"""Seconds of history: what a wide terminal has room for."""
+
+_Percents = Annotated[tuple[float | None, ...], Field(max_length=HISTORY)]
+
+
+class JobStatus(Record):
+    """A training as it stands. Of each of its last seconds, the newest last, None where nothing was measured.
+
+    A field that a newer version tells and this one does not know is left out.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+    name: Text
+    pid: int
+    run: Text = ""
+    """The call of `pipeline-bench run` that it is watched by."""
+    started_s: float
+    """Seconds since 1970."""
+    device: Text
+    """``CPU`` or ``GPU``."""
+    steps: int = 0
+    step_ms: float | None = None
+    """Of the last second in which steps ended, as are the next three."""
+    input_wait_share: float | None = None
+    device_percent: float | None = None
+    host_percent: float | None = None
+    """Of the whole machine's CPU, 0 to 100."""
+    memory_bytes: float | None = None
+    """Of the job's processes together."""
+    machine_memory_bytes: float | None = None
+    buffered: tuple[float, float] | None = None
+    """How many batches were ready, and how many there can be."""
+    idle_s: float = 0.0
+    """Since a step was last seen to end."""
+    verdict: Text = ""
+    """Of all its steps so far, in two words."""
+    severity: Literal["none", "bound", "severe"] = "none"
+    """Whether that is input-bound, and how much."""
+    line: Text = ""
+    """All its steps so far, in a line."""
+    step_history: _Percents = ()
+    """Milliseconds a step."""
+    wait_history: _Percents = ()
+    """Percent of the steps' time."""
+    device_history: _Percents = ()
+    host_history: _Percents = ()
+    ended: bool = False
+    folder: Text | None = None
+    """Of the session, once the job has ended."""

@@ -1,13 +1,14 @@
-"""The sessions that were kept in a folder, newest first, and the words ``last`` and ``last~2`` for them."""
+"""The folders that hold a session each: a new one, those that are there, and the words ``last`` and ``last~2``."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from pipeline_bench.errors import SessionError
+from pipeline_bench.errors import SessionError, UsageError
 
 REPORTS = Path("reports")
 """Where commands keep their sessions by default, each in a folder of its own."""
@@ -25,7 +26,7 @@ class Kept:
     began: datetime
 
 
-def sessions(folder: Path = REPORTS) -> list[Kept]:
+def kept_sessions(folder: Path = REPORTS) -> list[Kept]:
     """Return the sessions of a folder, the newest first; what does not say when it began is none.
 
     Only the head of each file is read.
@@ -43,7 +44,7 @@ def find(path: Path | str) -> Path:
     word = _LAST.fullmatch(str(path))
     if word is None or Path(path).exists():
         return Path(path)
-    number, found = int(word[1] or 0), sessions()
+    number, found = int(word[1] or 0), kept_sessions()
     if number < len(found):
         return found[number].folder
     raise SessionError(
@@ -61,3 +62,38 @@ def _began(file: Path) -> datetime | None:
         return datetime.fromisoformat(said[1].decode()).astimezone() if said else None
     except (OSError, ValueError, OverflowError):
         return None
+
+
+def make_folder(out: Path, name: str, now: Callable[[], datetime] = datetime.now) -> Path:
+    """Make the session's own folder, ``<out>/<time>-<name>``.
+
+    Raises:
+        UsageError: it cannot be made there.
+    """
+    slug = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")[:60] or "scenario"
+    stem = f"{now():%Y%m%d-%H%M%S}-{slug}"
+    for number in range(100):
+        folder = out / (stem if number == 0 else f"{stem}-{number + 1}")
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            if folder.is_dir():
+                continue
+            raise _in_the_way(out) from None
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise UsageError(
+                f"--out {out}: the session's folder cannot be made: {reason}.", "Choose another --out."
+            ) from None
+        return folder
+    raise UsageError(f"--out {out} holds a hundred sessions of this second.", "Choose another --out.")
+
+
+def _in_the_way(out: Path) -> UsageError:
+    for path in (out, *out.parents):
+        if path.is_symlink() and not path.exists():
+            return UsageError(
+                f"--out {out}: {path} is a link that leads nowhere, to {path.readlink()}.",
+                "Mend or remove the link, or choose another --out.",
+            )
+    return UsageError(f"--out {out}: a file is in the way.", "Choose a folder, or a path that does not exist.")
