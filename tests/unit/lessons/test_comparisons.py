@@ -270,8 +270,8 @@ def test_a_prediction_is_not_judged_by_trials_that_were_all_disturbed(name: str)
 def test_the_sum_and_the_longer_of_the_two_are_those_of_the_session() -> None:
     lesson = find("feed_dict_or_queue")
     text = told(lesson, played(lesson, 2.0))  # steps of 10 ms, 5 of them waiting, 4 on the device; the queue's are 5
-    assert "5.00 ms until the batch is there, then 4.00 ms on the device" in text
-    assert "What is left, 1.00 ms, is Python" in text
+    assert "the batch takes 5.00 ms, then the device takes 4.00 ms" in text
+    assert "The rest, 1.00 ms, is Python" in text
     assert "It took 5.00 ms, just that" in text
 
 
