@@ -35,7 +35,7 @@ class Accelerator:
 
 
 def describe(accelerator: Accelerator) -> Environment:
-    """The machine as a session records it. Where there is no GPU, the CPU is the accelerator."""
+    """Return the machine as a session records it. Where there is no GPU, the CPU is the accelerator."""
     cpu = cpu_model()
     return Environment(
         accelerator_kind="gpu" if accelerator.name else "cpu",
@@ -55,7 +55,7 @@ def describe(accelerator: Accelerator) -> Environment:
 def seen_by_tensorflow(
     environment: Environment, devices: Collection[Device], asked_for_cpu: bool = False
 ) -> Environment:
-    """The environment with the accelerator that the trials really trained on.
+    """Return the environment with the accelerator that the trials really trained on.
 
     A GPU that the driver shows is none to a TensorFlow without CUDA; one that TensorFlow uses may be closed to NVML.
 
@@ -83,12 +83,12 @@ def seen_by_tensorflow(
 
 
 def tensorflow_version() -> str | None:
-    """The version of the installed TensorFlow, None where there is none."""
+    """Return the version of the installed TensorFlow, None where there is none."""
     return next((found for name in TENSORFLOW_DISTRIBUTIONS if (found := distribution_version(name))), None)
 
 
 def distribution_version(name: str) -> str | None:
-    """The version of an installed distribution, None where it is not installed."""
+    """Return the version of an installed distribution, None where it is not installed."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -96,7 +96,7 @@ def distribution_version(name: str) -> str | None:
 
 
 def cpu_model(root: Path = _ROOT) -> str:
-    """The CPU's name as its maker gives it, or the architecture where the kernel does not say (most ARM machines)."""
+    """Return the CPU's name as its maker gives it; the architecture where the kernel does not say (most ARM)."""
     for line in _read(root / "proc/cpuinfo").splitlines():
         key, _, value = line.partition(":")
         if key.strip() == "model name" and value.strip():
@@ -105,7 +105,7 @@ def cpu_model(root: Path = _ROOT) -> str:
 
 
 def usable_cores(root: Path = _ROOT) -> int:
-    """The cores that this process may use: its affinity, and the CPU quota of its control group, rounded up."""
+    """Return the cores that this process may use: its affinity, and the CPU quota of its control group, rounded up."""
     # macOS has no affinity to ask for.
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quotas = [math.ceil(quota) for quota in _cpu_quotas(root) if quota > 0]
@@ -113,7 +113,7 @@ def usable_cores(root: Path = _ROOT) -> int:
 
 
 def usable_memory_bytes(root: Path = _ROOT) -> int:
-    """The machine's memory, or the limit of this process's control group where that is less."""
+    """Return the machine's memory, or the limit of this process's control group where that is less."""
     limits = [int(text) for folder in control_groups("memory", root) for text in _limit(folder) if text.isdigit()]
     return min([psutil.virtual_memory().total, *(limit for limit in limits if limit > 0)])
 
@@ -124,7 +124,7 @@ def _limit(folder: Path) -> Iterator[str]:
 
 
 def _cpu_quotas(root: Path) -> Iterator[float]:
-    """Every CPU quota that holds for this process, in cores."""
+    """Yield every CPU quota that holds for this process, in cores."""
     for folder in control_groups("cpu", root):
         fields = _read(folder / "cpu.max").split()  # version 2: "<quota> <period>", or "max <period>"
         fields = fields or [_read(folder / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")]
@@ -134,7 +134,7 @@ def _cpu_quotas(root: Path) -> Iterator[float]:
 
 
 def control_groups(controller: str, root: Path = _ROOT) -> Iterator[Path]:
-    """The folders of this process's control groups, with those above them: a limit holds for everything below."""
+    """Yield the folders of this process's control groups, with those above them: a limit holds for everything below."""
     for line in _read(root / "proc/self/cgroup").splitlines():
         match line.split(":", 2):
             case [_, "", path]:

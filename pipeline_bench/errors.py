@@ -64,5 +64,5 @@ def did_you_mean(given: str, allowed: Iterable[str]) -> str:
 
 
 def sentence(text: str) -> str:
-    """The text with its first letter a capital one and the others as they are."""
+    """Return the text with its first letter a capital one and the others as they are."""
     return text[:1].upper() + text[1:]

@@ -214,7 +214,7 @@ class _Watch:
             model.train_function = self._step
 
     def begin_epoch(self) -> None:
-        """An epoch begins."""
+        """Take in that an epoch begins."""
         self.flush()
         self._calls, self._first = 0, True
         self.course.begin_epoch()

@@ -176,7 +176,7 @@ def _target(given: str | Callable[..., Any], argument: int | None, what: str) ->
 
 
 def _toml(value: Any) -> str:
-    """A Python value as ``--set`` reads it: JSON's lists, numbers, booleans and quoted texts are TOML's too."""
+    """Return a Python value as ``--set`` reads it: JSON's lists, numbers, booleans and quoted texts are TOML's too."""
     return value if isinstance(value, str) else json.dumps(value)
 
 

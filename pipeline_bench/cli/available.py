@@ -90,7 +90,7 @@ def examine(
     terminal: Terminal,
     checked: Checked | None = None,
 ) -> tuple[Check, ...]:
-    """The list, from what was found."""
+    """Return the list, from what was found."""
     report = probed.report
     return (
         _python(environment),
@@ -305,7 +305,7 @@ def _options(schema: dict[str, Any]) -> tuple[OptionRow, ...]:
 
 
 def describe_type(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
-    """A JSON schema's type in the words of the docs: ``integer ≥ 1 | "auto"``."""
+    """Return a JSON schema's type in the words of the docs: ``integer ≥ 1 | "auto"``."""
     if "$ref" in schema:
         return describe_type(definitions[schema["$ref"].rpartition("/")[2]], definitions)
     if "anyOf" in schema:
@@ -369,7 +369,7 @@ def scenarios(
 
 
 def _list_scenarios() -> None:
-    """A line for each: cut to a terminal's width, whole for a script."""
+    """Print a line for each, cut to a terminal's width, whole for a script."""
     from pipeline_bench.scenario.files import shipped
     from pipeline_bench.scenario.load import load
 

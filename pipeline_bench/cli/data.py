@@ -116,7 +116,7 @@ def remove(
 
 
 def _asked(kind: str, size: str, given: dict[str, int | None], seed: int) -> SyntheticDataset:
-    """What the options ask for: as many samples as come to the size, going by a few of them.
+    """Return what the options ask for: as many samples as come to the size, going by a few of them.
 
     Raises:
         UsageError: the kind or the size is none, or an option does not belong to the kind.
@@ -142,7 +142,7 @@ def _asked(kind: str, size: str, given: dict[str, int | None], seed: int) -> Syn
 
 
 def parse_size(text: str) -> int:
-    """Bytes of ``500MB``, ``2 GB`` or ``1GiB``.
+    """Return the bytes of ``500MB``, ``2 GB`` or ``1GiB``.
 
     Raises:
         UsageError: it is no size, or less than 1 kB.

@@ -50,7 +50,7 @@ def lesson(
 
 
 def _listed(line: str) -> str:
-    """One line for a script; broken between words for a terminal that is too narrow for it."""
+    """Return one line for a script; broken between words for a terminal that is too narrow for it."""
     if not sys.stdout.isatty():
         return line
     return textwrap.fill(line, shutil.get_terminal_size().columns, subsequent_indent="    ", break_long_words=False)
@@ -88,14 +88,14 @@ def _play(chosen: Lesson | None, *, waits: bool) -> None:
 
 
 def asked(screen: Console, prompt: str) -> str:
-    """The reader's line; what was typed before the question was there answers nothing, and is thrown away."""
+    """Return the reader's line; what was typed before the question was there answers nothing, and is thrown away."""
     with suppress(OSError, termios.error):
         termios.tcflush(sys.stdin, termios.TCIFLUSH)
     return screen.input(prompt)
 
 
 def _chosen(player: Player) -> Lesson:
-    """The lesson that the reader names; the first one where they only press Enter.
+    """Return the lesson that the reader names; the first one where they only press Enter.
 
     Raises:
         LeftError: the reader left.

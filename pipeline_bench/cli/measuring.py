@@ -158,7 +158,7 @@ def _goal(
 
 
 def _logging_placement(scenario: Scenario) -> Scenario:
-    """Every variant asked for its placement; ceilings too, since they share their variants' runtime."""
+    """Return every variant asked for its placement; ceilings too, since they share their variants' runtime."""
     variants = [
         variant.model_copy(update={"runtime": variant.runtime.model_copy(update={"log_placement": True})})
         for variant in scenario.variants

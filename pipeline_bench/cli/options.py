@@ -69,7 +69,7 @@ def setting_keys(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def _variants(context: typer.Context) -> tuple[Any, ...]:
-    """The variants of the scenario on the command line; none where it is no scenario."""
+    """Return the variants of the scenario on the command line; none where it is no scenario."""
     from pipeline_bench.errors import PipelineBenchError
     from pipeline_bench.scenario.files import DEFAULT_SCENARIO
     from pipeline_bench.scenario.load import load

@@ -127,7 +127,7 @@ class UntilUnread(PlainView):
 
 
 def _nobody_reads(stream: TextIO) -> bool:
-    """Whether the stream is a pipe or a socket whose other end is closed, without writing to it."""
+    """Return whether the stream is a pipe or a socket whose other end is closed, without writing to it."""
     asked = select.poll()
     try:
         asked.register(stream.fileno(), 0)  # errors are reported whatever is asked for
@@ -254,7 +254,7 @@ def _saved_after_all(outcome: Outcome) -> Outcome:
 
 
 def _files(session: Session) -> dict[str, Callable[[], str]]:
-    """What stands beside a session's file, and how it is made; a patch only of a diagnosis that has one."""
+    """Return what stands beside a session's file, and how it is made; a patch only of a diagnosis that has one."""
     files: dict[str, Callable[[], str]] = {
         "report.md": partial(markdown.render, session),
         PAGE: partial(html.render, session),
@@ -281,7 +281,7 @@ def _write(outcome: Outcome) -> tuple[set[str], list[str]]:
 
 
 def _code(session: Session) -> CodeChange | None:
-    """The code to write that the report shows."""
+    """Return the code to write that the report shows."""
     if session.diagnosis is None:
         return None
     shown = diagnosis.code(diagnosis.tried(session, session.diagnosis), session.diagnosis)
@@ -289,7 +289,7 @@ def _code(session: Session) -> CodeChange | None:
 
 
 def _places(outcome: Outcome, written: set[str]) -> Iterator[Text]:
-    """Where the page is, and the command that applies the patch from where the user stands."""
+    """Yield where the page is, and the command that applies the patch from where the user stands."""
     if PAGE not in written and outcome.unsaved is None:
         yield Text.assemble("Session saved in ", (safe(str(outcome.folder)), "bold"))
     if PAGE in written:

@@ -189,7 +189,7 @@ def sessions(
 
 
 def _session_table(shown: list[Kept], words: bool) -> Table:
-    """A block of lines for each session, beside the word that names it where it is one of those that words name."""
+    """Return a block of lines for each session, beside the word that names it, if one does."""
     from rich.table import Table
     from rich.text import Text
 
@@ -207,7 +207,7 @@ def _session_table(shown: list[Kept], words: bool) -> Table:
 
 
 def _described(each: Kept) -> tuple[str, str, str]:
-    """The session's command, its scenario, and what it comes to; of a damaged one what is wrong with it."""
+    """Return the session's command, its scenario, and what it comes to; of a damaged one what is wrong with it."""
     from pipeline_bench.analysis.speedups import conclude
     from pipeline_bench.errors import SessionError
     from pipeline_bench.model.session import load

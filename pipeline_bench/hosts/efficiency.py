@@ -154,7 +154,7 @@ def verdict(hosts: int, efficiency: Estimate, figures: Sequence[HostFigures]) ->
 
 
 def _of_all(hosts: int, efficiency: Estimate, figures: Sequence[HostFigures]) -> tuple[HostsKind, None, str]:
-    """What holds where no host stands out."""
+    """Return what holds where no host stands out."""
     value, ci95, line = efficiency.value, efficiency.ci95, thresholds.HOSTS_SCALE
     if value is None:
         return "not-measured", None, f"{hosts} hosts: {efficiency.reason}"
@@ -176,7 +176,7 @@ def _typical(figures: Sequence[HostFigures], name: str) -> float | None:
 
 
 def _odd(kind: HostsKind, values: Sequence[float | None]) -> tuple[HostsKind, int, str] | None:
-    """The one host that is slower than the median of the others by `HOST_SLOWER` or more."""
+    """Return the one host that is slower than the median of the others by `HOST_SLOWER` or more."""
     known = {rank: value for rank, value in enumerate(values) if value is not None and not math.isnan(value)}
     slow = [
         (rank, value / others)
@@ -191,7 +191,7 @@ def _odd(kind: HostsKind, values: Sequence[float | None]) -> tuple[HostsKind, in
 
 
 def _odd_wait(kind: HostsKind, values: Sequence[float | None]) -> tuple[HostsKind, int, str] | None:
-    """The one host that waits for its input, where the others do not, or far less."""
+    """Return the one host that waits for its input, where the others do not, or far less."""
     known = {rank: value for rank, value in enumerate(values) if value is not None}
     odd = [
         (rank, value, others)

@@ -162,7 +162,7 @@ def _result(result: Result, host: Host) -> Result:
 
 
 def _trials(sessions: Sequence[Session], hosts: Sequence[Host]) -> Iterator[TrialRecord]:
-    """The trials on the first host's monotonic clock, in the order in which they began."""
+    """Yield the trials on the first host's monotonic clock, in the order in which they began."""
     records = [
         shifted(record, host.wall_minus_monotonic_ns - hosts[0].wall_minus_monotonic_ns).model_copy(
             update={"variant": _named(record.variant, host), "stderr_file": _stderr(record, host)}
@@ -218,7 +218,7 @@ def _results(sessions: Sequence[Session], size: int) -> Iterator[HostsResult]:
 
 
 def _bases(scenario: Scenario) -> Iterator[tuple[str, Variant]]:
-    """The variants as the user named them."""
+    """Yield the variants as the user named them."""
     for variant in scenario.variants:
         if not variant.is_ceiling and variant.name.endswith(", alone"):
             yield variant.name.removesuffix(", alone"), variant
@@ -256,7 +256,7 @@ def _figures(session: Session, alone: str, together: str) -> HostFigures:
 
 
 def _watched(sessions: Sequence[Session]) -> HostsResult:
-    """Of a training that every rank watched itself: nothing of it ran alone."""
+    """Return the results of a training that every rank watched itself: nothing of it ran alone."""
     parts = efficiency.training([_worker(session) for session in sessions])
     waits = [session.results[0].input_wait_share.value if session.results else None for session in sessions]
     figures = [HostFigures(None, wait, None) for wait in waits]

@@ -129,7 +129,7 @@ class Rank:
 
 
 def _environment(own: Mapping[str, str], number: int, size: int) -> dict[str, str]:
-    """What the runner finds: that it is a rank, and the threads that it has without Ray, which allows an actor one."""
+    """Return the rank's variables, and the threads that it has without Ray, which allows an actor one."""
     kept = {name: value for name, value in own.items() if (name, value) != ("OMP_NUM_THREADS", "1")}
     return {**kept, ranks.RANK_VARIABLE: str(number), ranks.SIZE_VARIABLE: str(size)}
 

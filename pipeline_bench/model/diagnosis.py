@@ -142,7 +142,7 @@ class Diagnosis(_Part):
         return ("--allow-threads",) * threads + ("--allow-reordering",) * reorders
 
     def attempt(self, variant: str) -> Attempt:
-        """The attempt of that variant.
+        """Return the attempt of that variant.
 
         Raises:
             KeyError: there is none.

@@ -143,5 +143,5 @@ class Difference(Record):
         return "failed" if "failed" in outcomes else "undecided" if "undecided" in outcomes else "passed"
 
     def to_json(self) -> str:
-        """The file's content."""
+        """Return the file's content."""
         return self.model_dump_json(indent=1) + "\n"

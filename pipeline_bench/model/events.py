@@ -285,12 +285,12 @@ _ADAPTER: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator=
 
 
 def encode(event: Event) -> bytes:
-    """One event as a line."""
+    """Return an event as a line of JSON."""
     return to_json(event).encode() + b"\n"
 
 
 def decode(line: bytes) -> Event:
-    """One line as an event.
+    """Return the event of a line.
 
     Raises:
         ProtocolError: the line is no event, or the child speaks another version.

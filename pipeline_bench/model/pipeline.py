@@ -220,7 +220,7 @@ class Inspection(_Part):
     """What a reader should know, a sentence each: ``The dataset's own cache file was not used; …``."""
 
     def stage(self, number: int) -> Stage:
-        """The stage of that id.
+        """Return the stage of that id.
 
         Raises:
             KeyError: there is none.

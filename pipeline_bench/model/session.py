@@ -109,7 +109,7 @@ class Session(Record):
         return f"<Session {self.scenario.name!r}: {trials} of {variants}>"
 
     def __str__(self) -> str:
-        """The table and all else that the terminal shows, without colours."""
+        """Return the table and all else that the terminal shows, without colours."""
         return plugins.renderer("screen", "as_text")(self)  # see `_repr_html_`
 
     @property
@@ -120,7 +120,7 @@ class Session(Record):
         return sum(trial.start_s(self.diagnosis.target.is_script) for trial in self.trials)
 
     def result(self, variant: str | Variant) -> Result:
-        """The result of a variant.
+        """Return the result of a variant.
 
         Raises:
             KeyError: the session has none.
@@ -140,11 +140,11 @@ class Session(Record):
         return "mixed" if any(result.emulated for result in self.results) else kind.upper()
 
     def to_json(self) -> str:
-        """The file's content."""
+        """Return the file's content."""
         return to_json(self, indent=1) + "\n"
 
     def _repr_html_(self) -> str:
-        """The session as a notebook shows it: the conclusion, the verdicts, and the figures as a table."""
+        """Return the session as a notebook shows it: the conclusion, the verdicts, and the figures as a table."""
         # A notebook knows nothing but this method, and reports stand above the session: it is found when it is needed.
         return plugins.renderer("html", "fragment")(self)
 

@@ -33,7 +33,7 @@ class Trial(BaseModel):
 
 
 def plan(scenario: Scenario) -> tuple[Trial, ...]:
-    """Every trial in interleaved order (A B C A B C), so that a drift of the machine falls on all variants alike."""
+    """Return every trial in interleaved order (A B C A B C): a drift of the machine falls on all variants alike."""
     trials: list[Trial] = []
     for repeat in range(planned_rounds(scenario)):
         trials += round_of(scenario, repeat, len(trials))
@@ -41,12 +41,12 @@ def plan(scenario: Scenario) -> tuple[Trial, ...]:
 
 
 def planned_rounds(scenario: Scenario) -> int:
-    """How many rounds the scenario asks for: as many as the variant with the most repeats has."""
+    """Return how many rounds the scenario asks for: as many as the variant with the most repeats has."""
     return max(variant.run.repeats for variant in scenario.variants)
 
 
 def round_of(scenario: Scenario, repeat: int, first_index: int) -> tuple[Trial, ...]:
-    """The trials of one round, in the scenario's order.
+    """Return the trials of one round, in the scenario's order.
 
     Args:
         scenario: as resolved.

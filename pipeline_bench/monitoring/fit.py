@@ -44,15 +44,15 @@ class Course:
         self._stepped = False
 
     def begin_epoch(self) -> None:
-        """An epoch begins."""
+        """Take in that an epoch begins."""
         self._epoch_ns, self._spent = monotonic_ns(), {}
 
     def begin_validation(self) -> None:
-        """An evaluation begins."""
+        """Take in that an evaluation begins."""
         self._test_ns = monotonic_ns()
 
     def end_validation(self) -> None:
-        """It has ended."""
+        """Take in that it has ended."""
         if self._test_ns:
             self.spend("validation_ns", monotonic_ns() - self._test_ns)
             self._test_ns = 0
@@ -70,7 +70,7 @@ class Course:
             self.spend("first_step_ns", end_ns - self._epoch_ns)
 
     def end_epoch(self, totals: Totals) -> None:
-        """The epoch has ended, or the training within it.
+        """Take in that the epoch has ended, or the training within it.
 
         Args:
             totals: of its steps, the training's first one left out.
@@ -90,7 +90,7 @@ class Course:
             self._size *= 2
 
     def end(self, totals: Totals) -> None:
-        """The training has ended, within an epoch that has these totals or after the last one."""
+        """Take in that the training has ended, within an epoch that has these totals or after the last one."""
         self.end_epoch(totals)
         self._end_ns = monotonic_ns()
 

@@ -228,7 +228,7 @@ class Collectives:
         self._lock = threading.Lock()
 
     def asked(self, at_ns: int) -> None:
-        """A step begins; the first ones, which trace and compile, are left out."""
+        """Take in that a step begins; the first ones, which trace and compile, are left out."""
         self._asked += 1
         if self._asked == WARMUP_STEPS:
             self._since_ns = at_ns
@@ -278,7 +278,7 @@ class DistributedMonitor(LoopMonitor):
         return batch
 
     def begin(self) -> None:
-        """The loop begins to read the dataset, or does so again."""
+        """Take in that the loop begins to read the dataset, or does so again."""
         self._steps.receive(time.monotonic_ns(), LEFT)
 
     def own(self, take: Callable[[], Any]) -> Any:

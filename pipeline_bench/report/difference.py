@@ -45,7 +45,7 @@ _STARS = {"passed": "", "failed": "**", "undecided": "*"}
 
 
 def headline(difference: Difference) -> str:
-    """What came out, in one line: what the gates say where there are any, and how many variants changed."""
+    """Return what came out, in one line: what the gates say where there are any, and how many variants changed."""
     changes = [change for change in difference.variants if not change.is_ceiling]
     kinds = Counter(map(_kind, changes))
     order = ("slower", "faster", "no difference found", "without an interval", _OTHER_DEVICE, "not measured in both")
@@ -63,14 +63,14 @@ def _kind(change: VariantChange) -> str:
 
 
 def _but_beside(changes: Iterable[VariantChange], kind: str) -> str:
-    """Those of a kind that changed otherwise beside the ceiling: `` (1 faster beside the ceiling)``."""
+    """Return those of a kind that changed otherwise beside the ceiling: `` (1 faster beside the ceiling)``."""
     found = Counter(only_beside(change.step_time, change.beside_ceiling) for change in changes if _kind(change) == kind)
     said = [f"{found[word]} {word}" for word in ("slower", "faster") if found[word]]
     return f" ({', '.join(said)} beside the ceiling)" if said else ""
 
 
 def gates_line(difference: Difference) -> str:
-    """How many gates failed, passed and are undecided: ``1 of 3 gates failed, 1 undecided. ``; empty without gates."""
+    """Return how many gates failed, or passed: ``1 of 3 gates failed, 1 undecided. ``; empty without gates."""
     if not difference.gates:
         return ""
     found = Counter(map(outcome, difference.gates))
@@ -80,25 +80,25 @@ def gates_line(difference: Difference) -> str:
 
 
 def outcome(gate: Gate) -> str:
-    """What became of a gate: ``failed``, or ``undecided, counted as failed``."""
+    """Return what became of a gate: ``failed``, or ``undecided, counted as failed``."""
     return _COUNTED_UNDECIDED if gate.only_undecided else gate.outcome
 
 
 def demand(gate: Gate) -> str:
-    """What a gate is about: ``not slower by more than 5 %``."""
+    """Return what a gate is about: ``not slower by more than 5 %``."""
     if gate.name == "slower":
         return f"not slower by more than {limit_text(gate.limit)}"
     return f"AU not below {units.fraction(gate.limit)}"
 
 
 def side(side: Side) -> str:
-    """A session in one line."""
+    """Return a session in one line."""
     facts = (side.path, side.scenario, side.started_at, f"pipeline-bench {side.package}")
     return ", ".join(one_line(fact, NAME) for fact in facts)
 
 
 def unfair(difference: Difference) -> Iterator[str]:
-    """What the sessions did not have in common, a line each, both values named."""
+    """Yield what the sessions did not have in common, a line each, both values named."""
     shared = {change.variant for change in difference.variants}
     for condition in difference.conditions:
         values = f"{one_line(condition.before, TEXT)} → {one_line(condition.after, TEXT)}"
@@ -112,7 +112,7 @@ def _holds_for(condition: Condition, shared: set[str]) -> str:
 
 
 def noises(difference: Difference) -> Iterator[str]:
-    """What disturbed either session, a line each, six at most; of many, the costliest of either."""
+    """Yield what disturbed either session, a line each, six at most; of many, the costliest of either."""
     sides = [(word, [n.disturbance for n in difference.disturbances if n.side == word]) for word in ("before", "after")]
     sides = [(word, found) for word, found in sides if found]
     for word, found in sides:
@@ -122,14 +122,14 @@ def noises(difference: Difference) -> Iterator[str]:
 
 
 def alone(difference: Difference) -> Iterator[str]:
-    """The variants that only one session has."""
+    """Yield the variants that only one session has."""
     for word, names in (("before", difference.only_before), ("after", difference.only_after)):
         if names:
             yield f"only {word}: {', '.join(one_line(name, NAME) for name in names)}"
 
 
 def machine(difference: Difference) -> Iterator[str]:
-    """What the ceilings say of the machine's own drift; nothing where they are of different jobs."""
+    """Yield what the ceilings say of the machine's own drift; nothing where they are of different jobs."""
     for change in difference.machine:
         name = one_line(change.variant, NAME)
         if change.ceilings_differ_in:
@@ -140,14 +140,14 @@ def machine(difference: Difference) -> Iterator[str]:
 
 
 def au_note(difference: Difference) -> str:
-    """What AU and the change beside the ceiling can be relied on for."""
+    """Return what AU and the change beside the ceiling can be relied on for."""
     if any(change.ceilings_differ_in for change in difference.variants):
         return _OTHER_CEILINGS_NOTE
     return _SAME_CEILINGS_NOTE
 
 
 def points(shift: Shift) -> str:
-    """The change of a share in percentage points with the wider side of its interval: ``-4 ±2 points``."""
+    """Return the change of a share in percentage points with the wider side of its interval: ``-4 ±2 points``."""
     if shift.change is None:
         return ""
     value = f"{shift.change * 100:+.1f}" if abs(shift.change) < 0.0995 else f"{shift.change * 100:+.0f}"  # noqa: PLR2004
@@ -155,7 +155,7 @@ def points(shift: Shift) -> str:
 
 
 def variants(difference: Difference) -> list[VariantChange]:
-    """The variants in the order to show them: the ceilings last."""
+    """Return the variants in the order to show them: the ceilings last."""
     return sorted(difference.variants, key=lambda change: change.is_ceiling)
 
 
@@ -206,7 +206,7 @@ def _lines(head: str, lines: Iterable[str], style: str) -> RenderableType | None
 
 
 def _wide(difference: Difference) -> Table:
-    """One line a variant, both sessions side by side."""
+    """Return one line a variant, both sessions side by side."""
     table = _grid(*_HEADS)
     for change in variants(difference):
         table.add_row(*_cells(change, between=" → ", gap=" ", points=True))
@@ -222,7 +222,7 @@ def _stacked(difference: Difference, points: bool) -> Table:
 
 
 def _cells(change: VariantChange, between: str, gap: str, points: bool) -> list[Text]:
-    """A variant's row: `between` stands between before and after, `gap` before an interval."""
+    """Return a variant's row: `between` stands between before and after, `gap` before an interval."""
     au, wait = change.accelerator_utilization, change.input_wait_share
     step = (units.plain_milliseconds(change.step_ms_before), units.plain_milliseconds(change.step_ms_after))
     return [

@@ -63,7 +63,7 @@ def clause(verdict: Verdict) -> str:
 
 
 def machine(session: Session) -> str:
-    """The accelerator and the machine around it; an emulated accelerator is called that, and the host is named."""
+    """Return the accelerator and the machine around it; of an emulated accelerator also the host."""
     around = session.environment
     emulated = around.accelerator_kind == "emulated"
     facts = [around.cpu if emulated else around.accelerator_name, units.count(around.cores, "core")]
@@ -76,7 +76,7 @@ def machine(session: Session) -> str:
 
 
 def busy_time(session: Session) -> str | None:
-    """How the utilization of emulated devices was had, and of which variants it is; None where there is none."""
+    """Return how the utilization of emulated devices was had, and of which variants it is; None where there is none."""
     emulated = [result for result in session.results if result.device_utilization.source == BUSY_TIME]
     if not emulated:
         return None
@@ -87,7 +87,7 @@ def busy_time(session: Session) -> str | None:
 
 
 def _overrun(session: Session) -> Iterator[tuple[str, str]]:
-    """The variants whose device was busy longer than asked for, each with how long it was, and was to be."""
+    """Yield the variants whose device was busy longer than asked for, each with how long it was, and was to be."""
     for variant in session.scenario.variants:
         step_ms = variant.model.options.get("step_ms")
         columns = [trial.steps.busy_ns for trial in session.trials if trial.variant == variant.name and trial.steps]
@@ -103,7 +103,7 @@ def other_device(session: Session) -> str | None:
 
 
 def storage(session: Session) -> list[tuple[str, str]]:
-    """What was in the page cache where files were read: a line for those variants that asked for the same."""
+    """Return what was in the page cache where files were read: a line for those variants that asked for the same."""
     asked: dict[str, list[TrialRecord]] = {}
     for trial in session.trials:
         if trial.storage is not None and trial.measured:
@@ -118,7 +118,7 @@ def storage(session: Session) -> list[tuple[str, str]]:
 
 
 def left_out(session: Session) -> list[tuple[str, str]]:
-    """The records that were skipped, how many and the first by name; a line for variants that skipped the same."""
+    """Return how many records were skipped and the first by name; a line for variants that skipped the same."""
     skipped: dict[tuple[int, tuple[str, ...]], list[str]] = {}
     for trial in session.trials:
         if trial.work is not None and trial.work.skipped_records:
@@ -146,7 +146,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def activity(session: Session) -> list[Fact]:
-    """What of a GPU was busy beneath its utilization: a line a variant, where GPM reported anything."""
+    """Return what of a GPU was busy beneath its utilization: a line a variant, where GPM reported anything."""
     lines = []
     for result in session.results:
         known = {each.metric: each for each in result.device_utilization.activity if each.mean is not None}

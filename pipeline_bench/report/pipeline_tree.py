@@ -90,7 +90,7 @@ def captions(drawn: Sequence[Row]) -> Iterator[str]:
 
 
 def rows(diagnosis: Diagnosis) -> list[Row]:
-    """The tree from source to sink; empty before the pipeline was looked at."""
+    """Return the tree from source to sink; empty before the pipeline was looked at."""
     inspection = diagnosis.inspection
     if inspection is None or not inspection.stages:
         return []
@@ -115,7 +115,7 @@ class _Tree:
 
 
 def _branch(tree: _Tree, number: int, depth: int) -> Iterator[Row]:
-    """The chain that ends in a stage; not recursive along a chain, which may be long."""
+    """Yield the chain that ends in a stage; not recursive along a chain, which may be long."""
     chain = [number]
     while (stage := tree.stages.get(chain[-1])) is not None and stage.inputs and stage.id not in tree.seen:
         tree.seen.add(stage.id)
@@ -172,7 +172,7 @@ def where(place: Location | None) -> str:
 
 
 def series(inspection: Inspection, stage: int, parameter: str) -> tuple[Tuned, np.ndarray] | None:
-    """What AUTOTUNE set over time for one parameter of a stage; None where it is not known."""
+    """Return what AUTOTUNE set over time for one parameter of a stage; None where it is not known."""
     for tuned in inspection.tuned:
         if tuned.stage == stage and tuned.parameter == parameter:
             values = np.asarray(tuned.values.unpack(), dtype=float)
@@ -197,7 +197,7 @@ def _parallelism(inspection: Inspection, stage: Stage) -> str:
 
 
 def _buffer(inspection: Inspection, stage: Stage) -> str:
-    """How full its buffer was on average, of how much it holds."""
+    """Return how full its buffer was on average, of how much it holds."""
     full = series(inspection, stage.id, "buffered_elements")
     size = series(inspection, stage.id, "buffer_size")
     given = stage.arguments.get("buffer_size") if stage.method in ("prefetch", "shuffle") else None

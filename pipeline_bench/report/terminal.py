@@ -174,7 +174,7 @@ def _placement(session: Session) -> RenderableType | None:
 
 
 def _precision(session: Session) -> RenderableType | None:
-    """How well the speed-ups are known, where a goal was set, and what ended the adding of repeats."""
+    """Return how well the speed-ups are known, where a goal was set, and what ended the adding of repeats."""
     if session.precision is None or not session.precision.text:
         return None
     reached = session.precision.ended_by in ("precision", "decided")
@@ -231,7 +231,7 @@ def failures(session: Session, besides: Collection[str] = ()) -> RenderableType 
 
 
 def _is_told(session: Session, record: TrialRecord) -> bool:
-    """Whether the conclusion of a diagnosis says it already: the user's own function raised, or cannot be called."""
+    """Return whether a diagnosis' conclusion says it already: the user's function raised, or cannot be called."""
     found = session.diagnosis
     if found is None or record.status == "interrupted":
         return False
@@ -241,7 +241,7 @@ def _is_told(session: Session, record: TrialRecord) -> bool:
 
 
 def _shorter(folder: Path) -> str:
-    """The folder from where the user stands, or in full: whichever is shorter to read and to copy."""
+    """Return the folder from where the user stands, or in full: whichever is shorter to read and to copy."""
     try:
         relative = os.path.relpath(folder)
     except (OSError, ValueError):  # the working folder is gone, or on another drive

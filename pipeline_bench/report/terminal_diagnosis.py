@@ -35,7 +35,7 @@ def sections(session: Session, diagnosis: Diagnosis, width: int) -> list[Rendera
 
 
 def headline(session: Session, diagnosis: Diagnosis) -> RenderableType:
-    """The sentence that the report begins with."""
+    """Return the sentence that the report begins with."""
     grid = Table.grid(padding=(0, 1, 0, 0))
     grid.add_row("→", Text(words.headline(session, diagnosis), style="bold", overflow="fold"))
     return grid
@@ -113,7 +113,7 @@ def _tree_lines(rows: Sequence[Row], width: int, *, below: bool = True) -> Group
 
 
 def _name(row: Row, room: int | None = None) -> Text:
-    """The guides and the stage's name, cut to `room` cells where there is one; the mark of the bottleneck stays."""
+    """Return the guides and the stage's name, cut to `room` cells if given; the bottleneck's mark stays."""
     if row.is_inner:
         name, mark = Text(f"{row.guide} {row.label}", style="dim"), Text()
     else:

@@ -72,18 +72,18 @@ class Place:
         return {"pid": self.pid, "tid": self.pid * 10 + 2}
 
     def us(self, at_ns: int) -> float:
-        """A stamp on the trace's time line. A float of microseconds holds nanoseconds for some 100 days."""
+        """Return a stamp on the trace's time line. A float of microseconds holds nanoseconds for some 100 days."""
         return (at_ns - self.zero_ns) / 1000
 
 
 def complete(name: str, category: str, ts: float, took_ns: int, thread: Event, args: Event | None = None) -> Event:
-    """A complete event, which a viewer draws as a slice; `ts` in µs on the trace's time line."""
+    """Return a complete event, which a viewer draws as a slice; `ts` in µs on the trace's time line."""
     event = {"ph": "X", "name": name, "cat": category, **thread, "ts": ts, "dur": took_ns / 1000}
     return {**event, "args": args} if args else event
 
 
 def render(session: Session) -> str:
-    """The whole trace as JSON."""
+    """Return the whole trace as JSON."""
     merged = merged_steps(session)
     events = ",\n".join(_json(event) for event in trace_events(session))
     head = f'"displayTimeUnit": "ms",\n"metadata": {_json(_metadata(session, merged))}'
@@ -91,13 +91,13 @@ def render(session: Session) -> str:
 
 
 def merged_steps(session: Session) -> int:
-    """How many neighbouring steps make one slice: 1 up to `STEP_LIMIT` steps in the session."""
+    """Return how many neighbouring steps make one slice: 1 up to `STEP_LIMIT` steps in the session."""
     count = sum(record.steps.count for record in session.trials if record.steps is not None)
     return max(1, math.ceil(count / STEP_LIMIT))
 
 
 def trace_events(session: Session) -> Iterator[Event]:
-    """Every event, trial by trial; times are in µs since the session's first stamp."""
+    """Yield every event, trial by trial; times are in µs since the session's first stamp."""
     merged, cores = merged_steps(session), session.environment.cores
     zero_ns = min((first for record in session.trials for first in _first_stamps(record)), default=0)
     verdicts = {result.variant: result.verdict.kind for result in session.results}
@@ -133,7 +133,7 @@ def _names(record: TrialRecord, place: Place, verdict: str) -> Iterator[Event]:
 
 
 def _phases(record: TrialRecord, place: Place) -> Iterator[Event]:
-    """A phase lasts until the next one begins, the last one until the trial's end."""
+    """Yield the phases: each lasts until the next one begins, the last one until the trial's end."""
     marks = [("start", record.started_ns), *((phase.name, phase.at_ns) for phase in record.phases)]
     ends = [at_ns for _, at_ns in marks[1:]] + [record.ended_ns]
     for (name, start_ns), end_ns in zip(marks, ends, strict=True):
@@ -142,7 +142,7 @@ def _phases(record: TrialRecord, place: Place) -> Iterator[Event]:
 
 
 def _steps(record: TrialRecord, place: Place, merged: int) -> Iterator[Event]:
-    """A trial's steps in order, each with its wait inside it, the warm-up under a name of its own.
+    """Yield a trial's steps in order, each with its wait inside it, the warm-up under a name of its own.
 
     Args:
         record: the trial.
@@ -174,7 +174,7 @@ class _Columns:
         return self.start_ns.size
 
     def waits(self) -> list[int] | list[None]:
-        """A wait a step, None where there is none to have."""
+        """Return a wait a step, None where there is none to have."""
         return [None] * self.count if self.wait_ns is None else self.wait_ns.tolist()
 
     @classmethod
@@ -229,7 +229,7 @@ def _merged_steps(
 
 
 def _finite(value: float) -> float | str:
-    """A loss as JSON can hold it, which has no infinity and no NaN."""
+    """Return a loss as JSON can hold it, which has no infinity and no NaN."""
     return value if math.isfinite(value) else str(value)
 
 
@@ -260,7 +260,7 @@ def _instrument(track: Track) -> str:
 
 
 def _cpu_percent(at_ns: Stamps, cpu_seconds: npt.NDArray[Any], cores: int) -> tuple[Stamps, npt.NDArray[Any]]:
-    """The CPU time between two samples over wall time × cores, stamped with the first of them."""
+    """Return the CPU time between two samples over wall time × cores, stamped with the first of them."""
     wall_ns = np.diff(at_ns)
     used = wall_ns > 0
     percent = 100e9 * np.diff(cpu_seconds)[used] / (wall_ns[used] * max(cores, 1))
@@ -275,7 +275,7 @@ def _counter(name: str, unit: str, at_ns: Stamps, values: npt.NDArray[Any], plac
 
 
 def _end(record: TrialRecord, place: Place) -> Iterator[Event]:
-    """What went wrong, marked where the trial ended."""
+    """Yield what went wrong, marked where the trial ended."""
     if record.status == "ok":
         return
     reason = one_line(record.reason or "no reason is known", TEXT)

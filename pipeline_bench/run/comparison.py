@@ -131,7 +131,7 @@ def _see_that_it_carries(variant: Variant, source: Any) -> None:
 
 
 def without_unavailable(scenario: Scenario, *, expose_servers: bool = False) -> Scenario:
-    """The scenario without the variants that this machine cannot run, and a note for each of them.
+    """Return the scenario without the variants that this machine cannot run, and a note for each of them.
 
     Args:
         scenario: as resolved.
@@ -289,7 +289,7 @@ def load_note(busy_share: float) -> str | None:
 
 
 def new_session(scenario: Scenario, gpu: NvmlSampler, command: str = "", observer: Observer | None = None) -> Session:
-    """A session of which nothing was measured yet, with the machine and the command line described.
+    """Return a session of which nothing was measured yet, with the machine and the command line described.
 
     Args:
         scenario: what is to be measured.

@@ -98,7 +98,7 @@ def _with_code(outcome: Outcome, observer: Observer) -> Outcome:
 
 
 def _source_texts(diagnosis: Diagnosis) -> dict[str, str]:
-    """What the files hold that the pipeline's stages stand in; one that cannot be read has no code to change."""
+    """Return what the files hold that the pipeline's stages stand in; one that cannot be read has no code to change."""
     assert diagnosis.inspection is not None
     texts = {}
     for file in {stage.place.file for stage in diagnosis.inspection.stages if stage.place is not None}:

@@ -126,7 +126,7 @@ def _ask_for_stacks(child: Child) -> None:
 
 
 def record(log: TrialLog, status: TrialStatus, child: Child | None, stderr: Path, ended_ns: int) -> TrialRecord:
-    """What the trial left, for the session."""
+    """Return what the trial left, for the session."""
     steps = log.joined_steps()
     durations = steps.end_ns.unpack() - steps.start_ns.unpack() if steps else np.zeros(0)
     return TrialRecord(
@@ -168,7 +168,7 @@ def _reason(log: TrialLog, status: TrialStatus) -> str | None:
 
 
 def _stall_reason(log: TrialLog) -> str:
-    """Which backend made no step, how full its queues were, and where its threads stood."""
+    """Return which backend made no step, how full its queues were, and where its threads stood."""
     variant = log.trial.variant
     phase = log.phases[-1].name if log.phases else "start"
     doing = f"after step {log.count}" if phase == "train" else f"in its phase {phase!r}"
@@ -197,13 +197,13 @@ def _stall_reason(log: TrialLog) -> str:
 
 
 def _steps_of_a_call(variant: Variant) -> int:
-    """How many steps the variant's loop trains before Python hears of them."""
+    """Return how many steps the variant's loop trains before Python hears of them."""
     options = variant.loop.options
     return int(options.get("steps_per_call") or options.get("steps_per_execution") or 1)
 
 
 def _is_theirs(frame: str) -> bool:
-    """Whether a frame is the user's own code: neither a library's nor this program's."""
+    """Return whether a frame is the user's own code: neither a library's nor this program's."""
     return not _OTHERS_FRAME.match(frame) and not frame.startswith("pipeline_bench/")
 
 
@@ -213,6 +213,6 @@ def _queue_text(queue: QueueState) -> str:
 
 
 def innermost(stack: Stack) -> str:
-    """The innermost frame that is neither TensorFlow's nor the standard library's, else the innermost."""
+    """Return the innermost frame that is neither TensorFlow's nor the standard library's, else the innermost."""
     own = [frame for frame in stack.frames if not _OTHERS_FRAME.match(frame)]
     return (own or list(stack.frames) or ["an unknown place"])[-1]

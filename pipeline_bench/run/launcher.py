@@ -278,7 +278,7 @@ def _end_marked(mark: str) -> None:
 
 
 def explain_exit(code: int | None) -> str:
-    """An exit code in words: ``was killed by SIGKILL (out of memory, or by hand)``."""
+    """Return an exit code in words: ``was killed by SIGKILL (out of memory, or by hand)``."""
     if code is None:
         return "did not end"
     if code == CLOSED_EXIT_CODE:

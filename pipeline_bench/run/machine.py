@@ -67,12 +67,12 @@ class MainJob(NamedTuple):
     note: str | None = None
 
     def noted(self, scenario: Scenario) -> Scenario:
-        """The scenario, loaded, with the note before its own: every report shows it."""
+        """Return the scenario, loaded, with the note before its own: every report shows it."""
         return scenario.model_copy(update={"notes": (self.note, *scenario.notes)}) if self.note else scenario
 
 
 def choose() -> MainJob:
-    """The job for this machine: on the CPU the input and the model share their cores, and there is little to overlap.
+    """Return the job for this machine: on a CPU, input and model share the cores, and little can overlap.
 
     Only where the driver lists a GPU TensorFlow is asked, in a process of its own, whether it uses one.
     """

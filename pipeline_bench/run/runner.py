@@ -42,10 +42,10 @@ class Planner(Protocol):
     """Decides which trial comes next, and what the trials so far come to. Pure: everything follows from the session."""
 
     def next(self, session: Session) -> tuple[Session, Trial | None]:
-        """The trial that comes next, None when all is done; a variant that is new is then in the session's scenario."""
+        """Return the session, with a new variant in its scenario, and the next trial; None when all is done."""
 
     def updated(self, session: Session, interrupted: bool) -> Session:
-        """The session with what can now be said, its results being up to date."""
+        """Return the session with what can now be said, its results being up to date."""
 
 
 class Gate(Protocol):
@@ -244,5 +244,5 @@ class _LogKeeper(Sampler):
 
 
 def _slug(name: str) -> str:
-    """A variant's name as part of a file's name."""
+    """Return a variant's name as part of a file's name."""
     return re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[:40] or "variant"

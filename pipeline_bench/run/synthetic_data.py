@@ -30,7 +30,7 @@ class Kept:
 
 
 def wanted(sources: Iterable[Any]) -> list[SyntheticDataset]:
-    """The data that these sources read and that is not there, or not all of it; each once."""
+    """Return the data that these sources read and that is not there, or not all of it; each once."""
     found: dict[SyntheticDataset, None] = {}
     for source in sources:
         data = getattr(source, "synthetic_dataset", None)
@@ -77,7 +77,7 @@ def make(
 
 
 def kept() -> list[Kept]:
-    """The made data in the user's cache, by name."""
+    """Return the made data in the user's cache, by name."""
     found = []
     root = synthetic_dataset.datasets_root()
     for folder in sorted(root.iterdir()) if root.is_dir() else ():

@@ -111,11 +111,11 @@ class TrialLog:
         return self.done or self.failed is not None or self.stalled is not None
 
     def silent_s(self, now_ns: int) -> float:
-        """Seconds since anything moved, or was heard of: a parent that was suspended first has to catch up."""
+        """Return seconds since anything moved, or was heard of: a parent that was suspended first has to catch up."""
         return (now_ns - max(self._moved_ns, self.heard_ns, self.started_ns)) / 1e9
 
     def progress(self, now_ns: int, cores: int) -> Progress:
-        """How far the trial is; means are over about its last 200 steps."""
+        """Return how far the trial is; means are over about its last 200 steps."""
         phase = self.phases[-1].name if self.phases else "start"
         recent: list[Steps] = []
         while len(recent) < len(self.steps) and sum(s.end_ns.count for s in recent) < _RECENT_STEPS:
@@ -138,7 +138,7 @@ class TrialLog:
         )
 
     def joined_steps(self) -> TrialSteps | None:
-        """Every step in one table."""
+        """Return every step in one table."""
         if not self.steps:
             return None
 
@@ -156,7 +156,7 @@ class TrialLog:
         )
 
     def queue_depths(self) -> tuple[QueueDepth, ...]:
-        """How full each queue was, at the times it answered."""
+        """Return how full each queue was, at the times it answered."""
         found: dict[str, list[tuple[int, QueueState]]] = {}
         for depths in self.depths:
             for queue in depths.queues:
@@ -173,7 +173,7 @@ class TrialLog:
         )
 
     def tracks(self) -> tuple[Track, ...]:
-        """The readings, one track a metric and source.
+        """Return the readings, one track a metric and source.
 
         Of a trial that emulates its device without those of the GPU that may be here: it left that alone.
         """
@@ -205,7 +205,7 @@ def _track(metric: str, source: str, readings: Sequence[Reading]) -> Track:
 
 
 def _busy_percent(recent: Sequence[Steps]) -> float | None:
-    """How much of these steps' time the emulated device was busy; None before there are any."""
+    """Return how much of these steps' time the emulated device was busy; None before there are any."""
     busy_ns = sum(int(steps.busy_ns.unpack().sum()) for steps in recent if steps.busy_ns is not None)
     if not busy_ns:
         return None
@@ -216,7 +216,7 @@ def _busy_percent(recent: Sequence[Steps]) -> float | None:
 def latest_utilization(
     readings: Sequence[Reading], device: Device | None, cores: int
 ) -> tuple[float | None, str | None]:
-    """The newest device utilization in percent and its source: the GPU's own, or CPU time over wall time and cores."""
+    """Return the newest device utilization in percent, and its source: the GPU's own, or the CPU time."""
     if device is not None and device.kind == "gpu":
         newest = next((r for r in reversed(readings) if r.metric == "device_utilization_percent"), None)
         return (newest.value, newest.source) if newest else (None, None)

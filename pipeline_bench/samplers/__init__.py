@@ -39,7 +39,7 @@ class Sampler(ABC):
 
     @abstractmethod
     def poll(self) -> list[Reading]:
-        """Every value that is new since the last call; never raises for what the device or the system does."""
+        """Return every value that is new since the last call; never raises for what the device or the system does."""
 
     def end(self) -> list[Reading]:
         """Return what is left to say of a trial that ends; most samplers have said it all."""

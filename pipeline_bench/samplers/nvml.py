@@ -123,7 +123,7 @@ class NvmlSampler(Sampler):
             self._ask("begin", both=both)
 
     def poll(self) -> list[Reading]:
-        """Every value that has come since the last call; a metric that cannot be read gives its reason once a trial."""
+        """Return every value that has come since the last call, and once a trial why a metric cannot be read."""
         with self._lock:
             if self._closed:
                 return []
@@ -151,7 +151,7 @@ class NvmlSampler(Sampler):
             self._end(self._limits.end_s)
 
     def _come(self) -> list[Reading]:
-        """The readings that have come since the last call."""
+        """Return the readings that have come since the last call."""
         readings, self._readings = self._readings, []
         for reading in readings:
             (self._seen if reading.reason is None else self._explained).add(reading.metric)
@@ -270,7 +270,7 @@ class NvmlSampler(Sampler):
         self._lose_patience()
 
     def _patience_s(self) -> float:
-        """How much longer the answer that is due may take; 0 or less when it has taken too long."""
+        """Return how much longer the answer that is due may take; 0 or less when it has taken too long."""
         limit_s = self._limits.opening_s if self._pending[0] == "open" else self._limits.answer_s
         return limit_s - (time.monotonic_ns() - self._pending_since_ns) / 1e9
 

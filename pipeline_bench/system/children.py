@@ -50,7 +50,7 @@ class Process:
         return _LABELS.get(self.job) or f"{self.job} {self.index}"
 
     def look(self) -> int | None:
-        """The exit code, negative for a signal; None while the process runs."""
+        """Return the exit code, negative for a signal; None while the process runs."""
         while self.exit_code is None:
             try:
                 done, status = os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
@@ -147,7 +147,7 @@ def hear(processes: Sequence[Process]) -> Iterator[tuple[Process, Any]]:
 
 
 def why_ended(processes: Sequence[Process], first: Process, error: str = "") -> str:
-    """Why a process ended before it should: one that was killed takes others down with it, and comes first.
+    """Return why a process ended before it should: one that was killed takes others down with it, and comes first.
 
     Args:
         processes: all of them.

@@ -78,7 +78,7 @@ def adopt_orphans() -> None:
 
 
 def removes_shared_memory(pid: int) -> bool:
-    """Whether that is Python's process that removes what others have shared, and ends, once they are all gone.
+    """Return whether that is Python's process that removes what others have shared, and ends, once they are all gone.
 
     Whoever ends a family of processes ends this one last: killed with them, it leaves files in ``/dev/shm``.
     """
@@ -164,7 +164,7 @@ def _fork_once() -> None:
 
 
 def _named(thread: int, started_by: Mapping[int, str]) -> str:
-    """A thread as a reader can find what started it."""
+    """Return a thread as a reader can find what started it."""
     if thread in started_by:
         return f"one of the module {started_by[thread]}"
     for one in threading.enumerate():
@@ -175,7 +175,7 @@ def _named(thread: int, started_by: Mapping[int, str]) -> str:
 
 
 def _name(thread: int) -> str:
-    """A thread's name as the kernel has it; "" of one that has ended."""
+    """Return a thread's name as the kernel has it; "" of one that has ended."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/self/task/{thread}/comm").read_text(encoding="utf-8", errors="replace").strip()
     return ""

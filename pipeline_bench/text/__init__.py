@@ -121,7 +121,7 @@ def code_line(text: str, limit: int | None = None) -> str:
 
 
 def _shown(run: re.Match[str]) -> str:
-    """A run of characters beyond ASCII's printable ones, made safe."""
+    """Return a run of characters beyond ASCII's printable ones, made safe."""
     return run[0] if run[0].isprintable() else "".join(map(_harmless, run[0]))
 
 

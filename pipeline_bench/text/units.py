@@ -27,7 +27,7 @@ def milliseconds(value_ms: float | None) -> str:
 
 
 def plain_milliseconds(value_ms: float | None) -> str:
-    """A time for a column whose head says ms already: ``12.3``."""
+    """Return a time for a column whose head says ms already: ``12.3``."""
     return NOT_MEASURED if value_ms is None or not math.isfinite(value_ms) else _digits(value_ms)
 
 
@@ -37,7 +37,7 @@ def seconds(value_s: float | None) -> str:
 
 
 def clock(seconds: float) -> str:
-    """A duration for a progress line: ``0:07``, ``1:02:03``."""
+    """Return a duration for a progress line: ``0:07``, ``1:02:03``."""
     whole = max(0, round(seconds))
     hours, rest = divmod(whole, 3600)
     minutes, remainder = divmod(rest, 60)
@@ -45,7 +45,7 @@ def clock(seconds: float) -> str:
 
 
 def share(value: float | None) -> str:
-    """A share of 1 as a whole percentage, ``38 %``; a small one with a digit, ``0.4 %``; never ``-0 %``."""
+    """Return a share of 1 as a whole percentage, ``38 %``; a small one with a digit, ``0.4 %``; never ``-0 %``."""
     return NOT_MEASURED if value is None else percent(value * 100)
 
 
@@ -56,7 +56,7 @@ def share_interval(value: float | None, ci95: tuple[float, float] | None) -> str
 
 
 def percent(value_percent: float | None) -> str:
-    """A percentage: ``38 %``, ``0.4 %``, ``0 %``."""
+    """Return a percentage: ``38 %``, ``0.4 %``, ``0 %``."""
     if value_percent is None or not math.isfinite(value_percent):
         return NOT_MEASURED
     if abs(value_percent) < 0.05:
@@ -66,21 +66,21 @@ def percent(value_percent: float | None) -> str:
 
 
 def fraction(value: float | None) -> str:
-    """A figure between 0 and 1 that is read as such, like AU: ``0.62``; three decimals below 0.1, ``0.031``."""
+    """Return a figure between 0 and 1 that is read as such, like AU: ``0.62``; three decimals below 0.1, ``0.031``."""
     if value is None or not math.isfinite(value):
         return NOT_MEASURED
     return f"{value:.2f}" if abs(value) >= 0.1 or value == 0 else f"{value:.3f}"
 
 
 def loss(value: float | None) -> str:
-    """A loss with four significant digits, two where it is tiny: ``0.6931``, ``12.35``, ``1.9e-05``."""
+    """Return a loss with four significant digits, two where it is tiny: ``0.6931``, ``12.35``, ``1.9e-05``."""
     if value is None or not math.isfinite(value):
         return NOT_MEASURED
     return f"{value:.4g}" if abs(value) >= 0.001 or value == 0 else f"{value:.2g}"
 
 
 def margin(value: float | None, interval: tuple[float, float] | None) -> str:
-    """The wider side of an interval around a figure, in the figure's own digits: ``±0.4``; empty if either is None."""
+    """Return the wider side of an interval in its figure's own digits: ``±0.4``; empty if either is None."""
     if value is None or interval is None:
         return ""
     reach = max(value - interval[0], interval[1] - value, 0.0)
@@ -95,14 +95,14 @@ def margin(value: float | None, interval: tuple[float, float] | None) -> str:
 
 
 def share_margin(value: float | None, interval: tuple[float, float] | None) -> str:
-    """The wider side of a share's interval in percentage points: ``±2``."""
+    """Return the wider side of a share's interval in percentage points: ``±2``."""
     if value is None or interval is None:
         return ""
     return percent_margin(value * 100, (interval[0] * 100, interval[1] * 100))
 
 
 def percent_margin(value_percent: float | None, interval: tuple[float, float] | None) -> str:
-    """The wider side of a percentage's interval in percentage points: ``±2``."""
+    """Return the wider side of a percentage's interval in percentage points: ``±2``."""
     if value_percent is None or interval is None:
         return ""
     reach = max(value_percent - interval[0], interval[1] - value_percent, 0.0)
@@ -113,7 +113,7 @@ def percent_margin(value_percent: float | None, interval: tuple[float, float] | 
 
 
 def precision(value: float | None) -> str:
-    """How well a ratio is known, relative, two significant digits and never less than it is: ``3.4 %``, ``0.26 %``.
+    """Return how well a ratio is known, relative, two digits, rounded up: ``3.4 %``, ``0.26 %``.
 
     What is not even known to a tenth or a tenfold is ``>1000 %``: its digits are those of noise.
     """
@@ -131,7 +131,7 @@ def precision(value: float | None) -> str:
 
 
 def ratio(value: float | None) -> str:
-    """A ratio, with three significant digits from 1 on: ``0.64×``, ``1.57×``, ``12.3×``, ``105×``."""
+    """Return a ratio, with three significant digits from 1 on: ``0.64×``, ``1.57×``, ``12.3×``, ``105×``."""
     if value is None or not math.isfinite(value):
         return NOT_MEASURED
     places = 2 if value < 9.995 else 1 if value < 99.95 else 0
@@ -139,7 +139,7 @@ def ratio(value: float | None) -> str:
 
 
 def change(after_over_before: float | None) -> str:
-    """What a ratio makes of a figure, with its sign: ``+5.4 %`` for 1.054, ``-32 %`` for 0.68, ``0 %``, ``12×``."""
+    """Return a ratio as a signed change: ``+5.4 %`` for 1.054, ``-32 %`` for 0.68, ``0 %``, ``12×``."""
     if after_over_before is None or not math.isfinite(after_over_before):
         return NOT_MEASURED
     if after_over_before >= 10:  # a percentage of so much is read as a multiple
@@ -160,7 +160,7 @@ def rate(per_second: float | None) -> str:
 
 
 def rate_margin(per_second: float | None, interval: tuple[float, float] | None) -> str:
-    """The wider side of a rate's interval, with the digits of a rate: ``±3.8k``."""
+    """Return the wider side of a rate's interval, with the digits of a rate: ``±3.8k``."""
     if per_second is None or interval is None:
         return ""
     reach = max(per_second - interval[0], interval[1] - per_second, 0.0)
@@ -170,7 +170,7 @@ def rate_margin(per_second: float | None, interval: tuple[float, float] | None) 
 
 
 def size(value_bytes: float | None) -> str:
-    """A size in binary units: ``1.50 GiB``."""
+    """Return a size in binary units: ``1.50 GiB``."""
     if value_bytes is None:
         return NOT_MEASURED
     value = float(value_bytes)
@@ -182,7 +182,7 @@ def size(value_bytes: float | None) -> str:
 
 
 def count(number: int, singular: str, plural: str = "") -> str:
-    """A number with its noun: ``1 trial``, ``3 trials``."""
+    """Return a number with its noun: ``1 trial``, ``3 trials``."""
     return f"{number} {singular if number == 1 else plural or singular + 's'}"
 
 
@@ -192,7 +192,7 @@ def signal_name(number: int) -> str:
 
 
 def without_shared_start(names: Sequence[str]) -> list[str]:
-    """The names without the words that all of them begin with: ``a busy 1 ms``, ``a busy 4 ms`` as ``1 ms``, ``4 ms``.
+    """Return the names without the words that all begin with: ``a busy 1 ms``, ``a busy 4 ms`` as ``1 ms``, ``4 ms``.
 
     A single name, and one that would have nothing left, stays whole.
     """

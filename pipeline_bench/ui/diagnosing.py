@@ -36,7 +36,7 @@ _STYLES = {"faster": "green", "slower": "yellow", "refused": "red", "failed": "r
 
 
 def screen(state: SessionProgress, elapsed_s: float, width: int, height: int, note: str) -> RenderableType:
-    """The screen as it stands: always of the same number of lines and with columns of the same width.
+    """Return the screen as it stands: always of the same number of lines and with columns of the same width.
 
     Args:
         state: of a session with a diagnosis.
@@ -61,13 +61,13 @@ def screen(state: SessionProgress, elapsed_s: float, width: int, height: int, no
 
 
 def left_s(session: Session, elapsed_s: float) -> float | None:
-    """Seconds of the budget that are left; None of a session that is no diagnosis."""
+    """Return seconds of the budget that are left; None of a session that is no diagnosis."""
     charged_s = elapsed_s - session.uncharged_s
     return None if session.diagnosis is None else max(0.0, session.diagnosis.budget_s - charged_s)
 
 
 def named(trial: Trial) -> str:
-    """What a trial does, in words."""
+    """Return what a trial does, in words."""
     name = trial.variant.name
     known = {
         "inspection": "looking at the pipeline",
@@ -78,7 +78,7 @@ def named(trial: Trial) -> str:
 
 
 def now(state: SessionProgress) -> str:
-    """What the running trial does, and how far it is."""
+    """Return what the running trial does, and how far it is."""
     if state.trial is None:
         return "deciding what to try next" if state.finished else "preparing"
     said = named(state.trial)
@@ -92,13 +92,13 @@ def now(state: SessionProgress) -> str:
 
 
 def best(session: Session) -> list[Result]:
-    """What was tried so far, the highest gain first; the pipeline as written, which the gains are over, leads."""
+    """Return what was tried so far: the pipeline as written, then the highest gain over it first."""
     tried = [result for result in session.results if result.trials and result.variant != CEILING]
     return sorted(tried, key=lambda result: (result.variant != AS_WRITTEN, -(result.speedup.value or 0.0)))
 
 
 def outcome(session: Session, result: Result) -> str:
-    """What can be said of a fix already: ``faster``, ``unproven``, ``refused``; empty where that is open."""
+    """Return what can be said of a fix already: ``faster``, ``unproven``, ``refused``; empty where that is open."""
     diagnosis = session.diagnosis
     outcomes = {a.fix.variant: a.outcome for a in diagnosis.attempts} if diagnosis is not None else {}
     said: str = outcomes.get(result.variant, "pending")
@@ -116,7 +116,7 @@ def _found(diagnosis: Diagnosis) -> str:
 
 
 def _found_lines(diagnosis: Diagnosis, width: int) -> list[str]:
-    """The sentence of what was found, always on as many lines."""
+    """Return the sentence of what was found, always on as many lines."""
     lines = textwrap.wrap(
         _found(diagnosis), max(8, width), max_lines=_FOUND_LINES, placeholder=" …", subsequent_indent="  "
     )

@@ -112,7 +112,7 @@ class LiveView(Observer):
         self._draw()
 
     def render(self) -> RenderableType:
-        """The screen as it stands."""
+        """Return the screen as it stands."""
         state = self._state
         if state is None:
             return cut(Text(self._preparing, style="dim"), self._console.width)
@@ -140,7 +140,7 @@ class LiveView(Observer):
 
 
 def _window(state: SessionProgress, lines: int) -> tuple[list[Row], int]:
-    """As many rows as fit, the running one among them, and how many were left out."""
+    """Return as many rows as fit, the running one among them, and how many were left out."""
     rows = list(state.rows.values())
     if len(rows) <= lines:
         return rows, 0
@@ -191,7 +191,7 @@ def _table(rows: Sequence[Row], state: SessionProgress, width: int) -> Table:
 
 
 def _device(state: SessionProgress) -> str:
-    """The device at the head of its column; before a trial has ended, by what the running one says of its own."""
+    """Return the device for the head of its column; before a trial has ended, the running trial's."""
     if state.finished == 0 and state.source == BUSY_TIME:
         return EMULATED_LABEL
     return state.session.device_label
@@ -238,7 +238,7 @@ def _overall(state: SessionProgress, elapsed_s: float, width: int) -> Table:
 
 
 def _precision(session: Session) -> Text:
-    """How well the least known speed-up is known, beside the goal: short, so that a narrow terminal shows both."""
+    """Return how well the least known speed-up is known and the goal, short enough for a narrow terminal."""
     assert session.precision is not None
     if session.precision.goal is None:
         still = units.count(len(precision.open_questions(session)), "question")
@@ -273,7 +273,7 @@ def _stage(trial: Trial, progress: Progress) -> str:
 
 
 def _instrument(state: SessionProgress) -> str:
-    """How the device utilization on the screen is had."""
+    """Return how the device utilization on the screen is had."""
     if not state.source:
         return ""
     if state.source == BUSY_TIME:

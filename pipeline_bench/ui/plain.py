@@ -82,7 +82,7 @@ class PlainView(Observer):
             self._line(_standing(session, session.precision))
 
     def _diagnosed(self, trial: Trial, record: TrialRecord, session: Session, diagnosis: Diagnosis) -> None:
-        """A finished trial of a diagnosis: what it tried, the gain so far, and how much of the budget is left."""
+        """Write what a finished trial of a diagnosis tried, the gain so far, and what is left of the budget."""
         left_s = diagnosing.left_s(session, self._clock() - self._started_s)
         left = "" if left_s is None else f"; {units.clock(left_s)} left"
         # Why there will be no diagnosis is what the report says next.
@@ -119,7 +119,7 @@ def _standing(session: Session, goal: Precision) -> str:
 
 
 def _tried(trial: Trial, record: TrialRecord, session: Session) -> list[str]:
-    """How a trial of a diagnosis ended, with the gain of its variant over all of its trials."""
+    """Return how a trial of a diagnosis ended, with the gain of its variant over all of its trials."""
     if record.status != "ok":
         return [record.status if record.reason is None else f"{record.status}: {record.reason.rstrip('.')}"]
     mean_ms = _mean_step_ms(record)
@@ -151,7 +151,7 @@ def _median_step_ms(record: TrialRecord) -> float | None:
 
 
 def _mean_step_ms(record: TrialRecord) -> float | None:
-    """As `_median_step_ms`; what a gain is a ratio of, and so the figure to show beside one."""
+    """Return the mean over the measured steps, which a gain is a ratio of; None as for `_median_step_ms`."""
     took_ns = _step_ns(record)
     return float(np.mean(took_ns)) / 1e6 if took_ns.size else None
 

@@ -94,14 +94,14 @@ class SessionProgress:
         self._took_s: dict[str, list[float]] = {}
 
     def start(self, trial: Trial) -> None:
-        """A trial starts."""
+        """Take in that a trial starts."""
         self.trial, self.last = trial, None
         row = self.row(trial)
         row.running, row.fraction = True, 0.0
         row.history.clear()
 
     def update(self, trial: Trial, progress: Progress) -> None:
-        """The running trial has come further."""
+        """Take in how far the running trial has come."""
         if self.row(trial).emulates and progress.device_utilization_source != BUSY_TIME:
             # Until the emulated device is there, what is known is the CPU's, and no figure of the device.
             progress = dataclasses.replace(
@@ -112,7 +112,7 @@ class SessionProgress:
         self.row(trial).update(progress)
 
     def finish(self, trial: Trial, record: TrialRecord, session: Session) -> None:
-        """A trial has ended."""
+        """Take in that a trial has ended."""
         self.session, self.trial, self.last = session, None, None
         self.finished += 1
         row = self.row(trial)
@@ -131,7 +131,7 @@ class SessionProgress:
                 other.repeats = other.finished
 
     def row(self, trial: Trial) -> Row:
-        """The row of a trial's variant; a diagnosis runs variants that its session did not begin with."""
+        """Return the row of a trial's variant; a diagnosis runs variants that its session did not begin with."""
         return self.rows.setdefault(trial.variant.name, Row(trial.variant))
 
     @property
@@ -150,7 +150,7 @@ class SessionProgress:
         return self.finished + (self.current.fraction if self.current is not None else 0.0)
 
     def left_s(self, elapsed_s: float) -> float | None:
-        """Seconds until the last trial ends, going by the trials that ended well; None before anything is known.
+        """Return seconds until the last trial ends, going by the trials that ended well; None before anything is known.
 
         With a goal of precision, seconds until its budget is spent.
 
@@ -168,7 +168,7 @@ class SessionProgress:
         return running_s + sum(known)
 
     def _running_left_s(self) -> float | None:
-        """Of the running trial; 0 where none runs."""
+        """Return the seconds until the running trial ends; 0 where none runs."""
         if self.trial is None:
             return 0.0
         last, variant = self.last, self.trial.variant
@@ -179,7 +179,7 @@ class SessionProgress:
         return None if expected_s is None else max(0.0, expected_s - (last.elapsed_s if last is not None else 0.0))
 
     def _expected_s(self, variant: Variant, *, of_another_running: bool = True) -> float | None:
-        """How long a trial of a variant should take: as its own did, else as all did, else as the running one will."""
+        """Return how long a variant's trial should take: as its own did, as all did, or as the running one does."""
         own = self._took_s.get(variant.name)
         every = own or [seconds for took_s in self._took_s.values() for seconds in took_s]
         if every:
@@ -191,7 +191,7 @@ class SessionProgress:
 
 
 def fraction(variant: Variant, progress: Progress) -> float:
-    """How much of its training a trial has done, 0 to 1."""
+    """Return how much of its training a trial has done, 0 to 1."""
     run = variant.run
     if run.steps is not None:
         done = progress.steps / run.steps

@@ -41,7 +41,7 @@ def phases(record: TrialRecord) -> list[tuple[str, int, int]]:
 
 
 def shade(record: TrialRecord, clock: Clock) -> Json:
-    """Where the trial trained, behind all lanes; the whole trial, where its phases are not known."""
+    """Return where the trial trained, behind all lanes; the whole trial, where its phases are not known."""
     trained = [(start, end) for phase, start, end in phases(record) if phase == "train"]
     start_ns, end_ns = trained[0] if trained else (record.started_ns, record.ended_ns)
     return {
@@ -59,7 +59,7 @@ def shade(record: TrialRecord, clock: Clock) -> Json:
 
 
 def boxes(records: Sequence[TrialRecord], clock: Clock, order: Mapping[str, int]) -> list[Json]:
-    """A box a phase: the training in its variant's colour, the rest in the phase's."""
+    """Return a box a phase: the training in its variant's colour, the rest in the phase's."""
     corners: dict[tuple[str, str], Json] = defaultdict(lambda: {"x": [], "y": []})
     for record in records:
         spans = phases(record) if len(records) <= PHASED_TRIALS else []
@@ -79,7 +79,7 @@ def boxes(records: Sequence[TrialRecord], clock: Clock, order: Mapping[str, int]
 
 
 def marks(records: Sequence[TrialRecord], disturbances: Sequence[Disturbance], clock: Clock) -> list[Json]:
-    """What each trial was, at its middle; a cross where one did not end well, below it a triangle if disturbed."""
+    """Return a mark at each trial's middle, a cross where it did not end well, a triangle where it was disturbed."""
     texts = [f"{label(r.variant)}, repeat {r.repeat + 1}: {label(r.status)}" for r in records]
     middles = [_middle(record, clock) for record in records]
     made: list[Json] = [
@@ -127,14 +127,14 @@ def _middle(record: TrialRecord, clock: Clock) -> float:
 
 
 def _fitting(record: TrialRecord, clock: Clock) -> str:
-    """The trial's name, where its box has room for it on a wide screen."""
+    """Return the trial's name, where its box has room for it on a wide screen."""
     text = label(record.variant, 11)
     width_px = _WIDTH_PX * (record.ended_ns - record.started_ns) / 1e9 / clock.span_s
     return text if width_px >= _LETTER_PX * min(len(record.variant), 11) + _PAD_PX else ""
 
 
 def _gathered(found: Sequence[tuple[float, str]], clock: Clock) -> list[tuple[float, str]]:
-    """One mark for what lies within one place of the axis, at its mean time, and as many of the texts as it can say."""
+    """Return one mark for what lies near each other on the axis: its mean time, and the first texts."""
     places: dict[int, list[tuple[float, str]]] = defaultdict(list)
     for at_s, text in found:
         places[int(_MARKS * at_s / clock.span_s)].append((at_s, text))
@@ -147,7 +147,7 @@ def _gathered(found: Sequence[tuple[float, str]], clock: Clock) -> list[tuple[fl
 
 
 def repeats(records: Sequence[TrialRecord], clock: Clock) -> list[Json]:
-    """The numbers of some repeats above their first trial, where the boxes are too narrow for names."""
+    """Return the numbers of some repeats above their first trial, where the boxes are too narrow for names."""
     if len(records) <= PHASED_TRIALS:
         return []
     starts: dict[int, int] = {}
@@ -173,7 +173,7 @@ def _points(x: list[float], texts: list[str], symbol: str, size: int, colour: st
 def legend(
     records: Sequence[TrialRecord], order: Mapping[str, int], has_lanes: bool, is_disturbed: bool
 ) -> tuple[Legend, ...]:
-    """What the colours stand for, of those that are drawn."""
+    """Return what the colours stand for, of those that are drawn."""
     used = sorted({record.variant for record in records}, key=lambda variant: order.get(variant, len(order)))
     met = {phase for record in records for phase, _, _ in phases(record)} if len(records) <= PHASED_TRIALS else set()
     shown = [Legend(name(variant), colour_of(variant, order)[0], colour_of(variant, order)[1]) for variant in used]
@@ -225,7 +225,7 @@ class Clock:
 
     @classmethod
     def of(cls, session: Session) -> Clock:
-        """The axis that holds every trial; an empty one where there is none."""
+        """Return the axis that holds every trial; an empty one where there is none."""
         starts = [record.started_ns for record in session.trials]
         ends = [record.ended_ns for record in session.trials]
         return cls(min(starts, default=0), max([*starts, *ends], default=0))
@@ -236,12 +236,12 @@ class Clock:
         return max(self.end_ns - self.zero_ns, 1) / _NS_PER_S
 
     def seconds(self, at_ns: Any) -> Any:
-        """A time or an array of times on the axis; the difference is taken in whole nanoseconds."""
+        """Return a time or an array of times on the axis; the difference is taken in whole nanoseconds."""
         return (at_ns - self.zero_ns) / _NS_PER_S
 
 
 def read_steps(record: TrialRecord, clock: Clock) -> Steps | None:
-    """The trial's steps; None where it has none."""
+    """Return the trial's steps; None where it has none."""
     if record.steps is None or not record.steps.count:
         return None
     start_ns, end_ns = record.steps.start_ns.unpack(), record.steps.end_ns.unpack()
@@ -260,20 +260,20 @@ def read_track(at_ns: Series | None, values: Series | None, clock: Clock) -> tup
 
 
 def bins(at_s: Floats, count: int) -> npt.NDArray[np.intp]:
-    """Where each of at most `count` bins of one width begins among ascending times; empty bins are left out."""
+    """Return where each of at most `count` bins of one width begins among ascending times; empty bins are left out."""
     width_s = max(float(at_s[-1] - at_s[0]), 1e-9) / count
     index = np.minimum((at_s - at_s[0]) / width_s, count - 1).astype(np.int64)
     return np.flatnonzero(np.diff(index, prepend=-1))
 
 
 def means(values: Floats, starts: npt.NDArray[np.intp]) -> Floats:
-    """The mean of each bin."""
+    """Return the mean of each bin."""
     counts = np.diff(starts, append=len(values))
     return np.asarray(np.add.reduceat(values, starts) / counts, dtype=np.float64)
 
 
 def quantiles(values: Floats, starts: npt.NDArray[np.intp], share: float) -> Floats:
-    """That quantile of each bin."""
+    """Return that quantile of each bin."""
     return np.asarray([np.quantile(part, share) for part in np.split(values, starts[1:])], dtype=np.float64)
 
 
@@ -299,12 +299,12 @@ class Line:
     y: list[float | None] = field(default_factory=list)
 
     def add(self, x: Floats, y: Floats) -> None:
-        """One more trial's points."""
+        """Add one trial's points."""
         self.x += [*x.tolist(), None]
         self.y += [*y.tolist(), None]
 
     def alone(self) -> Line:
-        """The points without a neighbour, which a line does not show."""
+        """Return the points without a neighbour, which a line does not show."""
         ends = [None, *self.x, None]
         lone = [i for i, x in enumerate(self.x) if x is not None and ends[i] is None and ends[i + 2] is None]
         return Line([self.x[i] for i in lone], [self.y[i] for i in lone])
@@ -324,12 +324,12 @@ class Lane:
 
 
 def full(lines: Lines) -> Lines:
-    """Those that have a point."""
+    """Return those that have a point."""
     return {key: line for key, line in lines.items() if line.x}
 
 
 def step_limit(records: Sequence[TrialRecord], steps: Mapping[int, Steps]) -> float | None:
-    """A height that neither first steps nor a few slow ones set, but the variant whose measured steps are longest."""
+    """Return a height for the lane that a few slow steps do not set, but the slowest variant's usual steps do."""
     parts: dict[str, list[Floats]] = defaultdict(list)
     for index, record in enumerate(records):
         if index in steps:
@@ -341,7 +341,7 @@ def step_limit(records: Sequence[TrialRecord], steps: Mapping[int, Steps]) -> fl
 
 
 def said_of_limit(lanes: Sequence[Lane]) -> str:
-    """What lies above the axis of the step times; nothing where all of them fit."""
+    """Return what lies above the axis of the step times; nothing where all of them fit."""
     lane = next((lane for lane in lanes if lane.title == STEP_TIME), None)
     drawn = [y for line in lane.lines.values() for y in line.y if y is not None] if lane else []
     highest = max(drawn, default=0.0)

@@ -48,7 +48,7 @@ _UNDER_ZERO = 0.03
 
 
 def timeline(session: Session, clock: Clock, steps: Mapping[int, Steps], table: Table) -> Figure | None:
-    """The session's course; None where no trial has begun.
+    """Return the session's course; None where no trial has begun.
 
     Args:
         session: whose trials are drawn.
@@ -122,7 +122,7 @@ def _lanes(session: Session, records: Sequence[TrialRecord], clock: Clock, steps
 
 
 def _add(line: Line, read: tuple[Floats, Floats] | None, points: int) -> None:
-    """The mean of each bin, at the mean time of what is in it."""
+    """Add the mean of each bin, at the mean time of what is in it."""
     if read is None or not len(read[0]):
         return
     at_s, values = ascending(*read)
@@ -155,7 +155,7 @@ def _kinds(session: Session, records: Sequence[TrialRecord]) -> str:
 
 
 def _device(session: Session, record: TrialRecord, clock: Clock, steps: Steps | None) -> tuple[Floats, Floats] | None:
-    """The device's own figure on a GPU; on a CPU the trial's CPU time over wall time × cores, between two samples.
+    """Return the device's own figure on a GPU; on a CPU the CPU time over wall time × cores between two samples.
 
     Of an emulated device the share of each step that it was busy, and nothing that was sampled.
     """
@@ -176,7 +176,7 @@ def _device(session: Session, record: TrialRecord, clock: Clock, steps: Steps | 
 
 
 def _track(record: TrialRecord, metric: str, clock: Clock) -> tuple[Floats, Floats] | None:
-    """The metric's samples; where two instruments took some, those of the one that took more."""
+    """Return the metric's samples; where two instruments took some, those of the one that took more."""
     tracks = [track for track in record.samples if track.metric == metric and track.at_ns is not None]
     best = max(tracks, key=lambda track: track.at_ns.count if track.at_ns else 0, default=None)
     return read_track(best.at_ns, best.values, clock) if best is not None else None
@@ -206,7 +206,7 @@ def _layout(drawn: Sequence[Lane], height: int, clock: Clock) -> Json:
 
 
 def _traces(key: tuple[str, str], line: Line, place: int, order: Mapping[str, int]) -> list[Json]:
-    """The line, and a marker for each of its points that has no neighbour to draw a line to."""
+    """Return the line, and a marker for each of its points that has no neighbour to draw a line to."""
     variant, what = key
     colour, dash = lanes.colour_of(variant, order)
     faint = what in ("machine", "95th percentile")
