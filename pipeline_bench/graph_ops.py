@@ -18,7 +18,7 @@ _LARGEST_ERROR_US = 1000.0
 
 
 def delay(latency_us: Any) -> Any:
-    """An op that takes `latency_us` microseconds at each run and holds neither a core nor the GIL meanwhile.
+    """Return an op that takes `latency_us` microseconds at each run and holds neither a core nor the GIL meanwhile.
 
     Runs of it overlap freely, in a queue's threads as in the calls of a parallel map. A `SleepDataset` of one element
     is iterated afresh at each run; the `TakeDataset` behind it keeps the end of the sequence from sleeping once more.
@@ -36,7 +36,7 @@ def delay(latency_us: Any) -> Any:
 
 
 def steady_delay(latency_us: Any, name: str) -> Any:
-    """A `delay` that takes `latency_us` in the mean; gives how long it took, in s, float64 [].
+    """Return a `delay` that takes `latency_us` in the mean; gives how long it took, in s, float64 [].
 
     A sleep overshoots by as much as the machine takes to wake, a tenth of a millisecond or more, and less when it is
     busy. Each run measures itself and shortens the next one accordingly, so that a wait is as long on a loaded machine
@@ -95,14 +95,14 @@ def _overshoot(name: str) -> Any:
 
 
 def _shortened(wanted_us: Any, overshoot: Any) -> Any:
-    """The wait to ask for, int64 []: 1 at least."""
+    """Return the wait to ask for, int64 []: 1 at least."""
     import tensorflow as tf
 
     return tf.cast(tf.round(tf.maximum(wanted_us - overshoot[0], 1.0)), tf.int64)
 
 
 def _learned(overshoot: Any, error_us: Any) -> Any:
-    """The overshoot after another wait, which was too long by `error_us`."""
+    """Return the overshoot after another wait, which was too long by `error_us`."""
     import tensorflow as tf
 
     now_us, waits = tf.unstack(overshoot)
@@ -113,7 +113,7 @@ def _learned(overshoot: Any, error_us: Any) -> Any:
 
 
 def call_counter(name: str) -> Any:
-    """An op that gives 0, 1, 2 … at its runs, int64 []: each once, in whatever threads and functions it runs.
+    """Return an op that gives 0, 1, 2 … at its runs, int64 []: each once, in whatever threads and functions it runs.
 
     Reading a variable that was added to is two ops, and between them another thread can add as well.
     """

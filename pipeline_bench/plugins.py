@@ -51,22 +51,22 @@ class Plugin:
         return cls(options)
 
     def unavailable(self) -> str | None:
-        """Why this machine cannot run it, and what to do about it; its variants are then left out. Else None."""
+        """Return why this machine cannot run it, and what to do about it; its variants are then left out. Else None."""
         return None
 
 
 def names(group: Group) -> list[str]:
-    """Every name of the group that a user is offered, sorted."""
+    """Return every name of the group that a user is offered, sorted."""
     return sorted(name for name, found in _classes(group).items() if getattr(found, "listed", True))
 
 
 def has(group: Group, name: str) -> bool:
-    """Whether there is a plug-in of that name, listed or not."""
+    """Return whether there is a plug-in of that name, listed or not."""
     return name in _classes(group)
 
 
 def find(group: Group, name: str) -> type[Plugin]:
-    """The plug-in class of that name.
+    """Return the plug-in class of that name.
 
     Raises:
         KeyError: no built-in file and no entry point has the name.
@@ -97,7 +97,7 @@ def renderer(name: str, function: str = "render") -> Callable[[Any], str]:
 
 
 def origin(group: Group, name: str) -> str:
-    """Where the plug-in of that name comes from: ``built in``, or the package that declares its entry point.
+    """Return where the plug-in of that name comes from: ``built in``, or the package that declares its entry point.
 
     Raises:
         KeyError: there is no such plug-in.

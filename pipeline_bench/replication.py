@@ -25,7 +25,7 @@ _SEED_STRIDE = 1_000_003
 
 
 def in_processes(runtime: Runtime) -> bool:
-    """Whether the replicas are processes of their own, each with a graph of its own."""
+    """Return whether the replicas are processes of their own, each with a graph of its own."""
     return runtime.replicas > 1 and runtime.replication == "between_graph"
 
 
@@ -70,7 +70,7 @@ def check(model: Model, runtime: Runtime, batch_size: int, loop: str = DRIVEN_BY
 
 
 def part_of(variant: Variant) -> Variant:
-    """The variant with a source whose batches are one replica's part of the whole one's."""
+    """Return the variant with a source whose batches are one replica's part of the whole one's."""
     options = dict(variant.source.options)
     tables = [options]
     for key, value in variant.source.options.items():  # a source that wraps another has that one's options in a table
@@ -83,7 +83,7 @@ def part_of(variant: Variant) -> Variant:
 
 
 def seed_of(seed: int, worker: int) -> int:
-    """The seed of a between_graph worker: the run's own for worker 0, which also draws the weights."""
+    """Return the seed of a between_graph worker: the run's own for worker 0, which also draws the weights."""
     return (seed + _SEED_STRIDE * worker) % 2**31
 
 
@@ -104,7 +104,7 @@ def build(model: Model, batch: Batch, evaluation: Batch, runtime: Runtime, devic
 
 
 def train_on(model: Model, batch: Batch, runtime: Runtime, device: str | None) -> TrainingGraph:
-    """The same without an accuracy, with the variables that `build` has made.
+    """Return the same without an accuracy, with the variables that `build` has made.
 
     Raises:
         PipelineBenchError: the model cannot be built a second time.
@@ -116,7 +116,7 @@ def train_on(model: Model, batch: Batch, runtime: Runtime, device: str | None) -
 
 
 def _replicated(model: Model, batch: Batch, runtime: Runtime, device: str | None) -> tuple[Any, Any]:
-    """The op that trains, and the loss, a scalar."""
+    """Return the op that trains, and the loss, a scalar."""
     in_graph = {"in_graph": towers, "mirrored": mirrored}
     if runtime.replication not in in_graph:
         raise PipelineBenchError(f"Replication {runtime.replication} is not built into one graph.")
@@ -168,7 +168,7 @@ def towers(model: GradientModel, batch: Batch, devices: Sequence[str]) -> tuple[
 
 
 def averaged(gradients: Sequence[Sequence[tuple[Any, Any]]]) -> list[tuple[Any, Any]]:
-    """The mean of each variable's gradients over the towers; what has no gradient is left out.
+    """Return the mean of each variable's gradients over the towers; what has no gradient is left out.
 
     Args:
         gradients: pairs of gradient and variable for each tower, in the same order.
@@ -184,7 +184,7 @@ def averaged(gradients: Sequence[Sequence[tuple[Any, Any]]]) -> list[tuple[Any, 
 
 
 def _parts(batch: Batch, count: int) -> list[Batch]:
-    """The batch in equal parts along its first axis, in order."""
+    """Return the batch in equal parts along its first axis, in order."""
     import tensorflow as tf
 
     with tf.device(_HOME):
@@ -193,7 +193,7 @@ def _parts(batch: Batch, count: int) -> list[Batch]:
 
 
 def _placed(device: str) -> Any:
-    """A device function that puts the variables on the CPU and everything else on `device`."""
+    """Return a device function that puts the variables on the CPU and everything else on `device`."""
     import tensorflow as tf
 
     return tf.compat.v1.train.replica_device_setter(ps_tasks=1, ps_device=_HOME, worker_device=device)
@@ -231,7 +231,7 @@ def mirrored(model: GradientModel, batch: Batch, devices: Sequence[str]) -> tupl
 
 
 def _part(batch: Batch, number: Any, count: int) -> Batch:
-    """The part of that number, an int32 scalar tensor, of `count` equal ones."""
+    """Return the part of that number, an int32 scalar tensor, of `count` equal ones."""
     import tensorflow as tf
 
     parts = []

@@ -90,11 +90,11 @@ class Input:
         """Begin to produce; called once, after the variables were initialised."""
 
     def fetch(self, session: Any) -> dict[Any, Any] | None:
-        """The step's feed_dict, where `wait` is ``fetch``."""
+        """Return the step's feed_dict, where `wait` is ``fetch``."""
         return None
 
     def queues(self) -> Sequence[Queue]:
-        """The queues between source and model."""
+        """Return the queues between source and model."""
         return ()
 
     def stop(self, session: Any) -> None:
@@ -233,7 +233,7 @@ class Backend(Plugin):
         return None
 
     def connect_eagerly(self, source: Source, device: str | None) -> EagerInput:
-        """The same as `connect` where TensorFlow runs eagerly, without a graph or a session."""
+        """Return the same as `connect` where TensorFlow runs eagerly, without a graph or a session."""
         raise PipelineBenchError(f"The backend {self.name} needs a graph and a session.")
 
     @abstractmethod
@@ -349,5 +349,5 @@ class DatasetBackend(Backend):
 
 
 def _batch(source: Source, tensors: Sequence[Any]) -> Batch:
-    """The batch of what a dataset of `endless` gave."""
+    """Return the batch of what a dataset of `endless` gave."""
     return source.finish(tensors) if isinstance(source, SampleSource) else Batch(*tensors)

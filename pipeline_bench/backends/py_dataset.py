@@ -63,7 +63,7 @@ class PyDataset(Backend):
 
 
 def _adapter(source: Any, options: PyDatasetOptions, raised: list[Exception]) -> Any:
-    """What model.fit makes of a PyDataset: it holds the enqueuer, and gives the dataset that is iterated.
+    """Return what model.fit makes of a PyDataset: it holds the enqueuer, and gives the dataset that is iterated.
 
     Keras does not export it, but nothing else has the threads and the order of model.fit.
 

@@ -131,7 +131,7 @@ def _check_capacity(batch_size: int, capacity: int, shuffle: int) -> None:
 
 
 def _sample_queue(source: RecordSource, capacity: int, shuffle: int) -> Any:
-    """The queue of single samples: their numbers, features and labels."""
+    """Return the queue of single samples: their numbers, features and labels."""
     import tensorflow as tf
 
     v1 = tf.compat.v1
@@ -144,7 +144,7 @@ def _sample_queue(source: RecordSource, capacity: int, shuffle: int) -> Any:
 
 
 def _indices_by_key(source: RecordSource) -> Any:
-    """The table from a reader's key to the record's index; -1 for a key that the source does not know."""
+    """Return the table from a reader's key to the record's index; -1 for a key that the source does not know."""
     import tensorflow as tf
 
     keys = [source.key_of(index) for index in range(source.records)]
@@ -153,7 +153,7 @@ def _indices_by_key(source: RecordSource) -> Any:
 
 
 def _epoch(records: int, index: Any) -> Any:
-    """How many times the record of that index was read before, int64 [].
+    """Return how many times the record of that index was read before, int64 [].
 
     One thread at a time: a count read after another thread's visit would give two samples the same number. That
     happens where an epoch is so short that a thread still reads a record when others read it for the next epoch.

@@ -39,7 +39,7 @@ class TfDataOptions(PipelineOptions):
         return self
 
     def changed(self, names: tuple[str, ...]) -> str:
-        """Those of the names whose option is not what it is by default."""
+        """Return those of the names whose option is not what it is by default."""
         fields = type(self).model_fields
         return ", ".join(name for name in names if getattr(self, name) != fields[name].default)
 
@@ -96,7 +96,7 @@ def _check_batches(source: RecordSource, options: TfDataOptions) -> None:
 
 
 def _tuned(dataset: Any, source: Source, options: TfDataOptions) -> Any:
-    """The dataset with its prefetch, which does what the options say and nothing of its own accord."""
+    """Return the dataset with its prefetch, which does what the options say and nothing of its own accord."""
     import tensorflow as tf
 
     settings = tf.data.Options()

@@ -144,7 +144,7 @@ class TfDataService(DatasetBackend):
         return self._cross(made) if options.cut == "batches" else made
 
     def _cross(self, dataset: Any) -> Any:
-        """The dataset, run by the service's workers."""
+        """Return the dataset, run by the service's workers."""
         import tensorflow as tf
 
         service = tf.data.experimental.service
@@ -172,7 +172,7 @@ class TfDataService(DatasetBackend):
         return made.with_options(settings)
 
     def overtaken_samples(self, source: Source) -> int:
-        """What the workers hold while others go on; with a fixed part each, nobody waits for the slowest one."""
+        """Return what the workers hold while others go on; with a fixed part each, nobody waits for the slowest one."""
         options: TfDataServiceOptions = self.options
         assert isinstance(source, RecordSource)
         workers = options.workers or 1

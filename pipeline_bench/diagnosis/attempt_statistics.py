@@ -60,7 +60,7 @@ class AttemptStatistics:
 
 
 def of(session: Session, diagnosis: Diagnosis) -> list[AttemptStatistics]:
-    """How every attempt stands, in the diagnosis' order."""
+    """Return how every attempt stands, in the diagnosis' order."""
     results = {result.variant: result for result in session.results}
     measured = {trial.repeat for trial in session.trials if trial.variant == AS_WRITTEN and trial.measured}
     found = []
@@ -97,13 +97,13 @@ def ruled(session: Session, diagnosis: Diagnosis) -> Diagnosis:
 
 
 def fingerprint(session: Session, variant: str) -> Fingerprint | None:
-    """What the variant's trials told of its samples: the first that came to its end, else the last."""
+    """Return what the variant's trials told of its samples: the first that came to its end, else the last."""
     told = [trial.fingerprint for trial in session.trials if trial.variant == variant and trial.fingerprint]
     return next((found for found in told if found.reason is None), told[-1] if told else None)
 
 
 def reproducible(session: Session) -> bool | None:
-    """Whether another run of the user's code gives the samples of the first; None where no trial has told."""
+    """Return whether another run of the user's code gives the samples of the first; None where no trial has told."""
     first = fingerprint(session, AS_WRITTEN)
     again = [trial.fingerprint.as_written for trial in session.trials if trial.fingerprint is not None]
     told = [equality.compare(first, each, True).status for each in again if each is not None]
@@ -112,14 +112,14 @@ def reproducible(session: Session) -> bool | None:
 
 
 def wants_fingerprint(session: Session, variant: str) -> bool:
-    """Whether the next trial of the variant should tell which samples arrive."""
+    """Return whether the next trial of the variant should tell which samples arrive."""
     found = fingerprint(session, variant)
     asked = sum(trial.variant == variant for trial in session.trials)
     return (found is None or found.reason is not None) and asked < FINGERPRINT_TRIALS
 
 
 def asked(session: Session, variant: str) -> variants.Asked:
-    """Which samples the next trial of an attempt is to tell.
+    """Return which samples the next trial of an attempt is to tell.
 
     Those of the pipeline as written too, until it is known that another run of the user's code gives the same.
     """
@@ -149,13 +149,13 @@ def _ruled(
 
 
 def _moves_filter(fix: Fix, inspection: Inspection | None) -> bool:
-    """Whether it is more than the order that could change, which the user may have allowed."""
+    """Return whether it is more than the order that could change, which the user may have allowed."""
     moved = [edit.stage for edit in fix.edits if isinstance(edit, MoveBefore)]
     return inspection is not None and any(inspection.stage(number).method == "filter" for number in moved)
 
 
 def _frozen(fix: Fix, inspection: Inspection | None, written: Fingerprint | None) -> str | None:
-    """Why a fix is refused that makes one random draw of many: of Python's draws, or of a variable's changes.
+    """Return why a fix is refused that makes one random draw of many: of Python's draws, or of a variable's changes.
 
     What the graph draws is known, and no candidate touches it (`UserFunction.random`). Where samples differ between two
     passes with one seed, or are random and no op of the graph explains it, Python or a variable does it: a cache would
@@ -185,7 +185,7 @@ def _frozen(fix: Fix, inspection: Inspection | None, written: Fingerprint | None
 
 
 def _bad(own: list[TrialRecord]) -> Iterator[str]:
-    """Why the attempt failed, where one of its trials did.
+    """Yield why the attempt failed, where one of its trials did.
 
     A single stall beside trials that went through proves nothing against it: TensorFlow 2.21 now and then waits for
     its AUTOTUNE thread for seconds when an iterator is deleted, whatever the pipeline.

@@ -79,7 +79,7 @@ def find(
 def at_the_model(
     inspection: Inspection, as_written_ms: float | None, ceiling_ms: float | None, wait_ms: float | None
 ) -> str:
-    """Why no input would make the training step 3 % faster, in half a sentence; "" where one might.
+    """Return why no input would make the training step 3 % faster, in half a sentence; "" where one might.
 
     The model takes the step by itself; or what the step waits and what all stages compute, on cores that the model may
     want, is too little: no change of the input saves more than both. The arguments are those of `find`.
@@ -103,7 +103,7 @@ def at_the_model(
 
 
 def limiting(parts: Segments) -> int | None:
-    """The stage that takes the most of the period; None where none was measured."""
+    """Return the stage that takes the most of the period; None where none was measured."""
     if parts.cores_limit:
         return max(parts.cpu_ns, key=lambda number: parts.cpu_ns[number])
     measured = [number for number in parts.longest if parts.elapsed_ns.get(number, 0.0) > 0]
@@ -111,7 +111,7 @@ def limiting(parts: Segments) -> int | None:
 
 
 def named(stage: Stage) -> str:
-    """The stage with its place as a sentence names it: ``map(decode), train.py:31``."""
+    """Return the stage with its place as a sentence names it: ``map(decode), train.py:31``."""
     name = one_line(stage.label, NAME)
     if stage.place is None:
         return name
@@ -119,7 +119,7 @@ def named(stage: Stage) -> str:
 
 
 def _withheld(inspection: Inspection, costliest: int | None, explained: float) -> Bottleneck:
-    """What is to be said where the time lies elsewhere than in the stages that were measured alone."""
+    """Return what is to be said where the time lies elsewhere than in the stages that were measured alone."""
     unknown = [cost for cost in inspection.costs if cost.elapsed_ns is None]
     others = f"The stages that were measured alone explain only {units.share(explained)} of the time"
     if not unknown:
@@ -137,7 +137,7 @@ def _withheld(inspection: Inspection, costliest: int | None, explained: float) -
 
 
 def waits(cost: StageCost) -> bool:
-    """Whether the stage mostly waits: for little of its time it computes, or would if it had a core."""
+    """Return whether the stage mostly waits: for little of its time it computes, or would if it had a core."""
     if cost.cpu_ns is None or cost.elapsed_ns is None:
         return False
     return cost.cpu_ns + (cost.queued_ns or 0.0) < _WAITS * cost.elapsed_ns
@@ -172,7 +172,7 @@ def _text(
 
 
 def _epochs(inspection: Inspection, parts: Segments) -> str:
-    """What is to be said of the first epoch apart from the later ones, where a cache makes them differ."""
+    """Return what is to be said of the first epoch apart from the later ones, where a cache makes them differ."""
     first = {cost.stage: cost.first_epoch_ns for cost in inspection.costs if cost.first_epoch_ns}
     if not first:
         return ""

@@ -23,23 +23,23 @@ RANDOM = frozenset({"shuffle", "sample_from_datasets", "rejection_resample", "ra
 
 
 def consumers(inspection: Inspection, stage: Stage) -> list[Stage]:
-    """The stages that take their elements from this one."""
+    """Return the stages that take their elements from this one."""
     return [other for other in inspection.stages if stage.id in other.inputs]
 
 
 def after(inspection: Inspection, stage: Stage) -> Stage | None:
-    """The one stage behind this one; None behind the sink, and where several take from it."""
+    """Return the one stage behind this one; None behind the sink, and where several take from it."""
     found = consumers(inspection, stage)
     return found[0] if len(found) == 1 and stage.id != inspection.sink else None
 
 
 def before(inspection: Inspection, stage: Stage) -> Stage | None:
-    """The one stage in front of this one; None of a source, and of a stage with several inputs."""
+    """Return the one stage in front of this one; None of a source, and of a stage with several inputs."""
     return _known(inspection, stage.inputs[0]) if len(stage.inputs) == 1 else None
 
 
 def maps_before(inspection: Inspection, stage: Stage) -> list[Stage]:
-    """The unbroken run of maps right in front of a stage, upstream first."""
+    """Return the unbroken run of maps right in front of a stage, upstream first."""
     run: list[Stage] = []
     found = before(inspection, stage)
     while found is not None and found.method == "map" and len(consumers(inspection, found)) == 1:
@@ -49,7 +49,7 @@ def maps_before(inspection: Inspection, stage: Stage) -> list[Stage]:
 
 
 def maps_after(inspection: Inspection, stage: Stage) -> list[Stage]:
-    """The unbroken run of maps right behind a stage, upstream first."""
+    """Return the unbroken run of maps right behind a stage, upstream first."""
     run: list[Stage] = []
     found = after(inspection, stage)
     while found is not None and found.method == "map":
@@ -59,13 +59,13 @@ def maps_after(inspection: Inspection, stage: Stage) -> list[Stage]:
 
 
 def any_order(inspection: Inspection, stage: Stage) -> bool:
-    """Whether a stage that runs in parallel gives what is ready first, because the user asked for it."""
+    """Return whether a stage that runs in parallel gives what is ready first, because the user asked for it."""
     options = [one.arguments.get("deterministic") for one in inspection.stages if one.method == "with_options"]
     return stage.arguments.get("deterministic", options[-1] if options else None) is False
 
 
 def upstream(inspection: Inspection, stage: Stage) -> tuple[int, ...]:
-    """The ids of a stage and of all that it depends on."""
+    """Return the ids of a stage and of all that it depends on."""
     found: list[int] = []
     waiting = [stage.id]
     while waiting:
@@ -93,7 +93,7 @@ def endless(inspection: Inspection, stage: Stage) -> bool:
 
 
 def reads_files(stage: Stage) -> bool:
-    """Whether the stage reads files itself, or what it opens for each element does."""
+    """Return whether the stage reads files itself, or what it opens for each element does."""
     return stage.method in READERS or any(reads_files(inner) for inner in stage.inner)
 
 
@@ -107,7 +107,7 @@ def random(stage: Stage) -> bool:
 
 
 def pairs(inspection: Inspection, first: str, second: str) -> Iterator[tuple[Stage, Stage]]:
-    """Each stage of the one method with one of the other right behind it."""
+    """Yield each stage of the one method with one of the other right behind it."""
     for stage in inspection.stages:
         behind = after(inspection, stage)
         if stage.method == first and behind is not None and behind.method == second:
@@ -221,7 +221,7 @@ def without(parts: Segments, stages: Collection[int]) -> Segments:
 
 
 def hands_over(stage: Stage, default_parallelised: bool) -> bool:
-    """Whether the stage hands its elements over through a buffer, and so runs beside what pulls from it.
+    """Return whether the stage hands its elements over through a buffer, and so runs beside what pulls from it.
 
     Args:
         stage: as recorded.

@@ -33,7 +33,7 @@ _BEST_FIRST: tuple[Outcome, ...] = (
 
 
 def concluded(session: Session, diagnosis: Diagnosis, ended: str | None) -> Diagnosis:
-    """The diagnosis with everything that its trials say so far.
+    """Return the diagnosis with everything that its trials say so far.
 
     Args:
         session: with its results brought up to date.
@@ -80,7 +80,7 @@ def headroom(session: Session) -> float | None:
 
 
 def nothing_to_gain(session: Session) -> bool:
-    """Whether no input makes the training step 3 % faster; see `bottleneck.at_the_model`."""
+    """Return whether no input makes the training step 3 % faster; see `bottleneck.at_the_model`."""
     results = {result.variant: result for result in session.results}
     if session.diagnosis is None or session.diagnosis.inspection is None or not {AS_WRITTEN, CEILING} <= set(results):
         return False
@@ -100,7 +100,7 @@ def best_part(each: AttemptStatistics, found: list[AttemptStatistics]) -> Attemp
 
 
 def beaten(each: AttemptStatistics, part: AttemptStatistics | None) -> bool:
-    """Whether a combination gains hardly more than the best part of it."""
+    """Return whether a combination gains hardly more than the best part of it."""
     return part is not None and each.gain is not None and each.gain < SIMPLER * _gain(part)
 
 
@@ -191,7 +191,7 @@ def _ended(session: Session, diagnosis: Diagnosis, chosen: AttemptStatistics | N
 
 
 def _of_what_has_no_fix(session: Session, diagnosis: Diagnosis) -> str:
-    """How long a `fit` waits for arrays or a generator, of which no edit makes another input."""
+    """Return how long a `fit` waits for arrays or a generator, of which no edit makes another input."""
     api = diagnosis.inspection.api if diagnosis.inspection is not None else "tf.data"
     written = next((result for result in session.results if result.variant == AS_WRITTEN), None)
     if written is None or api not in ("arrays", "generator") or written.input_wait_ms.value is None:
@@ -316,7 +316,7 @@ def _all(inspection: Inspection) -> Iterator[_Idea]:
 
 
 def _on_records(inspection: Inspection, stage: Stage) -> bool:
-    """Whether the records of files come to a map as they are."""
+    """Return whether the records of files come to a map as they are."""
     before = chain.before(inspection, stage)
     while before is not None and before.method in ("shuffle", "repeat", "prefetch", "skip", "take", "ignore_errors"):
         before = chain.before(inspection, before)

@@ -30,7 +30,7 @@ _BUT_ROUNDED = "; floating values differ by rounding, in their last digits"
 
 
 def compare(baseline: Fingerprint | None, other: Fingerprint | None, reorders_allowed: bool) -> Equality:
-    """Whether two pipelines give the same samples on the same part of the input.
+    """Return whether two pipelines give the same samples on the same part of the input.
 
     Args:
         baseline: of the pipeline as written; None where its trial did not tell.
@@ -51,7 +51,7 @@ def compare(baseline: Fingerprint | None, other: Fingerprint | None, reorders_al
 
 
 def refusal(equality: Equality, allow_reordering: bool) -> str | None:
-    """Why a fix is refused, in one sentence, whatever it gains; None where its samples are as they should be."""
+    """Return why a fix is refused, in one sentence, whatever it gains; None where its samples are as they should be."""
     if equality.status == "unequal":
         return f"It changes which samples arrive: {equality.text}."
     if equality.status == "reordered" and not allow_reordering:
@@ -60,7 +60,7 @@ def refusal(equality: Equality, allow_reordering: bool) -> str | None:
 
 
 def _other_form(baseline: Fingerprint, other: Fingerprint) -> str | None:
-    """What differs in the form of the elements, which no order and no chance explains."""
+    """Return what differs in the form of the elements, which no order and no chance explains."""
     names, others = (", ".join(component.name for component in each.components) for each in (baseline, other))
     if names != others:
         return one_line(f"the elements have the components {others}, not {names}", REASON)
@@ -114,7 +114,7 @@ def _whole(
 
 
 def _rounded(one: Component, two: Component) -> bool:
-    """Whether two components hold the same samples in the same order but for the rounding of floating values."""
+    """Return whether two components hold the same samples in the same order but for the rounding of floating values."""
     if one.ordered == two.ordered or one.random or two.random or "?" in one.shape + two.shape:
         return False
     epsilon = _EPSILONS.get(one.dtype)
@@ -128,7 +128,7 @@ def _rounded(one: Component, two: Component) -> bool:
 def _same(
     exact: list[tuple[Component, Component]], some_random: bool, samples: int, reorders_allowed: bool
 ) -> Equality:
-    """The same samples: in which order."""
+    """Return the same samples: in which order."""
     looked = units.count(samples, "sample")
     if any(one.ordered != two.ordered for one, two in exact):
         if not _still_together(exact):
@@ -141,7 +141,7 @@ def _same(
 
 
 def _still_together(exact: list[tuple[Component, Component]]) -> bool:
-    """Whether a sample still has all its components, an image its label, as far as samples are listed."""
+    """Return whether a sample still has all its components, an image its label, as far as samples are listed."""
     left, right = (Counter(zip(*(pair[side].sample_hashes for pair in exact), strict=False)) for side in (0, 1))
     # A cut list holds other samples when their order is another: then nothing follows.
     whole = all(Counter(one.sample_hashes) == Counter(two.sample_hashes) for one, two in exact)
@@ -149,7 +149,7 @@ def _still_together(exact: list[tuple[Component, Component]]) -> bool:
 
 
 def _drawn(one: Component, two: Component) -> bool:
-    """Whether the values are random on both sides, so that only their distribution can be compared."""
+    """Return whether the values are random on both sides, so that only their distribution can be compared."""
     return one.random and two.random and one.unordered != two.unordered
 
 
@@ -182,13 +182,13 @@ def _differing(baseline: Fingerprint, other: Fingerprint, exact: list[tuple[Comp
 
 
 def _others(one: Component, two: Component) -> int:
-    """How many samples of either side the other side does not have."""
+    """Return how many samples of either side the other side does not have."""
     left, right = Counter(one.sample_hashes), Counter(two.sample_hashes)
     return max((left - right).total(), (right - left).total())
 
 
 def _as_far_as_known(pairs: list[tuple[Component, Component]]) -> Equality:
-    """One of the small pipelines was cut off: the first samples are compared one by one."""
+    """Return one of the small pipelines was cut off: the first samples are compared one by one."""
     exact = [(one, two) for one, two in pairs if not (one.random or two.random)]
     compared = [min(len(one.sample_hashes), len(two.sample_hashes)) for one, two in exact]
     if not exact or not min(compared):
@@ -202,7 +202,7 @@ def _as_far_as_known(pairs: list[tuple[Component, Component]]) -> Equality:
 
 
 def _other_distributions(pairs: list[tuple[Component, Component]], samples: int) -> Iterator[str]:
-    """Where the moments of random values differ by more than chance; σ/√n is the standard error of a mean."""
+    """Yield where the moments of random values differ by more than chance; σ/√n is the standard error of a mean."""
     for one, two in pairs:
         if not _drawn(one, two) or one.mean is None or two.mean is None or one.std is None or two.std is None:
             continue

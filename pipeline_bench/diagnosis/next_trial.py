@@ -67,7 +67,7 @@ class NextTrial:
         self._base = self._base_of_a_round()
 
     def next(self) -> tuple[Session, Trial | None]:
-        """The trial, and the session with its variant and with the combinations that are new."""
+        """Return the trial, and the session with its variant and with the combinations that are new."""
         for name in self._base:  # of the first round, always: without them nothing can be said
             if self._round == 0 and name not in self._in_round:
                 return self._session, self._trial(name, 0)
@@ -95,7 +95,7 @@ class NextTrial:
         return not self._has_time_for([*self._base, _SOME_OTHER])
 
     def _only_the_base(self) -> tuple[Session, Trial | None]:
-        """A second round of the pipeline as written and its ceiling, to be sure that nothing can be gained."""
+        """Return a second round of the pipeline as written and its ceiling, to be sure that nothing can be gained."""
         for name in self._base:
             if self._round == 0 or (self._round == 1 and name not in self._in_round):
                 return (self._session, self._trial(name, 1)) if self._has_time_for([name]) else (self._session, None)
@@ -128,7 +128,7 @@ class NextTrial:
         return session, variants.trial(session, here[0], number, asks)
 
     def _wanted(self) -> Iterator[str]:
-        """The variants that should have another trial, the most urgent first."""
+        """Yield the variants that should have another trial, the most urgent first."""
         fresh = [each for each in self._found if each.possible and each.asked == 0]
         leaders = self._leaders
         # In every round, so that it is known by the time that others could be built upon it.
@@ -169,7 +169,7 @@ class NextTrial:
         yield from (each.name for each in self._found if self._deserves_another(each))
 
     def _deserves_another(self, each: AttemptStatistics) -> bool:
-        """Whether other programs disturbed the only trial of an attempt, or the one it is held against."""
+        """Return whether other programs disturbed the only trial of an attempt, or the one it is held against."""
         if not each.possible or each.contends or each.trials != 1 or each.attempt.fix.combines:
             return False
         own = next(trial for trial in self._timed if trial.variant == each.name and trial.measured)
@@ -178,7 +178,7 @@ class NextTrial:
 
     @staticmethod
     def _near(each: AttemptStatistics, best: AttemptStatistics) -> bool:
-        """Whether its gain is so near to the best that more trials may turn the two."""
+        """Return whether its gain is so near to the best that more trials may turn the two."""
         return (each.gain or 0.0) >= _NEAR * (best.gain or 1.0)
 
     @cached_property
@@ -213,7 +213,7 @@ class NextTrial:
         return conclusion.beaten(each, conclusion.best_part(each, self._found)), attempt_statistics.by_gain(each)
 
     def _at_the_ceiling(self, best: AttemptStatistics) -> bool:
-        """Whether the model takes all of the step that is left."""
+        """Return whether the model takes all of the step that is left."""
         room = conclusion.headroom(self._session)
         return room is not None and (best.gain or 0.0) >= _NEAR * room
 
@@ -238,7 +238,7 @@ class NextTrial:
         return [each for _, _, each in ranked]
 
     def _has_time_for(self, names: Sequence[str]) -> bool:
-        """Whether a trial of each of these fits into what is left, each as long as its own so far.
+        """Return whether a trial of each of these fits into what is left, each as long as its own so far.
 
         One that was never tried may take as long as the longest.
         """
@@ -252,7 +252,7 @@ class NextTrial:
         return self._elapsed_s() + needed_s <= self._diagnosis.budget_s
 
     def _room_to_confirm(self, leaders: list[AttemptStatistics]) -> bool:
-        """Whether one more attempt leaves the time to try the best one often enough to propose it."""
+        """Return whether one more attempt leaves the time to try the best one often enough to propose it."""
         confirmed = leaders[0].name if leaders else _SOME_OTHER
         missing = max(0, CONFIRMED_TRIALS - leaders[0].trials) if leaders else 0
         return self._has_time_for([_SOME_OTHER, *[*self._base, confirmed] * missing])
@@ -274,7 +274,7 @@ class NextTrial:
 
 
 def compatible(one: Fix, other: Fix) -> bool:
-    """Whether the edits of two fixes can be made together: no two of them want the same thing otherwise."""
+    """Return whether the edits of two fixes can be made together: no two of them want the same thing otherwise."""
     if one.variant == other.variant or (one.kind == other.kind and one.stages == other.stages):
         return False
     left, right = _claims(one), _claims(other)
@@ -284,7 +284,7 @@ def compatible(one: Fix, other: Fix) -> bool:
 
 
 def combine(parts: Sequence[Fix], taken: set[str]) -> Fix:
-    """The fix that consists of these.
+    """Return the fix that consists of these.
 
     Args:
         parts: single fixes that are compatible, the one that gained most first.

@@ -371,7 +371,7 @@ def _name(call: cst.Call) -> str:
 
 
 def _is_program(text: str) -> bool:
-    """Whether a text is valid Python, arguments that are given twice included; nothing of it runs."""
+    """Return whether a text is valid Python, arguments that are given twice included; nothing of it runs."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

@@ -36,7 +36,7 @@ class Search:
         self._no_servers = no_servers
 
     def next(self, session: Session) -> tuple[Session, Trial | None]:
-        """The trial that comes next, None when the diagnosis has ended; see `runner.Planner`."""
+        """Return the trial that comes next, None when the diagnosis has ended; see `runner.Planner`."""
         diagnosis = _of(session)
         if diagnosis.failure is not None:
             return session, None
@@ -67,7 +67,7 @@ class Search:
         return late and found is not None and found.stage is None and elapsed_s < _LOOK_AGAIN_BY * diagnosis.budget_s
 
     def updated(self, session: Session, interrupted: bool) -> Session:
-        """The session with what can now be said; see `runner.Planner`."""
+        """Return the session with what can now be said; see `runner.Planner`."""
         diagnosis = self._looked_at(session, _of(session))
         diagnosis = attempt_statistics.ruled(session, diagnosis)
         session = session.model_copy(update={"diagnosis": diagnosis})
@@ -82,7 +82,7 @@ class Search:
         return _SPENT if NextTrial(after, _of(after)).spent else _DONE
 
     def _looked_at(self, session: Session, diagnosis: Diagnosis) -> Diagnosis:
-        """The diagnosis with the inspection, the bottleneck, and the candidates, as soon as each can be told."""
+        """Return the diagnosis with the inspection, the bottleneck, and the candidates, as soon as each can be told."""
         if diagnosis.failure is not None or not session.trials:
             return diagnosis
         looked = next((trial for trial in session.trials if trial.variant == variants.INSPECTION), None)

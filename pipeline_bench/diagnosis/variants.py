@@ -85,7 +85,7 @@ def with_fix(session: Session, diagnosis: Diagnosis, fix: Fix, left_s: float) ->
 
 
 def inspection_trial(session: Session, diagnosis: Diagnosis, *, again: bool = False) -> Trial:
-    """The trial that looks at the pipeline; `again` with more time, where the first had too little."""
+    """Return the trial that looks at the pipeline; `again` with more time, where the first had too little."""
     part, ends = (_SECOND_LOOK_PART, _SECOND_LOOK_S) if again else (_INSPECTION_PART, _LIMIT_S)
     first = session.scenario.variants[0]
     run = first.run.model_copy(update={"time_s": diagnosis.budget_s, "steps": None, "repeats": 1})
@@ -99,7 +99,7 @@ def inspection_trial(session: Session, diagnosis: Diagnosis, *, again: bool = Fa
 
 
 def trial(session: Session, name: str, number: int, fingerprint: Asked) -> Trial:
-    """A trial of one of the session's variants in a round.
+    """Return a trial of one of the session's variants in a round.
 
     Args:
         session: whose scenario holds the variant.
@@ -117,7 +117,7 @@ def trial(session: Session, name: str, number: int, fingerprint: Asked) -> Trial
 
 
 def expected_s(diagnosis: Diagnosis) -> float:
-    """About how long a trial takes, before any has: starting, warming up, measuring, telling the samples."""
+    """Return about how long a trial takes, before any has: starting, warming up, measuring, telling the samples."""
     return 3.0 + _WARMUP_S + _time_s(diagnosis)
 
 
@@ -157,7 +157,7 @@ def _time_s(diagnosis: Diagnosis) -> float:
 
 
 def _element_ms(inspection: Inspection | None) -> float | None:
-    """About how long an element takes: the stages one after another, which is more than where they overlap."""
+    """Return about how long an element takes: the stages one after another, which is more than where they overlap."""
     costs = [] if inspection is None else [cost.elapsed_ns for cost in inspection.costs if cost.elapsed_ns is not None]
     return sum(costs) / NS_PER_MS if costs else None
 

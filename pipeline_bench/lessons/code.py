@@ -22,7 +22,7 @@ _Place = tuple[int, int, int]
 
 
 def fitted(source: str, columns: int) -> str:
-    """The same code in lines of at most so many columns, its docstring cut to the first line.
+    """Return the same code in lines of at most so many columns, its docstring cut to the first line.
 
     A line is broken inside brackets only, so the result is the same program; one that offers no place stays long.
 
@@ -52,7 +52,7 @@ def between(source: str, first: str, last: str) -> str:
 
 
 def _briefly_described(source: str, columns: int) -> str:
-    """What a docstring says after its first line, arguments and references, is for who calls the function."""
+    """Return the source with its first docstring cut to one line; the rest of it is for who calls the function."""
     lines = source.splitlines()
     for node in ast.parse(source).body:
         if not isinstance(node, ast.FunctionDef | ast.ClassDef) or not (described := ast.get_docstring(node)):
@@ -67,7 +67,7 @@ def _briefly_described(source: str, columns: int) -> str:
 
 
 def _places(lines: Sequence[str]) -> defaultdict[int, list[_Place]]:
-    """Where each line may be broken, by its row."""
+    """Return where each line may be broken, by its row."""
     places: defaultdict[int, list[_Place]] = defaultdict(list)
     depth = 0
     for token in tokenize.generate_tokens(io.StringIO("\n".join(lines) + "\n").readline):

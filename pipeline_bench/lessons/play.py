@@ -42,7 +42,7 @@ class LeftError(Exception):
 
 
 def console(width: int | None = None) -> Console:
-    """A console for lessons: as wide as the terminal, but never wider than lines read well."""
+    """Return a console for lessons: as wide as the terminal, but never wider than lines read well."""
     theme = Theme({"markdown.code": "bold cyan", "markdown.code_block": "cyan"})
     made = Console(theme=theme, highlight=False, width=width)
     return made if made.width <= WIDTH_COLUMNS else Console(theme=theme, highlight=False, width=WIDTH_COLUMNS)
@@ -92,7 +92,7 @@ class Player:
         self._console.print(Text(one_line(text)))
 
     def offer(self, prompt: str) -> str:
-        """A line of the reader's, stripped; empty without a reader.
+        """Return a line of the reader's, stripped; empty without a reader.
 
         Raises:
             LeftError: the reader left.
@@ -177,7 +177,7 @@ class Player:
 
 
 def _prediction(part: Ask, line: str) -> Answer | None:
-    """What the reader typed as a prediction; None where it is none."""
+    """Return what the reader typed as a prediction; None where it is none."""
     if part.choices:
         texts = [choice.text for choice in part.choices]
         numbers = {str(number): text for number, text in enumerate(texts, start=1)}

@@ -66,7 +66,7 @@ class StepRecorder(Protocol):
     ) -> bool: ...
 
     def should_sample_any(self, steps: int) -> bool:
-        """Whether any of the next `steps` is to be sampled: for a loop that runs so many at a call."""
+        """Return whether any of the next `steps` is to be sampled: for a loop that runs so many at a call."""
         ...
 
     @property
@@ -309,7 +309,7 @@ def build_steps(one: Callable[[Any], Step], steps: Any, sampled: Any = None) -> 
 
 
 def if_sampled(sampled: Any, digest: Callable[[], Any]) -> Any:
-    """What `digest` builds, float64 [n], at a cost only where a step is sampled; [0] where not.
+    """Return what `digest` builds, float64 [n], at a cost only where a step is sampled; [0] where not.
 
     Args:
         sampled: bool [], or None where every step is.
@@ -334,7 +334,7 @@ def row_of(step: Step) -> Any:
 
 
 def steps_of_call(steps_per_call: int, record: StepRecorder) -> int:
-    """How many steps the next call is to run: those that are left, where they are fewer than a call's."""
+    """Return how many steps the next call is to run: those that are left, where they are fewer than a call's."""
     left = record.steps_left
     return steps_per_call if left is None else min(steps_per_call, left)
 

@@ -113,12 +113,12 @@ class _Rows:
             self._sampled.assign(sampled)
 
     def read(self) -> tuple[Array, Array | None]:
-        """The rows of the call that has ended, and what its steps have shown, where it was sampled."""
+        """Return the rows of the call that has ended, and what its steps have shown, where it was sampled."""
         return self._rows.numpy(), self._shown.numpy() if self._looks else None
 
 
 def _numbers_shown(training: EagerTraining) -> int:
-    """How many numbers a step shows of its samples."""
+    """Return how many numbers a step shows of its samples."""
     import tensorflow as tf
 
     if (digest := training.digest) is None:
@@ -192,7 +192,7 @@ def _timed_iterators(rows: _Rows) -> Iterator[None]:
 
 
 def _timed(fetch: Callable[[], Any], rows: _Rows) -> Any:
-    """What `fetch` gives, whose wait is written down."""
+    """Return what `fetch` gives, whose wait is written down."""
     import tensorflow as tf
 
     structure: Any = None

@@ -200,7 +200,7 @@ def _plan_of_input(training: Training) -> Iterator[tuple[str, Any]]:
 
 
 def _plan_of_steps(training: Training, fetched: _Fetched, record: StepRecorder) -> Iterator[tuple[str, Any]]:
-    """The same of the steps: what is fetched, for how long, and which of them are sampled."""
+    """Yield the same of the steps: what is fetched, for how long, and which of them are sampled."""
     yield "train", _op_name(training.graph.train)
     yield "plain", fetched.plain.name
     if fetched.save is not None:
@@ -216,7 +216,7 @@ def _plan_of_steps(training: Training, fetched: _Fetched, record: StepRecorder) 
 
 
 def _op_name(op: Any) -> str:
-    """The name of an op, also of one that is given by its output."""
+    """Return the name of an op, also of one that is given by its output."""
     return str(getattr(op, "op", op).name)
 
 
@@ -240,7 +240,7 @@ def _raise(failure: native.Failure) -> None:
 
 
 def _ended(process: subprocess.Popen[bytes]) -> bool:
-    """Whether the program, which has closed its pipe or reported its end, is gone within a moment."""
+    """Return whether the program, which has closed its pipe or reported its end, is gone within a moment."""
     try:
         process.wait(_ASK_EVERY_S)
     except subprocess.TimeoutExpired:

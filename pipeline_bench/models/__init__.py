@@ -65,16 +65,16 @@ class GradientModel(Model):
 
     @abstractmethod
     def loss(self, batch: Batch) -> Any:
-        """The loss on a batch, a scalar."""
+        """Return the loss on a batch, a scalar."""
 
     def optimizer(self) -> Any:
-        """A new optimiser of ``tf.compat.v1.train``: by default Adam, at the option `learning_rate`."""
+        """Return a new optimiser of ``tf.compat.v1.train``: by default Adam, at the option `learning_rate`."""
         import tensorflow as tf
 
         return tf.compat.v1.train.AdamOptimizer(self.options.learning_rate)
 
     def accuracy(self, evaluation: Batch) -> Any:
-        """The share of right answers on a batch, a scalar; by default None, where there is none to measure."""
+        """Return the share of right answers on a batch, a scalar; by default None, where there is none to measure."""
         return None
 
     def build(self, batch: Batch, evaluation: Batch) -> TrainingGraph:
@@ -83,7 +83,7 @@ class GradientModel(Model):
         return TrainingGraph(train, loss, self.accuracy_of_same(evaluation))
 
     def accuracy_of_same(self, evaluation: Batch) -> Any:
-        """The accuracy with the variables that `loss` has made."""
+        """Return the accuracy with the variables that `loss` has made."""
         import tensorflow as tf
 
         v1 = tf.compat.v1
@@ -116,7 +116,7 @@ def class_labels(batch: Batch, classes: int) -> Any:
 
 
 def cross_entropy(logits: Any, batch: Batch, classes: int) -> Any:
-    """The mean softmax cross-entropy of logits [batch, classes], a scalar."""
+    """Return the mean softmax cross-entropy of logits [batch, classes], a scalar."""
     import tensorflow as tf
 
     labels = class_labels(batch, classes)
@@ -124,7 +124,7 @@ def cross_entropy(logits: Any, batch: Batch, classes: int) -> Any:
 
 
 def share_right(logits: Any, batch: Batch, classes: int) -> Any:
-    """The share of a batch whose class has the largest of its logits [batch, classes], a scalar."""
+    """Return the share of a batch whose class has the largest of its logits [batch, classes], a scalar."""
     import tensorflow as tf
 
     right = tf.equal(tf.argmax(logits, axis=1), class_labels(batch, classes))

@@ -42,7 +42,7 @@ class EmulatedTwoLayer(Model):
         return f"emulated accelerator, busy {self.options.step_ms:g} ms a step"
 
     def build(self, batch: Batch, evaluation: Batch) -> TrainingGraph:
-        """The step begins when its whole batch is there, and ends when both the update and the wait are over."""
+        """Build a step that begins when its whole batch is there, and ends when update and wait are over."""
         import tensorflow as tf
 
         network = TwoLayer(self.options.model_dump(exclude={"step_ms"}))

@@ -71,7 +71,7 @@ class Matpow(Model):
                 return TrainingGraph(done, tf.identity(tf.constant(math.nan)))
 
     def _power(self, name: str, device: str) -> Any:
-        """The matrix to the power n, float32 [size, size], by n - 1 multiplications on the device.
+        """Return the matrix to the power n, float32 [size, size], by n - 1 multiplications on the device.
 
         Entries of variance 1 / size hold back the powers' growth: the eigenvalues of a large random matrix lie in the
         unit circle, or hardly outside (Ginibre, "Statistical ensembles of complex, quaternion, and real matrices",

@@ -92,7 +92,7 @@ class MnistCnn(GradientModel):
         return share_right(_logits(_images(evaluation), self._layers(), dropout=0.0), evaluation, _CLASSES)
 
     def _layers(self) -> list[_Layer]:
-        """The four layers' variables, on the layers' devices: the next one for each, and then the last again."""
+        """Return the four layers' variables, on the layers' devices: the next one for each, and then the last again."""
         last = len(self.devices) - 1
         layers = []
         for i, shape in enumerate(_shapes()):

@@ -113,7 +113,7 @@ class Scenario(_Part):
     """What a reader of the results should know of how the scenario came about."""
 
     def variant(self, name: str) -> Variant:
-        """The variant of that name.
+        """Return the variant of that name.
 
         Raises:
             KeyError: there is none.

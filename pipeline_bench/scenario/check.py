@@ -233,7 +233,7 @@ def _follow(model: type[BaseModel], loc: tuple[int | str, ...]) -> tuple[list[st
 
 
 def _fields(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
-    """The keys that the table at that place may have."""
+    """Return the keys that the table at that place may have."""
     inner: type[BaseModel] = model
     for part in loc:
         field = inner.model_fields.get(part) if isinstance(part, str) else None
@@ -283,7 +283,7 @@ def _blame(part: str, key: str, own: Any) -> Callable[[str], str]:
 
 
 def variant_key(entry: Mapping[str, Any], position: int) -> str:
-    """A variant's name as ``--set`` takes it; its position where it has none."""
+    """Return a variant's name as ``--set`` takes it; its position where it has none."""
     name = entry.get("name", entry.get("backend"))
     if not isinstance(name, str) or not name:
         return str(position)

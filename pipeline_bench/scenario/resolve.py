@@ -203,7 +203,7 @@ def _ceiling_key(variant: Variant) -> str:
 
 
 def _without_timing(source: Component) -> dict[str, Any]:
-    """A source's options with those that only say how long a batch takes at their defaults."""
+    """Return a source's options with those that only say how long a batch takes at their defaults."""
     plugin: Any = plugins.find("sources", source.kind)
     fields = plugin.Options.model_fields
     return {

@@ -156,7 +156,7 @@ def _in_source() -> list[Planted]:
 
 
 def _differing(rounds: int) -> list[Planted]:
-    """A baseline, its twin, and one whose step is longer by a known share."""
+    """Return a baseline, its twin, and one whose step is longer by a known share."""
     alike, slower_ms = 8.0, (8.0 + SHORT_MS) * SLOWER - SHORT_MS
     made = []
     for name, read_ms in (("source, feed_dict", alike), ("its twin", alike), ("a slower one", slower_ms)):
@@ -182,7 +182,7 @@ def _cheat() -> Planted:
 
 
 def _loops() -> list[Planted]:
-    """The loops that build the step into the graph, or run eagerly, with a model of which they can."""
+    """Return the loops that build the step into the graph, or run eagerly, with a model of which they can."""
     model = {"kind": "planted_device", "step_ms": _LOOP_MS}
     pipeline = tf_data(1)
     kinds: list[tuple[str, dict[str, Any]]] = [
@@ -248,7 +248,7 @@ def _planted(
     around: str = "",
     host_ms: float = 0.0,
 ) -> Planted:
-    """A variant of the planted source on the short device.
+    """Return a variant of the planted source on the short device.
 
     Args:
         part: that it belongs to.

@@ -91,7 +91,7 @@ def prefetched(produce_ms: Sequence[float], calls: int, buffer: int, host_ms: fl
 
 
 def verdict(truth: Truth) -> str:
-    """The verdict that these shares have: docs/method.md, "Verdicts", with no noise."""
+    """Return the verdict that these shares have: docs/method.md, "Verdicts", with no noise."""
     if max(truth.wait, truth.host) >= BOUND_SHARE:
         return "input-bound" if truth.wait >= truth.host else "host-bound"
     return "compute-bound" if truth.utilization >= COMPUTE_BOUND_AU else "mixed"

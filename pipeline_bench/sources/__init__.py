@@ -268,6 +268,13 @@ class SampleSource(Source):
         return numbers, features, labels
 
 
+def labelled_by_sum(features: Any) -> Batch:
+    """Return features [batch, n] with the label whether they sum to more than 0, float32 [batch, 1]."""
+    import tensorflow as tf
+
+    return Batch(features, tf.cast(tf.reduce_sum(features, axis=1, keepdims=True) > 0, tf.float32))
+
+
 def _padded(features: Any, shape: Sequence[int]) -> Any:
     """Features [batch, …] cut and padded with 0 at the end to [batch, *shape]."""
     import tensorflow as tf

@@ -89,7 +89,7 @@ class Csv(FolderSource):
         return f"{path}:{line}"
 
     def _line(self, index: int) -> tuple[str, int]:
-        """The file of a record, and the number of its line, from 1."""
+        """Return the file of a record, and the number of its line, from 1."""
         file = self.file_of(index)
         return file.path, index - file.first + 1 + self._columns.header
 
@@ -141,7 +141,7 @@ class Csv(FolderSource):
 
 
 def columns(line: bytes, label: str | int, header: Literal["auto", "yes", "no"]) -> Columns:
-    """What the first line says of the columns.
+    """Return what the first line says of the columns.
 
     Args:
         line: the first line of the first file.
@@ -186,7 +186,7 @@ def parse(line: bytes, expected: Columns) -> tuple[npt.NDArray[np.float32], np.i
 
 
 def line_starts(path: str) -> npt.NDArray[np.int64]:
-    """Where each line of a file begins, and last where the file ends, in bytes [lines + 1].
+    """Return where each line of a file begins, and last where the file ends, in bytes [lines + 1].
 
     Raises:
         OSError: it cannot be read.
@@ -202,7 +202,7 @@ def line_starts(path: str) -> npt.NDArray[np.int64]:
 
 
 def _fields(line: str) -> list[str]:
-    """A line's fields, quotes taken off."""
+    """Return a line's fields, quotes taken off."""
     try:
         return next(csv.reader([line], strict=True), [])
     except csv.Error as error:
@@ -237,5 +237,5 @@ def _is_number(field: str) -> bool:
 
 
 def _content(line: bytes) -> bytes:
-    """A line as TensorFlow's readers give it: without its end, and without any carriage return."""
+    """Return a line as TensorFlow's readers give it: without its end, and without any carriage return."""
     return line.replace(b"\r", b"").removesuffix(b"\n")

@@ -70,7 +70,7 @@ class PipelineOptions(plugins.Options):
         return self
 
     def decodes(self, source: Source) -> bool:
-        """Whether TensorFlow reads and decodes the source's records, and not Python."""
+        """Return whether TensorFlow reads and decodes the source's records, and not Python."""
         return isinstance(source, RecordSource) and not self.from_generator
 
 
@@ -152,7 +152,7 @@ def _endless(source: Source, options: PipelineOptions, resources: Resources) -> 
 
 
 def reorder_window(source: Source, options: PipelineOptions) -> int:
-    """How many samples the stages of `endless` may hold back while others pass; see `Input.reorder_window`."""
+    """Return how many samples the stages of `endless` may hold back while others pass; see `Input.reorder_window`."""
     if not isinstance(source, SampleSource):
         return (most(options.parallel_calls) - 1) * source.batch_size
     if not isinstance(source, RecordSource) or options.from_generator:
@@ -170,12 +170,12 @@ def reorder_window(source: Source, options: PipelineOptions) -> int:
 
 
 def most(at_a_time: int | Auto) -> int:
-    """How many there may be at a time; AUTOTUNE goes up to the CPUs that the process may use."""
+    """Return how many there may be at a time; AUTOTUNE goes up to the CPUs that the process may use."""
     return len(os.sched_getaffinity(0)) if at_a_time == "auto" else at_a_time
 
 
 def calls_of(options: PipelineOptions) -> Any:
-    """The ``num_parallel_calls`` of a map."""
+    """Return the ``num_parallel_calls`` of a map."""
     import tensorflow as tf
 
     return {"auto": tf.data.AUTOTUNE, 1: None}.get(options.parallel_calls, options.parallel_calls)
@@ -261,40 +261,44 @@ def turns_of_files(source: RecordSource, files_at_a_time: int | Auto) -> Any:
     """
     import tensorflow as tf
 
-    of_file = file_reader(source, corrected=False)
-    paths = tf.constant([file.path for file in source.files])
-    firsts = tf.constant([file.first for file in source.files], tf.int64)
-    counts = tf.constant([file.records for file in source.files], tf.int64)
+    of_file, (paths, firsts, counts) = file_reader(source, corrected=False), _columns(source)
 
     def of_turn(turn: Any) -> Any:
         epoch, file = turn // len(source.files), turn % len(source.files)
         records = of_file(tf.gather(paths, file), tf.gather(firsts, file), tf.gather(counts, file))
         return records.map(lambda index, raw: (epoch * source.records + index, raw))
 
-    turns = tf.data.Dataset.range(_TURNS)
-    if files_at_a_time == 1:
-        return turns.flat_map(of_turn)
-    parallel = tf.data.AUTOTUNE if files_at_a_time == "auto" else files_at_a_time
-    return turns.interleave(of_turn, cycle_length=most(files_at_a_time), num_parallel_calls=parallel)
+    return _interleaved(tf.data.Dataset.range(_TURNS), of_turn, files_at_a_time)
 
 
 def _records(source: RecordSource, files_at_a_time: int | Auto) -> Any:
     """Index and what the record consists of, of every record of one epoch."""
     import tensorflow as tf
 
-    of_file = file_reader(source)
-    paths = tf.constant([file.path for file in source.files])
-    firsts = tf.constant([file.first for file in source.files], tf.int64)
-    counts = tf.constant([file.records for file in source.files], tf.int64)
-    files = tf.data.Dataset.from_tensor_slices((paths, firsts, counts))
+    files = tf.data.Dataset.from_tensor_slices(_columns(source))
+    return _interleaved(files, file_reader(source), files_at_a_time)
+
+
+def _columns(source: RecordSource) -> tuple[Any, Any, Any]:
+    """Return of every file its path, string [files], and its first record and how many it has, int64 [files]."""
+    import tensorflow as tf
+
+    numbers = [tf.constant([getattr(file, name) for file in source.files], tf.int64) for name in ("first", "records")]
+    return tf.constant([file.path for file in source.files]), numbers[0], numbers[1]
+
+
+def _interleaved(files: Any, open_file: Callable[..., Any], files_at_a_time: int | Auto) -> Any:
+    """Return the elements of the datasets that `open_file` makes, so many of them open at a time."""
+    import tensorflow as tf
+
     if files_at_a_time == 1:
-        return files.flat_map(of_file)
+        return files.flat_map(open_file)
     parallel = tf.data.AUTOTUNE if files_at_a_time == "auto" else files_at_a_time
-    return files.interleave(of_file, cycle_length=most(files_at_a_time), num_parallel_calls=parallel)
+    return files.interleave(open_file, cycle_length=most(files_at_a_time), num_parallel_calls=parallel)
 
 
 def _kept(samples: Any) -> Any:
-    """Those that are flagged as samples, without their flag."""
+    """Return those that are flagged as samples, without their flag."""
 
     # Two functions with a name: TensorFlow reads their source, and cannot tell two lambdas on one line apart.
     def is_sample(*flagged: Any) -> Any:

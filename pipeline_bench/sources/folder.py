@@ -97,7 +97,7 @@ class FolderSource(RecordSource):
         return found
 
     def walk(self) -> Iterator[Path]:
-        """The same in whichever order the file system gives; the file itself where `path` is one.
+        """Yield the same in whichever order the file system gives; the file itself where `path` is one.
 
         Raises:
             UsageError: there is no such file or folder, or it may not be read.
@@ -128,7 +128,7 @@ class FolderSource(RecordSource):
                 yield Path(entry.path)
 
     def trouble(self, problem: str, hint: str) -> UsageError:
-        """An error about where the records should be."""
+        """Return an error about where the records should be."""
         if self.options.path is None:
             return UsageError(
                 f"The data made for the source {self.name}, {self.root}: {problem}.",

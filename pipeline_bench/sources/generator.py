@@ -107,7 +107,7 @@ class Generator(SampleSource):
         return [shared] * threads
 
     def reserved(self, purpose: str) -> Sequence[Sample]:
-        """The first samples of a call of its own, which the training's call gives as well."""
+        """Return the first samples of a call of its own, which the training's call gives as well."""
         return self._first_batch
 
     @cached_property
@@ -135,7 +135,7 @@ class Generator(SampleSource):
             yield sample
 
     def _samples(self, skipped: dict[int, str], shape: tuple[int, ...] | None) -> Iterator[Sample]:
-        """The samples of one call after another.
+        """Yield the samples of one call after another.
 
         Args:
             skipped: takes the numbers of what is left out, and why.
@@ -170,7 +170,7 @@ class Generator(SampleSource):
                 raise RecordError(f"The generator {self._callable.text} ended without giving a sample. {last}".rstrip())
 
     def _pass(self, number: int, skipped: Sized) -> Iterator[Any]:
-        """What one call gives.
+        """Yield what one call gives.
 
         Raises:
             RecordError: it raised; that ends the call.
@@ -195,7 +195,7 @@ class Generator(SampleSource):
         return RecordError(f"The generator {self._callable.text} raised {line_of(error)} {after}{where}.")
 
     def _sample(self, number: int, value: Any, shape: tuple[int, ...] | None) -> Sample:
-        """A value as a sample.
+        """Return a value as a sample.
 
         Raises:
             RecordError: it is none.
@@ -327,7 +327,7 @@ def _numbers(value: Any, what: str) -> npt.NDArray[Any]:
 def augmented_images(
     samples: int = 2048, size: int = 64, seed: int = 0
 ) -> Iterator[tuple[npt.NDArray[np.float32], int]]:
-    """One pass over images that are augmented in Python, as a training script of a few lines does it.
+    """Yield one pass over images that are augmented in Python, as a training script of a few lines does it.
 
     Each costs some 0.3 ms of a core at the default size, with the GIL held most of the time.
 

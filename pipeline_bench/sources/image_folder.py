@@ -54,7 +54,7 @@ class ImageFolder(images.ImageSource):
         return [(label, path) for _, label, path in sorted(dealt)]
 
     def _class_of(self, path: Path) -> str:
-        """The name of the folder directly below the root; empty for a file that lies in the root itself."""
+        """Return the name of the folder directly below the root; empty for a file that lies in the root itself."""
         parts = path.relative_to(self.root).parts
         return parts[0] if len(parts) > 1 else ""
 

@@ -57,7 +57,7 @@ class ImageSource(FolderSource):
         return self.options.image_size, self.options.image_size, self.options.channels
 
     def image_dataset(self, kind: Kind, files: int) -> SyntheticDataset:
-        """The synthetic dataset of these options."""
+        """Return the synthetic dataset of these options."""
         side = max(8, int(self.options.made_size or self.options.image_size))
         return SyntheticDataset(kind, self.options.samples, files, side, uneven=self.options.fit == "pad")
 
@@ -69,7 +69,7 @@ def feature_spec(options: Any) -> ArraySpec:
 
 
 def decode(raw: bytes, options: Any) -> npt.NDArray[np.float32]:
-    """The features of an image, decoded by Pillow.
+    """Return the features of an image, decoded by Pillow.
 
     Raises:
         ValueError: it cannot be decoded; the message says why.
@@ -84,7 +84,7 @@ def decode(raw: bytes, options: Any) -> npt.NDArray[np.float32]:
 
 
 def decode_op(raw: Any, options: Any) -> Any:
-    """The features of an image, decoded by TensorFlow's ops; `raw` is a string tensor []."""
+    """Return the features of an image, decoded by TensorFlow's ops; `raw` is a string tensor []."""
     import tensorflow as tf
 
     # In spite of its name it decodes PNG as well, and GIF.
@@ -105,7 +105,7 @@ def decode_op(raw: Any, options: Any) -> Any:
 
 
 def _pixels(raw: bytes, channels: int) -> npt.NDArray[np.uint8]:
-    """The image as uint8 [height, width, channels]; an alpha channel is dropped, as TensorFlow drops it."""
+    """Return the image as uint8 [height, width, channels]; an alpha channel is dropped, as TensorFlow drops it."""
     from PIL import Image, UnidentifiedImageError
 
     try:

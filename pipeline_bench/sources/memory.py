@@ -11,7 +11,7 @@ import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from pipeline_bench import graph_ops, plugins
-from pipeline_bench.sources import ArraySpec, Batch, Identity, Source
+from pipeline_bench.sources import ArraySpec, Batch, Identity, Source, labelled_by_sum
 
 _MOST_VALUES = 2**26
 _SEEDS = {"training": 1, "evaluation": 2, "ceiling": 3}
@@ -74,19 +74,13 @@ class Memory(Source):
 
     def finish(self, carried: Sequence[Any]) -> Batch:
         features, numbers = carried
-        return self._labelled(features)._replace(numbers=numbers)
+        return labelled_by_sum(features)._replace(numbers=numbers)
 
     def sample_batch(self, purpose: str) -> Batch:
         import tensorflow as tf
 
-        return self._labelled(tf.constant(self._normal(self.batch_size, purpose)))
+        return labelled_by_sum(tf.constant(self._normal(self.batch_size, purpose)))
 
     def _normal(self, samples: int, purpose: str) -> npt.NDArray[np.float32]:
         generator = np.random.default_rng(_SEEDS[purpose])
         return generator.standard_normal((samples, self.options.features), dtype=np.float32)
-
-    def _labelled(self, features: Any) -> Batch:
-        import tensorflow as tf
-
-        positive = tf.reduce_sum(features, axis=1, keepdims=True) > 0
-        return Batch(features, tf.cast(positive, tf.float32))

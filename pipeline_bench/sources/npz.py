@@ -116,7 +116,7 @@ class Npz(FolderSource):
         yield from zip(*self._load_file(file), strict=True)
 
     def _load_file(self, file: RecordFile) -> tuple[npt.NDArray[Any], ...]:
-        """The arrays of a file in the byte order of this machine: TensorFlow takes all bytes to be in that."""
+        """Return the arrays of a file in the byte order of this machine: TensorFlow takes all bytes to be in that."""
         with _unpacking(f"{file.path} cannot be read"), np.load(file.path) as packed:
             read = [packed[name] for name in self._heads]
             arrays = tuple(array.astype(array.dtype.newbyteorder("="), copy=False) for array in read)
@@ -178,7 +178,7 @@ def _unpacking(problem: str) -> Iterator[None]:
 
 
 def _read_heads(path: str) -> dict[str, ArrayHead]:
-    """The arrays of a .npz file, by name."""
+    """Return the arrays of a .npz file, by name."""
     heads = {}
     with _unpacking(f"{path} cannot be read as an .npz file"), zipfile.ZipFile(path) as packed:
         for entry in packed.namelist():
@@ -193,7 +193,7 @@ def _read_heads(path: str) -> dict[str, ArrayHead]:
 
 
 def _choose(path: str, heads: dict[str, ArrayHead], wanted: str | None, usual: tuple[str, ...], option: str) -> str:
-    """The name of the array to take: the one that is asked for, else the first of the usual ones.
+    """Return the name of the array to take: the one that is asked for, else the first of the usual ones.
 
     Raises:
         RecordError: it is not there, or holds no numbers.

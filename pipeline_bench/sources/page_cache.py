@@ -43,7 +43,7 @@ class Layout:
         self.records = files[-1].first + files[-1].records
 
     def parts(self, first: float, end: float) -> Iterator[Part]:
-        """What the records from `first` up to `end` lie in; indices from 0 up to the records of an epoch.
+        """Yield what the records from `first` up to `end` lie in; indices from 0 up to the records of an epoch.
 
         A file's bytes count as spread evenly over its records.
         """
@@ -57,13 +57,13 @@ class Layout:
                 yield Part(file.path, start, stop)
 
     def at(self, record: float, most_bytes: int) -> Part:
-        """The bytes from a record on to the end of its file, or so many."""
+        """Return the bytes from a record on to the end of its file, or so many."""
         file = self._files[self._index(record)]
         start = int(file.size_bytes * (record - file.first) / file.records)
         return Part(file.path, start, min(file.size_bytes, start + most_bytes))
 
     def bytes_of(self, records: float) -> float:
-        """What is fetched from storage for so many records, on average: whole pages."""
+        """Return what is fetched from storage for so many records, on average: whole pages."""
         return self._paged_bytes * records / self.records
 
     def _index(self, record: float) -> int:
@@ -100,7 +100,7 @@ def read(part: Part) -> Iterator[int]:
 
 
 def why_unknown(path: str) -> str | None:
-    """Why the kernel does not say which pages of a file are resident; None where it does.
+    """Return why the kernel does not say which pages of a file are resident; None where it does.
 
     Since Linux 5.2 mincore calls every page of a file resident that the process may not write and does not own.
     """
@@ -116,7 +116,7 @@ def why_unknown(path: str) -> str | None:
 
 
 def resident_pages(part: Part) -> tuple[int, int]:
-    """How many pages of a part of a file are in the page cache, and how many it has.
+    """Return how many pages of a part of a file are in the page cache, and how many it has.
 
     Raises:
         OSError: the file cannot be opened or mapped.

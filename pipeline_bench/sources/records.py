@@ -131,7 +131,7 @@ class RecordSource(SampleSource):
         """
 
     def file_of(self, index: int) -> RecordFile:
-        """The file that holds the record."""
+        """Return the file that holds the record."""
         return self.files[int(np.searchsorted(self._firsts, index, side="right")) - 1]
 
     def name_of(self, index: int) -> str:
@@ -143,7 +143,7 @@ class RecordSource(SampleSource):
 
     @abstractmethod
     def file_dataset(self, path: Any, first: Any) -> Any:
-        """A `tf.data.Dataset` of the records of one file in their order, each a tuple as `raw_specs` says.
+        """Return a `tf.data.Dataset` of the records of one file in their order, each a tuple as `raw_specs` says.
 
         Args:
             path: the file, a string tensor [].
@@ -179,11 +179,11 @@ class RecordSource(SampleSource):
         return type(self).reader is not RecordSource.reader
 
     def reader(self) -> Any:
-        """A new ``tf.compat.v1`` reader whose values are the records, where there is one; else None."""
+        """Return a new ``tf.compat.v1`` reader whose values are the records, where there is one; else None."""
         return None
 
     def key_of(self, index: int) -> str:
-        """The key that the reader gives with the record."""
+        """Return the key that the reader gives with the record."""
         raise NotImplementedError
 
     # What follows from these, for every source of files.
@@ -224,7 +224,7 @@ class RecordSource(SampleSource):
         return tuple(array[0, ...] for array in arrays)
 
     def reserved(self, purpose: str) -> Sequence[Sample]:
-        """The first samples of an epoch for the evaluation, the last ones for the ceiling."""
+        """Return the first samples of an epoch for the evaluation, the last ones for the ceiling."""
         indices = range(self.batch_size) if purpose == "evaluation" else range(-self.batch_size, 0)
         return [self._sample_near(index % self.records) for index in indices]
 
@@ -264,14 +264,14 @@ class RecordSource(SampleSource):
                 return features, label, tf.identity(ok)
 
     def _turns(self) -> Iterator[tuple[int, RecordFile]]:
-        """The files with the epoch, epoch after epoch."""
+        """Yield the files with the epoch, epoch after epoch."""
         epoch = 0
         while True:
             yield from ((epoch, file) for file in self.files)
             epoch += 1
 
     def _stream(self, turns: Iterator[tuple[int, RecordFile]], lock: threading.Lock) -> Iterator[Sample]:
-        """The samples of the files whose turn it is whenever this thread asks for one."""
+        """Yield the samples of the files whose turn it is whenever this thread asks for one."""
         while True:
             with lock:
                 epoch, file = next(turns)
@@ -288,7 +288,7 @@ class RecordSource(SampleSource):
                 yield Sample(epoch * self.records + index, *decoded)
 
     def _sample_near(self, index: int) -> Sample:
-        """The sample of that index; the nearest after it that can be decoded, where others are skipped."""
+        """Return the sample of that index; the nearest after it that can be decoded, where others are skipped."""
         for offset in range(self.records if self.skips else 1):
             here = (index + offset) % self.records
             try:
@@ -323,7 +323,7 @@ def zeros_of(specs: Sequence[ArraySpec]) -> tuple[Any, ...]:
 
 
 def undecodable(session: Any) -> list[int]:
-    """The indices of the records that the session's graph has flagged, in order."""
+    """Return the indices of the records that the session's graph has flagged, in order."""
     import tensorflow as tf
 
     notes = [variable for variable in tf.compat.v1.global_variables() if variable.op.name == _UNDECODABLE]
@@ -331,7 +331,7 @@ def undecodable(session: Any) -> list[int]:
 
 
 def _note(records: int, index: Any, ok: Any) -> Any:
-    """An op that notes the index of a record that is not ok, in a variable of the graph's, bool [records]."""
+    """Return an op that notes the index of a record that is not ok, in a variable of the graph's, bool [records]."""
     import tensorflow as tf
 
     notes = graph_ops.shared_variable(_UNDECODABLE, [records], tf.bool)

@@ -248,7 +248,7 @@ class Arrivals:
         )
 
     def wait_us(self, index: int) -> float:
-        """How long the reader of a file waits before the record of that index."""
+        """Return how long the reader of a file waits before the record of that index."""
         file = self._file(index)
         offset, chunk = index - int(self.first[file]), int(self.chunk[file])
         if offset % chunk:
@@ -257,7 +257,7 @@ class Arrivals:
         return waited + (float(self.latency_us[file]) if offset == 0 else 0.0)
 
     def request_us(self, index: int) -> float:
-        """How long a record takes that is asked for by itself: the latency, and its own bytes."""
+        """Return how long a record takes that is asked for by itself: the latency, and its own bytes."""
         file = self._file(index)
         return float(self.latency_us[file] + self.record_us[file])
 
@@ -303,7 +303,7 @@ class SteadySleep:
 
 
 def _problem(error: ValidationError, kind: type[plugins.Plugin]) -> str:
-    """The first thing that is wrong with the table, as it goes on after ``source.files: ``."""
+    """Return the first thing that is wrong with the table, as it goes on after ``source.files: ``."""
     first = error.errors()[0]
     key = ".".join(["files", *map(str, first["loc"])])
     if first["type"] == "extra_forbidden":

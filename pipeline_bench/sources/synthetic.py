@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from pipeline_bench import graph_ops, plugins
-from pipeline_bench.sources import Batch, Moments, Source
+from pipeline_bench.sources import Batch, Moments, Source, labelled_by_sum
 
 _DAY_MS = 86_400_000
 _SEEDS = {"training": 1, "evaluation": 2, "ceiling": 3}
@@ -79,7 +79,7 @@ class Synthetic(Source):
                 return self._features(samples, "training")
 
     def _once_a_batch(self, samples: int, wait: Callable[[str], Any], name: str) -> Any:
-        """The wait for a batch; for less than a batch, whole at the first of its samples.
+        """Return the wait for a batch; for less than a batch, whole at the first of its samples.
 
         A share of the wait at every sample would not do: a sleep of some 100 µs takes twice as long as it says.
         """
@@ -92,11 +92,7 @@ class Synthetic(Source):
         return tf.cond(first, lambda: wait(f"synthetic_{name}"), lambda: tf.constant(0.0, tf.float64))
 
     def finish(self, carried: Sequence[Any]) -> Batch:
-        import tensorflow as tf
-
-        (features,) = carried
-        positive = tf.reduce_sum(features, axis=1, keepdims=True) > 0
-        return Batch(features, tf.cast(positive, tf.float32))
+        return labelled_by_sum(carried[0])
 
     def sample_batch(self, purpose: str) -> Batch:
         return self.finish([self._features(self.batch_size, purpose)])

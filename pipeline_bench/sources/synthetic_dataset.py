@@ -77,11 +77,11 @@ class SyntheticDataset:
         return self.samples if self.kind == "image_folder" else min(self.files, self.samples)
 
     def indices(self, file: int) -> range:
-        """The samples of a file."""
+        """Return the samples of a file."""
         return range(self.samples * file // self.file_count, self.samples * (file + 1) // self.file_count)
 
     def path(self, file: int) -> str:
-        """A file's path in the folder: ``data-00003-of-00008.tfrecord``, ``class_3/0000013.jpg``."""
+        """Return a file's path in the folder: ``data-00003-of-00008.tfrecord``, ``class_3/0000013.jpg``."""
         if self.kind == "image_folder":
             return f"class_{file % CLASSES}/{file:07}.jpg"
         return f"data-{file:05}-of-{self.file_count:05}.{self.kind}"
@@ -100,7 +100,7 @@ class Manifest(BaseModel):
 
 
 def datasets_root() -> Path:
-    """The folder of all datasets: ``$PIPELINE_BENCH_DATA``, or the user's cache."""
+    """Return the folder of all datasets: ``$PIPELINE_BENCH_DATA``, or the user's cache."""
     given = os.environ.get(FOLDER_VARIABLE)
     if given:
         return Path(given).expanduser().absolute()
@@ -108,12 +108,12 @@ def datasets_root() -> Path:
 
 
 def dataset_folder(data: SyntheticDataset) -> Path:
-    """Where this dataset lies, or will."""
+    """Return where this dataset lies, or will."""
     return datasets_root() / data.name
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """What the folder's manifest says; None where there is none, or none that can be read."""
+    """Return what the folder's manifest says; None where there is none, or none that can be read."""
     try:
         return Manifest.model_validate_json((folder / MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -121,7 +121,7 @@ def read_manifest(folder: Path) -> Manifest | None:
 
 
 def present(data: SyntheticDataset, folder: Path) -> dict[int, int]:
-    """The files that are there and whole: their index and their size in bytes."""
+    """Return the files that are there and whole: their index and their size in bytes."""
     sizes = {}
     for below in {str(Path(data.path(file)).parent) for file in range(min(data.file_count, CLASSES))}:
         try:
@@ -134,7 +134,7 @@ def present(data: SyntheticDataset, folder: Path) -> dict[int, int]:
 
 
 def is_complete(data: SyntheticDataset, folder: Path) -> bool:
-    """Whether all of this dataset lies in the folder."""
+    """Return whether all of this dataset lies in the folder."""
     manifest = read_manifest(folder)
     return bool(
         manifest and manifest.complete and manifest.data == data and len(present(data, folder)) == data.file_count
@@ -142,12 +142,12 @@ def is_complete(data: SyntheticDataset, folder: Path) -> bool:
 
 
 def label_of(index: int) -> int:
-    """The class of a sample; neighbours have different ones."""
+    """Return the class of a sample; neighbours have different ones."""
     return index % CLASSES
 
 
 def image(data: SyntheticDataset, index: int) -> npt.NDArray[np.uint8]:
-    """The pixels of an image, uint8 [height, width, 3]: its class' colours, shapes of its own, and noise."""
+    """Return the pixels of an image, uint8 [height, width, 3]: its class' colours, shapes of its own, and noise."""
     from PIL import Image
 
     generator = np.random.default_rng([data.seed, index])
@@ -167,13 +167,13 @@ def image(data: SyntheticDataset, index: int) -> npt.NDArray[np.uint8]:
 
 @cache
 def _class_pattern(seed: int, label: int) -> npt.NDArray[np.uint8]:
-    """The colours of a class, coarse: what a model can learn."""
+    """Return the colours of a class, coarse: what a model can learn."""
     generator = np.random.default_rng([seed, 2**32, label])
     return generator.integers(0, 128, (_COARSE, _COARSE, 3), dtype=np.uint8)
 
 
 def jpeg(data: SyntheticDataset, index: int) -> bytes:
-    """An image as a file."""
+    """Return an image as a file."""
     from PIL import Image
 
     file = io.BytesIO()
@@ -182,7 +182,7 @@ def jpeg(data: SyntheticDataset, index: int) -> bytes:
 
 
 def line(data: SyntheticDataset, index: int) -> str:
-    """A line: `side` features, normal around the centre of its class, with five decimals, then the class."""
+    """Return a line: `side` features, normal around the centre of its class, with five decimals, then the class."""
     label = label_of(index)
     centre = np.random.default_rng([data.seed, 2**32, label]).normal(0, 0.5, data.side)
     noise = np.random.default_rng([data.seed, index]).standard_normal(data.side)
@@ -190,7 +190,7 @@ def line(data: SyntheticDataset, index: int) -> str:
 
 
 def estimated_bytes(data: SyntheticDataset) -> int:
-    """About how large the dataset is: of a few of its samples."""
+    """Return about how large the dataset is: of a few of its samples."""
     indices = range(min(_ESTIMATED_FROM, data.samples))
     sample: Callable[[int], int] = {
         "tfrecord": lambda index: len(jpeg(data, index)) + len(IMAGE_KEY) + len(LABEL_KEY) + 16 + 30,

@@ -99,7 +99,7 @@ class Tfrecord(images.ImageSource):
         return len(index.offsets)
 
     def _location(self, index: int) -> tuple[str, int, int]:
-        """A record's file, and its offset and length there."""
+        """Return a record's file, and its offset and length there."""
         file = self.file_of(index)
         of_file = self._indices[file.path]
         return file.path, int(of_file.offsets[index - file.first]), int(of_file.lengths[index - file.first])
@@ -127,7 +127,7 @@ class Tfrecord(images.ImageSource):
             return images.decode(encoded, self.options), np.asarray(label, dtype=np.int64)
 
     def _parsed(self, index: int, record: bytes) -> tuple[bytes, int]:
-        """The encoded image and the class of a serialized tf.train.Example."""
+        """Return the encoded image and the class of a serialized tf.train.Example."""
         import tensorflow as tf
 
         options = self.options
@@ -222,7 +222,7 @@ def _header_problem(header: bytes, left_bytes: int) -> str:
 
 
 def _footer_problem(path: str, offset: int, length: int) -> str:
-    """What is wrong with the bytes of a record, whose header begins at `offset`; empty: nothing."""
+    """Return what is wrong with the bytes of a record, whose header begins at `offset`; empty: nothing."""
     data = read_range(path, offset + HEADER.size, length + FOOTER_BYTES)
     if len(data) < length + FOOTER_BYTES:
         return "the file ends in the middle of it"
@@ -230,7 +230,7 @@ def _footer_problem(path: str, offset: int, length: int) -> str:
 
 
 def masked_crc32c(data: bytes) -> int:
-    """The checksum of bytes: CRC-32C (Castagnoli), rotated and added to as TFRecord files have it.
+    """Return the checksum of bytes: CRC-32C (Castagnoli), rotated and added to as TFRecord files have it.
 
     Meant for a few bytes: a megabyte takes some 0.1 s.
     """
@@ -249,7 +249,7 @@ def _crc_of(byte: int) -> int:
 
 
 def _readable(path: str, config: Any) -> int:
-    """How many records TensorFlow reads from a file before it comes upon a damaged one; reads all of it.
+    """Return how many records TensorFlow reads from a file before it comes upon a damaged one; reads all of it.
 
     Args:
         path: the file.

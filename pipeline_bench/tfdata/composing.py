@@ -12,7 +12,7 @@ from pipeline_bench.errors import PipelineBenchError
 
 
 def composed(functions: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
-    """One function for `map` that does what maps of these functions one after another do.
+    """Return one function for `map` that does what maps of these functions one after another do.
 
     As tf.data does between two maps: a tuple is spread over the next one's parameters, a list becomes a tuple, and
     numbers and arrays become tensors.
@@ -42,7 +42,7 @@ def _tensors(value: Any) -> Any:
 
 
 def first_elements(generator: Callable[..., Any], count: int) -> Callable[..., Iterator[Any]]:
-    """A generator of the first elements of another."""
+    """Return a generator of the first elements of another."""
 
     def limited(*args: Any) -> Iterator[Any]:
         return itertools.islice(iter(generator(*args)), count)
@@ -53,7 +53,7 @@ def first_elements(generator: Callable[..., Any], count: int) -> Callable[..., I
 def gathered(
     generator: Callable[..., Any], signature: Any, size: int, drop_remainder: bool
 ) -> Callable[..., Iterator[Any]]:
-    """A generator of batches of another's elements, stacked for each component."""
+    """Return a generator of batches of another's elements, stacked for each component."""
 
     def batches(*args: Any) -> Iterator[Any]:
         elements = iter(generator(*args))
@@ -99,7 +99,7 @@ def gathering(tensors: Any) -> tuple[int, Callable[[Any], Any]]:
 
 
 def signature_of(given: Mapping[str, Any]) -> Any:
-    """The specs of a `from_generator`'s elements, of its older arguments for types and shapes as well.
+    """Return the specs of a `from_generator`'s elements, of its older arguments for types and shapes as well.
 
     Raises:
         PipelineBenchError: it has ragged or sparse components, which cannot be stacked.
@@ -123,7 +123,7 @@ def signature_of(given: Mapping[str, Any]) -> Any:
 
 
 def batched_signature(signature: Any, size: int | None) -> Any:
-    """The specs with a leading dimension."""
+    """Return the specs with a leading dimension."""
     import tensorflow as tf
 
     def batched(spec: Any) -> Any:
@@ -134,7 +134,7 @@ def batched_signature(signature: Any, size: int | None) -> Any:
 
 
 def static(value: Any) -> int | None:
-    """A whole number that was given as a number, an array or a tensor; None where its value is not known yet."""
+    """Return a whole number that was given as a number, an array or a tensor; None where its value is not known yet."""
     try:
         return int(value.numpy() if hasattr(value, "numpy") else value)
     except (TypeError, ValueError, NotImplementedError, AttributeError):

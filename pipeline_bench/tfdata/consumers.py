@@ -75,7 +75,7 @@ class _Repeated:
         raise UsedUpError(*_USED_UP) if self._ended else UserCodeError(*NO_ELEMENT)
 
     def counts(self) -> bool:
-        """Whether the last element's step counts, of one that is measured.
+        """Return whether the last element's step counts, of one that is measured.
 
         Not where it had to begin the first pass that ends while less than a pass was measured: filling a buffer anew,
         once an epoch, would be held against a part of one.
@@ -194,7 +194,7 @@ def ceiling(dataset: Any, step: Step, record: Record, warmup_s: float = 0.0, ali
 
 
 def _on_device(batch: Any) -> Any:
-    """The batch with its numbers on the first GPU, where there is one; strings stay where they are."""
+    """Return the batch with its numbers on the first GPU, where there is one; strings stay where they are."""
     import keras
     import tensorflow as tf
 
@@ -329,7 +329,7 @@ def _step_on_batch(model: Any, does: Does) -> Callable[[Any], Any]:
 
 
 def _number(result: Any) -> float:
-    """The loss in what a step returned, once it is there; NaN where it is no single number."""
+    """Return the loss in what a step returned, once it is there; NaN where it is no single number."""
     import tensorflow as tf
 
     if isinstance(result, dict) and "loss" in result:

@@ -64,7 +64,7 @@ def _are_plain(values: list[Any] | tuple[Any, ...]) -> bool:
 
 
 def _structure(value: Any) -> str:
-    """A structure of data as `element` writes it, of a list in it only how long it is."""
+    """Return a structure of data as `element` writes it, of a list in it only how long it is."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key}: {_structure(part)}" for key, part in value.items()) + "}"
     if type(value) is tuple and len(value) <= _LONGEST_TUPLE:
@@ -134,7 +134,7 @@ def _plain_function(given: Any) -> Any:
 
 
 def _ops(dataset: Any) -> set[str]:
-    """The types of all ops in the functions of a dataset, those that they call included."""
+    """Return the types of all ops in the functions of a dataset, those that they call included."""
     found: set[str] = set()
     try:
         wrappers = dataset._functions()

@@ -131,7 +131,7 @@ def _read(piece: tuple[str, int], end_s: float) -> int:
 
 
 def _file_system(path: str) -> str:
-    """The kind of file system that a file is on, by the longest mount point above it."""
+    """Return the kind of file system that a file is on, by the longest mount point above it."""
     best, kind = "", "unknown"
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace").splitlines():

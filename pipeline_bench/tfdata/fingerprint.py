@@ -115,7 +115,7 @@ class _Tally:
 
 @functools.lru_cache(maxsize=4)
 def _signs(size: int) -> Array:
-    """So many signs, as floating numbers; the same in every process."""
+    """Return so many signs, as floating numbers; the same in every process."""
     return np.random.default_rng(_SIGNS_SEED).integers(0, 2, size, dtype=np.int8) * 2.0 - 1.0
 
 
@@ -162,7 +162,7 @@ def of(
         first = _pass_over(dataset, padding, pass_s, MOST_SAMPLES, alive)
 
         def changed(seed: int) -> set[str]:
-            """The components that another pass gives other samples of."""
+            """Return the components that another pass gives other samples of."""
             again = _pass_over(make(seed), padding, pass_s, first.samples, alive).tallies
             return {name for name, tally in first.tallies.items() if tally.is_random(again.get(name), first.complete)}
 
@@ -194,7 +194,7 @@ def _draws_in_parallel(stage: Stage) -> bool:
 
 
 def _padding(stages: Sequence[Stage]) -> float | None:
-    """The value that padded batches are filled up with; None where there are none."""
+    """Return the value that padded batches are filled up with; None where there are none."""
     padded = [stage for stage in stages if stage.method == "padded_batch"]
     if not padded:
         return None
@@ -231,7 +231,7 @@ def _is_dense(leaf: Any) -> bool:
 
 
 def _samples(leaf: Any, rows: int | None, padding: float | None = None) -> Iterator[tuple[Array, bytes]]:
-    """The samples in one component of an element: the values of each, and a hash of its content.
+    """Yield the samples in one component of an element: the values of each, and a hash of its content.
 
     Args:
         leaf: a tensor, a ragged or a sparse one, or a dataset (of `window`).
@@ -266,7 +266,7 @@ def _sparse_samples(leaf: Any, rows: int | None) -> Iterator[tuple[Array, bytes]
 
 
 def _ragged_content(sample: Any) -> Iterator[bytes]:
-    """The content of a ragged sample: the same whether its rows happen to be of one length or not."""
+    """Yield the content of a ragged sample: the same whether its rows happen to be of one length or not."""
     array = np.asarray(sample)
     if array.ndim > 1 or (array.dtype == object and array.size and isinstance(array.flat[0], np.ndarray)):
         yield len(array).to_bytes(8, "little")
@@ -299,7 +299,7 @@ def _digest(content: bytes) -> bytes:
 
 
 def _unpadded(array: Array, padding: float) -> Array:
-    """The array without what is nothing but padding at the end of each axis."""
+    """Return the array without what is nothing but padding at the end of each axis."""
     filled = array != (b"" if array.dtype.kind in "OSU" else padding)
     if not array.ndim or not filled.any():
         return array if not array.ndim else array[(slice(0, 0),) * array.ndim]

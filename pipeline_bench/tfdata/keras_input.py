@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
@@ -139,7 +139,7 @@ class KerasInput:
 
 
 def _adapter(data: Any, given: Mapping[str, Any]) -> Any:
-    """What Keras reads it through; Keras does not export it, but nothing else reads as `fit` does.
+    """Return what Keras reads it through; Keras does not export it, but nothing else reads as `fit` does.
 
     Raises:
         PipelineBenchError: this Keras has it elsewhere.
@@ -199,16 +199,10 @@ def places_recorded() -> Iterator[None]:
             if place is not None:
                 _made_in[id(self)] = place
 
-        patches.append(public_api.patched(owner, "__init__", __init__))
-        patches[-1].__enter__()
+        patches.enter_context(public_api.patched(owner, "__init__", __init__))
 
-    patches: list[Any] = []
-    with after_import("keras", patch):
-        try:
-            yield
-        finally:
-            for each in patches:
-                each.__exit__(None, None, None)
+    with ExitStack() as patches, after_import("keras", patch):
+        yield
 
 
 def _place_of_workers(kind: type) -> Location | None:

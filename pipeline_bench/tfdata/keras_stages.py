@@ -64,7 +64,7 @@ def inspect(
 
 
 def _pooled(read: KerasInput, costs: dict[int, Rate], period: Rate, first_ns: float) -> dict[int, Rate]:
-    """The costs with a pool of workers, from the whole input's period.
+    """Return the costs with a pool of workers, from the whole input's period.
 
     What it takes longer than a batch alone is handing it over: to processes and back, as bytes. Its start, in each
     epoch anew, is shared by the epoch's batches.
@@ -95,7 +95,7 @@ def _with(inspection: Inspection, costs: dict[int, Rate], batch: Any, first_ns: 
 
 
 def _taker(read: KerasInput) -> Callable[[], Any]:
-    """A function that has the user's Python make one more batch, in this thread."""
+    """Return a function that has the user's Python make one more batch, in this thread."""
     if read.kind == "generator":
         return lambda: next(read.data)
     count = read.data.num_batches
@@ -104,7 +104,7 @@ def _taker(read: KerasInput) -> Callable[[], Any]:
 
 
 def _alone(take: Callable[[], Any], seconds: float, alive: Callable[[], None]) -> tuple[Rate, Any]:
-    """How long a batch takes by itself, the first one aside; and one of them."""
+    """Return how long a batch takes by itself, the first one aside; and one of them."""
     batch = _guarded(take)
     alive()
     return throughput.rate(_Taking(take, alive), None, seconds), _as_tuple(batch)
@@ -132,7 +132,7 @@ def _guarded(take: Callable[[], Any]) -> Any:
 
 
 def _as_tuple(batch: Any) -> Any:
-    """The batch with arrays as tensors."""
+    """Return the batch with arrays as tensors."""
     import numpy as np
     import tensorflow as tf
 
@@ -141,7 +141,7 @@ def _as_tuple(batch: Any) -> Any:
 
 
 def _copy(batch: Any) -> Rate:
-    """What Keras' own part costs for a batch that is there: into tensors, from Python into tf.data."""
+    """Return what Keras' own part costs for a batch that is there: into tensors, from Python into tf.data."""
     import keras
     import tensorflow as tf
 
@@ -161,7 +161,7 @@ def _copy(batch: Any) -> Rate:
 
 
 def _whole(read: KerasInput, seconds: float) -> tuple[Rate, float, Any]:
-    """How fast batches come with nothing behind them; how long the first takes; one of them.
+    """Return how fast batches come with nothing behind them; how long the first takes; one of them.
 
     Raises:
         UserCodeError: there is none, or it fails.

@@ -52,7 +52,7 @@ def load(target: Target) -> Any:
 
 
 def _instance(found: Any, name: str) -> Any:
-    """An object of the class whose method is named, made without arguments; anything else as it is.
+    """Return an object of the class whose method is named, made without arguments; anything else as it is.
 
     Raises:
         UserCodeError: the class wants arguments.

@@ -227,7 +227,7 @@ def match(stages: Sequence[Stage], sink: int, nodes: Mapping[int, Node], output:
 
 
 def _nearest(stage: Stage, at: int, nodes: Mapping[int, Node]) -> int | None:
-    """The first node from there on that fits the stage; only nodes with one input are passed over."""
+    """Return the first node from there on that fits the stage; only nodes with one input are passed over."""
     while at in nodes:
         if nodes[at].fits(stage):
             return at

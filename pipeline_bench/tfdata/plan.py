@@ -54,7 +54,7 @@ class Node(Invocation):
         return self.method if self.recorded is None else self.recorded.label
 
     def setting(self, **values: Any) -> Node:
-        """The node with arguments set by name.
+        """Return the node with arguments set by name.
 
         Raises:
             PipelineBenchError: it has no such argument.
@@ -98,7 +98,7 @@ class Plan:
         self._behind: dict[int, int] = {}
 
     def node(self, number: int) -> Node:
-        """The node of a stage, or the one that it became part of.
+        """Return the node of a stage, or the one that it became part of.
 
         Raises:
             PipelineBenchError: there is no such stage, or an earlier edit took it away.
@@ -114,11 +114,11 @@ class Plan:
         self.nodes[node.id] = node
 
     def consumers(self, number: int) -> list[Node]:
-        """The nodes that take the dataset of this one."""
+        """Return the nodes that take the dataset of this one."""
         return [node for node in self.nodes.values() if number in node.inputs]
 
     def single_input(self, node: Node) -> int:
-        """The only input of a node.
+        """Return the only input of a node.
 
         Raises:
             PipelineBenchError: it has none or several.

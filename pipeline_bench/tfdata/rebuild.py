@@ -114,7 +114,7 @@ def subsampled(recipe: Recipe, edits: Iterable[Edit], scratch: Path, seed: int) 
 
 
 def _may_filter_otherwise(plan: Plan, edit: MoveBefore) -> bool:
-    """Whether a filter that is moved may see other elements than before: not where it only passes repeats."""
+    """Return whether a filter that is moved may see other elements than before: not where it only passes repeats."""
     node = plan.node(edit.stage)
     if node.method != "filter":
         return False
@@ -132,7 +132,7 @@ def _count(dataset: Any) -> int:
 
 
 def _finished(plan: Plan, dataset: Any) -> Any:
-    """The dataset with what comes behind the sink."""
+    """Return the dataset with what comes behind the sink."""
     if plan.options:
         dataset = dataset.with_options(_options(plan.options))
     if plan.service_workers is not None:
@@ -145,7 +145,7 @@ def _finished(plan: Plan, dataset: Any) -> Any:
 
 
 def _options(values: dict[str, Value]) -> Any:
-    """A `tf.data.Options` of dotted names: ``{"threading.private_threadpool_size": 8}``."""
+    """Return a `tf.data.Options` of dotted names: ``{"threading.private_threadpool_size": 8}``."""
     import tensorflow as tf
 
     made = tf.data.Options()
@@ -205,7 +205,7 @@ class _Maker:
         return self._made[number]
 
     def _reused(self, node: Node, inputs: Sequence[Any]) -> Any | None:
-        """The recorded dataset, where it may stand for the node."""
+        """Return the recorded dataset, where it may stand for the node."""
         call = node.recorded
         if call is None or (call.entry is not None and (node.changed or self._seed is not None)):
             return None
@@ -252,7 +252,7 @@ class _Maker:
         return cached if limit is None else cached.repeat()
 
     def _values(self, number: int, method: str, given: dict[str, Any], recorded: Call | None) -> dict[str, Any]:
-        """The file, the seed or the passes that a call is to be made with."""
+        """Return the file, the seed or the passes that a call is to be made with."""
         if writes_files(method, given):
             self._scratch.mkdir(parents=True, exist_ok=True)
             own = str(Path(tempfile.mkdtemp(prefix=f"{method}-", dir=self._scratch)) / "data")
@@ -268,7 +268,7 @@ class _Maker:
         return {}
 
     def _inner_values(self, node: Node, call: Call, given: dict[str, Any]) -> dict[str, Any] | None:
-        """What to set in a call within a user's function; None to leave the call out."""
+        """Return what to set in a call within a user's function; None to leave the call out."""
         if call.writes_files():
             return None
         return {**self._values(call.id, call.method, given, call), **node.inner.get(call.id, {})}

@@ -46,7 +46,7 @@ class Call(Invocation):
     location: Location | None = None
 
     def stage(self) -> Stage:
-        """The call as plain data."""
+        """Return the call as plain data."""
         return Stage(
             id=self.id,
             method=self.method,
@@ -177,14 +177,14 @@ class Recording:
         raise UserCodeError(f"the function returned {_with_article(value)}; {_ALLOWED}", _hint(value))
 
     def _dataset_of(self, value: object) -> tuple[Any, tuple[str, ...]] | None:
-        """A dataset itself, or the one that a distributed one was made of, with the notes on it."""
+        """Return a dataset itself, or the one that a distributed one was made of, with the notes on it."""
         for distributed, dataset in self._distributed:
             if distributed is value:
                 return dataset, (_DISTRIBUTED_NOTE,)
         return (value, ()) if is_dataset(value) else None
 
     def _distributing(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """A method that distributes a dataset, or what a function of the user's makes, with its calls hidden."""
+        """Return a method that distributes a dataset, or what a function of the user's makes, with its calls hidden."""
         signature = inspect.signature(original)
 
         @functools.wraps(original)
@@ -236,7 +236,7 @@ class Recording:
         return result
 
     def _is_users(self, entry: Entry) -> bool:
-        """Whether the user's function makes this call, rather than TensorFlow within another one."""
+        """Return whether the user's function makes this call, rather than TensorFlow within another one."""
         function = self._open[-1].function
         by_itself = function is not None and entry.is_behind(function)
         return by_itself or user_code.called_by_other_code(3, {Recording._handle.__code__})
@@ -255,7 +255,7 @@ class Recording:
             self._open[-1].inner.append(call)
 
     def _maker(self, dataset: Any) -> int:
-        """The call that made a dataset; a new opaque one where none did."""
+        """Return the call that made a dataset; a new opaque one where none did."""
         known = self._makers.get(id(_plain(dataset)))
         return self._keep(Call(self._count, None, (), {}, dataset)).id if known is None else known
 
@@ -267,7 +267,7 @@ class Recording:
 
 
 def _plain(dataset: Any) -> Any:
-    """The dataset within the wrapper of `tf.compat.v1.data`."""
+    """Return the dataset within the wrapper of `tf.compat.v1.data`."""
     return getattr(dataset, "_dataset", dataset) if type(dataset).__name__ == "DatasetV1Adapter" else dataset
 
 

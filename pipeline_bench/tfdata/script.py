@@ -144,7 +144,7 @@ class _Watch:
         )
 
     def _whole(self, does: Does) -> Callable[[Any], Any]:
-        """What stands in the place of a model's `fit`, `evaluate` or `predict`."""
+        """Return what stands in the place of a model's `fit`, `evaluate` or `predict`."""
 
         def wrapper(plain: Any) -> Any:
             signature = inspect.signature(plain)
@@ -173,7 +173,7 @@ class _Watch:
         return Training(data, model, line, does, given, script_datasets.named(sys._getframe(1), data))
 
     def _one_batch(self, plain: Any) -> Any:
-        """What stands in the place of a model's `train_on_batch`."""
+        """Return what stands in the place of a model's `train_on_batch`."""
         signature = inspect.signature(plain)
 
         @functools.wraps(plain)

@@ -89,7 +89,7 @@ def named(frame: FrameType | None, *first: Any) -> tuple[Named, ...]:
 
 
 def _held(frame: FrameType | None) -> Iterator[Named]:
-    """The outermost name of each, as the user knows it."""
+    """Yield the outermost name of each, as the user knows it."""
     frames: list[FrameType] = []
     while frame is not None:
         if user_code.origin(frame.f_code.co_filename) == "user":

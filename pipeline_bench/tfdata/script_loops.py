@@ -92,7 +92,7 @@ class Loops:
             self._paused = before
 
     def under_way(self) -> Loop | None:
-        """The loop that took an element last, and has not ended."""
+        """Return the loop that took an element last, and has not ended."""
         return self._last if any(loop is self._last for loop in self._loops.values()) else None
 
     def training(self, plain: Any) -> Any:
@@ -155,7 +155,7 @@ class Loops:
             self._reach(last.dataset, last.line)
 
     def _in_graph(self, plain: Any) -> Any:
-        """What stands in the place of what AutoGraph makes of a loop over a dataset."""
+        """Return what stands in the place of what AutoGraph makes of a loop over a dataset."""
 
         @functools.wraps(plain)
         def loop(dataset: Any, *arguments: Any, **named: Any) -> Any:
@@ -167,7 +167,7 @@ class Loops:
 
 
 def _is_short(dataset: Any) -> bool:
-    """Whether a loop over it may be one over an example or two, as over `take(1)`."""
+    """Return whether a loop over it may be one over an example or two, as over `take(1)`."""
     import tensorflow as tf
 
     count = dataset.cardinality
@@ -176,7 +176,7 @@ def _is_short(dataset: Any) -> bool:
 
 
 def _by_user() -> bool:
-    """Whether code of the user's takes the iterator, by itself or by a library such as a progress bar's."""
+    """Return whether code of the user's takes the iterator, by itself or by a library such as a progress bar's."""
     frame: Any = sys._getframe(2)
     while frame is not None:
         file = frame.f_code.co_filename
@@ -190,7 +190,7 @@ def _by_user() -> bool:
 
 
 def _eager_one(dataset: Any) -> Any:
-    """The user's dataset behind the one that a `tf.function` sees of it where it is an argument."""
+    """Return the user's dataset behind the one that a `tf.function` sees of it where it is an argument."""
     import tensorflow as tf
 
     kinds = (tf.data.Dataset, tf.distribute.DistributedDataset)

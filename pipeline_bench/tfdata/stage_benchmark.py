@@ -173,13 +173,13 @@ class StageBenchmark:
             self._kept[stage.id] = (elements, self._feeding(elements))
 
     def _feeding(self, elements: KeptElements) -> Rate:
-        """What taking from memory costs by itself."""
+        """Return what taking from memory costs by itself."""
         dataset = self._as_in_pipeline(elements.dataset().repeat())
         with Deadline(_FIRST_ELEMENT_S) as deadline:
             return throughput.windowed_rate(dataset, deadline, 1000.0, 0.0, _LEAST_STAGE_S / 2)
 
     def _net(self, stage: Stage, gross: Rate, inputs: float) -> Rate:
-        """The cost without what the feeding cost."""
+        """Return the cost without what the feeding cost."""
         elapsed_ns, cpu_ns, queued_ns = gross
         # Feeds from memory cost about the same: which one is chosen how often hardly matters, where it is not known.
         each = ratios.shares(stage) or (1 / max(1, len(stage.inputs)),) * len(stage.inputs)
@@ -219,7 +219,7 @@ class StageBenchmark:
 
 
 def _cost(stage: Stage, result: _Result, usual: float | None, first_epoch: float | None) -> StageCost:
-    """What a stage costs for so many of its elements, usually and while a cache behind it is filled."""
+    """Return what a stage costs for so many of its elements, usually and while a cache behind it is filled."""
     costs: dict[str, float] = {}
     reason = result.reason
     if usual is None:

@@ -80,20 +80,20 @@ def _first_rows(tensors: Any, count: int) -> Any:
 
 
 def _cardinality(plan: Plan, number: int) -> int:
-    """How many elements a node gives as recorded; below 1 where that is not known."""
+    """Return how many elements a node gives as recorded; below 1 where that is not known."""
     recorded = plan.nodes[number].recorded
     return int(recorded.result.cardinality()) if recorded is not None else -1
 
 
 def _files(plan: Plan, node: Node) -> int:
-    """How many inner datasets a stage opens, as far as it is known, `FILES` at most."""
+    """Return how many inner datasets a stage opens, as far as it is known, `FILES` at most."""
     names = None if node.inputs else _names(node.given()["filenames"])
     count = _cardinality(plan, node.inputs[0]) if names is None else int(names.shape[0] or -1)
     return min(FILES, count) if count > 0 else FILES
 
 
 def _opens(node: Node) -> bool:
-    """Whether a stage reads files, or whatever gives it elements, one inner dataset for each."""
+    """Return whether a stage reads files, or whatever gives it elements, one inner dataset for each."""
     if node.method in FILE_READERS:
         return True
     return (
@@ -107,7 +107,7 @@ def _makes_sources(calls: tuple[Call, ...]) -> bool:
 
 
 def _needs(plan: Plan) -> tuple[dict[int, int], set[int]]:
-    """How many elements each node should give, and which nodes give names of files to what opens them."""
+    """Return how many elements each node should give, and which nodes give names of files to what opens them."""
     batched = any(node.method in _BATCHES for node in plan.nodes.values())
     needed = {plan.sink: BATCHES if batched else LEAST_ELEMENTS}
     opened: set[int] = set()
@@ -121,7 +121,7 @@ def _needs(plan: Plan) -> tuple[dict[int, int], set[int]]:
 
 
 def _asked(node: Node, count: int) -> int:
-    """How many elements a node takes to give so many."""
+    """Return how many elements a node takes to give so many."""
     given = node.given()
 
     def size(name: str, default: int = 1) -> int:
@@ -156,7 +156,7 @@ def opened(node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _read(node: Node, given: dict[str, Any]) -> Any:
-    """What a class that reads files does itself, with the first elements of each of the first files."""
+    """Return what a class that reads files does itself, with the first elements of each of the first files."""
     import tensorflow as tf
 
     assert node.entry is not None

@@ -112,7 +112,7 @@ def check(target: Target, what: str = "dataset") -> ast.AST | None:
 
 
 def _defined(defined: Mapping[str, ast.AST], name: str) -> ast.AST | None:
-    """What a name stands for, `Class.method` included; None where the text does not show it."""
+    """Return what a name stands for, `Class.method` included; None where the text does not show it."""
     first, *parts = name.split(".")
     found = defined.get(first)
     for part in parts:
@@ -122,7 +122,7 @@ def _defined(defined: Mapping[str, ast.AST], name: str) -> ast.AST | None:
 
 
 def _may_be_dataset(tree: ast.Module, node: ast.Name) -> bool:
-    """Whether a variable of the module is assigned what a call of tf.data gives, as far as its text says."""
+    """Return whether a variable of the module is assigned what a call of tf.data gives, as far as its text says."""
     given = [each.value for each in ast.walk(tree) if isinstance(each, ast.Assign) and node in each.targets]
     return any(_DATASET_CALLS & _called(value) for value in given)
 
@@ -153,13 +153,13 @@ def _check_returns(definition: ast.AST | None, name: str, what: str) -> None:
 
 
 def _is_empty(definition: ast.FunctionDef) -> bool:
-    """Whether it is a stub, which something else may take the place of."""
+    """Return whether it is a stub, which something else may take the place of."""
     stubs = [isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant) for each in definition.body]
     return all(stub or isinstance(each, ast.Pass) for stub, each in zip(stubs, definition.body, strict=True))
 
 
 def _own_nodes(definition: ast.FunctionDef) -> Iterator[ast.AST]:
-    """The nodes of a function without those of functions in it."""
+    """Yield the nodes of a function without those of functions in it."""
     waiting: list[ast.AST] = list(definition.body)
     while waiting:
         node = waiting.pop()

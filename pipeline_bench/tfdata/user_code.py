@@ -126,7 +126,7 @@ def _location_of(frame: FrameType) -> Location | None:
 
 
 def _location_before_conversion(frame: FrameType) -> Location | None:
-    """The location that a line of a converted function came from: AutoGraph keeps a map beside the function."""
+    """Return the location that a line of a converted function came from: AutoGraph keeps a map beside the function."""
     for outer in _outward(frame.f_back):
         converted: Any = outer.f_locals.get("converted_f") if outer.f_code.co_name == "converted_call" else None
         for generated, source in getattr(converted, "ag_source_map", {}).items():
@@ -256,7 +256,7 @@ def element_error(error: BaseException) -> UserCodeError:
 
 
 def _users_frames(text: str) -> tuple[list[str], list[str]]:
-    """The user's frames of a traceback that is text, and the lines after the frames."""
+    """Return the user's frames of a traceback that is text, and the lines after the frames."""
     frames: list[str] = []
     after: list[str] = []
     keep = False

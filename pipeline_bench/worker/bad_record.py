@@ -113,7 +113,7 @@ def enter_skipped(source: Source, session: Any, config: Any) -> None:
 
 
 def explained(error: BaseException) -> str:
-    """The exception as a reader wants it: its type and the first line of its message that says anything."""
+    """Return the exception as a reader wants it: its type and the first line of its message that says anything."""
     if isinstance(error, PipelineBenchError):
         return _with_hint(error.message, error.hint)
     telling = _telling(error)
@@ -147,7 +147,7 @@ def _message(error: BaseException) -> str:
 
 
 def _indices(first: int, records: int) -> Iterator[int]:
-    """Yield the index of every record once, from the first one on."""
+    """Return the index of every record once, from the first one on."""
     return ((first + offset) % records for offset in range(records))
 
 

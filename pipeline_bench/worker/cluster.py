@@ -231,7 +231,7 @@ class Groups:
         return [waiting.popleft() for waiting in self._waiting]
 
     def _next(self) -> list[WorkerStep]:
-        """The first that ended, where it is known of every worker what it did until then."""
+        """Return the first that ended, where it is known of every worker what it did until then."""
         known_ns = min(self._known_ns)
         members: list[WorkerStep] = []
         ends = sorted(

@@ -48,7 +48,7 @@ class WorkerGraph(NamedTuple):
 
 
 def settings(variant: Variant, index: int) -> Settings:
-    """How a worker sees the machine: GPUs are given out one to each, where there are enough."""
+    """Return how a worker sees the machine: GPUs are given out one to each, where there are enough."""
     model = plugins.make("models", variant.model.kind, variant.model.options)
     found = runtime.of_model(model, variant.runtime)
     device = runtime.accelerator(found)
@@ -108,7 +108,7 @@ def _source(variant: Variant, config: Any) -> Any:
 
 
 def _train(model: GradientModel, loss: Any, variant: Variant, index: int) -> tuple[Any, Any]:
-    """The op that trains; and, of synchronous workers, the one that ends the waiting of all but worker 0."""
+    """Return the op that trains; and, of synchronous workers, the one that ends the waiting of all but worker 0."""
     optimizer = model.optimizer()
     if not variant.runtime.synchronous:
         return optimizer.minimize(loss), None

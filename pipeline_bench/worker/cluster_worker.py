@@ -199,7 +199,7 @@ class Reporter:
         self._lock = threading.Lock()
 
     def may_begin(self) -> bool:
-        """Whether there is a step for this worker at all."""
+        """Return whether there is a step for this worker at all."""
         return self._may_go_on()
 
     def __call__(

@@ -76,7 +76,7 @@ class Engine(ABC):
 
 
 def can_fork() -> bool:
-    """Whether this process can fork others with TensorFlow in them: imported, here if need be, and not used."""
+    """Return whether this process can fork others with TensorFlow in them: imported, here if need be, and not used."""
     if "tensorflow" in sys.modules:  # then the fork server has looked
         return True
     import numpy as np  # noqa: F401 - its BLAS may start threads, which survive a fork; only later ones count

@@ -234,7 +234,7 @@ class PageCacheController:
 
 
 def open_controller(source: object, consumed_steps: Callable[[], int]) -> PageCacheController | None:
-    """The keeper of a source's files; None where it reads none.
+    """Return the keeper of a source's files; None where it reads none.
 
     Args:
         source: the trial's, prepared.

@@ -85,7 +85,7 @@ class PipelineEngine(Engine):
         _require_eager(self._recipe)
 
     def _made(self, recording: Recording) -> Any:
-        """What the user's function returned, or what the training of their script was about to use."""
+        """Return what the user's function returned, or what the training of their script was about to use."""
         target = self._task.target
         if not target.is_script:
             return loading.call(target, "dataset")
@@ -136,7 +136,7 @@ class PipelineEngine(Engine):
             self._scratch.remove()
 
     def _folder(self, name: str) -> Path:
-        """A folder for files; the user's code may have cleared the folder for temporary files."""
+        """Return a folder for files; the user's code may have cleared the folder for temporary files."""
         folder = self._scratch.path / name
         folder.mkdir(parents=True, exist_ok=True)
         return folder
@@ -186,7 +186,7 @@ class PipelineEngine(Engine):
             self._send(found)
 
     def _told(self, inspection: Inspection) -> Inspection:
-        """The inspection with what is known of the script."""
+        """Return the inspection with what is known of the script."""
         if self._trained is None:
             return inspection
         notes = (*script_datasets.notes(self._trained, self._make_ns), *inspection.notes)
@@ -217,7 +217,7 @@ class PipelineEngine(Engine):
             self._send(Inspection(notes=(f"The input ended after {given} and gave no more: those are all steps.",)))
 
     def _told_step(self, step: consumers.Step) -> consumers.Step:
-        """The step, which the watch then knows from a wait for a batch."""
+        """Return the step, which the watch then knows from a wait for a batch."""
 
         def told(batch: Any) -> float:
             self.recorder.doing = MODEL_STEP
@@ -229,7 +229,7 @@ class PipelineEngine(Engine):
         return told
 
     def _fitted(self) -> Any:
-        """The model that the script trains.
+        """Return the model that the script trains.
 
         Raises:
             UserCodeError: it trains another way than when it was looked at.
@@ -248,7 +248,7 @@ class PipelineEngine(Engine):
         return rebuild.rebuild(self._recipe, self._task.edits, self._scratch.path, without=left_out)
 
     def _filled(self) -> Any:
-        """The pipeline with its edits and its caches filled.
+        """Return the pipeline with its edits and its caches filled.
 
         A pass that does not come to its end within its part of the time limit: the caches that the edits inserted then
         keep the elements that they got in it, and give those again and again.
@@ -331,7 +331,7 @@ class PipelineEngine(Engine):
 
 
 def _settled(task: Task) -> Task:
-    """The task whose model is found even where the dataset's code changes the working folder."""
+    """Return the task whose model is found even where the dataset's code changes the working folder."""
     if task.model is None or task.model.file is None:
         return task
     model = task.model.model_copy(update={"file": str(Path(task.model.file).absolute())})
@@ -365,7 +365,7 @@ def _require_eager(recipe: Recipe) -> None:
 
 
 def _described(recipe: Recipe, make_ns: float) -> Inspection:
-    """What is known of the pipeline before anything is run."""
+    """Return what is known of the pipeline before anything is run."""
     sink = recipe.dataset(recipe.sink)
     cardinality = int(sink.cardinality())
     optimization = sink.options().experimental_optimization

@@ -87,7 +87,7 @@ def probe() -> ProbeReport:
 
 
 def reasons(log: str) -> tuple[str, ...]:
-    """The lines of TensorFlow's log that say why no GPU is used, without their prefix, each once."""
+    """Return the lines of TensorFlow's log that say why no GPU is used, without their prefix, each once."""
     found = [line for line in log.splitlines() if any(mark in line for mark in REASON_MARKS)]
     return tuple(dict.fromkeys(line.partition("] ")[2] or line for line in found))
 

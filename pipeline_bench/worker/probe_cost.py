@@ -56,7 +56,7 @@ def _queue(width: int) -> tuple[Any, Any]:
 
 
 def _steps(queue: Any, width: int) -> dict[str, list[Any]]:
-    """What each kind of step fetches."""
+    """Return what each kind of step fetches."""
     import tensorflow as tf
 
     v1 = tf.compat.v1

@@ -82,7 +82,7 @@ class Channel:
 
 
 def _identity(descriptor: int) -> tuple[int, int] | None:
-    """The device and the inode of an open file; None of a closed one."""
+    """Return the device and the inode of an open file; None of a closed one."""
     try:
         found = os.fstat(descriptor)
     except OSError:
@@ -309,7 +309,7 @@ class Recorder:
 
 
 def thread_stacks() -> tuple[Stack, ...]:
-    """Where every thread that runs Python but the calling one stands, the main thread first."""
+    """Return where every thread that runs Python but the calling one stands, the main thread first."""
     frames = sys._current_frames()
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     main = threading.main_thread().ident
@@ -328,6 +328,6 @@ def thread_stacks() -> tuple[Stack, ...]:
 
 
 def _short(filename: str) -> str:
-    """A file's path inside its installation, or its last three parts."""
+    """Return a file's path inside its installation, or its last three parts."""
     _, marker, inside = filename.rpartition("/site-packages/")
     return inside if marker else "/".join(PurePath(filename).parts[-3:])

@@ -16,7 +16,7 @@ from pipeline_bench.text import line_of
 
 
 def session_config(runtime: Runtime) -> Any:
-    """The ConfigProto of the trial's session."""
+    """Return the ConfigProto of the trial's session."""
     import tensorflow as tf
 
     v1 = tf.compat.v1
@@ -53,12 +53,12 @@ def set_up(runtime: Runtime, device: str | None) -> None:
 
 
 def cpu_devices(runtime: Runtime) -> int:
-    """How many CPU devices the trial needs: those that were asked for, and one for each replica."""
+    """Return how many CPU devices the trial needs: those that were asked for, and one for each replica."""
     return max(runtime.cpu_devices, runtime.replicas)
 
 
 def model_devices(runtime: Runtime, device: str | None) -> tuple[str, ...]:
-    """What a model may spread its work over: every GPU where it may choose among them, or every CPU device.
+    """Return what a model may spread its work over: every GPU where it may choose among them, or every CPU device.
 
     Args:
         runtime: of the trial.
@@ -74,7 +74,7 @@ def model_devices(runtime: Runtime, device: str | None) -> tuple[str, ...]:
 
 
 def of_model(model: Model, runtime: Runtime) -> Runtime:
-    """The settings of a trial, as its model needs them.
+    """Return the settings of a trial, as its model needs them.
 
     Raises:
         PipelineBenchError: the runtime asks for a GPU, and the model emulates its device.
@@ -89,7 +89,7 @@ def of_model(model: Model, runtime: Runtime) -> Runtime:
 
 
 def host_only(runtime: Runtime) -> Runtime:
-    """The settings of a trial whose model emulates its device, and leaves a real one alone.
+    """Return the settings of a trial whose model emulates its device, and leaves a real one alone.
 
     Raises:
         PipelineBenchError: the runtime asks for a GPU.
@@ -103,7 +103,7 @@ def host_only(runtime: Runtime) -> Runtime:
 
 
 def accelerator(runtime: Runtime) -> str | None:
-    """The device that the model goes on, as `tf.device` takes it (``/gpu:0``); None for the CPU.
+    """Return the device that the model goes on, as `tf.device` takes it (``/gpu:0``); None for the CPU.
 
     Replicas have a GPU each, from the first one on, or run on the CPU all of them.
 
@@ -133,7 +133,7 @@ def accelerator(runtime: Runtime) -> str | None:
 
 
 def describe(device: str | None, config: Any) -> Device:
-    """The device's name and, for a GPU, its PCI address, by which NVML finds the same one."""
+    """Return the device's name and, for a GPU, its PCI address, by which NVML finds the same one."""
     if device is None:
         return Device(kind="cpu", name="CPU:0")
     from tensorflow.python.client import device_lib
@@ -167,7 +167,7 @@ def set_up_eagerly(runtime: Runtime) -> Device:
 
 
 def _describe_visible(gpu: Any) -> Device:
-    """The only visible GPU: its name, and its PCI address where TensorFlow reports one."""
+    """Return the only visible GPU: its name, and its PCI address where TensorFlow reports one."""
     import tensorflow as tf
     from tensorflow.python.eager import context
 

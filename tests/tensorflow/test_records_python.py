@@ -138,7 +138,7 @@ def test_a_queue_whose_reader_waits_stops_at_once() -> None:
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        (Synthetic(), "py_dataset asks for batches by their number, and the source synthetic"),
+        (Synthetic(), "py_dataset asks for samples by their number, which the source synthetic"),
         (Counted({"on_error": "skip"}), "py_dataset cannot leave a record out"),
     ],
     ids=["synthetic", "skip"],

@@ -127,7 +127,7 @@ def attempts(inspection: Inspection, context: Context) -> tuple[Attempt, ...]:
 
 
 def could_save(stages: Collection[int], parts: Segments, as_written_ms: float | None) -> float | None:
-    """Which share of the time the stages take at most, 0 to 1; None where one of them was not measured."""
+    """Return which share of the time the stages take at most, 0 to 1; None where one of them was not measured."""
     period_ns = parts.period_ns if as_written_ms is None else as_written_ms * NS_PER_MS
     if not stages or period_ns <= 0 or any(stage not in parts.elapsed_ns for stage in stages):
         return None
@@ -135,7 +135,7 @@ def could_save(stages: Collection[int], parts: Segments, as_written_ms: float | 
 
 
 def short(stage: Stage) -> str:
-    """What to call a stage in a title: its function's name, or its method's."""
+    """Return what to call a stage in a title: its function's name, or its method's."""
     name = stage.function.name if stage.function is not None else stage.method
     return one_line(name, _NAME_CHARACTERS)
 
@@ -161,7 +161,7 @@ def _not_tried(kind: Kind, fix: Fix, inspection: Inspection, context: Context, p
 
 
 def _not_allowed(fix: Fix, context: Context) -> str | None:
-    """What the fix needs that the user has not allowed, and the options that allow it."""
+    """Return what the fix needs that the user has not allowed, and the options that allow it."""
     reorders, threads = fix.reorders and not context.allow_reordering, fix.threads and not context.allow_threads
     if reorders and threads:
         does = "may change the order of the samples, and calls a function on several threads"

@@ -131,7 +131,7 @@ def order(inspection: Inspection, context: Context) -> Iterator[Fix]:
 
 
 def _shuffles(inspection: Inspection) -> Iterator[Fix]:
-    """The same seed gives the same samples in the same order; the shuffle holds smaller ones and fills sooner."""
+    """Move shuffles in front of maps: the same seed gives the same order, and the buffer holds smaller elements."""
     for shuffle in inspection.stages:
         run = chain.maps_before(inspection, shuffle) if shuffle.method == "shuffle" else []
         if run:

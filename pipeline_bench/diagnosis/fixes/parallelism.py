@@ -155,7 +155,7 @@ def threadpool(inspection: Inspection, context: Context) -> Iterator[Fix]:
 
 @kind(saving=0.9)
 def options(inspection: Inspection, context: Context) -> Iterator[Fix]:
-    """What tf.data does by default and these options switch off, and what it could do and does not by default."""
+    """Yield what tf.data does by default and these options switch off, and what it could do and does not by default."""
     if not inspection.default_parallelised or any(stage.method == "with_options" for stage in inspection.stages):
         yield fix(
             "default options",

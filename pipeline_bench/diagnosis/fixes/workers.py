@@ -23,7 +23,7 @@ _PICKLED = (
 
 
 def _pools(inspection: Inspection) -> Iterator[tuple[Stage, Stage, int, bool]]:
-    """The stage of the workers with the one that they run, their number, and whether they are processes."""
+    """Yield the stage of the workers with the one that they run, their number, and whether they are processes."""
     for stage in inspection.stages:
         if stage.method == WORKERS:
             workers, processes = stage.arguments.get("workers"), stage.arguments.get("use_multiprocessing")
@@ -102,7 +102,7 @@ def _counts(*wanted: int) -> list[int]:
 
 
 def _set(stage: Stage, **wanted: Value) -> list[SetArgument]:
-    """The edits that give the workers these arguments, where they have others."""
+    """Return the edits that give the workers these arguments, where they have others."""
     return [
         SetArgument(stage=stage.id, argument=name, value=value)
         for name, value in wanted.items()
