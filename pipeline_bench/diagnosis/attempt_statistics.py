@@ -55,8 +55,8 @@ class AttemptStatistics:
     @property
     def proposable(self) -> bool:
         """Whether it may be proposed: faster beyond chance, in enough trials, and with samples as they should be."""
-        told = self.attempt.equality is not None
-        return self.contends and self.faster and told and self.trials >= CONFIRMED_TRIALS
+        is_compared = self.attempt.equality is not None
+        return self.contends and self.faster and is_compared and self.trials >= CONFIRMED_TRIALS
 
 
 def of(session: Session, diagnosis: Diagnosis) -> list[AttemptStatistics]:
@@ -98,16 +98,16 @@ def ruled(session: Session, diagnosis: Diagnosis) -> Diagnosis:
 
 def fingerprint(session: Session, variant: str) -> Fingerprint | None:
     """Return what the variant's trials told of its samples: the first that came to its end, else the last."""
-    told = [trial.fingerprint for trial in session.trials if trial.variant == variant and trial.fingerprint]
-    return next((found for found in told if found.reason is None), told[-1] if told else None)
+    fingerprints = [trial.fingerprint for trial in session.trials if trial.variant == variant and trial.fingerprint]
+    return next((found for found in fingerprints if found.reason is None), fingerprints[-1] if fingerprints else None)
 
 
 def reproducible(session: Session) -> bool | None:
     """Return whether another run of the user's code gives the samples of the first; None where no trial has told."""
     first = fingerprint(session, AS_WRITTEN)
     again = [trial.fingerprint.as_written for trial in session.trials if trial.fingerprint is not None]
-    told = [equality.compare(first, each, True).status for each in again if each is not None]
-    known = [status for status in told if status != "not-told"]
+    statuses = [equality.compare(first, each, True).status for each in again if each is not None]
+    known = [status for status in statuses if status != "not-told"]
     return all(status in ("identical", "random") for status in known) if known else None
 
 
@@ -134,15 +134,15 @@ def _ruled(
     bad = next(_bad(own), None)
     if bad is not None:
         return attempt.model_copy(update={"outcome": "failed", "reason": bad})
-    told = equality.compare(written, found, asked.allow_reordering)
-    if told.status == "not-told" and found is None and len(own) < FINGERPRINT_TRIALS:
+    compared = equality.compare(written, found, asked.allow_reordering)
+    if compared.status == "not-told" and found is None and len(own) < FINGERPRINT_TRIALS:
         return attempt  # its next trial is asked again
-    updates: dict[str, object] = {"equality": told}
-    reason = equality.refusal(told, asked.allow_reordering) or _frozen(attempt.fix, asked.inspection, written)
-    if reason is None and told.status == "not-told" and _moves_filter(attempt.fix, asked.inspection):
-        reason = f"Whether as many samples are left out cannot be told: {told.text}."
-    if reason is None and told.status == "not-told" and not asked.allow_reordering:
-        reason = f"Whether its samples are the same cannot be told: {told.text}; --allow-reordering accepts that."
+    updates: dict[str, object] = {"equality": compared}
+    reason = equality.refusal(compared, asked.allow_reordering) or _frozen(attempt.fix, asked.inspection, written)
+    if reason is None and compared.status == "not-told" and _moves_filter(attempt.fix, asked.inspection):
+        reason = f"Whether as many samples are left out cannot be told: {compared.text}."
+    if reason is None and compared.status == "not-told" and not asked.allow_reordering:
+        reason = f"Whether its samples are the same cannot be told: {compared.text}; --allow-reordering accepts that."
     if reason is not None:
         updates |= {"outcome": "refused", "reason": reason}
     return attempt.model_copy(update=updates)

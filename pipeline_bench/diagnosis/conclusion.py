@@ -178,8 +178,8 @@ def _other_runs(session: Session, diagnosis: Diagnosis) -> str:
 def _ended(session: Session, diagnosis: Diagnosis, chosen: AttemptStatistics | None, bottleneck: str) -> str:
     if nothing_to_gain(session):
         return f"{bottleneck} No fix of the input makes the training step faster.".strip()
-    if chosen is None and (said := _of_what_has_no_fix(session, diagnosis)):
-        return f"{bottleneck} {said}".strip()
+    if chosen is None and (reason := _of_what_has_no_fix(session, diagnosis)):
+        return f"{bottleneck} {reason}".strip()
     if chosen is None:
         tried = sum(each.outcome not in ("not-tried", "pending") for each in diagnosis.attempts)
         of_all = f"None of the {tried} fixes tried" if tried > 1 else "The only fix tried"
@@ -273,13 +273,13 @@ def ideas(
     parts = chain.segments_of(inspection, cores)
     if as_written_ms is None or not parts.elapsed_ns or parts.explained(as_written_ms, ceiling_ms) < chain.EXPLAINED:
         return ()
-    said = []
+    sentences = []
     for idea in _all(inspection):
         most = _most(parts, idea.stages, as_written_ms, ceiling_ms)
         if most >= _WORTH and most >= _MUCH_MORE * gained:
             bound = f"more than {_MOST:.0f}×" if most > _MOST else f"{units.ratio(most)} at most"
-            said.append(f"{idea.text} That would make it {bound} as fast, if it then cost nothing.")
-    return tuple(said)
+            sentences.append(f"{idea.text} That would make it {bound} as fast, if it then cost nothing.")
+    return tuple(sentences)
 
 
 def _most(parts: Segments, stages: tuple[int, ...], as_written_ms: float, ceiling_ms: float | None) -> float:

@@ -129,15 +129,15 @@ def _same(
     exact: list[tuple[Component, Component]], some_random: bool, samples: int, reorders_allowed: bool
 ) -> Equality:
     """Return the same samples: in which order."""
-    looked = units.count(samples, "sample")
+    compared_samples = units.count(samples, "sample")
     if any(one.ordered != two.ordered for one, two in exact):
         if not _still_together(exact):
             return Equality(status="unequal", text=_APART)
         note = "" if reorders_allowed else ", which --allow-reordering accepts"
-        return Equality(status="reordered", text=f"{_REORDERED} ({looked} compared{note})")
+        return Equality(status="reordered", text=f"{_REORDERED} ({compared_samples} compared{note})")
     if some_random:
-        return Equality(status="random", text=f"the same but for what is random ({looked} compared)")
-    return Equality(status="identical", text=f"the same samples in the same order ({looked} compared)")
+        return Equality(status="random", text=f"the same but for what is random ({compared_samples} compared)")
+    return Equality(status="identical", text=f"the same samples in the same order ({compared_samples} compared)")
 
 
 def _still_together(exact: list[tuple[Component, Component]]) -> bool:
@@ -194,10 +194,10 @@ def _as_far_as_known(pairs: list[tuple[Component, Component]]) -> Equality:
     if not exact or not min(compared):
         return Equality(text="the time was used up before samples could be compared")
     if all(one.sample_hashes[:n] == two.sample_hashes[:n] for (one, two), n in zip(exact, compared, strict=True)):
-        looked = f"the first {units.count(min(compared), 'sample')} compared"
+        first_samples = f"the first {units.count(min(compared), 'sample')} compared"
         if len(exact) < len(pairs):
-            return Equality(status="random", text=f"the same but for what is random ({looked})")
-        return Equality(status="identical", text=f"the same samples in the same order ({looked})")
+            return Equality(status="random", text=f"the same but for what is random ({first_samples})")
+        return Equality(status="identical", text=f"the same samples in the same order ({first_samples})")
     return Equality(text="the first samples differ, and the time was used up before all could be compared")
 
 

@@ -264,8 +264,8 @@ class NextTrial:
         )
 
     def _trial(self, name: str, number: int) -> Trial:
-        told = name != AS_WRITTEN or not attempt_statistics.wants_fingerprint(self._session, name)
-        return variants.trial(self._session, name, number, "none" if told else "own")
+        is_known = name != AS_WRITTEN or not attempt_statistics.wants_fingerprint(self._session, name)
+        return variants.trial(self._session, name, number, "none" if is_known else "own")
 
     def _elapsed_s(self) -> float:
         trials = self._session.trials

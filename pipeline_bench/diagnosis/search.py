@@ -1,7 +1,7 @@
 """Which trial of a diagnosis comes next, within its budget. Pure: everything follows from the session.
 
-First the inspection, from which the bottleneck and the candidates are told, then rounds of attempts (`turn`). Speed-ups
-are over the trial of the pipeline as written of the same round.
+First the inspection, from which the bottleneck and the candidates follow, then rounds of attempts (`next_trial`).
+Speed-ups are over the trial of the pipeline as written of the same round.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Search:
 
     def updated(self, session: Session, interrupted: bool) -> Session:
         """Return the session with what can now be said; see `runner.Planner`."""
-        diagnosis = self._looked_at(session, _of(session))
+        diagnosis = self._inspected(session, _of(session))
         diagnosis = attempt_statistics.ruled(session, diagnosis)
         session = session.model_copy(update={"diagnosis": diagnosis})
         ended = "It was interrupted before it was its turn." if interrupted else self._ended(session)
@@ -81,14 +81,14 @@ class Search:
             return None
         return _SPENT if NextTrial(after, _of(after)).spent else _DONE
 
-    def _looked_at(self, session: Session, diagnosis: Diagnosis) -> Diagnosis:
+    def _inspected(self, session: Session, diagnosis: Diagnosis) -> Diagnosis:
         """Return the diagnosis with the inspection, the bottleneck, and the candidates, as soon as each can be told."""
         if diagnosis.failure is not None or not session.trials:
             return diagnosis
-        looked = next((trial for trial in session.trials if trial.variant == variants.INSPECTION), None)
-        if looked is not None and diagnosis.inspection is None:
-            if (inspection := _usable(looked)) is None:
-                return _failed(diagnosis, looked.status, looked.reason, looked.traceback)
+        inspected = next((trial for trial in session.trials if trial.variant == variants.INSPECTION), None)
+        if inspected is not None and diagnosis.inspection is None:
+            if (inspection := _usable(inspected)) is None:
+                return _failed(diagnosis, inspected.status, inspected.reason, inspected.traceback)
             diagnosis = diagnosis.model_copy(update={"inspection": inspection})
             if inspection.training is not None and inspection.training.model:
                 diagnosis = diagnosis.model_copy(update={"model": diagnosis.target})
@@ -128,11 +128,11 @@ class Search:
         return diagnosis.model_copy(update={"attempts": fixes.attempts(inspection, context)})
 
 
-def _usable(looked: TrialRecord) -> Inspection | None:
+def _usable(inspected: TrialRecord) -> Inspection | None:
     """What the first trial found out; None where it failed, or waited in vain for the pipeline's first element."""
-    found = looked.inspection
-    hung = looked.status == "stalled" and found is not None and found.first_ns is None
-    return None if found is None or not found.stages or looked.traceback or hung else found
+    found = inspected.inspection
+    hung = inspected.status == "stalled" and found is not None and found.first_ns is None
+    return None if found is None or not found.stages or inspected.traceback or hung else found
 
 
 def _best_look(session: Session, known: Inspection) -> Inspection:

@@ -111,8 +111,8 @@ class NativeLoop(Loop):
             self._folder.remove()
 
     def queue_states(self) -> Sequence[QueueState]:
-        told_s, sizes = self._sizes or (0.0, ())
-        known = len(sizes) == len(self._queues) and time.monotonic() - told_s < _SIZES_HOLD_S
+        received_s, sizes = self._sizes or (0.0, ())
+        known = len(sizes) == len(self._queues) and time.monotonic() - received_s < _SIZES_HOLD_S
         return [
             QueueState(name=name, size=sizes[i] if known else None, capacity=capacity)
             for i, (name, capacity) in enumerate(self._queues)

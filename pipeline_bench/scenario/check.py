@@ -202,8 +202,8 @@ class Checker:
         place = blame(".".join(path)) if blame and path else _join(key, ".".join(path))
         if first["type"] == "extra_forbidden":
             return self.fail(place, "unknown key", did_you_mean(path[-1], _fields(model, first["loc"][:-1])))
-        said = [problem["msg"].removeprefix("Value error, ").removeprefix("Input ") for problem in same]
-        message = ", or ".join(dict.fromkeys(text[:1].lower() + text[1:] for text in said))
+        messages = [problem["msg"].removeprefix("Value error, ").removeprefix("Input ") for problem in same]
+        message = ", or ".join(dict.fromkeys(text[:1].lower() + text[1:] for text in messages))
         given = "" if first["type"] in ("missing", "value_error") else f" (given: {_shown(first['input'])})"
         choices = re.findall(
             r"'([^']*)'", " ".join(str(problem.get("ctx", {}).get("expected", "")) for problem in same)

@@ -46,12 +46,12 @@ def inspect(
     found = _guarded(lambda: user_code.costliest_line(take, limit_s * _PROFILE_SHARE))
     alive()
     if found is not None:
-        said = f"Of a call, {units.share(found.share)} is in line {found.place.line}: {one_line(found.place.text, 80)}"
+        note = f"Of a call, {units.share(found.share)} is in line {found.place.line}: {one_line(found.place.text, 80)}"
         stages = tuple(
             stage.model_copy(update={"place": found.place}) if stage.id == GET_ITEM else stage
             for stage in inspection.stages
         )
-        inspection = inspection.model_copy(update={"stages": stages, "notes": (*inspection.notes, f"{said}.")})
+        inspection = inspection.model_copy(update={"stages": stages, "notes": (*inspection.notes, f"{note}.")})
         yield inspection
     costs |= {COPY: _copy(batch)}
     if read.kind == "PyDataset":

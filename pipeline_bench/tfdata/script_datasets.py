@@ -125,7 +125,7 @@ def are_batches_of(dataset: Any, given: Sequence[Any]) -> bool:
     return all(spec.shape.is_compatible_with(shape) for spec, shape in zip(specs, shapes, strict=True))
 
 
-def looked_at(
+def choose(
     training: Training, selector: str | None, place: Callable[[Any], Location | None]
 ) -> tuple[ScriptTraining, Any]:
     """Return what is said of a script's training, and the dataset of it that is meant.
@@ -155,17 +155,19 @@ def looked_at(
 def notes(training: ScriptTraining, reached_ns: float) -> list[str]:
     """Return what a reader should know of how a script was run, a sentence each."""
     took = units.seconds(reached_ns / 1e9)
-    said = [f"The script takes {took} until it trains, {training.line}, in each trial; the budget does not count that."]
+    sentences = [
+        f"The script takes {took} until it trains, {training.line}, in each trial; the budget does not count that."
+    ]
     if not training.model:
-        said.append(
+        sentences.append(
             "Whether the training waits for its input at all is not known, for a loop's own step is not run here: "
             f"`pipeline-bench run -- python {training.line.partition(':')[0]}` says it."
         )
     if len(training.datasets) > 1:
-        said.append(
+        sentences.append(
             f"Looked at: {training.dataset}. --dataset N, LINE or NAME takes another: {_listed(training.datasets)}."
         )
-    return said
+    return sentences
 
 
 def chosen(datasets: Sequence[Named], selector: str | None) -> Named:

@@ -91,7 +91,7 @@ class PipelineEngine(Engine):
             return loading.call(target, "dataset")
         with self._alive():
             training = loading.reach_training(target)
-        self._trained, data = script_datasets.looked_at(training, target.dataset, recording.place)
+        self._trained, data = script_datasets.choose(training, target.dataset, recording.place)
         self._model = training.model if self._trained.model else None
         self._does, self._given = training.does, training.given
         return data
@@ -152,7 +152,7 @@ class PipelineEngine(Engine):
         recipe, recorder, limit_s = self._recipe, self.recorder, self._task.limit_s
         end_s = time.monotonic() + limit_s
         recorder.phase("inspect")
-        inspection = self._told(_described(recipe, self._make_ns))
+        inspection = self._with_training(_described(recipe, self._make_ns))
         self._send(inspection)
         whole = rebuild.rebuild(recipe, (), self._folder("whole")).dataset
         whole_s = min(_WHOLE_S, limit_s * _WHOLE_SHARE)
@@ -180,12 +180,12 @@ class PipelineEngine(Engine):
     def _inspect_read(self, read: KerasInput) -> None:
         """As `_inspect`, of what a `fit` was given that is no tf.data pipeline."""
         self.recorder.phase("inspect")
-        inspection = self._told(read.described(self._make_ns))
+        inspection = self._with_training(read.described(self._make_ns))
         self._send(inspection)
         for found in keras_stages.inspect(read, inspection, self._task.limit_s, self.recorder.heartbeat):
             self._send(found)
 
-    def _told(self, inspection: Inspection) -> Inspection:
+    def _with_training(self, inspection: Inspection) -> Inspection:
         """Return the inspection with what is known of the script."""
         if self._trained is None:
             return inspection
@@ -206,7 +206,7 @@ class PipelineEngine(Engine):
         if task.model is None:
             raise PipelineBenchError(f"The activity {task.activity} needs a model, and the task has none.")
         model = self._fitted() if task.model.is_script else loading.call(task.model, "model")
-        step = self._told_step(consumers.step_of(model, self._does))
+        step = self._watched_step(consumers.step_of(model, self._does))
         recorder.train(waits=not is_ceiling)
         if is_ceiling:
             consumers.ceiling(dataset, step, recorder, task.warmup_s, recorder.heartbeat)
@@ -216,23 +216,23 @@ class PipelineEngine(Engine):
             given = units.count(ended, "batch", "batches")
             self._send(Inspection(notes=(f"The input ended after {given} and gave no more: those are all steps.",)))
 
-    def _told_step(self, step: consumers.Step) -> consumers.Step:
+    def _watched_step(self, step: consumers.Step) -> consumers.Step:
         """Return the step, which the watch then knows from a wait for a batch."""
 
-        def told(batch: Any) -> float:
+        def watched(batch: Any) -> float:
             self.recorder.doing = MODEL_STEP
             try:
                 return step(batch)
             finally:
                 self.recorder.doing = ""
 
-        return told
+        return watched
 
     def _fitted(self) -> Any:
         """Return the model that the script trains.
 
         Raises:
-            UserCodeError: it trains another way than when it was looked at.
+            UserCodeError: it trains another way than when it was inspected.
         """
         if self._model is None:
             raise UserCodeError(

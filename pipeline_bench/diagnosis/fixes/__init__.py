@@ -146,8 +146,8 @@ def _not_tried(kind: Kind, fix: Fix, inspection: Inspection, context: Context, p
     if (missing := _not_allowed(fix, context)) is not None:
         return missing
     share = could_save(fix.stages, parts, context.as_written_ms)
-    told = context.as_written_ms is None or parts.explained(context.as_written_ms) >= chain.EXPLAINED
-    if told and share is not None and share < WORTH:
+    is_explained = context.as_written_ms is None or parts.explained(context.as_written_ms) >= chain.EXPLAINED
+    if is_explained and share is not None and share < WORTH:
         names = ", ".join(short(inspection.stage(number)) for number in fix.stages[:3])
         took = f"{names} takes" if len(fix.stages) == 1 else f"{names} take"
         first = could_save(fix.stages, chain.segments_of(inspection.of_first_epoch(), context.cores), None)
