@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
-
-import numpy.typing as npt
 
 from pipeline_bench.backends import Backend, Input
 from pipeline_bench.sources import Batch, SampleSource, Source
@@ -26,27 +23,34 @@ class FeedDict(Backend):
         return "feeds every batch"
 
     def connect(self, source: Source, device: str | None) -> Input:
-        import tensorflow as tf
-
-        if isinstance(source, SampleSource):
-            (samples,) = source.streams(1)
-            placeholders = source.placeholders()
-            return _FedInput(source.finish(placeholders), placeholders, lambda _: source.next_batch(samples))
-        with tf.device("/cpu:0"):
-            made = source.finish(source.produce(source.batch_size)).tensors
-        placeholders = [tf.compat.v1.placeholder(tensor.dtype, tensor.shape) for tensor in made]
-        return _FedInput(Batch(*placeholders), placeholders, lambda session: session.run(made))
+        return _ReadingInput(source) if isinstance(source, SampleSource) else _FetchingInput(source)
 
 
-class _FedInput(Input):
+class _FetchingInput(Input):
     wait = "fetch"
     reorder_window = 0
 
-    def __init__(
-        self, batch: Batch, placeholders: Sequence[Any], arrays: Callable[[Any], Sequence[npt.NDArray[Any]]]
-    ) -> None:
-        super().__init__(batch)
-        self._placeholders, self._arrays = placeholders, arrays
+    def __init__(self, source: Source) -> None:
+        import tensorflow as tf
+
+        with tf.device("/cpu:0"):
+            self._made = source.finish(source.produce(source.batch_size)).tensors
+        self._placeholders = [tf.compat.v1.placeholder(tensor.dtype, tensor.shape) for tensor in self._made]
+        super().__init__(Batch(*self._placeholders))
 
     def fetch(self, session: Any) -> dict[Any, Any]:
-        return dict(zip(self._placeholders, self._arrays(session), strict=True))
+        return dict(zip(self._placeholders, session.run(self._made), strict=True))
+
+
+class _ReadingInput(Input):
+    wait = "fetch"
+    reorder_window = 0
+
+    def __init__(self, source: SampleSource) -> None:
+        self._source = source
+        (self._samples,) = source.streams(1)
+        self._placeholders = source.placeholders()
+        super().__init__(source.finish(self._placeholders))
+
+    def fetch(self, session: Any) -> dict[Any, Any]:
+        return dict(zip(self._placeholders, self._source.next_batch(self._samples), strict=True))
