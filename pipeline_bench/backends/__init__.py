@@ -187,6 +187,11 @@ class Backend(Plugin):
     """Whether `start_processes` does something."""
 
     @property
+    def works_ahead(self) -> bool | None:
+        """Whether the next batch is made while the model steps, so that a step hides it; None where nobody has said."""
+        return None
+
+    @property
     def starts_servers(self) -> bool:
         """Whether a trial of it starts servers that listen, so that it needs a network of its own."""
         return False

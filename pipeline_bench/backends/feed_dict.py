@@ -19,6 +19,10 @@ class FeedDict(Backend):
     summary = "NumPy arrays, read in Python or fetched with a session.run, fed to the step; synchronous, with copies"
     carries_samples = True
 
+    @property
+    def works_ahead(self) -> bool:
+        return False
+
     def python_part(self, source: Source) -> str:
         return "feeds every batch"
 

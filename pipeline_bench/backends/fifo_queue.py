@@ -40,6 +40,10 @@ class FifoQueue(Backend):
     carries_samples = True
     in_loops = True
 
+    @property
+    def works_ahead(self) -> bool:
+        return True
+
     def python_part(self, source: Source) -> str | None:
         return "reads and decodes the samples" if isinstance(source, SampleSource) else None
 

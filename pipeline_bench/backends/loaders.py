@@ -68,6 +68,10 @@ class LoaderBackend(DatasetBackend):
             can_fork: whether the processes may be forks of this one, with TensorFlow imported.
         """
 
+    @property
+    def works_ahead(self) -> bool | None:
+        return True if self.options.prefetch else None
+
     def unavailable(self) -> str | None:
         if importlib.util.find_spec(self.package) is not None:
             return None

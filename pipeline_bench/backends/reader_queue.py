@@ -43,6 +43,10 @@ class ReaderQueue(Backend):
     carries_samples = True
     in_loops = True
 
+    @property
+    def works_ahead(self) -> bool:
+        return True
+
     def check(self, source: Source) -> None:
         if not isinstance(source, RecordSource) or not source.has_reader:
             raise UsageError(

@@ -52,6 +52,10 @@ class TfData(DatasetBackend):
     Options = TfDataOptions
 
     @property
+    def works_ahead(self) -> bool:
+        return bool(self.options.prefetch != 0)
+
+    @property
     def pipeline(self) -> PipelineOptions:
         return self.options  # type: ignore[no-any-return]
 

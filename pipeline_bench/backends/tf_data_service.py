@@ -83,6 +83,10 @@ class TfDataService(DatasetBackend):
     _processes: ServiceProcesses | None = None
 
     @property
+    def works_ahead(self) -> bool:
+        return True  # the workers do, whatever the trial's own prefetch
+
+    @property
     def starts_servers(self) -> bool:
         return self.options.dispatcher is None
 

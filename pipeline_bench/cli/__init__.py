@@ -24,6 +24,7 @@ from pipeline_bench.cli.lesson import lesson
 from pipeline_bench.cli.measuring import compare, diagnose, selftest
 from pipeline_bench.cli.measuring import run as run_command
 from pipeline_bench.cli.options import INTERRUPTED
+from pipeline_bench.cli.planning import plan
 from pipeline_bench.cli.saved import diff, report, sessions, top
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.text import safe_message
@@ -38,7 +39,21 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (compare, diagnose, merge, top, report, diff, sessions, scenarios, backends, doctor, selftest, lesson):
+for command in (
+    compare,
+    diagnose,
+    merge,
+    top,
+    report,
+    diff,
+    plan,
+    sessions,
+    scenarios,
+    backends,
+    doctor,
+    selftest,
+    lesson,
+):
     app.command()(command)
 # What follows the command's name is the command's own, options too.
 app.command("run", context_settings={"allow_interspersed_args": False})(run_command)

@@ -1,0 +1,237 @@
+"""What a session says of each of its inputs: what one, two, … hosts or workers of it gave, beside which step. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import mean, median
+
+from pydantic import ValidationError
+
+from pipeline_bench import plugins
+from pipeline_bench.analysis import capacity, measured, stats, thresholds
+from pipeline_bench.analysis.capacity import Point
+from pipeline_bench.analysis.measured import ByVariant
+from pipeline_bench.analysis.speedups import batch_size
+from pipeline_bench.errors import UsageError
+from pipeline_bench.hosts import efficiency
+from pipeline_bench.hosts.efficiency import Span
+from pipeline_bench.model import pipeline
+from pipeline_bench.model.hosts import HostsResult
+from pipeline_bench.model.plan import Range, Unit
+from pipeline_bench.model.session import Session
+from pipeline_bench.scenario import Variant
+
+_SERVICE = "tf_data_service"
+
+
+@dataclass(frozen=True)
+class MeasuredInput:
+    """One input pipeline, as it was measured.
+
+    Attributes:
+        name: the variant's, of several numbers of workers that of the first.
+        members: the variants that it was measured by.
+        unit: what its numbers count.
+        variant: the first of those.
+        points: what it gave, by count.
+        busy_ms: how long a step took beside its wait.
+        own_step_ms: the ceiling's; None where there is no model.
+        host_ms: the host's own part of a step.
+    """
+
+    name: str
+    members: tuple[str, ...]
+    unit: Unit
+    variant: Variant
+    points: tuple[Point, ...]
+    busy_ms: float
+    own_step_ms: float | None
+    host_ms: Range
+
+    @property
+    def samples(self) -> int:
+        """Of a step."""
+        return batch_size(self.variant)
+
+
+def computed_on_cpu(session: Session) -> bool:
+    """Whether a model of it took cores that its input needs."""
+    return any(run.device_kind == "cpu" for own in _found(session).values() for run in own.values())
+
+
+def _found(session: Session) -> ByVariant:
+    return measured.of(session.scenario, session.trials, session.environment.cores)
+
+
+def inputs_of(session: Session) -> list[MeasuredInput]:
+    """Return every input that was measured and did equal work; those that differ in their workers only are one."""
+    found = _found(session)
+    if session.hosts is not None:
+        made = [_of_hosts(session, found, base) for base in dict.fromkeys(r.variant for r in session.hosts.results)]
+        return [each for each in made if each is not None]
+    unequal = {result.variant for result in session.results if result.work.status == "unequal"}
+    wanted = [
+        each
+        for each in session.scenario.variants
+        if not each.is_ceiling and found[each.name]
+        if each.name not in unequal
+    ]
+    groups: dict[str, list[Variant]] = {}
+    for variant in wanted:
+        groups.setdefault(_group(variant), []).append(variant)
+    return [_of_variants(session, found, group) for group in groups.values()]
+
+
+def _group(variant: Variant) -> str:
+    """What two variants have alike that differ in their number of workers only; of others, their name."""
+    if not _counts_workers(variant):
+        return variant.name
+    options = {**variant.options, "workers": None}
+    alike = {"name": "", "options": options, "ceiling": None}
+    return variant.model_copy(update=alike).model_dump_json()
+
+
+def _counts_workers(variant: Variant) -> bool:
+    return variant.backend == _SERVICE and variant.options.get("dispatcher") is None
+
+
+def _of_variants(session: Session, found: ByVariant, variants: Sequence[Variant]) -> MeasuredInput:
+    unit: Unit = "input worker" if _counts_workers(variants[0]) else "host"
+
+    def count(variant: Variant) -> int:
+        return int(variant.options.get("workers") or 1) if unit == "input worker" else 1
+
+    ordered = sorted(variants, key=count)
+    points = [
+        Point(
+            count(each),
+            {repeat: 1000 * batch_size(each) / run.mean_ms for repeat, run in found[each.name].items()},
+            _lowest_wait(session, [each.name]),
+        )
+        for each in ordered
+    ]
+    return _input(found, variants[0].name, unit, ordered, points)
+
+
+def _of_hosts(session: Session, found: ByVariant, base: str) -> MeasuredInput | None:
+    """A variant of a merged session: every host alone, and 2, 3, … of them at once."""
+    assert session.hosts is not None
+    results = {result.hosts: result for result in session.hosts.results if result.variant == base}
+    by_name = {variant.name: variant for variant in session.scenario.variants}
+
+    def names(hosts: int) -> list[str]:
+        words = "alone" if hosts == 1 else f"{hosts} hosts"
+        return [name for name in by_name if name.startswith(f"{base}, {words} · ") and found[name]]
+
+    if not (alone := names(1)):
+        return None
+    batch = batch_size(by_name[alone[0]])
+    spans = _spans(session, batch)
+    points = []
+    for hosts in (1, *sorted(results)):
+        rates = dict(_rates(spans, names(hosts), hosts))
+        if rates:
+            waits = _more_wait(results[hosts]) if hosts > 1 else 1.0
+            points.append(Point(hosts, rates, _lowest_wait(session, names(hosts)), waits))
+    return _input(found, base, "host", [by_name[name] for name in alone], points) if points else None
+
+
+def _spans(session: Session, batch: int) -> dict[tuple[str, int], Span]:
+    spans = {(each.variant, each.repeat): Span.of(each, 0, batch) for each in session.trials if each.measured}
+    return {key: span for key, span in spans.items() if span is not None}
+
+
+def _rates(spans: dict[tuple[str, int], Span], names: Sequence[str], hosts: int) -> Iterator[tuple[int, float]]:
+    """Yield each round with the rate of so many at once; alone, with the mean of all that ran alone in it."""
+    for repeat in sorted({repeat for _, repeat in spans}):
+        of = [span for name in names if (span := spans.get((name, repeat))) is not None]
+        if hosts == 1:
+            rate = mean(map(efficiency.rate_alone, of)) if of else None
+        else:
+            rate = efficiency.rate_together(of) if len(of) == hosts else None
+        if rate:
+            yield repeat, rate
+
+
+def _more_wait(result: HostsResult) -> float:
+    """How much more the typical host waits than alone, as a share of its step."""
+    together = [wait for wait in result.wait_together if wait is not None]
+    alone = [wait for wait in result.wait_alone if wait is not None]
+    return median(together) - median(alone) if together and alone else 0.0
+
+
+def _lowest_wait(session: Session, names: Sequence[str]) -> float:
+    """The share of the step that they waited for certain, on average; 0 where nobody measured it."""
+    shares = [session.result(name).input_wait_share for name in names]
+    ends = [each.ci95[0] if each.ci95 else each.value or 0.0 for each in shares]
+    return mean(ends) if ends else 0.0
+
+
+def _input(found: ByVariant, name: str, unit: Unit, of: Sequence[Variant], points: Sequence[Point]) -> MeasuredInput:
+    runs = [run for each in of for run in found[each.name].values()]
+    pairs = [pair for each in of for pair in measured.pairs(found, each)]
+    busy = [run.mean_ms - (run.mean_wait_ms or 0.0) for run in runs]
+    top = mean(ceiling.mean_ms for _, ceiling in pairs) if pairs else max(0.0, mean(busy))
+    members = tuple(each.name for each in of)
+    host_ms = _host_ms([(run.mean_ms, run.mean_wait_ms, ceiling.mean_ms) for run, ceiling in pairs])
+    drained = of[0].loop.kind == "drain"
+    return MeasuredInput(
+        name=name,
+        members=(name, *members),
+        unit=unit,
+        variant=of[0],
+        points=tuple(points),
+        busy_ms=0.0 if drained else max(0.0, mean(busy)),
+        own_step_ms=None if drained or not top else top,
+        host_ms=host_ms,
+    )
+
+
+def _host_ms(steps: Sequence[tuple[float, float | None, float]]) -> Range:
+    """The part of a step that is neither wait nor ceiling; without a known wait, up to all beside the ceiling."""
+    if not steps:
+        return Range(value=0.0, low=0.0, high=0.0)
+    whole = mean(step for step, _, _ in steps)
+    parts = [step - (wait or 0.0) - top for step, wait, top in steps]
+    belief = stats.believe(parts, thresholds.SHARE_SCATTER * whole)
+    low, high = (max(0.0, end) for end in belief.interval())
+    if any(wait is None for _, wait, _ in steps):
+        return Range(value=0.0, low=0.0, high=high)
+    return Range(value=max(0.0, belief.value), low=low, high=high)
+
+
+# --- whether the input works ahead -----------------------------------------------------------------------------------
+
+
+def works_ahead(session: Session, own: MeasuredInput, inputs: Sequence[MeasuredInput]) -> tuple[bool | None, bool]:
+    """Return whether the next batch is made during the step, None: nobody has said; and whether that was seen here.
+
+    It is seen where the session has the same input beside models of several lengths, and they wait for it.
+    """
+    alike = [each for each in inputs if _same_input(each.variant, own.variant)]
+    waited = [each for each in alike if each.unit == "host" and all(point.starved for point in each.points[:1])]
+    steps = [(each.samples * 1000 / each.points[0].rate - each.busy_ms, each.busy_ms) for each in waited]
+    if (seen := capacity.works_ahead(steps)) is not None:
+        return seen, True
+    return _said(session, own.variant), False
+
+
+def _same_input(one: Variant, other: Variant) -> bool:
+    """Whether they differ in the model only."""
+    parts = ("backend", "options", "source", "loop", "runtime")
+    return all(getattr(one, part) == getattr(other, part) for part in parts)
+
+
+def _said(session: Session, variant: Variant) -> bool | None:
+    """What the backend says of itself; of a user's own pipeline, whether it or tf.data puts a prefetch at its end."""
+    if variant.source.kind == pipeline.KIND:
+        inspection = session.diagnosis.inspection if session.diagnosis is not None else None
+        ahead = inspection is not None and inspection.api == "tf.data" and inspection.default_parallelised
+        return True if ahead else None
+    try:
+        backend = plugins.make("backends", variant.backend, variant.options)
+    except (KeyError, UsageError, ValidationError):
+        return None
+    said: bool | None = backend.works_ahead
+    return said

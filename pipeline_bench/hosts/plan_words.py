@@ -1,0 +1,153 @@
+"""What a plan says in sentences: how many feed how many, and the assumption that decides."""
+
+from __future__ import annotations
+
+from pipeline_bench.analysis import thresholds
+from pipeline_bench.analysis.capacity import Step
+from pipeline_bench.model.plan import Range, VariantPlan
+from pipeline_bench.text import units
+
+
+def number(value: float) -> str:
+    """Return a number of accelerators with two digits: ``0.052``, ``0.46``, ``3.2``, ``14``."""
+    return f"{value:.0f}" if value >= 10 else f"{value:.2g}"  # noqa: PLR2004 - two digits
+
+
+def between(figure: Range, words: str = "") -> str:
+    """Return a number with its ends: ``3.2 (2.9 to 3.5)``, ``at least 2.9``, ``2.9 to 3.5``."""
+    low = number(figure.low)
+    if figure.high is None:
+        return f"at least {low}{words}"
+    high = number(figure.high)
+    if figure.value is None:
+        return f"{low} to {high}{words}"
+    value = number(figure.value)
+    return f"{value}{words}" if low == high == value else f"{value}{words} ({low} to {high})"
+
+
+def utilization(figure: Range) -> str:
+    """Return an accelerator utilization with its ends: ``0.61 (0.58 to 0.64)``, ``0.08 to 1.00``."""
+    low, high = _fraction(figure.low), _fraction(figure.high or 0.0)
+    if figure.value is None:
+        return f"{low} to {high}"
+    value = _fraction(figure.value)
+    return value if low == high == value else f"{value} ({low} to {high})"
+
+
+def _fraction(value: float) -> str:
+    return f"{value:.1g}" if value < 0.01 else units.fraction(value)  # noqa: PLR2004 - what has no two decimals
+
+
+def rate(figure: Range) -> str:
+    """Return samples a second: ``319``, ``at least 459``, ``261 to 3.20k``."""
+    if figure.value is not None:
+        return units.rate(figure.value)
+    if figure.high is None:
+        return f"at least {units.rate(figure.low)}"
+    return f"{units.rate(figure.low)} to {units.rate(figure.high)}"
+
+
+def answer(plan: VariantPlan, step: Step, accelerators: int) -> str:
+    """Return how many feed how many, and where what they share ends."""
+    own = _of_workers(plan, accelerators) if plan.unit != "host" else _of_host(plan, step, accelerators)
+    return f"{own} {shared}" if (shared := _of_total(plan)) else own
+
+
+def _of_host(plan: VariantPlan, step: Step, accelerators: int) -> str:
+    feeds, reached = plan.feeds, f"AU {utilization(plan.alone.utilization)}"
+    fed = feeds.low if feeds.value is None else feeds.value
+    if fed >= accelerators:
+        return f"one host feeds {between(feeds, ' accelerators')}."
+    if fed >= 1:
+        return f"one host feeds {between(feeds)} of its {accelerators} accelerators: {reached}."
+    if feeds.value is None and (plan.alone.utilization.high or 0.0) >= thresholds.COMPUTE_BOUND_AU:
+        return f"whether one host feeds an accelerator is not known: {reached}."
+    starved = f"one host does not feed an accelerator: {reached}"
+    if feeds.value is None:
+        return f"{starved}."
+    if not step.works_ahead:
+        return f"{starved}; the input follows the step, and would have to be {1 / fed:.1f} times as fast."
+    return f"{starved}; it would take the input of {1 / fed:.1f} hosts."
+
+
+def _of_workers(plan: VariantPlan, accelerators: int) -> str:
+    whom = "an accelerator needs" if accelerators == 1 else f"{accelerators} accelerators need"
+    if plan.needed is None:
+        if plan.feeds.value is None:
+            return f"one input worker feeds {between(plan.feeds, ' accelerators')}; none was at its end."
+        return f"no number of input workers feeds {units.count(accelerators, 'accelerator')}: each gives {_each(plan)}."
+    each = f"each gives {_each(plan)} and feeds {between(plan.feeds)}"
+    return f"{whom} {units.count(plan.needed, 'input worker')}: {each}."
+
+
+def _each(plan: VariantPlan) -> str:
+    return f"{rate(plan.own)} samples/s"
+
+
+def _of_total(plan: VariantPlan) -> str:
+    """What the storage, or the way from the workers, comes to; empty where only one was measured."""
+    if plan.total_from is not None:
+        what = "Storage" if plan.unit == "host" else "What they send"
+        enough = between(plan.total_feeds, " accelerators")
+        return (
+            f"{what} ends at {rate(plan.total)} samples/s in all, enough for {enough}: "
+            f"it limits from {_whole(plan.total_from)} {plan.unit}s on."
+        )
+    if len(plan.measured_counts) == 1:
+        return ""
+    most = f"{plan.measured_counts[-1]} {plan.unit}s"
+    what = "Storage was not at its end" if plan.unit == "host" else "No end of what they send was seen"
+    enough = number(plan.total_feeds.low)
+    return f"{what} with {most}: {units.rate(plan.total.low)} samples/s, enough for {enough} accelerators."
+
+
+def _whole(figure: Range) -> str:
+    low, high = round(figure.low), round(figure.high or 0)
+    if figure.value is None:
+        return f"{low} to {high}"
+    return f"{figure.value:.0f}" if low == high else f"{figure.value:.0f} ({low} to {high})"
+
+
+def assumption(plan: VariantPlan) -> str:
+    """Return what decides beyond what was measured."""
+    if plan.alone.limit == "not-known":
+        return _not_known(plan)
+    most = plan.measured_counts[-1]
+    if plan.total.is_known:
+        return _reached(plan)
+    if not any(row.basis == "extrapolated" for row in plan.rows):
+        return "Assumes nothing but that the accelerator's step is all that changes."
+    if plan.unit != "host":
+        seen = f"{most} that {'was' if most == 1 else 'were'} measured"
+        return f"Assumes that input workers add up beyond the {seen}: no end of that was seen."
+    if most == 1:
+        return "Assumes that storage gives each of more hosts what it gave one: no more were measured."
+    return f"Assumes that storage goes on as measured up to {most} hosts: it was never saturated."
+
+
+def _not_known(plan: VariantPlan) -> str:
+    if plan.works_ahead is None:
+        return (
+            "Not known is whether the next batch is made during the step: between both lies what is shown; "
+            "two models of different steps in one scenario would tell."
+        )
+    return (
+        f"Not known is what one {plan.unit}'s input gives beyond {units.rate(plan.own.low)} samples/s: no step waited "
+        "for it. Measure with a faster accelerator, an emulated one for example."
+    )
+
+
+def _reached(plan: VariantPlan) -> str:
+    last, gives = f"{plan.measured_counts[-1]} {plan.unit}s", f"{rate(plan.total)} samples/s"
+    what = "storage gives" if plan.unit == "host" else "workers send"
+    if plan.trend == "rising":
+        return f"Assumes that {what} no more than the {gives} seen at {last}; up to there it still rose."
+    if plan.trend == "falling":
+        return f"Assumes that {what} the {gives} seen at {last} to more as well; up to there it fell."
+    return f"Assumes that {what} {gives} in all to more than the {last} measured as well."
+
+
+def explained() -> str:
+    """Return what the words of a plan mean."""
+    line = units.fraction(thresholds.COMPUTE_BOUND_AU)
+    return f"AU: share of time that an accelerator computes; fed: to an AU of {line}. In brackets: 95 %"

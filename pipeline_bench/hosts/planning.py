@@ -1,0 +1,196 @@
+"""From a session to a plan: what each of its inputs feeds on more hosts, or with more workers, than measured. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pipeline_bench.analysis import capacity, thresholds
+from pipeline_bench.analysis.capacity import Point, Step, Supply
+from pipeline_bench.errors import UsageError, did_you_mean
+from pipeline_bench.hosts import inputs, plan_words
+from pipeline_bench.hosts.inputs import MeasuredInput
+from pipeline_bench.model.plan import Basis, Plan, PlanCheck, PlanRow, Range, VariantPlan
+from pipeline_bench.model.session import Session
+
+_ROWS = 8
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a plan is wanted for.
+
+    Attributes:
+        step_ms: of the accelerator; None: as the session's own.
+        counts: the fewest and the most hosts, or workers.
+        accelerators: of each host; with input workers, all that these feed.
+        variant: which one; None: all, the one that feeds best first.
+    """
+
+    step_ms: float | None
+    counts: tuple[int, int]
+    accelerators: int = 1
+    variant: str | None = None
+
+
+def plan(session: Session, asked: Asked, path: str) -> Plan:
+    """Return what the session's inputs feed.
+
+    Raises:
+        UsageError: nothing was measured that tells it, or not of that variant, or there is no step.
+    """
+    every = inputs.inputs_of(session)
+    chosen = _chosen(every, session, asked.variant)
+    main = min(chosen, key=lambda each: (each.unit == "host", -len(each.points)))
+    step_ms = asked.step_ms or main.own_step_ms
+    if step_ms is None:
+        raise UsageError(
+            "The session has no model, so that there is no step to plan for.", "Give one: --accelerator-step 5ms"
+        )
+    made = [_of(each, asked, step_ms, *inputs.works_ahead(session, each, every)) for each in chosen]
+    proposal = session.diagnosis.proposal if session.diagnosis is not None else None
+    made.sort(key=lambda each: -each.alone.utilization.low)
+    made.sort(key=lambda each: (each.variant != proposal, each.unit == "host", -len(each.measured_counts)))
+    return Plan(
+        path=path,
+        scenario=session.scenario.name,
+        command=session.command,
+        step_ms=step_ms,
+        own_step=asked.step_ms is None,
+        accelerators=asked.accelerators,
+        batch_size=main.samples,
+        variants=tuple(made),
+        notes=tuple(_notes(session)),
+    )
+
+
+def _chosen(every: Sequence[MeasuredInput], session: Session, name: str | None) -> Sequence[MeasuredInput]:
+    if not every:
+        together = session.watched and session.hosts is not None
+        why = "its ranks ran one training together, none alone" if together else "no input's rate was measured in it"
+        raise UsageError(
+            f"{session.scenario.name} tells no plan: {why}.",
+            "Give a session of compare, diagnose or merge whose trials have ended well.",
+        )
+    if name is None:
+        return every
+    found = [each for each in every if name in (each.name, *each.members)]
+    if not found:
+        names = dict.fromkeys(member for each in every for member in (each.name, *each.members))
+        raise UsageError(f"--variant {name!r}: no input of that name was measured.", did_you_mean(name, names))
+    return found[:1]
+
+
+def _notes(session: Session) -> Iterator[str]:
+    if inputs.computed_on_cpu(session):
+        yield "the model computed on the host's own cores: beside a real accelerator host and input may be faster"
+    named = [each for each in session.hosts.results if each.host is not None] if session.hosts is not None else []
+    if named:
+        yield f"all hosts are taken to be alike, and were not: {named[-1].text}"
+    if session.watched:
+        yield "the size of a batch is not known: a batch counts as one sample"
+
+
+# --- of one input ----------------------------------------------------------------------------------------------------
+
+
+def _of(own: MeasuredInput, asked: Asked, step_ms: float, ahead: bool | None, seen: bool) -> VariantPlan:
+    """The plan of one input; where it is not known whether it works ahead, all that either makes of it."""
+    ways = [
+        (_supply(own, own.points, works), Step(step_ms, own.host_ms, works))
+        for works in ((True, False) if ahead is None else (ahead,))
+    ]
+    supply, step = ways[0]
+    each, of_host = float(own.samples), float(asked.accelerators * own.samples)
+    counts = tuple(point.count for point in own.points)
+    total_from = capacity.total_from(supply, step, of_host)
+    feeds = _either([capacity.feeds(each_supply.own, each_step, each) for each_supply, each_step in ways])
+    total_feeds = _either([capacity.feeds(each_supply.total, each_step, each) for each_supply, each_step in ways])
+    shown = shown_counts(asked.counts, counts, total_from)
+    made = VariantPlan(
+        variant=own.name,
+        unit=own.unit,
+        works_ahead=ahead,
+        works_ahead_measured=seen,
+        measured_counts=counts,
+        own=_either([each_supply.own for each_supply, _ in ways]),
+        total=supply.total,
+        trend=supply.trend,
+        feeds=feeds,
+        total_feeds=total_feeds,
+        total_from=total_from,
+        needed=_needed(asked.accelerators, feeds, total_feeds),
+        alone=_row(ways, 1, of_host, counts),
+        rows=tuple(_row(ways, count, of_host, counts) for count in shown),
+        checks=tuple(_checks(own, ways)),
+        answer="",
+        assumption="",
+    )
+    words = {"answer": plan_words.answer(made, step, asked.accelerators), "assumption": plan_words.assumption(made)}
+    return VariantPlan.model_validate(made.model_dump() | words)
+
+
+def _supply(own: MeasuredInput, points: Sequence[Point], works_ahead: bool) -> Supply:
+    return capacity.fit(points, own.unit, own.samples, None if works_ahead else own.busy_ms)
+
+
+def _needed(accelerators: int, feeds: Range, total: Range) -> int | None:
+    if not feeds.value or (total.value is not None and total.value < accelerators):
+        return None
+    return math.ceil(accelerators / feeds.value - 1e-9)
+
+
+def _row(ways: Sequence[tuple[Supply, Step]], count: int, samples: float, measured: Sequence[int]) -> PlanRow:
+    rate = _either([capacity.rate(supply, step, count, samples) for supply, step in ways])
+    limits = {capacity.limit(supply, step, count, samples) for supply, step in ways}
+    total = ways[0][0].total
+    load = rate.high if rate.value is None else rate.value
+    beyond = not total.is_known and (load or 0.0) > thresholds.TIE * total.low
+    basis: Basis = "measured" if count in measured else "computed"
+    return PlanRow(
+        count=count,
+        samples_per_second=rate,
+        utilization=_either([capacity.utilization(supply, step, count, samples) for supply, step in ways]),
+        limit=limits.pop() if len(limits) == 1 else "not-known",
+        basis="extrapolated" if beyond or count > max(measured) else basis,
+    )
+
+
+def shown_counts(asked: tuple[int, int], measured: Sequence[int], total_from: Range | None) -> list[int]:
+    """Return the numbers to show, at most eight: the ends, the measured ones, where the total begins, powers of two."""
+    fewest, most = asked
+    first = int(total_from.value) if total_from is not None and total_from.value is not None else fewest
+    wanted = [fewest, most, first, *measured]
+    kept = list(dict.fromkeys(count for count in wanted if fewest <= count <= most))[:_ROWS]
+    powers = [2**power for power in range(most.bit_length()) if fewest < 2**power < most and 2**power not in kept]
+    while len(kept) + len(powers) > _ROWS:
+        powers = powers[1::2]
+    return sorted({*kept, *powers})
+
+
+def _checks(own: MeasuredInput, ways: Sequence[tuple[Supply, Step]]) -> Iterator[PlanCheck]:
+    """Yield what the smaller half of the numbers alone says of the others, with the session's own accelerator."""
+    points = own.points
+    half = [point for point in points if point.count <= max(points[0].count, points[-1].count // 2)]
+    if own.own_step_ms is None:
+        return
+    for point in points[len(half) :]:
+        planned = [
+            capacity.rate(
+                _supply(own, half, step.works_ahead),
+                Step(own.own_step_ms, own.host_ms, step.works_ahead),
+                point.count,
+                float(own.samples),
+            )
+            for _, step in ways
+        ]
+        yield PlanCheck(planned_from=half[-1].count, count=point.count, planned=_either(planned), measured=point.rate)
+
+
+def _either(ranges: Sequence[Range]) -> Range:
+    """Return all that one of these can be, with a value where they agree on one."""
+    highs = [each.high for each in ranges]
+    values = {each.value for each in ranges}
+    high = None if None in highs else max(high for high in highs if high is not None)
+    return Range(value=values.pop() if len(values) == 1 else None, low=min(each.low for each in ranges), high=high)

@@ -1,0 +1,78 @@
+"""The command `plan`: its text, its JSON, and one message for what cannot be planned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline_bench.cli import planning as command
+from pipeline_bench.cli import run
+from pipeline_bench.errors import UsageError
+from pipeline_bench.model.plan import Plan
+
+EXAMPLE = str(Path(__file__).parents[3] / "reports" / "example")
+
+
+@pytest.mark.parametrize(
+    ("given_text", "expected_ms"),
+    [("5ms", 5), ("0.005s", 5), ("5 ms", 5), (".5ms", 0.5), ("800us", 0.8), ("800µs", 0.8)],
+)
+def test_a_step_has_a_unit(given_text: str, expected_ms: float) -> None:
+    assert command.step_ms(given_text) == pytest.approx(expected_ms)
+
+
+@pytest.mark.parametrize("text", ["5", "", "ms", "0ms", "-5ms", "5 minutes", "1e3ms", "inf s", "99999s", "5ms\n5ms"])
+def test_what_is_no_time_of_a_step_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(UsageError, match="is no time of a step") as caught:
+        command.step_ms(text)
+    assert "5ms" in caught.value.hint
+
+
+@pytest.mark.parametrize("text", ["", "0", "1..", "..4", "4..1", "0..4", "1-4", "1..2..3", "1..2000000", "-1..4", "a"])
+def test_what_is_no_range_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(UsageError, match="is no range of numbers") as caught:
+        command.counts(text, "--hosts")
+    assert "1..1000" in caught.value.hint
+
+
+@given(fewest=st.integers(1, 1000), more=st.integers(0, 1000))
+def test_a_range_is_two_numbers_and_one_number_is_both_ends(fewest: int, more: int) -> None:
+    assert command.counts(f"{fewest}..{fewest + more}", "--hosts") == (fewest, fewest + more)
+    assert command.counts(str(fewest), "--hosts") == (fewest, fewest)
+
+
+def test_the_plan_is_shown_and_written_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "plan.json"
+    assert run(["plan", EXAMPLE, "--accelerator-step", "5ms", "--hosts", "1..1000", "--json", str(file)]) == 0
+    made = Plan.model_validate_json(file.read_text(encoding="utf-8"))
+    assert made.step_ms == 5
+    assert [row.count for row in made.variants[0].rows][-1] == 1000
+    assert made.variants[0].answer[:20] in capsys.readouterr().out
+
+
+def test_json_on_stdout_is_nothing_but_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", EXAMPLE, "--json", "-"]) == 0
+    captured = capsys.readouterr()
+    assert Plan.model_validate_json(captured.out).own_step
+    assert "AU: share of time" in captured.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nowhere"],
+        [EXAMPLE, "--accelerator-step", "5"],
+        [EXAMPLE, "--hosts", "4..1"],
+        [EXAMPLE, "--accelerators", "0"],
+        [EXAMPLE, "--variant", "nobody"],
+        [EXAMPLE, "--json", "/nowhere/at/all.json"],
+    ],
+)
+def test_a_mistake_is_one_message_and_exit_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.strip()
+    assert "Traceback" not in captured.err

@@ -1,0 +1,241 @@
+"""From sessions to plans: a merged one, workers of the service, variants of one host, and what tells none."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from pipeline_bench.analysis.results import summarise
+from pipeline_bench.errors import UsageError
+from pipeline_bench.hosts import merge, planning
+from pipeline_bench.hosts.planning import Asked, shown_counts
+from pipeline_bench.model.plan import Plan, Range
+from pipeline_bench.model.result import WorkCheck
+from pipeline_bench.model.series import Series
+from pipeline_bench.model.session import Session, load
+from pipeline_bench.model.trial import TrialRecord, TrialSteps
+from pipeline_bench.model.trial import plan as trials_of
+from pipeline_bench.report import plan as report
+from pipeline_bench.scenario import Component, Variant
+from tests.unit.hosts.test_merge import session as of_rank
+from tests.unit.sessions import CPU, pending, scenario, variant
+
+ROOT = Path(__file__).parents[3]
+COUNTS = (1, 64)
+
+
+def session_of(steps: dict[str, tuple[float, float]], *variants: Variant) -> Session:
+    """A session whose steps take, by variant, so many ms, of which so many are a wait."""
+    wanted = scenario(*variants, variant("ceiling", "ceiling", ceiling=None))
+    records = []
+    for trial in trials_of(wanted):
+        step_ms, wait_ms = steps[trial.variant.name]
+        step_ms *= 1 + 0.01 * (trial.repeat - 1)
+        ends = (trial.index * 10**10 + np.arange(1, 301) * step_ms * 1e6).astype(np.int64)
+        starts = np.concatenate([[trial.index * 10**10], ends[:-1]])
+        waits = None if trial.variant.is_ceiling else Series.pack(np.full(300, int(wait_ms * 1e6)))
+        records.append(
+            TrialRecord(
+                index=trial.index,
+                variant=trial.variant.name,
+                repeat=trial.repeat,
+                status="ok",
+                started_ns=int(starts[0]),
+                ended_ns=int(ends[-1]),
+                warmup_steps=1,
+                steps=TrialSteps(
+                    start_ns=Series.pack(starts),
+                    end_ns=Series.pack(ends),
+                    wait_ns=waits,
+                    loss=Series.pack(np.zeros(300)),
+                ),
+            )
+        )
+    return Session(
+        started_at="2026-01-01T00:00:00+00:00",
+        scenario=wanted,
+        environment=CPU,
+        trials=tuple(records),
+        results=tuple(summarise(wanted, records, CPU.cores)),
+    )
+
+
+def merged(together_ms: float = 25.0) -> Session:
+    """Two hosts that take 10 ms a step alone; their backend makes the next batch meanwhile."""
+    session = merge.merge([of_rank(rank, together_ms=together_ms) for rank in range(2)])
+    variants = [each.model_copy(update={"backend": "tf_data"}) for each in session.scenario.variants]
+    return session.model_copy(update={"scenario": session.scenario.model_copy(update={"variants": tuple(variants)})})
+
+
+def planned(session: Session, step_ms: float | None = None, **asked: Any) -> Plan:
+    return planning.plan(session, Asked(step_ms, asked.pop("counts", COUNTS), **asked), "here")
+
+
+def shown(plan: Plan) -> list[str]:
+    console = Console(width=80, file=io.StringIO(), record=True)
+    console.print(report.render(plan, 80))
+    return console.export_text().splitlines()
+
+
+def service(workers: int, **options: Any) -> Variant:
+    made = variant(f"{workers} workers", "tf_data_service")
+    return made.model_copy(update={"options": {"workers": workers, "dispatcher": None, **options}})
+
+
+def test_storage_that_two_hosts_exhaust_limits_all_that_are_more() -> None:
+    """Alone 10 ms a step without a wait, two 16 ms each: 16,000 samples a second in all."""
+    made = planned(merged(16.0), counts=(1, 1000))
+    (found,) = made.variants
+    assert made.step_ms == pytest.approx(10, rel=0.01)
+    assert found.measured_counts == (1, 2)
+    assert found.own.value is None
+    assert found.total.value == pytest.approx(16_000, rel=0.02)
+    by_count = {row.count: row for row in found.rows}
+    assert by_count[1].limit == "accelerator"
+    assert by_count[2].utilization.value == pytest.approx(0.625, abs=0.02)
+    assert by_count[2].basis == "measured"
+    assert by_count[1000].utilization.value == pytest.approx(0.00125, rel=0.05)
+    assert by_count[1000].limit == "storage"
+    assert by_count[1000].basis == "extrapolated"
+    assert "limits from 2 hosts on" in found.answer
+    assert "storage gives 16.0k samples/s in all to more than the 2 hosts" in found.assumption
+    (check,) = found.checks
+    assert (check.planned_from, check.count) == (1, 2)
+    assert check.planned.low <= check.measured <= (check.planned.high or 0)
+
+
+def test_storage_that_gives_two_less_than_one_is_said_to_fall() -> None:
+    (found,) = planned(merged(25.0)).variants
+    assert found.trend == "falling"
+    assert found.assumption.endswith("up to there it fell.")
+
+
+def test_storage_that_was_never_at_its_end_is_taken_to_go_on_and_said_so() -> None:
+    (found,) = planned(merged(10.0)).variants
+    assert found.assumption == "Assumes that storage goes on as measured up to 2 hosts: it was never saturated."
+    last = found.rows[-1]
+    assert last.count == 64
+    assert last.basis == "extrapolated"
+    assert last.utilization.value == pytest.approx(1, abs=0.02)
+    assert last.utilization.low == pytest.approx(2 / 64, rel=0.05)
+
+
+def test_a_faster_accelerator_than_any_input_was_tried_with_is_not_known() -> None:
+    (found,) = planned(merged(10.0), 2.0).variants
+    assert found.alone.utilization.value is None
+    assert found.alone.utilization.low == pytest.approx(0.2, abs=0.01)
+    assert found.alone.basis == "extrapolated"
+    assert "not known" in found.answer
+    assert "no step waited for it" in found.assumption
+
+
+def test_workers_are_counted_and_an_accelerator_gets_as_many_as_it_needs() -> None:
+    """Each gives a batch in 40 ms, the accelerator takes one in 12."""
+    steps = {"1 workers": (40.0, 28.0), "2 workers": (20.0, 8.0), "4 workers": (12.1, 0.1), "ceiling": (12.0, 0.0)}
+    (found,) = planned(session_of(steps, service(1), service(2), service(4))).variants
+    assert found.unit == "input worker"
+    assert found.measured_counts == (1, 2, 4)
+    assert found.own.value == pytest.approx(128 / 0.040, rel=0.02)
+    assert found.needed == 3
+    assert found.answer.startswith("an accelerator needs 3 input workers: each gives 3.20k samples/s")
+    assert [row.utilization.value for row in found.rows[:3]] == pytest.approx([0.3, 0.6, 1.0], abs=0.02)
+    (twice,) = planned(session_of(steps, service(1), service(2), service(4)), accelerators=2).variants
+    assert twice.needed == 6
+
+
+def test_workers_with_other_options_are_another_plan_and_unequal_work_is_none() -> None:
+    steps = {"1 workers": (40.0, 28.0), "2 workers": (20.0, 8.0), "ceiling": (12.0, 0.0)}
+    other = service(2, sharding="off")
+    session = session_of(steps, service(1), other)
+    assert len(planned(session).variants) == 2
+    results = [
+        each.model_copy(update={"work": WorkCheck(status="unequal")}) if each.variant == other.name else each
+        for each in session.results
+    ]
+    assert len(planned(session.model_copy(update={"results": tuple(results)})).variants) == 1
+
+
+def test_feed_dict_adds_its_input_to_the_step_and_prefetch_hides_it() -> None:
+    """30 ms a step with 10 of model: feed_dict reads for 20 of them, tf_data for 30."""
+    steps = {"feed_dict": (30.0, 20.0), "tf_data": (30.0, 20.0), "ceiling": (10.0, 0.0)}
+    found = planned(session_of(steps, variant("feed_dict"), variant("tf_data", "tf_data")), 30.0)
+    by_name = {each.variant: each for each in found.variants}
+    assert by_name["feed_dict"].works_ahead is False
+    assert by_name["feed_dict"].alone.utilization.value == pytest.approx(30 / 50, rel=0.02)
+    assert by_name["tf_data"].works_ahead is True
+    assert by_name["tf_data"].alone.utilization.value == pytest.approx(1, rel=0.02)
+    assert found.variants[0].variant == "tf_data"
+
+
+def test_two_models_beside_one_input_tell_whether_it_works_ahead() -> None:
+    """The backend says yes; beside a step that is 20 ms longer the wait is the same, so that it does not."""
+    first = variant("short", "tf_data")
+    longer = first.model_copy(update={"name": "long", "model": Component(kind="mlp")})
+    steps = {"short": (30.0, 20.0), "long": (50.0, 20.0), "ceiling": (10.0, 0.0)}
+    found = planned(session_of(steps, first, longer))
+    assert all(each.works_ahead is False and each.works_ahead_measured for each in found.variants)
+
+
+def test_an_input_of_which_nobody_says_how_it_works_is_between_both_ways() -> None:
+    unheard_of = variant("mine", "somebodys_own")
+    found = planned(session_of({"mine": (30.0, 20.0), "ceiling": (10.0, 0.0)}, unheard_of), 30.0).variants[0]
+    assert found.works_ahead is None
+    assert found.alone.utilization.value is None
+    assert found.alone.utilization.low <= 30 / 50 <= 1 <= (found.alone.utilization.high or 0) + 0.01
+    assert "two models of different steps" in found.assumption
+
+
+def test_what_tells_no_plan_is_refused_with_a_reason() -> None:
+    with pytest.raises(UsageError, match="no input's rate was measured"):
+        planned(pending())
+    session = session_of({"tf_data": (30.0, 20.0), "ceiling": (10.0, 0.0)}, variant("tf_data", "tf_data"))
+    with pytest.raises(UsageError, match="no input of that name") as caught:
+        planned(session, variant="tf_dat")
+    assert "did you mean 'tf_data'?" in caught.value.hint
+    drained = variant("tf_data", "tf_data").model_copy(update={"loop": Component(kind="drain")})
+    session = session_of({"tf_data": (30.0, 30.0), "ceiling": (10.0, 0.0)}, drained)
+    with pytest.raises(UsageError, match="no step to plan for"):
+        planned(session)
+    assert planned(session, 30.0).variants[0].alone.utilization.value == pytest.approx(1, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("asked", "measured", "first", "expected"),
+    [
+        ((1, 64), (1, 2), None, [1, 2, 4, 8, 16, 32, 64]),
+        ((1, 1000), (1, 2, 3, 4), 3, [1, 2, 3, 4, 16, 64, 256, 1000]),
+        ((8, 8), (1, 2), None, [8]),
+        ((5, 9), (1, 7), 7, [5, 7, 8, 9]),
+    ],
+)
+def test_the_ends_and_what_was_measured_are_shown_and_powers_of_two_between(
+    asked: tuple[int, int], measured: tuple[int, ...], first: int | None, expected: list[int]
+) -> None:
+    begins = None if first is None else Range(value=first, low=first, high=first)
+    assert shown_counts(asked, measured, begins) == expected
+
+
+@pytest.mark.parametrize(
+    "folder", ["reports/example", "docs/walkthrough", *sorted(map(str, ROOT.glob("docs/systems/*/")))]
+)
+@pytest.mark.parametrize("step_ms", [5.0, 0.01, 3e4])
+def test_a_plan_of_every_committed_session_is_one_screen(folder: str, step_ms: float) -> None:
+    if not (ROOT / folder / "session.json").exists():
+        return
+    lines = shown(planned(load(ROOT / folder), step_ms, counts=(1, 1_000_000), accelerators=8))
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+
+
+def test_the_screen_says_answer_table_assumption_and_check() -> None:
+    text = "\n".join(shown(planned(merged())))
+    assert "accelerators of 10.0 ms a step, as measured (128 samples: 12.8k/s)" in text
+    assert "→ a: one host" in text
+    assert "extrapolated" in text
+    assert "Check: 1 host alone plan" in text
+    assert "AU: share of time" in text

@@ -1,0 +1,192 @@
+"""What inputs give is found from simulated hosts, and what more of them come to lies where the simulation has it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline_bench.analysis import capacity
+from pipeline_bench.analysis.capacity import Point, Step, Supply
+from pipeline_bench.model.plan import Range
+from tests.unit.storage_simulation import Machine, simulate
+
+SAMPLES = 16
+NO_HOST = Range(value=0.0, low=0.0, high=0.0)
+ROUNDS = 3
+
+
+def points_of(machine: Machine, counts: Sequence[int]) -> list[Point]:
+    """As a merged session has them: some rounds of each count."""
+    alone = simulate(machine, 1).wait_share
+    points = []
+    for count in counts:
+        rounds = [simulate(machine, count, seed) for seed in range(ROUNDS)]
+        rates = {number: SAMPLES * each.batches_per_s for number, each in enumerate(rounds)}
+        wait = sum(each.wait_share for each in rounds) / ROUNDS
+        points.append(Point(count, rates, wait, wait - alone if count > 1 else 1.0))
+    return points
+
+
+def supply_of(machine: Machine, counts: Sequence[int]) -> tuple[Supply, Step]:
+    busy_ms = None if machine.ahead else machine.step_ms
+    supply = capacity.fit(points_of(machine, counts), "host", SAMPLES, busy_ms)
+    return supply, Step(machine.step_ms, NO_HOST, bool(machine.ahead))
+
+
+times = st.floats(2, 100)
+machines = st.builds(
+    Machine,
+    step_ms=times,
+    own_ms=times,
+    turn_ms=st.floats(0.2, 60),
+    ahead=st.sampled_from([0, 2, 4]),
+    jitter=st.sampled_from([0.0, 0.2]),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(machine=machines, hosts=st.integers(3, 24))
+def test_what_more_hosts_reach_lies_between_the_ends_that_two_of_them_leave(machine: Machine, hosts: int) -> None:
+    supply, step = supply_of(machine, (1, 2))
+    planned = capacity.utilization(supply, step, hosts, SAMPLES)
+    reached = simulate(machine, hosts, seed=7).utilization
+    # Who asks by chance at once waits, where a sum of times does not: up to a tenth near the end of the storage.
+    assert 0.9 * planned.low <= reached <= 1.1 * (planned.high or 0.0)
+
+
+@st.composite
+def exhausted(draw: st.DrawFn) -> Machine:
+    """Two turns at the storage take at least 1.33 times what a host takes alone."""
+    turn_ms, ahead = draw(st.floats(5, 60)), draw(st.sampled_from([0, 2, 4]))
+    own_ms = turn_ms * draw(st.floats(0.02, 0.4 if ahead else 0.2))
+    step_ms = turn_ms * draw(st.floats(0.1, 1.4 if ahead else 0.25))
+    return Machine(step_ms, own_ms, turn_ms, ahead, draw(st.sampled_from([0.0, 0.2])))
+
+
+@settings(max_examples=60, deadline=None)
+@given(machine=exhausted(), hosts=st.integers(3, 24))
+def test_a_storage_that_two_exhaust_is_known_and_more_hosts_within_five_points(machine: Machine, hosts: int) -> None:
+    supply, step = supply_of(machine, (1, 2))
+    assert supply.total.value == pytest.approx(1000 * SAMPLES / machine.turn_ms, rel=0.05)
+    planned = capacity.utilization(supply, step, hosts, SAMPLES)
+    assert planned.value == pytest.approx(simulate(machine, hosts, seed=7).utilization, abs=0.05)
+
+
+@settings(max_examples=60, deadline=None)
+@given(machine=machines, other_ms=times)
+def test_another_accelerator_beside_the_same_input_lies_between_the_ends(machine: Machine, other_ms: float) -> None:
+    """Also one that is faster, of an input whose end was never seen."""
+    supply, step = supply_of(machine, (1, 2))
+    other = Machine(other_ms, machine.own_ms, machine.turn_ms, machine.ahead, machine.jitter)
+    planned = capacity.utilization(supply, Step(other_ms, NO_HOST, step.works_ahead), 1, SAMPLES)
+    reached = simulate(other, 1, seed=7).utilization
+    assert 0.9 * planned.low <= reached <= 1.1 * (planned.high or 0.0)
+
+
+def test_an_input_that_no_step_waits_for_is_known_from_below_only() -> None:
+    """60 ms a step hide the 10 that a batch takes; a step of 5 could have 10 or more."""
+    supply, _ = supply_of(Machine(60, 9, 1), (1,))
+    assert supply.own.value is None
+    assert supply.own.low == pytest.approx(SAMPLES / 0.060, rel=0.01)
+    fast = capacity.utilization(supply, Step(5, NO_HOST, True), 1, SAMPLES)
+    assert fast.value is None
+    assert fast.low == pytest.approx(5 / 60, rel=0.01)
+    assert fast.high == pytest.approx(1.0)
+    assert capacity.limit(supply, Step(5, NO_HOST, True), 1, SAMPLES) == "not-known"
+
+
+@pytest.mark.parametrize(("ahead", "own_rate"), [(2, SAMPLES / 0.100), (0, SAMPLES / 0.100)])
+def test_the_input_of_a_batch_is_the_step_where_it_is_hidden_and_the_wait_where_it_follows(
+    ahead: int, own_rate: float
+) -> None:
+    """100 ms of input beside a step of 50: a step takes 100 with prefetch, 150 without; the input is the same."""
+    machine = Machine(50, 100, 0, ahead)
+    supply, _ = supply_of(machine, (1,))
+    assert supply.own.value == pytest.approx(own_rate, rel=0.02)
+
+
+def test_without_prefetch_a_faster_accelerator_gains_what_it_saves() -> None:
+    supply, _ = supply_of(Machine(50, 100, 0, 0), (1,))
+    behind = capacity.utilization(supply, Step(5, NO_HOST, False), 1, SAMPLES)
+    assert behind.value == pytest.approx(5 / 105, rel=0.03)
+    feeds = capacity.feeds(supply.own, Step(50, NO_HOST, False), SAMPLES)
+    assert feeds.value == pytest.approx(50 / 9 / 100, rel=0.03)
+
+
+@pytest.mark.parametrize("works_ahead", [True, False])
+def test_whether_the_input_works_ahead_is_seen_beside_two_models(works_ahead: bool) -> None:
+    seen = [simulate(Machine(step_ms, 100, 0, 2 if works_ahead else 0), 1) for step_ms in (20, 50)]
+    steps = [(1000 / each.batches_per_s * each.wait_share, step) for each, step in zip(seen, (20, 50), strict=True)]
+    assert capacity.works_ahead(steps) is works_ahead
+
+
+def test_one_model_or_two_alike_tell_nothing_of_working_ahead() -> None:
+    assert capacity.works_ahead([]) is None
+    assert capacity.works_ahead([(50.0, 20.0)]) is None
+    assert capacity.works_ahead([(50.0, 20.0), (48.0, 21.0)]) is None
+
+
+def test_the_storage_limits_from_the_number_of_hosts_whose_turns_outlast_a_step() -> None:
+    """25 ms a turn, 60 a step: the third host is one too many."""
+    supply, step = supply_of(Machine(60, 1, 25), (1, 2, 3, 4))
+    found = capacity.total_from(supply, step, SAMPLES)
+    assert found is not None
+    assert found.value == 3
+    assert capacity.limit(supply, step, 4, SAMPLES) == "storage"
+    assert capacity.limit(supply, step, 2, SAMPLES) == "accelerator"
+
+
+@pytest.mark.parametrize(("last", "trend"), [(1000.0, "flat"), (1500.0, "rising"), (700.0, "falling")])
+def test_a_total_that_still_moves_is_the_last_one_and_says_so(last: float, trend: str) -> None:
+    def point(count: int, rate: float) -> Point:
+        return Point(count, dict.fromkeys(range(3), rate), 0.6 if count > 1 else 0.0, 0.6)
+
+    supply = capacity.fit([point(1, 900.0), point(2, 1000.0), point(4, last)], "host", SAMPLES, None)
+    assert supply.trend == trend
+    assert supply.total.value == pytest.approx(last)
+
+
+def test_workers_add_up_until_what_they_send_ends() -> None:
+    def point(count: int, rate: float) -> Point:
+        return Point(count, dict.fromkeys(range(3), rate), 0.5)
+
+    supply = capacity.fit([point(1, 300.0), point(2, 600.0), point(8, 900.0)], "input worker", SAMPLES, None)
+    assert supply.own.value == pytest.approx(300.0)
+    assert supply.total.value == pytest.approx(900.0)
+    step = Step(10, NO_HOST, True)  # 1600 samples a second
+    assert capacity.utilization(supply, step, 2, SAMPLES).value == pytest.approx(600 / 1600)
+    assert capacity.utilization(supply, step, 64, SAMPLES).value == pytest.approx(900 / 1600)
+    found = capacity.total_from(supply, step, SAMPLES)
+    assert found is not None
+    assert found.value in (3, 4)
+
+
+@given(
+    own=st.floats(1, 1e5),
+    spread=st.floats(1, 2),
+    total=st.floats(1, 1e6),
+    step_ms=st.floats(0.1, 1e3),
+    host_ms=st.floats(0, 50),
+    works_ahead=st.booleans(),
+    count=st.integers(1, 1_000_000),
+)
+def test_a_utilization_is_between_0_and_1_and_never_grows_with_more_hosts(
+    own: float, spread: float, total: float, step_ms: float, host_ms: float, works_ahead: bool, count: int
+) -> None:
+    supply = Supply(
+        "host",
+        Range(value=own, low=own / spread, high=own * spread),
+        Range(value=total, low=total / spread, high=total * spread),
+        None,
+    )
+    step = Step(step_ms, Range(value=host_ms, low=host_ms / spread, high=host_ms * spread), works_ahead)
+    found = capacity.utilization(supply, step, count, SAMPLES)
+    more = capacity.utilization(supply, step, count + 1, SAMPLES)
+    assert found.value is not None
+    assert 0 < found.low <= found.value * (1 + 1e-9)
+    assert found.value <= (found.high or math.inf) * (1 + 1e-9) <= 1 + 1e-6
+    assert (more.value or 0.0) <= found.value
