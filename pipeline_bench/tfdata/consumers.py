@@ -36,6 +36,8 @@ _WINDOWS_LEAST = 50
 """A shorter pipeline is taken one by one: its passes would end within a window."""
 _LONG_FIRST_NS = 4e9
 """A first element that took so long is counted as one of the others: waiting for more of them would take too long."""
+_X_Y_WEIGHTS = 3
+"""The parts that Keras' methods for one batch make of it, whatever it has."""
 _FIRST_STEPS = 2
 """Steps that trace the model, and are never recorded."""
 
@@ -296,7 +298,7 @@ def _require_compiled(model: Any, does: Does) -> None:
 def _keras_step(model: Any, does: Does) -> Callable[[Any], Any]:
     import tensorflow as tf
 
-    whole, own = _step_on_batch(model, does), getattr(model, f"{does}_step")
+    own, whole = getattr(model, f"{does}_step"), _step_on_batch(model, does)
     traced: Callable[[Any], Any] | None = None
 
     def step(batch: Any) -> Any:
@@ -316,10 +318,22 @@ def _step_on_batch(model: Any, does: Does) -> Callable[[Any], Any]:
     import keras
     import tensorflow as tf
 
-    method = getattr(model, f"{does}_on_batch")
+    method, own = getattr(model, f"{does}_on_batch"), getattr(model, f"{does}_step")
     on_tensorflow = keras.backend.backend() == "tensorflow"
+    given: Any = None
+
+    def own_step(*state_and_data: Any) -> Any:
+        # Keras' method for one batch makes (x, y, None) of it, which a train_step with ``x, y = data`` does not take.
+        *state, data = state_and_data
+        if isinstance(data, tuple) and len(data) == _X_Y_WEIGHTS:
+            data = data[: len(given)] if isinstance(given, tuple | list) else data[0]
+        return own(*state, data)
+
+    setattr(model, f"{does}_step", own_step)
 
     def step(batch: Any) -> Any:
+        nonlocal given
+        given = batch
         if not on_tensorflow:
             batch = tf.nest.map_structure(lambda part: part.numpy(), batch)
         x, y, weights = keras.utils.unpack_x_y_sample_weight(batch)

@@ -142,6 +142,26 @@ def test_sample_weights_are_the_third_of_a_tuple() -> None:
     assert float(model.weights[0].numpy().item()) == 0.0
 
 
+@pytest.mark.parametrize("parts", [1, 2, 3])
+@pytest.mark.parametrize("options", [{}, {"run_eagerly": True}])
+def test_a_train_step_of_the_users_own_is_given_what_the_dataset_gives(parts: int, options: dict[str, Any]) -> None:
+    seen: list[Any] = []
+
+    class Own(keras.Model):  # type: ignore[misc]
+        def train_step(self, data: Any) -> Any:
+            seen.append(data)
+            x = data[0] if parts > 1 else data
+            return {"loss": tf.reduce_mean(self(x, training=True))}
+
+    inputs = keras.Input((4,))
+    model = Own(inputs, keras.layers.Dense(1)(inputs))
+    model.compile(optimizer="sgd", loss="mse", **options)
+    elements = (tf.ones((8, 4)), tf.ones((8, 1)), tf.ones((8,)))[:parts]
+    given = elements if parts > 1 else elements[0]
+    consumers.train(tf.data.Dataset.from_tensors(given).repeat(4), consumers.step_of(model), Steps(2))
+    assert {len(data) if isinstance(data, tuple) else 1 for data in seen} == {parts}
+
+
 def test_the_ceiling_steps_on_one_batch_of_the_dataset() -> None:
     seen: list[int] = []
     batches: list[int] = []
