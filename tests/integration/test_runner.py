@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import psutil
 import pytest
@@ -31,9 +32,38 @@ from tests.trials import new_session, without_ceilings
 __all__ = ["nvml_stub"]
 
 
-@pytest.fixture(autouse=True)
-def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follower, "STALL_GRACE_S", 0.2)
+Run = Callable[..., Finished]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def short_grace() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(follower, "STALL_GRACE_S", 0.2)
+        yield
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrialServer]:
+    """A server of scripted children that the tests share; those that kill one have their own."""
+    with closing(scripted_launcher(tmp_path_factory.mktemp("server") / "server.stderr")) as found:
+        yield found
+
+
+@pytest.fixture
+def run(server: TrialServer, tmp_path: Path) -> Run:
+    """Run a scenario's trials beside the NVML that is given, if any."""
+
+    def run(
+        scenario: Scenario,
+        observer: Observer | None = None,
+        precision: Precision | None = None,
+        planner: Planner | None = None,
+        gpu: NvmlSampler | None = None,
+    ) -> Finished:
+        runner = Runner(tmp_path, server, gpu or NvmlSampler(), observer or Observer(), planner=planner)
+        return runner.run(new_session(scenario, precision))
+
+    return run
 
 
 def scripted(*scripts: str, stall_timeout_s: float = 30) -> Scenario:
@@ -48,29 +78,39 @@ def scripted(*scripts: str, stall_timeout_s: float = 30) -> Scenario:
     return without_ceilings(resolved)
 
 
-def run(
-    folder: Path,
-    scenario: Scenario,
-    observer: Observer | None = None,
-    precision: Precision | None = None,
-    planner: Planner | None = None,
-    limits: Limits | None = None,
-) -> Finished:
-    with (
-        closing(scripted_launcher(folder / "server.stderr")) as launcher,
-        closing(NvmlSampler.open(limits or Limits())) as gpu,
-    ):
-        runner = Runner(folder, launcher, gpu, observer or Observer(), planner=planner)
-        return runner.run(new_session(scenario, precision))
+class Ran(NamedTuple):
+    """What came of a trial of each script, and where."""
+
+    records: dict[str, TrialRecord]
+    folder: Path
 
 
-def trial(folder: Path, script: str, **kwargs: float) -> TrialRecord:
-    session, *_ = run(folder, scripted(script, **kwargs))
-    return session.trials[0]
+@pytest.fixture(scope="module")
+def ran(server: TrialServer, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    folder = tmp_path_factory.mktemp("ran")
+    scenario = scripted("ok", *FAILS, "daemon", *STALLS, "ok too", stall_timeout_s=3)
+    finished = Runner(folder, server, NvmlSampler(), Observer()).run(new_session(scenario))
+    assert not finished.interrupted
+    return Ran({record.variant: record for record in finished.session.trials}, folder)
 
 
-def test_a_trial_that_goes_through_is_recorded_whole(tmp_path: Path) -> None:
-    record = trial(tmp_path, "ok")
+FAILS = {
+    "crash": "SIGSEGV",
+    "exit": "exit code 3",
+    "raise": "ValueError: planted",
+    "garbage": "this is no event",
+    "orphan": "SIGKILL",  # although its descendant holds the pipe
+}
+STALLS = {
+    "silent": ("feed_dict made no step for 3 s after step 5",),
+    "stall": ("input_queue held 0 of 5 elements", "MainThread stood at a.py:1 in main"),
+    "family": (),
+}
+"""The scripts that end so, with words of the reason."""
+
+
+def test_a_trial_that_goes_through_is_recorded_whole(ran: Ran) -> None:
+    record = ran.records["ok"]
     assert record.status == "ok"
     assert record.steps is not None
     assert record.steps.count == STEPS
@@ -79,54 +119,31 @@ def test_a_trial_that_goes_through_is_recorded_whole(tmp_path: Path) -> None:
     assert {track.metric for track in record.samples} >= {"cpu_seconds", "memory_bytes"}
 
 
-def test_what_a_trial_prints_goes_to_its_file_and_not_into_its_results(tmp_path: Path) -> None:
-    record = trial(tmp_path, "ok")
-    assert record.stderr_file is not None
-    assert "a library's noise" in (tmp_path / record.stderr_file).read_text()
+def test_what_a_trial_prints_goes_to_its_file_and_not_into_its_results(ran: Ran) -> None:
+    file = ran.records["ok"].stderr_file
+    assert file is not None
+    assert "a library's noise" in (ran.folder / file).read_text()
 
 
-@pytest.mark.parametrize(
-    ("script", "words"),
-    [("crash", "SIGSEGV"), ("exit", "exit code 3"), ("raise", "ValueError: planted"), ("garbage", "this is no event")],
-)
-def test_a_trial_that_fails_says_how_and_the_others_go_on(tmp_path: Path, script: str, words: str) -> None:
-    session, interrupted, _ = run(tmp_path, scripted("ok", script, "ok too"))
-    assert [record.status for record in session.trials] == ["ok", "failed", "ok"]
-    assert words in (session.trials[1].reason or "")
-    assert not interrupted
+def test_a_trial_that_fails_or_stalls_says_how_and_the_others_go_on(ran: Ran) -> None:
+    expected = dict.fromkeys(FAILS, "failed") | dict.fromkeys(STALLS, "stalled")
+    found = {name: record.status for name, record in ran.records.items()}
+    assert found == {**expected, "ok": "ok", "daemon": "ok", "ok too": "ok"}
+    for script, words in (FAILS | STALLS).items():
+        for each in (words,) if isinstance(words, str) else words:
+            assert each in (ran.records[script].reason or ""), script
 
 
-def test_the_last_words_of_a_failed_trial_are_kept(tmp_path: Path) -> None:
-    assert "these are my last words" in trial(tmp_path, "exit").stderr_tail
+def test_the_steps_and_last_words_of_a_failed_trial_are_kept(ran: Ran) -> None:
+    assert "these are my last words" in ran.records["exit"].stderr_tail
+    steps = ran.records["raise"].steps
+    assert steps is not None
+    assert steps.count == 5
 
 
-def test_steps_before_a_failure_are_not_lost(tmp_path: Path) -> None:
-    record = trial(tmp_path, "raise")
-    assert record.steps is not None
-    assert record.steps.count == 5
-
-
-def test_a_trial_that_falls_silent_is_stalled_with_its_stacks_asked_for(tmp_path: Path) -> None:
-    record = trial(tmp_path, "silent", stall_timeout_s=3)
-    assert record.status == "stalled"
-    assert "feed_dict made no step for 3 s after step 5" in (record.reason or "")
-
-
-def test_a_stall_that_the_child_explains_names_its_queue_and_its_threads(tmp_path: Path) -> None:
-    record = trial(tmp_path, "stall")
-    assert record.status == "stalled"
-    assert "input_queue held 0 of 5 elements" in (record.reason or "")
-    assert "MainThread stood at a.py:1 in main" in (record.reason or "")
-
-
-def test_a_stalled_trials_descendants_are_gone_even_from_another_session(tmp_path: Path) -> None:
-    trial(tmp_path, "family", stall_timeout_s=3)
-    wait_until_gone(started(tmp_path, "grandchild"))
-
-
-def test_a_daemon_does_not_outlive_its_trial(tmp_path: Path) -> None:
-    assert trial(tmp_path, "daemon").status == "ok"
-    wait_until_gone(started(tmp_path, "daemon"))
+@pytest.mark.parametrize("word", ["grandchild", "daemon"])
+def test_what_a_trial_started_does_not_outlive_it_even_from_another_session(ran: Ran, word: str) -> None:
+    wait_until_gone(started(ran.folder, word))
 
 
 class KillsServer(Observer):
@@ -168,7 +185,7 @@ def test_when_the_server_is_lost_the_next_trial_has_another_one(tmp_path: Path) 
     assert not psutil.pid_exists(other.pid)
 
 
-def test_the_file_is_there_before_the_first_trial_and_after_each(tmp_path: Path) -> None:
+def test_the_file_is_there_before_the_first_trial_and_after_each(run: Run, tmp_path: Path) -> None:
     seen: list[int] = []
 
     class Reader(Observer):
@@ -178,13 +195,13 @@ def test_the_file_is_there_before_the_first_trial_and_after_each(tmp_path: Path)
         def trial_finished(self, trial: Trial, record: TrialRecord, session: Session) -> None:
             seen.append(len(load(tmp_path).trials))
 
-    run(tmp_path, scripted("ok", "raise"), Reader())
+    run(scripted("ok", "raise"), Reader())
     assert seen == [0, 1, 2]
 
 
-def test_rounds_are_added_until_the_speedup_is_known_well_enough(tmp_path: Path) -> None:
+def test_rounds_are_added_until_the_speedup_is_known_well_enough(run: Run, tmp_path: Path) -> None:
     """The scripted steps take 1 ms each: two rounds are known to ±20 %, and the precision counts from 8 on."""
-    session, interrupted, _ = run(tmp_path, scripted("ok", "ok too"), precision=Precision(goal=0.2, budget_s=600))
+    session, interrupted, _ = run(scripted("ok", "ok too"), precision=Precision(goal=0.2, budget_s=600))
     assert not interrupted
     assert [(record.variant, record.repeat) for record in session.trials] == [
         (name, repeat) for repeat in range(8) for name in ("ok", "ok too")
@@ -194,26 +211,28 @@ def test_rounds_are_added_until_the_speedup_is_known_well_enough(tmp_path: Path)
     assert load(tmp_path) == session
 
 
-def test_a_budget_that_is_too_small_still_gives_an_interval(tmp_path: Path) -> None:
-    session, *_ = run(tmp_path, scripted("ok", "ok too"), precision=Precision(goal=0.02, budget_s=0.01))
+def test_a_budget_that_is_too_small_still_gives_an_interval(run: Run) -> None:
+    session, *_ = run(scripted("ok", "ok too"), precision=Precision(goal=0.02, budget_s=0.01))
     assert len(session.trials) == 4
     assert session.precision is not None
     assert session.precision.ended_by == "budget"
     assert session.result("ok too").speedup.ci95 is not None
 
 
-def test_a_variant_that_never_works_does_not_keep_the_others_going(tmp_path: Path) -> None:
-    session, *_ = run(tmp_path, scripted("ok", "raise"), precision=Precision(goal=0.02, budget_s=600))
+def test_a_variant_that_never_works_does_not_keep_the_others_going(run: Run) -> None:
+    session, *_ = run(scripted("ok", "raise"), precision=Precision(goal=0.02, budget_s=600))
     assert len(session.trials) == 4
     assert session.precision is not None
     assert session.precision.ended_by is None
     assert "raise is left out: it has no good trial" in session.precision.text
 
 
-def test_an_interrupt_is_what_ended_it(tmp_path: Path) -> None:
+def test_an_interrupted_session_keeps_what_was_measured_and_says_what_ended_it(run: Run, tmp_path: Path) -> None:
     goal = Precision(goal=0.02, budget_s=600)
-    session, interrupted, _ = run(tmp_path, scripted("ok", "silent"), Impatient(), goal)
+    session, interrupted, _ = run(scripted("ok", "silent", "never"), Impatient(), goal)
     assert interrupted
+    assert [record.status for record in session.trials] == ["ok", "interrupted"]
+    assert session.trials[1].steps is not None
     assert session.precision is not None
     assert (session.precision.ended_by, session.precision.repeats) == ("interrupted", 0)
     assert load(tmp_path) == session
@@ -258,9 +277,9 @@ class InterruptsItself(ByPrecision, Observer):
 
 
 @pytest.mark.parametrize("moment", ["planning", "start", "training", "results", "report"])
-def test_an_interrupt_at_any_moment_loses_no_trial_that_has_ended(tmp_path: Path, moment: str) -> None:
+def test_an_interrupt_at_any_moment_loses_no_trial_that_has_ended(run: Run, tmp_path: Path, moment: str) -> None:
     watcher = InterruptsItself(moment)
-    session, interrupted, unsaved = run(tmp_path, scripted("ok", "ok too", "never"), watcher, planner=watcher)
+    session, interrupted, unsaved = run(scripted("ok", "ok too", "never"), watcher, planner=watcher)
     assert interrupted
     assert unsaved is None
     assert [record.index for record in session.trials] == watcher.ended
@@ -268,22 +287,14 @@ def test_an_interrupt_at_any_moment_loses_no_trial_that_has_ended(tmp_path: Path
     assert load(tmp_path) == session
 
 
-def test_a_fault_in_the_results_does_not_cost_the_trial(tmp_path: Path) -> None:
+def test_a_fault_in_the_results_does_not_cost_the_trial(run: Run, tmp_path: Path) -> None:
     class Faulty(ByPrecision):
         def updated(self, session: Session, interrupted: bool) -> Session:
             raise RuntimeError("planted")
 
     with pytest.raises(RuntimeError, match="planted"):
-        run(tmp_path, scripted("ok"), planner=Faulty())
+        run(scripted("ok"), planner=Faulty())
     assert [record.status for record in load(tmp_path).trials] == ["ok"]
-
-
-def test_an_interrupted_session_keeps_what_was_measured(tmp_path: Path) -> None:
-    session, interrupted, _ = run(tmp_path, scripted("ok", "silent", "never"), Impatient())
-    assert interrupted
-    assert [record.status for record in session.trials] == ["ok", "interrupted"]
-    assert load(tmp_path) == session
-    assert session.trials[1].steps is not None
 
 
 def test_a_child_that_cannot_be_started_is_a_failed_trial(tmp_path: Path) -> None:
@@ -294,9 +305,7 @@ def test_a_child_that_cannot_be_started_is_a_failed_trial(tmp_path: Path) -> Non
     assert "No such file or directory" in done.trials[0].stderr_tail
 
 
-def test_a_disk_that_fills_ends_the_session_with_what_was_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_fills_ends_the_session_with_what_was_measured(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     saved = []
 
     def full_from_the_second_trial_on(session: Session, folder: Path) -> Path:
@@ -306,16 +315,10 @@ def test_a_disk_that_fills_ends_the_session_with_what_was_measured(
         return folder
 
     monkeypatch.setattr("pipeline_bench.run.runner.sessions.save", full_from_the_second_trial_on)
-    session, interrupted, unsaved = run(tmp_path, scripted("ok", "ok too", "never"))
+    session, interrupted, unsaved = run(scripted("ok", "ok too", "never"))
     assert not interrupted
     assert [record.status for record in session.trials] == ["ok", "ok"]
     assert unsaved == "planted: no space left on device"
-
-
-def test_a_trial_that_died_has_failed_although_its_descendant_holds_the_pipe(tmp_path: Path) -> None:
-    record = trial(tmp_path, "orphan", stall_timeout_s=20)
-    assert record.status == "failed"
-    assert "SIGKILL" in (record.reason or "")
 
 
 # --- beside an NVML that hangs or crashes ----------------------------------------------------------------------------
@@ -325,14 +328,16 @@ SOON = Limits(opening_s=30, answer_s=1, end_s=0.2)
 
 
 @pytest.fixture
-def nvml(nvml_stub: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Puts the stub of NVIDIA's library in its place, in the mode that is named (tests/stubs/nvml_stub.c)."""
+def nvml(nvml_stub: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, Limits], NvmlSampler]]:
+    """Opens the stub of NVIDIA's library in the mode that is named (tests/stubs/nvml_stub.c)."""
+    with ExitStack() as stack:
 
-    def use(mode: str) -> None:
-        for name, value in stub_environment(nvml_stub, NVML_STUB_MODE=mode).items():
-            monkeypatch.setenv(name, value)
+        def use(mode: str, limits: Limits) -> NvmlSampler:
+            for name, value in stub_environment(nvml_stub, NVML_STUB_MODE=mode).items():
+                monkeypatch.setenv(name, value)
+            return stack.enter_context(closing(NvmlSampler.open(limits)))
 
-    return use
+        yield use
 
 
 def device_reasons(record: TrialRecord) -> dict[str, str | None]:
@@ -342,11 +347,8 @@ def device_reasons(record: TrialRecord) -> dict[str, str | None]:
 @pytest.mark.parametrize(
     ("mode", "reason"), [("hang_after_2", STOPPED), ("crash_after_2", "NVML's process was killed by SIGSEGV")]
 )
-def test_trials_go_on_beside_an_nvml_that_stops(
-    tmp_path: Path, nvml: Callable[[str], None], mode: str, reason: str
-) -> None:
-    nvml(mode)
-    session, interrupted, _ = run(tmp_path, scripted("long", "ok"), limits=SOON)
+def test_trials_go_on_beside_an_nvml_that_stops(run: Run, tmp_path: Path, nvml: Any, mode: str, reason: str) -> None:
+    session, interrupted, _ = run(scripted("long", "ok"), gpu=nvml(mode, SOON))
     assert not interrupted
     assert [record.status for record in session.trials] == ["ok", "ok"]
     assert [device_reasons(record) for record in session.trials] == [dict.fromkeys(METRICS, reason)] * 2
@@ -357,17 +359,12 @@ def test_trials_go_on_beside_an_nvml_that_stops(
 
 
 @pytest.mark.parametrize("mode", ["hang_in_init", "hang_after_2"])
-def test_a_trial_stalls_in_time_while_nvml_hangs(tmp_path: Path, nvml: Callable[[str], None], mode: str) -> None:
-    nvml(mode)
-    session, *_ = run(tmp_path, scripted("silent", stall_timeout_s=3), limits=PATIENT)
-    assert session.trials[0].status == "stalled"
-
-
-def test_a_trial_that_ends_before_nvml_answers_has_the_reason(tmp_path: Path, nvml: Callable[[str], None]) -> None:
-    nvml("hang_in_init")
-    session, *_ = run(tmp_path, scripted("ok"), limits=PATIENT)
-    assert session.trials[0].status == "ok"
-    assert device_reasons(session.trials[0]) == dict.fromkeys(METRICS, "NVML had not answered when the trial ended")
+def test_trials_end_and_stall_in_time_while_nvml_hangs(run: Run, nvml: Any, mode: str) -> None:
+    session, *_ = run(scripted("ok", "silent", stall_timeout_s=3), gpu=nvml(mode, PATIENT))
+    assert [record.status for record in session.trials] == ["ok", "stalled"]
+    if mode == "hang_in_init":
+        reason = "NVML had not answered when the trial ended"
+        assert device_reasons(session.trials[0]) == dict.fromkeys(METRICS, reason)
 
 
 class SendsSigint(Observer):
@@ -379,8 +376,7 @@ class SendsSigint(Observer):
 
 
 @pytest.mark.parametrize("mode", ["hang_in_init", "hang_after_2"])
-def test_ctrl_c_ends_the_session_while_nvml_hangs(tmp_path: Path, nvml: Callable[[str], None], mode: str) -> None:
-    nvml(mode)
-    session, interrupted, _ = run(tmp_path, scripted("silent", "ok"), SendsSigint(), limits=PATIENT)
+def test_ctrl_c_ends_the_session_while_nvml_hangs(run: Run, nvml: Any, mode: str) -> None:
+    session, interrupted, _ = run(scripted("silent", "ok"), SendsSigint(), gpu=nvml(mode, PATIENT))
     assert interrupted
     assert [record.status for record in session.trials] == ["interrupted"]
