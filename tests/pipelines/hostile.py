@@ -1,7 +1,7 @@
 """Functions that turn against the process that runs them, and pipelines that cannot be measured."""
 
+import ctypes
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -12,7 +12,17 @@ import tensorflow as tf
 
 
 def numbers():
-    return tf.data.Dataset.range(100).map(lambda number: number + 1).batch(10)
+    return tf.data.Dataset.range(100).map(_unhurried).batch(10)
+
+
+def _unhurried(number):
+    return tf.ensure_shape(tf.py_function(_nap, [number], tf.int64), [])
+
+
+def _nap(number):
+    """What is measured for seconds is not to hold a core for as long."""
+    time.sleep(0.001)
+    return number
 
 
 def exits_with_0():
@@ -37,9 +47,13 @@ def goes_on_in_a_fork():
     return numbers()
 
 
-def hangs_in_a_fork():
+def hangs_in_a_fork_and_removes_its_temporary_folder():
     if os.fork() == 0:
         time.sleep(600)
+    for number in os.listdir("/proc/self/fd"):
+        path = os.path.realpath(f"/proc/self/fd/{number}")
+        if "pipeline-bench-scratch" in path:
+            shutil.rmtree(path)
     return numbers()
 
 
@@ -54,14 +68,6 @@ def closes_every_file():
     return numbers()
 
 
-def removes_its_temporary_folder():
-    for number in os.listdir("/proc/self/fd"):
-        path = os.path.realpath(f"/proc/self/fd/{number}")
-        if "pipeline-bench-scratch" in path:
-            shutil.rmtree(path)
-    return numbers()
-
-
 def floods():
     subprocess.Popen(["yes", "604.5"])
     return numbers()
@@ -72,7 +78,7 @@ def sleeps():
 
 
 def holds_the_lock():
-    re.match(r"(a+)+$", "a" * 60 + "b")
+    ctypes.PyDLL(None).sleep(600)
 
 
 def asks():
@@ -163,18 +169,20 @@ def used_up():
 
 
 def long_vectors():
-    return tf.data.Dataset.range(20).map(lambda number: tf.zeros(5_000_000) + tf.cast(number, tf.float32))
+    return (
+        tf.data.Dataset.range(20).map(_unhurried).map(lambda number: tf.zeros(5_000_000) + tf.cast(number, tf.float32))
+    )
 
 
 def cached_in_a_file():
-    return tf.data.Dataset.range(100).cache(os.environ["HOSTILE_CACHE"]).batch(10)
+    return tf.data.Dataset.range(100).map(_unhurried).cache(os.environ["HOSTILE_CACHE"]).batch(10)
 
 
 def goes_elsewhere():
     os.chdir("/")
     os.environ.clear()
     sys.path.clear()
-    return tf.data.Dataset.range(100).map(lambda number: (tf.zeros(4), tf.zeros(1))).batch(10)
+    return tf.data.Dataset.range(100).map(_unhurried).map(lambda _: (tf.zeros(4), tf.zeros(1))).batch(10)
 
 
 def slow():

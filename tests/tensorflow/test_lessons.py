@@ -17,30 +17,22 @@ from typing import Any
 
 import pytest
 
-from pipeline_bench.lessons import play, queue_runner, queue_that_blocks
-from pipeline_bench.lessons.engine import Run
+from pipeline_bench.lessons import queue_runner, queue_that_blocks
 
 TIMEOUT_S = 120
 
 
-@pytest.fixture(scope="module")
-def measured_in_a_child() -> dict[str, Any]:
-    exercises = {"blocks": queue_that_blocks.fill_once_and_dequeue, "runner": queue_runner.many_runs}
-    return {key: play.exercise(Run(key, exercise, "measuring")) for key, exercise in exercises.items()}
-
-
-def test_the_fourth_dequeue_blocks_and_gets_what_is_enqueued_later(measured_in_a_child: dict[str, Any]) -> None:
+def test_the_fourth_dequeue_blocks_and_gets_what_is_enqueued_later() -> None:
     """Three samples were enqueued, so three come out; the fourth waits, and so does a fifth until somebody enqueues."""
-    measured = measured_in_a_child["blocks"]
+    measured = queue_that_blocks.fill_once_and_dequeue()
     assert measured["outcomes"] == ["succeeded", "succeeded", "succeeded", "blocked"]
     assert measured["waited"]
     assert measured["got"] == 7.0
 
 
-@pytest.fixture
-def runner(measured_in_a_child: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = measured_in_a_child["runner"]
-    return found
+@pytest.fixture(scope="module")
+def runner() -> dict[str, Any]:
+    return queue_runner.many_runs()
 
 
 def test_ten_dequeues_evaluate_the_data_op_three_times(runner: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Two ranks of one machine, by Slurm's variables alone and under mpirun, and the session made of theirs."""
+"""Two ranks of one machine with scripted trials, by Slurm's variables alone and under mpirun, and the session made of theirs."""
 
 from __future__ import annotations
 
@@ -15,18 +15,10 @@ from pipeline_bench.model.session import Session
 
 SCENARIO = """
 name = "ranks"
-[source]
-kind = "synthetic"
-batch_size = 16
-features = 32
-[model]
-kind = "emulated"
-step_ms = 5
 [run]
-steps = 60
 repeats = 1
 [[variants]]
-name = "tf_data"
+name = "long"
 backend = "tf_data"
 """
 LIMIT_S = 250
@@ -35,7 +27,7 @@ LIMIT_S = 250
 def command(folder: Path) -> list[str]:
     (folder / "ranks.toml").write_text(SCENARIO)
     out = str(folder / "out")
-    return [sys.executable, "-m", "pipeline_bench", "compare", str(folder / "ranks.toml"), "--out", out]
+    return [sys.executable, "-m", "tests.integration.program", "compare", str(folder / "ranks.toml"), "--out", out]
 
 
 def see(folder: Path) -> Session:
@@ -52,8 +44,8 @@ def see_both(session: Session) -> None:
     assert session.hosts.missing == ()
     assert {record.status for record in session.trials} == {"ok"}
     spans = {record.variant: (record.started_ns, record.ended_ns) for record in session.trials}
-    assert spans["tf_data, alone · rank 0"][1] < spans["tf_data, alone · rank 1"][0]
-    both = [spans[f"tf_data, 2 hosts · rank {rank}"] for rank in (0, 1)]
+    assert spans["long, alone · rank 0"][1] < spans["long, alone · rank 1"][0]
+    both = [spans[f"long, 2 hosts · rank {rank}"] for rank in (0, 1)]
     assert max(start for start, _ in both) < min(end for _, end in both)
     (found,) = session.hosts.results
     assert (found.hosts, found.rounds) == (2, 1)
