@@ -12,9 +12,9 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import psutil
-import pytest
 
 from pipeline_bench.__main__ import main
 from pipeline_bench.model import session as sessions
@@ -26,9 +26,11 @@ ROOT = Path(__file__).parents[2]
 
 def scripted_launcher(log: Path) -> launcher.TrialServer:
     """Start a server that forks a scripted child for each trial."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(launcher, "SERVER", "tests.integration.scripted_child")
-        patch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    with (
+        mock.patch.object(launcher, "SERVER", "tests.integration.scripted_child"),
+        mock.patch.dict(os.environ, PYTHONPATH=path),
+    ):
         return launcher.TrialServer(log)
 
 
@@ -85,7 +87,7 @@ def wait_until_gone(pid: int) -> None:
             return
         time.sleep(0.05)
     psutil.Process(pid).kill()
-    pytest.fail(f"the process {pid} still runs")
+    raise AssertionError(f"the process {pid} still runs")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Two ranks of one machine with scripted trials, by Slurm's variables alone and under mpirun, and the session made of theirs."""
+"""Two ranks of one machine with scripted trials, by Slurm's variables and under mpirun, and their one session."""
 
 from __future__ import annotations
 

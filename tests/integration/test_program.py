@@ -26,13 +26,19 @@ def line(program: subprocess.Popen[str], words: str) -> str:
     return next(text for text in program.stdout if words in text)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_saves_what_was_measured_and_leaves_no_process(tmp_path: Path, number: signal.Signals) -> None:
+@pytest.mark.parametrize(("number", "times"), [(signal.SIGINT, 20), (signal.SIGTERM, 1), (signal.SIGHUP, 1)])
+def test_signals_save_what_was_measured_and_leave_no_process(
+    tmp_path: Path, number: signal.Signals, times: int
+) -> None:
+    """Also one after the other, while the reports are written."""
     program = start(tmp_path, "ok", "silent", "never")
     line(program, "ok, repeat 1/1: ok")
     trial = trial_of(tmp_path, "silent")
     family = psutil.Process(program.pid).children(recursive=True)
-    program.send_signal(number)
+    for _ in range(times):
+        if program.poll() is None:
+            program.send_signal(number)
+        with_a_pause(0.02)
     _, errors = program.communicate(timeout=60)
     assert program.returncode == INTERRUPTED
     assert "Traceback" not in errors
@@ -56,21 +62,6 @@ def test_without_a_reader_the_run_ends_with_what_was_measured_saved(tmp_path: Pa
         assert "Traceback" not in program.stderr.read()
     assert program.returncode == 128 + signal.SIGPIPE
     assert session_of(tmp_path).trials[-1].status == "interrupted"
-    (folder,) = (tmp_path / "reports").iterdir()
-    assert (folder / "report.html").exists()
-
-
-def test_a_second_signal_costs_neither_trials_nor_reports(tmp_path: Path) -> None:
-    program = start(tmp_path, "ok", "silent")
-    trial_of(tmp_path, "silent")
-    program.send_signal(signal.SIGINT)
-    for _ in range(20):
-        if program.poll() is None:
-            program.send_signal(signal.SIGINT)
-        with_a_pause(0.02)
-    program.communicate(timeout=60)
-    assert program.returncode == INTERRUPTED
-    assert [record.status for record in session_of(tmp_path).trials] == ["ok", "interrupted"]
     (folder,) = (tmp_path / "reports").iterdir()
     assert (folder / "report.html").exists()
 
@@ -123,16 +114,10 @@ def test_a_session_goes_on_without_the_server_that_is_killed(tmp_path: Path) -> 
     wait_until_gone(daemon)
 
 
-def test_a_trial_that_is_stopped_counts_as_stalled_and_the_others_run(tmp_path: Path) -> None:
-    program = start(tmp_path, "silent", "ok", options=("--stall-timeout", "3"))
+def test_a_trial_that_is_stopped_stalls_one_that_fails_is_told_and_the_others_run(tmp_path: Path) -> None:
+    program = start(tmp_path, "silent", "raise", "ok", options=("--stall-timeout", "3"))
     os.kill(trial_of(tmp_path, "silent"), signal.SIGSTOP)
-    program.communicate(timeout=60)
-    assert program.returncode == 1
-    assert [record.status for record in session_of(tmp_path).trials] == ["stalled", "ok", "ok"]
-
-
-def test_a_failed_trial_makes_the_program_exit_with_1(tmp_path: Path) -> None:
-    program = start(tmp_path, "raise")
     output, _ = program.communicate(timeout=60)
     assert program.returncode == 1
     assert "ValueError: planted" in output
+    assert [record.status for record in session_of(tmp_path).trials] == ["stalled", "failed", "ok", "ok"]

@@ -14,6 +14,9 @@ from tests.tensorflow.conftest import RunScenario
 from tests.trials import without_ceilings
 
 RECORDS = 52
+TRAINED: dict[str, Any] = {"hidden_widths": [16]}
+FED: dict[str, Any] = {"kind": "emulated", "step_ms": 0.2}
+"""A model that is fed and learns nothing: half the time of a trial, where only its input is looked at."""
 _CLASSES = ("ash", "birch", "cedar")
 
 
@@ -43,19 +46,32 @@ def source(folder: Path, **options: Any) -> ImageFolder:
     return ImageFolder({"path": str(folder), "image_size": 8, **options})
 
 
-def train(run_scenario: RunScenario, folder: Path, *variants: dict[str, Any], steps: int = 25, **more: Any) -> Session:
+def train(
+    run_scenario: RunScenario,
+    folder: Path,
+    *variants: dict[str, Any],
+    steps: int = 25,
+    model: dict[str, Any] = TRAINED,
+    **more: Any,
+) -> Session:
     """Trials over the images; what is more is options of the source."""
     source = {"kind": "image_folder", "path": str(folder), "image_size": 8, "batch_size": 8}
-    return run(run_scenario, source | more, *variants, steps=steps)
+    return run(run_scenario, source | more, *variants, steps=steps, model=model)
 
 
-def run(run_scenario: RunScenario, source: dict[str, Any], *variants: dict[str, Any], steps: int) -> Session:
+def run(
+    run_scenario: RunScenario,
+    source: dict[str, Any],
+    *variants: dict[str, Any],
+    steps: int,
+    model: dict[str, Any] = TRAINED,
+) -> Session:
     """Trials of one repeat over a source, no ceilings, with a stall timeout after which a hang is a failure."""
     whole = resolve(
         {
             "name": "images",
             "source": source,
-            "model": {"hidden_widths": [16]},
+            "model": model,
             "run": {"steps": steps, "repeats": 1, "stall_timeout_s": 20},
             "variants": list(variants),
         }

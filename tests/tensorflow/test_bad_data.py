@@ -69,7 +69,7 @@ def garble(folder: Path) -> Path:
 def train(
     run_scenario: RunScenario, folder: Path, *variants: dict[str, Any], steps: int = 12, **source: Any
 ) -> Session:
-    return images.train(run_scenario, folder, *variants, steps=steps, batch_size=BATCH, **source)
+    return images.train(run_scenario, folder, *variants, steps=steps, model=images.FED, batch_size=BATCH, **source)
 
 
 @pytest.mark.parametrize(("spoil", "backends"), [(truncate, [BACKENDS[0], BACKENDS[-1]]), (garble, BACKENDS)])
@@ -173,7 +173,7 @@ def test_of_a_file_of_many_records_the_record_is_named(run_scenario: RunScenario
         for record in records:
             writer.write(record)
     source = {"kind": "tfrecord", "path": str(tmp_path), "batch_size": BATCH, "image_size": 8}
-    for trial in images.run(run_scenario, source, *BACKENDS[-2:], steps=12).trials:
+    for trial in images.run(run_scenario, source, *BACKENDS[-2:], steps=12, model=images.FED).trials:
         assert (trial.reason or "").startswith(f"{path}, record 8 cannot be decoded: "), (trial.variant, trial.reason)
 
 
@@ -185,7 +185,7 @@ def test_a_record_with_a_wrong_checksum_is_named(run_scenario: RunScenario, tmp_
     content[int(index.offsets[7]) + HEADER.size + 1] ^= 1
     path.write_bytes(content)
     source = {"kind": "tfrecord", "path": str(tmp_path), "batch_size": BATCH, "image_size": 8}
-    for trial in images.run(run_scenario, source, *BACKENDS[-2:], steps=12).trials:
+    for trial in images.run(run_scenario, source, *BACKENDS[-2:], steps=12, model=images.FED).trials:
         assert trial.reason == f"{path}, record 8: its bytes do not match their checksum.", trial.variant
 
 
@@ -200,7 +200,7 @@ def test_a_record_of_foreign_bytes_is_named(run_scenario: RunScenario, tmp_path:
         for record in (*records[:15], b"\xaa\xff" * 20, *records[16:]):
             writer.write(record)
     source = {"kind": "tfrecord", "path": str(tmp_path), "batch_size": BATCH, "image_size": 8}
-    for trial in images.run(run_scenario, source, *BACKENDS[-3:], steps=12).trials:
+    for trial in images.run(run_scenario, source, *BACKENDS[-3:], steps=12, model=images.FED).trials:
         assert trial.reason == f"{path}, record 16 cannot be decoded: Could not parse example input.", trial.variant
 
 

@@ -106,7 +106,7 @@ def test_a_record_that_cannot_be_decoded_is_named_by_the_trial(
 ) -> None:
     folder = images.make(tmp_path)
     bad = images.spoil(folder)
-    record = images.train(run_scenario, folder, entry).trials[0]
+    record = images.train(run_scenario, folder, entry, model=images.FED).trials[0]
     assert record.status == "failed"
     assert (record.reason or "").startswith(f"{bad} cannot be decoded")
 

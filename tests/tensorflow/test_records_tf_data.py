@@ -174,7 +174,7 @@ def test_a_record_that_its_file_does_not_give_leaves_the_others_their_numbers(ho
 def test_a_spoiled_image_is_skipped_by_a_trial_of_equal_work(run_scenario: RunScenario, tmp_path: Path) -> None:
     images.spoil(images.make(tmp_path))
     ways = variants(graph={"parallel_calls": 2}, generator={"from_generator": True})
-    assert_equal_work(images.train(run_scenario, tmp_path, *ways, on_error="skip"))
+    assert_equal_work(images.train(run_scenario, tmp_path, *ways, model=images.FED, on_error="skip"))
 
 
 def test_a_cache_on_disk_goes_with_its_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,7 +202,7 @@ def test_one_seed_is_one_order_whatever_else_the_pipeline_does() -> None:
 def test_a_generator_that_raises_ends_the_trial_with_its_own_words(run_scenario: RunScenario, tmp_path: Path) -> None:
     folder = images.make(tmp_path)
     bad = images.spoil(folder)
-    session = images.train(run_scenario, folder, *variants(generator={"from_generator": True}))
+    session = images.train(run_scenario, folder, *variants(generator={"from_generator": True}), model=images.FED)
     record = session.trials[0]
     assert record.status == "failed"
     assert (record.reason or "").startswith(f"{bad} cannot be decoded")

@@ -202,16 +202,24 @@ def most_threads(record: TrialRecord) -> float:
     return float(track.values.unpack().max())
 
 
-@pytest.mark.parametrize("latency_ms", [0, 2])
-def test_threads_of_the_runtime_reach_tensorflow(run_scenario: RunScenario, latency_ms: float) -> None:
-    """With a latency, the source opens a session before the trial's own, and the first one sizes the pools."""
+def test_threads_of_the_runtime_reach_tensorflow(run_scenario: RunScenario) -> None:
+    """Whatever makes the pools first: a source with a latency opens a session before the trial's own, and a function
+    that tf.data traces starts the runtime of eager execution."""
+    asked = {"1": (1, 1), "intra": (12, 1), "inter": (1, 12)}
     entries = [
-        {"name": str(n), "backend": "feed_dict", "runtime": {"intra_op_threads": n, "inter_op_threads": n}}
-        for n in (1, 12)
+        {
+            "name": f"{backend}, {name}",
+            "backend": backend,
+            "source": {**SMALL["source"], "latency_ms": latency_ms},
+            "runtime": {"intra_op_threads": asked[name][0], "inter_op_threads": asked[name][1]},
+        }
+        for backend, latency_ms, names in (("feed_dict", 2, asked), ("tf_data", 0, ("1", "intra")))
+        for name in names
     ]
-    slow = {**SMALL, "source": {**SMALL["source"], "latency_ms": latency_ms}}
-    found = by_variant(run_scenario(variants(*entries, steps=200, **slow)))
-    assert most_threads(found["12"]) - most_threads(found["1"]) >= 11
+    found = by_variant(run_scenario(variants(*entries, run={"time_s": 0.5, "repeats": 1})))
+    threads = {name: most_threads(record) for name, record in found.items()}
+    for name in ("feed_dict, intra", "feed_dict, inter", "tf_data, intra"):
+        assert threads[name] - threads[f"{name.partition(',')[0]}, 1"] >= 11, threads
 
 
 def test_a_queue_of_single_samples_waits_as_long_for_a_batch_as_one_of_batches(run_scenario: RunScenario) -> None:
