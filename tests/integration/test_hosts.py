@@ -15,10 +15,18 @@ from pipeline_bench.model.session import Session
 
 SCENARIO = """
 name = "ranks"
+[source]
+kind = "synthetic"
+batch_size = 16
+features = 32
+[model]
+kind = "emulated"
+step_ms = 5
 [run]
+steps = 60
 repeats = 1
 [[variants]]
-name = "long"
+name = "tf_data"
 backend = "tf_data"
 """
 LIMIT_S = 250
@@ -44,8 +52,8 @@ def see_both(session: Session) -> None:
     assert session.hosts.missing == ()
     assert {record.status for record in session.trials} == {"ok"}
     spans = {record.variant: (record.started_ns, record.ended_ns) for record in session.trials}
-    assert spans["long, alone · rank 0"][1] < spans["long, alone · rank 1"][0]
-    both = [spans[f"long, 2 hosts · rank {rank}"] for rank in (0, 1)]
+    assert spans["tf_data, alone · rank 0"][1] < spans["tf_data, alone · rank 1"][0]
+    both = [spans[f"tf_data, 2 hosts · rank {rank}"] for rank in (0, 1)]
     assert max(start for start, _ in both) < min(end for _, end in both)
     (found,) = session.hosts.results
     assert (found.hosts, found.rounds) == (2, 1)

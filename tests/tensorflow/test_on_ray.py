@@ -18,7 +18,7 @@ import pytest
 
 from pipeline_bench.model.session import Session, load
 from pipeline_bench.model.session_folders import SESSION_FILE
-from tests.tensorflow.test_hosts import SCENARIO, see_both
+from tests.integration.test_hosts import SCENARIO, see_both
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'pipeline-bench[ray]'")
 
