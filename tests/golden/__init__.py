@@ -1,4 +1,4 @@
-"""What the program shows of every committed session, and every --help: what a redesign has to leave as it is.
+"""What the program shows of every committed session, of sessions built to hold every case, and every --help.
 
 `digests.json` beside this file has the SHA-256 of each. A change that is meant is entered by
 ``python -m tests.golden --accept``; ``python -m tests.golden FOLDER`` writes the texts, to be compared with another
@@ -7,18 +7,25 @@ checkout's.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import hashlib
 import itertools
 import json
 import re
-from collections.abc import Iterator
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import typer
 from typer.testing import CliRunner
 
 from pipeline_bench import cli
+from pipeline_bench.model import session as sessions_of_files
+from pipeline_bench.model.session import Session
+from tests.unit import diagnoses, sessions
 
 ROOT = Path(__file__).parents[2]
 DIGESTS = Path(__file__).with_name("digests.json")
@@ -27,13 +34,18 @@ SESSIONS = sorted(
     for pattern in ("docs/**/session.json", "reports/**/session.json", "tests/unit/data/session-v*.json")
     for path in ROOT.glob(pattern)
 )
+BUILT: dict[str, Callable[[], Session]] = {
+    **{f"built-{build.__name__}": build for build in (sessions.normal, sessions.troubled, sessions.pending)},
+    **{f"built-diagnosis-{name}": build for name, build in diagnoses.EVERY.items() if name != "hostile"},
+}
+"""Sessions with every kind of result and outcome, of which the committed ones have some."""
 WIDTHS = (80, 160)
 
 
 def commands() -> dict[str, list[str]]:
     """Return the command line behind each text, by the text's name."""
     found: dict[str, list[str]] = {}
-    for session in SESSIONS:
+    for session in (*SESSIONS, *BUILT):
         name = session.removesuffix(".json").replace("/", "-")
         for form in ("markdown", "html", "csv", "json", "trace"):
             found[f"{name}.{form}"] = ["report", session, "-f", form]
@@ -63,7 +75,7 @@ def text(name: str, arguments: list[str]) -> str:
     width = re.search(r"(\d+)$", name)
     columns = width.group() if width and int(width.group()) in WIDTHS else "80"
     plain = {"TERM": "dumb", "NO_COLOR": "1", "_TYPER_FORCE_DISABLE_TERMINAL": "1"}
-    with contextlib.chdir(ROOT):
+    with contextlib.chdir(_built_folder() if arguments[1:2] and arguments[1] in BUILT else ROOT):
         result = CliRunner().invoke(cli.app, arguments, env={"COLUMNS": columns, "LINES": "50", **plain})
     page = re.sub(r'(<script type="application/gzip" id="plotly">)[^<]*', r"\1", result.output)
     page = re.sub(r"sha256-[A-Za-z0-9+/=]+", "sha256-", page)
@@ -81,6 +93,17 @@ def accepted() -> dict[str, str]:
     """Return the digests that were accepted, by name."""
     found: dict[str, str] = json.loads(DIGESTS.read_text(encoding="utf-8"))
     return found
+
+
+@cache
+def _built_folder() -> Path:
+    """Save the sessions that are built, once a process."""
+    folder = Path(tempfile.mkdtemp(prefix="golden-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    for name, build in BUILT.items():
+        (folder / name).mkdir()
+        sessions_of_files.save(build(), folder / name)
+    return folder
 
 
 def _commands() -> list[str]:

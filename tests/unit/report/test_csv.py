@@ -17,43 +17,26 @@ def rows(session: Session) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(report.render(session), newline="")))
 
 
-def test_numbers_come_back_as_they_are() -> None:
-    session = sessions.normal()
-    for row, result in zip(rows(session), session.results, strict=True):
-        assert row["variant"] == result.variant
-        if result.step_ms.median is not None:
-            assert float(row["step_ms_median"]) == result.step_ms.median
-        if result.input_wait_share.ci95 is not None:
-            assert float(row["input_wait_share_low"]) == result.input_wait_share.ci95[0]
+NAMES = [
+    "=1+1",
+    "+cmd",
+    "-2",
+    "@SUM(A1)",
+    "＝cmd()",
+    "\n=cmd()",
+    'a "quoted" name',
+    "two\nlines",
+    "a,b",
+    "<script>alert(1)</script>",
+    "\"quotes'",
+    "x" * 10_000,
+    "a\u202eb",
+    "|",
+    "`",
+]
 
 
-def test_what_was_not_measured_is_empty_and_not_zero() -> None:
-    for row, result in zip(rows(sessions.pending()), sessions.pending().results, strict=True):
-        assert result.step_ms.median is None
-        assert row["step_ms_median"] == ""
-        assert row["input_wait_share"] == ""
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "=1+1",
-        "+cmd",
-        "-2",
-        "@SUM(A1)",
-        "＝cmd()",
-        "\n=cmd()",
-        'a "quoted" name',
-        "two\nlines",
-        "a,b",
-        "<script>alert(1)</script>",
-        "\"quotes'",
-        "x" * 10_000,
-        "a\u202eb",
-        "|",
-        "`",
-    ],
-)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_name_is_a_text_and_no_formula(name: str) -> None:
     session = sessions.normal()
     renamed = session.results[0].model_copy(update={"variant": name})
@@ -91,37 +74,11 @@ def test_what_schema_version_2_added_has_columns_of_its_own() -> None:
 def test_the_columns_of_the_first_version_keep_their_names() -> None:
     """A spreadsheet refers to them."""
     (row, *_) = rows(sessions.normal())
-    assert set(row) >= {
-        "variant",
-        "backend",
-        "status",
-        "trials",
-        "steps",
-        "step_ms_median",
-        "step_ms_median_low",
-        "step_ms_median_high",
-        "step_ms_mean",
-        "step_ms_p05",
-        "step_ms_p95",
-        "samples_per_second",
-        "input_wait_share",
-        "input_wait_share_low",
-        "input_wait_share_high",
-        "host_slowdown_share",
-        "accelerator_utilization",
-        "device_utilization_percent",
-        "device_utilization_source",
-        "speedup",
-        "speedup_over",
-        "loss",
-        "accuracy_before",
-        "accuracy_after",
-        "verdict",
-        "verdict_text",
-    }
-
-
-def test_a_variant_without_figures_says_why() -> None:
-    reasons = {row["variant"]: row["reason"] for row in rows(sessions.troubled())}
-    assert reasons["fifo_queue"] == "2 of 3 trials failed"
-    assert reasons["feed_dict"] == ""
+    names = """
+        variant backend status trials steps step_ms_median step_ms_median_low step_ms_median_high
+        step_ms_mean step_ms_p05 step_ms_p95 samples_per_second input_wait_share input_wait_share_low
+        input_wait_share_high host_slowdown_share accelerator_utilization device_utilization_percent
+        device_utilization_source speedup speedup_over loss accuracy_before accuracy_after verdict
+        verdict_text
+    """
+    assert set(row) >= set(names.split())

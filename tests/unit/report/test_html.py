@@ -6,18 +6,13 @@ import base64
 import gzip
 import hashlib
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pipeline_bench.analysis.speedups import conclude
-from pipeline_bench.cli import run
-from pipeline_bench.model import session as saved
 from pipeline_bench.model.result import Disturbance, Precision, Speedup, WorkCheck
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import html
-from pipeline_bench.text import one_line, units
 from tests.unit import sessions
 from tests.unit.report.pages import EVERY, HOSTILE, Page, hostile
 
@@ -41,39 +36,8 @@ def changed(session: Session, index: int, **changes: Any) -> Session:
     return session.model_copy(update={"results": tuple(results)})
 
 
-def test_the_same_session_gives_the_same_text(session: Session) -> None:
-    assert html.render(session) == html.render(session.model_copy(deep=True))
-
-
-def test_a_saved_session_gives_the_same_text(tmp_path: Path) -> None:
-    saved.save(sessions.normal(), tmp_path)
-    assert html.render(saved.load(tmp_path)) == html.render(sessions.normal())
-
-
 def test_every_element_is_closed(session: Session) -> None:
     assert Page(html.render(session)).open == []
-
-
-def test_the_verdict_comes_before_every_figure(normal: Page) -> None:
-    session = sessions.normal()
-    conclusion = one_line(conclude(session))
-    assert conclusion in normal.text
-    start = normal.text.index(conclusion)
-    for result in session.results:
-        sentence = result.verdict.text.split(": ")[-1]
-        place = normal.text.lower().index(sentence.lower())
-        assert start < place < normal.text.index("Time and utilization")
-
-
-def test_every_figure_of_the_results_is_there_as_text(normal: Page) -> None:
-    for result in sessions.normal().results:
-        assert units.plain_milliseconds(result.step_ms.median) in normal.text
-        assert units.rate(result.samples_per_second) in normal.text
-        assert units.percent(result.device_utilization.mean_percent) in normal.text
-        if result.accelerator_utilization.value is not None:
-            assert units.fraction(result.accelerator_utilization.value) in normal.text
-            assert units.share(result.host_slowdown_share.value) in normal.text
-            assert units.plain_milliseconds(result.input_wait_ms.value) in normal.text
 
 
 def test_every_plot_has_alternative_text_and_a_table(normal: Page) -> None:
@@ -84,32 +48,10 @@ def test_every_plot_has_alternative_text_and_a_table(normal: Page) -> None:
     assert normal.values("class").count("figures") == len(FIGURES)
 
 
-def test_the_device_utilization_names_its_source(normal: Page) -> None:
-    assert "the trial's CPU time ÷ (wall time × 2 cores)" in normal.text
-
-
-def test_published_figures_stand_beside_ours(normal: Page) -> None:
-    for text in ("18.0 s", "61.5 s", "3.42×", "31 %", "71 %", "Morgan Giraud"):
-        assert text in normal.text
-    alone = sessions.normal().scenario.model_copy(update={"published": None})
-    unpublished = sessions.normal().model_copy(update={"scenario": alone})
-    assert "Morgan Giraud" not in Page(html.render(unpublished)).text
-
-
 def test_no_difference_is_said_with_what_could_have_been_seen() -> None:
     speedup = Speedup(over="feed_dict", value=1.01, ci95=(0.98, 1.04), difference="none", smallest=0.03)
     text = Page(html.render(changed(sessions.normal(), 1, speedup=speedup))).text
     assert "no difference found (smallest this run could have seen: 3 %)" in text
-
-
-def test_what_failed_is_told_with_its_reason_and_evidence() -> None:
-    session = sessions.troubled()
-    text = Page(html.render(session)).text
-    for record in session.trials:
-        if record.status != "ok":
-            assert one_line(record.reason or "") in text
-    for shown in ("no memory", "loop.py:8 in run", "queue input held 0 of 5 elements", session.notes[0]):
-        assert shown in text
 
 
 @pytest.mark.parametrize("name", ["pending", "troubled", "interrupted"])
@@ -120,17 +62,6 @@ def test_what_is_missing_is_named(name: str) -> None:
     for result in session.results:
         if result.status != "ok":
             assert f"{result.variant}, {result.status}" in text
-
-
-def test_a_whole_session_lacks_nothing(normal: Page) -> None:
-    assert "not complete" not in normal.text
-
-
-def test_what_was_not_measured_is_no_zero() -> None:
-    page = Page(html.render(sessions.pending()))
-    assert page.plots == []
-    assert "Nothing to draw" in page.text
-    assert not re.search(r"\b0(\.0+)? (ms|%)", page.text.split("How it was measured")[0])
 
 
 def test_disturbances_work_and_precision_are_told() -> None:
@@ -228,13 +159,3 @@ def strings(value: Any) -> list[str]:
     if isinstance(value, list):
         return [text for part in value for text in strings(part)]
     return [value] if isinstance(value, str) else []
-
-
-def test_a_hostile_page_can_be_written(tmp_path: Path) -> None:
-    (tmp_path / "page.html").write_text(html.render(hostile()), encoding="utf-8")
-
-
-def test_the_command_writes_it(tmp_path: Path) -> None:
-    saved.save(sessions.normal(), tmp_path)
-    assert run(["report", str(tmp_path), "-f", "html", "-o", str(tmp_path / "out.html")]) == 0
-    assert (tmp_path / "out.html").read_text(encoding="utf-8") == html.render(sessions.normal())

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_bench.analysis.speedups import conclude
 from pipeline_bench.model.result import Disturbance, Precision, Speedup, WorkCheck
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import markdown
@@ -73,30 +72,12 @@ def table_rows(text: str) -> list[str]:
     return [line for line in text.splitlines() if line.startswith("| ")]
 
 
-def test_the_figures_and_the_verdicts_are_there() -> None:
-    session = sessions.normal()
-    text = markdown.render(session)
-    for result in session.results:
-        assert markdown.escape(result.variant) in text
-        assert markdown.escape(result.verdict.text, 600) in text
-    assert "18.0 s" in text
-    assert "38 %" in text
-
-
 @pytest.mark.parametrize("session", [sessions.normal(), sessions.troubled(), sessions.pending(), sessions.hostile()])
 def test_every_row_of_a_table_has_the_cells_of_its_head(session: Session) -> None:
     for block in markdown.render(session).split("\n\n"):
         rows = table_rows(block)
         widths = {row.replace("\\|", "").count("|") for row in rows}
         assert len(widths) <= 1, rows
-
-
-def test_what_failed_is_told_with_its_reason() -> None:
-    session = sessions.troubled()
-    text = markdown.render(session)
-    for record in session.trials:
-        if record.status != "ok":
-            assert markdown.escape(record.reason or "", 600) in text
 
 
 @given(st.text())
@@ -113,15 +94,6 @@ def test_names_with_underscores_stay_readable() -> None:
     assert markdown.escape("_emphasis_") == "\\_emphasis\\_"
 
 
-def test_the_conclusion_comes_before_everything_but_the_title() -> None:
-    session = sessions.normal()
-    assert render_blocks(session)[1] == f"**{markdown.escape(conclude(session), 600)}**"
-
-
-def render_blocks(session: Session) -> list[str]:
-    return markdown.render(session).split("\n\n")
-
-
 def test_a_speedup_that_may_be_none_says_what_the_run_could_have_seen() -> None:
     row = next(row for row in table_rows(markdown.render(of_version_2())) if row.startswith("| fifo_queue"))
     assert "no difference found (smallest this run could have seen: 3.1 %)" in row
@@ -136,13 +108,6 @@ def test_work_precision_and_disturbances_are_told() -> None:
     assert "variant 8" not in text
     assert "3 smaller disturbances" in text
     assert "90 % (88 to 92)" in text
-
-
-def test_a_session_of_version_1_has_no_empty_sections() -> None:
-    text = markdown.render(sessions.normal())
-    assert "Work:" not in text
-    assert "Disturbances:" not in text
-    assert "\n\n\n" not in text
 
 
 @pytest.mark.parametrize("name", [*HOSTILE, "*a*", "[a](b)", "![a](b)", "~~a~~", "    a", "> a", "---", "\\`", "1. a"])

@@ -18,29 +18,6 @@ def row(diagnosis: Diagnosis, number: int) -> Row:
     return next(row for row in rows(diagnosis) if row.stage == number)
 
 
-def test_a_chain_runs_straight_down() -> None:
-    assert drawn(diagnoses.inspection()) == [
-        "┬ list_files",
-        "├ TFRecordDataset",
-        "├ map(decode)",
-        "├ shuffle",
-        "├ batch",
-        "└ prefetch",
-    ]
-
-
-def test_thirty_stages_are_not_indented() -> None:
-    lines = drawn(diagnoses.long_chain())
-    assert len(lines) == 30
-    assert {len(line.split()[0]) for line in lines} == {1}
-
-
-def test_inputs_branch_and_join_and_inner_stages_hang_below_theirs() -> None:
-    lines = drawn(diagnoses.two_inputs())
-    assert lines[:3] == ["┬ from_tensor_slices", "├ interleave(open_shard)", "│    · TFRecordDataset"]
-    assert [line[:3] for line in lines[4:]] == ["│ ┬", "│ ├", "├─┴", "├ m", "└ b"]
-
-
 def test_three_inputs_and_an_input_of_two_more() -> None:
     stages = (
         stage(0, "range"),
@@ -73,25 +50,6 @@ def test_a_single_stage_and_none() -> None:
 
 def test_an_input_that_is_not_known_is_left_out() -> None:
     assert drawn(Inspection(stages=(stage(4, "map", 3),), sink=4)) == ["└ map"]
-
-
-def test_the_figures_of_a_stage() -> None:
-    found = diagnoses.diagnosis()
-    decode = row(found, 2)
-    assert (decode.place, decode.own_ms, decode.cpu_ms, decode.is_bottleneck) == ("train.py:14", 11.2, 11.2, True)
-    assert decode.share is not None
-    assert round(decode.share, 2) == 0.87
-    assert decode.parallelism == "1 (1→4)"
-    assert decode.element == "32 × 147 KiB"
-    assert row(found, 3).buffer == "– of 1024"
-    assert row(found, 5).buffer == "0.25 of 4"
-    assert row(found, 5).parallelism == ""
-
-
-def test_what_was_not_measured_has_its_reason_and_no_figure() -> None:
-    files = row(diagnoses.diagnosis(), 0)
-    assert (files.own_ms, files.share, files.cpu_ms) == (None, None, None)
-    assert files.reason == "its elements are too few to measure"
 
 
 def test_a_pipeline_without_its_sink_or_in_a_circle_is_drawn_as_far_as_it_goes() -> None:

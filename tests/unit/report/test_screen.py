@@ -28,14 +28,6 @@ def test_it_fits_a_screen_with_room_for_the_page_and_the_prompt(session: Session
     assert max(map(len, lines)) <= 80
 
 
-def test_each_variant_has_a_line_with_its_limit_and_the_ceiling_none() -> None:
-    lines = shown(sessions.normal())
-    limits = [line for line in lines if line.startswith(("■", "●"))]
-    assert len(limits) == 3
-    assert any("input-bound: waits" in line for line in limits)
-    assert not any("ceiling:" in line for line in limits)
-
-
 def test_a_probable_limit_says_what_else_it_may_be() -> None:
     session = sessions.normal()
     doubt = Doubt(figure="input wait", low=0.08, high=0.2, line=0.1, instead=("mixed",), rounds=5)

@@ -39,48 +39,12 @@ def test_no_figure_is_cut(width: int) -> None:
     assert "…" not in shown(sessions.normal(), width)
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-def test_the_key_figures_are_there_at_every_width(width: int) -> None:
-    text = joined(sessions.normal(), width)
-    step = "12.3", "10.4k", "38 %", "0.57", "5 %", "71 %", "1×"
-    learned = "0.0123", "51 % → 98 %"
-    published = "18.0 s → 11.5 s = 1.57×", "61.5 s → 49.0 s = 1.26×", "3.42×", "2.29×", "Morgan Giraud"
-    for figure in (
-        *step,
-        *learned,
-        *published,
-        "from 300 measured a trial",
-        "the trial's CPU time ÷ (wall time × 2 cores)",
-        "libnvidia-ml.so.1",
-    ):
-        assert figure in text, figure
-
-
-def test_the_step_is_drawn_where_there_is_room() -> None:
-    assert "▓▓▓▓▓▓▓▓█████████████░" in shown(sessions.normal(), 112)
-    assert "▓" not in shown(sessions.normal(), 100)
-
-
-def test_one_table_holds_everything_at_160_columns() -> None:
-    rows = [line for line in shown(sessions.normal(), 160).splitlines() if line.startswith("tf_data ")]
-    figures = "tf_data 7.40 17.3k 0.3 % 5 % █████████████████████░ 0.95 90 % 1.66× 0.0123 51 % → 98 %"
-    assert [" ".join(row.split()) for row in rows] == [figures]
-
-
 def test_the_ceiling_comes_last() -> None:
     session = sessions.normal()
     turned = session.model_copy(update={"results": session.results[::-1]})
     lines = shown(turned, 80).splitlines()
     names = [line.split()[0] for line in lines if line.split()[:1] and line.split()[0] in {"tf_data", "ceiling"}]
     assert names == ["tf_data", "ceiling", "tf_data", "ceiling"], "in the table of steps and in that of losses"
-
-
-def test_what_was_not_measured_is_a_dash_with_its_reason() -> None:
-    text = shown(sessions.pending(), 80)
-    row = next(line for line in text.splitlines() if line.startswith("feed_dict"))
-    assert row.split() == ["feed_dict", *["–¹"] * 7]
-    assert "¹ no trial has ended yet" in text
-    assert "0 %" not in text
 
 
 def test_a_single_trial_has_no_interval_and_says_so() -> None:
@@ -90,40 +54,6 @@ def test_a_single_trial_has_no_interval_and_says_so() -> None:
     text = shown(session.model_copy(update={"results": (alone,)}), 80)
     assert "no ±: one trial has no interval" in text
     assert "±0.4" not in text
-
-
-def test_each_variant_has_a_sentence() -> None:
-    lines = shown(sessions.normal(), 100).splitlines()
-    assert [line.rstrip() for line in lines if line[:2] in {"■ ", "● "}] == [
-        "■ feed_dict: severely input-bound: waits 4.67 ms of its 12.3 ms step for the batch (38 %).",
-        "● fifo_queue: host-bound: the batch is there, but the host takes 2.65 ms of the 9.80 ms step (27 %).",
-        "● tf_data: compute-bound: runs at 95 % of the ceiling; a faster input would gain at most 5 %.",
-        "● ceiling: steps in 7.00 ms with no input at all: the reference.",
-    ]
-
-
-def test_trials_that_did_not_end_well() -> None:
-    text = shown(sessions.troubled(), 100)
-    for part in (
-        "fifo_queue, repeat 1: failed: killed by signal 9",
-        "[bold]ValueError[/bold]: no memory",
-        "trials/01-fifo_queue.stderr",
-        "like repeat 1",
-        "tf_data, repeat 1: stalled: no step ended for 60 s",
-        "queue input held 0 of 5 elements",
-        "thread MainThread stood at (3 outer frames left out):",
-        "loop.py:8 in run",
-        "¹ failed: 2 of 3 trials failed",
-        "note: The machine was busy",
-    ):
-        assert part in text
-    assert text.count("ValueError") == 1, "the same failure is shown once"
-
-
-def test_without_published_figures_there_is_no_comparison() -> None:
-    session = sessions.normal()
-    bare = session.model_copy(update={"scenario": session.scenario.model_copy(update={"published": None})})
-    assert "published" not in shown(bare, 100)
 
 
 def test_hostile_names_are_text() -> None:
@@ -150,14 +80,6 @@ def test_the_steps_left_out_as_warmup_are_told() -> None:
     shown = joined(session.model_copy(update={"results": (slow, even, *session.results[2:])}), 160)
     assert f"{slow.variant}: 5 to 40; " in shown
     assert f"{even.variant}: 1" in shown
-
-
-def test_what_the_session_says_comes_before_the_table() -> None:
-    text = joined(sessions.normal(), 100)
-    sentence = (
-        "→ tf_data is fastest: 1.66× the throughput of feed_dict (1.61× to 1.71×); feed_dict is severely input-bound."
-    )
-    assert 0 < text.index(sentence) < text.index("ms/step")
 
 
 def test_a_difference_that_could_not_be_told_is_named_with_what_could_have_been() -> None:
