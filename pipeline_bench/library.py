@@ -26,7 +26,7 @@ from pipeline_bench.run.observer import Observer
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.load import load as load_scenario
 from pipeline_bench.system.files import ScratchFolder
-from pipeline_bench.tfdata import targets
+from pipeline_bench.tfdata import service_cluster, targets
 from pipeline_bench.ui.plain import PlainView
 
 
@@ -105,6 +105,7 @@ def diagnose(
     budget_s: float = DEFAULT_BUDGET_S,
     allow_reordering: bool = False,
     allow_threads: bool = False,
+    data_service: str | None = None,
     out: Path | str | None = None,
     quiet: bool = True,
     expose_servers: bool = False,
@@ -121,6 +122,8 @@ def diagnose(
         budget_s: the most seconds to measure for.
         allow_reordering: try fixes that may change the order of the samples.
         allow_threads: try fixes that run a function on several threads at once; the samples keep their order.
+        data_service: the dispatcher of a tf.data service that is there, ``"grpc://HOST:PORT"``, whose workers fixes may
+            use.
         out: where the session's folder is made; None keeps no file.
         quiet: write no line about the progress to stderr.
         expose_servers: let TensorFlow's servers be reached from other machines, without a password, where this system
@@ -151,6 +154,7 @@ def diagnose(
         model=trained,
         allow_reordering=allow_reordering,
         allow_threads=allow_threads,
+        data_service=None if data_service is None else service_cluster.address(data_service),
         budget_s=budget_s,
     )
     scenario, command = variants.scenario(asked), "pipeline_bench.diagnose"

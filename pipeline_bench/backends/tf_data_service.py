@@ -21,7 +21,7 @@ from pipeline_bench.sources.datasets import (
     turns_of_files,
 )
 from pipeline_bench.sources.records import RecordSource
-from pipeline_bench.tfdata import service
+from pipeline_bench.tfdata import service, service_cluster
 from pipeline_bench.tfdata.service import ServiceProcesses
 
 # What a worker has ready beside the files that it reads: TensorFlow's own buffers, found with 2.21.
@@ -41,7 +41,7 @@ class TfDataServiceOptions(plugins.Options):
     dispatcher: Annotated[
         str | None,
         Field(
-            pattern=r"^grpc://[^/\s]+:[0-9]+$",
+            pattern=service_cluster.ADDRESS,
             description='of a cluster that is there, "grpc://HOST:PORT"; its workers read the same paths',
         ),
     ] = None
@@ -101,11 +101,7 @@ class TfDataService(DatasetBackend):
         if self._processes is not None:
             return self._processes.why_dead(stalled_s)
         dispatcher = self.options.dispatcher
-        if stalled_s is None or dispatcher is None:
-            return None
-        if service.answers(dispatcher):
-            return f"no step came for {stalled_s:g} s; the dispatcher {dispatcher} answers, so look at its workers"
-        return f"the dispatcher {dispatcher} does not answer, and no step came for {stalled_s:g} s"
+        return None if dispatcher is None else service_cluster.why_dead(dispatcher, stalled_s)
 
     def end_processes(self) -> None:
         if self._processes is not None:

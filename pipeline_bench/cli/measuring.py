@@ -228,6 +228,14 @@ def diagnose(
             help="Also try what runs your functions on several threads at once; the samples keep their order.",
         ),
     ] = False,
+    data_service: Annotated[
+        str | None,
+        typer.Option(
+            metavar="grpc://HOST:PORT",
+            help="The dispatcher of a tf.data service that is there: also try to have its workers run what needs no "
+            "Python.",
+        ),
+    ] = None,
     out: Out = Path("reports"),
     stall_timeout: Annotated[
         float | None,
@@ -249,6 +257,7 @@ def diagnose(
     from pipeline_bench.errors import UsageError
     from pipeline_bench.model.diagnosis import Diagnosis
     from pipeline_bench.run.diagnosis import run_diagnosis
+    from pipeline_bench.tfdata.service_cluster import address
     from pipeline_bench.tfdata.targets import is_script, parse, parse_script
 
     if not _LEAST_BUDGET_S <= budget <= _MOST_BUDGET_S:
@@ -267,6 +276,7 @@ def diagnose(
         model=network,
         allow_reordering=allow_reordering,
         allow_threads=allow_threads,
+        data_service=None if data_service is None else address(data_service),
         budget_s=budget,
     )
     scenario = variants.scenario(asked, stall_timeout)

@@ -124,6 +124,7 @@ class Search:
             as_written_ms=written_ms,
             free_memory_bytes=_CACHE_SHARE * (self._free_memory_bytes or session.environment.memory_bytes),
             no_servers=self._no_servers,
+            data_service=diagnosis.data_service,
         )
         return diagnosis.model_copy(update={"attempts": fixes.attempts(inspection, context)})
 

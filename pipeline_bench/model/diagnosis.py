@@ -117,6 +117,8 @@ class Diagnosis(_Part):
     model: Target | None = None
     allow_reordering: bool = False
     allow_threads: bool = False
+    data_service: Line | None = None
+    """``grpc://HOST:PORT`` of a tf.data service that fixes may use; None where there is none."""
     budget_s: Annotated[float, Field(gt=0)]
     inspection: Inspection | None = None
     """None until the pipeline was looked at; see `failure` where that did not succeed."""

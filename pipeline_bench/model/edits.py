@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -20,7 +19,6 @@ from pipeline_bench.text import Text
 if TYPE_CHECKING:
     from pipeline_bench.model.pipeline import Stage
     from pipeline_bench.tfdata.plan import Plan
-    from pipeline_bench.tfdata.record import Call
 
 WHOLE = "*"
 """The claim to all of a stage: no other edit of it fits."""
@@ -78,15 +76,7 @@ class SetArgument(_Edit):
     value: Value
 
     def apply(self, plan: Plan) -> None:
-        for node in plan.nodes.values():
-            call = _inner(node.recorded.inner, self.stage) if node.recorded is not None else None
-            if call is not None:
-                if call.entry is None or self.argument not in call.entry.signature.parameters:
-                    raise PipelineBenchError(f"{call.method} has no argument {self.argument!r}")
-                arguments = {**node.inner.get(self.stage, {}), self.argument: self.value}
-                plan.put(replace(node, inner={**node.inner, self.stage: arguments}, changed=True))
-                return
-        plan.put(plan.node(self.stage).setting(**{self.argument: self.value}))
+        plan.set_argument(self.stage, self.argument, self.value)
 
     def claims(self) -> list[tuple[int | str, str]]:
         return [(self.stage, self.argument)]
@@ -346,9 +336,35 @@ class OffloadToService(_Edit):
         policy = "OFF" if self.workers == 1 else "DYNAMIC"
         return (
             f"Start a dispatcher and {self.workers} tf.data service worker{'s' if self.workers > 1 else ''}, and "
-            "end the pipeline with `.apply(tf.data.experimental.service.distribute("
-            f"processing_mode=tf.data.experimental.service.ShardingPolicy.{policy}, service=dispatcher.target))`"
+            f"end the pipeline with `{_distribution(policy, 'dispatcher.target')}`"
         )
+
+
+class DistributeToService(_Edit):
+    """Have the workers of a tf.data service that is there run a stage and all in front of it."""
+
+    order = 2
+    edit: Literal["distribute-to-service"] = "distribute-to-service"
+    stage: int
+    dispatcher: Text
+    """``grpc://HOST:PORT``."""
+    processing_mode: Literal["OFF", "DYNAMIC"]
+    """A `ShardingPolicy`: ``OFF`` has each worker give everything, ``DYNAMIC`` each sample by whoever is free."""
+
+    def apply(self, plan: Plan) -> None:
+        plan.distribute(self.stage, self.dispatcher, self.processing_mode)
+
+    def claims(self) -> list[tuple[int | str, str]]:  # a cache in front of it would be filled anew by each job
+        return [(self.stage, "service"), ("sink", "offload-to-service"), ("cache", "place")]
+
+    def write(self, patch: Patch) -> None:
+        patch.insert_after(self.stage, self._call())
+
+    def describe(self, stage: Callable[[int], str]) -> str:
+        return f"Write `{self._call()}` behind {stage(self.stage)}"
+
+    def _call(self) -> str:
+        return _distribution(self.processing_mode, value_text("service", self.dispatcher))
 
 
 Edit = Annotated[
@@ -362,19 +378,17 @@ Edit = Annotated[
     | Interleave
     | SetOptions
     | PrefetchToDevice
-    | OffloadToService,
+    | OffloadToService
+    | DistributeToService,
     Field(discriminator="edit"),
 ]
 """Edits apply one after another; stages keep their ids, so an edit may name a stage that an earlier one moved."""
 
 
-def _inner(calls: tuple[Call, ...], number: int) -> Call | None:
-    """Return the call with that id among these, and among those that their functions make."""
-    for call in calls:
-        found = call if call.id == number else _inner(call.inner, number)
-        if found is not None:
-            return found
-    return None
+def _distribution(policy: str, service: str) -> str:
+    """Return the call that has a tf.data service run what is in front of it."""
+    mode = f"processing_mode=tf.data.experimental.service.ShardingPolicy.{policy}"
+    return f".apply(tf.data.experimental.service.distribute({mode}, service={service}))"
 
 
 def _named(stage: Stage | None) -> str:

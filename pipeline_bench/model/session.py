@@ -22,6 +22,7 @@ History of `schema_version`; every version up to this one can be read:
         watched training
     8   adds, each with a default: the pipeline's `fingerprint` `as_written` in the same run as one with a fix;
         a host's `collective_ms`
+    9   adds, each with a default: the `data_service` that a diagnosis may use, and an edit for it
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.system.files import write_atomically
 from pipeline_bench.text import Line, Text, read_text, to_json, units, unreadable
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 _LARGEST_BYTES = 1 << 30
 """Of a session's file. An hour of steps of 1 ms takes less than a tenth of it."""
 _UNPACKED_BYTES = 1 << 30
@@ -77,7 +78,7 @@ class Environment(Record):
 class Session(Record):
     """One run of a scenario."""
 
-    schema_version: Literal[1, 2, 3, 4, 5, 6, 7, 8] = 8
+    schema_version: Literal[1, 2, 3, 4, 5, 6, 7, 8, 9] = 9
     started_at: Line
     """ISO 8601 with the zone."""
     command: Text = ""

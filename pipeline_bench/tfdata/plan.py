@@ -10,7 +10,7 @@ from typing import Any
 
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.calls import KEPT_WHEN_FUSED, TAKE_ANY, Value
-from pipeline_bench.tfdata import composing
+from pipeline_bench.tfdata import composing, service_cluster
 from pipeline_bench.tfdata.public_api import Invocation, entries, replaced
 from pipeline_bench.tfdata.record import Call, Recipe
 
@@ -135,6 +135,18 @@ class Plan:
         if self.sink == old:
             self.sink = new
 
+    def set_argument(self, number: int, argument: str, value: Value) -> None:
+        """Give a call another value for an argument: a node's, or one that a user's function makes within it."""
+        for node in self.nodes.values():
+            call = _inner(node.recorded.inner, number) if node.recorded is not None else None
+            if call is not None:
+                if call.entry is None or argument not in call.entry.signature.parameters:
+                    raise PipelineBenchError(f"{call.method} has no argument {argument!r}")
+                arguments = {**node.inner.get(number, {}), argument: value}
+                self.put(replace(node, inner={**node.inner, number: arguments}, changed=True))
+                return
+        self.put(self.node(number).setting(**{argument: value}))
+
     def insert_after(self, number: int, method: str, given: Mapping[str, Any]) -> None:
         """Put a call behind a node, and behind those that were inserted there before."""
         before = self.node(number).id
@@ -203,6 +215,11 @@ class Plan:
         self.put(replace(source, entry=entries()["range"], args=(rows,), kwargs={}, changed=True))
         self.insert_after(batch.id, "map", {"map_func": gather})
 
+    def distribute(self, number: int, dispatcher: str, processing_mode: str) -> None:
+        """Have a tf.data service run a node and what is in front of it."""
+        crossing = service_cluster.crossing(dispatcher, processing_mode)
+        self.insert_after(number, "apply", {"transformation_func": crossing})
+
     def interleave(self, number: int, **values: Value) -> None:
         """Make an `interleave` of a `flat_map` with the same function."""
         node = self.node(number)
@@ -218,6 +235,15 @@ class Plan:
                 del self.nodes[number]
                 self._stands_for[number] = node.id
         self.put(node)
+
+
+def _inner(calls: tuple[Call, ...], number: int) -> Call | None:
+    """Return the call with that id among these, and among those that their functions make."""
+    for call in calls:
+        found = call if call.id == number else _inner(call.inner, number)
+        if found is not None:
+            return found
+    return None
 
 
 def _node(call: Call) -> Node:

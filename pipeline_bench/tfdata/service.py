@@ -134,7 +134,7 @@ def offload(dataset: Any, workers: int) -> Any:
     """
     import tensorflow as tf
 
-    _check(dataset)
+    check_serializable(dataset)
     processes = ServiceProcesses(workers, can_fork=False, dispatch_here=True)
     _running.append(processes)
     service = tf.data.experimental.service
@@ -145,7 +145,12 @@ def offload(dataset: Any, workers: int) -> Any:
         raise PipelineBenchError(f"The pipeline cannot go to tf.data service workers: {_first_line(error)}") from error
 
 
-def _check(dataset: Any) -> None:
+def check_serializable(dataset: Any) -> None:
+    """Check that other processes can run a dataset.
+
+    Raises:
+        PipelineBenchError: it runs Python, or holds what cannot be sent.
+    """
     import tensorflow as tf
 
     try:

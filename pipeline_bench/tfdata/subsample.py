@@ -56,6 +56,9 @@ def _shrunk(plan: Plan, node: Node, need: int, feeds_opener: bool) -> Node:
 def _shrunk_source(node: Node, limit: int) -> Node:
     if node.method == "list_files":
         return replace(node, files=limit, changed=True)
+    if node.method == "range" and all(isinstance(each, int) for each in node.args):
+        first = range(*node.args)[:limit]  # a `take` is of each worker's share, where a tf.data service runs it
+        return replace(node, args=(first.start, first.stop, first.step), changed=True)
     if node.method == "from_generator":
         return node.setting(generator=composing.first_elements(node.given()["generator"], limit))
     if node.method == "from_tensor_slices" and node.entry is not None:

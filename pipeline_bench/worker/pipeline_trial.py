@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import random
 import threading
@@ -13,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
-from pipeline_bench.model.edits import Edit
+from pipeline_bench.model.edits import DistributeToService, Edit
 from pipeline_bench.model.events import Fingerprinted, Inspected
 from pipeline_bench.model.pipeline import INFINITE, MODEL_STEP, Fingerprint, Inspection, ScriptTraining, Task
 from pipeline_bench.system.files import ScratchFolder
@@ -28,6 +29,7 @@ from pipeline_bench.tfdata import (
     pipeline_benchmark,
     rebuild,
     script_datasets,
+    service_cluster,
     throughput,
 )
 from pipeline_bench.tfdata import fingerprint as fingerprints
@@ -71,6 +73,9 @@ class PipelineEngine(Engine):
         self._task = _settled(Task.model_validate(self.variant.source.options))
         self.channel.send(runtime.set_up_eagerly(self.variant.runtime))
         self.recorder.phase("build")
+        for edit in self._task.edits:
+            if isinstance(edit, DistributeToService):
+                self.recorder.guard(functools.partial(service_cluster.why_dead, edit.dispatcher))
         self._scratch = ScratchFolder()
         start_ns = time.perf_counter_ns()
         _seed(self.variant.run.seed)
@@ -320,7 +325,9 @@ class PipelineEngine(Engine):
             reason = f"an element takes {took}, which leaves no time to look at its samples"
         else:
             try:
-                limit_s = min(fingerprints.MOST_S, task.limit_s)
+                # A job begins on a cluster within a second or two, for each pass.
+                through = any(isinstance(edit, DistributeToService) for edit in edits)
+                limit_s = task.limit_s if through else min(fingerprints.MOST_S, task.limit_s)
                 stages = () if self._read is not None else self._recipe.stages
                 return fingerprints.of(make, stages, limit_s, recorder.heartbeat)
             except PipelineBenchError as error:

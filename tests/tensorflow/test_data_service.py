@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import socket
 from collections.abc import Iterator
@@ -126,8 +127,9 @@ def test_another_cluster_is_used_and_its_end_is_told(
     wanted = scenario(folder, service(dispatcher=cluster.address), time_s=100)
     (record,) = run(fork_server, wanted, tmp_path, WhenStepping(stop_workers)).trials
     assert record.status == "failed"
-    assert record.reason == (
-        f"no step came for {STALL_S} s; the dispatcher {cluster.address} answers, so look at its workers"
+    assert record.reason is not None
+    assert re.fullmatch(
+        rf"the tf.data service worker localhost:\d+ does not answer, and no step came for {STALL_S} s", record.reason
     )
 
 

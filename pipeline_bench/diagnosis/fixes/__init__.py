@@ -42,6 +42,8 @@ class Context:
     """What a cache in memory may take; None where it is not known."""
     no_servers: str | None = None
     """Why no trial may start servers of TensorFlow's; None where it may."""
+    data_service: str | None = None
+    """The dispatcher of a tf.data service of the user's; None where none was named."""
 
 
 _Finder = Callable[[Inspection, Context], Iterable[Fix]]

@@ -111,6 +111,17 @@ def test_the_options_arrive_and_the_report_is_printed_and_written(
     assert {path.name for path in found["folder"].iterdir()} >= {"report.md", "report.html"}
 
 
+def test_a_data_service_arrives_and_what_is_no_address_is_refused(
+    script: Path, found: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["diagnose", "train.py:make_dataset", "--data-service", "grpc://store:5000"]) == 0
+    assert found["asked"].data_service == "grpc://store:5000"
+    assert run(["diagnose", "train.py:make_dataset", "--data-service", "store:5000"]) == 2
+    assert "'store:5000' is no address of a tf.data service. Write grpc://HOST:PORT" in capsys.readouterr().err.replace(
+        "\n", " "
+    )
+
+
 def test_with_the_session_on_stdout_the_report_is_on_stderr(
     script: Path, found: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -210,7 +210,12 @@ class Machine:
 
 
 def session(
-    machine: Machine, *, budget_s: float = 120.0, allow_reordering: bool = False, allow_threads: bool = False
+    machine: Machine,
+    *,
+    budget_s: float = 120.0,
+    allow_reordering: bool = False,
+    allow_threads: bool = False,
+    data_service: str | None = None,
 ) -> Session:
     model = MODEL if machine.ceiling_ms is not None else None
     asked = Diagnosis(
@@ -219,6 +224,7 @@ def session(
         budget_s=budget_s,
         allow_reordering=allow_reordering,
         allow_threads=allow_threads,
+        data_service=data_service,
     )
     return Session(
         started_at="2026-01-01T00:00:00+00:00",
@@ -234,12 +240,19 @@ def diagnose(
     budget_s: float = 120.0,
     allow_reordering: bool = False,
     allow_threads: bool = False,
+    data_service: str | None = None,
     most: int = 300,
     free_memory_bytes: float | None = None,
 ) -> Session:
     """The search to its end, as the runner runs it."""
     search = Search(free_memory_bytes)
-    state = session(machine, budget_s=budget_s, allow_reordering=allow_reordering, allow_threads=allow_threads)
+    state = session(
+        machine,
+        budget_s=budget_s,
+        allow_reordering=allow_reordering,
+        allow_threads=allow_threads,
+        data_service=data_service,
+    )
     for _ in itertools.repeat(None, most):
         state, trial = search.next(state)
         if trial is None:

@@ -13,6 +13,7 @@ from pipeline_bench.model.calls import AUTOTUNE
 from pipeline_bench.model.diagnosis import Attempt, Fix
 from pipeline_bench.model.edits import (
     BatchInGenerator,
+    DistributeToService,
     Fuse,
     GatherBatches,
     InsertAfter,
@@ -387,3 +388,48 @@ def test_the_shuffle_goes_before_maps_and_before_a_repeat() -> None:
     )
     found = of_kind(tried(chain_of(*stages)), "order")
     assert [(fix.edits, fix.reorders) for fix in found] == [((MoveBefore(stage=3, other=2),), True)]
+
+
+CLUSTER = "grpc://store:5000"
+
+
+def distributed(looked: Inspection, **context: object) -> list[tuple[int, str, bool]]:
+    """Where each candidate for the service of the user's cuts the pipeline, how it shares, and whether it reorders."""
+    found = of_kind(tried(looked, data_service=CLUSTER, **context), "data_service")
+    cuts = [edit for fix in found for edit in fix.edits if isinstance(edit, DistributeToService)]
+    assert all(cut.dispatcher == CLUSTER for cut in cuts)
+    return [(cut.stage, cut.processing_mode, fix.reorders) for cut, fix in zip(cuts, found, strict=True)]
+
+
+@pytest.mark.parametrize(
+    "stays",
+    [
+        stage(2, "map", 1, of=function("augment", python=True)),
+        stage(2, "map", 1, of=function("count", stateful=True)),
+        stage(2, "cache", 1),
+        stage(2, "flat_map", 1, of=function("open"), inner=(stage(9, "from_generator"),)),
+    ],
+)
+def test_a_service_of_the_users_runs_what_is_in_front_of_the_first_stage_that_it_cannot(stays: Stage) -> None:
+    stages = (stage(0, "range"), stage(1, "map", 0, of=function("read")), stays, stage(3, "batch", 2))
+    assert distributed(chain_of(*stages)) == [(1, "OFF", False), (1, "DYNAMIC", True)]
+    assert of_kind(tried(chain_of(*stages)), "data_service") == [], "none was named"
+
+
+@pytest.mark.parametrize(("repeat", "cut"), [(None, 2), (3, 1)])
+def test_several_workers_of_a_service_share_samples_and_not_the_batches_of_one_pass(
+    repeat: int | None, cut: int
+) -> None:
+    stages = (
+        stage(0, "range"),
+        stage(1, "repeat", 0, count=repeat),
+        stage(2, "batch", 1),
+        stage(3, "prefetch", 2),
+    )
+    assert distributed(chain_of(*stages)) == [(2, "OFF", False), (cut, "DYNAMIC", True)]
+
+
+def test_a_pipeline_that_begins_with_python_has_nothing_for_a_service() -> None:
+    stages = (stage(0, "from_generator", of=function("read", python=True)), stage(1, "batch", 0))
+    found = tried(chain_of(*stages), data_service=CLUSTER)
+    assert "from_generator(read) runs Python, which its workers do not have" in reason(found, "data_service")

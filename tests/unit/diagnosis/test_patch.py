@@ -14,6 +14,7 @@ from pipeline_bench.diagnosis.patch import change
 from pipeline_bench.model.diagnosis import CodeChange, Fix
 from pipeline_bench.model.edits import (
     BatchInGenerator,
+    DistributeToService,
     Edit,
     Fuse,
     GatherBatches,
@@ -539,6 +540,16 @@ def test_what_is_more_than_a_call_is_told_in_words() -> None:
     assert "gather whole batches" in code.text
     assert "leave `batch` (train.py:4) out" in code.text
     assert "2 tf.data service workers" in code.text
+
+
+def test_a_service_of_the_users_comes_behind_its_stage_and_in_front_of_the_next() -> None:
+    source = written("def make_dataset():\n    return tf.data.Dataset.range(9).map(f).batch(2)\n")
+    edit = DistributeToService(stage=1, dispatcher="grpc://store:5000", processing_mode="DYNAMIC")
+    _, new = changed(source, edit)
+    assert (
+        ".map(f).apply(tf.data.experimental.service.distribute(processing_mode="
+        'tf.data.experimental.service.ShardingPolicy.DYNAMIC, service="grpc://store:5000")).batch(2)'
+    ) in new
 
 
 def test_handing_over_to_the_device_stays_last() -> None:

@@ -245,6 +245,27 @@ def test_a_fix_whose_trial_fails_is_told_as_such_and_the_others_go_on() -> None:
     assert said(found).proposal == CACHED
 
 
+def test_a_data_service_that_nobody_answers_at_costs_its_own_attempt_only() -> None:
+    def fails(trial: Trial) -> str | None:
+        return "No tf.data service answers" if "data service" in trial.variant.name else None
+
+    stages = (
+        stage(0, "range"),
+        stage(1, "map", 0, of=function("read")),
+        stage(2, "map", 1, of=function("decode", python=True)),
+        stage(3, "batch", 2),
+    )
+    looked = inspection(stages, tuple(cost(number, ms) for number, ms in enumerate((0.1, 15.0, 15.0, 0.1))))
+    ran = Machine(looked, lambda edits: 15.0 if any(isinstance(edit, InsertAfter) for edit in edits) else 30.0)
+    ran.fails = fails
+    found = diagnose(ran, data_service="grpc://store:5000")
+    attempts = [each for each in said(found).attempts if each.fix.kind == "data_service"]
+    assert [each.outcome for each in attempts] == ["failed", "not-tried"]
+    assert attempts[0].reason == "It failed: No tf.data service answers."
+    assert "--allow-reordering tries it" in attempts[1].reason
+    assert said(found).proposal is not None
+
+
 def test_a_pipeline_that_cannot_be_looked_at_ends_the_diagnosis_with_the_users_traceback() -> None:
     ran = machine({})
     search, state = Search(), session(machine({}))

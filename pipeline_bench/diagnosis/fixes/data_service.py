@@ -1,0 +1,102 @@
+"""What the workers of a tf.data service of the user's may run: all in front of the first stage that they cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pipeline_bench.diagnosis import chain
+from pipeline_bench.diagnosis.fixes import Context, fix, kind, short
+from pipeline_bench.model.diagnosis import Fix
+from pipeline_bench.model.edits import DistributeToService
+from pipeline_bench.model.pipeline import Inspection, Stage
+
+_STAY_BEHIND = ("prefetch", "prefetch_to_device", "with_options")
+"""At the end of a pipeline: what they do is for the process that trains."""
+_KEPT = ("cache", "snapshot")
+"""Each job of the service would fill its own."""
+_BATCHES = ("batch", "padded_batch", "ragged_batch")
+
+
+def _nothing_to_move(inspection: Inspection, context: Context) -> str | None:
+    if context.data_service is None or _last(inspection) is not None:
+        return None
+    first = next((stage for stage in inspection.stages if (_why_not(stage))), None)
+    why = "the pipeline is not made of calls that are known" if first is None else _why_not(first)
+    return f"no tf.data service can run a part of it: {why}, and nothing in front of that is a pipeline of its own"
+
+
+@kind(saving=0.9, blocker=_nothing_to_move)
+def data_service(inspection: Inspection, context: Context) -> Iterator[Fix]:
+    """Have the workers of a tf.data service that is there run what needs neither this process's Python nor its state.
+
+    One worker gives each sample once, in its order, under `OFF`; several do under `DYNAMIC`, in another order.
+    """
+    if context.data_service is None:
+        return
+    last = _last(inspection)
+    for mode, reorders in (("OFF", False), ("DYNAMIC", True)):
+        cut = last if mode == "OFF" or last is None else _before_batches(inspection, last)
+        moved = () if cut is None else chain.upstream(inspection, cut)
+        costs = {number: inspection.cost(number) for number in moved}
+        how = "each sample by whichever is free" if reorders else "by one worker"
+        behind = "" if cut is None else f", up to {short(cut)}"
+        yield fix(
+            f"{mode.lower()} on tf.data service",
+            f"Have the tf.data service at {context.data_service} run the pipeline{behind}, {how}",
+            DistributeToService(
+                stage=inspection.sink if cut is None else cut.id,
+                dispatcher=context.data_service,
+                processing_mode="DYNAMIC" if reorders else "OFF",
+            ),
+            stages=[number for number, cost in costs.items() if cost is not None and cost.elapsed_ns is not None],
+            reorders=reorders,
+            caveat="" if reorders else "with more workers each would give every sample",
+        )
+
+
+def _last(inspection: Inspection) -> Stage | None:
+    """The last stage of the trunk that a worker can run with all in front of it; None where there is none."""
+    run = chain.trunk(inspection)
+    while len(run) > 1 and run[0].method in _STAY_BEHIND:
+        run = run[1:]
+    return next((stage for stage in run if not any(map(_why_not, _all(inspection, stage)))), None)
+
+
+def _before_batches(inspection: Inspection, last: Stage) -> Stage:
+    """The stage in front of the first batch: each worker's last batch would be incomplete, unless there is none."""
+    stage: Stage | None = last
+    cut = last
+    while stage is not None:
+        before = chain.before(inspection, stage)
+        if stage.method in _BATCHES and before is not None and not chain.endless(inspection, before):
+            cut = before
+        stage = before
+    return cut
+
+
+def _all(inspection: Inspection, stage: Stage) -> list[Stage]:
+    return [inspection.stage(number) for number in chain.upstream(inspection, stage)]
+
+
+def _why_not(stage: Stage) -> str | None:
+    """Why a worker cannot run a stage, or must not; None where it can."""
+    if stage.method == "opaque":
+        return "what a dataset is made of is not known"
+    if stage.method in _KEPT:
+        return f"{stage.label} would be filled anew by each job"
+    return next(filter(None, map(_of_function, (stage, *_inner(stage)))), None)
+
+
+def _of_function(stage: Stage) -> str | None:
+    function = stage.function
+    if stage.method == "from_generator" or (function is not None and function.python):
+        return f"{stage.label} runs Python, which its workers do not have"
+    if function is not None and function.stateful and not function.random:
+        return f"{stage.label} keeps a state in this process"
+    return None
+
+
+def _inner(stage: Stage) -> Iterator[Stage]:
+    for each in stage.inner:
+        yield each
+        yield from _inner(each)

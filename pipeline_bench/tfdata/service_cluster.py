@@ -1,0 +1,115 @@
+"""A tf.data service of the user's: what of a pipeline it runs, who its workers are, and which of them is silent."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pipeline_bench.errors import PipelineBenchError, UsageError
+from pipeline_bench.tfdata import service
+from pipeline_bench.tfdata.service import SCHEME, answers
+
+ADDRESS = r"^grpc://[^/\s]+:[0-9]+$"
+_ANSWER_S = 2.0
+_GET_WORKERS = "/tensorflow.data.DispatcherService/GetWorkers"
+"""TensorFlow 2.21's clients ask the dispatcher this; Python has no function for it."""
+_LENGTH_DELIMITED = 2
+
+
+def address(given: str) -> str:
+    """Return the address of a dispatcher as the user gave it.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if re.fullmatch(ADDRESS, given) is None:
+        raise UsageError(f"{given!r} is no address of a tf.data service.", "Write grpc://HOST:PORT.")
+    return given
+
+
+def crossing(dispatcher: str, processing_mode: str) -> Callable[[Any], Any]:
+    """Return what `Dataset.apply` takes for the cluster to run the dataset.
+
+    It raises `PipelineBenchError` where nobody answers there, where the cluster has no workers, or too many of them for
+    the mode, and where the dataset runs Python.
+    """
+
+    def cross(dataset: Any) -> Any:
+        import tensorflow as tf
+
+        if not answers(dispatcher):
+            raise PipelineBenchError(f"No tf.data service answers at {dispatcher}")
+        found = workers(dispatcher)
+        if found is not None and not found:
+            raise PipelineBenchError(f"The tf.data service at {dispatcher} has no workers")
+        if found is not None and processing_mode == "OFF" and len(found) > 1:
+            raise PipelineBenchError(
+                f"The tf.data service at {dispatcher} has {len(found)} workers, and each would give every sample"
+            )
+        if (silent := _silent(found)) is not None:
+            raise PipelineBenchError(silent)
+        service.check_serializable(dataset)
+        policy = tf.data.experimental.service.ShardingPolicy[processing_mode]
+        return dataset.apply(tf.data.experimental.service.distribute(policy, dispatcher))
+
+    return cross
+
+
+def why_dead(dispatcher: str, stalled_s: float | None) -> str | None:
+    """Return who is silent where no step came for so long; None before that, and where all answer."""
+    if stalled_s is None:
+        return None
+    if not answers(dispatcher):
+        reason = f"the dispatcher {dispatcher} does not answer"
+    else:
+        found = workers(dispatcher)
+        reason = f"the dispatcher {dispatcher} has no workers" if found == [] else _silent(found) or ""
+    return f"{reason}, and no step came for {stalled_s:g} s" if reason else None
+
+
+def workers(dispatcher: str) -> list[str] | None:
+    """Return host and port of each worker that the dispatcher knows; None where it does not say."""
+    import grpc  # TensorFlow brings it
+
+    try:
+        with grpc.insecure_channel(dispatcher.removeprefix(SCHEME)) as channel:
+            answer = channel.unary_unary(_GET_WORKERS)(b"", timeout=_ANSWER_S)
+        return [address.decode() for worker in _first_fields(answer) for address in _first_fields(worker)]
+    except (grpc.RpcError, ValueError, IndexError):
+        return None
+
+
+def _silent(addresses: list[str] | None) -> str | None:
+    silent = [address for address in addresses or () if not answers(address)]
+    return f"the tf.data service worker {silent[0]} does not answer" if silent else None
+
+
+def _first_fields(message: bytes) -> Iterator[bytes]:
+    """The values of field 1 of a message of protocol buffers, where it holds bytes, text or messages.
+
+    Raises:
+        ValueError: it is no such message, or has fields of a fixed size.
+        IndexError: it is cut off.
+    """
+    at = 0
+    while at < len(message):
+        tag, at = _varint(message, at)
+        value, at = _varint(message, at)
+        if tag & 7 == _LENGTH_DELIMITED:
+            if tag >> 3 == 1:
+                yield message[at : at + value]
+            at += value
+        elif tag & 7:
+            raise ValueError(f"wire type {tag & 7}")
+
+
+def _varint(message: bytes, at: int) -> tuple[int, int]:
+    """The number that begins at a byte, seven bits a byte, and where what follows begins."""
+    value = shift = 0
+    while True:
+        byte = message[at]
+        value |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:  # noqa: PLR2004 - the eighth bit says that more follow
+            return value, at

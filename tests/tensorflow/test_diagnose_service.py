@@ -1,0 +1,104 @@
+"""A pipeline whose first part runs on a tf.data service that is there: the same samples, and who falls silent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import psutil
+import pytest
+
+from pipeline_bench.diagnosis import equality
+from pipeline_bench.model.edits import DistributeToService
+from pipeline_bench.model.pipeline import KIND, Fingerprint, Target, Task
+from pipeline_bench.run.launcher import TrialServer
+from pipeline_bench.scenario import Component, Run, Scenario, Variant
+from pipeline_bench.tfdata.service import ServiceProcesses
+from tests.tensorflow.beside import WhenStepping
+from tests.trials import run
+
+STALL_S = 4
+SCRIPT = """
+import numpy as np
+import tensorflow as tf
+
+
+def make_dataset():
+    ds = tf.data.Dataset.range(4096).map(lambda number: number + 1)
+    ds = ds.map(lambda number: tf.numpy_function(np.negative, [number], tf.int64))
+    return ds.batch(8).repeat()
+"""
+READ, PYTHON = 1, 2
+"""Its stages."""
+
+
+@pytest.fixture
+def cluster() -> Iterator[ServiceProcesses]:
+    """A cluster of two workers that is there already."""
+    found = ServiceProcesses(2, can_fork=False)
+    yield found
+    for pid in found.pids:
+        psutil.Process(pid).resume()
+    found.end()
+
+
+def scenario(folder: Path, length: Run, **cuts: DistributeToService | None) -> Scenario:
+    script = folder / "train.py"
+    script.write_text(SCRIPT, encoding="utf-8")
+    target = Target(file=str(script), name="make_dataset")
+    variants = []
+    for name, cut in cuts.items():
+        edits = () if cut is None else (cut,)
+        task = Task(target=target, activity="drain", edits=edits, warmup_s=0.1, fingerprint=True)
+        source = Component(kind=KIND, options=task.model_dump(mode="json"))
+        none, drain = Component(kind="none"), Component(kind="drain")
+        variants.append(Variant(name=name, backend="tf_data", source=source, model=none, loop=drain, run=length))
+    return Scenario(name="service", variants=tuple(variants))
+
+
+def cut(address: str, mode: Literal["OFF", "DYNAMIC"], stage: int = READ) -> DistributeToService:
+    return DistributeToService(stage=stage, dispatcher=address, processing_mode=mode)
+
+
+def test_several_workers_give_each_sample_once_and_never_all_of_them_each(
+    fork_server: TrialServer, cluster: ServiceProcesses, tmp_path: Path
+) -> None:
+    address = cluster.address
+    wanted = scenario(
+        tmp_path,
+        Run(time_s=0.5, repeats=1, stall_timeout_s=30),
+        written=None,
+        dynamic=cut(address, "DYNAMIC"),
+        off=cut(address, "OFF"),
+        python=cut(address, "DYNAMIC", PYTHON),
+        nobody=cut("grpc://localhost:1", "OFF"),
+    )
+    records = {record.variant: record for record in run(fork_server, wanted, tmp_path).trials}
+    told: dict[str, Fingerprint | None] = {name: records[name].fingerprint for name in ("written", "dynamic")}
+    assert told["written"] is not None
+    assert told["written"].samples >= 64
+    found = equality.compare(told["written"], told["dynamic"], reorders_allowed=True)
+    assert found.status in ("identical", "reordered"), found.text
+    reasons = {name: record.reason for name, record in records.items() if record.status == "failed"}
+    assert reasons == {
+        "off": f"The tf.data service at {address} has 2 workers, and each would give every sample",
+        "python": "The pipeline runs Python functions, which tf.data service workers do not have.",
+        "nobody": "No tf.data service answers at grpc://localhost:1",
+    }
+
+
+def test_a_dispatcher_that_falls_silent_is_named_within_the_stall_timeout_and_the_rest_goes_on(
+    fork_server: TrialServer, cluster: ServiceProcesses, tmp_path: Path
+) -> None:
+    """What the workers have of a pass still comes; the next one needs the dispatcher."""
+    length = Run(time_s=30, repeats=1, stall_timeout_s=STALL_S)
+    through = scenario(tmp_path, length, through=cut(cluster.address, "DYNAMIC"))
+    stop = WhenStepping(lambda: psutil.Process(cluster.pids[0]).suspend())
+    (record,) = run(fork_server, through, tmp_path, stop).trials
+    assert record.status == "failed"
+    assert record.reason == f"the dispatcher {cluster.address} does not answer, and no step came for {STALL_S} s"
+    after = scenario(tmp_path, Run(steps=9, repeats=1), through=cut(cluster.address, "DYNAMIC"), written=None)
+    found = {each.variant: each for each in run(fork_server, after, tmp_path).trials}
+    assert found["through"].reason == f"No tf.data service answers at {cluster.address}"
+    assert found["written"].status == "ok", found["written"].reason
