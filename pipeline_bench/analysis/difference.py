@@ -25,7 +25,6 @@ from pipeline_bench.text import NAME, REASON, one_line, units
 
 _NAMES_LIMIT = 8
 _NS_PER_MS = 1e6
-_ENDS: tuple[Literal["start_ns", "end_ns"], ...] = ("start_ns", "end_ns")
 _TOO_FEW_TRIALS = "an interval needs at least 2 trials in each session"
 
 _CEILING_PARTS = {"source", "model", "loop", "runtime"}
@@ -265,10 +264,9 @@ def _trials(session: Session, name: str) -> _Trials:
 
 def _means(record: TrialRecord) -> tuple[float, float | None]:
     """Return the mean step time and the mean input wait in ms, warm-up left out; a step takes at least a nanosecond."""
-    start_ns, end_ns = (np.asarray(record.after_warmup(column)) for column in _ENDS)
-    took_ns, wait_ns = float(np.mean(end_ns - start_ns)), record.after_warmup("wait_ns")
+    wait_ns = record.after_warmup("wait_ns")
     wait_ms = None if wait_ns is None or wait_ns.size == 0 else float(np.mean(wait_ns)) / _NS_PER_MS
-    return max(took_ns, 1.0) / _NS_PER_MS, wait_ms
+    return max(float(record.step_ns.mean()), 1.0) / _NS_PER_MS, wait_ms
 
 
 def change(before: Session, after: Session, name: str) -> VariantChange:

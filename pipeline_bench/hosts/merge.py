@@ -210,7 +210,7 @@ def _results(sessions: Sequence[Session], size: int) -> Iterator[HostsResult]:
         for hosts in ranks.widths(size):
             if any(rank not in by_rank for rank in range(hosts)):
                 continue
-            alone, together = (f"{base}, {words}" for words in ("alone", f"{hosts} hosts"))
+            alone, together = ranks.variant_name(base, 1), ranks.variant_name(base, hosts)
             of = {rank: by_rank[rank] for rank in range(hosts)}
             rounds = _rounds(of, alone, together, batch_size(variant))
             figures = [_figures(session, alone, together) for session in of.values()]
@@ -220,8 +220,9 @@ def _results(sessions: Sequence[Session], size: int) -> Iterator[HostsResult]:
 def _bases(scenario: Scenario) -> Iterator[tuple[str, Variant]]:
     """Yield the variants as the user named them."""
     for variant in scenario.variants:
-        if not variant.is_ceiling and variant.name.endswith(", alone"):
-            yield variant.name.removesuffix(", alone"), variant
+        base = None if variant.is_ceiling else ranks.base_name(variant.name)
+        if base is not None:
+            yield base, variant
 
 
 def _rounds(of: Mapping[int, Session], alone: str, together: str, batch: int) -> dict[int, tuple[float, float]]:

@@ -85,6 +85,7 @@ def found(environment: Mapping[str, str]) -> Rank | None:
 
 _ALL_WIDTHS_UP_TO = 4
 """Hosts of which every number is tried; of more 2, 4, 8 … and all."""
+_ALONE = ", alone"
 
 
 class Slot(NamedTuple):
@@ -98,11 +99,14 @@ class Slot(NamedTuple):
     """Whether it means something only where all of them run it."""
 
 
-def variant_name(variant: Variant, hosts: int) -> str:
-    """Return a variant's name where so many hosts run it at once; a ceiling has no input that they could share."""
-    if variant.is_ceiling:
-        return variant.name
-    return f"{variant.name}, {'alone' if hosts == 1 else f'{hosts} hosts'}"
+def variant_name(name: str, hosts: int) -> str:
+    """Return a variant's name where so many hosts run it at once."""
+    return name + (_ALONE if hosts == 1 else f", {hosts} hosts")
+
+
+def base_name(name: str) -> str | None:
+    """Return the name that `variant_name` made this one of, for one host; None of any other."""
+    return name.removesuffix(_ALONE) if name.endswith(_ALONE) else None
 
 
 def widths(size: int) -> list[int]:
@@ -119,18 +123,21 @@ def slots(scenario: Scenario, size: int) -> list[Slot]:
 
 
 def _of(variant: Variant, repeat: int, size: int) -> Iterator[Slot]:
-    if not variant.is_ceiling:
-        yield from (Slot(variant_name(variant, 1), repeat, (rank,)) for rank in range(size))
-        yield from (Slot(variant_name(variant, hosts), repeat, tuple(range(hosts))) for hosts in widths(size)[:-1])
-    yield Slot(variant_name(variant, size), repeat, tuple(range(size)), together=not variant.is_ceiling)
+    every = tuple(range(size))
+    if variant.is_ceiling:  # it has no input that the hosts could share
+        yield Slot(variant.name, repeat, every, together=False)
+        return
+    yield from (Slot(variant_name(variant.name, 1), repeat, (rank,)) for rank in every)
+    yield from (Slot(variant_name(variant.name, hosts), repeat, tuple(range(hosts))) for hosts in widths(size))
 
 
 def of_rank(scenario: Scenario, size: int, rank: int) -> Scenario:
     """Return the scenario of one rank: each variant once for every number of hosts among which it is."""
     made: list[Variant] = []
     for variant in scenario.variants:
-        taking = [1, *(hosts for hosts in widths(size) if rank < hosts)] if not variant.is_ceiling else [size]
-        made += [variant.model_copy(update={"name": variant_name(variant, hosts)}) for hosts in taking]
+        taking = [1, *(hosts for hosts in widths(size) if rank < hosts)]
+        names = [variant.name] if variant.is_ceiling else [variant_name(variant.name, hosts) for hosts in taking]
+        made += [variant.model_copy(update={"name": name}) for name in names]
     return scenario.model_copy(update={"variants": tuple(made), "published": None})
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
@@ -174,6 +175,12 @@ class TrialRecord(Record):
         """Return for how many seconds it started: its process, its imports and, if so asked, its phase build."""
         build_ns = next((mark.at_ns for mark in self.phases if mark.name == "build"), self.started_ns)
         return (build_ns - self.started_ns) / 1e9 + (self.phase_s("build") if with_build else 0.0)
+
+    @property
+    def step_ns(self) -> npt.NDArray[Any]:
+        """The durations of its steps, warm-up left out; empty where it has none."""
+        start_ns, end_ns = self.after_warmup("start_ns"), self.after_warmup("end_ns")
+        return np.empty(0) if start_ns is None or end_ns is None else end_ns - start_ns
 
     def after_warmup(self, column: Literal["start_ns", "end_ns", "wait_ns", "busy_ns"]) -> npt.NDArray[Any] | None:
         """Return a column of its steps, warm-up left out; None where the trial has no step or not that column."""

@@ -17,9 +17,9 @@ from typing import Any
 
 from pipeline_bench import environment
 from pipeline_bench.model.job import HISTORY, JobStatus
-from pipeline_bench.monitoring.sampling import used_percent
 from pipeline_bench.monitoring.steps import JobSummary, Totals
 from pipeline_bench.run import jobs
+from pipeline_bench.run.trial_log import used_percent
 from pipeline_bench.samplers import Reading
 from pipeline_bench.samplers.host import MACHINE_CPU
 from pipeline_bench.samplers.nvml_metrics import UTILIZATION

@@ -11,7 +11,7 @@ from statistics import fmean
 
 from pipeline_bench.model.events import Device
 from pipeline_bench.model.result import CPU_TIME
-from pipeline_bench.run.trial_log import cpu_percent
+from pipeline_bench.run.trial_log import used_percent
 from pipeline_bench.samplers import Reading, Sampler
 from pipeline_bench.samplers.nvml_metrics import UTILIZATION
 
@@ -75,15 +75,6 @@ class Readings:
     def _since(self, key: tuple[str, str], since_ns: int) -> list[Reading]:
         kept = list(self._kept.get(key, ()))
         return kept[bisect_left(kept, since_ns, key=lambda each: each.at_ns) :]
-
-
-def used_percent(cpu_seconds: Sequence[Reading], cores: int) -> float | None:
-    """Return the CPU's utilization between the first and the last of some readings, in percent; None of fewer."""
-    known = [(each.at_ns, each.value) for each in cpu_seconds if each.value is not None]
-    if not known or known[-1][0] == known[0][0]:
-        return None
-    (first_ns, first_s), (last_ns, last_s) = known[0], known[-1]
-    return cpu_percent(last_s - first_s, last_ns - first_ns, cores)
 
 
 class SamplerThread:

@@ -221,12 +221,18 @@ def latest_utilization(
         newest = next((r for r in reversed(readings) if r.metric == "device_utilization_percent"), None)
         return (newest.value, newest.source) if newest else (None, None)
     # Only as far back as needed: a long trial has a hundred thousand readings, and this runs beside it.
-    match list(islice((r for r in reversed(readings) if r.metric == "cpu_seconds" and r.value is not None), 2)):
-        case [Reading(at_ns=new_ns, value=float(new_s)), Reading(at_ns=old_ns, value=float(old_s))] if new_ns > old_ns:
-            return cpu_percent(new_s - old_s, new_ns - old_ns, cores), CPU_TIME
-    return None, None
+    newest_two = islice((r for r in reversed(readings) if r.metric == "cpu_seconds" and r.value is not None), 2)
+    used = used_percent([*newest_two][::-1], cores)
+    return used, None if used is None else CPU_TIME
 
 
-def cpu_percent(used_s: float, wall_ns: int, cores: int) -> float:
-    """CPU time over wall time and cores, in percent; no more than all of them, whatever the two clocks say."""
-    return min(100.0, 100 * used_s * 1e9 / (wall_ns * cores))
+def used_percent(cpu_seconds: Sequence[Reading], cores: int) -> float | None:
+    """Return CPU time over wall time and cores from the first reading to the last, in percent; None of fewer than two.
+
+    It is no more than all cores, whatever the two clocks say.
+    """
+    known = [(each.at_ns, each.value) for each in cpu_seconds if each.value is not None]
+    if not known or known[-1][0] == known[0][0]:
+        return None
+    (first_ns, first_s), (last_ns, last_s) = known[0], known[-1]
+    return min(100.0, 100 * (last_s - first_s) * 1e9 / ((last_ns - first_ns) * cores))

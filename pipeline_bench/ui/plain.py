@@ -122,8 +122,8 @@ def _tried(trial: Trial, record: TrialRecord, session: Session) -> list[str]:
     """Return how a trial of a diagnosis ended, with the gain of its variant over all of its trials."""
     if record.status != "ok":
         return [record.status if record.reason is None else f"{record.status}: {record.reason.rstrip('.')}"]
-    mean_ms = _mean_step_ms(record)
-    parts = ["ok"] if mean_ms is None else [units.milliseconds(mean_ms)]
+    # A gain is a ratio of means.
+    parts = [units.milliseconds(float(record.step_ns.mean()) / 1e6)] if record.step_ns.size else ["ok"]
     result = next((result for result in session.results if result.variant == trial.variant.name), None)
     if result is not None and result.speedup.value is not None and result.variant != CEILING:
         ends = result.speedup.ci95
@@ -137,25 +137,7 @@ def _tried(trial: Trial, record: TrialRecord, session: Session) -> list[str]:
 
 def _outcome(record: TrialRecord) -> list[str]:
     parts = [record.status if record.reason is None else f"{record.status}: {record.reason.rstrip('.')}"]
-    median_ms = _median_step_ms(record)
-    if median_ms is not None:
-        parts.append(f"{units.milliseconds(median_ms)} a step")
+    if record.step_ns.size:
+        parts.append(f"{units.milliseconds(float(np.median(record.step_ns)) / 1e6)} a step")
     steps = record.steps.count if record.steps is not None else 0
     return [*parts, units.count(steps, "step"), units.seconds((record.ended_ns - record.started_ns) / 1e9)]
-
-
-def _median_step_ms(record: TrialRecord) -> float | None:
-    """Over the measured steps; None where the trial did not get past its warm-up."""
-    took_ns = _step_ns(record)
-    return float(np.median(took_ns)) / 1e6 if took_ns.size else None
-
-
-def _mean_step_ms(record: TrialRecord) -> float | None:
-    """Return the mean over the measured steps, which a gain is a ratio of; None as for `_median_step_ms`."""
-    took_ns = _step_ns(record)
-    return float(np.mean(took_ns)) / 1e6 if took_ns.size else None
-
-
-def _step_ns(record: TrialRecord) -> np.ndarray:
-    start_ns, end_ns = record.after_warmup("start_ns"), record.after_warmup("end_ns")
-    return np.empty(0) if start_ns is None or end_ns is None else end_ns - start_ns

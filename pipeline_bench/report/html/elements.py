@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pipeline_bench import report
-from pipeline_bench.model.result import DeviceUtilization, Estimate, Interval, VerdictKind
-from pipeline_bench.report import FRACTION, MS, PERCENT, SHARE, Unit
+from pipeline_bench.model.result import Estimate, Interval, Result, VerdictKind
+from pipeline_bench.report import Unit
 from pipeline_bench.text import NAME, one_line, units
 
 T = TypeVar("T")
@@ -139,24 +139,14 @@ def figure_cell(unit: Unit, value: float | None, ci95: Interval | None = None, r
     return Cell(text, unit.between(ci95), reason if text == units.NOT_MEASURED else None)
 
 
-def milliseconds(estimate: Estimate) -> Cell:
-    """Return an estimate in ms."""
-    return figure_cell(MS, estimate.value, estimate.ci95, estimate.reason)
+def estimate_cell(unit: Unit, name: str) -> Callable[[Result], Cell]:
+    """Return what makes the cell of an estimate, by the name of its field."""
 
+    def cell(result: Result) -> Cell:
+        estimate: Estimate = getattr(result, name)
+        return figure_cell(unit, estimate.value, estimate.ci95, estimate.reason)
 
-def share(estimate: Estimate) -> Cell:
-    """Return a share of the step in percent."""
-    return figure_cell(SHARE, estimate.value, estimate.ci95, estimate.reason)
-
-
-def fraction(estimate: Estimate) -> Cell:
-    """Return a figure between 0 and 1, such as AU."""
-    return figure_cell(FRACTION, estimate.value, estimate.ci95, estimate.reason)
-
-
-def device(used: DeviceUtilization) -> Cell:
-    """Return what the device reported of itself."""
-    return figure_cell(PERCENT, used.mean_percent, used.ci95, used.reason)
+    return cell
 
 
 ROW_PX = 58

@@ -11,9 +11,19 @@ from dataclasses import replace
 
 from pipeline_bench.model.result import BUSY_TIME, EMULATED_LABEL, Interval, Result
 from pipeline_bench.model.session import Session
-from pipeline_bench.report import MS, facts
+from pipeline_bench.report import FRACTION, MS, PERCENT, SHARE, facts
 from pipeline_bench.report.html import elements
-from pipeline_bench.report.html.elements import Figure, Json, Legend, label, name, row_labels, rows_layout, scatter
+from pipeline_bench.report.html.elements import (
+    Figure,
+    Json,
+    Legend,
+    estimate_cell,
+    label,
+    name,
+    row_labels,
+    rows_layout,
+    scatter,
+)
 from pipeline_bench.text import units
 
 CUT_REMARK = " An interval that reaches beyond the axis ends in an arrow there; the table has its ends."
@@ -103,7 +113,7 @@ def utilization(session: Session, results: Sequence[Result]) -> Figure | None:
         "Utilization",
         results,
         ("variant", lambda result: name(result.variant)),
-        ("AU", lambda result: elements.fraction(result.accelerator_utilization)),
+        ("AU", estimate_cell(FRACTION, "accelerator_utilization")),
         (f"{kind} utilization and its source", lambda result: _with_source(session, result)),
         ("samples", lambda result: str(result.device_utilization.samples)),
     )
@@ -117,7 +127,9 @@ def utilization(session: Session, results: Sequence[Result]) -> Figure | None:
 
 
 def _with_source(session: Session, result: Result) -> elements.Cell:
-    return replace(elements.device(result.device_utilization), remark=_source(session, result) or "")
+    used = result.device_utilization
+    cell = elements.figure_cell(PERCENT, used.mean_percent, used.ci95, used.reason)
+    return replace(cell, remark=_source(session, result) or "")
 
 
 def _source(session: Session, result: Result) -> str | None:
@@ -179,12 +191,12 @@ def split(results: Sequence[Result]) -> Figure | None:
         results,
         ("variant", lambda result: name(result.variant)),
         ("mean step, ms", lambda result: elements.figure_cell(MS, result.step_ms.mean, None, result.step_ms.reason)),
-        ("input wait, ms", lambda result: elements.milliseconds(result.input_wait_ms)),
-        ("share", lambda result: elements.share(result.input_wait_share)),
-        ("compute, ms", lambda result: elements.milliseconds(result.ceiling_ms)),
-        ("share", lambda result: elements.share(result.accelerator_utilization)),
-        ("host slowdown, ms", lambda result: elements.milliseconds(result.host_slowdown_ms)),
-        ("share", lambda result: elements.share(result.host_slowdown_share)),
+        ("input wait, ms", estimate_cell(MS, "input_wait_ms")),
+        ("share", estimate_cell(SHARE, "input_wait_share")),
+        ("compute, ms", estimate_cell(MS, "ceiling_ms")),
+        ("share", estimate_cell(SHARE, "accelerator_utilization")),
+        ("host slowdown, ms", estimate_cell(MS, "host_slowdown_ms")),
+        ("share", estimate_cell(SHARE, "host_slowdown_share")),
     )
     return Figure("split", "Where a step's time goes", alt, method, data, plot, table, legend)
 
