@@ -7,8 +7,8 @@ that Keras makes a step, and the model's own function is back at the end.
 
 from __future__ import annotations
 
-import threading
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
@@ -20,9 +20,10 @@ import numpy.typing as npt
 
 from pipeline_bench.model.session import Session
 from pipeline_bench.monitoring.fit import BatchTiming, Course, GraphTiming, PlainTiming, age_s
-from pipeline_bench.monitoring.record import JobRecord, write_line
+from pipeline_bench.monitoring.forks import ForkedLock
+from pipeline_bench.monitoring.record import JobRecord, Kept, write_line
 from pipeline_bench.monitoring.sampling import device_of
-from pipeline_bench.monitoring.steps import NO_WAIT_NS, Totals
+from pipeline_bench.monitoring.steps import NO_WAIT_NS, StepLog, Totals
 from pipeline_bench.text import line_of
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class StarvationMonitor(keras.callbacks.Callback):  # type: ignore[misc]
         session: the session of the last training that has ended.
         folder: where it was saved; None where it was not.
         figures: of that training.
+        on_kept: is called, from the next training on, when a session was saved, in whichever thread did it.
     """
 
     def __init__(
@@ -72,6 +74,8 @@ class StarvationMonitor(keras.callbacks.Callback):  # type: ignore[misc]
         self._name = name
         self.counts_start_up = False
         """Whether the session also keeps how long the process had run before the training."""
+        self.on_kept: Callable[[], None] = lambda: None
+        self._record: JobRecord | None = None
         self._watch: _Watch | None = None
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -84,8 +88,15 @@ class StarvationMonitor(keras.callbacks.Callback):  # type: ignore[misc]
         watch = self._watch = _Watch(self.model, self.params or {}, self._name, self._out, _timing_of(self.model))
         if self.counts_start_up:
             watch.course.before_s = age_s()
+        self._record = watch.record
+        watch.record.on_kept = self.on_kept
         # Keras tells nobody that another callback raised: the session is kept when this one goes, or the program ends.
         weakref.finalize(self, watch.finish, _NOT_ENDED)
+
+    @property
+    def kept(self) -> Kept | None:
+        """What was saved last of the last training, which may still run."""
+        return self._record.kept if self._record is not None else None
 
     @property
     def course(self) -> Course | None:
@@ -135,10 +146,10 @@ class StarvationMonitor(keras.callbacks.Callback):  # type: ignore[misc]
     def _end(self, reason: str | None) -> None:
         assert self._watch is not None
         watch, self._watch = self._watch, None
-        self.session, self.folder = watch.finish(reason)
-        self.figures = watch.figures
+        kept = watch.finish(reason)
+        self.session, self.folder, self.figures = kept.session, kept.folder, kept.figures
         if not self._quiet and self._out is not None:
-            write_line(watch.figures, self._name, self.folder, watch.record.problem)
+            write_line(kept.figures, self._name, self.folder, watch.record.problem)
 
 
 _timings: weakref.WeakKeyDictionary[Any, GraphTiming] = weakref.WeakKeyDictionary()
@@ -184,16 +195,14 @@ class _Watch:
         # On TensorFlow, Keras reads each step's losses for its callbacks, and so waits for the step.
         backend = keras.backend.backend()
         waits = {"tensorflow": True, "jax": False}.get(backend)
-        self.record = JobRecord(name, device_of(backend), waits_for_device=waits)
+        self.record = JobRecord(name, device_of(backend), out, waits_for_device=waits)
         if backend == "jax":
             self.record.notes.append(_ASYNCHRONOUS)
-        self.figures = self.record.summary()
         self._timing = timing
-        self._out = out
         self._model = weakref.ref(model)
         self._original = model.train_function
-        self._finished: tuple[Session, Path | None] | None = None
-        self._lock = threading.RLock()
+        self._finished: Kept | None = None
+        self._lock = ForkedLock()
         self._steps_a_call = int(getattr(model, "steps_per_execution", 1) or 1)
         self._steps_an_epoch: int | None = params.get("steps")
         self._calls = 0
@@ -206,7 +215,7 @@ class _Watch:
         self.course = self.record.course = Course()
         self._epoch_ns = monotonic_ns()
         self._ends_of_data = timing.ends_of_data
-        self.record.progress = self.progress
+        self.record.so_far = self.so_far
         timing.read()
         if self._original is None:
             self.record.reason = "the model has no training function"
@@ -250,22 +259,22 @@ class _Watch:
         self._calls += 1
         return result
 
-    def progress(self) -> Totals:
-        """Return the sums over the steps so far, with those that wait for the log; from another thread."""
-        log = self.record.log
-        if not self._lock.acquire(blocking=False):  # they are on their way there
-            return log.totals
-        try:
-            count = len(self._starts) - 1  # the last one may be running
-            first = 0 if log.begun else 1
-            if count <= first:
-                return log.totals
-            starts = np.array(self._starts[: count + 1], dtype=np.int64)
-            durations = np.diff(starts)
-            waits = self._waits_so_far(count)
-            return log.totals.plus(durations[first:], np.minimum(waits, durations)[first:], self._steps_a_call)
-        finally:
-            self._lock.release()
+    def so_far(self) -> tuple[StepLog, Course]:
+        """Return the steps so far, with those that wait for the log, and the course; from another thread."""
+        log, first = self.record.log.copy(), None
+        if self._lock.acquire(blocking=False):  # else they are on their way there
+            try:
+                log = self.record.log.copy()
+                count = len(self._waits)  # what a step appends last
+                if count:
+                    starts = np.array(self._starts[:count], dtype=np.int64)
+                    ends = np.append(starts[1:], self._ends[count - 1])
+                    waits = np.minimum(self._waits_so_far(count), ends - starts)
+                    log.extend(starts, ends, waits, self._steps_a_call)
+                    first = (int(ends[0]), int(waits[0])) if self._first else None
+            finally:
+                self._lock.release()
+        return log, self.course.so_far(log.totals.since(self._before), first)
 
     def _waits_so_far(self, count: int) -> npt.NDArray[np.int64]:
         """Return the waits of the first `count` calls in ns, without taking them; none is known where some is not."""
@@ -322,17 +331,16 @@ class _Watch:
         self.record.reason = _NOT_TIMED
         return np.full(count, NO_WAIT_NS, dtype=np.int64)
 
-    def finish(self, reason: str | None) -> tuple[Session, Path | None]:
+    def finish(self, reason: str | None) -> Kept:
         """Give the model its own function back, and keep the session; a second call returns the first one's."""
         with self._lock:
             if self._finished is not None:
                 return self._finished
             self.flush()
             self.course.end(self.record.log.totals.since(self._before))
-            self.figures = self.record.summary()
             model = self._model()
             if model is not None and getattr(model.train_function, "__self__", None) is self:
                 model.train_function = self._original
             self._timing.forget()
-            self._finished = self.record.finish(reason, self._out)
+            self._finished = self.record.finish(reason)
             return self._finished

@@ -52,7 +52,7 @@ class Training(BaseModel):
 
 
 class ProcessRecord(BaseModel):
-    """What one Python process of the command leaves when it ends."""
+    """What one Python process of the command leaves, and replaces while it trains."""
 
     pid: int
     program: Text
@@ -60,6 +60,8 @@ class ProcessRecord(BaseModel):
     trainings: tuple[Training, ...]
     more: int
     problem: Text | None
+    ended: bool = True
+    """Whether its last word: else it was killed, or left by `os._exit`."""
 
 
 @dataclass(frozen=True)
@@ -107,20 +109,21 @@ def run(command: Sequence[str], out: Path) -> Ended:
         ended_ns = time.monotonic_ns()
         gpu.close()
         cores = environment.usable_cores()
+        records = tuple(_records(scratch.path))
         return Ended(
             code=code if code >= 0 else 128 - code,
             seconds=(ended_ns - started_ns) / 1e9,
-            records=tuple(_records(scratch.path)),
+            records=records,
             problems=tuple(path.read_text(errors="replace") for path in sorted(scratch.path.glob("*.problem"))),
-            killed=tuple(_killed(scratch.path)),
+            killed=tuple(_killed(scratch.path, {each.pid for each in records if each.trainings})),
             gpu_percent=readings.utilization(started_ns, cores, gpu=True),
             cpu_percent=readings.utilization(started_ns, cores, gpu=False)[0],
         )
 
 
-def _killed(folder: Path) -> Iterator[str]:
+def _killed(folder: Path, kept: set[int]) -> Iterator[str]:
     for job in jobs.of_run(str(folder)):
-        if job.state == "gone" and job.status.steps:
+        if job.state == "gone" and job.status.steps and job.status.pid not in kept:
             yield f"{job.status.name}, process {job.status.pid}, was killed; it told last: {job.status.line}"
 
 
@@ -209,6 +212,8 @@ def _of_process(record: ProcessRecord) -> Iterator[str]:
         yield f"  {': '.join(wall_time.summary(training.time))}"
         for remark in wall_time.remarks(training.time, environment.usable_memory_bytes()):
             yield f"  {remark}"
+    if record.trainings and not record.ended:
+        yield f"process {record.pid} was killed, or left by os._exit: its last second or so may be missing"
 
 
 def _kept(training: Training) -> str:

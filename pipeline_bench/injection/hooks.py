@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import atexit
 import functools
+import gc
 import json
 import os
-import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from pipeline_bench.injection import OUT_VARIABLE
@@ -26,8 +25,6 @@ KEPT_TRAININGS = 10
 """Sessions that a process keeps; of more trainings, each of which is a call of `fit`, only their number."""
 WATCHED_LOOPS = 4
 """Loops that are watched in a process, told apart by the line of the `for`."""
-LEAST_STEPS = 3
-"""A loop that took fewer batches than this looked at an example, and is no training."""
 
 
 class Watched:
@@ -81,19 +78,21 @@ class Watched:
             self._more += 1
             return given
         try:
-            from pipeline_bench.injection.marks import around
-            from pipeline_bench.keras import StarvationMonitor
+            with _no_collection():
+                from pipeline_bench.injection.marks import around
+                from pipeline_bench.keras import StarvationMonitor
 
             own = next((each for each in given if isinstance(each, StarvationMonitor)), None)
             if own is not None:  # the program measures this training itself, and would have its waits taken from it
                 if all(own is not monitor for _, monitor in self._trainings):
                     self._trainings.append((f"fit of {_program()}", own))
+                    own.on_kept = self._write
                 return given
             monitor = StarvationMonitor(out=self._out, quiet=True, name=_program())
             monitor.counts_start_up = not self._trainings
             callbacks = around(given, monitor, self.problem)
+            monitor.on_kept = self._write
             self._trainings.append((f"fit of {_program()}", monitor))
-            self._end_with_the_program()
         except Exception as error:
             self.problem(error)
             return given
@@ -176,10 +175,11 @@ class Watched:
 
         where = lines.of_user()
         if self.distributed is None and where is not None:
-            from pipeline_bench.monitoring.loop import DistributedMonitor
+            with _no_collection():
+                from pipeline_bench.monitoring.loop import DistributedMonitor
 
-            self.distributed = self._loops[where] = DistributedMonitor(where)
-            self._end_with_the_program()
+            self.distributed = self._loops[where] = DistributedMonitor(where, self._out)
+            self.distributed.record.on_kept = self._write
         if self.distributed is not None:
             iterator._pipeline_bench_seen = True
             self.distributed.begin()
@@ -189,9 +189,10 @@ class Watched:
         from pipeline_bench.injection import lines
 
         def begin(where: str) -> Any:
-            from pipeline_bench.monitoring.loop import IteratorMonitor
+            with _no_collection():
+                from pipeline_bench.monitoring.loop import IteratorMonitor
 
-            return IteratorMonitor(where, framework)
+            return IteratorMonitor(where, framework, self._out)
 
         return self._watched_loop(lines.of_user(), begin)
 
@@ -199,9 +200,10 @@ class Watched:
         from pipeline_bench.injection import lines
 
         def begin(where: str) -> Any:
-            from pipeline_bench.monitoring.loop import DatasetMonitor
+            with _no_collection():
+                from pipeline_bench.monitoring.loop import DatasetMonitor
 
-            return DatasetMonitor(where, lasting=True)
+            return DatasetMonitor(where, self._out, lasting=True)
 
         return self._watched_loop(line(lines), begin)
 
@@ -212,65 +214,83 @@ class Watched:
         if where not in self._loops:
             with self.inside_library():
                 self._loops[where] = begin(where)
-            self._end_with_the_program()
+            self._loops[where].record.on_kept = self._write
         return self._loops[where]
-
-    def _end_with_the_program(self) -> None:
-        """Have TERM, which a scheduler ends jobs with, leave the record behind where the program leaves TERM alone."""
-        main = threading.current_thread() is threading.main_thread()
-        if main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, self._terminated)
-
-    def _terminated(self, number: int, _frame: FrameType | None) -> None:
-        try:
-            self.end()
-        finally:
-            signal.signal(number, signal.SIG_DFL)
-            signal.raise_signal(number)
 
     def end(self) -> None:
         """End what is measured still, and write the record of this process; once."""
         if self._ended:
             return
         self._ended = True
-        ended = [self._guarded(self._ended_fit, *training) for training in self._trainings]
-        ended += [self._guarded(self._ended_loop, where, loop) for where, loop in self._loops.items()]
+        for _, monitor in self._trainings:
+            self._guarded(monitor.close)
+        for loop in self._loops.values():
+            self._guarded(functools.partial(_end_loop, loop))
+        self._write()
+
+    def _write(self) -> None:
+        """Write the record of this process as it stands: nothing tells of the moment in which one is killed.
+
+        No handler does it at a TERM: a program that is in a call in C would never come to it, and not end.
+        """
         record = {
             "pid": self._pid,
             "program": _program(),
             "executable": sys.executable,
-            "trainings": [each for each in ended if each is not None],
+            "trainings": [each for each in map(_kept_fit, list(self._trainings)) if each is not None]
+            + [each for each in map(_kept_loop, list(self._loops.items())) if each is not None],
             "more": self._more,
             "problem": self._problem,
+            "ended": self._ended,
         }
         path = self._folder / f"{self._pid}.json"
-        try:
-            path.with_suffix(".part").write_text(json.dumps(record), encoding="utf-8")
-            path.with_suffix(".part").replace(path)
-        except OSError:
-            return
+        part = path.with_suffix(f".{threading.get_ident()}")
+        with suppress(OSError):
+            part.write_text(json.dumps(record), encoding="utf-8")
+            part.replace(path)
 
-    def _guarded(self, ended: Callable[..., dict[str, Any] | None], *training: Any) -> dict[str, Any] | None:
-        """Return what a training came to; None where that fails: at the program's end nobody is to see a traceback."""
+    def _guarded(self, end: Callable[[], object]) -> None:
+        """End a training; at the program's end nobody is to see a traceback."""
         try:
-            return ended(*training)
+            end()
         except Exception as error:
             self.problem(error)
-            return None
 
-    def _ended_fit(self, name: str, monitor: Any) -> dict[str, Any] | None:
-        monitor.close()
-        if monitor.figures is None or monitor.session is None:
-            return None
-        time = monitor.session.wall_time
-        return {**_training(name, monitor.figures, monitor.folder), "time": time and time.model_dump()}
 
-    def _ended_loop(self, where: str, loop: Any) -> dict[str, Any] | None:
-        if loop.summary.steps < LEAST_STEPS:
-            loop.drop()
-            return None
-        loop.close(out=self._out)
-        return {**_training(f"loop of {where}", loop.summary, loop.folder), "on_tf_data": loop.on_tf_data}
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Import without collecting garbage meanwhile: in a process that holds TensorFlow that takes as long again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _end_loop(loop: Any) -> None:
+    from pipeline_bench.monitoring.record import LEAST_STEPS
+
+    if loop.summary.steps < LEAST_STEPS:
+        loop.drop()
+    else:
+        loop.close()
+
+
+def _kept_fit(training: tuple[str, Any]) -> dict[str, Any] | None:
+    name, monitor = training
+    if monitor.kept is None:
+        return None
+    time = monitor.kept.session.wall_time
+    return {**_training(name, monitor.kept), "time": time and time.model_dump()}
+
+
+def _kept_loop(watched: tuple[str, Any]) -> dict[str, Any] | None:
+    where, loop = watched
+    if loop.record.kept is None:
+        return None
+    return {**_training(f"loop of {where}", loop.record.kept), "on_tf_data": loop.on_tf_data}
 
 
 def _traced(lines: Any) -> str | None:
@@ -291,7 +311,8 @@ def _watched() -> Watched:
     return Watched(Path(os.environ[RUN_VARIABLE]), Path(os.environ[OUT_VARIABLE]))
 
 
-def _training(name: str, figures: Any, folder: Path | None) -> dict[str, Any]:
+def _training(name: str, kept: Any) -> dict[str, Any]:
+    figures, folder = kept.figures, kept.folder
     return {
         "name": name,
         "steps": figures.steps,

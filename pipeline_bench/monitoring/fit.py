@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import os
 import threading
@@ -93,6 +94,20 @@ class Course:
         """Take in that the training has ended, within an epoch that has these totals or after the last one."""
         self.end_epoch(totals)
         self._end_ns = monotonic_ns()
+
+    def so_far(self, totals: Totals, first: tuple[int, int] | None) -> Course:
+        """Return the course as if the training ended now; from another thread, while it goes on.
+
+        Args:
+            totals: of the steps of the epoch that runs.
+            first: when the epoch's first step ended and how long it waited, where `first_step` was not told of it yet.
+        """
+        other = copy.copy(self)
+        other._epochs, other._spent = list(self._epochs), dict(self._spent)
+        if first is not None:
+            other.first_step(*first)
+        other.end(totals)
+        return other
 
     def wall_time(self) -> WallTime:
         """Return what is known now."""

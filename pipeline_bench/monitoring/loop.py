@@ -7,7 +7,6 @@ shows every worker the slowest one's wait. What is timed here is this worker's o
 from __future__ import annotations
 
 import functools
-import threading
 import time
 import weakref
 from collections.abc import Callable
@@ -20,7 +19,8 @@ import numpy.typing as npt
 
 from pipeline_bench.errors import UsageError
 from pipeline_bench.model.session import Session
-from pipeline_bench.monitoring.record import WARMUP_STEPS, JobRecord, write_line
+from pipeline_bench.monitoring.forks import ForkedLock
+from pipeline_bench.monitoring.record import WARMUP_STEPS, JobRecord, Kept, write_line
 from pipeline_bench.monitoring.sampling import device_of
 from pipeline_bench.monitoring.steps import ENDED, LEFT, JobSummary, LoopSteps
 
@@ -34,53 +34,47 @@ class LoopMonitor:
     """Watches what one loop takes; begins as it is made.
 
     Attributes:
-        session: the session, once the watch has ended.
-        folder: where it was saved; None where it was not.
+        record: of the loop.
     """
 
     on_tf_data = False
 
-    def __init__(self, name: str, framework: str) -> None:
+    def __init__(self, name: str, framework: str, out: Path | None = None) -> None:
         """Begin.
 
         Args:
             name: of the loop, for a reader.
             framework: whose device the loop works on: ``tensorflow``, ``torch`` or ``jax``.
+            out: the folder in which the session's own folder is made; None keeps no file.
         """
-        self.session: Session | None = None
-        self.folder: Path | None = None
-        self._record = JobRecord(name, device_of(framework), after_poll=_reader(self))
-        self._steps = LoopSteps(self._record.log)
-
-    @property
-    def problem(self) -> str | None:
-        """Why the session could not be saved, where it could not."""
-        return self._record.problem
+        self._closed = False
+        self.record = JobRecord(name, device_of(framework), out, after_poll=_reader(self))
+        self._steps = LoopSteps(self.record.log)
 
     @property
     def summary(self) -> JobSummary:
         """The figures so far, of whole steps; until it ends they grow."""
-        if self.session is None:
+        if not self._closed:
             self.read(settled=False)
-        return self._record.summary()
+        return self.record.summary()
 
     def read(self, settled: bool) -> None:
         """Bring what was measured into the record; `settled` where no graph is running any more."""
         self._steps.flush()
 
-    def close(self, out: Path | None = None, reason: str | None = None) -> None:
-        """End, and keep the session.
+    def close(self, reason: str | None = None) -> Kept:
+        """End, and keep the session; return what was kept.
 
         Args:
-            out: the folder in which the session's own folder is made; None keeps no file.
             reason: what ended the job, where it did not end by itself.
         """
         self.read(settled=True)
-        self.session, self.folder = self._record.finish(reason, out)
+        self._closed = True
+        return self.record.finish(reason)
 
     def drop(self) -> None:
         """End, and leave nothing: the loop was no training."""
-        self._record.drop()
+        self.record.drop()
 
 
 def _reader(monitor: LoopMonitor) -> Callable[[], None]:
@@ -89,7 +83,7 @@ def _reader(monitor: LoopMonitor) -> Callable[[], None]:
 
     def read() -> None:
         alive = reference()
-        if alive is not None and alive.session is None:
+        if alive is not None and not alive._closed:
             alive.read(settled=False)
 
     return read
@@ -104,11 +98,12 @@ class DatasetMonitor(LoopMonitor):
 
     on_tf_data = True
 
-    def __init__(self, name: str, reason: str | None = None, lasting: bool = False) -> None:
+    def __init__(self, name: str, out: Path | None = None, reason: str | None = None, lasting: bool = False) -> None:
         """Begin.
 
         Args:
             name: of the job, for a reader.
+            out: as of `LoopMonitor`.
             reason: why nothing was measured, should that be so at the end.
             lasting: whether what takes a graph's waits stays until the process ends (`ring.Ring`).
         """
@@ -116,13 +111,13 @@ class DatasetMonitor(LoopMonitor):
 
         from pipeline_bench.monitoring import probe, ring
 
-        self._lock = threading.Lock()
+        self._lock = ForkedLock()
         with tf.init_scope():  # a loop may first be seen as its function is traced
             self._ring = ring.Ring(lasting)
-            super().__init__(name, "tensorflow")
+            super().__init__(name, "tensorflow", out)
         # The eager loop and the graph's rows come in turns of their own; both end in the same log.
-        self._graph_steps = LoopSteps(self._record.log)
-        self._record.reason = reason
+        self._graph_steps = LoopSteps(self.record.log)
+        self.record.reason = reason
         self.probe = probe.Probe(self._steps.receive, self._ring, a_row_a_call=False)
         self._patch = probe.autograph_loops_timed()
         self._patch.__enter__()
@@ -133,10 +128,10 @@ class DatasetMonitor(LoopMonitor):
 
         return probe.ProbedDataset(dataset, self.probe.number)
 
-    def close(self, out: Path | None = None, reason: str | None = None) -> None:
+    def close(self, reason: str | None = None) -> Kept:
         """End, and keep the session; see `LoopMonitor`."""
         self._patch.__exit__(None, None, None)
-        super().close(out, reason)
+        return super().close(reason)
 
     def drop(self) -> None:
         """End, and leave nothing: the loop was no training."""
@@ -151,7 +146,7 @@ class DatasetMonitor(LoopMonitor):
                 for at_ns, wait_ns in zip(rows.at_ns.tolist(), rows.wait_ns.tolist(), strict=True):
                     self._graph_steps.receive(at_ns, wait_ns)
                 if rows.lost:
-                    self._record.notes.append(f"{rows.lost} steps came too fast to be kept")
+                    self.record.notes.append(f"{rows.lost} steps came too fast to be kept")
             self._graph_steps.flush()
             super().read(settled)
 
@@ -159,11 +154,11 @@ class DatasetMonitor(LoopMonitor):
 class IteratorMonitor(LoopMonitor):
     """Times the batches of every iterator, of PyTorch's DataLoader or of grain, that one loop is given."""
 
-    def __init__(self, name: str, framework: str) -> None:
+    def __init__(self, name: str, framework: str, out: Path | None = None) -> None:
         """Begin; see `LoopMonitor`."""
-        super().__init__(name, framework)
+        super().__init__(name, framework, out)
         self._ready: Any = None
-        self._record.buffered = self._buffered
+        self.record.buffered = self._buffered
 
     def timed(self, iterator: Any) -> Any:
         """Return the same iterator, which now tells how long each `next` took; it stays an instance of its class.
@@ -177,10 +172,10 @@ class IteratorMonitor(LoopMonitor):
         self._steps.receive(time.monotonic_ns(), LEFT)
         return iterator
 
-    def close(self, out: Path | None = None, reason: str | None = None) -> None:
+    def close(self, reason: str | None = None) -> Kept:
         """End, and keep the session; see `LoopMonitor`."""
         self._ready = None
-        super().close(out, reason)
+        return super().close(reason)
 
     def drop(self) -> None:
         """End, and leave nothing: the loop was no training."""
@@ -225,7 +220,7 @@ class Collectives:
     def __init__(self) -> None:
         self._total_ns = self._since_ns = self._asked = 0
         self._until_ns = {True: 0, False: 0}
-        self._lock = threading.Lock()
+        self._lock = ForkedLock()
 
     def asked(self, at_ns: int) -> None:
         """Take in that a step begins; the first ones, which trace and compile, are left out."""
@@ -256,14 +251,14 @@ class Collectives:
 class DistributedMonitor(LoopMonitor):
     """Times one loop over a distributed dataset in eager mode, and every collective of this process meanwhile."""
 
-    def __init__(self, name: str) -> None:
-        """Begin; `name` is the loop's."""
+    def __init__(self, name: str, out: Path | None = None) -> None:
+        """Begin; see `LoopMonitor`."""
         from pipeline_bench.monitoring.ring import Ring
 
         self._ring = Ring(lasting=True)
         self._collectives = Collectives()
         self._own_ns = 0
-        super().__init__(name, "tensorflow")
+        super().__init__(name, "tensorflow", out)
 
     def next(self, take: Callable[[], Any]) -> Any:
         """Take a batch; what of that was this worker's own input is its wait (`own`)."""
@@ -309,11 +304,11 @@ class DistributedMonitor(LoopMonitor):
         self._collectives.add(rows.at_ns, rows.wait_ns, eager=False)
         super().read(settled)
 
-    def close(self, out: Path | None = None, reason: str | None = None) -> None:
+    def close(self, reason: str | None = None) -> Kept:
         """End, and keep the session; see `LoopMonitor`."""
         self.read(settled=True)
-        self._record.collective_ms = self._collectives.mean_ms
-        super().close(out, reason)
+        self.record.collective_ms = self._collectives.mean_ms
+        return super().close(reason)
 
 
 class Monitor:
@@ -350,7 +345,7 @@ class Monitor:
         """Begin; return the dataset to loop over, a `tf.data.Dataset` with the same elements."""
         if self._watch is not None:
             raise UsageError("This monitor was entered before.", "Make one with pipeline_bench.monitor for each block.")
-        self._watch = DatasetMonitor(self._name, _NOTHING_TAKEN)
+        self._watch = DatasetMonitor(self._name, self._out, _NOTHING_TAKEN)
         return self._watch.probed(self._dataset)
 
     def __exit__(
@@ -359,10 +354,10 @@ class Monitor:
         """End; what the block raised passes through."""
         if self._watch is None:
             return
-        self._watch.close(self._out, None if kind is None else f"the job was ended by {kind.__name__}")
+        kept = self._watch.close(None if kind is None else f"the job was ended by {kind.__name__}")
         if not self._quiet and self.session is None:
-            write_line(self._watch.summary, self._name, self._watch.folder, self._watch.problem)
-        self.session, self.folder = self._watch.session, self._watch.folder
+            write_line(kept.figures, self._name, kept.folder, self._watch.record.problem)
+        self.session, self.folder = kept.session, kept.folder
 
     @property
     def summary(self) -> JobSummary:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-import threading
 import time
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -28,9 +28,10 @@ from pipeline_bench.model.session import Session, save
 from pipeline_bench.model.session_folders import make_folder
 from pipeline_bench.model.trial import PhaseMark, TrialRecord, TrialSteps
 from pipeline_bench.monitoring.fit import Course
+from pipeline_bench.monitoring.forks import ForkedLock
 from pipeline_bench.monitoring.publishing import Publisher
 from pipeline_bench.monitoring.sampling import Readings, SamplerThread, jax_is_at_work
-from pipeline_bench.monitoring.steps import JobSummary, StepLog, Totals, summarise
+from pipeline_bench.monitoring.steps import JobSummary, Rows, StepLog, Totals, summarise
 from pipeline_bench.run.trial_log import tracks
 from pipeline_bench.samplers.host import HostSampler
 from pipeline_bench.samplers.nvml import NvmlSampler
@@ -49,8 +50,26 @@ _MISSING = {
 }
 WARMUP_STEPS = 10
 """At most: the first steps trace and compile, and find a full buffer."""
+LEAST_STEPS = 3
+"""A loop that took fewer batches than this looked at an example, and is no training."""
+_KEEP_EVERY_NS = 10**9
+_KEEP_SHARE, _KEEP_AT_FIRST_NS = 0.005, 10**8
+_CUT_OFF = "the job had not ended when this was written: it runs still, or was killed"
 _NVML_OPENS_WITHIN_S = 2.0
 """Waited for only when the job ends: it may be shorter than the opening takes, and is not to be held up by it."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What was kept of a job last.
+
+    Attributes:
+        folder: where its session was saved; None where it was not to be, or could not be, which a note of it says.
+    """
+
+    session: Session
+    figures: JobSummary
+    folder: Path | None
 
 
 class JobRecord:
@@ -62,9 +81,11 @@ class JobRecord:
         reason: why waits are not measured, where they are not.
         problem: why the session could not be saved, where it could not.
         notes: for the session's reader.
-        progress: gives the sums over all steps so far, those too that are not in the log yet; called in the sampler's
-            thread.
+        so_far: gives all steps so far, those too that are not in the log yet, and the course likewise; called in the
+            sampler's thread.
         course: of a training that has epochs; the session keeps it.
+        kept: what was saved last.
+        on_kept: called when something was, in whichever thread did it.
         buffered: gives how many batches are ready and how many there can be, in the same thread; None: not known.
     """
 
@@ -72,6 +93,7 @@ class JobRecord:
         self,
         name: str,
         device: Device,
+        out: Path | None = None,
         after_poll: Callable[[], None] | None = None,
         *,
         waits_for_device: bool | None = None,
@@ -81,19 +103,26 @@ class JobRecord:
         Args:
             name: the job's, for a reader.
             device: that the job trains on.
+            out: the folder in which the session's own folder is made; None keeps no file.
             after_poll: called in the sampler's thread after each poll.
             waits_for_device: whether each step of the loop ends with the device's work on it, so that the device is
                 idle while the next one waits; None: where it is a CPU and JAX is not at work.
         """
         self._waits_for_device = waits_for_device
         self.log = StepLog()
-        self.progress: Callable[[], Totals] = lambda: self.log.totals
+        self.so_far: Callable[[], tuple[StepLog, Course | None]] = lambda: (self.log, None)
         self.buffered: Callable[[], tuple[float, float] | None] = lambda: None
         self.course: Course | None = None
         self.reason: str | None = None
         self.collective_ms: float | None = None
         self.problem: str | None = None
         self.notes: list[str] = []
+        self.kept: Kept | None = None
+        self.on_kept: Callable[[], None] = lambda: None
+        self._out = out
+        self._folder: Path | None = None
+        self._pid = os.getpid()
+        self._keep_ns, self._keep_cost_ns = time.monotonic_ns() + _KEEP_EVERY_NS, 0
         self._name = name
         self._device = device
         self._started_at = datetime.now().astimezone().isoformat(timespec="seconds")
@@ -108,7 +137,7 @@ class JobRecord:
         self._publisher = Publisher(name, device.kind.upper(), self._readings.latest)
         self._sampler = SamplerThread(samplers, self._readings, _after_poll(self, after_poll))
         self._sampler.poll()
-        self._lock = threading.Lock()
+        self._lock = ForkedLock()
         self._session: Session | None = None
 
     @property
@@ -135,8 +164,28 @@ class JobRecord:
     def tell(self) -> None:
         """Tell of the job as it stands (`monitoring.publishing`), once a second and never oftener."""
         if self._publisher.is_due:
-            totals = self.progress()
+            totals = self.so_far()[0].totals
             self._publisher.publish(totals, self._figures(totals, self._started_ns), self.buffered())
+
+    def keep(self) -> None:
+        """Save the session as it stands, at most once a second: a job that is killed has no other.
+
+        That takes 5 ms after a thousand steps and 100 ms with as many as are kept. It is done less often where it would
+        come to more than `_KEEP_SHARE` of the job's time.
+        """
+        if self._out is None or not self._keep_is_due or not self._lock.acquire(blocking=False):
+            return
+        try:
+            log, course = self.so_far()
+            if self._session is not None or log.totals.steps < LEAST_STEPS:
+                return
+            began_ns = time.thread_time_ns()
+            self._save(self._build(log, course, _CUT_OFF), self._figures(log.totals, self._started_ns))
+            self._keep_cost_ns += time.thread_time_ns() - began_ns
+            self._keep_ns = time.monotonic_ns() + _KEEP_EVERY_NS
+        finally:
+            self._lock.release()
+        self.on_kept()
 
     def drop(self) -> None:
         """End the watching of what turned out to be no training; nothing is left of it."""
@@ -144,53 +193,61 @@ class JobRecord:
         self._gpu.close()
         self._publisher.withdraw()
 
-    def finish(self, reason: str | None, out: Path | None) -> tuple[Session, Path | None]:
-        """End the watching, and write the session; a second call gives the first one's session.
+    @property
+    def _keep_is_due(self) -> bool:
+        now_ns = time.monotonic_ns()
+        allowed_ns = _KEEP_AT_FIRST_NS + _KEEP_SHARE * (now_ns - self._started_ns)
+        return now_ns >= self._keep_ns and self._keep_cost_ns <= allowed_ns
+
+    def finish(self, reason: str | None) -> Kept:
+        """End the watching, and write the session; a second call gives what the first one did.
 
         Args:
             reason: what ended the job, where it did not end by itself.
-            out: the folder in which the session's own folder is made; None keeps no file.
-
-        Returns:
-            The session, and the folder that it was saved in; None where it could not be, which a note of it says.
         """
         with self._lock:
-            if self._session is not None:
-                return self._session, None
+            if self._session is not None and self.kept is not None:
+                return self.kept
             self._gpu.wait_until_open(_NVML_OPENS_WITHIN_S)
             self._sampler.close()
             self._gpu.close()
-            session = self._session = self._build(reason)
-        folder = None if out is None else self._saved(session, out)
-        self._publisher.end(self._figures(self.log.totals, self._started_ns), folder)
-        return self._session, folder
+            self._session = self._build(self.log, self.course, reason)
+            kept = self._save(self._session, self._figures(self.log.totals, self._started_ns))
+        self._publisher.end(kept.figures, kept.folder)
+        self.on_kept()
+        return kept
 
-    def _saved(self, session: Session, out: Path) -> Path | None:
-        """Save the session in a folder of its own; return that, and None where it could not be."""
+    def _save(self, session: Session, figures: JobSummary) -> Kept:
+        """Save the session in the folder that is its own; where that fails a note of it says so."""
+        if self._pid != os.getpid():  # a fork of the job has one of its own
+            self._pid, self._folder = os.getpid(), None
+        folder = None
         try:
-            folder = make_folder(out, session.scenario.name)
-            save(session, folder)
+            if self._out is not None:
+                self._folder = self._folder or make_folder(self._out, session.scenario.name)
+                save(session, self._folder)
+                folder = self._folder
         except PipelineBenchError as error:
             self.problem = error.message
-            self._session = session.model_copy(update={"notes": (*session.notes, error.message)})
-            return None
-        return folder
+            session = session.model_copy(update={"notes": (*session.notes, error.message)})
+        self.kept = Kept(session, figures, folder)
+        return self.kept
 
-    def _build(self, reason: str | None) -> Session:
+    def _build(self, log: StepLog, course: Course | None, reason: str | None) -> Session:
         scenario = _scenario(self._name)
-        rows = self.log.rows()
+        rows, notes = log.rows(), list(self.notes)
         warmup = min(int(np.searchsorted(np.cumsum(rows.count), WARMUP_STEPS)) + 1, len(rows.count) // 2)
         most = int(rows.count.max(initial=1))
         if reason is not None:
-            self.notes.append(reason)
+            notes.append(reason)
         if self._sampler.problem is not None:
-            self.notes.append(f"the sampler failed at least once: {line_of(self._sampler.problem)}")
+            notes.append(f"the sampler failed at least once: {line_of(self._sampler.problem)}")
         if most > 1:
-            self.notes.append(
+            notes.append(
                 f"the job's {int(rows.count.sum())} steps are kept as {len(rows.count)} rows, each the mean of "
                 f"up to {most} steps in a row"
             )
-        trial = self._trial(reason, warmup)
+        trial = self._trial(rows, reason, warmup)
         described = environment.describe(self._gpu.accelerator)
         rank = ranks.of_training(os.environ)
         host = None if rank is None else rank.host().model_copy(update={"collective_ms": self.collective_ms})
@@ -199,16 +256,15 @@ class JobRecord:
             command=shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
             scenario=scenario,
             environment=environment.seen_by_tensorflow(described, [self._device]),
-            notes=tuple(self.notes),
+            notes=tuple(notes),
             trials=(trial,),
             results=(self._result(scenario, trial, int(rows.count[warmup:].sum())),),
             watched=True,
             host=host,
-            wall_time=None if self.course is None else self.course.wall_time(),
+            wall_time=None if course is None else course.wall_time(),
         )
 
-    def _trial(self, reason: str | None, warmup: int) -> TrialRecord:
-        rows = self.log.rows()
+    def _trial(self, rows: Rows, reason: str | None, warmup: int) -> TrialRecord:
         steps, first_step_s, begin_ns = None, None, self._started_ns
         if rows.count.size:
             steps = TrialSteps(
@@ -295,6 +351,7 @@ def _after_poll(record: JobRecord, first: Callable[[], None] | None) -> Callable
         if alive is not None:
             with suppress(Exception):  # who looks sees nothing new; the job goes on
                 alive.tell()
+            alive.keep()
 
     return done
 

@@ -7,6 +7,7 @@ that the accelerator utilization can be, and is shown as that.
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections import deque
 from dataclasses import dataclass
@@ -98,9 +99,10 @@ class StepLog:
 
     def __init__(self, max_rows: int = MAX_ROWS) -> None:
         self._max_rows = max_rows
-        self._columns = np.empty((0, 4), dtype=np.int64)  # start, duration, wait or NO_WAIT_NS, steps
-        self._new: list[_Integers] = []
-        self._new_rows = 0
+        # Blocks of start, duration, wait or NO_WAIT_NS, steps. Who takes steps in appends or puts another list in its
+        # place, so that another thread can look at any time.
+        self._blocks: list[_Integers] = []
+        self._rows = 0
         self._begun = False
         self.totals = Totals()
 
@@ -125,22 +127,28 @@ class StepLog:
             return
         first, self._begun = 0 if self._begun else 1, True
         self.totals = self.totals.plus(durations[first:], waits[first:], count)
-        self._new.append(np.stack([starts, durations, waits, np.full_like(starts, count)], axis=1))
-        self._new_rows += starts.size
-        if self._new_rows + len(self._columns) > self._max_rows:
-            self._settle()
+        self._blocks.append(np.stack([starts, durations, waits, np.full_like(starts, count)], axis=1))
+        self._rows += starts.size
+        if self._rows > self._max_rows:
+            columns = self._columns()
+            self._blocks, self._rows = [columns], len(columns)
 
     def rows(self) -> Rows:
         """Return the steps as they are kept; means over their blocks where they were too many to be kept singly."""
-        self._settle()
-        start, duration, wait, count = self._columns.T
+        start, duration, wait, count = self._columns().T
         return Rows(start, start + duration // count, None if (wait < 0).any() else wait // count, count)
 
-    def _settle(self) -> None:
-        columns = np.concatenate([self._columns, *self._new])
+    def copy(self) -> StepLog:
+        """Return a log with the same steps, which takes in others from now on."""
+        other = copy.copy(self)
+        other._blocks = list(self._blocks)
+        return other
+
+    def _columns(self) -> _Integers:
+        columns = np.concatenate([np.empty((0, 4), dtype=np.int64), *self._blocks])
         while len(columns) > self._max_rows:
             columns = _merge_pairs(columns)
-        self._columns, self._new, self._new_rows = columns, [], 0
+        return columns
 
 
 def _merge_pairs(columns: _Integers) -> _Integers:

@@ -15,7 +15,7 @@ import numpy as np
 from pipeline_bench.analysis import stats
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model import pipeline
-from pipeline_bench.model.events import Device, Failed, Phase, QueueState, Stack
+from pipeline_bench.model.events import Device, Event, Failed, Phase, QueueDepths, QueueState, Stack
 from pipeline_bench.model.trial import TrialRecord, TrialStatus
 from pipeline_bench.run.launcher import Child, explain_exit, stderr_tail
 from pipeline_bench.run.observer import Observer
@@ -90,8 +90,8 @@ def _follow(
     while not (child.ended or log.over):
         interrupts.check()
         events = child.read((next_ns - clock_ns()) / 1e9)
-        if events or child.heard:
-            log.heard_ns = clock_ns()
+        if _moves(events, child.heard):
+            log.moved_ns = clock_ns()
         for event in events:
             log.apply(event)
             if isinstance(event, Device):
@@ -109,6 +109,15 @@ def _follow(
                 return  # it has ended, and a process that it started holds its pipe open
         if log.silent_s(now_ns) > patience_s:
             return
+
+
+def _moves(events: Sequence[Event], heard: bool) -> bool:
+    """Whether what came says that the trial moves: events, or a part of one.
+
+    Depths of queues do not: the child's recorder sends them as long as it lives, whether or not a step ends, and its
+    own watch may be kept from telling of a stall by what the user's code does.
+    """
+    return any(not isinstance(event, QueueDepths) for event in events) or (heard and not events)
 
 
 def _drain(log: TrialLog, child: Child) -> None:
@@ -189,7 +198,7 @@ def _stall_reason(log: TrialLog) -> str:
     if phase == "train" and (steps := _steps_of_a_call(variant)) > 1:
         parts[0] += f" (it is told of {steps} at a time, so that they have to be over within the stall timeout)"
     if log.stalled is None:
-        return f"{parts[0]}; its Python threads did not answer, their stacks are in its stderr"
+        return f"{parts[0]}; its own watch did not tell of it, the stacks of its Python threads are in its stderr"
     parts += [_queue_text(queue) for queue in log.stalled.queues]
     stood = [stack for stack in log.stalled.stacks if not own or _is_theirs(innermost(stack))]
     parts += [f"{stack.thread} stood at {innermost(stack)}" for stack in stood]

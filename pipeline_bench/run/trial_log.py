@@ -55,8 +55,8 @@ class TrialLog:
     stalled: Stalled | None = None
     failed: Failed | None = None
     done: bool = False
-    heard_ns: int = 0
-    _moved_ns: int = 0
+    moved_ns: int = 0
+    """When it was last heard that the trial moves, by the parent's clock: the child's may be the user's code's."""
     _count: int = 0
 
     def apply(self, event: Event) -> None:
@@ -64,11 +64,9 @@ class TrialLog:
         match event:
             case Phase():
                 self.phases.append(PhaseMark(name=event.name, at_ns=event.at_ns))
-                self._moved_ns = max(self._moved_ns, event.at_ns)
             case Steps():
                 self.steps.append(event)
                 self._count += event.end_ns.count
-                self._moved_ns = max(self._moved_ns, int(event.end_ns.unpack()[-1]))
             case Evaluated():
                 self.accuracy = self.accuracy.model_copy(update={event.when: event.accuracy})
             case QueueDepths():
@@ -111,8 +109,8 @@ class TrialLog:
         return self.done or self.failed is not None or self.stalled is not None
 
     def silent_s(self, now_ns: int) -> float:
-        """Return seconds since anything moved, or was heard of: a parent that was suspended first has to catch up."""
-        return (now_ns - max(self._moved_ns, self.heard_ns, self.started_ns)) / 1e9
+        """Return seconds since it was heard that anything moves: a parent that was suspended first has to catch up."""
+        return (now_ns - max(self.moved_ns, self.started_ns)) / 1e9
 
     def progress(self, now_ns: int, cores: int) -> Progress:
         """Return how far the trial is; means are over about its last 200 steps."""

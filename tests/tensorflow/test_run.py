@@ -10,7 +10,7 @@ from pathlib import Path
 from pipeline_bench.model.session import load
 
 SCRIPT = """
-import multiprocessing, os, signal, sys, time
+import multiprocessing, os, signal, subprocess, sys, time
 import numpy as np, keras, tensorflow as tf
 
 def batches(count):
@@ -22,10 +22,22 @@ def batches(count):
         return tf.fill([4, 3], value), tf.zeros([4, 1])
     return tf.data.Dataset.range(count).map(batch)
 
-def train(epochs):
+def train(epochs, data=None):
     model = keras.Sequential([keras.layers.Dense(1)])
     model.compile("sgd", "mse")
-    model.fit(batches(40), epochs=epochs, verbose=0, validation_data=batches(3))
+    model.fit(data or batches(40), epochs=epochs, verbose=0, validation_data=batches(3))
+
+def hanging():  # batches after which TensorFlow waits for ever; 5 s later comes a TERM
+    queue = tf.queue.FIFOQueue(1, [tf.float32], [[]])
+    def hang(number):
+        kill = [sys.executable, "-c", f"import time, os; time.sleep(5); os.kill({os.getpid()}, {signal.SIGTERM})"]
+        subprocess.Popen(kill)
+        return number
+    def last(number):
+        value = tf.ensure_shape(tf.numpy_function(hang, [tf.cast(number, tf.float32)], tf.float32), [])
+        with tf.control_dependencies([value]):
+            return tf.fill([4, 3], queue.dequeue()), tf.zeros([4, 1])
+    return batches(40).concatenate(tf.data.Dataset.range(1).map(last))
 
 if __name__ == "__main__":
     next(iter(batches(1)))
@@ -40,8 +52,7 @@ if __name__ == "__main__":
         worker.start()
         worker.join()
     if "term" in sys.argv:
-        train(1)
-        os.kill(os.getpid(), signal.SIGTERM)
+        train(1, hanging())
 """
 
 
@@ -57,11 +68,14 @@ def test_a_fit_a_loop_and_a_spawned_worker_are_measured_without_an_edit_until_a_
     done = run(tmp_path, SCRIPT, "loop", "fit", "worker", "term")
     assert done.returncode == 128 + signal.SIGTERM, done.stderr
     told = [line for line in done.stderr.splitlines() if line.startswith("pipeline-bench: ")]
+    assert any("was killed" in line for line in told)  # in the middle of a call in C
     (where,) = [line for line in told if "went: start-up and imports" in line and "between epochs" in line]
     for part in ("first step", "input wait", "compute and host", "validation"):
         assert part in where
-    names = sorted(line.split(": ")[1] for line in told if not line.startswith("pipeline-bench:   "))
-    assert names == ["fit of train.py"] * 3 + ["loop of train.py:23", "next", "whole command"]
+    loop = next(number for number, line in enumerate(SCRIPT.splitlines(), 1) if "in batches(40):" in line)
+    whole = [line for line in told if not line.startswith("pipeline-bench:   ") and "was killed" not in line]
+    names = sorted(line.split(": ")[1] for line in whole)
+    assert names == ["fit of train.py"] * 3 + [f"loop of train.py:{loop}", "next", "whole command"]
     assert done.stderr.count("pipeline-bench: fit of train.py: 39 steps") == 2  # the worker's, and the last one
     assert done.stderr.count("pipeline-bench: fit of train.py: 79 steps") == 1
     assert done.stderr.count("severely input-bound") == 4

@@ -32,15 +32,16 @@ class Fails(Batches):
 
 
 def test_the_batches_of_several_passes_are_steps(tmp_path: Path) -> None:
-    monitor = IteratorMonitor("loop", "torch")
+    monitor = IteratorMonitor("loop", "torch", tmp_path)
     for _ in range(2):
         batches = monitor.timed(Batches(20))
         assert (type(batches).__name__, isinstance(batches, Batches)) == ("Batches", True)
         assert list(batches) == list(range(19, -1, -1))
     assert monitor.summary.steps == 39  # the first one is left out
     assert monitor.summary.input_wait_share is not None
-    monitor.close(tmp_path)
-    assert monitor.folder is not None
+    monitor.close()
+    assert monitor.record.kept is not None
+    assert monitor.record.kept.folder is not None
 
 
 def test_an_iterator_that_serves_every_pass_is_timed_once(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 """The session of a watched job, which every report can show, and the samples of its device in bounded memory."""
 
 import os
+import signal
 import sys
+import threading
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -38,7 +40,7 @@ def finished(steps: int = 100, wait_ms: float = 1.0, count: int = 1, reason: str
     wait_ns = int(wait_ms * MS) * count if wait_ms >= 0 else NO_WAIT_NS
     record.log.extend(starts, starts + 4 * MS * count, wait_ns, count)
     record.reason = reason
-    return record.finish(None, None)[0]
+    return record.finish(None).session
 
 
 def test_the_session_has_the_jobs_figures_and_is_watched() -> None:
@@ -77,31 +79,112 @@ def test_a_wait_that_was_not_measured_keeps_its_reason() -> None:
 
 
 def test_a_job_without_a_step_has_a_session_that_says_so() -> None:
-    session = JobRecord("idle", CPU).finish(None, None)[0]
+    session = JobRecord("idle", CPU).finish(None).session
     assert session.trials[0].status == "failed"
     assert "no step" in str(session.trials[0].reason)
     assert session.results[0].verdict.kind == "not-measured"
 
 
 def test_the_end_is_kept_once(tmp_path: Path) -> None:
-    record = JobRecord("my job", CPU)
+    record = JobRecord("my job", CPU, tmp_path)
     record.log.extend(np.arange(50) * MS, np.arange(1, 51) * MS, 1000)
-    session, folder = record.finish("the job was ended by KeyboardInterrupt", tmp_path)
-    assert folder is not None
-    assert sessions.load(folder) == session
-    assert session.notes == ("the job was ended by KeyboardInterrupt",)
-    assert record.finish(None, tmp_path) == (session, None)
+    kept = record.finish("the job was ended by KeyboardInterrupt")
+    assert kept.folder is not None
+    assert sessions.load(kept.folder) == kept.session
+    assert kept.session.notes == ("the job was ended by KeyboardInterrupt",)
+    assert record.finish(None) is kept
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def running(out: Path, monkeypatch: pytest.MonkeyPatch, steps: int = 50) -> JobRecord:
+    """A job that is due to be saved, and was not by its sampler."""
+    monkeypatch.setattr("pipeline_bench.monitoring.record._KEEP_EVERY_NS", 0)
+    monkeypatch.setattr("pipeline_bench.monitoring.record.SamplerThread", NoSampler)
+    record = JobRecord("my job", CPU, out)
+    record.log.extend(np.arange(steps) * MS, np.arange(1, steps + 1) * MS, 1000)
+    return record
+
+
+class NoSampler:
+    """In the place of the sampler's thread."""
+
+    problem = None
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def poll(self) -> None:
+        pass
+
+    close = poll
+
+
+def test_a_running_job_is_saved_and_in_the_same_folder_at_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = running(tmp_path, monkeypatch)
+    told = []
+    record.on_kept = lambda: told.append(record.kept)
+    record.keep()
+    (folder,) = tmp_path.iterdir()
+    session = sessions.load(folder)
+    assert (session.results[0].steps, session.trials[0].status) == (40, "ok")
+    assert "had not ended" in session.notes[0]
+    record.log.extend(np.arange(50, 60) * MS, np.arange(51, 61) * MS, 1000)
+    ended = record.finish(None)
+    assert ended.folder == folder
+    assert sessions.load(folder).results[0].steps == 50
+    assert sessions.load(folder).notes == ()
+    assert [kept and kept.figures.steps for kept in told] == [49, 59]
+    record.keep()
+    assert sessions.load(folder) == ended.session
+
+
+def test_what_is_no_training_yet_is_not_saved_while_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = running(tmp_path, monkeypatch, steps=3)
+    record.keep()
+    record.drop()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_fork_ends_though_a_thread_of_its_parent_held_the_lock_and_leaves_the_parents_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = running(tmp_path, monkeypatch)
+    record.keep()
+    (folder,) = tmp_path.iterdir()
+    held, let_go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with record._lock:
+            held.set()
+            let_go.wait(60)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait(60)
+    child = os.fork()
+    if not child:
+        signal.alarm(20)
+        try:
+            record.finish("ended in the fork")
+        finally:
+            os._exit(int(sys.exc_info()[0] is not None))
+    assert os.waitpid(child, 0)[1] == 0
+    let_go.set()
+    thread.join()
+    assert "had not ended" in sessions.load(folder).notes[0]
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_a_folder_that_cannot_be_written_does_not_disturb_the_job(tmp_path: Path) -> None:
     in_the_way = tmp_path / "reports"
     in_the_way.write_text("a file")
-    record = JobRecord("my job", CPU)
-    session, folder = record.finish(None, in_the_way)
-    assert folder is None
+    record = JobRecord("my job", CPU, in_the_way)
+    kept = record.finish(None)
+    assert kept.folder is None
     assert str(in_the_way) in str(record.problem)
-    assert record.problem in session.notes
+    assert record.problem in kept.session.notes
 
 
 @pytest.mark.parametrize(
@@ -138,7 +221,7 @@ def test_a_job_beside_an_nvml_that_hangs_ends_with_its_steps_and_the_reason(
     record = JobRecord("my job", Device(kind="gpu", name="GPU", pci_bus_id="0000:01:00.0"))
     assert hanging.pid is not None, "the job waited until the opening was given up"
     record.log.extend(np.arange(50) * MS, np.arange(1, 51) * MS, 1000)
-    session, _ = record.finish(None, None)
+    session = record.finish(None).session
     assert session.trials[0].status == "ok"
     assert {track.reason for track in session.trials[0].samples if track.metric in METRICS} == {in_the_tracks}
     assert session.environment.accelerator_reason == of_the_machine
@@ -154,10 +237,11 @@ def test_a_job_whose_command_line_and_name_are_no_text_is_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.argv", ["train.py", os.fsdecode(b"caf\xe9")])
-    record = JobRecord("a \udcff\x1b]0;title\x07 job", CPU)
-    session, folder = record.finish("a \ud800 reason", tmp_path)
-    assert folder is not None
-    assert sessions.load(folder) == session
+    record = JobRecord("a \udcff\x1b]0;title\x07 job", CPU, tmp_path)
+    kept = record.finish("a \ud800 reason")
+    session = kept.session
+    assert kept.folder is not None
+    assert sessions.load(kept.folder) == session
     assert session.command == "train.py 'caf\\xe9'"
     assert session.scenario.name == "a \\xff job"
 

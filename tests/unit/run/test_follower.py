@@ -160,6 +160,19 @@ def test_silence_for_longer_than_the_stall_timeout_is_a_stall(trial: Trial, monk
     assert clock.now_ns / NS_PER_S == pytest.approx(50 + 60 + follower.STALL_GRACE_S, abs=2 * follower.SAMPLE_EVERY_S)
 
 
+def test_signs_of_life_without_a_step_are_a_stall(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recorder tells of its queues; its watch is held up, and the stamps of its steps are of a patched clock."""
+    monkeypatch.setattr(follower, "_ask_for_stacks", lambda child: None)
+    clock = Clock()
+    depths = QueueDepths(at_ns=1, queues=(QueueState(name="input", size=0, capacity=4),))
+    script: list[tuple[float, Event | Exception | None]] = [(0.1, Phase(name="train", at_ns=10**18))]
+    script += [(5.0, steps(0, [10**9])), *((5 + 0.25 * n, depths) for n in range(1, 4000))]
+    log = TrialLog(trial, 0)
+    assert follow(log, MadeUpChild.hanging(clock, script), clock) == "stalled"
+    assert clock.now_ns / NS_PER_S == pytest.approx(5 + 60 + follower.STALL_GRACE_S, abs=1)
+    assert "made no step for 60 s after step 1" in str(record(log, "stalled", None, Path("trials/x"), 1).reason)
+
+
 def test_a_slow_but_moving_trial_is_no_stall(trial: Trial) -> None:
     clock = Clock()
     script: list[tuple[float, Event | Exception]] = [(50.0 * i, steps(i - 1, [50.0 * i])) for i in range(1, 6)]
@@ -275,7 +288,7 @@ def test_a_parent_that_was_suspended_catches_up_before_it_calls_a_trial_stalled(
     log = TrialLog(trial, 0)
     hour_ns = 3600 * NS_PER_S
     log.apply(steps(0, [1.0]))
-    log.heard_ns = hour_ns
+    log.moved_ns = hour_ns
     assert log.silent_s(hour_ns + NS_PER_S) == pytest.approx(1)
 
 
