@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from pipeline_bench.model.pipeline import WORKERS, Inspection, Stage
-from pipeline_bench.tfdata import ratios
+from pipeline_bench.tfdata import stage_benchmark
 
 READERS = frozenset(
     {"TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset", "CsvDataset", "SqlDataset", "load"}
@@ -38,14 +38,19 @@ def before(inspection: Inspection, stage: Stage) -> Stage | None:
     return _known(inspection, stage.inputs[0]) if len(stage.inputs) == 1 else None
 
 
-def maps_before(inspection: Inspection, stage: Stage) -> list[Stage]:
-    """Return the unbroken run of maps right in front of a stage, upstream first."""
+def run_before(inspection: Inspection, stage: Stage, methods: Collection[str]) -> list[Stage]:
+    """Return the unbroken run of such stages right in front of a stage, upstream first; nothing else takes of them."""
     run: list[Stage] = []
     found = before(inspection, stage)
-    while found is not None and found.method == "map" and len(consumers(inspection, found)) == 1:
+    while found is not None and found.method in methods and len(consumers(inspection, found)) == 1:
         run.insert(0, found)
         found = before(inspection, found)
     return run
+
+
+def maps_before(inspection: Inspection, stage: Stage) -> list[Stage]:
+    """Return the unbroken run of maps right in front of a stage, upstream first."""
+    return run_before(inspection, stage, ("map",))
 
 
 def maps_after(inspection: Inspection, stage: Stage) -> list[Stage]:
@@ -89,7 +94,7 @@ def trunk(inspection: Inspection) -> list[Stage]:
 
 def endless(inspection: Inspection, stage: Stage) -> bool:
     """Whether the stage's elements never end by what is known of the stages: a repeat without a count, a counter."""
-    return ratios.endless(inspection.stages, stage.id)
+    return stage_benchmark.endless(inspection.stages, stage.id)
 
 
 def reads_files(stage: Stage) -> bool:

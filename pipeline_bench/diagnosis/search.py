@@ -88,7 +88,7 @@ class Search:
         inspected = next((trial for trial in session.trials if trial.variant == variants.INSPECTION), None)
         if inspected is not None and diagnosis.inspection is None:
             if (inspection := _usable(inspected)) is None:
-                return _failed(diagnosis, inspected.status, inspected.reason, inspected.traceback)
+                return _failed(diagnosis, inspected)
             diagnosis = diagnosis.model_copy(update={"inspection": inspection})
             if inspection.training is not None and inspection.training.model:
                 diagnosis = diagnosis.model_copy(update={"model": diagnosis.target})
@@ -97,10 +97,10 @@ class Search:
         diagnosis = diagnosis.model_copy(update={"inspection": _best_look(session, diagnosis.inspection)})
         written = [trial for trial in session.trials if trial.variant == AS_WRITTEN]
         if len(written) == 1 and not written[0].measured and written[0].status != "interrupted":
-            return _failed(diagnosis, written[0].status, written[0].reason, written[0].traceback)
+            return _failed(diagnosis, written[0])
         tops = [trial for trial in session.trials if trial.variant == CEILING]
         if len(tops) == 1 and tops[0].status in ("failed", "stalled"):
-            return _failed(diagnosis, tops[0].status, tops[0].reason, tops[0].traceback)
+            return _failed(diagnosis, tops[0])
         return self._judged(session, diagnosis)
 
     def _judged(self, session: Session, diagnosis: Diagnosis) -> Diagnosis:
@@ -158,6 +158,6 @@ def _of(session: Session) -> Diagnosis:
     return session.diagnosis
 
 
-def _failed(diagnosis: Diagnosis, status: str, reason: str | None, traceback: str) -> Diagnosis:
-    why = one_line(reason or "", REASON) or f"the trial ended: {status}"
-    return diagnosis.model_copy(update={"failure": why, "traceback": traceback, "text": why})
+def _failed(diagnosis: Diagnosis, trial: TrialRecord) -> Diagnosis:
+    why = one_line(trial.reason or "", REASON) or f"the trial ended: {trial.status}"
+    return diagnosis.model_copy(update={"failure": why, "traceback": trial.traceback, "text": why})

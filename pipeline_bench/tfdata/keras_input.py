@@ -32,16 +32,15 @@ _GENERATOR_NOTE = (
 class KerasInput:
     """The input of a `fit`, and how Keras reads it."""
 
-    def __init__(self, kind: Kind, data: Any, given: Mapping[str, Any], place: Location | None) -> None:
+    def __init__(self, kind: Kind, data: Any, given: Mapping[str, Any]) -> None:
         """Hold what a `fit` was given.
 
         Args:
             kind: what it is.
             data: the `fit`'s `x`.
             given: the other arguments of the `fit`, by name.
-            place: of a PyDataset, the call that its workers are set in.
         """
-        self.kind, self.data, self._place = kind, data, place
+        self.kind, self.data, self._place = kind, data, _made_in.get(id(data))
         self._given = {name: given[name] for name in _ARGUMENTS if given.get(name) is not None}
         self._given.setdefault("shuffle", True)
         self._adapted: Any = None
@@ -215,8 +214,3 @@ def _place_of_workers(kind: type) -> Location | None:
     if outermost == 0 or "**" in calls[0].text:
         return calls[outermost]
     return calls[0]
-
-
-def of(kind: Kind, data: Any, given: Mapping[str, Any]) -> KerasInput:
-    """Return the input of a `fit`; see `KerasInput`."""
-    return KerasInput(kind, data, given, _made_in.get(id(data)))

@@ -154,7 +154,7 @@ def _copy(batch: Any) -> Rate:
         def __getitem__(self, index: int) -> Any:
             return arrays
 
-    iterator = FlatIterator(keras_input.KerasInput("PyDataset", Same(), {"shuffle": False}, None).dataset())
+    iterator = FlatIterator(keras_input.KerasInput("PyDataset", Same(), {"shuffle": False}).dataset())
     with Deadline(_LONGEST * _COPY_S) as deadline:
         iterator.take(deadline)
         return throughput.rate(iterator, deadline, _COPY_S)

@@ -20,7 +20,7 @@ from typing import Any
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.calls import AUTOTUNE, Value
 from pipeline_bench.model.edits import Edit, MoveBefore
-from pipeline_bench.tfdata import composing, ratios, subsample, user_code
+from pipeline_bench.tfdata import composing, stage_benchmark, subsample, user_code
 from pipeline_bench.tfdata.plan import Node, Plan, Ref
 from pipeline_bench.tfdata.public_api import Entry, Run, intercepted, replaced
 from pipeline_bench.tfdata.record import Call, Recipe, writes_files
@@ -66,7 +66,7 @@ def rebuild(
     for edit in edits:
         edit.apply(plan)
     for stage in recipe.stages:
-        never_full = stage.method == "cache" and ratios.endless(recipe.stages, stage.id)
+        never_full = stage.method == "cache" and stage_benchmark.endless(recipe.stages, stage.id)
         if stage.method in without and stage.id in plan.nodes and not never_full:
             plan.take_out(stage.id)
     maker = _Maker(plan, scratch, cached_elements=cached_elements)

@@ -1,4 +1,4 @@
-"""What each stage of a pipeline costs by itself: fed from memory, with nothing after it.
+"""What each stage costs by itself, fed from memory with nothing after it, and how many elements the sink takes of it.
 
 The stages are measured from source to sink. What a stage gives is kept, a few elements of it, and feeds the next one
 again and again, so that no stage waits for another. Its options are the user's own, with tf.data's default
@@ -12,15 +12,16 @@ A source reads files as they lie, from the page cache where they are in it.
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.model.pipeline import Stage, StageCost
+from pipeline_bench.model.pipeline import INFINITE, Stage, StageCost
 from pipeline_bench.text import line_of, units
-from pipeline_bench.tfdata import ratios, throughput, user_code
+from pipeline_bench.tfdata import throughput, user_code
 from pipeline_bench.tfdata.throughput import Deadline, FlatIterator, KeptElements, Rate
 
 STAGE_S = 0.7
@@ -81,7 +82,7 @@ class StageBenchmark:
         self._end_s = time.monotonic() + limit_s
         self._first_s = max(_FIRST_ELEMENT_S, limit_s / 3)
         self._alive = alive
-        self._results = {stage.id: _Result(ratios.inputs_per_output(stage), _ENDED) for stage in stages}
+        self._results = {stage.id: _Result(inputs_per_output(stage), _ENDED) for stage in stages}
         self._kept: dict[int, tuple[KeptElements, Rate]] = {}
         self._making_s = 0.0
 
@@ -106,8 +107,8 @@ class StageBenchmark:
     def costs(self) -> tuple[StageCost, ...]:
         """Return the costs for one element of the sink, as far as they are known."""
         taken = {number: result.inputs for number, result in self._results.items()}
-        usual = ratios.per_sink_element(self._stages, self._sink, taken)
-        first = ratios.per_sink_element(self._stages, self._sink, taken, first_epoch=True)
+        usual = per_sink_element(self._stages, self._sink, taken)
+        first = per_sink_element(self._stages, self._sink, taken, first_epoch=True)
         return tuple(
             _cost(stage, self._results[stage.id], usual.get(stage.id), first.get(stage.id)) for stage in self._stages
         )
@@ -182,7 +183,7 @@ class StageBenchmark:
         """Return the cost without what the feeding cost."""
         elapsed_ns, cpu_ns, queued_ns = gross
         # Feeds from memory cost about the same: which one is chosen how often hardly matters, where it is not known.
-        each = ratios.shares(stage) or (1 / max(1, len(stage.inputs)),) * len(stage.inputs)
+        each = shares(stage) or (1 / max(1, len(stage.inputs)),) * len(stage.inputs)
         for number, share in zip(stage.inputs, each, strict=True):
             feeding = self._kept[number][1]
             elapsed_ns -= inputs * share * feeding.elapsed_ns
@@ -240,3 +241,98 @@ def _cost(stage: Stage, result: _Result, usual: float | None, first_epoch: float
         late=result.rate is None and result.late,
         **costs,
     )
+
+
+_ONE_FOR_ONE = frozenset(
+    {
+        *("map", "scan", "enumerate", "zip", "fingerprint", "assert_cardinality", "ignore_errors", "with_options"),
+        *("shuffle", "repeat", "take", "skip", "take_while", "cache", "snapshot", "save"),
+        *("prefetch", "prefetch_to_device", "copy_to_device"),
+    }
+)
+_SIZED = {"batch": "batch_size", "padded_batch": "batch_size", "ragged_batch": "batch_size", "shard": "num_shards"}
+_CHOOSING = frozenset({"sample_from_datasets", "choose_from_datasets", "concatenate"})
+"""Methods whose elements come each from one of the inputs, and not from all of them."""
+
+
+def inputs_per_output(stage: Stage) -> float | None:
+    """Return how many elements of each input a stage takes for one that it gives; None where that is not known.
+
+    A stage that takes from one of several inputs each time takes one in all, see `shares`.
+    """
+    if not stage.inputs:
+        return 0.0
+    if stage.method in _ONE_FOR_ONE or stage.method in _CHOOSING:
+        return 1.0
+    if stage.method == "window":
+        return _size(stage.arguments.get("shift")) or _size(stage.arguments.get("size"))
+    return _size(stage.arguments.get(_SIZED.get(stage.method, "")))
+
+
+def _size(value: object) -> float | None:
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def shares(stage: Stage) -> tuple[float, ...] | None:
+    """Return how many elements a stage takes of each input for one that it takes in all; None where that is not known.
+
+    All of them take one of each, but for those that choose: by the weights of `sample_from_datasets`; as often from
+    each where no weights are given, and always one from the `choice_dataset`, which is the last input.
+    """
+    count = len(stage.inputs)
+    if stage.method not in _CHOOSING:
+        return (1.0,) * count
+    if stage.method == "choose_from_datasets":
+        return (*(1 / max(1, count - 1) for _ in range(count - 1)), 1.0)
+    weights = stage.arguments.get("weights")
+    if weights is None:
+        return (1 / count,) * count
+    try:
+        values = [float(each) for each in json.loads(str(weights))]
+    except (ValueError, TypeError):
+        return None  # a dataset of weights, or a tensor
+    if len(values) != count or sum(values) <= 0:
+        return None
+    return tuple(each / sum(values) for each in values)
+
+
+def endless(stages: Sequence[Stage], number: int) -> bool:
+    """Return whether a stage's elements never end, as far as the calls show: it or one before it repeats, or counts."""
+    known = {stage.id: stage for stage in stages}
+    waiting, seen = [number], set()
+    while waiting:
+        stage = known.get(waiting.pop())
+        if stage is None or stage.id in seen:
+            continue
+        seen.add(stage.id)
+        repeats = stage.method == "repeat" and stage.arguments.get("count") in (None, INFINITE)
+        if repeats or stage.method in ("counter", "random"):
+            return True
+        waiting += stage.inputs
+    return False
+
+
+def per_sink_element(
+    stages: Sequence[Stage], sink: int, taken: Mapping[int, float | None], *, first_epoch: bool = False
+) -> dict[int, float]:
+    """Return how many elements each stage gives for one of the sink's, as far as the stages after it show.
+
+    What comes before a cache gives none: once filled, the cache alone is asked. One behind an endless repeat never is.
+
+    Args:
+        stages: upstream first.
+        sink: the id of the last one.
+        taken: of each stage, how many elements it takes for one that it gives.
+        first_epoch: no cache is full yet.
+    """
+    elements: dict[int, float] = {sink: 1.0}
+    unknown: set[int] = set()
+    for stage in reversed(stages):
+        own, each_takes, each = elements.get(stage.id), taken.get(stage.id), shares(stage)
+        if own is None or each_takes is None or each is None or stage.id in unknown:
+            unknown.update(stage.inputs)
+            continue
+        filled = not first_epoch and stage.method == "cache" and not endless(stages, stage.id)
+        for number, share in zip(stage.inputs, each, strict=True):
+            elements[number] = elements.get(number, 0.0) + (0.0 if filled else own * each_takes * share)
+    return {number: count for number, count in elements.items() if number not in unknown}

@@ -34,7 +34,7 @@ TryOne = Callable[[int], str | None]
 
 
 @dataclass(frozen=True)
-class Search:
+class SearchResult:
     """What was found: a sentence on the record that cannot be read or decoded, if any, and how many were tried."""
 
     found: str | None
@@ -85,7 +85,7 @@ def named(source: Source, config: Any, first: Callable[[], int], limit_s: float)
 
 def search(
     indices: Iterable[int], try_one: TryOne, limit_s: float, clock: Callable[[], float] = time.monotonic
-) -> Search:
+) -> SearchResult:
     """Try one record after another, at most for `limit_s` seconds, until something is wrong with one."""
     end_s = clock() + limit_s
     tried = 0
@@ -95,8 +95,8 @@ def search(
         found = try_one(index)
         tried += 1
         if found is not None:
-            return Search(found, tried)
-    return Search(None, tried)
+            return SearchResult(found, tried)
+    return SearchResult(None, tried)
 
 
 def enter_skipped(source: Source, session: Any, config: Any) -> None:

@@ -84,7 +84,7 @@ class PipelineEngine(Engine):
         self._make_ns = float(time.perf_counter_ns() - start_ns)
         kind = script_datasets.kind(made)
         if kind in ("PyDataset", "generator") or (kind == "arrays" and self._trained is not None):
-            self._read = keras_input.of(kind, made, self._given)
+            self._read = KerasInput(kind, made, self._given)
             return
         self._recipe = recording.recipe(made)
         _require_eager(self._recipe)

@@ -32,7 +32,7 @@ class Batches(keras.utils.PyDataset):  # type: ignore[name-defined,misc]
 
 
 def read(data: Any, kind: Any = "PyDataset", **given: Any) -> KerasInput:
-    return KerasInput(kind, data, {"shuffle": False, **given}, None)
+    return KerasInput(kind, data, {"shuffle": False, **given})
 
 
 def numbers(dataset: Any) -> list[float]:
@@ -109,7 +109,7 @@ def test_where_the_workers_are_set_is_noted() -> None:
 
     with keras_input.places_recorded():
         made = [Handing(3), Keeping(3), Batches()]
-    places = [keras_input.of("PyDataset", each, {})._place for each in made]
+    places = [keras_input.KerasInput("PyDataset", each, {})._place for each in made]
     texts = [None if place is None else place.text for place in places]
     assert texts[1] == "super().__init__()"
     assert texts[0] == texts[2] == "made = [Handing(3), Keeping(3), Batches()]"

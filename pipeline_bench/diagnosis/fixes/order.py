@@ -22,7 +22,7 @@ def batch_before_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
     Whether the function takes a batch and gives the same samples is tried, not guessed.
     """
     for batch in (stage for stage in inspection.stages if stage.method == "batch"):
-        passed = _that_take_any(inspection, batch)
+        passed = chain.run_before(inspection, batch, TAKE_ANY)
         run = chain.maps_before(inspection, passed[0] if passed else batch)
         # One random draw for a whole batch is not one for each sample, and no check of the values can tell.
         while run and any(stage.function is not None and stage.function.random for stage in run):
@@ -49,23 +49,13 @@ def _mixes(passed: Sequence[Stage], maps: Sequence[Stage]) -> bool:
     return any(stage.method == "shuffle" for stage in passed) and any(map(chain.may_differ, maps))
 
 
-def _that_take_any(inspection: Inspection, behind: Stage) -> list[Stage]:
-    """Return what stands right before a stage and does not look at its elements, upstream first."""
-    found: list[Stage] = []
-    stage = chain.before(inspection, behind)
-    while stage is not None and stage.method in TAKE_ANY and len(chain.consumers(inspection, stage)) == 1:
-        found.insert(0, stage)
-        stage = chain.before(inspection, stage)
-    return found
-
-
 @kind(saving=0.9)
 def gather_batches(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Cut no array into samples only to put them together again: numbers of rows go the same way, and are gathered."""
     for batch in (stage for stage in inspection.stages if stage.method == "batch"):
-        passed = _that_take_any(inspection, batch)
+        passed = chain.run_before(inspection, batch, TAKE_ANY)
         run = chain.maps_before(inspection, passed[0] if passed else batch)
-        ahead = _that_take_any(inspection, run[0]) if run else []
+        ahead = chain.run_before(inspection, run[0], TAKE_ANY) if run else []
         source = chain.before(inspection, [*ahead, *run, *passed, batch][0])
         if source is None or source.method != "from_tensor_slices" or chain.after(inspection, source) is None:
             continue

@@ -6,7 +6,7 @@ import pytest
 
 from pipeline_bench.model.calls import Value
 from pipeline_bench.model.pipeline import Stage
-from pipeline_bench.tfdata import ratios
+from pipeline_bench.tfdata import stage_benchmark
 
 
 def stage(number: int, method: str, *inputs: int, **arguments: Value) -> Stage:
@@ -14,8 +14,8 @@ def stage(number: int, method: str, *inputs: int, **arguments: Value) -> Stage:
 
 
 def elements(*stages: Stage) -> dict[int, float]:
-    told = {each.id: ratios.inputs_per_output(each) for each in stages}
-    return ratios.per_sink_element(stages, stages[-1].id, told)
+    told = {each.id: stage_benchmark.inputs_per_output(each) for each in stages}
+    return stage_benchmark.per_sink_element(stages, stages[-1].id, told)
 
 
 def test_a_batch_takes_so_many_of_all_that_comes_before_it() -> None:
@@ -28,13 +28,13 @@ def test_a_batch_takes_so_many_of_all_that_comes_before_it() -> None:
 def test_what_comes_before_a_stage_that_does_not_tell_is_unknown() -> None:
     stages = (stage(0, "range"), stage(1, "filter", 0), stage(2, "batch", 1, batch_size=4))
     assert elements(*stages) == {1: 4, 2: 1}
-    assert ratios.per_sink_element(stages, 2, {0: 0.0, 1: 5.0, 2: 4.0}) == {0: 20, 1: 4, 2: 1}
+    assert stage_benchmark.per_sink_element(stages, 2, {0: 0.0, 1: 5.0, 2: 4.0}) == {0: 20, 1: 4, 2: 1}
 
 
 def test_before_a_cache_nothing_runs_unless_it_is_never_full() -> None:
     once = (stage(0, "range"), stage(1, "map", 0), stage(2, "cache", 1), stage(3, "repeat", 2), stage(4, "batch", 3))
     told = {0: 0.0, 1: 1.0, 2: 1.0, 3: 1.0, 4: 8.0}
-    assert ratios.per_sink_element(once, 4, told) == {0: 0, 1: 0, 2: 8, 3: 8, 4: 1}
+    assert stage_benchmark.per_sink_element(once, 4, told) == {0: 0, 1: 0, 2: 8, 3: 8, 4: 1}
     for_ever = (
         stage(0, "range"),
         stage(1, "map", 0),
@@ -42,7 +42,7 @@ def test_before_a_cache_nothing_runs_unless_it_is_never_full() -> None:
         stage(3, "cache", 2),
         stage(4, "batch", 3),
     )
-    assert ratios.per_sink_element(for_ever, 4, told) == {0: 8, 1: 8, 2: 8, 3: 8, 4: 1}
+    assert stage_benchmark.per_sink_element(for_ever, 4, told) == {0: 8, 1: 8, 2: 8, 3: 8, 4: 1}
 
 
 @pytest.mark.parametrize(
@@ -51,8 +51,8 @@ def test_before_a_cache_nothing_runs_unless_it_is_never_full() -> None:
 )
 def test_a_repeat_without_a_count_never_ends(method: str, arguments: dict[str, Value], endless: bool) -> None:
     stages = (stage(0, "range"), stage(1, method, 0, **arguments), stage(2, "batch", 1, batch_size=2))
-    assert ratios.endless(stages, 2) is endless
-    assert not ratios.endless(stages, 0)
+    assert stage_benchmark.endless(stages, 2) is endless
+    assert not stage_benchmark.endless(stages, 0)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_repeat_without_a_count_never_ends(method: str, arguments: dict[str, V
     ],
 )
 def test_how_many_elements_a_stage_takes(method: str, arguments: dict[str, Value], taken: float | None) -> None:
-    assert ratios.inputs_per_output(stage(1, method, 0, **arguments)) == taken
+    assert stage_benchmark.inputs_per_output(stage(1, method, 0, **arguments)) == taken
 
 
 def test_elements_multiply_along_the_chain_and_add_up_where_it_joins() -> None:
@@ -76,10 +76,10 @@ def test_elements_multiply_along_the_chain_and_add_up_where_it_joins() -> None:
         Stage(id=2, method="sample_from_datasets", inputs=(0, 1)),
         Stage(id=3, method="batch", inputs=(2,)),
     ]
-    given = ratios.per_sink_element(stages, 3, {0: 0.0, 1: 1.0, 2: 1.0, 3: 8.0})
+    given = stage_benchmark.per_sink_element(stages, 3, {0: 0.0, 1: 1.0, 2: 1.0, 3: 8.0})
     assert given == {3: 1.0, 2: 8.0, 1: 4.0, 0: 8.0}
     weighted = stages[2].model_copy(update={"arguments": {"weights": "[0.25, 0.75]"}})
-    given = ratios.per_sink_element([*stages[:2], weighted, stages[3]], 3, {0: 0.0, 1: 1.0, 2: 1.0, 3: 8.0})
+    given = stage_benchmark.per_sink_element([*stages[:2], weighted, stages[3]], 3, {0: 0.0, 1: 1.0, 2: 1.0, 3: 8.0})
     assert given == {3: 1.0, 2: 8.0, 1: 6.0, 0: 8.0}
-    unknown = ratios.per_sink_element(stages, 3, {0: 0.0, 1: None, 2: 1.0, 3: 8.0})
+    unknown = stage_benchmark.per_sink_element(stages, 3, {0: 0.0, 1: None, 2: 1.0, 3: 8.0})
     assert 0 not in unknown
