@@ -1,4 +1,4 @@
-"""``pipeline_bench.keras.StarvationMonitor``: after each epoch of ``model.fit``, how long its steps waited for input.
+"""``pipeline_bench.keras.StarvationMonitor``: measures how long the steps of ``model.fit`` wait for input.
 
 Keras looks its training function up for each step, so a function in its place can hand on an iterator that is timed
 (`monitoring.probe`), and see when each step begins. Nothing else of the model is touched, nothing is added to the calls
@@ -40,12 +40,12 @@ _BLOCK = 4096
 
 
 class StarvationMonitor(keras.callbacks.Callback):  # type: ignore[misc]
-    """Writes after each epoch how long the steps waited for input, and keeps a session at the end of the training.
+    """Prints the input wait of the steps after each epoch, and saves a session of the training.
 
     Attributes:
-        session: the session of the last training that has ended.
-        folder: where it was saved; None where it was not.
-        figures: of that training.
+        session: the session of the last training that ended; None before.
+        folder: the session's folder; None if it was not saved.
+        figures: the figures of that training; None before.
         on_kept: is called, from the next training on, when a session was saved, in whichever thread did it.
     """
 
@@ -56,13 +56,13 @@ class StarvationMonitor(keras.callbacks.Callback):  # type: ignore[misc]
         quiet: bool = False,
         name: str = "training job",
     ) -> None:
-        """Make one.
+        """Make a monitor for one or more trainings.
 
         Args:
-            writer: a `tf.summary` writer, or the folder of TensorBoard's logs: takes the figures of each epoch.
+            writer: a `tf.summary` writer, or the folder of TensorBoard's logs; gets the figures of each epoch.
             out: the folder in which the session's own folder is made; None keeps no file.
-            quiet: no line after each epoch.
-            name: of the job, for the report.
+            quiet: print no line after each epoch.
+            name: the job's name in the report.
         """
         super().__init__()
         self.session: Session | None = None
@@ -100,7 +100,7 @@ class StarvationMonitor(keras.callbacks.Callback):  # type: ignore[misc]
 
     @property
     def course(self) -> Course | None:
-        """Of the training that runs."""
+        """The course of the training that runs; None otherwise."""
         return self._watch.course if self._watch is not None else None
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -139,7 +139,7 @@ class StarvationMonitor(keras.callbacks.Callback):  # type: ignore[misc]
         return self._watch.record.summary() if self._watch is not None else None
 
     def close(self) -> None:
-        """End a training that was left without a word; does nothing where it has ended."""
+        """End a training that Keras did not end; do nothing if it has ended."""
         if self._watch is not None:
             self._end(_NOT_ENDED)
 

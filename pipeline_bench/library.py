@@ -1,8 +1,8 @@
 """The commands as functions, for a notebook or a script; `pipeline_bench` itself offers them by name.
 
-They give the `Session` that the command would have written, and raise what the command would have said
-(`errors.UsageError` and its kin). They install no signal handlers and need no main thread: Ctrl-C ends them as the
-notebook or the script handles it, with the trial's processes ended.
+They return the `Session` that the command would write. Where the command prints an error, they raise it
+(`errors.UsageError` or another `PipelineBenchError`). They install no signal handlers and need no main thread. Ctrl-C
+ends the trial's processes and raises KeyboardInterrupt.
 """
 
 from __future__ import annotations
@@ -46,26 +46,27 @@ def compare(
     """Train one model under every variant of a scenario, as ``pipeline-bench compare`` does.
 
     Args:
-        scenario_or_path: a shipped scenario's name, or the path of a TOML file. None: the main job, ``two_layer`` on a
-            GPU that TensorFlow uses, else ``tutorial`` on an emulated accelerator, as a note of the session says.
-        settings: what ``--set`` takes, ``["source.batch_size=32"]`` or ``{"source.batch_size": 32}``.
-        backends: only the variants of these; a missing one is added.
-        steps: training steps a trial.
-        time_s: seconds of training a trial, in place of `steps`.
-        repeats: trials a variant, interleaved.
-        budget_s: where none of `steps`, `time_s` and `repeats` is given, rounds are added until every verdict and who
-            is faster is decided, for so many seconds at most; 60 by default.
-        out: where the session's folder is made; None keeps no file.
-        quiet: write no line about the progress to stderr.
-        expose_servers: let TensorFlow's servers be reached from other machines, without a password, where this system
-            allows them no private network.
+        scenario_or_path: a shipped scenario's name, or the path of a TOML file. None runs the main job:
+            ``two_layer`` if TensorFlow uses a GPU, else ``tutorial`` on an emulated accelerator. The session has a
+            note of it.
+        settings: values for ``--set``: ``["source.batch_size=32"]`` or ``{"source.batch_size": 32}``.
+        backends: only the variants of these backends; a backend that the scenario lacks is added.
+        steps: training steps of a trial.
+        time_s: seconds of training of a trial, instead of `steps`.
+        repeats: trials of each variant, interleaved.
+        budget_s: without `steps`, `time_s` and `repeats`, rounds are added until every verdict and the fastest variant
+            are decided, but for at most this many seconds; 60 by default.
+        out: the folder in which the session's folder is made; None keeps no file.
+        quiet: do not write progress lines to stderr.
+        expose_servers: run TensorFlow's servers in the machine's own network, where other machines reach them without
+            a password. By default they get a private network.
 
     Returns:
-        The session, with the results of every variant.
+        The session with the results of every variant.
 
     Raises:
-        UsageError: the scenario, a setting or the folder is not as it must be; nothing was measured.
-        KeyboardInterrupt: it was interrupted; with `out`, the trials until then are in the folder.
+        UsageError: the scenario, a setting or the folder is invalid; nothing was measured.
+        KeyboardInterrupt: Ctrl-C; with `out`, the folder has the trials that ended before.
     """
     if steps is not None and time_s is not None:
         raise UsageError("steps and time_s were both given.", "A trial ends after one or the other: give only one.")
@@ -110,32 +111,31 @@ def diagnose(
     quiet: bool = True,
     expose_servers: bool = False,
 ) -> Session:
-    """Find the stage of a pipeline that starves the model, and measure fixes, as ``pipeline-bench diagnose`` does.
+    """Find the stage of a pipeline that slows the training, and measure fixes, as ``pipeline-bench diagnose`` does.
 
     Args:
-        make_dataset: the function that makes the `tf.data.Dataset`, or where it is: ``"train.py:make_dataset"``. A
-            function of a notebook is sent to the child processes by value.
-        model: the function that makes the compiled Keras model; None looks at the pipeline alone.
-        argument: what `make_dataset` is called with, where it takes one.
-        arguments: what a whole script, ``"train.py"``, is run with, up to its training.
-        dataset: which of the script's datasets is looked at, by name, line or number; None: the one it trains on.
-        budget_s: the most seconds to measure for.
+        make_dataset: the function that returns the `tf.data.Dataset`, or its location: ``"train.py:make_dataset"``.
+            Or a whole script, ``"train.py"``. A function of a notebook is sent to the child processes by value.
+        model: the function that returns the compiled Keras model; None measures the pipeline alone.
+        argument: the only argument of `make_dataset`, if it takes one.
+        arguments: the arguments of a whole script.
+        dataset: the script's dataset to measure, by name, line or number; None: the one it trains on.
+        budget_s: the maximum time to measure, in seconds.
         allow_reordering: try fixes that may change the order of the samples.
         allow_threads: try fixes that run a function on several threads at once; the samples keep their order.
-        data_service: the dispatcher of a tf.data service that is there, ``"grpc://HOST:PORT"``, whose workers fixes may
-            use.
-        out: where the session's folder is made; None keeps no file.
-        quiet: write no line about the progress to stderr.
-        expose_servers: let TensorFlow's servers be reached from other machines, without a password, where this system
-            allows them no private network.
+        data_service: the dispatcher of a running tf.data service, ``"grpc://HOST:PORT"``; fixes may use its workers.
+        out: the folder in which the session's folder is made; None keeps no file.
+        quiet: do not write progress lines to stderr.
+        expose_servers: run TensorFlow's servers in the machine's own network, where other machines reach them without
+            a password. By default they get a private network.
 
     Returns:
-        The session; its `diagnosis` has the stages, the bottleneck, the attempts and the conclusion. Where the user's
-        own code failed, `diagnosis.failure` and `diagnosis.traceback` say so.
+        The session; its `diagnosis` has the stages, the bottleneck, the attempts and the conclusion. If the user's own
+        code failed, `diagnosis.failure` and `diagnosis.traceback` have the error.
 
     Raises:
-        UsageError: a target is none, or the folder cannot be made; nothing was measured.
-        KeyboardInterrupt: it was interrupted; with `out`, the trials until then are in the folder.
+        UsageError: a target is invalid, or the folder cannot be made; nothing was measured.
+        KeyboardInterrupt: Ctrl-C; with `out`, the folder has the trials that ended before.
     """
     if not 0 < budget_s < float("inf"):
         raise UsageError(f"budget_s is {budget_s}, no positive number of seconds.", "The default of 120 tries most.")

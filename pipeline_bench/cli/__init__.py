@@ -33,30 +33,30 @@ BUG = 70
 
 app = typer.Typer(
     name="pipeline-bench",
-    help="Which input pipeline starves the accelerator, by how much, and why.",
+    help="Measure how long training waits for its input, find the cause, and try fixes.",
     epilog="In a training job: pipeline_bench.keras.StarvationMonitor for model.fit, pipeline_bench.monitor for a loop "
     "of your own. From Python: pipeline_bench.compare, diagnose, load.",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+# What follows the command's name is the command's own, options too.
+app.command("run", context_settings={"allow_interspersed_args": False})(run_command)
 for command in (
-    compare,
     diagnose,
-    merge,
+    compare,
     top,
     report,
     diff,
     plan,
     sessions,
+    lesson,
     scenarios,
     backends,
     doctor,
     selftest,
-    lesson,
+    merge,
 ):
     app.command()(command)
-# What follows the command's name is the command's own, options too.
-app.command("run", context_settings={"allow_interspersed_args": False})(run_command)
 app.add_typer(data)
 
 
@@ -73,7 +73,7 @@ def root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Which input pipeline starves the accelerator, by how much, and why."""
+    """Measure how long training waits for its input, find the cause, and try fixes."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 

@@ -55,7 +55,7 @@ class Terminal:
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print the list as JSON, for a bug report.")] = False,
 ) -> None:
-    """Check what `compare` needs; exit 0 when it can run here, a machine without a GPU included."""
+    """Check this machine for `compare`. Exit 0: it can run here, with or without a GPU."""
     from contextlib import closing
 
     from pipeline_bench.environment import describe
@@ -266,7 +266,7 @@ class BackendRow:
 def backends(
     as_json: Annotated[bool, typer.Option("--json", help="Print the list as JSON.")] = False,
 ) -> None:
-    """List the backends, with their options and where each comes from."""
+    """List the backends with their options, and the package of each."""
     rows = _backends()
     if as_json:
         typer.echo(json.dumps([asdict(row) for row in rows], indent=1, ensure_ascii=False))
@@ -354,7 +354,7 @@ def scenarios(
         bool, typer.Option("--schema", help="Print the JSON schema of a scenario file, for editors.")
     ] = False,
 ) -> None:
-    """List the scenarios; or check one whole and print it as resolved, every default filled in."""
+    """List the scenarios. With a name or a file: check it, and print it with every default."""
     if schema:
         from pipeline_bench.scenario.files import json_schema
 

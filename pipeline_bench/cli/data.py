@@ -27,14 +27,16 @@ _PROBED_SAMPLES = 64
 _LINES = 10
 _EXAMPLE = {"csv": "two_layer", "npz": "decode_jpeg --backends feed_dict,fifo_queue,tf_data"}
 
-data = typer.Typer(name="data", help="Make data sets, and see or remove those that were made.", no_args_is_help=True)
+data = typer.Typer(name="data", help="Make synthetic datasets; list or remove them.", no_args_is_help=True)
 
 
 @data.command()
 def make(
     kind: Annotated[str, typer.Argument(help="tfrecord, image_folder, npz or csv.")],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="The folder to make; new, empty, or begun by this command.")],
-    size: Annotated[str, typer.Option(metavar="2GB", help="About how large: 500MB, 2GB, 1GiB.")],
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="The folder to make: new, empty, or begun by the same command.")
+    ],
+    size: Annotated[str, typer.Option(metavar="2GB", help="Approximate size: 500MB, 2GB, 1GiB.")],
     image_size: Annotated[
         int | None, typer.Option(min=8, max=4096, help="Pixels of an image's side; 96 by default.")
     ] = None,
@@ -43,13 +45,11 @@ def make(
     ] = None,
     files: Annotated[
         int | None,
-        typer.Option(
-            min=1, max=65536, help="Files that the samples are in; by default 8, or as many as hold 128 MiB each."
-        ),
+        typer.Option(min=1, max=65536, help="Number of files; by default 8, or as many as give 128 MiB each."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Another seed makes other data.")] = 0,
 ) -> None:
-    """Make a data set of about that size; interrupted, the same command goes on where it stopped."""
+    """Make a dataset of about this size. After an interruption, the same command continues."""
     from pipeline_bench.run import synthetic_data
     from pipeline_bench.sources import synthetic_dataset
     from pipeline_bench.text import units
@@ -76,7 +76,7 @@ def make(
 
 @data.command(name="list")
 def list_made() -> None:
-    """Show the data that `compare` made and keeps, with its size."""
+    """List the datasets that `compare` made, with their sizes."""
     from pipeline_bench.run import synthetic_data
     from pipeline_bench.sources.synthetic_dataset import datasets_root
     from pipeline_bench.text import units
@@ -92,9 +92,9 @@ def list_made() -> None:
 @data.command()
 def remove(
     names: Annotated[list[str] | None, typer.Argument(help="Names, as `pipeline-bench data list` shows them.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Remove all of them.")] = False,
 ) -> None:
-    """Remove data that `compare` made; it is made again when it is needed."""
+    """Remove datasets that `compare` made. It makes them again when it needs them."""
     import shutil
 
     from pipeline_bench.errors import UsageError, did_you_mean

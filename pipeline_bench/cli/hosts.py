@@ -123,11 +123,13 @@ def _tell(line: str) -> None:
 
 
 def merge(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="What --out named: it holds rank-000 and the others.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The folder given with --out: it holds rank-000 and the others.")
+    ],
     json_to: JsonTo = None,
     details: Details = False,
 ) -> None:
-    """Make one session of those that the ranks under srun or mpirun left in DIR, and show it; it is kept in DIR."""
+    """Merge the sessions that ranks under srun or mpirun left in DIR into one; save it in DIR and show it."""
     from pipeline_bench.cli.options import Presentation
     from pipeline_bench.cli.running import check_export
 

@@ -26,16 +26,16 @@ def lesson(
         typer.Argument(
             metavar="NAME",
             show_default=False,
-            help="Which one; without it, the list and the first one.",
+            help="The lesson; without a name, the list and the first one.",
             autocompletion=lesson_names,
         ),
     ] = None,
-    listed: Annotated[bool, typer.Option("--list", help="Print a name and a line for each, and nothing else.")] = False,
+    listed: Annotated[bool, typer.Option("--list", help="Print only a name and a line for each lesson.")] = False,
     no_input: Annotated[
-        bool, typer.Option("--no-input", help="Run through without waiting for answers, as without a terminal.")
+        bool, typer.Option("--no-input", help="Do not wait for answers, as without a terminal.")
     ] = False,
 ) -> None:
-    """Learn by measuring: predict what a queue, a thread or a device does, then see it done here. 2 minutes each."""
+    """Learn by measuring: predict what a queue, a thread or a device does, then see it here. 2 minutes each."""
     from pipeline_bench.cli.running import interruptible
     from pipeline_bench.lessons.engine import find, lessons
 

@@ -35,7 +35,7 @@ def compare(
         str | None,
         typer.Argument(
             help="A shipped scenario's name (see `pipeline-bench scenarios`) or a path to a TOML file. By default the "
-            "2017 tutorial's job: two_layer where TensorFlow uses a GPU, else tutorial, on an emulated accelerator.",
+            "job of the 2017 tutorial: two_layer if TensorFlow uses a GPU, else tutorial, on an emulated accelerator.",
             show_default=False,
             autocompletion=scenario_names,
         ),
@@ -44,21 +44,21 @@ def compare(
         str | None,
         typer.Option(
             metavar="A,B",
-            help="Only the variants of these backends; a missing one is added.",
+            help="Only the variants of these backends; a backend that the scenario lacks is added.",
             autocompletion=backend_names,
         ),
     ] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Training steps per trial.")] = None,
     time: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", callback=positive, help="Seconds of training per trial, in place of --steps."),
+        typer.Option(metavar="SECONDS", callback=positive, help="Seconds of training per trial, instead of --steps."),
     ] = None,
     repeats: Annotated[int | None, typer.Option(min=1, help="Trials per variant, interleaved.")] = None,
     precision: Annotated[
         str | None,
         typer.Option(
             metavar="2%",
-            help="Add repeats until every speed-up is known to ±2 %, or --budget is spent. From 0.1% to 50%.",
+            help="Add repeats until every speed-up is known to ±2 %, or until --budget is spent. From 0.1% to 50%.",
         ),
     ] = None,
     budget: Annotated[
@@ -66,7 +66,7 @@ def compare(
         typer.Option(
             metavar="SECONDS",
             callback=positive,
-            help="The most time for rounds: 60 by default, 600 with --precision.",
+            help="Maximum time for rounds: 60 by default, 600 with --precision.",
         ),
     ] = None,
     settings: Annotated[
@@ -74,7 +74,7 @@ def compare(
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="Any key of the scenario, dotted: source.batch_size=32. Repeatable.",
+            help="Set any key of the scenario: source.batch_size=32. Repeatable.",
             autocompletion=setting_keys,
         ),
     ] = None,
@@ -88,24 +88,22 @@ def compare(
     stall_timeout: Annotated[
         float | None,
         typer.Option(
-            metavar="SECONDS", callback=positive, help="How long a step may take before its trial counts as stalled."
+            metavar="SECONDS", callback=positive, help="A trial counts as stalled after a step of this length."
         ),
     ] = None,
     log_placement: Annotated[
-        bool, typer.Option("--log-placement", help="Say in the report which op ran on which device.")
+        bool, typer.Option("--log-placement", help="Report which op ran on which device.")
     ] = False,
-    hosts: Annotated[
-        int | None, typer.Option(min=2, help="Run it on 1, 2, … so many nodes at once, with --on.")
-    ] = None,
+    hosts: Annotated[int | None, typer.Option(min=2, help="Run it on 1, 2, … N nodes at once; needs --on.")] = None,
     on: Annotated[
         str | None,
         typer.Option(
             metavar="ray[://HOST:PORT]",
-            help="What places the --hosts: the Ray cluster there; by default that of RAY_ADDRESS or of this machine.",
+            help="The Ray cluster that provides the --hosts; by default that of RAY_ADDRESS or of this machine.",
         ),
     ] = None,
 ) -> None:
-    """Train one model under every variant of a scenario; show time, waits and utilization side by side."""
+    """Train one model with every variant of a scenario; show times, waits and utilization side by side."""
     from pipeline_bench.analysis.precision import check
     from pipeline_bench.cli.hosts import compare_as_rank, compare_on_ray, refuse_goal
     from pipeline_bench.cli.running import run_and_show
@@ -183,7 +181,7 @@ def diagnose(
         str,
         typer.Argument(
             metavar="SCRIPT|FILE:FUNCTION",
-            help="Your script, train.py, which is run up to its training; or your function that returns a tf.data "
+            help="Your script, train.py, which runs up to its training. Or your function that returns a tf.data "
             "pipeline: train.py:make_dataset.",
         ),
     ],
@@ -194,38 +192,38 @@ def diagnose(
         str | None,
         typer.Option(
             metavar="N|LINE|NAME",
-            help="Which of the script's datasets: its variable, its line, or its number in the list that the report "
-            "has; by default the one that it trains on.",
+            help="The script's dataset to measure: its variable, its line, or its number in the report's list. By "
+            "default the one that the script trains on.",
         ),
     ] = None,
     model: Annotated[
         str | None,
         typer.Option(
             metavar="FILE:FUNCTION",
-            help="Your function that returns a compiled Keras model, which then trains on the pipeline; without one "
-            "the pipeline is only read.",
+            help="Your function that returns a compiled Keras model, to train on the pipeline. Without a model the "
+            "pipeline is only read.",
         ),
     ] = None,
     batch_arg: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="Passed to the pipeline's function as its only argument."),
+        typer.Option(metavar="N", min=1, help="The only argument of the pipeline's function."),
     ] = None,
     budget: Annotated[
         float,
-        typer.Option(metavar="SECONDS", callback=positive, help="The most time to measure for, from 20 s on."),
+        typer.Option(metavar="SECONDS", callback=positive, help="Maximum time to measure; at least 20 s."),
     ] = 120.0,
     allow_reordering: Annotated[
         bool,
         typer.Option(
             "--allow-reordering",
-            help="Also try what may change the order of the samples.",
+            help="Also try fixes that may change the order of the samples.",
         ),
     ] = False,
     allow_threads: Annotated[
         bool,
         typer.Option(
             "--allow-threads",
-            help="Also try what runs your functions on several threads at once; the samples keep their order.",
+            help="Also try fixes that run your functions on several threads at once; the samples keep their order.",
         ),
     ] = False,
     data_service: Annotated[
@@ -242,7 +240,7 @@ def diagnose(
         typer.Option(
             metavar="SECONDS",
             callback=positive,
-            help="How long an element may take before its trial counts as stalled.",
+            help="A trial counts as stalled after an element that takes this long.",
         ),
     ] = None,
     json_to: JsonTo = None,
@@ -251,7 +249,7 @@ def diagnose(
     details: Details = False,
     expose_servers: ExposeServers = False,
 ) -> None:
-    """Find the stage of your own pipeline that starves it, and try what helps; your files are never changed."""
+    """Find the stage of your own pipeline that slows the training, and try fixes. Your files are never changed."""
     from pipeline_bench.cli.running import run_and_show
     from pipeline_bench.diagnosis import variants
     from pipeline_bench.errors import UsageError
@@ -308,11 +306,9 @@ def run(
     command: Annotated[
         list[str], typer.Argument(metavar="-- COMMAND…", help="The command with its arguments: -- python train.py.")
     ],
-    out: Annotated[Path, typer.Option(help="Where each training's session gets a folder of its own.")] = Path(
-        "reports"
-    ),
+    out: Annotated[Path, typer.Option(help="Folder for the sessions, one for each training.")] = Path("reports"),
 ) -> None:
-    """Run a command unedited; say at its end how long its trainings waited for their input. Its exit code is kept."""
+    """Run a command unchanged; at its end, report how long its trainings waited for input. Keeps its exit code."""
     from pipeline_bench.cli.hosts import folder_of
     from pipeline_bench.hosts.ranks import of_training
     from pipeline_bench.injection import command as commands
@@ -331,13 +327,13 @@ def run(
 
 
 def selftest(
-    quick: Annotated[bool, typer.Option("--quick", help="Half a minute in place of two; plants less.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Half a minute instead of two, with fewer checks.")] = False,
     out: Out = Path("reports"),
     json_to: JsonTo = None,
     no_live: NoLive = False,
     open_page: OpenPage = False,
 ) -> None:
-    """Plant what is known, measure it, and say how far the program may be believed on this machine."""
+    """Plant known delays, measure them, and report the error of the program on this machine."""
     from pipeline_bench.cli.running import run_and_show
     from pipeline_bench.selftest.run import planned, run
 

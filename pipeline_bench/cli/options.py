@@ -97,7 +97,7 @@ def _file(output: Path | None) -> Path | None:
     return None if output == Path(STDOUT) else output
 
 
-Out = Annotated[Path, typer.Option(metavar="DIR", help="Where the session's folder is made.")]
+Out = Annotated[Path, typer.Option(metavar="DIR", help="Folder in which the session's folder is made.")]
 JsonTo = Annotated[
     str | None,
     typer.Option(
@@ -106,18 +106,18 @@ JsonTo = Annotated[
         help="Also write the session to FILE; - writes it to stdout, and the report to stderr.",
     ),
 ]
-NoLive = Annotated[bool, typer.Option("--no-live", help="Plain lines in place of the live screen.")]
+NoLive = Annotated[bool, typer.Option("--no-live", help="Plain lines instead of the live screen.")]
 ExposeServers = Annotated[
     bool,
     typer.Option(
         "--expose-servers",
-        help="Run trials that need TensorFlow's servers (between_graph, tf.data service) in the machine's own network, "
-        "where other machines reach these without a password; by default such a trial has a network of its own.",
+        help="Run trials that need TensorFlow's servers (between_graph, tf.data service) in the machine's own network. "
+        "Other machines can then reach the servers without a password. By default such a trial has its own network.",
     ),
 ]
-OpenPage = Annotated[bool, typer.Option("--open", help="Show the page, report.html, in the browser at the end.")]
+OpenPage = Annotated[bool, typer.Option("--open", help="Open the page, report.html, in the browser at the end.")]
 Details = Annotated[
-    bool, typer.Option("--details", help="Show all that the page says, in place of one screen of 80 × 24.")
+    bool, typer.Option("--details", help="Show everything that the page shows, instead of one screen of 80 × 24.")
 ]
 Output = Annotated[
     Path | None,
@@ -126,9 +126,7 @@ Output = Annotated[
         "-o",
         metavar="FILE|-",
         callback=_file,
-        help="Where to write it, gzipped where it ends in .gz; by default, and as -, stdout.",
+        help="The file to write, gzipped if its name ends in .gz. Default, and with -: stdout.",
     ),
 ]
-FORMAT = typer.Option(
-    "--format", "-f", help="What to render it as; by default what FILE's name ends in, else terminal."
-)
+FORMAT = typer.Option("--format", "-f", help="The format; by default from the end of FILE's name, else terminal.")

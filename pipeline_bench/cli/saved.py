@@ -54,7 +54,7 @@ def report(
     output: Output = None,
     details: Details = False,
 ) -> None:
-    """Render a saved session again: the terminal's table, HTML, Markdown, CSV, its JSON, or a trace for Perfetto."""
+    """Render a saved session as the terminal's table, HTML, Markdown, CSV, JSON, or a trace for Perfetto."""
     from pipeline_bench.errors import UsageError
 
     chosen = form or form_of(output, Format)
@@ -103,29 +103,30 @@ def diff(
     before: Annotated[
         Path,
         typer.Argument(
-            help="The session to compare with: a session.json, its folder, or last~1.", autocompletion=session_words
+            help="The older session, to compare with: a session.json, its folder, or last~1.",
+            autocompletion=session_words,
         ),
     ],
     after: Annotated[
         Path,
         typer.Argument(
-            help="The session that is judged: a session.json, its folder, or last.", autocompletion=session_words
+            help="The newer session, to judge: a session.json, its folder, or last.", autocompletion=session_words
         ),
     ],
     fail_if_slower: Annotated[
         str | None,
-        typer.Option(metavar="5%", help="Exit 1 where a variant's step time grew by more, and not by noise."),
+        typer.Option(metavar="5%", help="Exit 1 if a variant's step time grew by more than this, beyond noise."),
     ] = None,
     fail_if_au_below: Annotated[
-        str | None, typer.Option(metavar="0.9", help="Exit 1 where a variant of AFTER has a lower AU for certain.")
+        str | None, typer.Option(metavar="0.9", help="Exit 1 if a variant of AFTER surely has a lower AU.")
     ] = None,
     fail_if_undecided: Annotated[
-        bool, typer.Option("--fail-if-undecided", help="Exit 1 also where the trials are too few to decide a gate.")
+        bool, typer.Option("--fail-if-undecided", help="Exit 1 also if the trials cannot decide a gate.")
     ] = False,
     form: Annotated[DiffFormat | None, FORMAT] = None,
     output: Output = None,
 ) -> None:
-    """Say what changed between two sessions. Exit 0: no gate failed, 1: one did, 2: they cannot be compared."""
+    """Show what changed between two sessions. Exit 0: no gate failed. 1: one failed. 2: no comparison possible."""
     from pipeline_bench.analysis.difference import between
     from pipeline_bench.analysis.gates import Limits
     from pipeline_bench.analysis.precision import share
@@ -167,10 +168,12 @@ def _difference(difference: Difference, form: DiffFormat, output: Path | None) -
 
 
 def sessions(
-    folder: Annotated[Path, typer.Argument(help="Where the sessions were kept: what --out named.")] = Path("reports"),
-    every: Annotated[bool, typer.Option("--all", help=f"All of them, not only the newest {_SHOWN}.")] = False,
+    folder: Annotated[
+        Path, typer.Argument(help="The folder with the sessions (the --out of the other commands).")
+    ] = Path("reports"),
+    every: Annotated[bool, typer.Option("--all", help=f"List all sessions, not only the newest {_SHOWN}.")] = False,
 ) -> None:
-    """List what was measured, newest first; `last`, `last~1` … name these sessions to report and diff."""
+    """List the sessions, newest first. `report` and `diff` accept `last`, `last~1` … as their names."""
     from rich.console import Console
 
     from pipeline_bench.model import session_folders
@@ -227,9 +230,9 @@ _PERIOD_S = 1.0
 
 
 def top(
-    once: Annotated[bool, typer.Option("--once", help="A line a job as they stand, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print one line for each job, and exit.")] = False,
 ) -> None:
-    """Show every watched job of yours, in whichever terminal it runs: steps, waits, device, host, memory."""
+    """Show all your watched jobs, from every terminal: steps, waits, device, host, memory."""
     from rich.console import Console
 
     from pipeline_bench.run import jobs
