@@ -23,7 +23,7 @@ _JOIN_GRACE_S = 2
 
 @dataclass(frozen=True)
 class Queue:
-    """A queue of the input, so that a stall can say how full it is."""
+    """A queue of the input; the report of a stall shows how full it is."""
 
     name: str
     size: Any
@@ -32,17 +32,17 @@ class Queue:
 
 
 Take = Callable[[], tuple[Batch, Any]]
-"""Builds the ops that take the next batch; gives it with `Input.wait_s`, or None of an input that nobody waits for."""
+"""Builds the ops that take the next batch; returns it with `Input.wait_s`, or with None if there is no wait."""
 
 
 @dataclass(frozen=True)
 class InGraph:
-    """An input that is ops and nothing else: a program that has only the graph can run it."""
+    """An input that consists of ops only: a program that has only the graph can run it."""
 
     start: Sequence[Any] = ()
-    """Ops that are run once, before the first step."""
+    """Ops to run once, before the first step."""
     produce: Sequence[Any] = ()
-    """Ops that fill a queue, each run again and again by a thread of its own, until the queue is closed."""
+    """Ops that fill a queue. A separate thread runs each of them again and again, until the queue is closed."""
     close: Any = None
     """The op that closes the queue at the end."""
 
@@ -53,7 +53,7 @@ class EagerInput:
 
     take: Take
     dataset: Any = None
-    """The endless dataset that is taken from, whose elements are `Batch.tensors`; None of the ceiling."""
+    """The endless dataset whose elements are `Batch.tensors`; None for the ceiling."""
     reorder_window: int | None = None
     """As `Input.reorder_window`."""
     stop: Callable[[], None] = lambda: None
@@ -64,18 +64,18 @@ class Input:
     """A backend's way of feeding one model, built into the graph."""
 
     wait: Literal["probe", "fetch", "none"] = "none"
-    """How the input wait is had: ``probe``: `wait_s` is fetched with the step; ``fetch``: it is the time `fetch` takes;
+    """How the input wait is measured: ``probe``: `wait_s` is fetched with the step; ``fetch``: it is the time `fetch` takes;
     ``none``: there is no input to wait for."""
 
     reorder_window: int | None = None
-    """How many samples may still be on their way while later ones reach the model: a batch for each further thread that
-    makes them, 0 for an input that keeps their order. None where nobody has said; 16 batches are then allowed for."""
+    """Maximum number of samples that later samples may overtake: a batch for each further thread that makes them, 0 for
+    an input that keeps the order. None if it is not known; 16 batches are then allowed."""
 
     digest: Any = None
-    """What a step that is sampled fetches beside its loss, float64 [n]; see `worker.sample_audit`. None: nothing."""
+    """What an audited step fetches beside its loss, float64 [n]; see `worker.sample_audit`. None: nothing."""
 
     in_graph: InGraph | None = None
-    """What a program without Python would have to run; None where Python has a part in the input."""
+    """The ops for a program without Python; None if Python has a part in the input."""
 
     def __init__(self, batch: Batch, wait_s: Any = None, take: Take | None = None) -> None:
         self.batch = batch
@@ -84,10 +84,10 @@ class Input:
         if wait_s is not None:
             self.wait = "probe"
         self.take = take
-        """Builds the taking of a batch once more, into a function of the graph; None where that cannot be."""
+        """Builds the ops that take a batch again, into a function of the graph; None if that is impossible."""
 
     def start(self, session: Any) -> None:
-        """Begin to produce; called once, after the variables were initialised."""
+        """Start to produce batches; called once, after the variables were initialised."""
 
     def fetch(self, session: Any) -> dict[Any, Any] | None:
         """Return the step's feed_dict, where `wait` is ``fetch``."""
@@ -175,7 +175,7 @@ class Backend(Plugin):
     """Connects a source to a model."""
 
     carries_samples: ClassVar[bool] = False
-    """Whether it carries what a `SampleSource` gives, files for one; without it only batches made in the graph."""
+    """Whether it carries a `SampleSource`, for example files; otherwise only batches that are made in the graph."""
 
     in_loops: ClassVar[bool] = False
     """Whether its inputs have a `take`, so that a loop of the graph can take their batches."""
@@ -188,12 +188,12 @@ class Backend(Plugin):
 
     @property
     def works_ahead(self) -> bool | None:
-        """Whether the next batch is made while the model steps, so that a step hides it; None where nobody has said."""
+        """Whether the next batch is made during the model's step; None if it is not known."""
         return None
 
     @property
     def starts_servers(self) -> bool:
-        """Whether a trial of it starts servers that listen, so that it needs a network of its own."""
+        """Whether its trial starts servers that listen, and so needs a network of its own."""
         return False
 
     def start_processes(self, source: Source, *, can_fork: bool) -> None:
@@ -219,7 +219,7 @@ class Backend(Plugin):
         """End them; safe to call twice, and where none was started."""
 
     def check(self, source: Source) -> None:
-        """Refuse a source that it cannot carry; the parent asks before the first trial, without TensorFlow.
+        """Refuse a source that it cannot carry; the parent calls this before the first trial, without TensorFlow.
 
         Raises:
             UsageError: it cannot, or its options mean nothing for this source.
@@ -252,7 +252,7 @@ class Backend(Plugin):
 
 
 def require_numbers(backend: Backend, source: Source) -> None:
-    """Refuse a source whose samples cannot be asked for by their number, or that may leave one out.
+    """Refuse a source whose samples have no numbers, or that may leave one out.
 
     Raises:
         UsageError: the source is such a one.
