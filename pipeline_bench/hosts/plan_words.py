@@ -121,8 +121,11 @@ def assumption(plan: VariantPlan) -> str:
         seen = f"{most} that {'was' if most == 1 else 'were'} measured"
         return f"Assumes that input workers add up beyond the {seen}: no end of that was seen."
     if most == 1:
-        return "Assumes that storage gives each of more hosts what it gave one: no more were measured."
-    return f"Assumes that storage goes on as measured up to {most} hosts: it was never saturated."
+        return "Assumes that storage gives each of more hosts what it gave one; low ends: that this was all it has."
+    return (
+        f"Assumes that storage goes on as measured up to {most} hosts: it was never saturated; low ends: that it ends "
+        "there."
+    )
 
 
 def _not_known(plan: VariantPlan) -> str:
@@ -139,12 +142,12 @@ def _not_known(plan: VariantPlan) -> str:
 
 def _reached(plan: VariantPlan) -> str:
     last, gives = f"{plan.measured_counts[-1]} {plan.unit}s", f"{rate(plan.total)} samples/s"
-    what = "storage gives" if plan.unit == "host" else "workers send"
+    subject, verb = ("storage", "goes on to give") if plan.unit == "host" else ("workers", "go on to send")
     if plan.trend == "rising":
-        return f"Assumes that {what} no more than the {gives} seen at {last}; up to there it still rose."
+        return f"Assumes that {gives}, seen at {last}, is all that there is; up to there it still rose."
     if plan.trend == "falling":
-        return f"Assumes that {what} the {gives} seen at {last} to more as well; up to there it fell."
-    return f"Assumes that {what} {gives} in all to more than the {last} measured as well."
+        return f"Assumes that {subject} {verb} the {gives} seen at {last}; up to there it fell."
+    return f"Assumes that {subject} {verb} {gives} in all beyond the {last} measured."
 
 
 def explained() -> str:
