@@ -1,0 +1,16 @@
+"""Stragglers that were planted among simulated hosts: how often the right one is named, and nobody where none was."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks import stragglers
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_straggler_well_past_the_line_is_named_in_95_of_100_and_none_is_invented(seed: int) -> None:
+    for way, planted, found in stragglers.rows(100, seed):
+        assert found["wrong"] <= 5, (way, planted, found)
+        assert planted == "none" or found["right"] >= 90, (way, planted, found)
+    right = [each["right"] for _, planted, each in stragglers.rows(400, seed) if planted != "none"]
+    assert sum(right) >= 0.95 * 400 * len(right)
