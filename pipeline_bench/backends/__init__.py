@@ -64,7 +64,7 @@ class Input:
     """A backend's way of feeding one model, built into the graph."""
 
     wait: Literal["probe", "fetch", "none"] = "none"
-    """How the input wait is measured: ``probe``: `wait_s` is fetched with the step; ``fetch``: it is the time `fetch` takes;
+    """How the input wait is measured: ``probe``: `wait_s` is fetched with the step; ``fetch``: the duration of `fetch`;
     ``none``: there is no input to wait for."""
 
     reorder_window: int | None = None
