@@ -10,8 +10,10 @@ import time
 from typing import Any, Literal
 
 from pipeline_bench.backends import Backend, Input
+from pipeline_bench.model.events import QueueDepths, QueueState
 from pipeline_bench.plugins import Options
 from pipeline_bench.sources import Batch, Source
+from pipeline_bench.worker.recorder import Recorder
 
 GOOD_STEPS = 5
 
@@ -19,7 +21,9 @@ GOOD_STEPS = 5
 class FaultyOptions(Options):
     """What happens."""
 
-    fault: Literal["raise", "segfault", "killed", "exit", "hang", "hold_gil", "memory", "flood", "fork"] = "raise"
+    fault: Literal["raise", "segfault", "killed", "exit", "hang", "hold_gil", "memory", "flood", "fork", "deaf"] = (
+        "raise"
+    )
 
 
 class Faulty(Backend):
@@ -51,6 +55,15 @@ class _FaultyInput(Input):
         return dict(zip(self.batch.tensors, session.run(self._made), strict=True))
 
 
+def hang(deaf: bool) -> None:
+    """Hang; where `deaf`, with the recorder's watch patched away, as what a user's code patches may do."""
+    if deaf:
+        depths = QueueDepths(at_ns=1, queues=(QueueState(name="planted", size=0, capacity=4),))
+        Recorder._watch = lambda self: None  # type: ignore[method-assign]
+        Recorder._ship_depths = lambda self: self._channel.send(depths)  # type: ignore[method-assign]
+    time.sleep(1000)
+
+
 def go_wrong(fault: str) -> None:
     match fault:
         case "raise":
@@ -61,8 +74,8 @@ def go_wrong(fault: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         case "exit":
             raise SystemExit(5)
-        case "hang":
-            time.sleep(1000)
+        case "hang" | "deaf":
+            hang(fault == "deaf")
         case "hold_gil":
             ctypes.PyDLL(None).sleep(1000)  # which lets nobody else have it
         case "memory":

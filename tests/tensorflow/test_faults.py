@@ -25,7 +25,7 @@ DIES = {
 }
 """Faults that end their trial, with words of its reason."""
 
-HANGS = ("hang", "hold_gil")
+HANGS = ("hang", "hold_gil", "deaf")
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,15 @@ def test_a_traceback_is_kept_with_the_trial(faulty: dict[str, TrialRecord]) -> N
 def test_a_hang_in_python_says_where_it_stood(faulty: dict[str, TrialRecord]) -> None:
     assert faulty["hang"].status == "stalled"
     assert "pipeline_bench_faults.py" in (faulty["hang"].reason or "")
-    assert "in go_wrong" in (faulty["hang"].reason or "")
+    assert "in hang" in (faulty["hang"].reason or "")
+
+
+def test_a_hang_whose_own_watch_is_patched_away_is_ended_though_signs_of_life_go_on(
+    faulty: dict[str, TrialRecord],
+) -> None:
+    assert faulty["deaf"].status == "stalled"
+    assert "its own watch did not tell of it" in (faulty["deaf"].reason or "")
+    assert len(faulty["deaf"].queue_depths) == 1
 
 
 def test_a_hang_with_the_gil_held_is_ended_and_leaves_its_stacks(faulty: dict[str, TrialRecord]) -> None:
