@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pipeline_bench.analysis.precision import fixing, until_decided
+from pipeline_bench.analysis.precision import length_keys, until_decided
 from pipeline_bench.errors import UsageError
 from pipeline_bench.model.diagnosis import DEFAULT_BUDGET_S, Diagnosis
 from pipeline_bench.model.pipeline import Target
@@ -88,7 +88,7 @@ def compare(
             folder,
             _observer(quiet, folder),
             command="pipeline_bench.compare",
-            precision=None if fixing(run, written) else until_decided(budget_s),
+            precision=None if length_keys(run, written) else until_decided(budget_s),
             expose_servers=expose_servers,
         )
     if outcome.interrupted:

@@ -55,7 +55,7 @@ def scenario(first: dict[str, int], *others: dict[str, int], steps: int, repeats
 
 
 def run(what: Scenario, goal: str | None = None, budget_s: float | None = None) -> Session:
-    wanted = None if goal is None else precision.wanted(goal, budget_s)
+    wanted = None if goal is None else precision.parse_goal(goal, budget_s)
     with tempfile.TemporaryDirectory() as folder:
         return compare(what, Path(folder), Observer(), precision=wanted).session
 

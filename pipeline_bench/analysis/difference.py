@@ -345,7 +345,7 @@ def _shift(one: Estimate, other: Estimate, before: Sequence[float], after: Seque
 def _sentence(name: str, one: Result, other: Result, step_time: Ratio, beside: Ratio) -> str:
     verdict = f"stays {other.verdict.kind}" if one.verdict.kind == other.verdict.kind else None
     verdict = verdict or f"was {one.verdict.kind}, is {other.verdict.kind}"
-    return f"{one_line(name, NAME)}: {says(step_time)}{_beside(step_time, beside)}; {verdict}."
+    return f"{one_line(name, NAME)}: {change_text(step_time)}{_beside(step_time, beside)}; {verdict}."
 
 
 def _beside(step_time: Ratio, beside: Ratio) -> str:
@@ -368,7 +368,7 @@ def _ends(ratio: Ratio) -> str:
     return f"{units.change(low)} to {units.change(high)}"
 
 
-def says(step_time: Ratio) -> str:
+def change_text(step_time: Ratio) -> str:
     """Return a change of a step time in words: ``12 % slower (8 to 16 %)``, or why there is none."""
     if step_time.value is None:
         return f"no change to give, {step_time.reason}"

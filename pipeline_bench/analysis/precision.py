@@ -110,7 +110,7 @@ def share(
     return value
 
 
-def wanted(goal: str, budget_s: float | None) -> Precision:
+def parse_goal(goal: str, budget_s: float | None) -> Precision:
     """Return what the options ``--precision`` and ``--budget`` ask for.
 
     Args:
@@ -129,7 +129,7 @@ def until_decided(budget_s: float | None = None) -> Precision:
     return Precision(goal=None, budget_s=DECIDING_BUDGET_S if budget_s is None else budget_s)
 
 
-def fixing(run: Mapping[str, object], settings: Sequence[str]) -> list[str]:
+def length_keys(run: Mapping[str, object], settings: Sequence[str]) -> list[str]:
     """Return the keys that a user gave of those that fix how long a session takes, such as ``run.repeats``.
 
     Args:

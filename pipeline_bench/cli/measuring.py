@@ -107,7 +107,7 @@ def compare(
     from pipeline_bench.analysis.precision import check
     from pipeline_bench.cli.hosts import compare_as_rank, compare_on_ray, refuse_goal
     from pipeline_bench.cli.running import run_and_show
-    from pipeline_bench.hosts.ranks import found
+    from pipeline_bench.hosts.ranks import find_rank
     from pipeline_bench.run.comparison import compare as run_comparison
     from pipeline_bench.run.machine import MainJob, choose
 
@@ -120,7 +120,7 @@ def compare(
     if hosts is not None or on is not None:
         refuse_goal(precision, budget)
         raise typer.Exit(compare_on_ray(resolved, hosts, on, out, shown, expose_servers=expose_servers))
-    if (rank := found(os.environ)) is not None:
+    if (rank := find_rank(os.environ)) is not None:
         refuse_goal(precision, budget)
         raise typer.Exit(compare_as_rank(rank, resolved, out, expose_servers=expose_servers))
     if goal is not None and goal.goal is not None:
@@ -139,12 +139,12 @@ def _goal(
     precision: str | None, budget_s: float | None, given: dict[str, float | None], settings: list[str]
 ) -> Precision | None:
     """Return until when rounds are added; None where the plan is fixed by its length."""
-    from pipeline_bench.analysis.precision import fixing, until_decided, wanted
+    from pipeline_bench.analysis.precision import length_keys, parse_goal, until_decided
     from pipeline_bench.errors import UsageError
 
     if precision is not None:
-        return wanted(precision, budget_s)
-    fixed = fixing({key: value for key, value in given.items() if value is not None}, settings)
+        return parse_goal(precision, budget_s)
+    fixed = length_keys({key: value for key, value in given.items() if value is not None}, settings)
     if not fixed:
         return until_decided(budget_s)
     if budget_s is not None:

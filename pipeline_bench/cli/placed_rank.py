@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pipeline_bench.cli.hosts import compare_as_rank
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.hosts.ranks import found
+from pipeline_bench.hosts.ranks import find_rank
 from pipeline_bench.scenario import Scenario
 
 
@@ -18,7 +18,7 @@ def _run(out: Path, *, expose_servers: bool) -> int:
     """Run the rank that this process is by its environment, as the scenario on stdin says, until that is closed."""
     scenario = Scenario.model_validate_json(sys.stdin.buffer.readline())
     threading.Thread(target=_end_when_closed, daemon=True).start()
-    rank = found(os.environ)
+    rank = find_rank(os.environ)
     assert rank is not None
     try:
         return compare_as_rank(rank, scenario, out, expose_servers=expose_servers)

@@ -240,7 +240,7 @@ def top(
 
     console = Console(highlight=False)
     if once or not console.is_terminal or console.is_dumb_terminal:
-        for line in listing(*jobs.found()):
+        for line in listing(*jobs.find_jobs()):
             typer.echo(line)
         return
     _watch(console)
@@ -255,7 +255,7 @@ def _watch(console: Console) -> None:
     from pipeline_bench.ui.jobs import screen
 
     def draw() -> None:
-        found, problems = jobs.found()
+        found, problems = jobs.find_jobs()
         clock = f"{datetime.now():%H:%M:%S}"
         live.update(screen(found, problems, console.width, console.height, clock), refresh=True)
 

@@ -60,7 +60,7 @@ def of_training(environment: Mapping[str, str]) -> Rank | None:
 
     TF_CONFIG: https://www.tensorflow.org/guide/distributed_training#setting_up_the_tf_config_environment_variable
     """
-    if (rank := found(environment)) is not None:
+    if (rank := find_rank(environment)) is not None:
         return rank
     try:
         config = json.loads(environment.get("TF_CONFIG", ""))
@@ -73,7 +73,7 @@ def of_training(environment: Mapping[str, str]) -> Rank | None:
     return Rank(number, size, "tf-config") if task["type"] in ("chief", "worker") and number < size != 1 else None
 
 
-def found(environment: Mapping[str, str]) -> Rank | None:
+def find_rank(environment: Mapping[str, str]) -> Rank | None:
     """Return the rank; None of a process that is none, or the only one."""
     for launcher, (number, sizes) in _VARIABLES.items():
         size = next((environment[name] for name in sizes if name in environment), "")

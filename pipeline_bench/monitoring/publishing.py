@@ -1,4 +1,4 @@
-"""Tells of a running job in a file of its own, once a second, from the sampler's thread.
+"""Publishes the figures of a running job in a file of its own, once a second, from the sampler's thread.
 
 A lock beside the file is held for as long as the job lives: it goes with the process, however that ends. A process'
 number may be another's by then, or another container's. Nothing that fails here reaches the job.
@@ -31,7 +31,7 @@ Latest = Callable[[str], list[Reading]]
 
 
 class Publisher:
-    """Tells of one job until `end`.
+    """Publishes the figures of one job until `end`.
 
     Args:
         name: of the job.
@@ -48,8 +48,8 @@ class Publisher:
         self._histories: dict[str, deque[float | None]] = {
             name: deque(maxlen=HISTORY) for name in ("step", "wait", "device", "host")
         }
-        self._told_ns = self._step_ns = time.monotonic_ns()
-        self._told = Totals()
+        self._published_ns = self._step_ns = time.monotonic_ns()
+        self._published = Totals()
         self._path: Path | None = None
         self._lock = -1
         try:
@@ -68,11 +68,11 @@ class Publisher:
 
     @property
     def is_due(self) -> bool:
-        """Whether a second has gone since it last told something."""
-        return self._path is not None and time.monotonic_ns() - self._told_ns >= _PERIOD_NS
+        """Whether a second has gone since it last published something."""
+        return self._path is not None and time.monotonic_ns() - self._published_ns >= _PERIOD_NS
 
     def publish(self, totals: Totals, figures: JobSummary, buffered: tuple[float, float] | None) -> None:
-        """Tell of the last second.
+        """Publish the last second.
 
         Args:
             totals: of all steps so far.
@@ -80,8 +80,8 @@ class Publisher:
             buffered: how many batches are ready, and how many there can be; None where it is not known.
         """
         now_ns = time.monotonic_ns()
-        since_ns, self._told_ns = self._told_ns, now_ns
-        new, self._told = totals.since(self._told), totals
+        since_ns, self._published_ns = self._published_ns, now_ns
+        new, self._published = totals.since(self._published), totals
         if new.steps > 0:
             self._step_ns = now_ns
         device = self._device_percent(since_ns)
@@ -101,7 +101,7 @@ class Publisher:
         )
 
     def end(self, figures: JobSummary, folder: Path | None) -> None:
-        """Tell how it ended, and that it has; safe to call twice."""
+        """Publish how the job ended, and that it has; safe to call twice."""
         if self._path is None:
             return
         self._write(
@@ -114,7 +114,7 @@ class Publisher:
         os.close(self._lock)
 
     def withdraw(self) -> None:
-        """Tell nothing any more, and that there was anything; safe to call twice."""
+        """Remove what was published, and publish nothing any more; safe to call twice."""
         if self._path is None or self._status.pid != os.getpid():
             return
         jobs.remove(self._path)

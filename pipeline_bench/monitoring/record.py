@@ -161,8 +161,8 @@ class JobRecord:
         used = self._readings.utilization(since_ns, self._cores, self._device.kind == "gpu")
         return summarise(totals, used, self.reason, self._device_waits)
 
-    def tell(self) -> None:
-        """Tell of the job as it stands (`monitoring.publishing`), once a second and never oftener."""
+    def publish(self) -> None:
+        """Publish the figures so far (`monitoring.publishing`), at most once a second."""
         if self._publisher.is_due:
             totals = self.so_far()[0].totals
             self._publisher.publish(totals, self._figures(totals, self._started_ns), self.buffered())
@@ -350,7 +350,7 @@ def _after_poll(record: JobRecord, first: Callable[[], None] | None) -> Callable
         alive = reference()
         if alive is not None:
             with suppress(Exception):  # who looks sees nothing new; the job goes on
-                alive.tell()
+                alive.publish()
             alive.keep()
 
     return done

@@ -125,7 +125,7 @@ def sections(session: Session, diagnosis: Diagnosis) -> Iterator[Section]:
     notes = diagnosis.inspection.notes if diagnosis.inspection is not None else ()
     for section in (
         Section(TRACEBACK, code=traceback_lines(diagnosis.traceback)),
-        Section("Where it stands", lines=standing(session, diagnosis)),
+        Section("Where it stands", lines=speed_lines(session, diagnosis)),
         Section(
             "Which stage",
             f"from source to sink, each alone; ms a {noun}",
@@ -172,7 +172,7 @@ def element_noun(diagnosis: Diagnosis) -> str:
     return "batch" if diagnosis.inspection is not None and diagnosis.inspection.batch_size else "element"
 
 
-def standing(session: Session, diagnosis: Diagnosis) -> list[str]:
+def speed_lines(session: Session, diagnosis: Diagnosis) -> list[str]:
     """Return how fast the pipeline is, a sentence or figures a line; empty where nothing was measured."""
     result = _as_written(session)
     reached_ms = _reached_ms(diagnosis, result)

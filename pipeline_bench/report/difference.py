@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pipeline_bench.analysis.difference import only_beside, says
+from pipeline_bench.analysis.difference import change_text, only_beside
 from pipeline_bench.analysis.gates import limit_text
 from pipeline_bench.model.difference import Condition, Difference, Gate, Outcome, Ratio, Shift, Side, VariantChange
 from pipeline_bench.report import VERDICT_STYLES, facts
@@ -136,7 +136,7 @@ def machine(difference: Difference) -> Iterator[str]:
             keys = one_line(", ".join(change.ceilings_differ_in), TEXT)
             yield f"the machine itself: {name} is of different jobs before and after ({keys}), so it tells nothing"
         else:
-            yield f"the machine itself, by {name}: {one_line(says(change.step_time), TEXT)}"
+            yield f"the machine itself, by {name}: {one_line(change_text(change.step_time), TEXT)}"
 
 
 def au_note(difference: Difference) -> str:

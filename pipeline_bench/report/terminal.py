@@ -212,7 +212,7 @@ def failures(session: Session, besides: Collection[str] = ()) -> RenderableType 
     parts: list[RenderableType] = []
     shown: dict[str, TrialRecord] = {}
     for record in session.trials:
-        if record.status == "ok" or _is_told(session, record):
+        if record.status == "ok" or _is_in_conclusion(session, record):
             continue
         if record.variant in besides and record.status != "interrupted":
             continue
@@ -230,7 +230,7 @@ def failures(session: Session, besides: Collection[str] = ()) -> RenderableType 
     return _group(parts)
 
 
-def _is_told(session: Session, record: TrialRecord) -> bool:
+def _is_in_conclusion(session: Session, record: TrialRecord) -> bool:
     """Return whether a diagnosis' conclusion says it already: the user's function raised, or cannot be called."""
     found = session.diagnosis
     if found is None or record.status == "interrupted":

@@ -23,7 +23,7 @@ KEPT_S = 3600.0
 KEPT_JOBS = 50
 """How many of them, at most."""
 LATE_S = 5.0
-"""A job that has told nothing for this long, and tells something each second, is stopped, or does not get to it."""
+"""A job that has written nothing for this long, where it writes each second, is stopped, or does not get to it."""
 _LARGEST_BYTES = 64 * 1024
 _held: set[Path] = set()
 """The locks of this process' own jobs."""
@@ -34,22 +34,22 @@ class Job:
     """A watched job that was found.
 
     Attributes:
-        status: what it told last.
+        status: what it wrote last.
         state: ``gone`` where its process ended without a word: it was killed.
-        told_s: seconds since it told that.
+        silent_s: seconds since it wrote that.
     """
 
     status: JobStatus
     state: Literal["running", "ended", "gone"]
-    told_s: float
+    silent_s: float
 
     @property
     def is_late(self) -> bool:
-        """Whether it runs, and has told nothing for too long."""
-        return self.state == "running" and self.told_s > LATE_S
+        """Whether it runs, and has written nothing for too long."""
+        return self.state == "running" and self.silent_s > LATE_S
 
 
-def found() -> tuple[list[Job], list[str]]:
+def find_jobs() -> tuple[list[Job], list[str]]:
     """Return the jobs, those that run first and the latest first, and why a folder could not be looked into."""
     jobs: list[Job] = []
     problems = []
@@ -65,8 +65,8 @@ def found() -> tuple[list[Job], list[str]]:
 
 
 def of_run(run: str) -> list[Job]:
-    """Return the jobs of one call of `pipeline-bench run`, as `found` does."""
-    return [job for job in found()[0] if job.status.run == run]
+    """Return the jobs of one call of `pipeline-bench run`, as `find_jobs` does."""
+    return [job for job in find_jobs()[0] if job.status.run == run]
 
 
 def _jobs(folder: Path) -> Iterator[Job]:
@@ -74,11 +74,11 @@ def _jobs(folder: Path) -> Iterator[Job]:
         alive = _is_locked(_lock_of(path))  # before the file is read, which says so where it has ended since
         try:
             status = JobStatus.model_validate_json(read_text(path, _LARGEST_BYTES, regular=True))
-            told_s = max(0.0, time.time() - path.stat().st_mtime)
+            silent_s = max(0.0, time.time() - path.stat().st_mtime)
         except (OSError, ValueError, ValidationError):
             continue
         state: Literal["running", "ended", "gone"] = "ended" if status.ended else "running" if alive else "gone"
-        yield Job(status, state, told_s)
+        yield Job(status, state, silent_s)
 
 
 def hold(path: Path) -> int:

@@ -113,16 +113,16 @@ def _cells(job: Job) -> dict[str, Text]:
     }
     return {
         **{head: Text(text, style="" if running else "dim") for head, text in texts.items()},
-        "": Text(standing(job), style=_style(job)),
+        "": Text(state_text(job), style=_style(job)),
     }
 
 
-def standing(job: Job) -> str:
+def state_text(job: Job) -> str:
     """Return how the job stands, in a few words."""
     if job.state == "gone":
         return "killed"
     if job.is_late:
-        return f"silent for {units.clock(job.told_s)}"
+        return f"silent for {units.clock(job.silent_s)}"
     if job.state == "running" and job.status.idle_s > IDLE_S:
         return f"no step for {units.clock(job.status.idle_s)}"
     return job.status.verdict
@@ -179,8 +179,8 @@ def _line(job: Job) -> str:
         parts.append(f"buffer {status.buffered[0]:.0f} of {status.buffered[1]:.0f}")
     running = job.state == "running"
     state = {"running": "running", "ended": "ended", "gone": "killed"}[job.state]
-    if running and standing(job) != status.verdict:
-        state = standing(job)
+    if running and state_text(job) != status.verdict:
+        state = state_text(job)
     lately = f"; {', '.join(parts)}" if running and parts else ""
     where = f"; session in {status.folder}" if status.folder else ""
     return one_line(f"{status.name}, process {status.pid}, {state}: {status.line}{lately}{where}")

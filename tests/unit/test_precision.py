@@ -83,13 +83,13 @@ def but(step_ms: StepMs, *failing: str, from_repeat: int = 0) -> StepMs:
     ("given", "goal"), [("2%", 0.02), ("2 %", 0.02), ("0.02", 0.02), (" 1.5% ", 0.015), (".05", 0.05), ("50%", 0.5)]
 )
 def test_a_goal_is_a_percentage_or_a_share(given: str, goal: float) -> None:
-    assert precision.wanted(given, 60) == Precision(goal=goal, budget_s=60)
+    assert precision.parse_goal(given, 60) == Precision(goal=goal, budget_s=60)
 
 
 @pytest.mark.parametrize("given", ["", "%", "two", "2,5%", "-2%", "nan", "inf", "1e-2", "2%%", "2 percent"])
 def test_what_is_no_share_is_refused_with_what_is(given: str) -> None:
     with pytest.raises(UsageError) as refused:
-        precision.wanted(given, None)
+        precision.parse_goal(given, None)
     assert repr(given) in refused.value.message
     assert "2%" in refused.value.hint
 
@@ -97,19 +97,19 @@ def test_what_is_no_share_is_refused_with_what_is(given: str) -> None:
 @pytest.mark.parametrize("given", ["0", "0%", "0.05%", "51%", "100%", "0.6"])
 def test_a_goal_that_makes_no_sense_is_refused_with_the_bounds(given: str) -> None:
     with pytest.raises(UsageError) as refused:
-        precision.wanted(given, None)
+        precision.parse_goal(given, None)
     assert repr(given) in refused.value.message
     assert "from 0.1% to 50%" in refused.value.hint
 
 
 def test_a_forgotten_percent_sign_is_explained() -> None:
     with pytest.raises(UsageError) as refused:
-        precision.wanted("2", None)
+        precision.parse_goal("2", None)
     assert "2%" in refused.value.hint
 
 
 def test_without_a_budget_it_is_the_default() -> None:
-    assert precision.wanted("2%", None).budget_s == precision.DEFAULT_BUDGET_S
+    assert precision.parse_goal("2%", None).budget_s == precision.DEFAULT_BUDGET_S
 
 
 def test_a_scenario_of_a_ceiling_alone_has_nothing_to_narrow() -> None:
@@ -376,7 +376,7 @@ def test_a_default_budget_is_a_minute() -> None:
 def test_a_length_that_a_user_gives_fixes_the_plan(
     run_keys: dict[str, int], settings: list[str], fixed: list[str]
 ) -> None:
-    assert precision.fixing(run_keys, settings) == fixed
+    assert precision.length_keys(run_keys, settings) == fixed
 
 
 @pytest.mark.parametrize("scatter", [0.03, 0.1, 0.3])

@@ -31,7 +31,7 @@ from tests.unit.sessions import scenario, variant
     ],
 )
 def test_a_rank_is_known_by_the_variables_of_what_started_it(environment: dict[str, str], rank: Rank | None) -> None:
-    assert ranks.found(environment) == rank
+    assert ranks.find_rank(environment) == rank
 
 
 @pytest.mark.parametrize("size", [2, 3, 4, 5, 8, 9])

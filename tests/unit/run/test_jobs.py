@@ -37,14 +37,14 @@ def publisher(latest: list[Reading] | None = None) -> Publisher:
 
 
 def the_job() -> Job:
-    (job,), problems = jobs.found()
+    (job,), problems = jobs.find_jobs()
     assert not problems
     return job
 
 
 def test_a_job_is_found_while_it_runs_and_after_it_has_ended(folder: Path) -> None:
     job = publisher()
-    assert jobs.found() == ([], [])
+    assert jobs.find_jobs() == ([], [])
     job.publish(Totals(100, 400 * MS, 100, 100 * MS, 400 * MS), FIGURES, (2, 8))
     running = the_job()
     assert (running.state, running.status.steps, running.status.step_ms) == ("running", 100, 4.0)
@@ -130,7 +130,7 @@ def test_what_ended_long_ago_is_removed_and_what_is_too_much(folder: Path, monke
         at = time.time() - (2 * jobs.KEPT_S if number == 5 else 10 * number)
         for path in (file, folder / f"{number}.lock"):
             os.utime(path, (at, at))
-    found, _ = jobs.found()
+    found, _ = jobs.find_jobs()
     assert [job.status.pid for job in found] == [2, 1, 0]
     assert len(list(folder.iterdir())) == 6
 
@@ -173,11 +173,11 @@ def test_a_folder_that_others_can_use_is_left_alone_and_nothing_is_told_there(
     job.publish(Totals(), FIGURES, None)
     job.end(FIGURES, None)
     assert list(folder.iterdir()) == []
-    (problem,) = jobs.found()[1]
+    (problem,) = jobs.find_jobs()[1]
     assert "others may use it (its mode is 755, and 700 is needed)" in problem
     folder.chmod(0o700)
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-    assert "it belongs to another user" in jobs.found()[1][0]
+    assert "it belongs to another user" in jobs.find_jobs()[1][0]
 
 
 def test_a_link_in_the_folders_place_is_not_followed(folder: Path, tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_a_link_in_the_folders_place_is_not_followed(folder: Path, tmp_path: Pat
     folder.symlink_to(elsewhere)
     publisher().publish(Totals(), FIGURES, None)
     assert list(elsewhere.iterdir()) == []
-    assert "it is no folder" in jobs.found()[1][0]
+    assert "it is no folder" in jobs.find_jobs()[1][0]
 
 
 def test_a_folder_that_takes_nothing_more_does_not_disturb_the_job(folder: Path) -> None:

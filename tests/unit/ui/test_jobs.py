@@ -12,7 +12,7 @@ from pipeline_bench.run.jobs import Job
 from pipeline_bench.ui.jobs import listing, screen
 
 
-def job(state: Literal["running", "ended", "gone"] = "running", told_s: float = 0.5, **given: Any) -> Job:
+def job(state: Literal["running", "ended", "gone"] = "running", silent_s: float = 0.5, **given: Any) -> Job:
     fields: dict[str, Any] = {
         "name": "train.py",
         "pid": 42,
@@ -33,7 +33,7 @@ def job(state: Literal["running", "ended", "gone"] = "running", told_s: float = 
         "device_history": (0.0, 50.0, 100.0),
         "host_history": (100.0, 100.0, 100.0),
     }
-    return Job(JobStatus(**{**fields, **given}), state, told_s)
+    return Job(JobStatus(**{**fields, **given}), state, silent_s)
 
 
 def drawn(jobs: list[Job], width: int, height: int, problems: tuple[str, ...] = ()) -> list[str]:
@@ -46,7 +46,7 @@ def drawn(jobs: list[Job], width: int, height: int, problems: tuple[str, ...] = 
 @pytest.mark.parametrize("size", [(80, 24), (160, 50), (40, 10), (20, 4)])
 @pytest.mark.parametrize("count", [0, 1, 3, 12, 50])
 def test_the_screen_is_never_larger_than_the_terminal(size: tuple[int, int], count: int) -> None:
-    lines = drawn([job(name="名前 " * 30, told_s=10**6) for _ in range(count)], *size)
+    lines = drawn([job(name="名前 " * 30, silent_s=10**6) for _ in range(count)], *size)
     assert len(lines) <= size[1]
     assert all(len(line) <= size[0] for line in lines)
 
@@ -69,7 +69,7 @@ def test_what_has_ended_is_told_after_what_runs_without_its_history() -> None:
 
 
 def test_a_job_that_is_stopped_or_takes_no_step_says_so() -> None:
-    lines = drawn([job(told_s=65.0), job(idle_s=65.0)], 80, 24)
+    lines = drawn([job(silent_s=65.0), job(idle_s=65.0)], 80, 24)
     assert lines[2].endswith("silent for 1:05")
     assert lines[4].endswith("no step for 1:05")
 
