@@ -107,11 +107,3 @@ def test_the_saved_session_opens_again(finished: tuple[Path, subprocess.Complete
     folder, done = finished
     (session_file,) = folder.glob("reports/*/session.json")
     assert sessions.load(session_file).to_json() == done.stdout
-
-
-def test_bad_input_measures_nothing(tmp_path: Path) -> None:
-    done = program("compare", "--set", "source.batch_size=0", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "source.batch_size" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert not (tmp_path / "reports").exists()

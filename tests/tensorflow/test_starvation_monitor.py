@@ -157,41 +157,27 @@ def test_a_slow_step_does_not_wait() -> None:
 
 
 @pytest.mark.parametrize("compiled", [{}, {"steps_per_execution": 3}, {"run_eagerly": True}], ids=str)
-def test_the_losses_are_the_same_bit_by_bit(compiled: dict[str, Any]) -> None:
+def test_the_losses_are_the_same_bit_by_bit_with_the_monitor_and_after_it(compiled: dict[str, Any]) -> None:
     def losses(callbacks: list[Any]) -> list[float]:
-        data = slowly(0.0, 10)
-        history = network(**compiled).fit(data, epochs=3, verbose=0, callbacks=callbacks)
-        return list(history.history["loss"])
-
-    assert losses([]) == losses([StarvationMonitor(out=None, quiet=True)])
-
-
-def test_a_second_fit_goes_on_as_without_the_monitor() -> None:
-    def losses(callbacks: list[Any]) -> list[float]:
-        model, found = network(), []
+        model, found = network(**compiled), []
         for given in (callbacks, [], callbacks):
-            found += model.fit(slowly(0.0, 10), verbose=0, callbacks=given).history["loss"]
+            found += model.fit(slowly(0.0, 10), epochs=2, verbose=0, callbacks=given).history["loss"]
         return found
 
     assert losses([]) == losses([StarvationMonitor(out=None, quiet=True)])
 
 
-def test_the_training_function_is_back_at_the_end() -> None:
-    model = network()
+def test_one_monitor_measures_one_fit_after_the_other_and_the_training_function_is_back_at_the_end() -> None:
+    model, callback = network(), StarvationMonitor(out=None, quiet=True)
     model.fit(slowly(0.0, 4), verbose=0)
     before = model.train_function
-    fitted(model, slowly(0.0, 4))
-    assert model.train_function is before
-
-
-def test_one_monitor_measures_one_fit_after_the_other() -> None:
-    model, callback = network(), StarvationMonitor(out=None, quiet=True)
     for steps in (20, 30):
         model.fit(slowly(0.001, steps), verbose=0, callbacks=[callback])
         assert callback.session is not None
         assert callback.session.trials[0].steps is not None
         assert callback.session.trials[0].steps.count == steps
         assert wait_ms(callback) > 0
+        assert model.train_function is before
 
 
 @pytest.mark.parametrize("at_once", [1, 4])
@@ -199,26 +185,23 @@ def test_a_distributed_training_has_its_wait_measured(at_once: int) -> None:
     """Its iterator has a buffer ahead of the replica: a step that takes no time waits for what fills that."""
     with tf.distribute.MirroredStrategy(["/cpu:0"]).scope():
         model = network(steps_per_execution=at_once)
-    data = slowly().map(lambda x, y: (tf.ensure_shape(x, [BATCH, 4]), y))
+    data = slowly(3 * DELAY_S).map(lambda x, y: (tf.ensure_shape(x, [BATCH, 4]), y))
     callback = fitted(model, data.apply(tf.data.experimental.assert_cardinality(STEPS)))
     assert callback.session is not None
     assert callback.figures is not None
     assert callback.figures.steps == STEPS - at_once
-    assert wait_ms(callback) > WAITED_MS / 2
+    assert wait_ms(callback) > WAITED_MS  # the rest is left to a busy machine
 
 
-def test_an_epoch_has_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    callback = StarvationMonitor(out=None)
+def test_an_epoch_has_one_line_and_its_figures_in_tensorboard(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    callback = StarvationMonitor(writer=tmp_path, out=None)
     network().fit(slowly(), epochs=2, verbose=0, callbacks=[callback])
     first, second = capsys.readouterr().out.splitlines()
     assert first.startswith(f"epoch 1: {STEPS - 1} steps of ")
     assert second.startswith(f"epoch 2: {STEPS} steps of ")
     assert "severely input-bound" in second
-
-
-def test_tensorboard_has_the_figures_of_each_epoch(tmp_path: Path) -> None:
-    callback = StarvationMonitor(writer=tmp_path, out=None, quiet=True)
-    network().fit(slowly(), epochs=2, verbose=0, callbacks=[callback])
     (file,) = tmp_path.glob("events.*")
     found: dict[str, list[int]] = {}
     for record in tf.data.TFRecordDataset(str(file)):
