@@ -1,7 +1,7 @@
 """Plays every lesson and writes its page, with what was measured: ``python docs/render_lessons.py [NAME …]``.
 
-The index lists all of them in any case. tests/unit/test_lessons.py sees that the pages have the text and the code of
-today; what was measured is of the machine that the pages were last written on.
+The index lists all of them in any case. tests/unit/lessons/test_texts.py sees that the pages have the text and the
+code of today; what was measured is of the machine that the pages were last written on.
 """
 
 import sys

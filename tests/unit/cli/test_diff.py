@@ -13,7 +13,7 @@ from pipeline_bench.model import session as saved
 from pipeline_bench.model.difference import Difference
 from pipeline_bench.model.session import Session
 from tests.unit import sessions
-from tests.unit.difference import pairs
+from tests.unit.analysis import pairs
 
 STEADY = (4.0, 4.02, 3.98)
 

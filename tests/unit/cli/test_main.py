@@ -105,8 +105,6 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
     ("option", "arguments"),
     [
         ("-X utf8", ["--version"]),
-        ("-X utf8", ["scenarios"]),
-        ("-u", ["backends", "--json"]),
         ("-X utf8", ["report", "SESSION", "-f", "html"]),
         ("-u", ["report", "SESSION", "-f", "html"]),
         ("-u", []),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline_bench.diagnosis import variants
@@ -338,7 +338,6 @@ def test_options_of_the_machine_are_part_of_no_attempt_without_need() -> None:
     assert not any(isinstance(edit, SetOptions) for edit in edits)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     factors=st.fixed_dictionaries(
         {name: st.sampled_from([0.5, 0.9, 1.0, 1.0, 1.2, 2.0, 5.0]) for name in (PARALLEL, BATCHED, CACHED, PREFETCHED)}

@@ -33,6 +33,13 @@ MS = 10**6
 CPU = Device(kind="cpu", name="CPU")
 
 
+@pytest.fixture(autouse=True)
+def machine_without_nvml(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process less for each job that is kept, but where the test is about NVML."""
+    if "nvml_stub" not in request.fixturenames:
+        monkeypatch.setattr(NvmlSampler, "open", NvmlSampler)
+
+
 def finished(steps: int = 100, wait_ms: float = 1.0, count: int = 1, reason: str | None = None) -> Session:
     """The session of a job whose steps take 4 ms, of which they wait so long."""
     record = JobRecord("my job", CPU)

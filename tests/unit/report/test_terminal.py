@@ -8,7 +8,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from pipeline_bench.model.result import Precision, WorkCheck
+from pipeline_bench.model.result import Disturbance, Precision, WorkCheck
 from pipeline_bench.model.session import Session
 from pipeline_bench.report.terminal import render
 from tests.unit import sessions
@@ -119,3 +119,26 @@ def test_on_a_narrow_terminal_no_figure_of_a_table_is_cut(width: int) -> None:
         console.print(render(sessions.normal(), None, width))
     assert not re.findall(r"\d+\.?…|…×", capture.get())
     assert "12.3" in capture.get()
+
+
+def disturbed(*found: Disturbance, width: int = 160) -> list[str]:
+    session = sessions.normal().model_copy(update={"disturbances": found})
+    return [line.rstrip() for line in shown(session, width, None).splitlines()]
+
+
+def disturbance(variant: str, repeat: int = 0, text: str = "its steps were slow") -> Disturbance:
+    return Disturbance(kind="burst", variant=variant, repeat=repeat, cost_share=0.1, text=text)
+
+
+def test_a_disturbance_is_told_with_its_trial_kind_and_words_and_the_smaller_ones_are_counted() -> None:
+    """Which come first and which share a line: test_facts."""
+    lines = disturbed(*(disturbance(f"variant {i}", repeat=1) for i in range(10)))
+    assert "variant 0, repeat 2: burst: its steps were slow" in lines
+    assert "besides: 2 smaller disturbances in the session file" in lines
+
+
+@pytest.mark.parametrize("width", [60, 100])
+def test_hostile_words_stay_within_the_terminal(width: int) -> None:
+    lines = disturbed(*(disturbance(name, text=f"{name} [red]x\x1b[2J") for name in sessions.HOSTILE), width=width)
+    assert max(map(cell_len, lines)) <= width
+    assert all(line.isprintable() for line in lines)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline_bench.model.events import QueueState
@@ -210,7 +210,6 @@ def test_a_loss_that_is_no_number_is_told_as_a_word() -> None:
     st.integers(0, 45),
     st.integers(1, 12),
 )
-@settings(max_examples=60, deadline=None)
 def test_steps_are_drawn_or_merged_without_losing_time(
     parts: list[tuple[int, int, int]], warmup: int, limit: int
 ) -> None:

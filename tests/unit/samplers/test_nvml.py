@@ -95,6 +95,7 @@ def test_readings_come_from_the_process_with_stamps_of_our_clock(opened: Open) -
     readings = polled(sampler, some_power)
     assert values(readings, "device_power_watts")[0] == 250.5
     assert reasons(readings) == {}
+    assert 0 < sampler.cpu_s < DEADLINE_S
     (power,) = [reading for reading in readings if reading.metric == "device_power_watts"]
     assert before_ns <= power.at_ns <= time.monotonic_ns()
 
@@ -103,12 +104,6 @@ def test_the_gpus_are_listed_and_the_first_visible_one_is_selected(opened: Open)
     sampler = opened(NVML_STUB_DEVICES="3", CUDA_VISIBLE_DEVICES="2,0")
     assert sampler.accelerator == Accelerator("NVIDIA Stub", "999.99", None)
     assert values(polled(sampler, some_power), "device_memory_bytes") == [3 << 30]
-
-
-def test_the_gpu_that_is_selected_is_read(opened: Open) -> None:
-    sampler = opened(NVML_STUB_DEVICES="2")
-    sampler.select("0000:02:00.0")
-    assert values(polled(sampler, some_power), "device_memory_bytes") == [2 << 30]
 
 
 def test_a_gpu_that_is_not_there_is_a_reason_once_a_trial(opened: Open) -> None:
@@ -221,7 +216,7 @@ def test_ctrl_c_ends_the_wait_for_an_nvml_that_hangs(opened: Open) -> None:
 
 @pytest.mark.parametrize(
     ("mode", "signal_name"),
-    [("crash_in_init", "SIGSEGV"), ("crash_after_1", "SIGSEGV"), ("abort_after_1", "SIGABRT")],
+    [("crash_in_init", "SIGSEGV"), ("abort_after_1", "SIGABRT")],
 )
 def test_an_nvml_that_crashes_is_a_reason(opened: Open, mode: str, signal_name: str) -> None:
     sampler = opened(NVML_STUB_MODE=mode)
@@ -276,7 +271,7 @@ def test_a_process_that_cannot_be_started_is_a_reason(monkeypatch: pytest.Monkey
 # --- how long the process lives --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", ["ok", "hang_in_init", "hang_after_1"])
+@pytest.mark.parametrize("mode", ["ok", "hang_after_1"])
 def test_a_closed_sampler_leaves_no_process_and_reads_nothing(opened: Open, mode: str) -> None:
     sampler = opened(NVML_STUB_MODE=mode)
     pid = pid_of(sampler)
@@ -358,8 +353,9 @@ def parent(stub: Path, code: str, *arguments: str, **variables: str) -> subproce
     )
 
 
-@pytest.mark.parametrize("thread", ["main thread", "another thread"])
-@pytest.mark.parametrize("mode", ["ok", "hang_in_init", "hang_after_1"])
+@pytest.mark.parametrize(
+    ("mode", "thread"), [("ok", "another thread"), ("hang_in_init", "main thread"), ("hang_after_1", "another thread")]
+)
 def test_no_process_is_left_when_the_parent_is_killed(nvml_stub: Path, mode: str, thread: str) -> None:
     with parent(nvml_stub, PARENT, thread, NVML_STUB_MODE=mode) as process:
         assert process.stdout is not None
@@ -423,10 +419,3 @@ def test_the_process_is_none_of_the_jobs_that_is_watched_from_within(opened: Ope
     }
     own = psutil.Process(pid_of(sampler)).num_threads()
     assert threads[True] == (threads[False] or 0) + own
-
-
-def test_the_cpu_time_of_the_process_is_known(opened: Open) -> None:
-    sampler = opened()
-    assert sampler.cpu_s == 0.0
-    assert sampler.accelerator.reason is None
-    assert 0 < sampler.cpu_s < DEADLINE_S

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline_bench.analysis.interference import find
 from pipeline_bench.model.events import Device
 from pipeline_bench.model.series import Series
 from pipeline_bench.model.trial import Track, TrialRecord, TrialSteps
-from tests.unit.interference.planted import steady, trial
+from tests.unit.analysis.planted import steady, trial
 
 METRICS = (
     "other_cpu_percent",
@@ -88,7 +88,6 @@ def odd_trials(draw: st.DrawFn) -> TrialRecord:
 
 
 @given(trials=st.lists(odd_trials(), max_size=6), cores=st.integers(0, 64))
-@settings(max_examples=60, deadline=None)
 def test_odd_trials_never_raise_and_a_cost_is_a_share(trials: list[TrialRecord], cores: int) -> None:
     for each in find(trials, cores):
         assert each.cost_share is None or 0 <= each.cost_share <= 1

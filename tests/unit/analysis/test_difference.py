@@ -10,7 +10,7 @@ from pipeline_bench.model.difference import Difference, VariantChange
 from pipeline_bench.model.result import Disturbance
 from pipeline_bench.model.session import Session
 from tests.unit import sessions
-from tests.unit.difference import pairs
+from tests.unit.analysis import pairs
 
 STEADY = (4.0, 4.02, 3.98)
 

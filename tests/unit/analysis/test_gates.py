@@ -14,7 +14,7 @@ from pipeline_bench.model.difference import Gate, Outcome
 from pipeline_bench.model.result import Disturbance, Verdict, WorkCheck
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialStatus
-from tests.unit.difference import pairs
+from tests.unit.analysis import pairs
 
 STEADY = (4.0, 4.02, 3.98)
 

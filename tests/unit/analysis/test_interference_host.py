@@ -9,7 +9,7 @@ from pipeline_bench.analysis.interference import find
 from pipeline_bench.model.result import Disturbance
 from pipeline_bench.model.series import Series
 from pipeline_bench.model.trial import Track
-from tests.unit.interference.planted import absent, steady, track, trial
+from tests.unit.analysis.planted import absent, steady, track, trial
 
 SAMPLES = 26  # 5.2 s, the length of a trial of 1000 steps of 5 ms
 

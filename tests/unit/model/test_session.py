@@ -196,7 +196,7 @@ def test_a_result_is_found_by_its_variant(session: Session) -> None:
 
 
 def test_a_session_of_the_first_schema_opens_and_becomes_one_of_this() -> None:
-    session = sessions.load(Path(__file__).parent / "data" / "session-v1.json")
+    session = sessions.load(Path(__file__).parents[1] / "data" / "session-v1.json")
     assert session.schema_version == sessions.SCHEMA_VERSION
     assert [trial.work for trial in session.trials] == [None] * len(session.trials)
     assert session.result("feed_dict").speedup.difference is None
@@ -216,6 +216,6 @@ def test_a_session_of_the_first_schema_opens_and_becomes_one_of_this() -> None:
     ids=lambda noun: noun.__name__,
 )
 def test_the_page_on_the_session_file_names_every_field(noun: type[BaseModel]) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "session.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "session.md").read_text(encoding="utf-8")
     named = set(re.findall("`([a-z0-9_]+)`", page))
     assert not set(noun.model_fields) - named

@@ -176,3 +176,31 @@ def test_names_are_told_apart_by_where_they_begin_to_differ(names: list[str], sh
 @pytest.mark.parametrize(("number", "name"), [(9, "SIGKILL"), (63, "signal 63"), (200, "signal 200")])
 def test_signals_are_named(number: int, name: str) -> None:
     assert units.signal_name(number) == name
+
+
+@pytest.mark.parametrize(
+    ("value", "interval", "text"),
+    [
+        (12.3, (12.0, 12.7), "±0.4"),
+        (123.0, (100.0, 130.0), "±23"),
+        (0.57, (0.5, 0.6), "±0.07"),
+        (12.3, (12.299, 12.301), "±<0.1"),
+        (12.3, (12.3, 12.3), "±0.0"),
+        (12.3, None, ""),
+        (None, (1.0, 2.0), ""),
+    ],
+)
+def test_margins_have_the_digits_of_their_figure(
+    value: float | None, interval: tuple[float, float] | None, text: str
+) -> None:
+    assert units.margin(value, interval) == text
+
+
+def test_margins_of_shares_are_in_percentage_points() -> None:
+    assert units.share_margin(0.3, (0.2, 0.33)) == "±10"
+    assert units.share_margin(0.3, (0.2996, 0.3001)) == "±<0.1"
+
+
+@pytest.mark.parametrize(("value", "text"), [(0.69314, "0.6931"), (1.946e-05, "1.9e-05"), (0.0, "0"), (None, "–")])
+def test_losses(value: float | None, text: str) -> None:
+    assert units.loss(value) == text

@@ -12,7 +12,7 @@ from pipeline_bench.run.observer import Observer
 from pipeline_bench.run.runner import Runner
 from pipeline_bench.samplers.nvml import NvmlSampler
 from tests.unit import sessions
-from tests.unit.interference.planted import steady, trial
+from tests.unit.analysis.planted import steady, trial
 from tests.unit.records import scenario
 
 

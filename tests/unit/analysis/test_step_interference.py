@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline_bench.analysis.interference import find
 from pipeline_bench.model.result import Disturbance
-from tests.unit.interference.planted import Floats, steady, trial
+from tests.unit.analysis.planted import Floats, steady, trial
 
 
 def found(*step_ms: Floats) -> list[Disturbance]:
@@ -38,7 +38,6 @@ def test_stationary_noise_is_hardly_ever_taken_for_a_disturbance(steps: int, ste
 
 
 @given(seed=st.integers(0, 10_000), level=st.floats(0.5, 2.0))
-@settings(max_examples=30, deadline=None)
 def test_a_repeat_that_is_slower_as_a_whole_is_no_burst_and_no_drift(seed: int, level: float) -> None:
     repeats = [steady(seed), steady(seed + 1) * level, steady(seed + 2)]
     assert not {each.kind for each in found(*repeats)} & {"burst", "drift"}
@@ -54,7 +53,6 @@ def test_a_repeat_that_is_slower_as_a_whole_is_no_burst_and_no_drift(seed: int, 
     factor=st.floats(1.6, 6.0),
     hit=st.integers(0, 2),
 )
-@settings(max_examples=60, deadline=None)
 def test_a_burst_in_one_repeat_is_found_with_what_it_cost(
     seed: int, first: int, count: int, factor: float, hit: int
 ) -> None:
@@ -110,7 +108,6 @@ def test_a_burst_below_a_hundredth_of_the_time_is_not_told() -> None:
 
 
 @given(seed=st.integers(0, 10_000), change=st.floats(0.12, 1.0), falls=st.booleans(), hit=st.integers(0, 2))
-@settings(max_examples=60, deadline=None)
 def test_a_drift_in_one_repeat_is_found_in_either_direction(seed: int, change: float, falls: bool, hit: int) -> None:
     repeats = [steady(3 * seed + repeat) for repeat in range(3)]
     repeats[hit] = drifting(repeats[hit], -change if falls else change)
@@ -158,7 +155,6 @@ def test_a_trial_whose_faster_start_was_cut_off_has_drifted() -> None:
 
 
 @given(seed=st.integers(0, 10_000), at=st.integers(150, 900), hit=st.integers(0, 2), factor=st.floats(1.35, 3.0))
-@settings(max_examples=60, deadline=None)
 def test_a_lasting_change_is_found_wherever_it_comes(seed: int, at: int, hit: int, factor: float) -> None:
     """As a slow start, a drift or a burst, by where it comes."""
     repeats = [steady(3 * seed + repeat) for repeat in range(3)]

@@ -7,7 +7,7 @@ import pytest
 from pipeline_bench.analysis.interference import find
 from pipeline_bench.model.result import Disturbance
 from pipeline_bench.model.trial import Track
-from tests.unit.interference.planted import absent, steady, track, trial
+from tests.unit.analysis.planted import absent, steady, track, trial
 
 SAMPLES = 26
 

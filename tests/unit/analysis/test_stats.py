@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import ttest_ind
 
@@ -114,7 +114,6 @@ def test_an_interval_of_a_few_trials_is_as_wide_as_it_must_be(count: int, tail: 
 
 
 @given(st.lists(st.floats(min_value=0.01, max_value=1e4), min_size=8, max_size=12))
-@settings(max_examples=25)
 def test_a_bootstraps_interval_is_never_narrower_than_students(values: list[float]) -> None:
     array = np.asarray(values)
     low, high = stats.mean_interval(values) or (0.0, 0.0)
