@@ -47,7 +47,7 @@ def commands() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for session in (*SESSIONS, *BUILT):
         name = session.removesuffix(".json").replace("/", "-")
-        for form in ("markdown", "html", "csv", "json", "trace"):
+        for form in ("markdown", "html", "csv", "trace", *(() if session in BUILT else ("json",))):
             found[f"{name}.{form}"] = ["report", session, "-f", form]
         for width in WIDTHS:
             found[f"{name}.screen{width}"] = ["report", session]
