@@ -83,21 +83,25 @@ class Supply:
         own: samples a second of one.
         total: samples a second of all.
         trend: of `total` over the numbers at which it was reached.
+        shared: whether there is anything that all of them share.
     """
 
     unit: Unit
     own: Range
     total: Range
     trend: Trend | None
+    shared: bool = True
 
     def longest_ms(self, count: int, samples: float, own: float, total: float) -> tuple[float, float]:
         """Return how long the samples of a host's step take from its own input, and from what all share, in ms."""
         if self.unit == "host":
-            return 1000 * samples / own, 1000 * count * samples / total
+            return 1000 * samples / own, 1000 * count * samples / total if self.shared else 0.0
         return 1000 * samples / (count * own), 1000 * samples / total
 
 
-def fit(points: Sequence[Point], unit: Unit, samples: int, busy_ms: float | None) -> Supply:
+def fit(
+    points: Sequence[Point], unit: Unit, samples: int, busy_ms: float | None, *, reads_storage: bool = True
+) -> Supply:
     """Return what one can give, and all of them, from what was measured; at least what was seen where it had no end.
 
     Args:
@@ -105,6 +109,7 @@ def fit(points: Sequence[Point], unit: Unit, samples: int, busy_ms: float | None
         unit: of what they are.
         samples: of a step.
         busy_ms: how long a step takes beside its input, where that is not made meanwhile; None where it is.
+        reads_storage: whether hosts may share what the input reads; what they were seen to share, they do.
     """
     first = points[0]
     ended = [point for point in points[1:] if _has_ended(point, first)]
@@ -125,7 +130,7 @@ def fit(points: Sequence[Point], unit: Unit, samples: int, busy_ms: float | None
     own = _pooled(rates) if rates and all(map(all, rates)) else most
     seen = Range(low=max(point.rate for point in points))
     total = _pooled([list(point.rates.values()) for point in flat]) if flat else seen
-    return Supply(unit, own, total, trend)
+    return Supply(unit, own, total, trend, shared=reads_storage or unit != "host" or bool(ended))
 
 
 def _has_ended(point: Point, first: Point) -> bool:

@@ -38,6 +38,7 @@ class MeasuredInput:
         busy_ms: how long a step took beside its wait.
         own_step_ms: the ceiling's; None where there is no model.
         host_ms: the host's own part of a step.
+        reads_storage: whether hosts may share what it reads.
     """
 
     name: str
@@ -48,6 +49,7 @@ class MeasuredInput:
     busy_ms: float
     own_step_ms: float | None
     host_ms: Range
+    reads_storage: bool
 
     @property
     def samples(self) -> int:
@@ -185,7 +187,17 @@ def _input(found: ByVariant, name: str, unit: Unit, of: Sequence[Variant], point
         busy_ms=0.0 if drained else max(0.0, mean(busy)),
         own_step_ms=None if drained or not top else top,
         host_ms=host_ms,
+        reads_storage=_reads_storage(of[0]),
     )
+
+
+def _reads_storage(variant: Variant) -> bool:
+    """What its source says of itself; of one that is not installed here, and of a user's own pipeline, that it may."""
+    try:
+        source = plugins.find("sources", variant.source.kind)
+    except (KeyError, UsageError):
+        return True
+    return bool(getattr(source, "reads_storage", True))
 
 
 def _host_ms(steps: Sequence[tuple[float, float | None, float]]) -> Range:

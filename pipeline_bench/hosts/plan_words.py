@@ -57,7 +57,11 @@ def _of_host(plan: VariantPlan, step: Step, accelerators: int) -> str:
     feeds, reached = plan.feeds, f"AU {utilization(plan.alone.utilization)}"
     fed = feeds.low if feeds.value is None else feeds.value
     if fed >= accelerators:
-        return f"one host feeds {between(feeds, ' accelerators')}."
+        enough = between(feeds, " accelerators")
+        slow = (
+            f"one host's input is enough for {enough}; copies and launches, the host's own part, hold it at {reached}."
+        )
+        return slow if plan.alone.limit == "host" else f"one host feeds {enough}."
     if fed >= 1:
         return f"one host feeds {between(feeds)} of its {accelerators} accelerators: {reached}."
     if feeds.value is None and (plan.alone.utilization.high or 0.0) >= thresholds.COMPUTE_BOUND_AU:
@@ -120,6 +124,12 @@ def assumption(plan: VariantPlan) -> str:
     if plan.unit != "host":
         seen = f"{most} that {'was' if most == 1 else 'were'} measured"
         return f"Assumes that input workers add up beyond the {seen}: no end of that was seen."
+    if not plan.shared:
+        return "Assumes that each further host gives as much: its input reads nothing that hosts share."
+    return _not_saturated(most)
+
+
+def _not_saturated(most: int) -> str:
     if most == 1:
         return "Assumes that storage gives each of more hosts what it gave one; low ends: that this was all it has."
     return (

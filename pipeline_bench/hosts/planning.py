@@ -117,6 +117,7 @@ def _of(own: MeasuredInput, asked: Asked, step_ms: float, ahead: bool | None, se
         own=_either([each_supply.own for each_supply, _ in ways]),
         total=supply.total,
         trend=supply.trend,
+        shared=supply.shared,
         feeds=feeds,
         total_feeds=total_feeds,
         total_from=total_from,
@@ -132,7 +133,8 @@ def _of(own: MeasuredInput, asked: Asked, step_ms: float, ahead: bool | None, se
 
 
 def _supply(own: MeasuredInput, points: Sequence[Point], works_ahead: bool) -> Supply:
-    return capacity.fit(points, own.unit, own.samples, None if works_ahead else own.busy_ms)
+    busy_ms = None if works_ahead else own.busy_ms
+    return capacity.fit(points, own.unit, own.samples, busy_ms, reads_storage=own.reads_storage)
 
 
 def _needed(accelerators: int, feeds: Range, total: Range) -> int | None:

@@ -75,6 +75,8 @@ class VariantPlan(Record):
     """Samples a second that all of them get at most: from the storage, or through what workers send by."""
     trend: Literal["flat", "rising", "falling"] | None = None
     """How the total went over the numbers at which it was reached; None where that was one or none."""
+    shared: bool = True
+    """Whether hosts may share what the input reads."""
     feeds: Range
     """How many accelerators one host's, or worker's, input feeds: as many as reach a utilization of 0.90 by it."""
     total_feeds: Range

@@ -86,6 +86,9 @@ class Source(Plugin):
     timing_options: ClassVar[frozenset[str]] = frozenset()
     """Options that say how long a batch takes and not what it holds; a ceiling is measured with their defaults."""
 
+    reads_storage: ClassVar[bool] = True
+    """Whether it reads what several hosts may share; else its batches are made in the trial's own process."""
+
     skips: bool = False
     """Whether a record that cannot be decoded is left out, and does not end the trial."""
 

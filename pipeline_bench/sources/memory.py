@@ -37,6 +37,7 @@ class Memory(Source):
     name = "memory"
     summary = "a numbered dataset in memory, read in order, epoch after epoch; every sample can be told apart"
     Options = MemoryOptions
+    reads_storage = False
 
     @property
     def batch_size(self) -> int:

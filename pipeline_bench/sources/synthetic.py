@@ -40,6 +40,7 @@ class Synthetic(Source):
     name = "synthetic"
     summary = "random normal features; the label is 1 where they sum to more than 0"
     Options = SyntheticOptions
+    reads_storage = False
     timing_options = frozenset({"latency_ms", "batch_ms"})
 
     @property

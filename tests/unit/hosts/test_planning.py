@@ -65,10 +65,15 @@ def session_of(steps: dict[str, tuple[float, float]], *variants: Variant) -> Ses
     )
 
 
+def reading(kind: str, variant: Variant, **changes: Any) -> Variant:
+    """The variant with a source of that kind."""
+    return variant.model_copy(update={"source": variant.source.model_copy(update={"kind": kind}), **changes})
+
+
 def merged(together_ms: float = 25.0) -> Session:
     """Two hosts that take 10 ms a step alone; their backend makes the next batch meanwhile."""
     session = merge.merge([of_rank(rank, together_ms=together_ms) for rank in range(2)])
-    variants = [each.model_copy(update={"backend": "tf_data"}) for each in session.scenario.variants]
+    variants = [reading("tfrecord", each, backend="tf_data") for each in session.scenario.variants]
     return session.model_copy(update={"scenario": session.scenario.model_copy(update={"variants": tuple(variants)})})
 
 
@@ -241,3 +246,22 @@ def test_the_screen_says_answer_table_assumption_and_check() -> None:
     assert "extrapolated" in text
     assert "Check: 1 host alone plan" in text
     assert "AU: share of time" in text
+
+
+@pytest.mark.parametrize(("kind", "is_shared"), [("synthetic", False), ("memory", False), ("tfrecord", True)])
+def test_hosts_whose_input_reads_no_storage_add_up(kind: str, is_shared: bool) -> None:
+    session = session_of({"tf_data": (10.0, 6.0), "ceiling": (4.0, 0.0)}, variant("tf_data", "tf_data"))
+    variants = [reading(kind, each) for each in session.scenario.variants]
+    session = session.model_copy(update={"scenario": session.scenario.model_copy(update={"variants": tuple(variants)})})
+    (made,) = planned(session, counts=(1, 1000)).variants
+    assert made.shared is is_shared
+    assert (made.rows[-1].utilization.low < 0.5 * made.rows[0].utilization.low) is is_shared
+    assert ("storage" in made.assumption) is is_shared
+
+
+def test_an_input_that_is_enough_beside_a_host_that_is_slow_itself_says_both() -> None:
+    session = session_of({"tf_data": (10.0, 6.0), "ceiling": (1.0, 0.0)}, variant("tf_data", "tf_data"))
+    (made,) = planned(session, 12.0).variants
+    assert made.alone.limit == "host"
+    assert made.answer.startswith("one host's input is enough for 1.3")
+    assert f"{made.alone.utilization.value:.2f}" in made.answer
