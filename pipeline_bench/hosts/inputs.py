@@ -221,7 +221,7 @@ def works_ahead(session: Session, own: MeasuredInput, inputs: Sequence[MeasuredI
 
     It is seen where the session has the same input beside models of several lengths, and they wait for it.
     """
-    alike = [each for each in inputs if _same_input(each.variant, own.variant)]
+    alike = [own, *beside_other_models(own, inputs)]
     waited = [each for each in alike if each.unit == "host" and all(point.starved for point in each.points[:1])]
     steps = [(each.samples * 1000 / each.points[0].rate - each.busy_ms, each.busy_ms) for each in waited]
     if (seen := capacity.works_ahead(steps)) is not None:
@@ -229,10 +229,14 @@ def works_ahead(session: Session, own: MeasuredInput, inputs: Sequence[MeasuredI
     return _said(session, own.variant), False
 
 
-def _same_input(one: Variant, other: Variant) -> bool:
-    """Whether they differ in the model only."""
+def beside_other_models(own: MeasuredInput, inputs: Sequence[MeasuredInput]) -> list[MeasuredInput]:
+    """Return the inputs that differ from this one in the model only."""
     parts = ("backend", "options", "source", "loop", "runtime")
-    return all(getattr(one, part) == getattr(other, part) for part in parts)
+
+    def alike(other: MeasuredInput) -> bool:
+        return all(getattr(own.variant, part) == getattr(other.variant, part) for part in parts)
+
+    return [each for each in inputs if each is not own and alike(each)]
 
 
 def _said(session: Session, variant: Variant) -> bool | None:

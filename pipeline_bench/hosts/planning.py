@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pipeline_bench.analysis import capacity, thresholds
 from pipeline_bench.analysis.capacity import Point, Step, Supply
@@ -48,7 +48,7 @@ def plan(session: Session, asked: Asked, path: str) -> Plan:
         raise UsageError(
             "The session has no model, so that there is no step to plan for.", "Give one: --accelerator-step 5ms"
         )
-    made = [_of(each, asked, step_ms, *inputs.works_ahead(session, each, every)) for each in chosen]
+    made = [_of(each, every, asked, step_ms, *inputs.works_ahead(session, each, every)) for each in chosen]
     proposal = session.diagnosis.proposal if session.diagnosis is not None else None
     made.sort(key=lambda each: -each.alone.utilization.low)
     made.sort(key=lambda each: (each.variant != proposal, each.unit == "host", -len(each.measured_counts)))
@@ -74,12 +74,20 @@ def _chosen(every: Sequence[MeasuredInput], session: Session, name: str | None) 
             "Give a session of compare, diagnose or merge whose trials have ended well.",
         )
     if name is None:
-        return every
+        return list(_most_waiting(every))
     found = [each for each in every if name in (each.name, *each.members)]
     if not found:
         names = dict.fromkeys(member for each in every for member in (each.name, *each.members))
         raise UsageError(f"--variant {name!r}: no input of that name was measured.", did_you_mean(name, names))
     return found[:1]
+
+
+def _most_waiting(every: Sequence[MeasuredInput]) -> Iterator[MeasuredInput]:
+    """Yield of each input that was measured beside several models the one that waits most: it is nearest to its end."""
+    for each in every:
+        alike = {id(other) for other in (each, *inputs.beside_other_models(each, every))}
+        if max((one for one in every if id(one) in alike), key=lambda one: one.points[0].wait) is each:
+            yield each
 
 
 def _notes(session: Session) -> Iterator[str]:
@@ -95,10 +103,17 @@ def _notes(session: Session) -> Iterator[str]:
 # --- of one input ----------------------------------------------------------------------------------------------------
 
 
-def _of(own: MeasuredInput, asked: Asked, step_ms: float, ahead: bool | None, seen: bool) -> VariantPlan:
+def _of(
+    own: MeasuredInput,
+    every: Sequence[MeasuredInput],
+    asked: Asked,
+    step_ms: float,
+    ahead: bool | None,
+    seen: bool,
+) -> VariantPlan:
     """The plan of one input; where it is not known whether it works ahead, all that either makes of it."""
     ways = [
-        (_supply(own, own.points, works), Step(step_ms, own.host_ms, works))
+        (_supply_beside_all(own, every, works), Step(step_ms, own.host_ms, works))
         for works in ((True, False) if ahead is None else (ahead,))
     ]
     supply, step = ways[0]
@@ -130,6 +145,19 @@ def _of(own: MeasuredInput, asked: Asked, step_ms: float, ahead: bool | None, se
     )
     words = {"answer": plan_words.answer(made, step, asked.accelerators), "assumption": plan_words.assumption(made)}
     return VariantPlan.model_validate(made.model_dump() | words)
+
+
+def _supply_beside_all(own: MeasuredInput, every: Sequence[MeasuredInput], works_ahead: bool) -> Supply:
+    """What an input can give; where its own model never waited for it, by what it gave beside the session's others."""
+    supply = _supply(own, own.points, works_ahead)
+    if supply.own.is_known:
+        return supply
+    others = [_supply(each, each.points, works_ahead) for each in inputs.beside_other_models(own, every)]
+    known = next((each.own for each in others if each.own.is_known), None)
+    if known is None:
+        return supply
+    seen = Range(low=max(each.total.low for each in (supply, *others)))
+    return replace(supply, own=known, total=supply.total if supply.total.is_known else seen)
 
 
 def _supply(own: MeasuredInput, points: Sequence[Point], works_ahead: bool) -> Supply:

@@ -14,7 +14,6 @@ ADDRESS = r"^grpc://[^/\s]+:[0-9]+$"
 _ANSWER_S = 2.0
 _GET_WORKERS = "/tensorflow.data.DispatcherService/GetWorkers"
 """TensorFlow 2.21's clients ask the dispatcher this; Python has no function for it."""
-_LENGTH_DELIMITED = 2
 
 
 def address(given: str) -> str:
@@ -70,13 +69,14 @@ def why_dead(dispatcher: str, stalled_s: float | None) -> str | None:
 
 def workers(dispatcher: str) -> list[str] | None:
     """Return host and port of each worker that the dispatcher knows; None where it does not say."""
-    import grpc  # TensorFlow brings it
+    import grpc  # TensorFlow brings it, and protobuf
+    from google.protobuf.message import DecodeError
 
     try:
         with grpc.insecure_channel(dispatcher.removeprefix(SCHEME)) as channel:
             answer = channel.unary_unary(_GET_WORKERS)(b"", timeout=_ANSWER_S)
         return [address.decode() for worker in _first_fields(answer) for address in _first_fields(worker)]
-    except (grpc.RpcError, ValueError, IndexError):
+    except (grpc.RpcError, DecodeError, ValueError):
         return None
 
 
@@ -86,30 +86,14 @@ def _silent(addresses: list[str] | None) -> str | None:
 
 
 def _first_fields(message: bytes) -> Iterator[bytes]:
-    """The values of field 1 of a message of protocol buffers, where it holds bytes, text or messages.
+    """Yield the values of field 1 of a message of protocol buffers, where it holds bytes, text or messages.
 
     Raises:
-        ValueError: it is no such message, or has fields of a fixed size.
-        IndexError: it is cut off.
+        DecodeError: it is no such message.
     """
-    at = 0
-    while at < len(message):
-        tag, at = _varint(message, at)
-        value, at = _varint(message, at)
-        if tag & 7 == _LENGTH_DELIMITED:
-            if tag >> 3 == 1:
-                yield message[at : at + value]
-            at += value
-        elif tag & 7:
-            raise ValueError(f"wire type {tag & 7}")
+    from google.protobuf.empty_pb2 import Empty
+    from google.protobuf.unknown_fields import UnknownFieldSet
 
-
-def _varint(message: bytes, at: int) -> tuple[int, int]:
-    """The number that begins at a byte, seven bits a byte, and where what follows begins."""
-    value = shift = 0
-    while True:
-        byte = message[at]
-        value |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 0x80:  # noqa: PLR2004 - the eighth bit says that more follow
-            return value, at
+    for field in UnknownFieldSet(Empty.FromString(message)):
+        if field.field_number == 1 and isinstance(field.data, bytes):
+            yield field.data

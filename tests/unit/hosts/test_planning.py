@@ -185,7 +185,18 @@ def test_two_models_beside_one_input_tell_whether_it_works_ahead() -> None:
     longer = first.model_copy(update={"name": "long", "model": Component(kind="mlp")})
     steps = {"short": (30.0, 20.0), "long": (50.0, 20.0), "ceiling": (10.0, 0.0)}
     found = planned(session_of(steps, first, longer))
+    assert [each.variant for each in found.variants] == ["short"]
     assert all(each.works_ahead is False and each.works_ahead_measured for each in found.variants)
+
+
+def test_an_input_whose_own_model_never_waits_is_known_by_another_that_does() -> None:
+    """12 ms of input beside 10 ms of model, of which 2 are waited for, and hidden beside 30 ms."""
+    fast = variant("fast", "tf_data", ceiling="ceiling")
+    slow = fast.model_copy(update={"name": "slow", "model": Component(kind="mlp")})
+    session = session_of({"fast": (12.0, 2.0), "slow": (30.0, 0.0), "ceiling": (10.0, 0.0)}, fast, slow)
+    (alone,) = planned(session, 12.0, variant="slow").variants
+    assert alone.own.is_known
+    assert alone.own.value == pytest.approx(planned(session, 12.0).variants[0].own.value, rel=1e-6)
 
 
 def test_an_input_of_which_nobody_says_how_it_works_is_between_both_ways() -> None:
