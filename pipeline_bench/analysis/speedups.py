@@ -246,8 +246,7 @@ def _none_faster(others: Sequence[Result], best: Result, base: Result) -> str:
         )
         unsure.remove(best)
     if unsure:
-        names = _joined([result.variant for result in unsure], "and")
-        said.append(f"{names} {'are' if len(unsure) > 1 else 'is'} not told from {baseline}")
+        said.append(f"no difference found between {baseline} and {_joined([each.variant for each in unsure], 'or')}")
     return "; ".join(said) or f"No variant is faster than {baseline}"
 
 
@@ -276,7 +275,7 @@ def _gain(others: Sequence[Result], leader: Result, baseline: str) -> str:
 
 def _kept_busy(able: Sequence[Result]) -> str:
     """Return of several emulated devices which ones the host kept busy: who is fastest is then no question."""
-    said: dict[str, list[str]] = {"kept busy": [], "not kept busy": [], "not told": []}
+    said: dict[str, list[str]] = {"kept busy": [], "not kept busy": [], "not known": []}
     devices = list(dict.fromkeys(str(result.emulated) for result in able))
     for device, name in zip(devices, units.without_shared_start(devices), strict=True):
         own = [result for result in able if result.emulated == device]
@@ -284,7 +283,7 @@ def _kept_busy(able: Sequence[Result]) -> str:
         enough = next((result for result in own if result.verdict.kind == "compute-bound"), None)
         unknown = any(result.verdict.kind == "inconclusive" for result in own)
         best = enough or own[0]
-        answer = "kept busy" if enough else "not told" if unknown else "not kept busy"
+        answer = "kept busy" if enough else "not known" if unknown else "not kept busy"
         reached = units.fraction(best.accelerator_utilization.value)
         said[answer].append(f"{name} ({best.variant}, AU {reached})")
     answers = [f"{answer}: {_joined(names, 'and')}" for answer, names in said.items() if names]

@@ -177,7 +177,7 @@ def test_a_device_whose_verdict_is_open_is_not_told(planned: Session) -> None:
         for result in planned.results
     ]
     said = conclude(planned.model_copy(update={"results": tuple(doubtful)}))
-    assert said == "Of the emulated accelerators, not told: 1 ms a step (b, AU 0.44) and 4 ms a step (c, AU 0.98)."
+    assert said == "Of the emulated accelerators, not known: 1 ms a step (b, AU 0.44) and 4 ms a step (c, AU 0.98)."
 
 
 def test_sessions_on_other_devices_are_not_divided_by_each_other_and_decide_no_gate(one_device: Session) -> None:
