@@ -1,4 +1,6 @@
-"""Renders the example session in every form, and draws the README's picture: ``python docs/render_example.py``.
+"""Renders the example session in every form, and draws the pictures of it and of the walk-through of ``diagnose``.
+
+``python docs/render_example.py`` measures nothing: the sessions are those that are kept beside the renderings.
 
 The renderings are what tests/unit/test_example.py holds the reports against: after a change of a report that is meant,
 run this and look at what git shows.
@@ -13,6 +15,7 @@ from pipeline_bench.report import csv, html, markdown, screen, trace
 ROOT = Path(__file__).parent.parent
 EXAMPLE = ROOT / "reports" / "example"
 PICTURE = ROOT / "docs" / "compare.svg"
+WALKTHROUGH = ROOT / "docs" / "walkthrough"
 WIDTH_COLUMNS = 112
 
 
@@ -39,6 +42,9 @@ def main() -> None:
         data = text.encode("utf-8")
         (EXAMPLE / name).write_bytes(gzip.compress(data, 9, mtime=0) if name.endswith(".gz") else data)
     PICTURE.write_text(screen.export_svg(session, WIDTH_COLUMNS), encoding="utf-8")
+    diagnosed = load(WALKTHROUGH)
+    (WALKTHROUGH / "report.md").write_text(markdown.render(diagnosed), encoding="utf-8")
+    (WALKTHROUGH / "diagnose.svg").write_text(screen.export_svg(diagnosed, WIDTH_COLUMNS), encoding="utf-8")
 
 
 if __name__ == "__main__":
