@@ -19,6 +19,8 @@ from pipeline_bench.text import units
 
 _WIDE, _NARROW = 120, 72
 _BAR_WIDE, _BAR = 12, 8
+_LEAST_DRAWN = 0.005
+"""The least share that has a bar: what is written as more than 0 %."""
 _ROOM_FOR_MARK = 30
 _INDENT = (0, 0, 0, 2)
 _NUMBERS = ("own ms", "CPU ms")
@@ -130,7 +132,8 @@ def _name(row: Row, room: int | None = None) -> Text:
 def _figures(row: Row, bar: int) -> Iterator[Text]:
     for head, figure in row.figures.items():
         if head == "share":
-            cells = max(1, round((row.share or 0) * bar)) if row.share and bar else 0
+            part = row.share or 0.0
+            cells = max(1, round(part * bar)) if bar and part >= _LEAST_DRAWN else 0
             share = Text(f"{figure:>5}").append(f" {'█' * cells}", style="red" if row.is_bottleneck else "cyan")
             share.rstrip()
             yield share
