@@ -38,7 +38,7 @@ def run(name: str, load_name: str) -> dict[str, Any]:
         took_s = time.monotonic() - begin_s
         files = list(Path(folder).glob("*/session.json"))
         results = [each for each in load(files[0]).results if each.verdict.kind != "ceiling"] if files else []
-    speedups = [result.speedup for result in results if result.speedup.over is not None]
+    speedups = [each.speedup for each in results if each.speedup.over not in (None, each.variant)]
     return {
         "scenario": name,
         "load": load_name,
