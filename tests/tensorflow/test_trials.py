@@ -228,8 +228,11 @@ def test_a_queue_of_single_samples_waits_as_long_for_a_batch_as_one_of_batches(r
     entry = {"name": "samples", "backend": "fifo_queue", "options": {"element": "sample"}}
     found = by_variant(run_scenario(variants(entry, {"name": "batches", "backend": "fifo_queue"}, **slow)))
     assert np.median(wait_ms(found["batches"])) > 0.8 * DELAY_MS
-    # The enqueues of the single samples come on top; a share of the wait at each of them would more than double it.
-    assert 0.6 < np.mean(wait_ms(found["samples"])) / np.mean(wait_ms(found["batches"])) < 2.2
+    samples_ms, batches_ms = wait_ms(found["samples"]), wait_ms(found["batches"])
+    assert np.mean(samples_ms) > 0.6 * np.mean(batches_ms)
+    # The enqueues of the single samples come on top; a share of the wait at each of them would more than double every
+    # wait, also those that no other program made longer.
+    assert np.percentile(samples_ms, 10) < 2.2 * np.percentile(batches_ms, 10)
 
 
 def test_a_gpu_that_is_not_there_is_a_failed_trial_that_says_so(run_scenario: RunScenario) -> None:
