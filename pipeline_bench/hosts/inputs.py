@@ -221,7 +221,7 @@ def works_ahead(session: Session, own: MeasuredInput, inputs: Sequence[MeasuredI
 
     It is seen where the session has the same input beside models of several lengths, and they wait for it.
     """
-    alike = [own, *beside_other_models(own, inputs)]
+    alike = same_input(own, inputs)
     waited = [each for each in alike if each.unit == "host" and all(point.starved for point in each.points[:1])]
     steps = [(each.samples * 1000 / each.points[0].rate - each.busy_ms, each.busy_ms) for each in waited]
     if (seen := capacity.works_ahead(steps)) is not None:
@@ -229,14 +229,14 @@ def works_ahead(session: Session, own: MeasuredInput, inputs: Sequence[MeasuredI
     return _said(session, own.variant), False
 
 
-def beside_other_models(own: MeasuredInput, inputs: Sequence[MeasuredInput]) -> list[MeasuredInput]:
-    """Return the inputs that differ from this one in the model only."""
+def same_input(own: MeasuredInput, inputs: Sequence[MeasuredInput]) -> list[MeasuredInput]:
+    """Return this one and those that differ from it in the model only."""
     parts = ("backend", "options", "source", "loop", "runtime")
 
     def alike(other: MeasuredInput) -> bool:
         return all(getattr(own.variant, part) == getattr(other.variant, part) for part in parts)
 
-    return [each for each in inputs if each is not own and alike(each)]
+    return [each for each in inputs if alike(each)]
 
 
 def _said(session: Session, variant: Variant) -> bool | None:

@@ -85,8 +85,7 @@ def _chosen(every: Sequence[MeasuredInput], session: Session, name: str | None) 
 def _most_waiting(every: Sequence[MeasuredInput]) -> Iterator[MeasuredInput]:
     """Yield of each input that was measured beside several models the one that waits most: it is nearest to its end."""
     for each in every:
-        alike = {id(other) for other in (each, *inputs.beside_other_models(each, every))}
-        if max((one for one in every if id(one) in alike), key=lambda one: one.points[0].wait) is each:
+        if max(inputs.same_input(each, every), key=lambda one: one.points[0].wait) is each:
             yield each
 
 
@@ -152,11 +151,11 @@ def _supply_beside_all(own: MeasuredInput, every: Sequence[MeasuredInput], works
     supply = _supply(own, own.points, works_ahead)
     if supply.own.is_known:
         return supply
-    others = [_supply(each, each.points, works_ahead) for each in inputs.beside_other_models(own, every)]
-    known = next((each.own for each in others if each.own.is_known), None)
+    supplies = [_supply(each, each.points, works_ahead) for each in inputs.same_input(own, every)]
+    known = next((each.own for each in supplies if each.own.is_known), None)
     if known is None:
         return supply
-    seen = Range(low=max(each.total.low for each in (supply, *others)))
+    seen = Range(low=max(each.total.low for each in supplies))
     return replace(supply, own=known, total=supply.total if supply.total.is_known else seen)
 
 
