@@ -21,7 +21,7 @@ import numpy.typing as npt
 from pipeline_bench.model.session import Session
 from pipeline_bench.monitoring.fit import BatchTiming, Course, GraphTiming, PlainTiming, age_s
 from pipeline_bench.monitoring.forks import ForkedLock
-from pipeline_bench.monitoring.record import JobRecord, Kept, write_line
+from pipeline_bench.monitoring.record import JobRecord, SavedJob, write_line
 from pipeline_bench.monitoring.sampling import device_of
 from pipeline_bench.monitoring.steps import NO_WAIT_NS, StepLog, Totals
 from pipeline_bench.text import line_of
@@ -94,7 +94,7 @@ class StarvationMonitor(keras.callbacks.Callback):  # type: ignore[misc]
         weakref.finalize(self, watch.finish, _NOT_ENDED)
 
     @property
-    def kept(self) -> Kept | None:
+    def kept(self) -> SavedJob | None:
         """What was saved last of the last training, which may still run."""
         return self._record.kept if self._record is not None else None
 
@@ -201,7 +201,7 @@ class _Watch:
         self._timing = timing
         self._model = weakref.ref(model)
         self._original = model.train_function
-        self._finished: Kept | None = None
+        self._finished: SavedJob | None = None
         self._lock = ForkedLock()
         self._steps_a_call = int(getattr(model, "steps_per_execution", 1) or 1)
         self._steps_an_epoch: int | None = params.get("steps")
@@ -331,7 +331,7 @@ class _Watch:
         self.record.reason = _NOT_TIMED
         return np.full(count, NO_WAIT_NS, dtype=np.int64)
 
-    def finish(self, reason: str | None) -> Kept:
+    def finish(self, reason: str | None) -> SavedJob:
         """Give the model its own function back, and keep the session; a second call returns the first one's."""
         with self._lock:
             if self._finished is not None:

@@ -14,7 +14,7 @@ from pipeline_bench.analysis.capacity import Point
 from pipeline_bench.analysis.measured import ByVariant
 from pipeline_bench.analysis.speedups import batch_size
 from pipeline_bench.errors import UsageError
-from pipeline_bench.hosts import efficiency
+from pipeline_bench.hosts import efficiency, ranks
 from pipeline_bench.hosts.efficiency import Span
 from pipeline_bench.model import pipeline
 from pipeline_bench.model.hosts import HostsResult
@@ -123,8 +123,8 @@ def _of_hosts(session: Session, found: ByVariant, base: str) -> MeasuredInput | 
     by_name = {variant.name: variant for variant in session.scenario.variants}
 
     def names(hosts: int) -> list[str]:
-        words = "alone" if hosts == 1 else f"{hosts} hosts"
-        return [name for name in by_name if name.startswith(f"{base}, {words} · ") and found[name]]
+        start = f"{ranks.variant_name(base, hosts)} · "
+        return [name for name in by_name if name.startswith(start) and found[name]]
 
     if not (alone := names(1)):
         return None

@@ -168,7 +168,7 @@ def save(session: Session, folder: Path) -> Path:
 
 
 def load(path: Path | str) -> Session:
-    """Read a session from its file, from the folder that holds it, or by a word: ``last``, ``last~1`` (see `session_folders`).
+    """Read a session from its file, from the folder that holds it, or by ``last``, ``last~1`` (see `session_folders`).
 
     Raises:
         SessionError: there is no such file, it or a column in it is damaged, or a newer version of this program wrote

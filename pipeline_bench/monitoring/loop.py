@@ -20,7 +20,7 @@ import numpy.typing as npt
 from pipeline_bench.errors import UsageError
 from pipeline_bench.model.session import Session
 from pipeline_bench.monitoring.forks import ForkedLock
-from pipeline_bench.monitoring.record import WARMUP_STEPS, JobRecord, Kept, write_line
+from pipeline_bench.monitoring.record import WARMUP_STEPS, JobRecord, SavedJob, write_line
 from pipeline_bench.monitoring.sampling import device_of
 from pipeline_bench.monitoring.steps import ENDED, LEFT, JobSummary, LoopSteps
 
@@ -62,7 +62,7 @@ class LoopMonitor:
         """Bring what was measured into the record; `settled` where no graph is running any more."""
         self._steps.flush()
 
-    def close(self, reason: str | None = None) -> Kept:
+    def close(self, reason: str | None = None) -> SavedJob:
         """End, and keep the session; return what was kept.
 
         Args:
@@ -128,7 +128,7 @@ class DatasetMonitor(LoopMonitor):
 
         return probe.ProbedDataset(dataset, self.probe.number)
 
-    def close(self, reason: str | None = None) -> Kept:
+    def close(self, reason: str | None = None) -> SavedJob:
         """End, and keep the session; see `LoopMonitor`."""
         self._patch.__exit__(None, None, None)
         return super().close(reason)
@@ -172,7 +172,7 @@ class IteratorMonitor(LoopMonitor):
         self._steps.receive(time.monotonic_ns(), LEFT)
         return iterator
 
-    def close(self, reason: str | None = None) -> Kept:
+    def close(self, reason: str | None = None) -> SavedJob:
         """End, and keep the session; see `LoopMonitor`."""
         self._ready = None
         return super().close(reason)
@@ -304,7 +304,7 @@ class DistributedMonitor(LoopMonitor):
         self._collectives.add(rows.at_ns, rows.wait_ns, eager=False)
         super().read(settled)
 
-    def close(self, reason: str | None = None) -> Kept:
+    def close(self, reason: str | None = None) -> SavedJob:
         """End, and keep the session; see `LoopMonitor`."""
         self.read(settled=True)
         self.record.collective_ms = self._collectives.mean_ms

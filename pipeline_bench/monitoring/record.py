@@ -60,7 +60,7 @@ _NVML_OPENS_WITHIN_S = 2.0
 
 
 @dataclass(frozen=True)
-class Kept:
+class SavedJob:
     """What was kept of a job last.
 
     Attributes:
@@ -117,7 +117,7 @@ class JobRecord:
         self.collective_ms: float | None = None
         self.problem: str | None = None
         self.notes: list[str] = []
-        self.kept: Kept | None = None
+        self.kept: SavedJob | None = None
         self.on_kept: Callable[[], None] = lambda: None
         self._out = out
         self._folder: Path | None = None
@@ -199,7 +199,7 @@ class JobRecord:
         allowed_ns = _KEEP_AT_FIRST_NS + _KEEP_SHARE * (now_ns - self._started_ns)
         return now_ns >= self._keep_ns and self._keep_cost_ns <= allowed_ns
 
-    def finish(self, reason: str | None) -> Kept:
+    def finish(self, reason: str | None) -> SavedJob:
         """End the watching, and write the session; a second call gives what the first one did.
 
         Args:
@@ -217,7 +217,7 @@ class JobRecord:
         self.on_kept()
         return kept
 
-    def _save(self, session: Session, figures: JobSummary) -> Kept:
+    def _save(self, session: Session, figures: JobSummary) -> SavedJob:
         """Save the session in the folder that is its own; where that fails a note of it says so."""
         if self._pid != os.getpid():  # a fork of the job has one of its own
             self._pid, self._folder = os.getpid(), None
@@ -230,7 +230,7 @@ class JobRecord:
         except PipelineBenchError as error:
             self.problem = error.message
             session = session.model_copy(update={"notes": (*session.notes, error.message)})
-        self.kept = Kept(session, figures, folder)
+        self.kept = SavedJob(session, figures, folder)
         return self.kept
 
     def _build(self, log: StepLog, course: Course | None, reason: str | None) -> Session:

@@ -1,13 +1,15 @@
-"""A trial whose own processes are found while it trains, to be killed or stopped."""
+"""A trial whose own processes are found while it trains, to be killed or stopped; a tf.data service beside it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import psutil
 
 from pipeline_bench.model.trial import Trial
 from pipeline_bench.run.observer import Observer, Progress
+from pipeline_bench.tfdata.service import ServiceProcesses
 
 
 class WhenStepping(Observer):
@@ -35,3 +37,15 @@ class AtStep(Observer):
             by_parent = [each.children() for each in family]
             self.tasks = sorted(next(found for found in by_parent if len(found) == 3), key=lambda task: task.pid)
             self._do(self.tasks)
+
+
+@contextmanager
+def service_cluster(workers: int) -> Iterator[ServiceProcesses]:
+    """A tf.data service that is there already; what a test has stopped of it goes on, and all of it ends."""
+    found = ServiceProcesses(workers, can_fork=False)
+    try:
+        yield found
+    finally:
+        for pid in found.pids:
+            psutil.Process(pid).resume()
+        found.end()

@@ -18,7 +18,7 @@ from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
 from pipeline_bench.tfdata.service import ServiceProcesses
 from tests.tensorflow import images
-from tests.tensorflow.beside import AtStep, WhenStepping
+from tests.tensorflow.beside import AtStep, WhenStepping, service_cluster
 from tests.tensorflow.conftest import RunScenario
 from tests.trials import run, without_ceilings
 
@@ -107,11 +107,8 @@ def test_a_process_that_dies_fails_its_trial_by_name_and_none_is_left(
 @pytest.fixture
 def cluster() -> Iterator[ServiceProcesses]:
     """A cluster that is there already."""
-    found = ServiceProcesses(1, can_fork=False)
-    yield found
-    for pid in found.pids:
-        psutil.Process(pid).resume()
-    found.end()
+    with service_cluster(1) as found:
+        yield found
 
 
 def test_another_cluster_is_used_and_its_end_is_told(

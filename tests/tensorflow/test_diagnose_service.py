@@ -15,7 +15,7 @@ from pipeline_bench.model.pipeline import KIND, Fingerprint, Target, Task
 from pipeline_bench.run.launcher import TrialServer
 from pipeline_bench.scenario import Component, Run, Scenario, Variant
 from pipeline_bench.tfdata.service import ServiceProcesses
-from tests.tensorflow.beside import WhenStepping
+from tests.tensorflow.beside import WhenStepping, service_cluster
 from tests.trials import run
 
 STALL_S = 4
@@ -36,11 +36,8 @@ READ, PYTHON = 1, 2
 @pytest.fixture
 def cluster() -> Iterator[ServiceProcesses]:
     """A cluster of two workers that is there already."""
-    found = ServiceProcesses(2, can_fork=False)
-    yield found
-    for pid in found.pids:
-        psutil.Process(pid).resume()
-    found.end()
+    with service_cluster(2) as found:
+        yield found
 
 
 def scenario(folder: Path, length: Run, **cuts: DistributeToService | None) -> Scenario:
