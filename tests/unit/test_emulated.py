@@ -73,14 +73,8 @@ def trials(scenario: Scenario, **step_ms: tuple[float, float, float]) -> list[Tr
 
 
 def session(scenario: Scenario, of: list[TrialRecord]) -> Session:
-    described = sessions.CPU
-    return Session(
-        started_at="2026-01-01T00:00:00+00:00",
-        scenario=scenario,
-        environment=seen_by_tensorflow(described, [record.device for record in of if record.device]),
-        trials=tuple(of),
-        results=summarise(scenario, of, cores=2),
-    )
+    devices = [record.device for record in of if record.device]
+    return records.session(scenario, of, seen_by_tensorflow(sessions.CPU, devices))
 
 
 @pytest.fixture

@@ -10,13 +10,12 @@ from benchmarks.diagnose import planted, scoring
 from benchmarks.diagnose.pairs import Seen
 from benchmarks.diagnose.planted import Planted
 from benchmarks.diagnose.scoring import EXPERT, PROPOSAL, Score
-from pipeline_bench.analysis.results import summarise
 from pipeline_bench.model.diagnosis import AS_WRITTEN, Attempt, Bottleneck, Diagnosis, Fix
 from pipeline_bench.model.edits import InsertAfter, SetArgument
 from pipeline_bench.model.pipeline import KIND, Inspection, Stage, Target, Task, UserFunction
 from pipeline_bench.model.session import Session
 from pipeline_bench.scenario import Component, Scenario, Variant
-from tests.unit.records import record
+from tests.unit import records
 from tests.unit.sessions import CPU
 
 FAULT = Planted("slow", Path("slow.py"), "It decodes in order.", frozenset({"map(decode)"}), allow_reordering=True)
@@ -66,14 +65,7 @@ def variant(name: str, task: Task) -> Variant:
 def measured(scenario: Scenario, **step_ms: float) -> Session:
     """A session in which the variants of a scenario took so many ms a step."""
     named = {name.replace("_", " "): value for name, value in step_ms.items()}
-    trials = tuple(record(name, repeat, value, wait_ms=value) for repeat in range(3) for name, value in named.items())
-    return Session(
-        started_at="2024-05-01T12:00:00+00:00",
-        scenario=scenario,
-        environment=CPU,
-        trials=trials,
-        results=summarise(scenario, trials, cores=2),
-    )
+    return records.session(scenario, records.rounds({name: (value, value) for name, value in named.items()}))
 
 
 def test_the_proposal_is_held_against_the_expert_by_their_throughput() -> None:

@@ -6,14 +6,12 @@ import numpy as np
 import pytest
 
 from pipeline_bench import plugins
-from pipeline_bench.analysis.results import summarise
 from pipeline_bench.errors import ScenarioError
 from pipeline_bench.model.series import Series
-from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import plan
 from pipeline_bench.report import facts
 from pipeline_bench.scenario.load import load
-from tests.unit import records, sessions
+from tests.unit import records
 from tests.unit.test_emulated import MS, emulated
 
 
@@ -73,13 +71,7 @@ def test_a_host_that_does_not_keep_up_with_its_device_is_told(busy_ms: float, sa
             busy = Series.pack(np.full(record.steps.count, round(busy_ms * MS), dtype=np.int64))
             record = record.model_copy(update={"steps": record.steps.model_copy(update={"busy_ns": busy})})
         found.append(record)
-    session = Session(
-        started_at="2026-01-01T00:00:00+00:00",
-        scenario=scenario,
-        environment=sessions.CPU,
-        trials=tuple(found),
-        results=summarise(scenario, found, cores=2),
-    )
+    session = records.session(scenario, found)
     told = facts.busy_time(session) or ""
     assert ("a host that did not keep up: tf_data's 1.40 ms a step, not 1.1 ms" in told) == said
     assert "feed_dict's" not in told

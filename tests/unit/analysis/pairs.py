@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipeline_bench.analysis.results import summarise
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialStatus
-from tests.unit import records, sessions
+from tests.unit import records
 
 CEILING_MS = (2.0, 2.02, 1.98)
 
@@ -33,14 +32,7 @@ def session(
         for repeat, ms in enumerate(values)
     ]
     trials += [records.record("ceiling", repeat, ms, None, noise=0.001) for repeat, ms in enumerate(ceiling_ms)]
-    made = Session(
-        started_at="2024-05-01T12:00:00+00:00",
-        scenario=scenario,
-        environment=sessions.CPU,
-        trials=tuple(trials),
-        results=summarise(scenario, trials, cores=2),
-    )
-    return made.model_copy(update=changes)
+    return records.session(scenario, trials, **changes)
 
 
 def of_other_jobs(made: Session, **source: Any) -> Session:

@@ -7,11 +7,9 @@ from typing import Any
 import pytest
 
 from pipeline_bench.analysis.advice import loop_remarks
-from pipeline_bench.analysis.results import summarise
 from pipeline_bench.model.session import Session
 from pipeline_bench.scenario.resolve import resolve
-from tests.unit import sessions
-from tests.unit.records import record
+from tests.unit import records, sessions
 
 LOOPS = {
     "session": {"kind": "session"},
@@ -26,15 +24,8 @@ def session(repeats: int = 3, noise: float = 1e-4, changes: dict[str, Any] | Non
         {"name": name, "backend": "tf_data", "loop": LOOPS[name], **(changes or {}).get(name, {})} for name in LOOPS
     ]
     scenario = resolve({"name": "loops", "run": {"repeats": repeats}, "variants": entries})
-    trials = [record(name, repeat, mean, noise=noise) for repeat in range(repeats) for name, mean in step_ms.items()]
-    results = summarise(scenario, trials, cores=2)
-    return Session(
-        started_at="2026-01-01T00:00:00+00:00",
-        scenario=scenario,
-        environment=sessions.CPU,
-        trials=tuple(trials),
-        results=results,
-    )
+    timed = {name: (mean, 0.0) for name, mean in step_ms.items()}
+    return records.session(scenario, records.rounds(timed, repeats, noise))
 
 
 def said(of: Session) -> str:

@@ -8,13 +8,12 @@ import pytest
 from rich.console import Console
 
 from pipeline_bench.analysis import advice
-from pipeline_bench.model.series import Series
 from pipeline_bench.model.session import Session
-from pipeline_bench.model.trial import TrialRecord, TrialSteps
+from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.report import html, markdown
 from pipeline_bench.report.terminal import render
 from pipeline_bench.scenario import Runtime, Scenario, Variant
-from tests.unit import sessions
+from tests.unit import records, sessions
 
 CORES = sessions.CPU.cores
 STEPS = 40
@@ -30,14 +29,7 @@ def scenario(*variants: Variant) -> Scenario:
 
 
 def trial(name: str, repeat: int, step_ms: float) -> TrialRecord:
-    start_ns = [round(i * step_ms * 1e6) for i in range(STEPS)]
-    steps = TrialSteps(
-        start_ns=Series.pack(start_ns),
-        end_ns=Series.pack([start + round(step_ms * 1e6) for start in start_ns]),
-        wait_ns=None,
-        loss=Series.pack([0.5] * STEPS),
-    )
-    return sessions.trial(repeat, name, repeat, steps=steps)
+    return records.record(name, repeat, [step_ms] * STEPS, None)
 
 
 def session(asked: Scenario, step_ms: dict[str, Sequence[float]]) -> Session:

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from pipeline_bench.analysis.interference import find
 from pipeline_bench.model.events import Device
 from pipeline_bench.model.series import Series
-from pipeline_bench.model.trial import Track, TrialRecord, TrialSteps
+from pipeline_bench.model.trial import Track, TrialRecord
 from tests.unit.analysis.planted import steady, trial
+from tests.unit.records import steps_of
 
 METRICS = (
     "other_cpu_percent",
@@ -64,15 +65,8 @@ def tracks(draw: st.DrawFn) -> Track:
 
 @st.composite
 def odd_trials(draw: st.DrawFn) -> TrialRecord:
-    durations = np.array(draw(st.lists(st.integers(0, 10**9), max_size=12)), dtype=np.int64)
-    durations = np.tile(durations, draw(st.sampled_from([1, 40])))
-    end_ns = np.cumsum(durations)
-    steps = TrialSteps(
-        start_ns=Series.pack(end_ns - durations),
-        end_ns=Series.pack(end_ns),
-        wait_ns=None,
-        loss=Series.pack(np.zeros(len(durations))),
-    )
+    durations = np.array(draw(st.lists(st.floats(0, 1000), max_size=12)))
+    steps = steps_of(np.tile(durations, draw(st.sampled_from([1, 40]))))
     return TrialRecord(
         index=draw(st.integers(0, 5)),
         variant=draw(st.sampled_from(["a", "b"])),

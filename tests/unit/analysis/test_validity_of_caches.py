@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 
 from pipeline_bench.analysis import validity
-from pipeline_bench.analysis.results import summarise
 from pipeline_bench.model.events import Storage, StorageEpoch
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.report import facts
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
-from tests.unit import sessions
+from tests.unit import records, sessions
 from tests.unit.records import record
 
 MB = 10**6
@@ -117,8 +116,7 @@ def test_one_repeat_of_several_is_enough_and_is_named() -> None:
 
 def results(found: Storage) -> Any:
     trials = [trial(found, repeat) for repeat in range(3)]
-    trials += [record("ceiling", repeat, 5.0, None) for repeat in range(3)]
-    return summarise(SCENARIO, trials, cores=2)[0]
+    return records.session(SCENARIO, [*trials, *records.rounds({"ceiling": (5.0, None)})]).results[0]
 
 
 def test_the_verdict_is_withheld_and_says_why() -> None:

@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 
 from pipeline_bench.analysis import validity
-from pipeline_bench.analysis.results import summarise
 from pipeline_bench.analysis.speedups import conclude, fastest
 from pipeline_bench.model.events import Epoch, NumberedSamples, RandomSamples, Work
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.scenario import Component
+from tests.unit import records
 from tests.unit.records import record, scenario
-from tests.unit.sessions import CPU
 
 SCENARIO = scenario("feed_dict", "fifo_queue")
 BATCH = 128
@@ -150,14 +149,7 @@ def session_of(work_of_queue: Work) -> Session:
             ("ceiling", 0.9, None),
         )
     ]
-    results = summarise(SCENARIO, trials, 2)
-    return Session(
-        started_at="2024-05-01T12:00:00+00:00",
-        scenario=SCENARIO,
-        environment=CPU,
-        trials=tuple(trials),
-        results=results,
-    )
+    return records.session(SCENARIO, trials)
 
 
 def test_a_variant_that_did_less_is_marked_and_never_the_fastest() -> None:

@@ -11,18 +11,11 @@ from pipeline_bench.analysis.results import summarise
 from pipeline_bench.analysis.thresholds import BOUND_SHARE, NEEDED_STEPS
 from pipeline_bench.analysis.verdicts import StepSplit
 from pipeline_bench.model.result import Estimate, Verdict
-from tests.unit.records import record, scenario
+from tests.unit.records import record, rounds, scenario
 
 
-def verdict(step_ms: float, wait_ms: float, ceiling_ms: float, **kwargs: float) -> Verdict:
-    trials = [
-        each
-        for repeat in range(3)
-        for each in (
-            record("feed_dict", repeat, step_ms, wait_ms, noise=0.002),
-            record("ceiling", repeat, ceiling_ms, None, noise=0.002),
-        )
-    ]
+def verdict(step_ms: float, wait_ms: float, ceiling_ms: float) -> Verdict:
+    trials = rounds({"feed_dict": (step_ms, wait_ms), "ceiling": (ceiling_ms, None)}, noise=0.002)
     return summarise(scenario("feed_dict"), trials, cores=2)[0].verdict
 
 
@@ -132,11 +125,7 @@ def test_the_ceiling_is_the_reference_and_not_judged() -> None:
 
 @pytest.mark.parametrize(("wait", "ceiling", "kind"), [(0.0, 13.0, "inconclusive"), (6.0, 9.5, "input-bound")])
 def test_a_ceiling_that_is_beaten_spoils_only_what_rests_on_it(wait: float, ceiling: float, kind: str) -> None:
-    trials = [
-        each
-        for repeat in range(3)
-        for each in (record("feed_dict", repeat, 10.0, wait), record("ceiling", repeat, ceiling, None))
-    ]
+    trials = rounds({"feed_dict": (10.0, wait), "ceiling": (ceiling, None)})
     found = summarise(scenario("feed_dict"), trials, cores=2)[0]
     assert found.verdict.kind == kind
     for impossible in (found.accelerator_utilization, found.host_slowdown_share, found.host_slowdown_ms):

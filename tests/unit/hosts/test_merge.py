@@ -6,23 +6,21 @@ import io
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from rich.console import Console
 
 from pipeline_bench.analysis.difference import between
-from pipeline_bench.analysis.results import summarise
 from pipeline_bench.analysis.speedups import conclude
 from pipeline_bench.errors import SessionError, UsageError
 from pipeline_bench.hosts import merge, ranks
 from pipeline_bench.hosts.ranks import Rank
 from pipeline_bench.model.result import Estimate, StepTime
-from pipeline_bench.model.series import Series
 from pipeline_bench.model.session import Session, load, save
-from pipeline_bench.model.trial import PhaseMark, TrialRecord, TrialSteps, plan
+from pipeline_bench.model.trial import PhaseMark, plan
 from pipeline_bench.report import html, markdown, screen
 from pipeline_bench.report.difference import markdown as markdown_difference
 from pipeline_bench.report.terminal_table import figures_table
+from tests.unit import records
 from tests.unit.sessions import CPU, scenario, variant
 
 S = 1_000_000_000
@@ -34,39 +32,17 @@ def session(rank: int, size: int = 2, together_ms: float = 25.0, booted_ns: int 
     wanted = ranks.of_rank(BASE, size, rank)
     slots = ranks.slots(BASE, size)
     at = [number for number, slot in enumerate(slots) if rank in slot.ranks]
-    records = []
+    trials = []
     for trial in plan(wanted):
         step_ms = together_ms if "hosts" in trial.variant.name else 10.0
         start_ns = at[trial.index] * 100 * S - booted_ns
-        ends = (start_ns + np.arange(1, 301) * step_ms * 1e6).astype(np.int64)
-        starts = np.concatenate([[start_ns], ends[:-1]])
-        waits = None if trial.variant.is_ceiling else ((ends - starts) - 10_000_000 + 400_000)
-        records.append(
-            TrialRecord(
-                index=trial.index,
-                variant=trial.variant.name,
-                repeat=trial.repeat,
-                status="ok",
-                started_ns=start_ns - S,
-                ended_ns=int(ends[-1]),
-                warmup_steps=1,
-                phases=(PhaseMark(name="train", at_ns=start_ns),),
-                steps=TrialSteps(
-                    start_ns=Series.pack(starts),
-                    end_ns=Series.pack(ends),
-                    wait_ns=None if waits is None else Series.pack(waits),
-                    loss=Series.pack(np.zeros(300)),
-                ),
-            )
-        )
+        phases = {"started_ns": start_ns - S, "phases": (PhaseMark(name="train", at_ns=start_ns),)}
+        wait_ms = None if trial.variant.is_ceiling else step_ms - 9.6
+        timed: Any = {"steps": 300, "noise": 0.0, "start_ns": start_ns, "index": trial.index, **phases}
+        trials.append(records.record(trial.variant.name, trial.repeat, step_ms, wait_ms, **timed))
     described = Rank(rank, size, "pmi").host(0.0)
-    return Session(
-        started_at="2026-01-01T00:00:00+00:00",
-        scenario=wanted,
-        environment=CPU,
-        trials=tuple(records),
-        results=tuple(summarise(wanted, records, CPU.cores)),
-        host=described.model_copy(update={"wall_minus_monotonic_ns": booted_ns, **host}),
+    return records.session(
+        wanted, trials, host=described.model_copy(update={"wall_minus_monotonic_ns": booted_ns, **host})
     )
 
 

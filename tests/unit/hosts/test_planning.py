@@ -6,24 +6,21 @@ import io
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from rich.console import Console
 
-from pipeline_bench.analysis.results import summarise
 from pipeline_bench.errors import UsageError
 from pipeline_bench.hosts import merge, planning
 from pipeline_bench.hosts.planning import Asked, shown_counts
 from pipeline_bench.model.plan import Plan, Range
 from pipeline_bench.model.result import WorkCheck
-from pipeline_bench.model.series import Series
 from pipeline_bench.model.session import Session, load
-from pipeline_bench.model.trial import TrialRecord, TrialSteps
 from pipeline_bench.model.trial import plan as trials_of
 from pipeline_bench.report import plan as report
 from pipeline_bench.scenario import Component, Variant
+from tests.unit import records
 from tests.unit.hosts.test_merge import session as of_rank
-from tests.unit.sessions import CPU, pending, scenario, variant
+from tests.unit.sessions import pending, scenario, variant
 
 ROOT = Path(__file__).parents[3]
 COUNTS = (1, 64)
@@ -32,37 +29,13 @@ COUNTS = (1, 64)
 def session_of(steps: dict[str, tuple[float, float]], *variants: Variant) -> Session:
     """A session whose steps take, by variant, so many ms, of which so many are a wait."""
     wanted = scenario(*variants, variant("ceiling", "ceiling", ceiling=None))
-    records = []
+    trials = []
     for trial in trials_of(wanted):
         step_ms, wait_ms = steps[trial.variant.name]
-        step_ms *= 1 + 0.01 * (trial.repeat - 1)
-        ends = (trial.index * 10**10 + np.arange(1, 301) * step_ms * 1e6).astype(np.int64)
-        starts = np.concatenate([[trial.index * 10**10], ends[:-1]])
-        waits = None if trial.variant.is_ceiling else Series.pack(np.full(300, int(wait_ms * 1e6)))
-        records.append(
-            TrialRecord(
-                index=trial.index,
-                variant=trial.variant.name,
-                repeat=trial.repeat,
-                status="ok",
-                started_ns=int(starts[0]),
-                ended_ns=int(ends[-1]),
-                warmup_steps=1,
-                steps=TrialSteps(
-                    start_ns=Series.pack(starts),
-                    end_ns=Series.pack(ends),
-                    wait_ns=waits,
-                    loss=Series.pack(np.zeros(300)),
-                ),
-            )
-        )
-    return Session(
-        started_at="2026-01-01T00:00:00+00:00",
-        scenario=wanted,
-        environment=CPU,
-        trials=tuple(records),
-        results=tuple(summarise(wanted, records, CPU.cores)),
-    )
+        timed = step_ms * (1 + 0.01 * (trial.repeat - 1)), None if trial.variant.is_ceiling else wait_ms
+        at = {"index": trial.index, "start_ns": trial.index * 10**10}
+        trials.append(records.record(trial.variant.name, trial.repeat, *timed, steps=300, noise=0.0, **at))
+    return records.session(wanted, trials)
 
 
 def reading(kind: str, variant: Variant, **changes: Any) -> Variant:

@@ -9,18 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_bench.analysis.results import summarise
 from pipeline_bench.lessons.engine import Ask, Compare, Lesson, Played, Say, Tell, find, lessons
 from pipeline_bench.lessons.figures import Comparison
 from pipeline_bench.model.events import Device, PlacedOp, Placement
 from pipeline_bench.model.result import Disturbance
-from pipeline_bench.model.series import Series
 from pipeline_bench.model.session import Environment, Session
-from pipeline_bench.model.trial import TrialRecord, TrialSteps, plan
+from pipeline_bench.model.trial import plan
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.files import shipped
 from pipeline_bench.scenario.load import load
 from pipeline_bench.scenario.resolve import resolve
+from tests.unit import records
 from tests.unit.sessions import CPU, GPU
 
 NAMES = ("feed_dict_or_queue", "elements_of_a_queue", "tf_data_and_prefetch", "threads", "placement", "replication")
@@ -37,17 +36,6 @@ def scenario_of(part: Compare) -> Scenario:
     return resolve(part.document)
 
 
-def steps(step_ms: float, wait_share: float | None) -> TrialSteps:
-    took_ns = round(step_ms * 1e6)
-    start_ns = [number * took_ns for number in range(STEPS)]
-    return TrialSteps(
-        start_ns=Series.pack(start_ns),
-        end_ns=Series.pack([start + took_ns for start in start_ns]),
-        wait_ns=None if wait_share is None else Series.pack([round(took_ns * wait_share)] * STEPS),
-        loss=Series.pack([0.5] * STEPS),
-    )
-
-
 def session_of(
     scenario: Scenario,
     step_ms: Mapping[str, Sequence[float] | None],
@@ -59,29 +47,19 @@ def session_of(
     trials = []
     for trial in plan(scenario):
         name, times = trial.variant.name, step_ms[trial.variant.name]
-        emulated = trial.variant.model.kind == "emulated"
-        record = TrialRecord(
-            index=trial.index, variant=name, repeat=trial.repeat, status="ok", started_ns=0, ended_ns=10**9
-        )
-        changes: dict[str, Any] = {"status": "failed", "reason": "the test had it fail"}
-        if times is not None:
-            wait_share = None if trial.variant.is_ceiling else 0.5
-            kind = "emulated" if emulated else "cpu"
-            changes = {
-                "warmup_steps": WARMUP,
-                "steps": steps(times[trial.repeat % len(times)], wait_share),
-                "device": Device(kind=kind, name="a device"),
-                "placement": (placed or {}).get(name) if trial.repeat == 0 else None,
-            }
-        trials.append(record.model_copy(update=changes))
-    return Session(
-        started_at="2024-05-01T12:00:00+00:00",
-        scenario=scenario,
-        environment=environment,
-        trials=tuple(trials),
-        results=summarise(scenario, trials, environment.cores),
-        disturbances=disturbances,
-    )
+        kind = "emulated" if trial.variant.model.kind == "emulated" else "cpu"
+        took_ms = times[trial.repeat % len(times)] if times else 1.0
+        wait_ms = None if trial.variant.is_ceiling else took_ms / 2
+        changes: dict[str, Any] = {
+            "warmup_steps": WARMUP,
+            "device": Device(kind=kind, name="a device"),
+            "placement": (placed or {}).get(name) if trial.repeat == 0 else None,
+        }
+        if times is None:
+            changes = {"status": "failed", "reason": "the test had it fail", "steps": None}
+        steps_ms = [took_ms] * STEPS
+        trials.append(records.record(name, trial.repeat, steps_ms, wait_ms, **{"index": trial.index, **changes}))
+    return records.session(scenario, trials, environment, disturbances=disturbances)
 
 
 def times(step_ms: float, spread: float = 0.005) -> list[float]:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.model.session import Session, load
+from pipeline_bench.model.session import load
 from pipeline_bench.model.trial import Trial
 from pipeline_bench.run.launcher import Child, LauncherName, TrialServer
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.run.runner import Runner
 from pipeline_bench.samplers.nvml import NvmlSampler
-from tests.unit import sessions
+from tests.unit import records
 from tests.unit.analysis.planted import steady, trial
-from tests.unit.records import scenario
 
 
 class Refusing(TrialServer):
@@ -30,12 +29,7 @@ def test_the_runner_saves_what_disturbed_the_trials(tmp_path: Path) -> None:
     slow = steady(0)
     slow[600:800] *= 3
     trials = tuple(trial(repeat, slow if repeat == 0 else steady(repeat), variant="feed_dict") for repeat in range(3))
-    session = Session(
-        started_at="2024-05-01T12:00:00+00:00",
-        scenario=scenario("feed_dict"),
-        environment=sessions.CPU,
-        trials=trials,
-    )
+    session = records.session(records.scenario("feed_dict"), trials)
     returned, *_ = Runner(tmp_path, Refusing(), NvmlSampler(), Observer()).run(session)
     assert [(each.kind, each.variant, each.repeat) for each in returned.disturbances] == [("burst", "feed_dict", 0)]
     assert load(tmp_path).disturbances == returned.disturbances

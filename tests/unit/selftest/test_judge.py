@@ -6,12 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_bench.analysis.results import summarise
 from pipeline_bench.environment import Accelerator, describe
 from pipeline_bench.model.events import Device
 from pipeline_bench.model.selftest import Part
 from pipeline_bench.model.series import Series
-from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Track, TrialRecord
 from pipeline_bench.selftest import cases, judge
 from tests.unit import records
@@ -36,13 +34,7 @@ def measured(wrong_ms: dict[str, float], taken_percent: float = 0.0) -> dict[str
         for repeat in range(variant.run.repeats):
             record = records.record(variant.name, repeat, step_ms, wait_ms, noise=1e-4, steps=40, samples=[other])
             trials.append(record.model_copy(update={"device": DEVICE}))
-    session = Session(
-        started_at="2026-11-22T12:00:00+00:00",
-        scenario=scenario,
-        environment=describe(Accelerator()),
-        trials=tuple(trials),
-        results=summarise(scenario, trials, 2),
-    )
+    session = records.session(scenario, trials, describe(Accelerator()))
     return {part.name: part for part in judge.of_comparison(session, planted, BARE_MS)}
 
 
