@@ -35,7 +35,10 @@ SESSIONS = sorted(
     for path in ROOT.glob(pattern)
 )
 BUILT: dict[str, Callable[[], Session]] = {
-    **{f"built-{build.__name__}": build for build in (sessions.normal, sessions.troubled, sessions.pending)},
+    **{
+        f"built-{each.__name__}": each
+        for each in (sessions.normal, sessions.judged, sessions.troubled, sessions.pending)
+    },
     **{f"built-diagnosis-{name}": build for name, build in diagnoses.EVERY.items() if name != "hostile"},
 }
 """Sessions with every kind of result and outcome, of which the committed ones have some."""
@@ -57,6 +60,11 @@ def commands() -> dict[str, list[str]]:
         found[f"diff{index}.terminal80"] = ["diff", before, after]
         found[f"diff{index}.markdown"] = ["diff", before, after, "-f", "markdown"]
         found[f"diff{index}.json"] = ["diff", before, after, "-f", "json"]
+    limits = ["--fail-if-slower", "5%", "--fail-if-au-below", "60%"]
+    for after in ("judged", "troubled"):
+        asked = ["diff", "built-normal", f"built-{after}", *limits]
+        found[f"gates-{after}.markdown"] = [*asked, "-f", "markdown"]
+        found |= {f"gates-{after}.terminal{width}": asked for width in WIDTHS}
     for name in ("", *_commands()):
         found[f"help{name and '-'}{name}"] = [*name.split(), "--help"]
     for name in ("backends", "scenarios", "lesson"):

@@ -61,9 +61,9 @@ def record(
 ) -> TrialRecord:
     """A trial whose steps take `step_ms`, one figure with a little noise or one a step, `wait_ms` of it input wait."""
     generator = np.random.default_rng(repeat + 17 * len(variant))
-    if isinstance(step_ms, float | int):
-        step_ms = step_ms * (1 + noise * generator.standard_normal(steps))
-    taken = steps_of(step_ms, wait_ms, start_ns)
+    one = isinstance(step_ms, float | int)
+    noisy = step_ms * (1 + noise * generator.standard_normal(steps)) if one else step_ms
+    taken = steps_of(noisy, wait_ms, start_ns)
     end_ns = taken.end_ns.unpack()
     return TrialRecord(
         index=repeat,

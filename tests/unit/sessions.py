@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline_bench.model.events import QueueState, Stack
+from pipeline_bench.model.events import PlacedOp, Placement, QueueState, Stack
 from pipeline_bench.model.result import (
     CPU_TIME,
     DeviceUtilization,
+    Disturbance,
     Estimate,
+    Precision,
     PublishedComparison,
     Result,
     Speedup,
     StepTime,
     Verdict,
     VerdictKind,
+    WorkCheck,
 )
 from pipeline_bench.model.series import Series
 from pipeline_bench.model.session import Environment, Session
 from pipeline_bench.model.trial import AccuracyPair, TrialRecord, TrialSteps
-from pipeline_bench.scenario import Component, Published, PublishedFigure, Run, Scenario, Variant
+from pipeline_bench.scenario import Component, Published, PublishedFigure, Run, Runtime, Scenario, Variant
 
 CPU = Environment(
     accelerator_kind="cpu",
@@ -261,6 +264,42 @@ def troubled() -> Session:
     notes = ("The machine was busy: load 3.1 on 2 cores.",)
     results = (feed_dict, failed, partial, ceiling)
     return session.model_copy(update={"trials": trials, "results": results, "notes": notes})
+
+
+def judged() -> Session:
+    """What is said beside the figures: work, no difference, one trial alone, disturbances, a precision, placed ops."""
+    session = normal()
+    feed_dict, queue, tf_data, ceiling = session.results
+    proof = WorkCheck(status="equal", text="38,400 samples in 3 trials: none lost, repeated or invented")
+    alone = feed_dict.step_ms.model_copy(update={"mean": 13.9, "ci95": None, "reason": "one trial has no interval"})
+    none = Speedup(over="feed_dict", value=1.01, ci95=(0.98, 1.04), difference="none", smallest=0.031)
+    device = queue.device_utilization.model_copy(update={"ci95": (88.0, 92.0)})
+    told: tuple[tuple[Result, dict[str, Any]], ...] = (
+        (feed_dict, {"work": proof, "step_ms": alone, "warmup_steps": (5, 40, 5)}),
+        (queue, {"work": proof, "speedup": none, "device_utilization": device, "warmup_steps": (1, 1, 1)}),
+        (tf_data, {"work": WorkCheck(status="unequal", text="128 samples came twice.")}),
+        (ceiling, {"work": WorkCheck(text="the source dice says nothing of its samples")}),
+    )
+    types = {"matmul": "_MklMatMul", "add": "AddV2", "weights": "VarHandleOp", "to_1": "_Send"}
+    ops = tuple(PlacedOp(name=name, type=kind, device=f"CPU:{len(name) % 2}") for name, kind in types.items())
+    placements = (Placement(ops=ops, op_count=6000), Placement(reason="the step failed: [red]no[/red] <b>graph</b>"))
+    placed = [t.model_copy(update={"placement": p}) for t, p in zip(session.trials, placements, strict=False)]
+    asked = [v.model_copy(update={"runtime": Runtime(log_placement=True)}) for v in session.scenario.variants]
+    text = "the budget of 60 s was spent after 7 repeats: fifo_queue's speed-up is known to ±3.4 %"
+    return session.model_copy(
+        update={
+            "scenario": session.scenario.model_copy(update={"variants": tuple(asked)}),
+            "results": tuple(result.model_copy(update=changes) for result, changes in told),
+            "trials": (*placed, *session.trials[len(placed) :]),
+            "disturbances": tuple(
+                Disturbance(
+                    kind="burst", variant=f"variant {i}", repeat=1, cost_share=i / 100 or None, text=f"slow {i}."
+                )
+                for i in range(11)
+            ),
+            "precision": Precision(goal=0.02, budget_s=60, repeats=7, ended_by="budget", text=text),
+        }
+    )
 
 
 def pending() -> Session:

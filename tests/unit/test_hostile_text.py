@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import tomllib
 from collections.abc import Callable
@@ -13,7 +12,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
-from rich.console import Console
 
 from pipeline_bench import plugins
 from pipeline_bench.analysis.difference import between
@@ -36,6 +34,7 @@ from pipeline_bench.tfdata import user_code
 from pipeline_bench.worker import bad_record
 from pipeline_bench.worker.probe import ProbeReport
 from tests.unit import diagnoses, sessions
+from tests.unit.console import printed
 from tests.unit.hostile import DATA, TEXT, UTF8, fields, holds_str, is_text, planted, unsafe
 from tests.unit.report import pages
 
@@ -50,18 +49,10 @@ SESSIONS: dict[str, Callable[[], Session]] = {
 }
 
 
-def shown(render: Any) -> str:
-    """What a terminal without colours gets."""
-    console = Console(file=io.StringIO(), width=100, color_system=None, _environ={})
-    with console.capture() as capture:
-        console.print(render)
-    return capture.get()
-
-
 def every_view(session: Session) -> dict[str, str]:
     """Every rendering of a session, by its name; the ends of lines of CSV are \\r\\n."""
     views = {
-        "terminal": shown(terminal.render(session, Path("reports/a"), 100)),
+        "terminal": printed(terminal.render(session, Path("reports/a"), 100), 100),
         "markdown": markdown.render(session),
         "notebook": html.fragment(session),
         "html": html.render(session),
@@ -74,7 +65,7 @@ def every_view(session: Session) -> dict[str, str]:
     except PipelineBenchError:  # nothing was measured
         return views
     return views | {
-        "diff": shown(reports.terminal(difference, 100)),
+        "diff": printed(reports.terminal(difference, 100), 100),
         "diff markdown": reports.markdown(difference),
         "diff json": difference.to_json(),
     }

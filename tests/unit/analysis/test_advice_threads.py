@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from rich.console import Console
 
 from pipeline_bench.analysis import advice
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
-from pipeline_bench.report import html, markdown
-from pipeline_bench.report.terminal import render
+from pipeline_bench.report import markdown
 from pipeline_bench.scenario import Runtime, Scenario, Variant
 from tests.unit import records, sessions
 
@@ -124,14 +122,5 @@ def test_tensorflows_own_choice_counts_as_one_thread_a_core() -> None:
     assert "the speed of chosen" in said({"one": STEADY, "chosen": STEADY, "four": STEADY}, asked)
 
 
-def shown(of: Session) -> str:
-    console = Console(width=160, color_system=None)
-    with console.capture() as capture:
-        console.print(render(of, None, 160))
-    return capture.get()
-
-
-def test_every_report_shows_it() -> None:
-    seen = session(INTRA, {"two": STEADY, "four": (15.0, 15.1, 14.9)})
-    for text in (shown(seen), markdown.render(seen), html.render(seen)):
-        assert "They do gain here." in text
+def test_a_report_shows_it() -> None:
+    assert "They do gain here." in markdown.render(session(INTRA, {"two": STEADY, "four": (15.0, 15.1, 14.9)}))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline_bench.analysis import capacity
@@ -48,7 +48,6 @@ machines = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(machine=machines, hosts=st.integers(3, 24))
 def test_what_more_hosts_reach_lies_between_the_ends_that_two_of_them_leave(machine: Machine, hosts: int) -> None:
     supply, step = supply_of(machine, (1, 2))
@@ -67,7 +66,6 @@ def exhausted(draw: st.DrawFn) -> Machine:
     return Machine(step_ms, own_ms, turn_ms, ahead, draw(st.sampled_from([0.0, 0.2])))
 
 
-@settings(max_examples=60, deadline=None)
 @given(machine=exhausted(), hosts=st.integers(3, 24))
 def test_a_storage_that_two_exhaust_is_known_and_more_hosts_within_five_points(machine: Machine, hosts: int) -> None:
     supply, step = supply_of(machine, (1, 2))
@@ -76,7 +74,6 @@ def test_a_storage_that_two_exhaust_is_known_and_more_hosts_within_five_points(m
     assert planned.value == pytest.approx(simulate(machine, hosts, seed=7).utilization, abs=0.05)
 
 
-@settings(max_examples=60, deadline=None)
 @given(machine=machines, other_ms=times)
 def test_another_accelerator_beside_the_same_input_lies_between_the_ends(machine: Machine, other_ms: float) -> None:
     """Also one that is faster, of an input whose end was never seen."""

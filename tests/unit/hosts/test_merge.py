@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from pipeline_bench.analysis.difference import between
 from pipeline_bench.analysis.speedups import conclude
@@ -21,6 +19,7 @@ from pipeline_bench.report import html, markdown, screen
 from pipeline_bench.report.difference import markdown as markdown_difference
 from pipeline_bench.report.terminal_table import figures_table
 from tests.unit import records
+from tests.unit.console import printed
 from tests.unit.sessions import CPU, scenario, variant
 
 S = 1_000_000_000
@@ -83,9 +82,7 @@ def test_the_names_of_merged_sessions_are_whole_in_80_columns() -> None:
     """What does not fit its column goes on in the next line, so that no two rows have the same name."""
     merged = merge.merge([session(0), session(1)])
     named = Session.model_validate_json(merged.model_dump_json().replace('"a, 2 hosts', '"reader_queue, 2 hosts'))
-    console = Console(width=80, file=io.StringIO(), record=True)
-    console.print(figures_table(named, 80))
-    names = "".join(line[:24].strip() + " " for line in console.export_text().splitlines())
+    names = "".join(line[:24].strip() + " " for line in printed(figures_table(named, 80)).splitlines())
     for rank in (0, 1):
         assert f"reader_queue, 2 hosts · rank {rank}" in " ".join(names.split())
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from pipeline_bench.errors import UsageError
 from pipeline_bench.hosts import merge, planning
@@ -19,6 +17,7 @@ from pipeline_bench.model.trial import plan as trials_of
 from pipeline_bench.report import plan as report
 from pipeline_bench.scenario import Component, Variant
 from tests.unit import records
+from tests.unit.console import printed
 from tests.unit.hosts.test_merge import session as of_rank
 from tests.unit.sessions import pending, scenario, variant
 
@@ -33,7 +32,7 @@ def session_of(steps: dict[str, tuple[float, float]], *variants: Variant) -> Ses
     for trial in trials_of(wanted):
         step_ms, wait_ms = steps[trial.variant.name]
         timed = step_ms * (1 + 0.01 * (trial.repeat - 1)), None if trial.variant.is_ceiling else wait_ms
-        at = {"index": trial.index, "start_ns": trial.index * 10**10}
+        at: Any = {"index": trial.index, "start_ns": trial.index * 10**10}
         trials.append(records.record(trial.variant.name, trial.repeat, *timed, steps=300, noise=0.0, **at))
     return records.session(wanted, trials)
 
@@ -55,9 +54,7 @@ def planned(session: Session, step_ms: float | None = None, **asked: Any) -> Pla
 
 
 def shown(plan: Plan) -> list[str]:
-    console = Console(width=80, file=io.StringIO(), record=True)
-    console.print(report.render(plan, 80))
-    return console.export_text().splitlines()
+    return printed(report.render(plan, 80)).splitlines()
 
 
 def service(workers: int, **options: Any) -> Variant:

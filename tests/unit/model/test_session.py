@@ -1,7 +1,6 @@
 """The session file: saved whole or not at all, and a damaged one is told."""
 
 import errno
-import io
 import json
 import os
 import re
@@ -10,7 +9,6 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 from rich.cells import cell_len
-from rich.console import Console
 
 from pipeline_bench.environment import Accelerator, describe
 from pipeline_bench.errors import SessionError
@@ -22,6 +20,7 @@ from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord, TrialSteps
 from pipeline_bench.report import screen
 from pipeline_bench.scenario.load import load as load_scenario
+from tests.unit.console import words
 
 
 @pytest.fixture
@@ -58,10 +57,7 @@ def test_what_is_saved_is_read_again(session: Session, tmp_path: Path) -> None:
 def test_printed_it_is_the_terminals_report_without_colours(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setenv("FORCE_COLOR", "1")
-    console = Console(file=io.StringIO(), width=100, color_system=None, highlight=False)
-    with console.capture() as capture:
-        console.print(screen.render(session, 100))
-    assert str(session).split() == capture.get().split()
+    assert str(session).split() == words(screen.render(session, 100), 100).split()
     assert "\x1b" not in str(session)
     assert max(map(cell_len, str(session).splitlines())) <= 100
 

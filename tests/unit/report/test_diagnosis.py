@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from rich.cells import cell_len
-from rich.console import Console
 
 from pipeline_bench.model.diagnosis import Attempt
 from pipeline_bench.model.pipeline import Inspection
@@ -18,6 +16,7 @@ from pipeline_bench.model.series import Series
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import html, markdown, terminal
 from tests.unit import diagnoses
+from tests.unit.console import printed
 from tests.unit.report.pages import Page
 
 WIDTHS = (60, 80, 120, 160)
@@ -25,9 +24,7 @@ FOLDER = Path("reports/x")
 
 
 def shown(session: Session, width: int = 100) -> str:
-    console = Console(record=True, width=width, file=io.StringIO(), _environ={})
-    console.print(terminal.render(session, FOLDER, width))
-    return console.export_text()
+    return printed(terminal.render(session, FOLDER, width), width)
 
 
 def on_paper(session: Session) -> str:

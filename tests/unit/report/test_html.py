@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pipeline_bench.model.result import Disturbance, Precision, Speedup, WorkCheck
+from pipeline_bench.model.result import Disturbance
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import html
 from tests.unit import sessions
@@ -46,37 +46,6 @@ def test_every_plot_has_alternative_text_and_a_table(normal: Page) -> None:
     labels = [value for value in normal.values("aria-label") if "feed_dict" in value or "trials" in value]
     assert len(labels) == len(FIGURES)
     assert normal.values("class").count("figures") == len(FIGURES)
-
-
-def test_no_difference_is_said_with_what_could_have_been_seen() -> None:
-    speedup = Speedup(over="feed_dict", value=1.01, ci95=(0.98, 1.04), difference="none", smallest=0.03)
-    text = Page(html.render(changed(sessions.normal(), 1, speedup=speedup))).text
-    assert "no difference found (smallest this run could have seen: 3 %)" in text
-
-
-@pytest.mark.parametrize("name", ["pending", "troubled", "interrupted"])
-def test_what_is_missing_is_named(name: str) -> None:
-    session = EVERY[name]()
-    text = Page(html.render(session)).text
-    assert "not complete" in text
-    for result in session.results:
-        if result.status != "ok":
-            assert f"{result.variant}, {result.status}" in text
-
-
-def test_disturbances_work_and_precision_are_told() -> None:
-    session = changed(sessions.normal(), 2, work=WorkCheck(status="unequal", text="12 samples never came."))
-    session = session.model_copy(
-        update={
-            "disturbances": (
-                Disturbance(kind="burst", variant="tf_data", repeat=1, cost_share=0.04, text="40 steps were slow."),
-            ),
-            "precision": Precision(goal=0.02, budget_s=600, repeats=9, ended_by="budget", text=""),
-        }
-    )
-    text = Page(html.render(session)).text
-    for shown in ("12 samples never came.", "40 steps were slow.", "4 %", "±2 %", "9 repeats", "the time was used up"):
-        assert shown in text
 
 
 def test_many_disturbances_are_few_lines_and_a_list_that_is_folded() -> None:

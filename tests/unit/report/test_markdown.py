@@ -26,24 +26,6 @@ HOSTILE = (
 )
 
 
-def of_version_2() -> Session:
-    """A session with everything that schema version 2 added."""
-    session = sessions.normal()
-    feed_dict, fifo_queue, *others = session.results
-    speedup = Speedup(over="feed_dict", value=1.01, ci95=(0.98, 1.04), difference="none", smallest=0.031)
-    work = WorkCheck(status="equal", text="every sample once an epoch, in 1280 samples.")
-    device = fifo_queue.device_utilization.model_copy(update={"ci95": (88.0, 92.0)})
-    changed = fifo_queue.model_copy(update={"speedup": speedup, "work": work, "device_utilization": device})
-    noises = tuple(
-        Disturbance(kind="burst", variant=f"variant {i}", repeat=2, text="another process took the CPU.")
-        for i in range(11)
-    )
-    precision = Precision(goal=0.02, budget_s=60, repeats=7, ended_by="budget", text="±3.1 % after 60 s, not the 2 %.")
-    return session.model_copy(
-        update={"results": (feed_dict, changed, *others), "disturbances": noises, "precision": precision}
-    )
-
-
 def named(name: str) -> Session:
     """A session in which everything that is text is that name."""
     template, said = sessions.normal().results[0], {"kind": "mixed", "text": name}
@@ -92,22 +74,6 @@ def test_an_escaped_text_holds_no_bare_markup(text: str) -> None:
 def test_names_with_underscores_stay_readable() -> None:
     assert markdown.escape("feed_dict") == "feed_dict"
     assert markdown.escape("_emphasis_") == "\\_emphasis\\_"
-
-
-def test_a_speedup_that_may_be_none_says_what_the_run_could_have_seen() -> None:
-    row = next(row for row in table_rows(markdown.render(of_version_2())) if row.startswith("| fifo_queue"))
-    assert "no difference found (smallest this run could have seen: 3.1 %)" in row
-    assert "1.01×" in row
-
-
-def test_work_precision_and_disturbances_are_told() -> None:
-    text = markdown.render(of_version_2())
-    assert "- **fifo_queue**: every sample once an epoch, in 1280 samples." in text
-    assert "±3.1 % after 60 s" in text
-    assert "- **variant 7, repeat 3**: burst: another process took the CPU." in text
-    assert "variant 8" not in text
-    assert "3 smaller disturbances" in text
-    assert "90 % (88 to 92)" in text
 
 
 @pytest.mark.parametrize("name", [*HOSTILE, "*a*", "[a](b)", "![a](b)", "~~a~~", "    a", "> a", "---", "\\`", "1. a"])

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import io
-
 import pytest
-from rich.console import Console
 
 from pipeline_bench.model.diagnosis import Attempt
 from pipeline_bench.model.result import Doubt, WorkCheck
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import screen
 from tests.unit import diagnoses, sessions
+from tests.unit.console import printed
 
 
 def shown(session: Session, width: int = 80) -> list[str]:
-    console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False)
-    with console.capture() as capture:
-        console.print(screen.render(session, width))
-    return capture.get().splitlines()
+    return printed(screen.render(session, width), width).splitlines()
 
 
 @pytest.mark.parametrize("session", [sessions.normal(), diagnoses.session(), sessions.pending()])

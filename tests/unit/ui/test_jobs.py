@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import pytest
-from rich.console import Console
 
 from pipeline_bench.model.job import JobStatus
 from pipeline_bench.run.jobs import Job
 from pipeline_bench.ui.jobs import listing, screen
+from tests.unit.console import printed
 
 
 def job(state: Literal["running", "ended", "gone"] = "running", silent_s: float = 0.5, **given: Any) -> Job:
@@ -37,10 +37,8 @@ def job(state: Literal["running", "ended", "gone"] = "running", silent_s: float 
 
 
 def drawn(jobs: list[Job], width: int, height: int, problems: tuple[str, ...] = ()) -> list[str]:
-    console = Console(width=width, height=height, color_system=None)
-    with console.capture() as captured:
-        console.print(screen(jobs, problems, width, height, "12:00:00"))
-    return [line.rstrip() for line in captured.get().splitlines()]
+    text = printed(screen(jobs, problems, width, height, "12:00:00"), width)
+    return [line.rstrip() for line in text.splitlines()]
 
 
 @pytest.mark.parametrize("size", [(80, 24), (160, 50), (40, 10), (20, 4)])
