@@ -18,8 +18,7 @@ from pipeline_bench.analysis.precision import length_keys, until_decided
 from pipeline_bench.errors import UsageError
 from pipeline_bench.model.diagnosis import DEFAULT_BUDGET_S, Diagnosis
 from pipeline_bench.model.pipeline import Target
-from pipeline_bench.model.session import Session
-from pipeline_bench.model.session_folders import make_folder
+from pipeline_bench.model.session import Session, make_folder
 from pipeline_bench.run import machine
 from pipeline_bench.run.comparison import compare as run_comparison
 from pipeline_bench.run.observer import Observer

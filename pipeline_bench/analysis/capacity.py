@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pipeline_bench.analysis import stats, thresholds
-from pipeline_bench.model.plan import Limit, Range, Unit
+from pipeline_bench.model.hosts import Limit, Range, Unit
 
 Trend = Literal["flat", "rising", "falling"]
 _ONE_FIGURE = 0.98

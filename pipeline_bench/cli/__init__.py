@@ -19,12 +19,11 @@ from pipeline_bench import __version__
 from pipeline_bench.cli import output
 from pipeline_bench.cli.available import backends, doctor, scenarios
 from pipeline_bench.cli.data import data
-from pipeline_bench.cli.hosts import merge
+from pipeline_bench.cli.hosts import merge, plan
 from pipeline_bench.cli.lesson import lesson
 from pipeline_bench.cli.measuring import compare, diagnose, selftest
 from pipeline_bench.cli.measuring import run as run_command
 from pipeline_bench.cli.options import INTERRUPTED
-from pipeline_bench.cli.planning import plan
 from pipeline_bench.cli.saved import diff, report, sessions, top
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.text import safe_message

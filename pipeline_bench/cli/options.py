@@ -43,9 +43,9 @@ def lesson_names(incomplete: str) -> list[str]:
 
 def session_words(incomplete: str) -> list[str]:
     """Return ``last``, ``last~1`` …, as many as there are, and the folders of the sessions here."""
-    from pipeline_bench.model import session_folders
+    from pipeline_bench.model.session import kept_sessions
 
-    found = session_folders.kept_sessions()
+    found = kept_sessions()
     words = ["last" if number == 0 else f"last~{number}" for number in range(len(found))]
     return [word for word in (*words, *(str(each.folder) for each in found)) if word.startswith(incomplete)]
 

@@ -25,8 +25,7 @@ from pipeline_bench.cli import output
 from pipeline_bench.cli.options import INTERRUPTED, STDOUT, Presentation
 from pipeline_bench.errors import SessionError, UsageError
 from pipeline_bench.model.diagnosis import CodeChange
-from pipeline_bench.model.session import Session, save
-from pipeline_bench.model.session_folders import make_folder
+from pipeline_bench.model.session import Session, make_folder, save
 from pipeline_bench.model.trial import Trial
 from pipeline_bench.report import diagnosis, html, markdown, screen, terminal
 from pipeline_bench.run.comparison import Outcome

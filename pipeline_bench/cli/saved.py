@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from pipeline_bench.model.difference import Difference
-    from pipeline_bench.model.session_folders import Kept
+    from pipeline_bench.model.session import SessionFolder
 
 GATE_FAILED = 1
 _SHOWN = 20
@@ -130,8 +130,7 @@ def diff(
     from pipeline_bench.analysis.difference import between
     from pipeline_bench.analysis.gates import Limits
     from pipeline_bench.analysis.precision import share
-    from pipeline_bench.model.session import load
-    from pipeline_bench.model.session_folders import find
+    from pipeline_bench.model.session import find, load
 
     chosen = form or form_of(output, DiffFormat)
     # The largest slowdown that can be asked about is arbitrary; ten times as slow is no gate but a wish.
@@ -176,22 +175,22 @@ def sessions(
     """List the sessions, newest first. `report` and `diff` accept `last`, `last~1` … as their names."""
     from rich.console import Console
 
-    from pipeline_bench.model import session_folders
+    from pipeline_bench.model import session as sessions
     from pipeline_bench.text import safe
     from pipeline_bench.text.units import count
 
-    found = session_folders.kept_sessions(folder)
+    found = sessions.kept_sessions(folder)
     console = Console(highlight=False)
     if not found:
         console.print(f"No session is kept in {safe(str(folder))}.", markup=False)
         return
     shown = found if every else found[:_SHOWN]
-    console.print(_session_table(shown, words=folder == session_folders.REPORTS))
+    console.print(_session_table(shown, words=folder == sessions.REPORTS))
     if left := len(found) - len(shown):
         console.print(f"{count(left, 'older session')} not shown: --all shows every one.")
 
 
-def _session_table(shown: list[Kept], words: bool) -> Table:
+def _session_table(shown: list[SessionFolder], words: bool) -> Table:
     """Return a block of lines for each session, beside the word that names it, if one does."""
     from rich.table import Table
     from rich.text import Text
@@ -209,7 +208,7 @@ def _session_table(shown: list[Kept], words: bool) -> Table:
     return table
 
 
-def _described(each: Kept) -> tuple[str, str, str]:
+def _described(each: SessionFolder) -> tuple[str, str, str]:
     """Return the session's command, its scenario, and what it comes to; of a damaged one what is wrong with it."""
     from pipeline_bench.analysis.speedups import conclude
     from pipeline_bench.errors import SessionError

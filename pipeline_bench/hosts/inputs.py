@@ -17,8 +17,7 @@ from pipeline_bench.errors import UsageError
 from pipeline_bench.hosts import efficiency, ranks
 from pipeline_bench.hosts.efficiency import Span
 from pipeline_bench.model import pipeline
-from pipeline_bench.model.hosts import HostsResult
-from pipeline_bench.model.plan import Range, Unit
+from pipeline_bench.model.hosts import HostsResult, Range, Unit
 from pipeline_bench.model.session import Session
 from pipeline_bench.scenario import Variant
 

@@ -12,11 +12,10 @@ from pipeline_bench.analysis.speedups import batch_size
 from pipeline_bench.errors import SessionError, UsageError
 from pipeline_bench.hosts import efficiency, ranks
 from pipeline_bench.hosts.efficiency import HostFigures, Span, WorkerFigures
+from pipeline_bench.model import Series
 from pipeline_bench.model.hosts import Host, Hosts, HostsResult
 from pipeline_bench.model.result import Result
-from pipeline_bench.model.series import Series
-from pipeline_bench.model.session import Session, load
-from pipeline_bench.model.session_folders import SESSION_FILE
+from pipeline_bench.model.session import SESSION_FILE, Session, load
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.text import units

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from pipeline_bench.errors import UsageError
 from pipeline_bench.hosts import ranks, together
-from pipeline_bench.model.session_folders import SESSION_FILE
+from pipeline_bench.model.session import SESSION_FILE
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.system import interrupts
 from pipeline_bench.system.files import ScratchFolder, write_atomically

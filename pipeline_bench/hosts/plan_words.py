@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pipeline_bench.analysis import thresholds
 from pipeline_bench.analysis.capacity import Step
-from pipeline_bench.model.plan import Range, VariantPlan
+from pipeline_bench.model.hosts import Range, VariantPlan
 from pipeline_bench.text import units
 
 

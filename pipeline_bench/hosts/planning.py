@@ -11,7 +11,7 @@ from pipeline_bench.analysis.capacity import Point, Step, Supply
 from pipeline_bench.errors import UsageError, did_you_mean
 from pipeline_bench.hosts import inputs, plan_words
 from pipeline_bench.hosts.inputs import MeasuredInput
-from pipeline_bench.model.plan import Basis, Plan, PlanCheck, PlanRow, Range, VariantPlan
+from pipeline_bench.model.hosts import Basis, Plan, PlanCheck, PlanRow, Range, VariantPlan
 from pipeline_bench.model.session import Session
 
 _ROWS = 8

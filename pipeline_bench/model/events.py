@@ -11,8 +11,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from pipeline_bench.errors import ProtocolError
+from pipeline_bench.model import Series
 from pipeline_bench.model.pipeline import Fingerprint, Inspection
-from pipeline_bench.model.series import Series
 from pipeline_bench.text import Line, Text, to_json
 
 EVENTS_VERSION = 5

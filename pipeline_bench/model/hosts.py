@@ -1,12 +1,18 @@
-"""A session of one host among several, and what the sessions of all of them come to."""
+"""A session of one host among several, what the sessions of all come to, and what more hosts or workers would reach.
+
+`Plan` is also the form of ``pipeline-bench plan --json`` and as such a contract: fields are added, but not renamed or
+given another meaning without a new `schema_version`.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from pipeline_bench.model import Record
 from pipeline_bench.model.result import Estimate
-from pipeline_bench.text import Line
+from pipeline_bench.text import Line, Text
 
 HostsKind = Literal[
     "shared-storage",
@@ -71,3 +77,107 @@ class Hosts(Record):
     missing: tuple[int, ...] = ()
     """The ranks that left no session."""
     results: tuple[HostsResult, ...] = ()
+
+
+Unit = Literal["host", "input worker"]
+Limit = Literal["accelerator", "host", "input", "storage", "not-known"]
+Basis = Literal["measured", "computed", "extrapolated"]
+
+
+class Range(Record):
+    """A figure between two ends: a 95 % interval where it was measured, else all that it can be."""
+
+    value: float | None = None
+    """None where the figure is known by its ends only."""
+    low: Annotated[float, Field(ge=0)]
+    high: float | None = None
+    """None where nothing bounds it."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it was measured, and is not only known to be at least so much."""
+        return self.high is not None
+
+
+class PlanRow(Record):
+    """What so many hosts, or input workers, come to."""
+
+    count: int
+    samples_per_second: Range
+    """Of all together."""
+    utilization: Range
+    """Expected accelerator utilization of each accelerator, 0 to 1."""
+    limit: Limit
+    """What keeps the accelerator from more; ``accelerator`` from a utilization of 0.90 on."""
+    basis: Basis
+    """``measured``: a session of so many, at no more load; ``computed``: between such; ``extrapolated``: beyond."""
+
+
+class PlanCheck(Record):
+    """The plan that fewer hosts alone would have given, held against what more of them reached."""
+
+    planned_from: int
+    """The most hosts, or workers, whose figures it had."""
+    count: int
+    planned: Range
+    """Samples a second in all, with the session's own accelerator."""
+    measured: float
+
+
+class VariantPlan(Record):
+    """What one input pipeline feeds."""
+
+    variant: Line
+    unit: Unit
+    works_ahead: bool | None
+    """Whether the next batch is made during the step; None: not known, and both were reckoned with."""
+    works_ahead_measured: bool = False
+    """Whether that was seen in the session, beside another model, and is not what the backend says of itself."""
+    measured_counts: tuple[int, ...]
+    """Of how many hosts, or workers, there are figures."""
+    own: Range
+    """Samples a second that one host's, or worker's, input can give at most."""
+    total: Range
+    """Samples a second that all of them get at most: from the storage, or through what workers send by."""
+    trend: Literal["flat", "rising", "falling"] | None = None
+    """How the total went over the numbers at which it was reached; None where that was one or none."""
+    shared: bool = True
+    """Whether hosts may share what the input reads."""
+    feeds: Range
+    """How many accelerators one host's, or worker's, input feeds: as many as reach a utilization of 0.90 by it."""
+    total_feeds: Range
+    """The same of `total`."""
+    total_from: Range | None = None
+    """From how many on the total limits; None where it was never reached."""
+    needed: int | None = None
+    """The fewest whose input feeds the accelerators of one host so; None where no number does, or none is known."""
+    alone: PlanRow
+    """Of one host, or worker."""
+    rows: tuple[PlanRow, ...]
+    checks: tuple[PlanCheck, ...] = ()
+    answer: Line
+    """How many feed how many, in one or two plain sentences."""
+    assumption: Line
+    """What the answer stands on beyond what was measured."""
+
+
+class Plan(Record):
+    """What the pipelines of a session feed an accelerator that steps in a given time."""
+
+    schema_version: Literal[1] = 1
+    path: Text
+    scenario: Line
+    command: Text
+    step_ms: Annotated[float, Field(gt=0)]
+    own_step: bool
+    """Whether that is the session's own accelerator."""
+    accelerators: int
+    """Of each host."""
+    batch_size: int
+    variants: tuple[VariantPlan, ...]
+    """The one that is answered for first."""
+    notes: tuple[Line, ...] = ()
+
+    def to_json(self) -> str:
+        """The file's content."""
+        return self.model_dump_json(indent=1) + "\n"

@@ -11,9 +11,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pipeline_bench.model import Series
 from pipeline_bench.model.calls import Value
 from pipeline_bench.model.edits import Edit
-from pipeline_bench.model.series import Series
 from pipeline_bench.text import Line, Text, safe
 
 KIND = "your_pipeline"

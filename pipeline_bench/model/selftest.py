@@ -9,8 +9,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from pipeline_bench.model import Record
-from pipeline_bench.model.series import Series
+from pipeline_bench.model import Record, Series
 from pipeline_bench.model.trial import Track
 from pipeline_bench.system.files import write_atomically
 from pipeline_bench.text import Line, read_text, to_json

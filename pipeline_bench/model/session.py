@@ -1,4 +1,4 @@
-"""A session: everything of one run, and the JSON file that every view is rendered from.
+"""A session: everything of one run, the JSON file that every view is rendered from, and the folders that hold one each.
 
 The file is a contract (docs/session.md). What was not measured is None with a reason, never 0.
 
@@ -27,22 +27,23 @@ History of `schema_version`; every version up to this one can be read:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
 from pipeline_bench import plugins
-from pipeline_bench.errors import SessionError
-from pipeline_bench.model import Record, session_folders
+from pipeline_bench.errors import SessionError, UsageError
+from pipeline_bench.model import Record, Series
 from pipeline_bench.model.diagnosis import Diagnosis
 from pipeline_bench.model.hosts import Host, Hosts
 from pipeline_bench.model.job import WallTime
 from pipeline_bench.model.result import EMULATED_LABEL, Disturbance, Precision, Result
 from pipeline_bench.model.selftest import Checked, Selftest
-from pipeline_bench.model.series import Series
-from pipeline_bench.model.session_folders import SESSION_FILE
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.system.files import write_atomically
@@ -168,13 +169,13 @@ def save(session: Session, folder: Path) -> Path:
 
 
 def load(path: Path | str) -> Session:
-    """Read a session from its file, from the folder that holds it, or by ``last``, ``last~1`` (see `session_folders`).
+    """Read a session from its file, from the folder that holds it, or by ``last``, ``last~1`` (see `find`).
 
     Raises:
         SessionError: there is no such file, it or a column in it is damaged, or a newer version of this program wrote
             it.
     """
-    file = session_folders.find(path)
+    file = find(path)
     try:
         if file.is_dir():
             file /= SESSION_FILE
@@ -246,3 +247,92 @@ def _columns_within(value: object, *place: str | int) -> Iterator[tuple[str, Ser
     elif isinstance(value, tuple):
         for index, each in enumerate(value):
             yield from _columns_within(each, *place, index)
+
+
+REPORTS = Path("reports")
+"""Where commands keep their sessions by default, each in a folder of its own."""
+SESSION_FILE = "session.json"
+_LAST = re.compile(r"last(?:~(\d{1,6}))?")
+_HEAD_BYTES = 4096
+_BEGAN = re.compile(rb'"started_at": "([^"]{1,64})"')
+
+
+@dataclass(frozen=True)
+class SessionFolder:
+    """A session's folder, and when it was begun as its file says it."""
+
+    folder: Path
+    began: datetime
+
+
+def kept_sessions(folder: Path = REPORTS) -> list[SessionFolder]:
+    """Return the sessions of a folder, the newest first; what does not say when it began is none.
+
+    Only the head of each file is read.
+    """
+    found = [SessionFolder(file.parent, began) for file in folder.glob(f"*/{SESSION_FILE}") if (began := _began(file))]
+    return sorted(found, key=lambda each: (each.began, each.folder.name), reverse=True)
+
+
+def find(path: Path | str) -> Path:
+    """Return the path itself, or the folder that ``last`` or ``last~N`` stands for where no file has that name.
+
+    Raises:
+        SessionError: fewer were kept.
+    """
+    word = _LAST.fullmatch(str(path))
+    if word is None or Path(path).exists():
+        return Path(path)
+    number, found = int(word[1] or 0), kept_sessions()
+    if number < len(found):
+        return found[number].folder
+    raise SessionError(
+        f"There is no session {path}: the folder {REPORTS} here holds {len(found) or 'none'}.",
+        "`pipeline-bench sessions` lists them; give the path of one that was kept elsewhere.",
+    )
+
+
+def _began(file: Path) -> datetime | None:
+    try:
+        if not file.is_file():  # reading a pipe may never end
+            return None
+        with file.open("rb") as opened:
+            said = _BEGAN.search(opened.read(_HEAD_BYTES))
+        return datetime.fromisoformat(said[1].decode()).astimezone() if said else None
+    except (OSError, ValueError, OverflowError):
+        return None
+
+
+def make_folder(out: Path, name: str, now: Callable[[], datetime] = datetime.now) -> Path:
+    """Make the session's own folder, ``<out>/<time>-<name>``.
+
+    Raises:
+        UsageError: it cannot be made there.
+    """
+    slug = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")[:60] or "scenario"
+    stem = f"{now():%Y%m%d-%H%M%S}-{slug}"
+    for number in range(100):
+        folder = out / (stem if number == 0 else f"{stem}-{number + 1}")
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            if folder.is_dir():
+                continue
+            raise _in_the_way(out) from None
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise UsageError(
+                f"--out {out}: the session's folder cannot be made: {reason}.", "Choose another --out."
+            ) from None
+        return folder
+    raise UsageError(f"--out {out} holds a hundred sessions of this second.", "Choose another --out.")
+
+
+def _in_the_way(out: Path) -> UsageError:
+    for path in (out, *out.parents):
+        if path.is_symlink() and not path.exists():
+            return UsageError(
+                f"--out {out}: {path} is a link that leads nowhere, to {path.readlink()}.",
+                "Mend or remove the link, or choose another --out.",
+            )
+    return UsageError(f"--out {out}: a file is in the way.", "Choose a folder, or a path that does not exist.")

@@ -8,10 +8,9 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
-from pipeline_bench.model import Record
+from pipeline_bench.model import Record, Series
 from pipeline_bench.model.events import Device, Placement, QueueState, Stack, Storage, Work
 from pipeline_bench.model.pipeline import Fingerprint, Inspection
-from pipeline_bench.model.series import Series
 from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.text import Line, Text
 

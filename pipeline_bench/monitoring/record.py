@@ -21,11 +21,10 @@ from pipeline_bench.analysis import measured, verdicts
 from pipeline_bench.analysis.results import device_utilization, step_time
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.hosts import ranks
+from pipeline_bench.model import Series
 from pipeline_bench.model.events import Device
 from pipeline_bench.model.result import DeviceUtilization, Estimate, Result, Speedup, StepTime, Verdict
-from pipeline_bench.model.series import Series
-from pipeline_bench.model.session import Session, save
-from pipeline_bench.model.session_folders import make_folder
+from pipeline_bench.model.session import Session, make_folder, save
 from pipeline_bench.model.trial import PhaseMark, TrialRecord, TrialSteps
 from pipeline_bench.monitoring.fit import Course
 from pipeline_bench.monitoring.forks import ForkedLock

@@ -9,7 +9,18 @@ from pipeline_bench.analysis.speedups import conclude
 from pipeline_bench.model.diagnosis import Diagnosis
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session
-from pipeline_bench.report import Column, Unit, ceilings, columns, diagnosis, facts, pipeline_tree, placements
+from pipeline_bench.report import (
+    PLACEMENT_METHOD,
+    Column,
+    Placed,
+    Unit,
+    ceilings,
+    columns,
+    diagnosis,
+    facts,
+    pipeline_tree,
+    placements,
+)
 from pipeline_bench.report.diagnosis import LimitLine, Tried
 from pipeline_bench.text import NAME, REASON, TEXT, one_line, units
 
@@ -150,10 +161,10 @@ def _troubles(session: Session) -> Iterator[str]:
 
 
 def _placement(session: Session) -> Iterator[str]:
-    found = placements.placements(session)
+    found = placements(session)
     if not found:
         return
-    yield f"Placement: which device ran the ops of a step. {placements.METHOD}"
+    yield f"Placement: which device ran the ops of a step. {PLACEMENT_METHOD}"
     rows = [
         [escape(placed.name, TEXT), str(ops), escape(f"{device}: {types}", TEXT)]
         for placed in found
@@ -171,7 +182,7 @@ def _placement(session: Session) -> Iterator[str]:
         yield "</details>"
 
 
-def _ops(placed: placements.Placed) -> Iterator[str]:
+def _ops(placed: Placed) -> Iterator[str]:
     yield f"**{escape(placed.name, TEXT)}**"
     rows = [[escape(part, REASON) for part in (op.name, op.type, op.device)] for op in placed.ops[:_MOST_OPS]]
     yield table(("op", "type", "device"), rows, words=("type", "device"))

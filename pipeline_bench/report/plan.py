@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pipeline_bench.hosts import plan_words
-from pipeline_bench.model.plan import Basis, Limit, Plan, PlanCheck, PlanRow, VariantPlan
+from pipeline_bench.model.hosts import Basis, Limit, Plan, PlanCheck, PlanRow, VariantPlan
 from pipeline_bench.report.terminal_table import variant_name
 from pipeline_bench.text import units
 

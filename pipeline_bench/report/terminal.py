@@ -151,7 +151,7 @@ def _facts(session: Session) -> Iterator[RenderableType | None]:
 def _placement(session: Session) -> RenderableType | None:
     """Return a line a variant and device, those alike together; None where nothing was asked for."""
     lines = []
-    for placed in placements.placements(session):
+    for placed in placements(session):
         if placed.reason is not None:
             lines.append((placed.name, "", Text(f"not known: {placed.reason}", style="yellow")))
         for i, (device, ops, types) in enumerate(placed.devices):

@@ -8,6 +8,7 @@ from itertools import islice
 
 import numpy as np
 
+from pipeline_bench.model import Series
 from pipeline_bench.model.events import (
     Device,
     Done,
@@ -27,7 +28,6 @@ from pipeline_bench.model.events import (
 )
 from pipeline_bench.model.pipeline import Fingerprint, Inspection
 from pipeline_bench.model.result import BUSY_TIME, CPU_TIME
-from pipeline_bench.model.series import Series
 from pipeline_bench.model.trial import AccuracyPair, PhaseMark, QueueDepth, Track, Trial, TrialSteps
 from pipeline_bench.run.observer import Progress
 from pipeline_bench.samplers import Reading

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline_bench.analysis import thresholds
+from pipeline_bench.model import Series
 from pipeline_bench.model.selftest import Check, Copy, GpuRun, Part, Selftest, Window
-from pipeline_bench.model.series import Series
 from pipeline_bench.model.trial import ACTIVITY, SAMPLES_SOURCE, Track
 from pipeline_bench.planted import gpu_loads
 from pipeline_bench.run.child import call

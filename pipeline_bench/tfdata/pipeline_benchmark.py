@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipeline_bench.errors import UserCodeError
+from pipeline_bench.model import Series
 from pipeline_bench.model.pipeline import Inspection, Stage, Tuned
-from pipeline_bench.model.series import Series
 from pipeline_bench.tfdata import consumers, describe, disk, throughput, user_code
 
 _ELEMENTS_WEIGHED = 64

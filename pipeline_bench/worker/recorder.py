@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from pipeline_bench.loops import SamplingRule
+from pipeline_bench.model import Series
 from pipeline_bench.model.events import (
     Event,
     Failed,
@@ -33,7 +34,6 @@ from pipeline_bench.model.events import (
     Work,
     encode,
 )
-from pipeline_bench.model.series import Series
 from pipeline_bench.scenario import Run
 from pipeline_bench.system.processes import leave
 from pipeline_bench.text import line_of

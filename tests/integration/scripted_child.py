@@ -19,6 +19,7 @@ from typing import NoReturn
 
 import numpy as np
 
+from pipeline_bench.model import Series
 from pipeline_bench.model.events import (
     Device,
     Done,
@@ -31,7 +32,6 @@ from pipeline_bench.model.events import (
     Stalled,
     Steps,
 )
-from pipeline_bench.model.series import Series
 from pipeline_bench.model.trial import Trial
 from pipeline_bench.system.processes import leave
 from pipeline_bench.worker import server

@@ -16,8 +16,7 @@ from typing import NamedTuple
 import psutil
 import pytest
 
-from pipeline_bench.model.session import Session, load
-from pipeline_bench.model.session_folders import SESSION_FILE
+from pipeline_bench.model.session import SESSION_FILE, Session, load
 from tests.integration.test_hosts import SCENARIO, see_both
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'pipeline-bench[ray]'")

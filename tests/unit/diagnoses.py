@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pipeline_bench.model import Series
 from pipeline_bench.model.diagnosis import (
     AS_WRITTEN,
     CEILING,
@@ -29,7 +30,6 @@ from pipeline_bench.model.pipeline import (
     UserFunction,
 )
 from pipeline_bench.model.result import Estimate, Result, Speedup, StepTime, Verdict
-from pipeline_bench.model.series import Series
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.scenario import Component, Run, Scenario, Variant

@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike
 
 from pipeline_bench.analysis import stats
 from pipeline_bench.analysis.results import summarise
+from pipeline_bench.model import Series
 from pipeline_bench.model.events import Device
-from pipeline_bench.model.series import Series
 from pipeline_bench.model.session import Environment, Session
 from pipeline_bench.model.trial import AccuracyPair, Track, TrialRecord, TrialStatus, TrialSteps
 from pipeline_bench.scenario import Scenario

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pipeline_bench.model import Series
 from pipeline_bench.model.events import PlacedOp, Placement, QueueState, Stack
 from pipeline_bench.model.result import (
     CPU_TIME,
@@ -19,7 +20,6 @@ from pipeline_bench.model.result import (
     VerdictKind,
     WorkCheck,
 )
-from pipeline_bench.model.series import Series
 from pipeline_bench.model.session import Environment, Session
 from pipeline_bench.model.trial import AccuracyPair, TrialRecord, TrialSteps
 from pipeline_bench.scenario import Component, Published, PublishedFigure, Run, Runtime, Scenario, Variant

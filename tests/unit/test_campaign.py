@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pipeline_bench.model.session_folders import SESSION_FILE
+from pipeline_bench.model.session import SESSION_FILE
 from tests.campaign import tries
 from tests.campaign.bench import Bench
 from tests.campaign.kinds import Case, kinds

@@ -13,9 +13,9 @@ from pipeline_bench.analysis.gates import Limits
 from pipeline_bench.analysis.results import summarise
 from pipeline_bench.analysis.speedups import conclude, fastest
 from pipeline_bench.environment import Accelerator, seen_by_tensorflow
+from pipeline_bench.model import Series
 from pipeline_bench.model.events import Device, Steps
 from pipeline_bench.model.result import BUSY_TIME, CPU_TIME, DeviceUtilization, Result
-from pipeline_bench.model.series import Series
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Track, Trial, TrialRecord, plan
 from pipeline_bench.report import difference, facts

@@ -7,7 +7,7 @@ import pytest
 
 from pipeline_bench import plugins
 from pipeline_bench.errors import ScenarioError
-from pipeline_bench.model.series import Series
+from pipeline_bench.model import Series
 from pipeline_bench.model.trial import plan
 from pipeline_bench.report import facts
 from pipeline_bench.scenario.load import load

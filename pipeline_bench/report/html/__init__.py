@@ -16,8 +16,8 @@ from plotly.offline import get_plotlyjs
 
 from pipeline_bench.analysis.thresholds import BOUND_SHARE, COMPUTE_BOUND_AU, SEVERE_SHARE
 from pipeline_bench.model.session import Session
+from pipeline_bench.report import PLACEMENT_METHOD, facts, in_order, pipeline_tree
 from pipeline_bench.report import diagnosis as words
-from pipeline_bench.report import facts, in_order, pipeline_tree, placements
 from pipeline_bench.report.html import content, diagnosis, plots
 from pipeline_bench.report.html.distribution import autotune, distribution, epochs
 from pipeline_bench.report.html.elements import Figure, json_block, name
@@ -57,7 +57,7 @@ def render(session: Session) -> str:
         precision=content.precision(session),
         sections=content.sections(session),
         placement=content.placement(session),
-        placement_method=placements.METHOD,
+        placement_method=PLACEMENT_METHOD,
         environment=content.environment(session),
         configuration=content.configuration(session),
         method=_METHOD,

@@ -14,7 +14,7 @@ from pipeline_bench.errors import sentence
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
-from pipeline_bench.report import Column, Unit, ceilings, columns, diagnosis, facts, in_order, placements
+from pipeline_bench.report import Column, Placed, Unit, ceilings, columns, diagnosis, facts, in_order, placements
 from pipeline_bench.report.html import elements
 from pipeline_bench.report.html.elements import Cell, Table, name, table
 from pipeline_bench.report.html.lanes import Clock, Steps
@@ -208,7 +208,7 @@ def disturbances(session: Session) -> tuple[Table, Table] | None:
 
 def placement(session: Session) -> tuple[Table, list[tuple[str, Table]]] | None:
     """Return which device ran which types of ops, and every op with a summary; None where it was not asked for."""
-    found = placements.placements(session)
+    found = placements(session)
     if not found:
         return None
     rows: list[tuple[str, Cell, str, str]] = []
@@ -228,7 +228,7 @@ def placement(session: Session) -> tuple[Table, list[tuple[str, Table]]] | None:
     return devices, [_ops(placed) for placed in found if placed.ops]
 
 
-def _ops(placed: placements.Placed) -> tuple[str, Table]:
+def _ops(placed: Placed) -> tuple[str, Table]:
     kept = units.count(len(placed.ops), "op")
     kept = f"the first {_MOST_OPS:,} of {kept}, all in session.json" if len(placed.ops) > _MOST_OPS else kept
     rest = f"; {placed.not_kept}" if placed.not_kept else ""

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline_bench.analysis import thresholds
+from pipeline_bench.model import Series
 from pipeline_bench.model.result import Disturbance
-from pipeline_bench.model.series import Series
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.report.html import elements

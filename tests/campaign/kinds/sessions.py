@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from pipeline_bench.model.series import Series
+from pipeline_bench.model import Series
 from pipeline_bench.model.session import Session
 from tests.campaign.bench import Bench
 from tests.campaign.kinds import Case

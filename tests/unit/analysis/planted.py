@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from pipeline_bench.model.series import Series
+from pipeline_bench.model import Series
 from pipeline_bench.model.trial import Track, TrialRecord
 from tests.unit.records import record
 

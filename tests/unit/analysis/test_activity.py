@@ -10,9 +10,9 @@ import pytest
 
 from pipeline_bench.analysis.results import summarise
 from pipeline_bench.environment import Accelerator, describe
+from pipeline_bench.model import Series
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.selftest import Window
-from pipeline_bench.model.series import Series
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import RATES_SOURCE, SAMPLES_SOURCE, Track
 from pipeline_bench.report import facts

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pipeline_bench.analysis import capacity
 from pipeline_bench.analysis.capacity import Point, Step, Supply
-from pipeline_bench.model.plan import Range
+from pipeline_bench.model.hosts import Range
 from tests.unit.storage_simulation import Machine, simulate
 
 SAMPLES = 16

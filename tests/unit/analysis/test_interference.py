@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline_bench.analysis.interference import find
+from pipeline_bench.model import Series
 from pipeline_bench.model.events import Device
-from pipeline_bench.model.series import Series
 from pipeline_bench.model.trial import Track, TrialRecord
 from tests.unit.analysis.planted import steady, trial
 from tests.unit.records import steps_of

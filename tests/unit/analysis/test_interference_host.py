@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from pipeline_bench.analysis.interference import find
+from pipeline_bench.model import Series
 from pipeline_bench.model.result import Disturbance
-from pipeline_bench.model.series import Series
 from pipeline_bench.model.trial import Track
 from tests.unit.analysis.planted import absent, steady, track, trial
 

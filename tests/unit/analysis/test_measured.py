@@ -7,7 +7,7 @@ import pytest
 
 from pipeline_bench.analysis import measured
 from pipeline_bench.analysis.results import summarise
-from pipeline_bench.model.series import Series
+from pipeline_bench.model import Series
 from pipeline_bench.model.trial import Track, TrialRecord
 from pipeline_bench.run.comparison import load_note
 from tests.unit.records import NS_PER_MS, record, scenario

@@ -7,9 +7,8 @@ import pytest
 
 from pipeline_bench.analysis import stats
 from pipeline_bench.analysis.results import summarise
-from pipeline_bench.model import pipeline
+from pipeline_bench.model import Series, pipeline
 from pipeline_bench.model.result import Result
-from pipeline_bench.model.series import Series
 from pipeline_bench.model.trial import AccuracyPair, Track, TrialRecord
 from pipeline_bench.scenario.load import load
 from pipeline_bench.scenario.resolve import resolve

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_bench.cli import planning as command
+from pipeline_bench.cli import hosts as command
 from pipeline_bench.cli import run
 from pipeline_bench.errors import UsageError
-from pipeline_bench.model.plan import Plan
+from pipeline_bench.model.hosts import Plan
 
 EXAMPLE = str(Path(__file__).parents[3] / "reports" / "example")
 

@@ -12,6 +12,7 @@ import numpy as np
 from pipeline_bench.analysis.results import summarise
 from pipeline_bench.diagnosis import variants
 from pipeline_bench.diagnosis.search import Search
+from pipeline_bench.model import Series
 from pipeline_bench.model.calls import Value
 from pipeline_bench.model.diagnosis import AS_WRITTEN, Diagnosis
 from pipeline_bench.model.edits import Edit
@@ -26,7 +27,6 @@ from pipeline_bench.model.pipeline import (
     Task,
     UserFunction,
 )
-from pipeline_bench.model.series import Series
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import PhaseMark, Trial, TrialRecord, TrialSteps
 from tests.unit.sessions import CPU

@@ -10,7 +10,7 @@ import pytest
 from pipeline_bench.errors import UsageError
 from pipeline_bench.hosts import merge, planning
 from pipeline_bench.hosts.planning import Asked, shown_counts
-from pipeline_bench.model.plan import Plan, Range
+from pipeline_bench.model.hosts import Plan, Range
 from pipeline_bench.model.result import WorkCheck
 from pipeline_bench.model.session import Session, load
 from pipeline_bench.model.trial import plan as trials_of

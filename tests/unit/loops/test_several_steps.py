@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline_bench.loops import record_call, step_ends, steps_of_call
-from pipeline_bench.model.series import Series
+from pipeline_bench.model import Series
 
 S = 1_000_000_000
 EPOCH = 1_790_000_000 * S

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline_bench.errors import ProtocolError
-from pipeline_bench.model import events
-from pipeline_bench.model.series import Series
+from pipeline_bench.model import Series, events
 
 NS = st.integers(0, 2**62)
 TEXT = st.text(max_size=20)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_bench.model.series import Series
+from pipeline_bench.model import Series
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 

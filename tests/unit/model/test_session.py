@@ -12,10 +12,9 @@ from rich.cells import cell_len
 
 from pipeline_bench.environment import Accelerator, describe
 from pipeline_bench.errors import SessionError
-from pipeline_bench.model import diagnosis, pipeline, selftest
+from pipeline_bench.model import Series, diagnosis, pipeline, selftest
 from pipeline_bench.model import session as sessions
 from pipeline_bench.model.result import Activity, Result, Verdict
-from pipeline_bench.model.series import Series
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord, TrialSteps
 from pipeline_bench.report import screen

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from pipeline_bench.model import Series
 from pipeline_bench.model.events import Device
 from pipeline_bench.model.result import Disturbance, Precision, Speedup, WorkCheck
-from pipeline_bench.model.series import Series
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import PhaseMark, QueueDepth, Track, TrialRecord, TrialSteps
 from pipeline_bench.report import html

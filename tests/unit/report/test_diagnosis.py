@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from rich.cells import cell_len
 
+from pipeline_bench.model import Series
 from pipeline_bench.model.diagnosis import Attempt
 from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.model.result import Speedup
-from pipeline_bench.model.series import Series
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import html, markdown, terminal
 from tests.unit import diagnoses

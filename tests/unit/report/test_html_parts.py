@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline_bench.model import Series
 from pipeline_bench.model.result import Estimate
-from pipeline_bench.model.series import Series
 from pipeline_bench.report import html
 from pipeline_bench.report.html import content, elements, lanes, plots
 from pipeline_bench.report.html.timeline import POINTS

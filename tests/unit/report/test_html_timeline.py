@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline_bench.model import Series
 from pipeline_bench.model.result import Disturbance
-from pipeline_bench.model.series import Series
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import QueueDepth, TrialRecord
 from pipeline_bench.report import html

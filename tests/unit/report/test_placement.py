@@ -48,7 +48,7 @@ def terminal(shown: Session, width: int = 80) -> str:
 
 
 def test_ops_are_counted_by_device_and_type_and_plumbing_as_one() -> None:
-    (found,) = placements.placements(session(tf_data=placed()))
+    (found,) = placements(session(tf_data=placed()))
     first, second = found.devices
     assert first == ("CPU:0", 5, "AddV2 2, FusedConv2D 1, 2 of plumbing")
     assert second[2] == "MatMul 3"
@@ -56,20 +56,18 @@ def test_ops_are_counted_by_device_and_type_and_plumbing_as_one() -> None:
 
 def test_many_types_are_cut() -> None:
     many = tuple(PlacedOp(name=f"op_{i}", type=f"Type{i:02}", device="GPU:0") for i in range(30))
-    (found,) = placements.placements(session(tf_data=placed(many)))
+    (found,) = placements(session(tf_data=placed(many)))
     assert found.devices[0][2].endswith("Type07 1, 22 of other types")
 
 
 def test_variants_with_the_same_placement_are_told_together_and_ceilings_not_at_all() -> None:
-    found = placements.placements(
-        session(feed_dict=placed(), tf_data=placed(), fifo_queue=placed(OPS[:2]), ceiling=placed())
-    )
+    found = placements(session(feed_dict=placed(), tf_data=placed(), fifo_queue=placed(OPS[:2]), ceiling=placed()))
     assert [each.name for each in found] == ["feed_dict; tf_data", "fifo_queue"]
 
 
 def test_a_session_that_was_not_asked_says_nothing_of_it() -> None:
     plain = sessions.normal()
-    assert placements.placements(plain) == []
+    assert placements(plain) == []
     for text in (terminal(plain), markdown.render(plain), html.render(plain)):
         assert "device ran the ops" not in text
 
@@ -82,9 +80,9 @@ def test_a_thousand_devices_do_not_flood_the_terminal() -> None:
 
 
 def test_a_trial_that_was_asked_and_told_nothing_is_not_passed_over() -> None:
-    (found,) = placements.placements(session(tf_data=None))
+    (found,) = placements(session(tf_data=None))
     assert found.reason == "its first trial did not come to telling it"
-    assert placements.placements(session(tf_data=None).model_copy(update={"trials": ()})) == []
+    assert placements(session(tf_data=None).model_copy(update={"trials": ()})) == []
 
 
 def test_markdown_names_a_hundred_ops_and_counts_the_rest() -> None:

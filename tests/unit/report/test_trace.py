@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline_bench.model import Series
 from pipeline_bench.model.events import QueueState
-from pipeline_bench.model.series import Series
 from pipeline_bench.model.session import Session, load, save
 from pipeline_bench.model.trial import PhaseMark, QueueDepth, Track, TrialRecord, TrialSteps
 from pipeline_bench.report import trace

@@ -11,8 +11,7 @@ import pytest
 
 from pipeline_bench.errors import UsageError
 from pipeline_bench.model.result import Precision
-from pipeline_bench.model.session import load, save
-from pipeline_bench.model.session_folders import make_folder
+from pipeline_bench.model.session import load, make_folder, save
 from pipeline_bench.model.trial import round_of
 from pipeline_bench.run import comparison
 from pipeline_bench.run.comparison import Outcome, new_session

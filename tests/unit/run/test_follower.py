@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from pipeline_bench.errors import ProtocolError
+from pipeline_bench.model import Series
 from pipeline_bench.model.events import (
     Device,
     Done,
@@ -26,7 +27,6 @@ from pipeline_bench.model.events import (
     Work,
 )
 from pipeline_bench.model.pipeline import KIND, MODEL_STEP
-from pipeline_bench.model.series import Series
 from pipeline_bench.model.trial import Trial, plan
 from pipeline_bench.run import follower
 from pipeline_bench.run.follower import record, watch

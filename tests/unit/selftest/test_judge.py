@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from pipeline_bench.environment import Accelerator, describe
+from pipeline_bench.model import Series
 from pipeline_bench.model.events import Device
 from pipeline_bench.model.selftest import Part
-from pipeline_bench.model.series import Series
 from pipeline_bench.model.trial import Track, TrialRecord
 from pipeline_bench.selftest import cases, judge
 from tests.unit import records

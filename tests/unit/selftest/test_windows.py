@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pipeline_bench.model import Series
 from pipeline_bench.model.selftest import GpuRun
-from pipeline_bench.model.series import Series
 from pipeline_bench.model.trial import Track
 from pipeline_bench.selftest import gpu
 
