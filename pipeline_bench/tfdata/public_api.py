@@ -17,6 +17,8 @@ import numpy as np
 
 FILE_READERS = ("TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset")
 """The classes that read files one after another, or several at once by `num_parallel_reads`."""
+ASSERT_CARDINALITY = "apply(assert_cardinality)"
+"""The label of a stage that hands on its elements, and fails if their count is another."""
 _EXPERIMENTAL_CLASSES = ("CsvDataset", "SqlDataset")
 _SEARCHED = 16
 """A longer list of data, such as a million file names, is not searched for datasets."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,7 @@ from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.pipeline import INFINITE, Stage, StageCost
 from pipeline_bench.text import line_of, units
 from pipeline_bench.tfdata import throughput, user_code
+from pipeline_bench.tfdata.public_api import ASSERT_CARDINALITY
 from pipeline_bench.tfdata.throughput import Deadline, FlatIterator, KeptElements, Rate
 
 STAGE_S = 0.7
@@ -120,6 +122,11 @@ class StageBenchmark:
         if missing:
             result.reason, result.late = _NOT_FED, any(self._results[number].late for number in missing)
             return
+        if stage.label == ASSERT_CARDINALITY:  # it would fail, for it counts what it is fed with again and again
+            (number,) = stage.inputs
+            self._kept[stage.id] = self._kept[number]
+            result.rate, result.element_bytes = Rate(0.0, 0.0), self._results[number].element_bytes
+            return
         first_s = min(left_s / 2, self._first_s)
         try:
             with user_code.element_errors():
@@ -132,9 +139,11 @@ class StageBenchmark:
             result.reason, result.late = "it gave no element", False
         except PipelineBenchError as error:
             result.reason, result.late = error.message, False
+            self._keep_as_written(stage)
         except Exception as error:  # the user's function, called anew on the same kind of input
             result.late = False
             result.reason = f"it could not be made by itself: {line_of(error)}"
+            self._keep_as_written(stage)
 
     def _alone(self, stage: Stage, endless: bool) -> Any:
         feeds = [self._kept[number][0].dataset() for number in stage.inputs]
@@ -169,9 +178,24 @@ class StageBenchmark:
             else:
                 gross = throughput.windowed_rate(dataset, deadline, kept.each_ns, kept.element_bytes, share_s / 2)
         result.rate = self._net(stage, gross, result.inputs or 0.0)
+        self._keep(stage, dataset.element_spec, kept.elements)
+
+    def _keep(self, stage: Stage, spec: Any, taken: Sequence[list[Any]]) -> None:
+        """Keep the elements of a stage if a later one is fed with them."""
         if any(stage.id in later.inputs for later in self._stages):
-            elements = KeptElements(dataset.element_spec, kept.elements)
+            elements = KeptElements(spec, taken)
             self._kept[stage.id] = (elements, self._feeding(elements))
+
+    def _keep_as_written(self, stage: Stage) -> None:
+        """Keep elements that the pipeline itself gives up to a stage that failed alone; none if it fails there too."""
+        made: dict[int, Any] = {}
+        with suppress(Exception), Deadline(min(self._first_s, self._end_s - time.monotonic())) as deadline:
+            for each in self._stages:  # upstream first
+                if each.id <= stage.id:
+                    made[each.id] = self._make(each.id, [made[number] for number in each.inputs])
+            iterator = FlatIterator(made[stage.id])
+            kept = throughput.sample(iterator, deadline, iterator.take(deadline), STAGE_S / 3)
+            self._keep(stage, made[stage.id].element_spec, kept.elements)
 
     def _feeding(self, elements: KeptElements) -> Rate:
         """Return what taking from memory costs by itself."""
@@ -262,7 +286,8 @@ def inputs_per_output(stage: Stage) -> float | None:
     """
     if not stage.inputs:
         return 0.0
-    if stage.method in _ONE_FOR_ONE or stage.method in _CHOOSING:
+    applied = stage.function.name if stage.method == "apply" and stage.function else stage.method
+    if applied in _ONE_FOR_ONE or stage.method in _CHOOSING:
         return 1.0
     if stage.method == "window":
         return _size(stage.arguments.get("shift")) or _size(stage.arguments.get("size"))

@@ -10,7 +10,7 @@ import numpy as np
 
 from pipeline_bench.tfdata import composing
 from pipeline_bench.tfdata.plan import Node, Plan
-from pipeline_bench.tfdata.public_api import FILE_READERS
+from pipeline_bench.tfdata.public_api import ASSERT_CARDINALITY, FILE_READERS
 from pipeline_bench.tfdata.record import Call
 
 LEAST_ELEMENTS = 64
@@ -48,7 +48,7 @@ def _shrunk(plan: Plan, node: Node, need: int, feeds_opener: bool) -> Node:
     if node.method == "repeat" and node.recorded is not None:
         count = _cardinality(plan, node.inputs[0])
         return replace(node, passes=max(PASSES, math.ceil(need / count)) if count > 0 else PASSES)
-    if node.label == "apply(assert_cardinality)":  # what it asserts is no longer so
+    if node.label == ASSERT_CARDINALITY:  # what it asserts is no longer so
         return node.setting(transformation_func=lambda dataset: dataset.take(-1))
     return node
 

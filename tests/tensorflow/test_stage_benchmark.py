@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import tensorflow as tf  # noqa: TID253
 
-from pipeline_bench.model.pipeline import Stage, StageCost
+from pipeline_bench.model.pipeline import Stage, StageCost, UserFunction
 from pipeline_bench.tfdata.stage_benchmark import StageBenchmark
 
 Call = Callable[..., Any]
@@ -62,6 +62,14 @@ def batched(dataset: Any) -> Any:
 
 def of_odd(value: Any) -> Any:
     return value % 4 == 1
+
+
+def late(value: Any) -> Any:
+    return value > 900
+
+
+def doubled(dataset: Any) -> Any:
+    return dataset.map(lambda value: value * 2)
 
 
 def none(value: Any) -> Any:
@@ -139,6 +147,25 @@ def test_what_a_stage_raises_is_its_reason_and_no_failure() -> None:
     costs = Chain().source("range", numbers).add("map", lambda data: data.map(raising)).measured(4)
     assert "too large for this" in (costs[1].reason or "")
     assert costs[0].elapsed_ns is not None
+
+
+def test_what_comes_after_a_stage_that_failed_alone_is_fed_by_the_pipeline_itself() -> None:
+    """`filter` gets none of the first elements through; the pipeline gives some later."""
+    chain = Chain().source("range", numbers).add("filter", lambda dataset: dataset.filter(late)).add("map", doubled)
+    of_filter, of_map = chain.measured()[1:]
+    assert of_filter.elapsed_ns is None
+    assert "let none of the" in (of_filter.reason or "")
+    assert of_map.elapsed_ns is not None, of_map.reason
+
+
+def test_an_asserted_cardinality_costs_nothing_and_hands_on_what_feeds_it() -> None:
+    chain = Chain().source("range", numbers)
+    chain.stages.append(Stage(id=1, method="apply", inputs=(0,), function=UserFunction(name="assert_cardinality")))
+    chain.calls.append(lambda dataset: dataset.apply(tf.data.experimental.assert_cardinality(1000)))
+    source, asserted, mapped = chain.add("map", doubled).measured()
+    assert (asserted.elapsed_ns, asserted.elements, asserted.reason) == (0.0, 1.0, None)
+    assert source.elements == 1.0
+    assert mapped.elapsed_ns is not None, mapped.reason
 
 
 def test_before_a_cache_nothing_is_spent_once_it_is_full() -> None:
