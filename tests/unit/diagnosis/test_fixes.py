@@ -79,18 +79,108 @@ def test_a_map_whose_user_wants_any_order_may_reorder_too_and_needs_both_options
     assert "--allow-reordering tries it" in reason(half, "parallel_map")
 
 
-def test_a_stateless_map_is_parallel_by_default_and_no_fix() -> None:
-    stages = (stage(0, "range"), stage(1, "map", 0, of=function("scale")), stage(2, "batch", 1))
-    assert of_kind(tried(chain_of(*stages)), "parallel_map") == []
+def source(method: str = "range", **arguments: Any) -> Stage:
+    return stage(0, method, **arguments)
+
+
+def mapped(number: int, name: str = "f", **arguments: Any) -> Stage:
+    """A map of the user's function behind the stage before it; `random` and `python` are the function's."""
+    kinds = {key: arguments.pop(key) for key in ("random", "python", "stateful") if key in arguments}
+    return stage(number, "map", number - 1, of=function(name, **kinds), **arguments)
+
+
+@pytest.mark.parametrize(
+    ("kind", "stages", "is_one"),
+    [
+        ("parallel_map", (source(), mapped(1), stage(2, "batch", 1)), False),  # tf.data makes it so by default
+        ("parallel_map", (source(), mapped(1, num_parallel_calls=1)), True),  # the user's own argument is raised
+        ("parallel_map", (source(), mapped(1, num_parallel_calls=AUTOTUNE)), False),
+        ("cache", (source("random"), mapped(1, random=True)), False),
+        ("cache", (source(shuffle=False), mapped(1, "decode"), stage(2, "cache", 1)), False),
+        ("batch_before_map", (source(), mapped(1), stage(2, "cache", 1), stage(3, "batch", 2)), False),
+        ("superfluous", (source(), stage(1, "batch", 0, drop_remainder=True), stage(2, "unbatch", 1)), False),
+        ("superfluous", (source(), mapped(1), stage(2, "cache", 1), stage(3, "batch", 2)), True),
+        ("superfluous", (source(), mapped(1, random=True), stage(2, "cache", 1), stage(3, "batch", 2)), False),
+        ("superfluous", (source(), stage(1, "shuffle", 0), stage(2, "cache", 1), stage(3, "batch", 2)), False),
+        ("options", (source(), mapped(1)), False),
+        ("read_size", (source("TFRecordDataset", buffer_size=1024), stage(1, "batch", 0)), True),
+        ("read_size", (source("TFRecordDataset", buffer_size=64 * 2**20), stage(1, "batch", 0)), False),
+        ("gather_batches", (source("from_tensor_slices"), mapped(1, random=True), stage(2, "batch", 1)), False),
+        ("gather_batches", (source("from_tensor_slices"), stage(1, "filter", 0, of=function("f"))), False),
+        ("out_of_python", (source("from_generator", of=function("rows", python=True)), mapped(1)), False),
+        (
+            "parallel_interleave",
+            (source(), stage(1, "flat_map", 0, of=function("rows"), inner=(stage(9, "batch"),))),
+            False,
+        ),
+    ],
+)
+def test_a_kind_is_a_candidate_or_none(kind: str, stages: tuple[Stage, ...], is_one: bool) -> None:
+    assert bool(of_kind(tried(chain_of(*stages)), kind)) is is_one
+
+
+def test_a_stateless_map_that_tf_data_does_not_parallelise_keeps_its_order() -> None:
+    stages = (source(), mapped(1), stage(2, "batch", 1))
     off = of_kind(tried(chain_of(*stages, default_parallelised=False)), "parallel_map")
     assert [fix.reorders for fix in off] == [False]
 
 
-def test_one_call_at_a_time_by_the_users_own_argument_is_raised() -> None:
-    one = stage(1, "map", 0, of=function("scale"), num_parallel_calls=1)
-    assert of_kind(tried(chain_of(stage(0, "range"), one)), "parallel_map")
-    many = stage(1, "map", 0, of=function("scale"), num_parallel_calls=AUTOTUNE)
-    assert of_kind(tried(chain_of(stage(0, "range"), many)), "parallel_map") == []
+@pytest.mark.parametrize(
+    ("kind", "stages", "expected"),
+    [
+        (  # a batch moves before the last map and before all of them, but never before a random one
+            "batch_before_map",
+            (source(), mapped(1, random=True), mapped(2), mapped(3), stage(4, "batch", 3)),
+            [(MoveBefore(stage=4, other=2),), (MoveBefore(stage=4, other=3),)],
+        ),
+        (  # what is behind an endless repeat is cached in front of it
+            "cache",
+            (source(shuffle=False), stage(1, "repeat", 0), stage(2, "filter", 1, of=function("usable")), mapped(3)),
+            [
+                (InsertAfter(stage=0, method="cache"),),
+                (MoveBefore(stage=2, other=1), MoveBefore(stage=3, other=1), InsertAfter(stage=3, method="cache")),
+            ],
+        ),
+        (  # a filter stays behind a shuffle
+            "cache",
+            (source(), stage(1, "shuffle", 0), stage(2, "repeat", 1), stage(3, "filter", 2, of=function("usable"))),
+            [(InsertAfter(stage=0, method="cache"),)],
+        ),
+        (  # and what is random behind a repeat
+            "cache",
+            (source(), stage(1, "repeat", 0), mapped(2, "crop", random=True)),
+            [(InsertAfter(stage=0, method="cache"),)],
+        ),
+        (  # a cache of too little moves behind what is dear
+            "cache",
+            (source(shuffle=False), stage(1, "cache", 0), mapped(2, "decode"), stage(3, "batch", 2)),
+            [(Remove(stage=1), InsertAfter(stage=3, method="cache"))],
+        ),
+        (  # consecutive maps alike are fused as the longest run
+            "fuse",
+            (source(), *(mapped(n, f"f{n}") for n in (1, 2, 3)), mapped(4, num_parallel_calls=2)),
+            [(Fuse(stages=(1, 2, 3)),)],
+        ),
+        (
+            "gather_batches",
+            (source("from_tensor_slices"), stage(1, "shuffle", 0), stage(2, "batch", 1), mapped(3)),
+            [(GatherBatches(source=0, batch=2),)],
+        ),
+        (  # also behind maps that take whole batches
+            "gather_batches",
+            (source("from_tensor_slices"), stage(1, "shuffle", 0), mapped(2), stage(3, "batch", 2)),
+            [(MoveBefore(stage=3, other=2), GatherBatches(source=0, batch=3))],
+        ),
+        (
+            "out_of_python",
+            (source("from_generator", of=function("rows", python=True)), stage(1, "batch", 0)),
+            [(BatchInGenerator(generator=0, batch=1),)],
+        ),
+    ],
+)
+def test_the_edits_of_a_kind(kind: str, stages: tuple[Stage, ...], expected: list[tuple[Any, ...]]) -> None:
+    found = [fix.edits for fix in of_kind(tried(chain_of(*stages)), kind)]
+    assert sorted(found, key=str) == sorted(expected, key=str)
 
 
 def test_a_map_that_waits_is_given_more_calls_than_cores() -> None:
@@ -100,13 +190,11 @@ def test_a_map_that_waits_is_given_more_calls_than_cores() -> None:
     assert calls == [AUTOTUNE, 16, 4]
 
 
-def test_a_flat_map_over_files_becomes_an_interleave_and_one_over_windows_does_not() -> None:
+def test_a_flat_map_over_files_becomes_an_interleave() -> None:
     files = stage(1, "flat_map", 0, of=function("open"), inner=(stage(9, "TFRecordDataset"),))
     fix = of_kind(tried(chain_of(stage(0, "list_files"), files)), "parallel_interleave")[0]
     assert isinstance(fix.edits[0], Interleave)
     assert fix.reorders
-    windows = stage(1, "flat_map", 0, of=function("rows"), inner=(stage(9, "batch"),))
-    assert of_kind(tried(chain_of(stage(0, "range"), windows)), "parallel_interleave") == []
 
 
 def test_an_interleave_keeps_its_order_unless_its_cycle_grows() -> None:
@@ -114,18 +202,6 @@ def test_an_interleave_keeps_its_order_unless_its_cycle_grows() -> None:
         tried(chain_of(stage(0, "range"), stage(1, "interleave", 0, of=function("open")))), "parallel_interleave"
     )
     assert [fix.reorders for fix in found] == [False, True]
-
-
-def test_a_batch_is_moved_before_the_last_map_and_before_all_of_them_but_never_before_a_random_one() -> None:
-    stages = (
-        stage(0, "range"),
-        stage(1, "map", 0, of=function("augment", random=True)),
-        stage(2, "map", 1, of=function("parse")),
-        stage(3, "map", 2, of=function("scale")),
-        stage(4, "batch", 3),
-    )
-    edits = {fix.edits[0] for fix in of_kind(tried(chain_of(*stages)), "batch_before_map")}
-    assert edits == {MoveBefore(stage=4, other=2), MoveBefore(stage=4, other=3)}
 
 
 def augmented() -> tuple[Stage, ...]:
@@ -160,32 +236,6 @@ def test_decoding_behind_a_shuffle_is_cached_in_front_of_it() -> None:
     assert (MoveBefore(stage=2, other=1), InsertAfter(stage=2, method="cache")) in [fix.edits for fix in found]
 
 
-def test_what_is_behind_an_endless_repeat_is_cached_in_front_of_it() -> None:
-    stages = (
-        stage(0, "list_files", shuffle=False),
-        stage(1, "repeat", 0),
-        stage(2, "filter", 1, of=function("usable")),
-        stage(3, "map", 2, of=function("decode")),
-        stage(4, "batch", 3),
-    )
-    moved = (MoveBefore(stage=2, other=1), MoveBefore(stage=3, other=1), InsertAfter(stage=3, method="cache"))
-    found = [fix.edits for fix in of_kind(tried(chain_of(*stages)), "cache")]
-    assert sorted(found, key=len) == [(InsertAfter(stage=0, method="cache"),), moved]
-
-
-def test_a_filter_stays_behind_a_shuffle_and_what_is_random_behind_a_repeat() -> None:
-    shuffled = (
-        stage(0, "range"),
-        stage(1, "shuffle", 0),
-        stage(2, "repeat", 1),
-        stage(3, "filter", 2, of=function("usable")),
-    )
-    drawn = (stage(0, "range"), stage(1, "repeat", 0), stage(2, "map", 1, of=function("crop", random=True)))
-    for stages in (shuffled, drawn):
-        found = [fix.edits for fix in of_kind(tried(chain_of(*stages)), "cache")]
-        assert found == [(InsertAfter(stage=0, method="cache"),)]
-
-
 def test_what_a_cache_spares_the_later_epochs_is_told_with_its_part_of_the_first() -> None:
     stages = (
         stage(0, "list_files", shuffle=False),
@@ -200,20 +250,6 @@ def test_what_a_cache_spares_the_later_epochs_is_told_with_its_part_of_the_first
     found = fixes.attempts(looked, Context(cores=2, as_written_ms=10.0, allow_threads=True))
     said = next(each.reason for each in found if each.fix.variant == "parallel map(decode)")
     assert said.startswith("decode takes 67 % of the first epoch, and 0 % of the later ones, which read the cache")
-
-
-def test_a_cache_of_too_little_moves_behind_what_is_dear() -> None:
-    stages = (
-        stage(0, "list_files", shuffle=False),
-        stage(1, "cache", 0),
-        stage(2, "map", 1, of=function("decode")),
-        stage(3, "batch", 2),
-    )
-    found = of_kind(tried(chain_of(*stages)), "cache")
-    assert [fix.edits for fix in found] == [(Remove(stage=1), InsertAfter(stage=3, method="cache"))]
-    assert "in place of" in found[0].title
-    there = (*stages[:1], stage(2, "map", 0, of=function("decode")), stage(3, "cache", 2))
-    assert of_kind(tried(chain_of(*there)), "cache") == []
 
 
 def test_a_cache_behind_an_endless_repeat_moves_in_front_of_it() -> None:
@@ -246,13 +282,6 @@ def test_a_batch_comes_before_a_map_also_through_what_does_not_look_at_the_eleme
     stateful = (stages[0], stage(1, "map", 0, of=function("count", stateful=True)), *stages[2:])
     (found,) = of_kind(tried(chain_of(*stateful), allow_reordering=True), "batch_before_map")
     assert found.reorders
-    cached = (*stages[:2], stage(2, "cache", 1), *stages[3:])
-    assert of_kind(tried(chain_of(*cached)), "batch_before_map") == []
-
-
-def test_nothing_random_is_cached() -> None:
-    drawn = (stage(0, "random"), stage(1, "map", 0, of=function("f", random=True)))
-    assert of_kind(tried(chain_of(*drawn)), "cache") == []
 
 
 def test_what_cannot_gain_is_not_tried_and_says_so() -> None:
@@ -282,66 +311,21 @@ def test_a_private_pool_of_the_users_grows_with_the_calls_that_wait() -> None:
     assert (calls, SetOptions(options={"threading.private_threadpool_size": 32})) in edits
 
 
-def test_arrays_are_gathered_by_whole_batches_also_behind_maps_that_take_them() -> None:
-    rows, shuffle = stage(0, "from_tensor_slices"), stage(1, "shuffle", 0)
-    direct = chain_of(rows, shuffle, stage(2, "batch", 1), stage(3, "map", 2, of=function("f")))
-    assert of_kind(tried(direct), "gather_batches")[0].edits == (GatherBatches(source=0, batch=2),)
-    mapped = chain_of(rows, shuffle, stage(2, "map", 1, of=function("f")), stage(3, "batch", 2))
-    edits = (MoveBefore(stage=3, other=2), GatherBatches(source=0, batch=3))
-    assert of_kind(tried(mapped), "gather_batches")[0].edits == edits
-    drawn = chain_of(rows, stage(1, "map", 0, of=function("f", random=True)), stage(2, "batch", 1))
-    filtered = chain_of(rows, stage(1, "filter", 0, of=function("f")), stage(2, "batch", 1))
-    assert [*of_kind(tried(drawn), "gather_batches"), *of_kind(tried(filtered), "gather_batches")] == []
-
-
-def test_a_generator_is_asked_for_whole_batches_only_right_before_the_batch() -> None:
-    rows = stage(0, "from_generator", of=function("rows", python=True))
-    direct = chain_of(rows, stage(1, "batch", 0))
-    assert of_kind(tried(direct), "out_of_python")[0].edits == (BatchInGenerator(generator=0, batch=1),)
-    between = chain_of(rows, stage(1, "map", 0, of=function("f")), stage(2, "batch", 1))
-    assert of_kind(tried(between), "out_of_python") == []
-
-
-def test_consecutive_maps_alike_are_fused_as_the_longest_run() -> None:
-    stages = (
-        stage(0, "range"),
-        *(stage(n, "map", n - 1, of=function(f"f{n}")) for n in (1, 2, 3)),
-        stage(4, "map", 3, of=function("f4"), num_parallel_calls=2),
-    )
-    assert [fix.edits for fix in of_kind(tried(chain_of(*stages)), "fuse")] == [(Fuse(stages=(1, 2, 3)),)]
-
-
 def test_a_batch_that_is_taken_apart_again_is_left_out() -> None:
     stages = (stage(0, "range"), stage(1, "unbatch", 0), stage(2, "batch", 1))
     edits = [fix.edits for fix in of_kind(tried(chain_of(*stages)), "superfluous")]
     assert (Remove(stage=1), Remove(stage=2)) in edits
 
 
-def test_a_batch_that_drops_the_last_samples_is_not_left_out() -> None:
-    stages = (stage(0, "range"), stage(1, "batch", 0, batch_size=10, drop_remainder=True), stage(2, "unbatch", 1))
-    assert of_kind(tried(chain_of(*stages)), "superfluous") == []
-
-
-@pytest.mark.parametrize(
-    ("before", "left_out"),
-    [
-        (stage(1, "map", 0, of=function("decode")), True),
-        (stage(1, "map", 0, of=function("flip", random=True)), False),
-        (stage(1, "shuffle", 0, buffer_size=9), False),
-    ],
-)
-def test_a_cache_that_holds_one_order_or_one_draw_stays(before: Stage, left_out: bool) -> None:
-    stages = (stage(0, "range"), before, stage(2, "cache", 1), stage(3, "batch", 2))
-    looked = chain_of(*stages)
-    assert bool(of_kind(tried(looked), "superfluous")) is left_out
-    assert of_kind(tried(looked.model_copy(update={"cold": True})), "superfluous") == [], "no trial has it then"
+def test_a_cache_that_no_trial_has_filled_is_not_left_out() -> None:
+    looked = chain_of(source(), mapped(1), stage(2, "cache", 1), stage(3, "batch", 2), cold=True)
+    assert of_kind(tried(looked), "superfluous") == []
 
 
 def test_options_of_the_users_are_set_back_to_the_defaults() -> None:
     stages = (stage(0, "range"), stage(1, "map", 0, of=function("f")), stage(2, "with_options", 1))
     found = of_kind(tried(chain_of(*stages, default_parallelised=False)), "options")
     assert isinstance(found[0].edits[0], SetOptions)
-    assert of_kind(tried(chain_of(*stages[:2])), "options") == []
 
 
 def test_a_buffer_cuts_the_longest_segment_where_it_hides_the_most() -> None:
@@ -370,13 +354,6 @@ def test_the_names_of_variants_differ_even_for_one_function_called_on_one_line(c
         stages.append(made.model_copy(update={"place": place}))
     names = [attempt.fix.variant for attempt in tried(chain_of(*stages))]
     assert len(names) == len(set(names))
-
-
-def test_large_reads_are_for_readers_with_small_ones() -> None:
-    small = chain_of(stage(0, "TFRecordDataset", buffer_size=1024), stage(1, "batch", 0))
-    assert of_kind(tried(small), "read_size")
-    large = chain_of(stage(0, "TFRecordDataset", buffer_size=64 * 2**20), stage(1, "batch", 0))
-    assert of_kind(tried(large), "read_size") == []
 
 
 def test_the_shuffle_goes_before_maps_and_before_a_repeat() -> None:
