@@ -9,14 +9,6 @@ from pipeline_bench.cli import run
 from pipeline_bench.cli.available import describe_type
 
 
-def test_lists_backends_with_their_options_and_origin(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["backends"]) == 0
-    out = capsys.readouterr().out
-    for word in ("feed_dict", "fifo_queue", "tf_data", "ceiling", "built in", "capacity", '"batch" | "sample"'):
-        assert word in out
-    assert max(len(line) for line in out.splitlines()) <= 80
-
-
 def test_json_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["backends", "--json"]) == 0
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}

@@ -3,7 +3,6 @@
 import io
 import json
 import os
-import re
 import sys
 import tomllib
 from pathlib import Path
@@ -18,18 +17,6 @@ from pipeline_bench.scenario.load import load
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
-
-
-def test_lists_every_shipped_scenario_on_a_line_with_its_duration_and_question(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert run(["scenarios"]) == 0
-    lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines() if line)
-    for name in shipped():
-        scenario = load(name)
-        assert lines[name].endswith(scenario.question)
-        if scenario.usual_duration_s is not None:
-            assert re.match(r"\d+ (s|min)  ", lines[name])
 
 
 def test_on_a_terminal_each_is_one_line_of_its_width(monkeypatch: pytest.MonkeyPatch) -> None:

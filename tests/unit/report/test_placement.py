@@ -65,13 +65,6 @@ def test_variants_with_the_same_placement_are_told_together_and_ceilings_not_at_
     assert [each.name for each in found] == ["feed_dict; tf_data", "fifo_queue"]
 
 
-def test_a_session_that_was_not_asked_says_nothing_of_it() -> None:
-    plain = sessions.normal()
-    assert placements(plain) == []
-    for text in (terminal(plain), markdown.render(plain), html.render(plain)):
-        assert "device ran the ops" not in text
-
-
 def test_a_thousand_devices_do_not_flood_the_terminal() -> None:
     ops = tuple(PlacedOp(name=f"op_{i}", type="MatMul", device=f"/job:worker/task:{i}/CPU:0") for i in range(1000))
     told = terminal(session(tf_data=placed(ops)))
@@ -82,6 +75,7 @@ def test_a_thousand_devices_do_not_flood_the_terminal() -> None:
 def test_a_trial_that_was_asked_and_told_nothing_is_not_passed_over() -> None:
     (found,) = placements(session(tf_data=None))
     assert found.reason == "its first trial did not come to telling it"
+    assert placements(sessions.normal()) == []
     assert placements(session(tf_data=None).model_copy(update={"trials": ()})) == []
 
 

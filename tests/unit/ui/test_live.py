@@ -25,6 +25,20 @@ class Screen(Terminal):
         self.session = session
         self.trials = plan(session.scenario)
 
+    @classmethod
+    def begun(cls, session: Session | None = None, width: int = 80) -> Screen:
+        """Of a session as it begins, with nothing measured; what it will come to is the one given."""
+        session = session or sessions.normal()
+        screen = cls(session, width)
+        pending = sessions.pending().model_copy(update={"precision": session.precision})
+        screen.view.session_started(pending, screen.trials)
+        return screen
+
+    def start(self, trial: Trial, *at_steps: int) -> None:
+        self.view.trial_started(trial)
+        for step in at_steps:
+            self.view.progress(trial, at(step))
+
     def row(self, name: str) -> str:
         return next(line for line in self.lines() if line[2:].startswith(name))
 
@@ -67,8 +81,7 @@ def test_nothing_jumps(width: int, session: Session, request: pytest.FixtureRequ
 
 
 def test_columns_stay_where_they_are_while_values_grow() -> None:
-    screen = Screen(sessions.normal())
-    screen.view.session_started(sessions.pending(), screen.trials)
+    screen = Screen.begun()
     screen.view.trial_started(screen.trials[0])
     ends = set()
     for step in (1, 150, 300):
@@ -78,8 +91,7 @@ def test_columns_stay_where_they_are_while_values_grow() -> None:
 
 
 def test_the_running_trial() -> None:
-    screen = Screen(sessions.normal())
-    screen.view.session_started(sessions.pending(), screen.trials)
+    screen = Screen.begun()
     trial = screen.trials[0]
 
     screen.view.trial_started(trial)
@@ -98,10 +110,9 @@ def test_the_running_trial() -> None:
 
 
 def test_a_finished_variant_has_its_verdict_and_a_failed_one_its_mark() -> None:
-    screen = Screen(sessions.troubled())
-    screen.view.session_started(sessions.pending(), screen.trials)
+    screen = Screen.begun(sessions.troubled())
     for trial in screen.trials:
-        screen.view.trial_started(trial)
+        screen.start(trial)
         screen.finish(trial)
 
     assert screen.row("feed_dict").startswith("✓ feed_dict")
@@ -112,8 +123,7 @@ def test_a_finished_variant_has_its_verdict_and_a_failed_one_its_mark() -> None:
 
 
 def test_the_last_history_is_kept_until_the_next_trial() -> None:
-    screen = Screen(sessions.normal())
-    screen.view.session_started(sessions.pending(), screen.trials)
+    screen = Screen.begun()
     first, _, _, _, again, *_ = screen.trials
     screen.view.trial_started(first)
     screen.view.progress(first, at(1, percent=100.0))
@@ -124,8 +134,7 @@ def test_the_last_history_is_kept_until_the_next_trial() -> None:
 
 
 def test_time_left_is_unknown_before_anything_is_known_and_then_falls() -> None:
-    screen = Screen(sessions.normal())
-    screen.view.session_started(sessions.pending(), screen.trials)
+    screen = Screen.begun()
 
     def left() -> str:
         return next(line for line in screen.lines() if line.endswith("left")).split()[-2]
@@ -187,8 +196,7 @@ def test_draws_at_most_four_times_a_second() -> None:
 
 
 def test_leaves_nothing_behind() -> None:
-    screen = Screen(sessions.normal())
-    screen.view.session_started(sessions.pending(), screen.trials)
+    screen = Screen.begun()
     height = len(screen.lines())
     with screen.view:
         screen.view.note("drawn again")
@@ -221,12 +229,11 @@ def test_it_says_how_much_of_the_data_is_made() -> None:
 
 
 def test_there_is_no_verdict_before_the_ceiling_was_measured() -> None:
-    screen = Screen(sessions.normal())
-    screen.view.session_started(sessions.pending(), screen.trials)
+    screen = Screen.begun()
     kinds = {result.verdict.kind for result in screen.session.results if result.backend != "ceiling"}
     shown = []
     for trial in screen.trials:
-        screen.view.trial_started(trial)
+        screen.start(trial)
         screen.finish(trial)
         row = screen.row("feed_dict")
         shown.append(any(kind in row for kind in kinds))
@@ -243,8 +250,7 @@ def with_goal(session: Session, goal: Precision) -> Session:
 def test_nothing_jumps_while_rounds_are_added(width: int) -> None:
     goal = Precision(goal=0.02, budget_s=600)
     session = with_goal(sessions.normal(), goal)
-    screen = Screen(session, width)
-    screen.view.session_started(with_goal(sessions.pending(), goal), screen.trials)
+    screen = Screen.begun(session, width)
     heights = {len(screen.lines())}
     for number, trial in enumerate(screen.trials * 2):
         screen.clock.now = number * 12.0
@@ -258,8 +264,7 @@ def test_nothing_jumps_while_rounds_are_added(width: int) -> None:
 
 def test_with_a_goal_the_screen_shows_it_beside_the_widest_interval_and_the_budget_left() -> None:
     goal = Precision(goal=0.02, budget_s=60)
-    screen = Screen(with_goal(sessions.normal(), goal))
-    screen.view.session_started(with_goal(sessions.pending(), goal), screen.trials)
+    screen = Screen.begun(with_goal(sessions.normal(), goal))
     assert "goal ±2 %; no interval yet" in screen.lines()
     screen.view.trial_started(screen.trials[0])
     assert "1/3" not in screen.row("feed_dict"), "how many repeats there will be is not known"
@@ -277,10 +282,9 @@ def test_with_a_goal_the_screen_shows_it_beside_the_widest_interval_and_the_budg
 
 def test_with_a_goal_a_variant_is_done_only_when_the_adding_has_ended() -> None:
     goal = Precision(goal=0.02, budget_s=60)
-    screen = Screen(with_goal(sessions.normal(), goal))
-    screen.view.session_started(with_goal(sessions.pending(), goal), screen.trials)
+    screen = Screen.begun(with_goal(sessions.normal(), goal))
     for trial in screen.trials:
-        screen.view.trial_started(trial)
+        screen.start(trial)
         screen.finish(trial)
     assert screen.row("feed_dict").startswith("· feed_dict")
     assert "all trials have ended" not in screen.lines()
@@ -315,8 +319,7 @@ def test_while_an_emulated_device_is_built_the_cpus_figure_is_none_of_its() -> N
 
 
 def test_an_emulated_device_is_called_that_from_its_first_figure_on() -> None:
-    screen = Screen(sessions.normal(), width=100)
-    screen.view.session_started(sessions.pending(), screen.trials)
+    screen = Screen.begun(width=100)
     screen.view.trial_started(screen.trials[0])
     screen.view.progress(screen.trials[0], replace(at(150), device_utilization_source=BUSY_TIME))
     shown = "\n".join(screen.lines())
@@ -326,8 +329,7 @@ def test_an_emulated_device_is_called_that_from_its_first_figure_on() -> None:
 
 @pytest.mark.parametrize("width", range(24, 80, 4))
 def test_on_a_narrow_terminal_columns_are_left_out_and_no_figure_is_cut(width: int) -> None:
-    screen = Screen(sessions.normal(), width=width)
-    screen.view.session_started(sessions.pending(), screen.trials)
+    screen = Screen.begun(width=width)
     screen.finish(screen.trials[0])
     table = screen.lines()[1:6]
     cells = set(" ".join(table).split())

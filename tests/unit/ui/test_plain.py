@@ -4,28 +4,33 @@ import io
 from pathlib import Path
 
 from pipeline_bench.model.result import Precision
+from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import plan
 from pipeline_bench.ui.plain import PlainView
 from tests.unit import sessions
 
 
-def test_a_session_line_by_line() -> None:
+def begun(session: Session, folder: Path | None = None) -> tuple[PlainView, io.StringIO]:
+    """A view to which the session has begun, and what it writes."""
     stream = io.StringIO()
-    session = sessions.normal()
-    trials = plan(session.scenario)
-    view = PlainView(stream, Path("reports/x"))
+    view = PlainView(stream, folder)
+    view.session_started(session, plan(session.scenario))
+    return view, stream
 
+
+def test_a_session_line_by_line() -> None:
+    session = sessions.normal()
+    view, stream = begun(session, Path("reports/x"))
     view.preparing("importing TensorFlow")
-    view.session_started(session, trials)
-    view.trial_started(trials[0])
-    view.trial_finished(trials[0], session.trials[0], session)
+    trial = plan(session.scenario)[0]
+    view.trial_started(trial)
+    view.trial_finished(trial, session.trials[0], session)
     view.note("The machine is busy.")
     view.session_finished(session)
-
     assert stream.getvalue().splitlines() == [
-        "importing TensorFlow ...",
         "two_layer: 12 trials of 4 variants",
         "saved in reports/x",
+        "importing TensorFlow ...",
         "[ 1/12] feed_dict, repeat 1/3: ok, 1.00 ms a step, 4 steps, 4.00 s",
         "note: The machine is busy.",
     ]
@@ -44,30 +49,19 @@ def test_making_data_is_a_line_now_and_then() -> None:
 
 
 def test_a_trial_without_steps_has_its_reason_and_no_step_time() -> None:
-    stream = io.StringIO()
     session = sessions.troubled()
-    trials = plan(session.scenario)
-    view = PlainView(stream)
-
-    view.session_started(session, trials)
-    view.trial_finished(trials[2], session.trials[2], session)
-
-    last = stream.getvalue().splitlines()[-1]
-    assert last == (
+    view, stream = begun(session)
+    view.trial_finished(plan(session.scenario)[2], session.trials[2], session)
+    assert stream.getvalue().splitlines()[-1] == (
         "[ 3/12] tf_data, repeat 1/3: stalled: no step ended for 60 s in phase train, after 3 steps, 0 steps, 4.00 s"
     )
 
 
 def test_hostile_names_stay_on_their_line_and_are_cut() -> None:
-    stream = io.StringIO()
     session = sessions.hostile()
-    trials = plan(session.scenario)
-    view = PlainView(stream)
-
-    view.session_started(session, trials)
-    for trial, record in zip(trials, session.trials, strict=False):
+    view, stream = begun(session)
+    for trial, record in zip(plan(session.scenario), session.trials, strict=False):
         view.trial_finished(trial, record, session)
-
     lines = stream.getvalue().splitlines()
     assert len(lines) == 1 + len(sessions.HOSTILE)
     assert all(line.isprintable() for line in lines)
@@ -76,19 +70,14 @@ def test_hostile_names_stay_on_their_line_and_are_cut() -> None:
 
 
 def test_with_a_goal_every_round_says_how_it_stands() -> None:
-    stream = io.StringIO()
     goal = Precision(goal=0.02, budget_s=60)
     session = sessions.normal().model_copy(update={"precision": goal})
-    trials = plan(session.scenario)
-    view = PlainView(stream)
-
-    view.session_started(session, trials)
-    for trial in trials[:2]:
-        rounds = goal.model_copy(update={"repeats": trial.index})  # as if the second trial ended the first round
-        view.trial_finished(trial, session.trials[trial.index], session.model_copy(update={"precision": rounds}))
-    ended = goal.model_copy(update={"repeats": 2, "ended_by": "budget", "text": "the budget of 60 s was spent"})
-    view.trial_finished(trials[2], session.trials[2], session.model_copy(update={"precision": ended}))
-
+    view, stream = begun(session)
+    ended = {"repeats": 2, "ended_by": "budget", "text": "the budget of 60 s was spent"}
+    # as if the second trial ended the first round
+    for trial, update in zip(plan(session.scenario), ({}, {"repeats": 1}, ended), strict=False):
+        told = session.model_copy(update={"precision": goal.model_copy(update=update)})
+        view.trial_finished(trial, session.trials[trial.index], told)
     lines = stream.getvalue().splitlines()
     assert lines[0] == "two_layer: 4 variants, repeated until ±2 % is reached, for 60 s at most"
     assert lines[1] == "[1] feed_dict, repeat 1: ok, 1.00 ms a step, 4 steps, 4.00 s"

@@ -96,6 +96,11 @@ class Trial:
         self.keeper.tick()
         return self.keeper.close()
 
+    def run(self, samples: int, every: int = 5) -> Storage:
+        self.begin()
+        self.train(samples, every)
+        return self.end()
+
 
 def everything() -> set[tuple[str, int]]:
     return {(f"f{i}", page) for i in range(8) for page in range(RECORDS // 8)}
@@ -107,9 +112,7 @@ def test_cold_files_are_cold_in_every_epoch(files: int, folio: int, ahead: int) 
     trial = Trial("cold", FakeSystem(folio=folio), files, ahead)
     for part in trial.layout.parts(0, RECORDS):
         list(trial.system.read(part))
-    trial.begin()
-    trial.train(4 * RECORDS)
-    found = trial.end()
+    found = trial.run(4 * RECORDS)
     assert found.resident_share == 0
     assert [epoch.resident_share for epoch in found.epochs] == [0, 0, 0, 0]
     assert [epoch.size_bytes for epoch in found.epochs] == [RECORDS * RECORD_BYTES] * 4
@@ -119,20 +122,14 @@ def test_cold_files_are_cold_in_every_epoch(files: int, folio: int, ahead: int) 
 
 
 def test_a_system_that_keeps_the_files_is_found_out() -> None:
-    trial = Trial("cold", FakeSystem(resident=everything(), keeps_all=True))
-    trial.begin()
-    trial.train(2 * RECORDS)
-    found = trial.end()
+    found = Trial("cold", FakeSystem(resident=everything(), keeps_all=True)).run(2 * RECORDS)
     assert found.resident_share == 1
     assert [(epoch.resident_share, epoch.read_bytes) for epoch in found.epochs] == [(1, 0), (1, 0)]
 
 
 def test_epochs_that_outrun_the_eviction_are_found_out() -> None:
     """What was never evicted is still there when it is read again."""
-    trial = Trial("cold", FakeSystem())
-    trial.begin()
-    trial.train(4 * RECORDS, every=RECORDS)
-    found = trial.end()
+    found = Trial("cold", FakeSystem()).run(4 * RECORDS, every=RECORDS)
     later = [epoch.resident_share for epoch in found.epochs[1:] if epoch.resident_share is not None]
     assert max(later) > 0.5
 
@@ -159,10 +156,7 @@ def test_clean_files_are_not_synced() -> None:
 
 
 def test_warm_files_are_read_once_beforehand() -> None:
-    trial = Trial("warm", FakeSystem())
-    trial.begin()
-    trial.train(2 * RECORDS)
-    found = trial.end()
+    found = Trial("warm", FakeSystem()).run(2 * RECORDS)
     assert found.resident_share == 1
     assert [(epoch.resident_share, epoch.read_bytes) for epoch in found.epochs] == [(1, 0), (1, 0)]
 
@@ -181,10 +175,7 @@ def test_files_as_they_are_are_looked_at_and_left_alone() -> None:
 
 
 def test_what_is_not_known_has_its_reason_and_no_number() -> None:
-    trial = Trial("cold", FakeSystem(untold="planted: untold", no_account=True))
-    trial.begin()
-    trial.train(RECORDS)
-    found = trial.end()
+    found = Trial("cold", FakeSystem(untold="planted: untold", no_account=True)).run(RECORDS)
     assert found.resident_share is None
     assert found.reason == "planted: untold"
     assert found.read_reason is not None
@@ -203,10 +194,8 @@ def test_a_pipeline_that_reads_nothing_more_leaves_cold_files_and_no_traffic() -
 
 
 def test_an_epoch_that_was_not_finished_counts_for_what_was_consumed_of_it() -> None:
-    trial = Trial("cold", FakeSystem())
-    trial.begin()
-    trial.train(RECORDS + 100)
-    assert [epoch.size_bytes for epoch in trial.end().epochs] == [RECORDS * RECORD_BYTES, 100 * RECORD_BYTES]
+    found = Trial("cold", FakeSystem()).run(RECORDS + 100)
+    assert [epoch.size_bytes for epoch in found.epochs] == [RECORDS * RECORD_BYTES, 100 * RECORD_BYTES]
 
 
 def test_a_model_that_stands_still_costs_no_looks() -> None:
