@@ -25,6 +25,19 @@ UTF8 = st.lists(st.sampled_from(PIECES) | st.characters(codec="utf-8"), min_size
 TEXT = st.lists(st.sampled_from((*PIECES, *_SURROGATES)) | st.characters(), min_size=1, max_size=6).map("".join)
 """Any text that Python can hold, lone surrogates included."""
 
+NAMES = (
+    "<script>alert(1)</script>",
+    "\"quotes'",
+    "x" * 10_000,
+    "a\u202eb",
+    "two\nlines",
+    "=cmd()",
+    "|",
+    "a`b`",
+    "&lt;",
+    "[/]",
+)
+"""Names that would be markup, a formula, or too long, in one form of a report or another."""
 DATA = {
     *("Series.data", "CodeChange.diff"),
     *("Target.file", "Target.module", "Target.name", "Target.pickled", "Target.arguments", "Target.dataset"),

@@ -128,14 +128,6 @@ def test_whatever_a_session_file_holds_it_is_read_or_refused(
     assert not unsafe(said)
 
 
-@given(TEXT)
-def test_a_session_with_any_text_is_saved_and_read_again(text: str) -> None:
-    session = sessions.normal().model_copy(update={"command": text, "notes": (text,)})
-    read = Session.model_validate_json(session.to_json())
-    assert read.trials == session.trials
-    assert not unsafe(read.command + read.notes[0])
-
-
 @given(TEXT, st.sampled_from(["error", "traceback"]))
 def test_an_event_with_any_text_is_made_and_sent_and_is_safe(text: str, field: str) -> None:
     made = events.Failed.model_validate({"error": "", field: text})
@@ -151,13 +143,6 @@ def test_an_event_that_is_a_copy_with_any_text_is_sent_too(text: str) -> None:
     heard = events.decode(events.encode(events.Inspected(inspection=inspection)))
     assert isinstance(heard, events.Inspected)
     assert not unsafe(heard.inspection.files[0])
-
-
-@given(UTF8)
-def test_an_event_of_anothers_making_is_safe_too(text: str) -> None:
-    line = json.dumps({"event": "stack", "thread": text, "frames": [text]})
-    heard = events.Stack.model_validate_json(line)
-    assert not unsafe(heard.thread + heard.frames[0])
 
 
 @given(UTF8)

@@ -6,7 +6,7 @@ import pytest
 
 from pipeline_bench.analysis.difference import between
 from pipeline_bench.errors import UsageError
-from pipeline_bench.model.difference import Difference, VariantChange
+from pipeline_bench.model.difference import VariantChange
 from pipeline_bench.model.result import Disturbance
 from pipeline_bench.model.session import Session
 from tests.unit import sessions
@@ -146,21 +146,6 @@ def test_disturbances_of_both_sessions_are_kept() -> None:
     ]
 
 
-def test_sessions_without_a_common_variant_cannot_be_compared() -> None:
-    session = sessions.normal()
-    others = sessions.scenario(sessions.variant("another", ceiling=None))
-    renamed = session.results[0].model_copy(update={"variant": "another"})
-    other = session.model_copy(update={"scenario": others, "results": (renamed,), "trials": ()})
-    with pytest.raises(UsageError, match=r"no variant in common.*'feed_dict'.*'another'"):
-        between(session, other)
-
-
 def test_sessions_that_measured_nothing_in_common_cannot_be_compared() -> None:
     with pytest.raises(UsageError, match="nothing in common that was measured"):
         between(sessions.normal(), sessions.pending())
-
-
-def test_the_json_comes_back_as_it_was() -> None:
-    before = pairs.session({"feed_dict": STEADY})
-    difference = between(before, pairs.session({"feed_dict": (5.0, 5.1, 4.9)}), paths=("a", "b"))
-    assert Difference.model_validate_json(difference.to_json()) == difference

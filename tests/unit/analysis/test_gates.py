@@ -224,21 +224,10 @@ def test_a_ceiling_of_another_job_is_no_reason_for_a_slowdown() -> None:
     assert "its ceiling" not in gate.text
 
 
-@pytest.mark.parametrize(("limit", "text"), [(0.05, "+5 %"), (0.075, "+7.5 %"), (2.0, "+200 %")])
-def test_a_limit_is_told_as_it_is_written(limit: float, text: str) -> None:
-    same = pairs.session({"feed_dict": STEADY})
-    assert f"not more than {text};" in slower(same, same, limit).text
-
-
 def test_a_limit_of_au_is_explained_by_one_of_au() -> None:
     with pytest.raises(UsageError) as caught:
         share("150%", "--fail-if-au-below", examples=("90%", "0.9"))
     assert caught.value.hint.endswith("from 0 to 100%: 90%, or 0.9 for the same.")
-
-
-def test_a_number_that_would_be_too_much_as_a_percentage_is_too_much() -> None:
-    with pytest.raises(UsageError, match="too much"):
-        share("150", "--x")
 
 
 @pytest.mark.parametrize(
@@ -266,17 +255,3 @@ def test_any_text_is_a_share_or_a_usage_error(text: str) -> None:
     except UsageError:
         return
     assert 0 <= value <= 1
-
-
-@pytest.mark.parametrize("text", ["x" * 10_000, "\x1b[2J", "two\nlines"])
-def test_what_was_given_is_told_on_one_short_line(text: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        share(text, "--x")
-    assert len(caught.value.message) < 200
-    assert caught.value.message.isprintable()
-
-
-@given(st.floats(0, 1))
-def test_a_share_comes_back_from_its_text(value: float) -> None:
-    assert share(f"{value:.12f}", "--x") == pytest.approx(value, abs=1e-9)
-    assert share(f"{value * 100:.10f} %", "--x") == pytest.approx(value, abs=1e-9)

@@ -224,15 +224,6 @@ def test_a_zip_of_two_inputs_is_one_segment() -> None:
     assert chain.segments_of(looked, 8).period_ns == pytest.approx(7.1e6)
 
 
-def test_the_users_names_cannot_steer_a_terminal() -> None:
-    looked = python_decode()
-    hostile = looked.stage(1).model_copy(update={"function": function("\x1b[31mdecode\n", python=True)})
-    looked = looked.model_copy(update={"stages": (looked.stages[0], hostile, looked.stages[2])})
-    text = bottleneck.find(looked, 2, 20.0).text
-    assert "\x1b" not in text
-    assert "\n" not in text
-
-
 def limits(session: Session) -> dict[str, Limit]:
     assert session.diagnosis is not None
     return {limit.name: limit for limit in session.diagnosis.limits}

@@ -98,27 +98,22 @@ def claims(text: str) -> set[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize(("ratio", "claim"), [(1.6, "faster"), (0.6, "slower")])
-def test_a_difference_is_told_as_it_is(name: str, ratio: float, claim: str) -> None:
-    text = told(find(name), played(find(name), ratio))
-    assert {found for _, found in claims(text)} == {claim}
-    assert "too far apart" not in text
-    assert "No difference between" not in text
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_no_difference_is_told_as_none(name: str) -> None:
-    text = told(find(name), played(find(name), 1.0))
-    assert claims(text) == set()
-    assert "No difference between" in text
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_of_trials_far_apart_nothing_is_claimed(name: str) -> None:
-    text = told(find(name), played(find(name), 1.2, spread=0.4))
-    assert claims(text) == set()
-    assert "No difference between" not in text
-    assert "too far apart" in text
+@pytest.mark.parametrize(
+    ("ratio", "spread", "claim", "is_none", "is_wide"),
+    [
+        (1.6, 0.005, {"faster"}, False, False),
+        (0.6, 0.005, {"slower"}, False, False),
+        (1.0, 0.005, set(), True, False),
+        (1.2, 0.4, set(), False, True),
+    ],
+)
+def test_a_difference_is_told_as_it_is(
+    name: str, ratio: float, spread: float, claim: set[str], is_none: bool, is_wide: bool
+) -> None:
+    text = told(find(name), played(find(name), ratio, spread))
+    assert {found for _, found in claims(text)} == claim
+    assert ("No difference between" in text) == is_none
+    assert ("too far apart" in text) == is_wide
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -5,18 +5,6 @@ from __future__ import annotations
 from pipeline_bench.model.difference import Condition, Difference, Gate, Noise, Ratio, Shift, Side, VariantChange
 from pipeline_bench.model.result import Disturbance
 
-HOSTILE = (
-    "<script>alert(1)</script>",
-    "\"quotes'",
-    "x" * 10_000,
-    "a\u202eb",
-    "two\nlines",
-    "=cmd()",
-    "|",
-    "a`b`",
-    "[/]",
-)
-
 
 def side(path: str) -> Side:
     return Side(path=path, scenario="two_layer", started_at="2024-05-01T12:00:00+00:00", command="", package="0.1.0")

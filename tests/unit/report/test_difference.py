@@ -13,6 +13,7 @@ from pipeline_bench.model.difference import Difference, Noise, Ratio
 from pipeline_bench.model.result import Disturbance
 from pipeline_bench.report import difference as report
 from pipeline_bench.text import one_line
+from tests.unit import hostile
 from tests.unit.console import printed
 from tests.unit.report import commonmark, differences
 
@@ -108,7 +109,7 @@ def test_a_disturbance_that_takes_several_lines_keeps_its_indent() -> None:
 
 
 @pytest.mark.parametrize("width", [60, 80, 160])
-@pytest.mark.parametrize("name", differences.HOSTILE)
+@pytest.mark.parametrize("name", hostile.NAMES)
 def test_a_name_is_text_on_its_line(name: str, width: int) -> None:
     text = shown(differences.hostile(name), width)
     assert all(line.isprintable() for line in text.splitlines())
@@ -120,13 +121,13 @@ def cells(row: str) -> int:
     return len(re.findall(r"(?<!\\)\|", row))
 
 
-@pytest.mark.parametrize("difference", [differences.full(), *map(differences.hostile, differences.HOSTILE)])
+@pytest.mark.parametrize("difference", [differences.full(), *map(differences.hostile, hostile.NAMES)])
 def test_every_row_has_the_cells_of_its_head(difference: Difference) -> None:
     rows = [line for line in report.markdown(difference).splitlines() if line.startswith("| ")]
     assert {cells(row) for row in rows} == {len(report._HEADS) + 1}
 
 
-@pytest.mark.parametrize("name", [*differences.HOSTILE, "*a*", "[a](b)", "![a](b)", "> a", "---", "1. a"])
+@pytest.mark.parametrize("name", [*hostile.NAMES, "*a*", "[a](b)", "![a](b)", "> a", "---", "1. a"])
 def test_a_reader_sees_the_name_and_no_markup_of_it(name: str) -> None:
     text = report.markdown(differences.hostile(name))
     assert "\u202e" not in text

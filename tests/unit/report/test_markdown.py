@@ -10,20 +10,8 @@ from pipeline_bench.model.result import Disturbance, Precision, Speedup, WorkChe
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import markdown
 from pipeline_bench.text import one_line
-from tests.unit import sessions
+from tests.unit import hostile, sessions
 from tests.unit.report import commonmark
-
-HOSTILE = (
-    "<script>alert(1)</script>",
-    "\"quotes'",
-    "x" * 10_000,
-    "a\u202eb",
-    "two\nlines",
-    "=cmd()",
-    "|",
-    "a`b`",
-    "&lt;",
-)
 
 
 def named(name: str) -> Session:
@@ -76,7 +64,9 @@ def test_names_with_underscores_stay_readable() -> None:
     assert markdown.escape("_emphasis_") == "\\_emphasis\\_"
 
 
-@pytest.mark.parametrize("name", [*HOSTILE, "*a*", "[a](b)", "![a](b)", "~~a~~", "    a", "> a", "---", "\\`", "1. a"])
+@pytest.mark.parametrize(
+    "name", [*hostile.NAMES, "*a*", "[a](b)", "![a](b)", "~~a~~", "    a", "> a", "---", "\\`", "1. a"]
+)
 def test_a_reader_sees_the_name_and_no_markup_of_it(name: str) -> None:
     text = markdown.render(named(name))
     assert "\u202e" not in text

@@ -20,20 +20,9 @@ from pipeline_bench.model.session import Session, load, save
 from pipeline_bench.model.trial import PhaseMark, QueueDepth, Track, TrialRecord, TrialSteps
 from pipeline_bench.report import trace
 from pipeline_bench.text import TEXT
-from tests.unit import sessions
+from tests.unit import hostile, sessions
 
 EXAMPLE = Path(__file__).parents[3] / "reports" / "example"
-HOSTILE = (
-    "<script>alert(1)</script>",
-    "\"quotes'",
-    "x" * 10_000,
-    "a\u202eb",
-    "two\nlines",
-    "=cmd()",
-    "|",
-    "`",
-    "\ud800",
-)
 
 Event = dict[str, Any]
 
@@ -183,7 +172,7 @@ def test_counters_carry_what_was_sampled_and_nothing_that_was_not() -> None:
     assert [event["args"]["elements"] for event in of(events, "C", "queue input")] == [0, 5, 4]
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("name", [*hostile.NAMES, "\ud800"])
 def test_a_name_is_a_short_text_on_one_line(name: str) -> None:
     record = trial(
         [1000], [2000], variant=name, status="failed", reason=name, phases=(PhaseMark(name=name, at_ns=2000),)
