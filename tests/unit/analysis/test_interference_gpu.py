@@ -35,14 +35,6 @@ def test_another_process_on_the_gpu_is_told_at_a_cost_that_is_not_known() -> Non
     assert "another process had the GPU open" in disturbed[0].text
 
 
-def test_a_driver_that_lists_no_process_says_nothing_about_others() -> None:
-    assert found(("v", 0, [each("device_processes", 0)])) == []
-
-
-def test_processes_on_a_gpu_that_the_trial_does_not_use_are_none_of_its_concern() -> None:
-    assert found(("v", 0, [each("device_processes", 3)]), gpu=False) == []
-
-
 # --- what holds the clock down ---------------------------------------------------------------------------------------
 
 
@@ -54,11 +46,6 @@ def test_heat_and_hardware_that_hold_the_clock_down_are_told_even_of_a_single_re
     assert (throttling.kind, throttling.cost_share) == ("gpu-throttling", None)
     assert said in throttling.text
     assert "100 %" in throttling.text
-
-
-@pytest.mark.parametrize("bits", [0x0, 0x1, 0x2, 0x10, 0x100, 0x103])
-def test_an_idle_gpu_and_clocks_that_a_user_set_are_no_throttling(bits: int) -> None:
-    assert found(("v", 0, [each("device_throttle_reasons", bits)]), ("v", 1, [])) == []
 
 
 def test_a_power_cap_that_every_repeat_meets_is_the_variants_own() -> None:
@@ -92,17 +79,20 @@ def test_a_clock_that_falls_within_a_trial_at_work_is_told() -> None:
     assert "from 1500 to 1200 MHz" in fell.text
 
 
-def test_a_variant_whose_every_repeat_runs_at_a_lower_clock_is_not_disturbed() -> None:
-    trials = [(name, repeat, clock(mhz)) for repeat in range(3) for name, mhz in (("v", 1350), ("ceiling", 1500))]
+NOT_SAMPLED = [absent("device_sm_clock_mhz"), absent("device_throttle_reasons"), absent("device_processes")]
+STARVED = clock(600, utilization=20.0)
+
+
+@pytest.mark.parametrize(
+    "trials",
+    [
+        [("v", 0, [each("device_processes", 0)])],  # the driver lists none
+        *([("v", 0, [each("device_throttle_reasons", bits)]), ("v", 1, [])] for bits in (0, 1, 2, 0x10, 0x100, 0x103)),
+        [(name, repeat, clock(mhz)) for repeat in range(3) for name, mhz in (("v", 1350), ("ceiling", 1500))],
+        [("v", 0, STARVED), ("ceiling", 0, clock(1500)), ("v", 1, clock(1500)), ("ceiling", 1, clock(1500))],
+        [("v", 0, NOT_SAMPLED), ("v", 1, NOT_SAMPLED)],
+    ],
+)
+def test_what_is_usual_idle_or_not_sampled_is_no_disturbance(trials: list[tuple[str, int, list[Track]]]) -> None:
     assert found(*trials) == []
-
-
-def test_a_clock_that_a_starved_gpu_lowers_by_itself_is_no_disturbance() -> None:
-    starved = clock(600, utilization=20.0)
-    trials = [("v", 0, starved), ("ceiling", 0, clock(1500)), ("v", 1, clock(1500)), ("ceiling", 1, clock(1500))]
-    assert found(*trials) == []
-
-
-def test_a_clock_that_was_not_sampled_is_no_finding() -> None:
-    tracks = [absent("device_sm_clock_mhz"), absent("device_throttle_reasons"), absent("device_processes")]
-    assert found(("v", 0, tracks), ("v", 1, tracks)) == []
+    assert found(("v", 0, [each("device_processes", 3)]), gpu=False) == [], "of a GPU that the trial does not use"

@@ -49,14 +49,6 @@ def test_what_others_took_while_an_emulated_device_was_busy_cost_nothing(busy_ms
     assert contention.cost_share == pytest.approx(cost, abs=0.005)
 
 
-def test_others_beside_idle_cores_cost_nothing() -> None:
-    assert found(cpu(40, 80)) == []
-
-
-def test_the_little_that_a_system_does_by_itself_is_not_told() -> None:
-    assert found(cpu(4, 100)) == []
-
-
 def test_others_count_for_as_long_as_they_filled_the_machine() -> None:
     half = SAMPLES // 2
     tracks = [
@@ -76,12 +68,6 @@ def test_others_during_the_warm_up_disturb_no_figure() -> None:
     assert found(tracks, cpu(0, 80), cpu(0, 80), warm=2.5) == []
 
 
-@pytest.mark.parametrize("missing", ["other_cpu_percent", "machine_cpu_percent"])
-def test_what_was_not_sampled_is_no_finding(missing: str) -> None:
-    tracks = [each if each.metric != missing else absent(missing) for each in cpu(50, 100)]
-    assert found(tracks) == []
-
-
 def test_only_samples_that_speak_of_the_measured_steps_count() -> None:
     def both(values: list[float], every_ms: int) -> list[Track]:
         return [track(metric, values, every_ms) for metric in ("other_cpu_percent", "machine_cpu_percent")]
@@ -94,20 +80,12 @@ def test_only_samples_that_speak_of_the_measured_steps_count() -> None:
 # --- steal -----------------------------------------------------------------------------------------------------------
 
 
-def test_stolen_time_is_a_share_of_what_was_busy() -> None:
-    (steal,) = found([track("steal_percent", [10.0] * SAMPLES), track("machine_cpu_percent", [50.0] * SAMPLES)])
+@pytest.mark.parametrize(("machine", "cost"), [([track("machine_cpu_percent", [50.0] * SAMPLES)], 0.2), ([], 0.1)])
+def test_stolen_time_is_a_share_of_what_was_busy_where_that_is_known(machine: list[Track], cost: float) -> None:
+    (steal,) = found([track("steal_percent", [10.0] * SAMPLES), *machine])
     assert steal.kind == "steal"
-    assert steal.cost_share == pytest.approx(0.2)
+    assert steal.cost_share == pytest.approx(cost)
     assert "10 %" in steal.text
-
-
-def test_stolen_time_without_the_machines_load_is_taken_as_it_is() -> None:
-    (steal,) = found([track("steal_percent", [10.0] * SAMPLES)])
-    assert steal.cost_share == pytest.approx(0.1)
-
-
-def test_a_stray_tick_is_not_told() -> None:
-    assert found([track("steal_percent", [0.0] * 20 + [5.0] + [0.0] * 5)]) == []
 
 
 # --- quota -----------------------------------------------------------------------------------------------------------
@@ -123,19 +101,29 @@ def test_throttled_time_is_over_the_cores_and_costs_what_the_other_repeats_were_
     assert [each.cost_share for each in disturbed] == pytest.approx([0.4, 0.1], abs=0.01)
 
 
-def test_a_quota_that_every_repeat_meets_alike_is_told_and_costs_no_repeat_more() -> None:
-    disturbed = found(throttled(0.8), throttled(0.8))
-    assert [each.cost_share for each in disturbed] == pytest.approx([0.0, 0.0], abs=1e-6)
+@pytest.mark.parametrize(
+    ("repeats", "costs"),
+    [
+        ([throttled(0.8), throttled(0.8)], [0.0, 0.0]),  # every repeat meets it alike
+        ([throttled(0.8)], [None]),
+        ([throttled(60.0), throttled(0.0)], [1.0]),  # more cores wait than the quota allows
+    ],
+)
+def test_what_a_quota_cost(repeats: list[list[Track]], costs: list[float | None]) -> None:
+    assert [each.cost_share for each in found(*repeats)] == pytest.approx(costs, abs=1e-6)
 
 
-def test_of_a_single_repeat_the_cost_of_a_quota_is_not_known() -> None:
-    (throttling,) = found(throttled(0.8))
-    assert throttling.cost_share is None
-
-
-def test_more_cores_waiting_than_the_quota_allows_is_not_more_than_all_of_the_time() -> None:
-    assert [each.cost_share for each in found(throttled(60.0), throttled(0.0))] == [1.0]
-
-
-def test_hardly_any_throttling_is_not_told() -> None:
-    assert found(throttled(0.02), throttled(0.0)) == []
+@pytest.mark.parametrize(
+    "repeats",
+    [
+        [cpu(40, 80)],
+        [cpu(4, 100)],
+        [[absent("other_cpu_percent"), cpu(50, 100)[1]]],
+        [[cpu(50, 100)[0], absent("machine_cpu_percent")]],
+        [[track("steal_percent", [0.0] * 20 + [5.0] + [0.0] * 5)]],
+        [throttled(0.02), throttled(0.0)],
+    ],
+    ids=["idle cores", "a system's own little", "others absent", "machine absent", "a stray tick", "hardly throttled"],
+)
+def test_what_costs_nothing_or_was_not_sampled_is_not_told(repeats: list[list[Track]]) -> None:
+    assert found(*repeats) == []

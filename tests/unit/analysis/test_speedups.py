@@ -31,52 +31,67 @@ def test_the_fastest_has_the_highest_throughput_and_is_no_ceiling() -> None:
     )
 
 
-def test_who_did_other_work_is_not_the_fastest() -> None:
-    cheat = changed("tf_data", work=WorkCheck(status="unequal", text="it lost 3 of 4 samples"))
-    assert best(cheat) == "fifo_queue"
-    assert conclude(cheat).startswith("fifo_queue is fastest: 1.26×")
+def without(session: Session, variant: str = "fifo_queue") -> Session:
+    return session.model_copy(update={"results": tuple(r for r in session.results if r.variant != variant)})
 
 
-def test_one_whose_interval_overlaps_the_best_one_s_is_named() -> None:
-    close = changed("fifo_queue", speedup=Speedup(over="feed_dict", value=1.6, ci95=(1.5, 1.65)))
-    assert conclude(close).startswith(
-        "tf_data is faster: 1.66× the throughput of feed_dict (1.61× to 1.71×); fifo_queue may"
-    )
+def gain(value: float, low: float, high: float, **told: Any) -> Speedup:
+    return Speedup(over="feed_dict", value=value, ci95=(low, high), **told)
 
 
-def test_those_that_tie_are_the_fastest_together() -> None:
-    against = Speedup(over="tf_data", value=0.98, ci95=(0.95, 1.01), difference="none")
-    tie = changed("fifo_queue", against_fastest=against)
-    assert conclude(tie).startswith("tf_data and fifo_queue tie: about 1.66× the throughput of feed_dict (1.61×")
-    open_one = changed("fifo_queue", against_fastest=against.model_copy(update={"ci95": (0.7, 1.3)}))
-    assert "fifo_queue may be as fast" in conclude(open_one)
+TIE = Speedup(over="tf_data", value=0.98, ci95=(0.95, 1.01), difference="none")
+OPEN = TIE.model_copy(update={"ci95": (0.7, 1.3)})
 
 
-def test_a_gain_that_is_probable_is_said_to_be() -> None:
-    probable = Speedup(over="feed_dict", value=1.4, ci95=(1.1, 1.7), difference="faster", certainty="probable")
-    session = changed("tf_data", speedup=probable)
-    session = session.model_copy(update={"results": tuple(r for r in session.results if r.variant != "fifo_queue")})
-    assert conclude(session).startswith("tf_data is probably faster: 1.40×")
+@pytest.mark.parametrize(
+    ("session", "text"),
+    [
+        (
+            changed("tf_data", work=WorkCheck(status="unequal", text="it lost 3 of 4 samples")),
+            "fifo_queue is fastest: 1.26×",
+        ),
+        (
+            changed("fifo_queue", speedup=gain(1.6, 1.5, 1.65)),  # its interval overlaps the best one's
+            "tf_data is faster: 1.66× the throughput of feed_dict (1.61× to 1.71×); fifo_queue may",
+        ),
+        (
+            changed("fifo_queue", against_fastest=TIE),
+            "tf_data and fifo_queue tie: about 1.66× the throughput of feed_dict (1.61×",
+        ),
+        (
+            without(changed("tf_data", speedup=gain(1.4, 1.1, 1.7, difference="faster", certainty="probable"))),
+            "tf_data is probably faster: 1.40×",
+        ),
+        (  # one that is not told came out higher
+            changed("tf_data", speedup=gain(2.0, 0.7, 4.0, difference="none")),
+            "fifo_queue is faster: 1.26×",
+        ),
+        (
+            without(changed("tf_data", speedup=gain(1.01, 0.99, 1.03, difference="none", smallest=0.0199))),
+            "feed_dict and tf_data tie; feed_dict is severely input-bound.",
+        ),
+        (
+            without(changed("tf_data", speedup=gain(4.0, 0.8, 20.0, difference="none", smallest=7.3))),
+            "tf_data may be faster than feed_dict: 4.00× (0.80× to 20.0×); feed_dict is",
+        ),
+        (
+            without(changed("tf_data", speedup=Speedup(over="feed_dict", value=1.04, reason="one trial"))),
+            "tf_data had 1.04× the throughput of feed_dict in one trial each, which proves no difference; feed_dict is "
+            "severely input-bound.",
+        ),
+        (without(without(sessions.normal()), "tf_data"), "feed_dict is severely input-bound."),
+        (sessions.pending(), "Nothing was measured that could be compared."),
+    ],
+)
+def test_a_conclusion(session: Session, text: str) -> None:
+    assert conclude(session).startswith(text)
 
 
-def test_one_that_is_faster_is_named_though_another_one_that_is_not_told_came_out_higher() -> None:
-    wild = changed("tf_data", speedup=Speedup(over="feed_dict", value=2.0, ci95=(0.7, 4.0), difference="none"))
-    assert conclude(wild).startswith("fifo_queue is faster: 1.26×")
+def test_who_may_be_as_fast_is_named() -> None:
+    assert best(changed("tf_data", work=WorkCheck(status="unequal", text="it lost 3"))) == "fifo_queue"
+    assert "fifo_queue may be as fast" in conclude(changed("fifo_queue", against_fastest=OPEN))
+    wild = changed("tf_data", speedup=gain(2.0, 0.7, 4.0, difference="none"))
     assert "tf_data may be as fast" in conclude(wild)
-
-
-def test_a_gain_that_is_none_is_no_difference() -> None:
-    speedup = Speedup(over="feed_dict", value=1.01, ci95=(0.99, 1.03), difference="none", smallest=0.0199)
-    session = changed("tf_data", speedup=speedup)
-    session = session.model_copy(update={"results": tuple(r for r in session.results if r.variant != "fifo_queue")})
-    assert conclude(session) == "feed_dict and tf_data tie; feed_dict is severely input-bound."
-
-
-def test_a_gain_that_may_be_chance_is_not_proven_and_says_how_much_it_came_to() -> None:
-    wild = Speedup(over="feed_dict", value=4.0, ci95=(0.8, 20.0), difference="none", smallest=7.3)
-    session = changed("tf_data", speedup=wild)
-    session = session.model_copy(update={"results": tuple(r for r in session.results if r.variant != "fifo_queue")})
-    assert conclude(session).startswith("tf_data may be faster than feed_dict: 4.00× (0.80× to 20.0×); feed_dict is")
 
 
 def test_a_baseline_is_beaten_by_none_only_where_all_were_found_to_be_slower() -> None:
@@ -123,22 +138,6 @@ def test_without_the_baseline_nothing_is_compared() -> None:
     assert conclude(session.model_copy(update={"results": results})) == (
         "tf_data was measured, but feed_dict, which the others are compared with, was not."
     )
-    assert conclude(sessions.pending()) == "Nothing was measured that could be compared."
-
-
-def test_one_trial_each_names_no_winner() -> None:
-    alone = changed("tf_data", speedup=Speedup(over="feed_dict", value=1.04, reason="one trial"))
-    alone = alone.model_copy(update={"results": tuple(r for r in alone.results if r.variant != "fifo_queue")})
-    assert conclude(alone) == (
-        "tf_data had 1.04× the throughput of feed_dict in one trial each, which proves no difference; feed_dict is "
-        "severely input-bound."
-    )
-
-
-def test_a_variant_alone_is_compared_with_none() -> None:
-    session = sessions.normal()
-    alone = session.model_copy(update={"results": (session.results[0], session.results[3])})
-    assert conclude(alone) == "feed_dict is severely input-bound."
 
 
 def test_an_interrupted_session_says_that_it_is_one() -> None:

@@ -43,6 +43,25 @@ def test_a_repeat_that_is_slower_as_a_whole_is_no_burst_and_no_drift(seed: int, 
     assert not {each.kind for each in found(*repeats)} & {"burst", "drift"}
 
 
+@pytest.mark.parametrize(
+    "repeats",
+    [
+        [slowed(slowed(steady(seed), 200 + 30 * seed, 50, 3.0), 700, 50, 3.0) for seed in range(3)],
+        [drifting(steady(seed), 0.2) for seed in range(3)],
+        [slowed(steady(seed), 0, 200, 2.0) for seed in range(3)],
+        [slowed(steady(1), 600, 100, 3.0)],
+        [steady(1), slowed(steady(2), 600, 10, 1.8), steady(3)],
+        [steady(1, spread=0.02), drifting(steady(2, spread=0.02), 0.02), steady(3, spread=0.02)],
+    ],
+    ids=[
+        *("bursts of every repeat", "a drift of every repeat", "a warm-up of every repeat", "one repeat alone"),
+        *("a burst below a hundredth of the time", "a drift of a fiftieth"),
+    ],
+)
+def test_what_may_be_the_variants_own_or_is_too_little_is_not_told(repeats: list[Floats]) -> None:
+    assert found(*repeats) == []
+
+
 # --- bursts ----------------------------------------------------------------------------------------------------------
 
 
@@ -85,23 +104,10 @@ def test_one_long_stall_is_a_burst() -> None:
     assert burst.cost_share == pytest.approx(1000 / 6000, rel=0.1)
 
 
-def test_bursts_that_every_repeat_shows_are_the_variants_own() -> None:
-    bursty = [slowed(slowed(steady(seed), 200 + 30 * seed, 50, 3.0), 700, 50, 3.0) for seed in range(3)]
-    assert found(*bursty) == []
-
-
 def test_a_repeat_far_burstier_than_its_siblings_is_disturbed() -> None:
     bursty = [slowed(steady(seed), 700, 30, 2.0) for seed in range(3)]
     bursty[1] = slowed(bursty[1], 550, 100, 3.0)
     assert [(each.kind, each.repeat) for each in found(*bursty)] == [("burst", 1)]
-
-
-def test_what_a_single_repeat_does_may_be_the_variants_own() -> None:
-    assert found(slowed(steady(1), 600, 100, 3.0)) == []
-
-
-def test_a_burst_below_a_hundredth_of_the_time_is_not_told() -> None:
-    assert found(steady(1), slowed(steady(2), 600, 10, 1.8), steady(3)) == []
 
 
 # --- drift -----------------------------------------------------------------------------------------------------------
@@ -162,17 +168,9 @@ def test_a_lasting_change_is_found_wherever_it_comes(seed: int, at: int, hit: in
     assert {each.repeat for each in found(*repeats)} == {hit}
 
 
-def test_a_drift_that_every_repeat_shows_is_the_variants_own() -> None:
-    assert found(*(drifting(steady(seed), 0.2) for seed in range(3))) == []
-
-
 def test_an_opposite_drift_is_not_the_same_one() -> None:
     repeats = [drifting(steady(seed), change) for seed, change in enumerate((0.3, -0.3, 0.0))]
     assert [each.repeat for each in found(*repeats) if each.kind == "drift"] == [0, 1]
-
-
-def test_a_drift_of_a_fiftieth_is_not_told() -> None:
-    assert found(steady(1, spread=0.02), drifting(steady(2, spread=0.02), 0.02), steady(3, spread=0.02)) == []
 
 
 # --- slow start ------------------------------------------------------------------------------------------------------
@@ -191,7 +189,3 @@ def test_a_slow_start_up_to_the_limit_may_have_gone_on_at_a_cost_that_is_not_kno
     (start,) = [each for each in starts if each.kind == "slow-start"]
     assert start.cost_share is None
     assert "half" in start.text
-
-
-def test_a_warm_up_that_every_repeat_needs_is_the_variants_own() -> None:
-    assert found(*(slowed(steady(seed), 0, 200, 2.0) for seed in range(3))) == []

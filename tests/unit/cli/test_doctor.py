@@ -55,46 +55,34 @@ def test_a_machine_with_a_gpu_misses_nothing() -> None:
     assert "compute capability 9.0" in found["GPU"].found
 
 
-def test_a_gpu_that_tensorflow_does_not_use_is_told_with_tensorflows_reason() -> None:
-    found = checks(Probed(report(CPU_DEVICE, because=("Cannot dlopen some GPU libraries.",))), GPU)
-    assert found["GPU"].status == "absent"
-    assert "Cannot dlopen some GPU libraries." in found["GPU"].found
-    assert found["GPU"].remedy == GET_CUDA
+NOT_USED = Probed(report(CPU_DEVICE, because=("Cannot dlopen some GPU libraries.",)))
 
 
-def test_a_wheel_for_the_cpu_names_the_extra() -> None:
-    found = checks(Probed(report(CPU_DEVICE, cuda=False)))
-    assert found["CUDA libraries"].remedy == GET_CUDA
-    assert "CPU only" in found["TensorFlow"].found
+@pytest.mark.parametrize(
+    ("found", "name", "status", "words", "remedy"),
+    [
+        (checks(NOT_USED, GPU), "GPU", "absent", "Cannot dlopen some GPU libraries.", GET_CUDA),
+        (checks(Probed(report(CPU_DEVICE, cuda=False))), "CUDA libraries", "absent", "", GET_CUDA),
+        (checks(Probed(report(CPU_DEVICE, cuda=False))), "TensorFlow", "ok", "CPU only", ""),
+        (checks(Probed(reason="No module"), tensorflow=None), "TensorFlow", "missing", "not installed", GET_TENSORFLOW),
+        (checks(Probed(reason="SIGILL"), tensorflow="2.21.0"), "TensorFlow", "missing", "SIGILL", None),
+        (checks(Probed(report(CPU_DEVICE, error="no kernel"))), "matmul", "missing", "no kernel", None),
+        (checks(Probed(report(CPU_DEVICE)), python="3.9.2"), "Python", "missing", "", None),
+        (checks(Probed(report(CPU_DEVICE)), terminal=Terminal(False, 80, "utf-8")), "terminal", "absent", "", None),
+        (checks(Probed(report(CPU_DEVICE)), terminal=Terminal(True, 80, "utf-8")), "terminal", "ok", "", None),
+    ],
+)
+def test_what_is_not_as_it_should_be_is_told_with_its_remedy(
+    found: dict[str, Check], name: str, status: str, words: str, remedy: str | None
+) -> None:
+    assert found[name].status == status
+    assert words in found[name].found
+    assert remedy is None or found[name].remedy == remedy
 
 
-def test_without_tensorflow_compare_cannot_run() -> None:
-    found = checks(Probed(reason="No module named 'tensorflow'"), tensorflow=None)
-    assert found["TensorFlow"] == Check("TensorFlow", "missing", "not installed", GET_TENSORFLOW)
-    assert "matmul" not in found
-
-
-def test_a_tensorflow_that_crashes_is_told_with_the_cause() -> None:
-    found = checks(Probed(reason="its process was ended by SIGILL"), tensorflow="2.21.0")
-    assert found["TensorFlow"].status == "missing"
-    assert "SIGILL" in found["TensorFlow"].found
-
-
-def test_a_failed_product_is_missing() -> None:
-    found = checks(Probed(report(CPU_DEVICE, error="InternalError: no kernel")))
-    assert found["matmul"].status == "missing"
-    assert "no kernel" in found["matmul"].found
-
-
-def test_an_old_python_is_missing() -> None:
-    assert checks(Probed(report(CPU_DEVICE)), python="3.9.2")["Python"].status == "missing"
-
-
-def test_a_pipe_and_a_narrow_terminal_are_told() -> None:
-    probed = Probed(report(CPU_DEVICE))
-    assert checks(probed, terminal=Terminal(False, 80, "utf-8"))["terminal"].status == "absent"
-    assert "Widen" in checks(probed, terminal=Terminal(True, 79, "utf-8"))["terminal"].remedy
-    assert checks(probed, terminal=Terminal(True, 80, "utf-8"))["terminal"].status == "ok"
+def test_a_narrow_terminal_is_to_be_widened_and_without_tensorflow_nothing_is_multiplied() -> None:
+    assert "Widen" in checks(Probed(report(CPU_DEVICE)), terminal=Terminal(True, 79, "utf-8"))["terminal"].remedy
+    assert "matmul" not in checks(Probed(reason="No module named 'tensorflow'"), tensorflow=None)
 
 
 def test_reasons_are_the_lines_about_the_gpu_once_each() -> None:
