@@ -15,7 +15,7 @@ from pipeline_bench.analysis.speedups import conclude, fastest
 from pipeline_bench.environment import Accelerator, seen_by_tensorflow
 from pipeline_bench.model import Series
 from pipeline_bench.model.events import Device, Steps
-from pipeline_bench.model.result import BUSY_TIME, CPU_TIME, DeviceUtilization, Result
+from pipeline_bench.model.result import BUSY_TIME, CPU_TIME, DeviceUtilization
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Track, Trial, TrialRecord, plan
 from pipeline_bench.report import difference, facts
@@ -129,12 +129,6 @@ def test_a_loop_that_brings_no_busy_time_gives_no_utilization_and_says_so(one_de
     assert "busy time" in (used.reason or "")
 
 
-def test_what_it_does_not_train_has_a_reason(one_device: Session) -> None:
-    found = one_device.result("a")
-    assert found.loss is None
-    assert found.missing == dict.fromkeys(("loss", "accuracy"), "the model emulated trains nothing")
-
-
 def test_on_one_emulated_device_variants_are_compared_as_ever(one_device: Session) -> None:
     assert one_device.result("b").speedup.value == pytest.approx(2, rel=0.02)
     assert conclude(one_device).startswith("b is fastest: 2.00× the throughput of a")
@@ -216,11 +210,6 @@ def test_beside_emulated_ones_a_real_device_is_labelled_as_itself() -> None:
     assert figure is not None
     assert "CPU 51 %" in figure.alt
     assert "mixed 51 %" not in figure.alt
-
-
-def test_a_real_device_has_no_emulated_name() -> None:
-    assert sessions.normal().device_label == "CPU"
-    assert all(isinstance(r, Result) and r.emulated is None for r in sessions.normal().results)
 
 
 def test_the_live_figure_and_the_record_are_of_its_busy_time(one_device: Session) -> None:

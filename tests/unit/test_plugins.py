@@ -9,7 +9,6 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
 
 from pipeline_bench import plugins
 from pipeline_bench.cli import run
@@ -74,19 +73,6 @@ def test_reading_them_does_not_import_tensorflow() -> None:
         "print('tensorflow' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, text=True).stdout == "False\n"
-
-
-def test_options_refuse_an_unknown_key_and_a_wrong_value() -> None:
-    queue = plugins.find("backends", "fifo_queue")
-    for options in ({"treads": 1}, {"threads": 0}):
-        with pytest.raises(ValidationError):
-            queue(options)
-    assert queue({"threads": 3}).options.threads == 3
-
-
-def test_an_unknown_name_is_a_key_error() -> None:
-    with pytest.raises(KeyError):
-        plugins.find("backends", "nothing")
 
 
 @pytest.mark.usefixtures("recycled")

@@ -170,7 +170,7 @@ def test_few_ratios_are_not_trimmed() -> None:
     assert stats.typical_ratio_interval(ratios) == stats.ratio_interval(ratios)
 
 
-@pytest.mark.parametrize("count", [8, 15, 30])
+@pytest.mark.parametrize("count", [8, 30])
 @pytest.mark.parametrize("tail", ["normal", "heavy"])
 @pytest.mark.parametrize("confidence", [stats.CONFIDENCE, CLAIM_CONFIDENCE])
 def test_the_typical_ratio_lies_in_its_interval_as_often_as_that_says(count: int, tail: str, confidence: float) -> None:
@@ -239,7 +239,7 @@ def test_a_higher_confidence_is_wider_from_8_trials_on_too() -> None:
     assert sure[0] < usual[0] < usual[1] < sure[1]
 
 
-@pytest.mark.parametrize("count", [3, 8, 12])
+@pytest.mark.parametrize("count", [3, 12])
 def test_the_interval_of_a_change_holds_the_truth_as_often_as_it_says(count: int) -> None:
     """Of log-normal step times, the second session's spread twice the first's; at least 93 in 100 of 400 draws."""
     generator = np.random.default_rng(count)

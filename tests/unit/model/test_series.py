@@ -28,11 +28,6 @@ def test_floats_come_back_bit_by_bit(values: list[float]) -> None:
     assert packed.unpack().tobytes() == np.asarray(values, dtype="<f8").tobytes()
 
 
-def test_no_values_are_a_column_too() -> None:
-    assert Series.pack([]).count == 0
-    assert Series.pack([]).unpack().size == 0
-
-
 def test_it_is_readable_without_this_package() -> None:
     packed = Series.pack([1, 2, 3])
     raw = np.frombuffer(zlib.decompress(base64.b64decode(packed.data)), packed.dtype)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -59,18 +57,3 @@ def test_a_session_shows_itself_so(tmp_path: Path) -> None:
     saved.save(sessions.normal(), tmp_path)
     loaded = pipeline_bench.load(tmp_path)
     assert loaded._repr_html_() == html.fragment(sessions.normal())
-
-
-def test_the_package_loads_nothing_until_it_is_asked() -> None:
-    program = (
-        "import sys, pipeline_bench\n"
-        "assert not {'pydantic', 'numpy', 'jinja2', 'plotly'} & set(sys.modules), 'import'\n"
-        "pipeline_bench.load\n"
-        "assert not {'jinja2', 'plotly', 'rich'} & set(sys.modules), 'load'\n"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True)
-
-
-def test_a_name_that_the_package_lacks_is_told() -> None:
-    with pytest.raises(AttributeError, match="no_such_name"):
-        pipeline_bench.no_such_name  # noqa: B018

@@ -41,11 +41,6 @@ def test_equal_work_is_two_words_and_unequal_work_is_not_called_equal() -> None:
     assert not any("equal work ✓" in line for line in shown(unequal))
 
 
-def test_no_line_is_said_twice() -> None:
-    lines = [line for line in shown(sessions.normal()) if line.strip()]
-    assert len(lines) == len(set(lines))
-
-
 @pytest.mark.parametrize(("session", "command"), [(sessions.normal(), "compare"), (diagnoses.session(), "diagnose")])
 def test_the_picture_names_the_command_and_is_the_same_file_each_time(session: Session, command: str) -> None:
     svg = screen.export_svg(session)

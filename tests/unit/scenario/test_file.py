@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import string
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipeline_bench import plugins
 from pipeline_bench.errors import ScenarioError
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.files import locate, shipped, to_toml
@@ -377,61 +375,6 @@ def test_an_error_that_ends_the_check_hides_none_before_it() -> None:
     assert "key source" in text
 
 
-# Keys and values that lead deep into the checks, beside arbitrary ones.
-KEYS = st.sampled_from(
-    [
-        "name",
-        "question",
-        "published",
-        "variants",
-        "runtime",
-        "run",
-        "source",
-        "model",
-        "loop",
-        "kind",
-        "backend",
-        "options",
-        "steps",
-        "time_s",
-        "repeats",
-        "device",
-        "batch_size",
-        "latency_ms",
-        "threads",
-        "figures",
-        "variant",
-        "element",
-    ]
-) | st.text(string.printable, max_size=4)
-VALUES = st.sampled_from(
-    ["feed_dict", "fifo_queue", "tf_data", "ceiling", "synthetic", "two_layer", "session", "cpu"]
-) | (st.booleans() | st.integers() | st.floats() | st.text(max_size=4) | st.datetimes() | st.dates() | st.times())
-TREES = st.recursive(
-    VALUES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4), max_leaves=12
-)
-VARIANTS = st.fixed_dictionaries(
-    {"backend": st.sampled_from(plugins.names("backends"))},
-    optional={"name": VALUES, "options": TREES, "source": TREES, "run": TREES, "model": TREES},
-)
-
-
-@given(st.dictionaries(KEYS, TREES, max_size=4), st.lists(VARIANTS, max_size=3), st.booleans())
-@example({"run": {"steps": 10**400}}, [], False)
-def test_whatever_a_document_holds_it_resolves_or_is_refused(
-    document: dict[str, Any], variants: list[dict[str, Any]], with_variants: bool
-) -> None:
-    try:
-        scenario = resolve({**document, **({"variants": variants} if with_variants else {})}, default_name="x")
-    except ScenarioError:
-        return
-    assert resolve_text(to_toml(scenario)) == scenario
-
-
-def resolve_text(text: str) -> Scenario:
-    return resolve(tomllib.loads(text))
-
-
 @given(st.text(max_size=30))
 @example("variants.0=3")
 @example("variants=3")
@@ -563,16 +506,3 @@ def test_an_option_that_only_the_first_variant_has_is_not_shared() -> None:
     text = to_toml(scenario)
     assert resolve(tomllib.loads(text)) == scenario
     assert "time_s" not in tomllib.loads(text)["run"]
-
-
-@given(name=st.text(min_size=1), question=st.text(), variant=st.text(min_size=1), source=st.text())
-def test_every_text_survives(name: str, question: str, variant: str, source: str) -> None:
-    scenario = resolve(
-        {
-            "name": name,
-            "question": question,
-            "published": {"source": source, "steps": 3, "figures": [{"variant": variant, "seconds": 1e-7}]},
-            "variants": [{"backend": "feed_dict", "name": variant}],
-        }
-    )
-    assert resolve(tomllib.loads(to_toml(scenario))) == scenario

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import Any
 
 from pipeline_bench.model.result import Precision
 from pipeline_bench.model.session import Session
@@ -73,9 +74,10 @@ def test_with_a_goal_every_round_says_how_it_stands() -> None:
     goal = Precision(goal=0.02, budget_s=60)
     session = sessions.normal().model_copy(update={"precision": goal})
     view, stream = begun(session)
+    first: dict[str, Any] = {}
     ended = {"repeats": 2, "ended_by": "budget", "text": "the budget of 60 s was spent"}
     # as if the second trial ended the first round
-    for trial, update in zip(plan(session.scenario), ({}, {"repeats": 1}, ended), strict=False):
+    for trial, update in zip(plan(session.scenario), (first, {"repeats": 1}, ended), strict=False):
         told = session.model_copy(update={"precision": goal.model_copy(update=update)})
         view.trial_finished(trial, session.trials[trial.index], told)
     lines = stream.getvalue().splitlines()
