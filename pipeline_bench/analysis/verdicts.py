@@ -156,10 +156,15 @@ def _limit(kind: VerdictKind, split: StepSplit, doubt: Doubt | None) -> Verdict:
     bound = {"input-bound": split.input_wait_share, "host-bound": split.host_slowdown_share}.get(kind)
     # The whole interval has to be severe; one trial has none.
     severe = bound is not None and bound.ci95 is not None and bound.ci95[0] >= thresholds.SEVERE_SHARE
+    return _stated(kind, _WORDS[kind](split), severe=severe, doubt=doubt)
+
+
+def _stated(kind: VerdictKind, reason: str, *, severe: bool = False, doubt: Doubt | None = None) -> Verdict:
+    """Return the verdict of a bound with its sentence: how sure and how severe it is, what is in doubt, and why."""
     certainty = "certain" if doubt is None else "probable"
-    verdict = Verdict(kind=kind, certainty=certainty, severe=severe, doubt=doubt, text="")
+    verdict = Verdict(kind=kind, certainty=certainty, severe=severe, doubt=doubt, reason=reason, text="")
     aside = f" ({doubt_text(doubt)})" if doubt is not None else ""
-    return verdict.model_copy(update={"text": f"{label(verdict)}{aside}: {_WORDS[kind](split)}."})
+    return verdict.model_copy(update={"text": f"{label(verdict)}{aside}: {reason}."})
 
 
 # --- no verdict on a limit -------------------------------------------------------------------------------------------
@@ -167,7 +172,8 @@ def _limit(kind: VerdictKind, split: StepSplit, doubt: Doubt | None) -> Verdict:
 
 def inconclusive(reason: str, doubt: Doubt | None = None) -> Verdict:
     """Return no verdict, and why, in a clause without a full stop."""
-    return Verdict(kind="inconclusive", doubt=doubt, text=f"inconclusive: {reason.rstrip('.')}.")
+    reason = reason.rstrip(".")
+    return Verdict(kind="inconclusive", doubt=doubt, reason=reason, text=f"inconclusive: {reason}.")
 
 
 def too_few_steps(steps: int, for_more: str) -> Verdict:
@@ -178,18 +184,23 @@ def too_few_steps(steps: int, for_more: str) -> Verdict:
 
 def not_measured(reason: str) -> Verdict:
     """Return no verdict of a variant without a good trial."""
-    return Verdict(kind="not-measured", text=f"was not measured: {reason.removesuffix('.')}.")
+    reason = reason.removesuffix(".")
+    return Verdict(kind="not-measured", reason=reason, text=f"was not measured: {reason}.")
 
 
 def unequal_work(found: str) -> Verdict:
     """Return the verdict on a variant that did other work: its figures are of another job, and it is never fastest."""
-    return Verdict(kind="unequal-work", text=f"not comparable, its work was not equal: {found}.")
+    return _unjudged("unequal-work", f"not comparable, its work was not equal: {found}")
 
 
 def reference(mean_ms: float | None) -> Verdict:
     """Return the verdict on a ceiling: the reference is not judged."""
     step = units.milliseconds(mean_ms)
-    return Verdict(kind="ceiling", text=f"steps in {step} on average, with no input at all: the reference.")
+    return _unjudged("ceiling", f"steps in {step} on average, with no input at all: the reference")
+
+
+def _unjudged(kind: VerdictKind, reason: str) -> Verdict:
+    return Verdict(kind=kind, reason=reason, text=f"{reason}.")
 
 
 def _undecided(kind: VerdictKind, doubt: Doubt) -> Verdict:
@@ -224,7 +235,7 @@ def judge_watched(
     """
     if wait_share is None:
         why = (reason or "no step has ended").removesuffix(".")
-        return Verdict(kind="not-measured", text=f"its input wait was not measured: {why}.")
+        return _unjudged("not-measured", f"its input wait was not measured: {why}")
     if steps < thresholds.NEEDED_STEPS:
         return inconclusive(f"only {units.count(steps, 'step')} ended, {thresholds.NEEDED_STEPS} are needed")
     waits = f"waits {units.milliseconds(wait_ms)} of its mean step of {units.milliseconds(step_ms)} for the batch"
@@ -234,13 +245,12 @@ def judge_watched(
             "cannot be told without a ceiling, which `pipeline-bench diagnose` measures with --model"
         )
     severe = device_waits and wait_share >= thresholds.SEVERE_SHARE
-    doubt = "" if device_waits else " The GPU may have been busy meanwhile, so it can be much less."
-    text = (
-        f"{'severely ' if severe else ''}input-bound: {waits} ({units.share(wait_share)}); without the wait it would "
-        f"step at most {_without(wait_share)} as fast; `pipeline-bench diagnose` finds the stage and tries what "
-        f"helps.{doubt}"
+    caveat = "" if device_waits else ". The GPU may have been busy meanwhile, so it can be much less"
+    reason = (
+        f"{waits} ({units.share(wait_share)}); without the wait it would step at most {_without(wait_share)} as fast; "
+        f"`pipeline-bench diagnose` finds the stage and tries what helps{caveat}"
     )
-    return Verdict(kind="input-bound", severe=severe, text=text)
+    return _stated("input-bound", reason, severe=severe)
 
 
 # --- words -----------------------------------------------------------------------------------------------------------

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from pipeline_bench.model import Record
 from pipeline_bench.model.trial import AccuracyPair
@@ -154,7 +154,7 @@ class Doubt(Record):
 
 
 class Verdict(Record):
-    """What limits a variant, in one plain sentence. `severe` only for a bound that is."""
+    """What limits a variant. `severe` only for a bound that is."""
 
     kind: VerdictKind
     certainty: Literal["certain", "probable"] = "certain"
@@ -162,6 +162,21 @@ class Verdict(Record):
     doubt: Doubt | None = None
     """Of a probable verdict, and of none that was given because more than one is plausible."""
     text: Line
+    """The verdict, its doubt and its reason in one plain sentence."""
+    reason: Line = ""
+    """The figures or the cause that it stands on: a clause, for where the verdict itself and its doubt are shown."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_an_older_file(cls, data: Any) -> Any:
+        """Cut the reason from the sentence of a file that was written before version 10."""
+        if not isinstance(data, dict) or "reason" in data or "text" not in data:
+            return data
+        text, severely = str(data["text"]), "severely " if data.get("severe") else ""
+        _, found, after_doubt = text.partition("): ")
+        is_probable = data.get("certainty") == "probable" and found
+        reason = after_doubt if is_probable else text.removeprefix(f"{severely}{data.get('kind')}: ")
+        return {**data, "reason": reason.removesuffix(".")}
 
 
 class PublishedComparison(Record):

@@ -23,7 +23,7 @@ from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.hosts import ranks
 from pipeline_bench.model import Series
 from pipeline_bench.model.events import Device
-from pipeline_bench.model.result import DeviceUtilization, Estimate, Result, Speedup, StepTime, Verdict
+from pipeline_bench.model.result import DeviceUtilization, Estimate, Result, Speedup, StepTime
 from pipeline_bench.model.session import Session, make_folder, save
 from pipeline_bench.model.trial import PhaseMark, TrialRecord, TrialSteps
 from pipeline_bench.monitoring.fit import Course
@@ -313,7 +313,7 @@ class JobRecord:
                 accelerator_utilization=none,
                 device_utilization=DeviceUtilization(reason=gone),
                 speedup=Speedup(reason=gone),
-                verdict=Verdict(kind="not-measured", text=f"was not measured: {gone}."),
+                verdict=verdicts.not_measured(str(gone)),
             )
         (run,) = measured.of(scenario, [trial], self._cores)[VARIANT].values()
         step = step_time([run])

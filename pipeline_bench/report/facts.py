@@ -16,7 +16,6 @@ from pipeline_bench.model.result import (
     Disturbance,
     PublishedComparison,
     Result,
-    Verdict,
 )
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import ACTIVITY, TrialRecord
@@ -54,12 +53,6 @@ def span(numbers: Sequence[int]) -> str:
         return units.NOT_MEASURED
     few, many = min(numbers), max(numbers)
     return str(few) if few == many else f"{few} to {many}"
-
-
-def clause(verdict: Verdict) -> str:
-    """Return a verdict's sentence without the verdict itself, for where that stands before it."""
-    text = verdict.text
-    return text.removeprefix("severely " if verdict.severe else "").removeprefix(f"{verdict.kind}: ")
 
 
 def machine(session: Session) -> str:

@@ -109,7 +109,7 @@ def _said(result: Result) -> str:
         case "compute-bound" | "mixed":
             said = f"{units.share(result.accelerator_utilization.value)} of the ceiling's speed"
         case _:
-            said = facts.clause(verdict)
+            said = verdict.reason
     if verdict.doubt is None or verdict.kind == "inconclusive":
         return said
     return f"{said}; else {' or '.join(verdict.doubt.instead) or 'as one trial may be'}"

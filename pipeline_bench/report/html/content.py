@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from pipeline_bench.analysis.speedups import conclude
+from pipeline_bench.analysis.verdicts import doubt_text, label
 from pipeline_bench.errors import sentence
-from pipeline_bench.model.result import Result
+from pipeline_bench.model.result import Result, Verdict
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.report import Column, Placed, Unit, ceilings, columns, diagnosis, facts, in_order, placements
@@ -45,14 +46,22 @@ def verdicts(session: Session) -> list[VerdictLine]:
     return [
         VerdictLine(
             name(result.variant),
-            f"severely {result.verdict.kind}" if result.verdict.severe else result.verdict.kind,
+            label(result.verdict),
             elements.VERDICTS[result.verdict.kind],
             result.verdict.severe,
-            sentence(facts.clause(result.verdict)),
+            _reason(result.verdict),
             result.variant in references,
         )
         for result in in_order(session)
     ]
+
+
+def _reason(verdict: Verdict) -> str:
+    """Return what a verdict stands on, and what keeps it from being certain."""
+    reasons = [verdict.reason]
+    if verdict.doubt is not None and verdict.certainty == "probable":
+        reasons.append(doubt_text(verdict.doubt))
+    return " ".join(f"{sentence(reason)}." for reason in reasons)
 
 
 def conclusion(session: Session) -> str:

@@ -174,3 +174,13 @@ def test_rounds_that_disagree_are_in_doubt_by_how_far_they_do() -> None:
     found = summarise(scenario("feed_dict"), trials, cores=2)[0]
     assert found.verdict.certainty == "probable" or found.verdict.kind == "inconclusive"
     assert found.verdict.doubt is not None
+
+
+@pytest.mark.parametrize("half", [0.001, 0.04])
+def test_the_reason_is_kept_without_the_verdict_and_the_doubt_also_of_a_file_that_has_only_the_sentence(
+    half: float,
+) -> None:
+    found = judged(estimate(0.13, half), estimate(0.0), estimate(0.87))
+    assert found.reason.startswith("waits ")
+    assert found.text.endswith(f": {found.reason}.")
+    assert Verdict.model_validate(found.model_dump(exclude={"reason"})) == found

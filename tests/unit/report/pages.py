@@ -105,7 +105,9 @@ def hostile() -> Session:
                 "variant": name,
                 "reason": name,
                 "status": "partial",
-                "verdict": session.results[0].verdict.model_copy(update={"text": f"input-bound: {name}"}),
+                "verdict": session.results[0].verdict.model_copy(
+                    update={"text": f"input-bound: {name}", "reason": name}
+                ),
                 "speedup": Speedup(over=names[0], reason=name),
                 "device_utilization": session.results[0].device_utilization.model_copy(update={"source": name}),
                 "work": WorkCheck(status="unequal", text=name),
