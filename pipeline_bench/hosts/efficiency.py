@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
@@ -52,6 +52,23 @@ def rate_together(spans: Sequence[Span]) -> float | None:
     if end_ns - start_ns < _LEAST_OVERLAP * shortest_ns:
         return None
     return sum(span.rate(start_ns, end_ns) for span in spans)
+
+
+def rates(
+    spans: Iterable[tuple[int, Span]], hosts: int, rate_of: Callable[[Sequence[Span]], float | None]
+) -> dict[int, float]:
+    """Return the rate of each round that has so many hosts' trials, as `rate_of` computes it.
+
+    Args:
+        spans: each with its round.
+        hosts: how many make a round whole.
+        rate_of: of a round's trials; a round without a rate is left out.
+    """
+    rounds: dict[int, list[Span]] = {}
+    for repeat, span in sorted(spans, key=lambda each: each[0]):
+        rounds.setdefault(repeat, []).append(span)
+    found = {repeat: rate_of(members) for repeat, members in rounds.items() if len(members) >= hosts}
+    return {repeat: rate for repeat, rate in found.items() if rate}
 
 
 class HostFigures(NamedTuple):

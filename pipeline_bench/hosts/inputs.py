@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mean, median
 
@@ -128,31 +128,20 @@ def _of_hosts(session: Session, found: ByVariant, base: str) -> MeasuredInput | 
     if not (alone := names(1)):
         return None
     batch = batch_size(by_name[alone[0]])
-    spans = _spans(session, batch)
+    spans = [(each, Span.of(each, 0, batch)) for each in session.trials]
     points = []
     for hosts in (1, *sorted(results)):
-        rates = dict(_rates(spans, names(hosts), hosts))
+        of = [(each.repeat, span) for each, span in spans if span is not None and each.variant in names(hosts)]
+        rates = efficiency.rates(of, hosts, efficiency.rate_together if hosts > 1 else _alone)
         if rates:
             waits = _more_wait(results[hosts]) if hosts > 1 else 1.0
             points.append(Point(hosts, rates, _lowest_wait(session, names(hosts)), waits))
     return _input(found, base, "host", [by_name[name] for name in alone], points) if points else None
 
 
-def _spans(session: Session, batch: int) -> dict[tuple[str, int], Span]:
-    spans = {(each.variant, each.repeat): Span.of(each, 0, batch) for each in session.trials if each.measured}
-    return {key: span for key, span in spans.items() if span is not None}
-
-
-def _rates(spans: dict[tuple[str, int], Span], names: Sequence[str], hosts: int) -> Iterator[tuple[int, float]]:
-    """Yield each round with the rate of so many at once; alone, with the mean of all that ran alone in it."""
-    for repeat in sorted({repeat for _, repeat in spans}):
-        of = [span for name in names if (span := spans.get((name, repeat))) is not None]
-        if hosts == 1:
-            rate = mean(map(efficiency.rate_alone, of)) if of else None
-        else:
-            rate = efficiency.rate_together(of) if len(of) == hosts else None
-        if rate:
-            yield repeat, rate
+def _alone(spans: Sequence[Span]) -> float:
+    """The mean rate of all that ran alone in a round."""
+    return mean(map(efficiency.rate_alone, spans))
 
 
 def _more_wait(result: HostsResult) -> float:

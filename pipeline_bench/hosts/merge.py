@@ -226,22 +226,17 @@ def _bases(scenario: Scenario) -> Iterator[tuple[str, Variant]]:
 
 def _rounds(of: Mapping[int, Session], alone: str, together: str, batch: int) -> dict[int, tuple[float, float]]:
     """By round the rate of all of them together, and the sum of their rates alone."""
-    spans: dict[tuple[str, int], list[Span]] = {}
-    for session in of.values():
-        assert session.host is not None
-        for record in session.trials:
-            span = Span.of(record, session.host.wall_minus_monotonic_ns, batch)
-            if span is not None and record.variant in (alone, together):
-                spans.setdefault((record.variant, record.repeat), []).append(span)
-    found = {}
-    for (name, repeat), members in spans.items():
-        singles = spans.get((alone, repeat), [])
-        if name != together or len(members) < len(of) or len(singles) < len(of):
-            continue
-        rate, base = efficiency.rate_together(members), sum(map(efficiency.rate_alone, singles))
-        if rate and base:
-            found[repeat] = (rate, base)
-    return found
+
+    def spans(name: str) -> Iterator[tuple[int, Span]]:
+        for session in of.values():
+            shift_ns = session.host.wall_minus_monotonic_ns if session.host is not None else 0
+            for record in session.trials:
+                if record.variant == name and (span := Span.of(record, shift_ns, batch)) is not None:
+                    yield record.repeat, span
+
+    singles = efficiency.rates(spans(alone), len(of), lambda each: sum(map(efficiency.rate_alone, each)))
+    rates = efficiency.rates(spans(together), len(of), efficiency.rate_together)
+    return {repeat: (rate, singles[repeat]) for repeat, rate in rates.items() if repeat in singles}
 
 
 def _figures(session: Session, alone: str, together: str) -> HostFigures:
