@@ -14,16 +14,13 @@ from typing import Any
 import numpy as np
 
 from pipeline_bench import plugins
-from pipeline_bench.analysis import measured, speedups, stats, validity, verdicts
-from pipeline_bench.analysis.activity import activity
+from pipeline_bench.analysis import measured, speedups, stats, utilization, validity, verdicts
 from pipeline_bench.analysis.measured import Figure, Measured, Pair
 from pipeline_bench.analysis.speedups import TOO_FEW_TRIALS
 from pipeline_bench.analysis.thresholds import CEILING_TOLERANCE, NEEDED_STEPS, SHARE_SCATTER
 from pipeline_bench.analysis.verdicts import StepSplit
 from pipeline_bench.model import pipeline
 from pipeline_bench.model.result import (
-    BUSY_TIME,
-    CPU_TIME,
     DeviceUtilization,
     Estimate,
     PublishedComparison,
@@ -35,15 +32,9 @@ from pipeline_bench.model.result import (
     WorkCheck,
 )
 from pipeline_bench.model.selftest import Window
-from pipeline_bench.model.trial import RATES_SOURCE, SAMPLES_SOURCE, TrialRecord
+from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.scenario import Published, Scenario, Variant
 from pipeline_bench.text import units
-
-# What a figure speaks of where no selftest has found it: a buffered sample of the driver's shortest window, and its
-# rates of the longest (nvml.h, nvmlUtilization_t: 1/6 s to 1 s by product).
-_NVML_WINDOW_NS = {SAMPLES_SOURCE: 1_000_000_000 // 6, RATES_SOURCE: 1_000_000_000}
-# How far outside the measured steps a sample of CPU time may lie that an edge is interpolated from.
-_CPU_EDGE_NS = 50_000_000
 
 
 def summarise(
@@ -82,7 +73,7 @@ def _result(
         scenario.baseline,
         [r.record for r in _by_round(found, scenario.baseline)],
     )
-    used = device_utilization(runs, cores, known)
+    used = utilization.of(runs, cores, known)
     loss, accuracy = _last_loss(runs[-1]), runs[-1].record.accuracy
     batch_ms = speedups.batch_size(variant) * 1e3
     means = [run.mean_ms for run in runs]
@@ -256,100 +247,6 @@ def _of_step(share: Estimate, step_ms: float) -> Estimate:
         return share
     ci95 = share.ci95 and (share.ci95[0] * step_ms, share.ci95[1] * step_ms)
     return Estimate(value=share.value * step_ms, ci95=ci95, reason=share.reason)
-
-
-# --- what the device said --------------------------------------------------------------------------------------------
-
-
-def device_utilization(runs: Sequence[Measured], cores: int, known: Sequence[Window] = ()) -> DeviceUtilization:
-    """Return what the device said during the measured steps.
-
-    NVML for a GPU, CPU time over wall time and cores for a CPU, the busy time over wall time for an emulated device. Of
-    a trial that is shorter than what a figure of NVML's speaks of there is none.
-    """
-    device = runs[0].record.device
-    if runs[0].emulated is not None:
-        shares = [run.busy_share for run in runs if run.busy_share is not None]
-        if not shares:
-            return DeviceUtilization(source=BUSY_TIME, reason="the loop did not bring the emulated device's busy time")
-        return _percent(BUSY_TIME, [100 * share for share in shares], sum(len(run.step_ms) for run in runs))
-    if device is not None and device.kind == "cpu":
-        return _cpu_utilization(runs, cores)
-    return _gpu_utilization(runs, known).model_copy(update={"activity": activity(runs)})
-
-
-def _gpu_utilization(runs: Sequence[Measured], known: Sequence[Window]) -> DeviceUtilization:
-    by_source: dict[str, list[list[float]]] = {}
-    reason = None
-    for run in runs:
-        for track in run.record.samples:
-            if track.metric != "device_utilization_percent":
-                continue
-            reason = track.reason or reason
-            if track.at_ns is not None and track.values is not None:
-                at_ns = track.at_ns.unpack()
-                window_ns, latency_ns = _window_ns(track.source, known)
-                # A sample speaks of the time before its stamp, so that the first ones would still see the warm-up.
-                spoken_of = at_ns - latency_ns
-                inside = (spoken_of - window_ns >= run.start_ns[0]) & (spoken_of <= run.end_ns[-1])
-                by_source.setdefault(track.source, []).append(track.values.unpack()[inside].tolist())
-    source = max(by_source, key=lambda name: sum(map(len, by_source[name])), default=None)
-    trials = [values for values in by_source[source] if values] if source else []
-    if not trials:
-        short = "no sample of the device lies wholly within the measured steps; run more steps"
-        return DeviceUtilization(source=source, reason=reason or short)
-    found = _percent(str(source), [float(np.mean(values)) for values in trials], sum(map(len, trials)))
-    return _widened(found, next((window.error_points for window in known if window.source == source), None))
-
-
-def _window_ns(source: str, known: Sequence[Window]) -> tuple[float, float]:
-    """Return the length of what a figure of that source speaks of, and how long before its stamp that ended."""
-    for window in known:
-        if window.source == source and window.window_ms is not None:
-            return 1e6 * window.window_ms, 1e6 * (window.latency_ms or 0.0)
-    return _NVML_WINDOW_NS.get(source, max(_NVML_WINDOW_NS.values())), 0.0
-
-
-def _widened(found: DeviceUtilization, error_points: float | None) -> DeviceUtilization:
-    """Return a utilization whose interval has what the instrument's own error adds, as the selftest found it."""
-    if error_points is None or found.ci95 is None or found.mean_percent is None:
-        return found
-    mean = found.mean_percent
-    low, high = (math.hypot(end - mean, error_points) for end in found.ci95)
-    return found.model_copy(update={"ci95": (max(0.0, mean - low), min(100.0, mean + high))})
-
-
-def _cpu_utilization(runs: Sequence[Measured], cores: int) -> DeviceUtilization:
-    percents: list[float] = []
-    samples = 0
-    reason = None
-    for run in runs:
-        track = next((track for track in run.record.samples if track.metric == "cpu_seconds"), None)
-        if track is None or track.at_ns is None or track.values is None:
-            reason = track.reason if track else "the host sampler took no sample"
-            continue
-        first_ns, last_ns = int(run.start_ns[0]), int(run.end_ns[-1])
-        at_ns = track.at_ns.unpack()
-        near = (at_ns >= first_ns - _CPU_EDGE_NS) & (at_ns <= last_ns + _CPU_EDGE_NS)
-        value = stats.cpu_utilization_percent(at_ns[near], track.values.unpack()[near], first_ns, last_ns, cores)
-        if value is not None:
-            percents.append(value)
-            samples += int(near.sum())
-    if 2 * len(percents) < len(runs):
-        short = f"{len(runs) - len(percents)} of {len(runs)} trials were too short for two samples of CPU time"
-        return DeviceUtilization(source=CPU_TIME, reason=reason or short)
-    return _percent(CPU_TIME, percents, samples)
-
-
-def _percent(source: str, of_trials: Sequence[float], samples: int) -> DeviceUtilization:
-    """Return the mean over the trials, with its interval, which ends where a percentage has to."""
-    ci95 = stats.mean_interval(of_trials)
-    return DeviceUtilization(
-        source=source,
-        mean_percent=float(np.mean(of_trials)),
-        ci95=ci95 and (max(0.0, ci95[0]), min(100.0, ci95[1])),
-        samples=samples,
-    )
 
 
 def _last_loss(run: Measured) -> float | None:

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from pipeline_bench import environment
-from pipeline_bench.analysis import measured, verdicts
-from pipeline_bench.analysis.results import device_utilization, step_time
+from pipeline_bench.analysis import measured, utilization, verdicts
+from pipeline_bench.analysis.results import step_time
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.hosts import ranks
 from pipeline_bench.model import Series
@@ -332,7 +332,7 @@ class JobRecord:
             input_wait_ms=Estimate(value=wait_ms, reason=reason),
             input_wait_share=Estimate(value=share, reason=reason),
             accelerator_utilization=Estimate(reason=f"{_NO_CEILING}{bound}"),
-            device_utilization=device_utilization([run], self._cores),
+            device_utilization=utilization.of([run], self._cores),
             speedup=Speedup(over=VARIANT, reason="this is the variant that the others are compared with"),
             against_fastest=Speedup(over=VARIANT, reason="this is the fastest variant"),
             verdict=verdicts.judge_watched(step.mean, wait_ms, share, steps, reason, self._device_waits),
