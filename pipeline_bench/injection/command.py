@@ -20,6 +20,7 @@ from pydantic import BaseModel
 from pipeline_bench import environment
 from pipeline_bench.analysis import wall_time
 from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.hosts import ranks
 from pipeline_bench.injection import OUT_VARIABLE, PACKAGE_VARIABLE
 from pipeline_bench.model.job import WallTime
 from pipeline_bench.model.session import load
@@ -197,7 +198,8 @@ def lines(ended: Ended, command: Sequence[str]) -> list[str]:
     trainings = [each for record in ended.records for each in record.trainings]
     starved = [each for each in trainings if each.verdict == "input-bound" and each.on_tf_data]
     script = next((part for part in command if part.endswith(".py")), None)
-    if starved and script is not None:
+    # A process of its own is no worker of a training of several: it would wait for the others.
+    if starved and script is not None and ranks.of_training(os.environ) is None:
         given = shlex.join(command[command.index(script) + 1 :])
         said.append(f"next: pipeline-bench diagnose {shlex.quote(script)}{given and ' -- '}{given}")
     return said

@@ -47,8 +47,6 @@ class Watched:
         self._pid = os.getpid()
         self._trainings: list[tuple[str, Any]] = []
         self._loops: dict[str, Any] = {}
-        self.distributed: Any = None
-        """What watches the loop over a distributed dataset: the first such of a process."""
         self._more = 0
         self._problem: str | None = None
         self._ended = False
@@ -117,13 +115,14 @@ class Watched:
         return dataset if self._is_in_library else self._probed(dataset, _traced)
 
     def distributed_probe(self) -> Any:
-        """Return what times the loop over a distributed dataset that is traced; None where it is not watched."""
+        """Return what times the loop over a distributed dataset that runs, or is traced; None: it is not watched."""
         import tensorflow as tf
 
-        if self._is_in_library or tf.executing_eagerly():
+        eager = tf.executing_eagerly()
+        if self._is_in_library or (eager and tf.inside_function()):
             return None
         try:
-            loop = self._loop(_traced)
+            loop = self._loop((lambda lines: lines.of_user()) if eager else _traced)
         except Exception as error:
             self.problem(error)
             return None
@@ -155,35 +154,6 @@ class Watched:
         except Exception as error:
             self.problem(error)
             return iterator
-
-    def distributed_loop(self, iterator: Any) -> Any:
-        """Return what watches the loop that takes from a distributed dataset's iterator; None where nothing does."""
-        import tensorflow as tf
-
-        if self._is_in_library or not tf.executing_eagerly() or tf.inside_function():
-            return None
-        try:
-            return self._distributed_loop(iterator)
-        except Exception as error:
-            self.problem(error)
-            return None
-
-    def _distributed_loop(self, iterator: Any) -> Any:
-        if getattr(iterator, "_pipeline_bench_seen", False):
-            return self.distributed
-        from pipeline_bench.injection import lines
-
-        where = lines.of_user()
-        if self.distributed is None and where is not None:
-            with _no_collection():
-                from pipeline_bench.monitoring.loop import DistributedMonitor
-
-            self.distributed = self._loops[where] = DistributedMonitor(where, self._out)
-            self.distributed.record.on_kept = self._write
-        if self.distributed is not None:
-            iterator._pipeline_bench_seen = True
-            self.distributed.begin()
-        return self.distributed
 
     def _iterator_loop(self, framework: str) -> Any:
         from pipeline_bench.injection import lines

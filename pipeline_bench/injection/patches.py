@@ -77,41 +77,13 @@ def _patch_scan(dataset_autograph: Any, watched: Watched) -> None:
 def _patch_distributed(input_lib: Any, watched: Watched) -> None:
     from pipeline_bench.monitoring import strategies
 
-    iterator, own = input_lib.DistributedIteratorBase, input_lib._SingleWorkerDatasetIteratorBase
-    plain = iterator.get_next
-
-    @functools.wraps(plain)
-    def get_next(self: Any, name: Any = None) -> Any:
-        loop = watched.distributed_loop(self)
-        return plain(self, name) if loop is None else loop.next(lambda: plain(self, name))
-
-    iterator.get_next = get_next
-    strategies.patch(input_lib, watched.distributed_probe)  # in graphs
-    for name in ("get_next_as_list", "get_next_as_optional_list"):
-        setattr(own, name, _own_part(getattr(own, name), watched))
+    strategies.patch(input_lib, watched.distributed_probe)
 
 
-def _own_part(plain: Any, watched: Watched) -> Any:
-    @functools.wraps(plain)
-    def get(self: Any, *given: Any, **named: Any) -> Any:
-        loop = watched.distributed
-        return plain(self, *given, **named) if loop is None else loop.own(lambda: plain(self, *given, **named))
+def _patch_collectives(module: Any, _: Watched) -> None:
+    from pipeline_bench.monitoring import collectives
 
-    return get
-
-
-def _patch_collectives(module: Any, watched: Watched) -> None:
-    launcher = module.CollectiveReplicaLauncher
-    plain = launcher.all_reduce
-
-    @functools.wraps(plain)
-    def all_reduce(self: Any, input_tensor: Any, *given: Any, **named: Any) -> Any:
-        loop = watched.distributed
-        if loop is None:
-            return plain(self, input_tensor, *given, **named)
-        return loop.collective(lambda tensor: plain(self, tensor, *given, **named), input_tensor)
-
-    launcher.all_reduce = all_reduce
+    collectives.patch(module)
 
 
 def _patch_data_loader(module: Any, watched: Watched) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline_bench.model.job import Epoch, WallTime
-from pipeline_bench.monitoring import strategies
+from pipeline_bench.monitoring import collectives, strategies
 from pipeline_bench.monitoring.steps import NO_WAIT_NS, Totals
 
 if TYPE_CHECKING:
@@ -263,7 +263,7 @@ class GraphTiming(PlainTiming):
 
     def __init__(self) -> None:
         import tensorflow as tf
-        from tensorflow.python.distribute import input_lib
+        from tensorflow.python.distribute import cross_device_utils, input_lib
 
         from pipeline_bench.monitoring.probe import Probe, ProbedIterator
         from pipeline_bench.monitoring.ring import Ring
@@ -272,6 +272,7 @@ class GraphTiming(PlainTiming):
         self._distributed = False
         self._of_strategies = input_lib.DistributedIteratorBase
         strategies.patch(input_lib)
+        collectives.patch(cross_device_utils)
         self.ends_of_data = (StopIteration, tf.errors.OutOfRangeError)
         self.ring = Ring()
         self._probe = Probe(self._receive, self.ring, a_row_a_call=True)

@@ -36,6 +36,12 @@ def stamped(fetch: Callable[[], Any], keep: Callable[[Any, Any, Any], None]) -> 
     Returns:
         The structure, available only after what keeps the wait (`_after`).
     """
+    structure, before, after = between_stamps(fetch)
+    return _after(lambda: keep(structure, before, after - before), structure)
+
+
+def between_stamps(fetch: Callable[[], Any]) -> tuple[Any, Any, Any]:
+    """Build what `fetch` builds; return it, when it was begun and when it was there, in s since 1970."""
     with tf.device("/cpu:0"):
         before = tf.timestamp()
     with tf.control_dependencies([before]):
@@ -43,7 +49,7 @@ def stamped(fetch: Callable[[], Any], keep: Callable[[Any, Any, Any], None]) -> 
     tensors = [each for each in tf.nest.flatten(structure, expand_composites=True) if tf.is_tensor(each)]
     with tf.control_dependencies([before, *tensors]), tf.device("/cpu:0"):
         after = tf.timestamp()
-    return _after(lambda: keep(structure, before, after - before), structure)
+    return structure, before, after
 
 
 def _after(keep: Callable[[], None], structure: Any) -> Any:

@@ -26,6 +26,7 @@ from pipeline_bench.model.events import Device
 from pipeline_bench.model.result import DeviceUtilization, Estimate, Result, Speedup, StepTime
 from pipeline_bench.model.session import Session, make_folder, save
 from pipeline_bench.model.trial import PhaseMark, TrialRecord, TrialSteps
+from pipeline_bench.monitoring import collectives
 from pipeline_bench.monitoring.fit import Course
 from pipeline_bench.monitoring.forks import ForkedLock
 from pipeline_bench.monitoring.publishing import Publisher
@@ -76,7 +77,6 @@ class JobRecord:
 
     Attributes:
         log: the job's steps.
-        collective_ms: how long a step was at collectives with other workers, where that was measured.
         reason: why waits are not measured, where they are not.
         problem: why the session could not be saved, where it could not.
         notes: for the session's reader.
@@ -113,7 +113,6 @@ class JobRecord:
         self.buffered: Callable[[], tuple[float, float] | None] = lambda: None
         self.course: Course | None = None
         self.reason: str | None = None
-        self.collective_ms: float | None = None
         self.problem: str | None = None
         self.notes: list[str] = []
         self.kept: SavedJob | None = None
@@ -210,6 +209,7 @@ class JobRecord:
             self._gpu.wait_until_open(_NVML_OPENS_WITHIN_S)
             self._sampler.close()
             self._gpu.close()
+            collectives.read(settled=True)
             self._session = self._build(self.log, self.course, reason)
             kept = self._save(self._session, self._figures(self.log.totals, self._started_ns))
         self._publisher.end(kept.figures, kept.folder)
@@ -249,7 +249,8 @@ class JobRecord:
         trial = self._trial(rows, reason, warmup)
         described = environment.describe(self._gpu.accelerator)
         rank = ranks.of_training(os.environ)
-        host = None if rank is None else rank.host().model_copy(update={"collective_ms": self.collective_ms})
+        collective_ms = collectives.step_ms(rows, warmup)
+        host = None if rank is None else rank.host().model_copy(update={"collective_ms": collective_ms})
         return Session(
             started_at=self._started_at,
             command=shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
@@ -346,6 +347,7 @@ def _after_poll(record: JobRecord, first: Callable[[], None] | None) -> Callable
     def done() -> None:
         if first is not None:
             first()
+        collectives.read(settled=False)
         alive = reference()
         if alive is not None:
             with suppress(Exception):  # who looks sees nothing new; the job goes on

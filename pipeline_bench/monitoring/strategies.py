@@ -1,7 +1,9 @@
-"""Times what the steps of a `fit`, and loops in a graph, take from what a `tf.distribute` strategy distributes.
+"""Times what the steps of a `fit`, and loops, take from what a `tf.distribute` strategy distributes.
 
-Their iterators are taken apart and put together again where a function is traced with them, so that nothing put on one
-stays: their class is patched instead, and whoever takes is asked for, by who steps or by the line of the loop.
+Of several workers an iterator asks the others whether they have a batch, so that timed as a whole it shows every worker
+the slowest one's wait. What is timed is what each takes from its own input. Iterators are taken apart and put together
+again where a function is traced with them, so that nothing put on one stays: their class is patched instead, and
+whoever takes is asked for, by who steps or by the line of the loop.
 Nothing heavy is imported before something is timed: the class may be patched while TensorFlow is being imported.
 """
 
@@ -24,10 +26,17 @@ _PATCHED = "_pipeline_bench_patched"
 
 
 class _OfThisThread(threading.local):
-    """Attributes: probe: of the training whose step this thread takes; inside: whether it takes an element already."""
+    """What this thread does.
+
+    Attributes:
+        probe: of the training whose step it takes.
+        parts: the waits for its own input, in ns or as tensors in s, of the element that it takes; None: it takes none.
+        graph: in which that element is taken; None in eager mode.
+    """
 
     probe: Probe | None = None
-    inside = False
+    parts: list[Any] | None = None
+    graph: Any = None
 
 
 _here = _OfThisThread()
@@ -68,22 +77,25 @@ def patch(input_lib: Any, of_loop: ProbeOf | None = None) -> None:
     setattr(base, _PATCHED, True)
     base.get_next = _timed(base.get_next, as_optional=False)
     base.get_next_as_optional = _timed(base.get_next_as_optional, as_optional=True)
+    own = input_lib._SingleWorkerDatasetIteratorBase
+    own.get_next_as_list = _own_part(own.get_next_as_list)
+    own.get_next_as_optional_list = _own_part(own.get_next_as_optional_list)
     for kind in (input_lib.DistributedDataset, input_lib.DistributedDatasetsFromFunction):
         kind.__iter__ = _begun(kind.__iter__)
 
 
 def _probe_of(iterator: Any) -> Probe | None:
-    if _here.inside or _here.probe is not None:
-        return None if _here.inside else _here.probe
+    if _here.parts is not None or _here.probe is not None:
+        return None if _here.parts is not None else _here.probe
     import tensorflow as tf
 
-    if tf.executing_eagerly():
-        return None
     # An iterator is asked for once: what it serves is one loop, in whichever of its lines it takes.
     if _PROBE not in iterator.__dict__:
         probe = iterator.__dict__[_PROBE] = _of_loop()
         if probe is not None:
             _of_loops.add(probe)
+            if tf.executing_eagerly():
+                probe.leave()
     found: Probe | None = iterator.__dict__[_PROBE]
     return found
 
@@ -114,18 +126,44 @@ def _timed(plain: Any, as_optional: bool) -> Any:
         fetch = functools.partial(plain, self, *arguments, **named)
         if probe is None:
             return fetch()
-        _here.inside = True
+        eager = tf.executing_eagerly()
+        parts = _here.parts = []
+        _here.graph = None if eager else tf.compat.v1.get_default_graph()
         try:
-            if tf.executing_eagerly():
-                return _now(fetch, probe, as_optional)
-            return _in_graph(fetch, probe, as_optional)
+            return (_now if eager else _in_graph)(fetch, probe, parts, as_optional)
         finally:
-            _here.inside = False
+            _here.parts = _here.graph = None
 
     return take
 
 
-def _now(fetch: Callable[[], Any], probe: Probe, as_optional: bool) -> Any:
+def _own_part(plain: Any) -> Any:
+    @functools.wraps(plain)
+    def get(self: Any, *arguments: Any, **named: Any) -> Any:
+        import tensorflow as tf
+
+        parts = _here.parts
+        fetch = functools.partial(plain, self, *arguments, **named)
+        if parts is None:
+            return fetch()
+        if tf.executing_eagerly():
+            start_ns = time.monotonic_ns()
+            try:
+                return fetch()
+            finally:
+                parts.append(time.monotonic_ns() - start_ns)
+        if tf.compat.v1.get_default_graph() is not _here.graph:  # a branch, of which nothing is seen outside
+            return fetch()
+        from pipeline_bench.monitoring.probe import between_stamps
+
+        taken, before, after = between_stamps(fetch)
+        parts.append(after - before)
+        return taken
+
+    return get
+
+
+def _now(fetch: Callable[[], Any], probe: Probe, parts: list[Any], as_optional: bool) -> Any:
     import tensorflow as tf
 
     from pipeline_bench.monitoring.steps import ENDED
@@ -136,18 +174,19 @@ def _now(fetch: Callable[[], Any], probe: Probe, as_optional: bool) -> Any:
     except tf.errors.OutOfRangeError:
         probe.receive(start_ns, ENDED)
         raise
-    wait_ns = time.monotonic_ns() - start_ns
+    wait_ns = sum(parts) if parts else time.monotonic_ns() - start_ns
     probe.receive(start_ns, ENDED if as_optional and not bool(element.has_value()) else wait_ns)
     return element
 
 
-def _in_graph(fetch: Callable[[], Any], probe: Probe, as_optional: bool) -> Any:
+def _in_graph(fetch: Callable[[], Any], probe: Probe, parts: list[Any], as_optional: bool) -> Any:
     import tensorflow as tf
 
     from pipeline_bench.monitoring.probe import stamped
     from pipeline_bench.monitoring.steps import ENDED
 
     def keep(element: Any, at_s: Any, wait_s: Any) -> None:
+        wait_s = tf.add_n(parts) if parts else wait_s
         if as_optional:
             wait_s = tf.where(element.has_value(), wait_s, tf.constant(ENDED, tf.float64))
         probe.write(at_s, wait_s)

@@ -74,7 +74,9 @@ def location(depth: int = 1) -> Location | None:
     for whose in ("user", "library"):
         for frame in frames:
             if origin(frame.f_code.co_filename) == whose:
-                return _location_of(frame)
+                place = _location_of(frame)
+                if place is None or origin(place.file) == whose:  # else a library's function, converted
+                    return place
     return None
 
 

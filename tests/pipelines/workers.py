@@ -1,16 +1,23 @@
-"""One of the workers of a synchronous training: python workers.py SLOW_INPUT_S SLOW_MODEL_S, for TF_CONFIG's last."""
+"""One of the workers of a synchronous training: python workers.py KIND SLOW_INPUT_S SLOW_MODEL_S [RANK].
 
+The rank that is slow, by so many seconds of input for two steps and of its model for one, is TF_CONFIG's last by
+default. KIND is what takes the batches: a loop in Python, a function that takes one, a loop in a graph, or Keras' fit.
+"""
+
+import contextlib
 import json
 import os
 import sys
 import time
 
+import keras
 import tensorflow as tf
 
 strategy = tf.distribute.MultiWorkerMirroredStrategy()
 config = json.loads(os.environ["TF_CONFIG"])
-is_last = config["task"]["index"] == len(config["cluster"]["worker"]) - 1
-input_s, model_s = (float(argument) if is_last else 0.0 for argument in sys.argv[1:])
+kind, *planted_s = sys.argv[1:4]
+slow = int(sys.argv[4]) if sys.argv[4:] else len(config["cluster"]["worker"]) - 1
+input_s, model_s = (float(each) if config["task"]["index"] == slow else 0.0 for each in planted_s)
 
 
 def slept(seconds):
@@ -27,23 +34,63 @@ def slept(seconds):
 options = tf.data.Options()
 options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
 dataset = tf.data.Dataset.range(40).map(lambda _: tf.ones([4, 8])).map(slept(input_s)).with_options(options)
-distributed = strategy.experimental_distribute_dataset(dataset)
+
+
+class Model(keras.Model):
+    """Keras' fit refuses batches with labels under this strategy, and results without a dimension."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = keras.layers.Dense(1)
+        self.slow = slept(0.01 + model_s)
+
+    def build(self, shape):
+        self.dense.build(shape)
+
+    def call(self, values):
+        return self.dense(self.slow(values))
+
+    def train_step(self, values):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(self(values) ** 2)
+        gradients = tape.gradient(loss, self.trainable_variables)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+        return {"loss": loss[None]}
+
+
 with strategy.scope():
-    weights = tf.Variable(tf.ones([8, 1]))
+    model = Model()
+    model.build((None, 8))
+    model.compile("sgd")
 
 
 @tf.function
 def train(batch):
-    def step(values):
-        values = slept(0.01 + model_s)(values)
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean((values @ weights) ** 2)
-        gradient = tape.gradient(loss, weights)
-        (gradient,) = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.MEAN, [gradient])
-        weights.assign_sub(0.01 * gradient)
-
-    strategy.run(step, args=(batch,))
+    strategy.run(model.train_step, args=(batch,))
 
 
-for batch in distributed:
-    train(batch)
+@tf.function
+def train_next(iterator):
+    train(next(iterator))
+
+
+@tf.function
+def train_all(batches):
+    for batch in batches:
+        train(batch)
+
+
+if kind == "fit":
+    model.fit(dataset, verbose=0)
+else:
+    distributed = strategy.experimental_distribute_dataset(dataset)
+    if kind == "loop":
+        for batch in distributed:
+            train(batch)
+    elif kind == "function":
+        iterator = iter(distributed)
+        with contextlib.suppress(tf.errors.OutOfRangeError):  # a worker that left earlier would end the others
+            while True:
+                train_next(iterator)
+    elif kind == "graph":
+        train_all(distributed)
