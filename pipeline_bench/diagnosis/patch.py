@@ -121,6 +121,9 @@ class Patch:
         """Give a stage's call a value for an argument, in place of the one that it has."""
         file, call = self._call(number)
         value = cst.parse_expression(text.replace("tf.data.", file.tensorflow_data(call)))
+        if self._is_made_by_library(self.stages[number]):
+            _set_attribute(file, call, argument, text)
+            return
         old = self._argument(call, argument)
         if old is not None:
             file.values[old] = value
@@ -221,6 +224,10 @@ class Patch:
         self.insert_after(None, f".with_options({name})")
         file.lines_before[line] = [each.replace("{name}", name).replace("tf.data.", data) for each in lines]
 
+    def _is_made_by_library(self, stage: Stage) -> bool:
+        """Return whether a library's function makes a PyDataset, which may not take what that takes."""
+        return stage.method == WORKERS and self.stages[stage.inputs[0]].place == stage.place
+
     def _find_all(self) -> None:
         """Find every stage's call; one that made several stages cannot be changed for one of them."""
         users: dict[cst.Call, list[int]] = {}
@@ -304,6 +311,19 @@ class Patch:
         """Note that what came after a stage, which has left its place, comes after the one before it."""
         self.sink = self._before[gone] if self.sink == gone else self.sink
         self._before = {number: self._before[gone] if own == gone else own for number, own in self._before.items()}
+
+
+def _set_attribute(file: SourceFile, call: cst.Call, name: str, text: str) -> None:
+    """Set an attribute of what a call makes in a line of its own, after the statement that names it."""
+    statement = file.statement(call)
+    line = file.line_of(statement)
+    is_only = isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1
+    if line is not None and is_only and isinstance(statement, cst.Assign) and statement.value is call:
+        target = statement.targets[0].target
+        if isinstance(target, cst.Name) and len(statement.targets) == 1:
+            file.lines_after.setdefault(line, []).append(f"{target.value}.{name} = {text}")
+            return
+    raise CannotPatchError(f"set the attribute `{name}` of what the call makes")
 
 
 def _drop_if_idle(file: SourceFile, chain: Chain) -> None:

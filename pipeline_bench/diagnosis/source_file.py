@@ -118,6 +118,7 @@ class SourceFile:
         self.added: dict[cst.Call, dict[str, cst.BaseExpression]] = {}
         self.renamed: dict[cst.Call, str] = {}
         self.lines_before: dict[cst.CSTNode, list[str]] = {}
+        self.lines_after: dict[cst.CSTNode, list[str]] = {}
         self.dropped: set[cst.CSTNode] = set()
         encoded = text.removeprefix(self.mark).encode()
         self._lines = [0, *(found.end() for found in _LINE_END.finditer(encoded))]

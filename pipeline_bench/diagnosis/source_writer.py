@@ -27,7 +27,7 @@ def write(file: SourceFile) -> str:
     Raises:
         CannotPatchError: a comment cannot stand where its call has moved to.
     """
-    if not (file.chains or file.values or file.added or file.renamed):
+    if not (file.chains or file.values or file.added or file.renamed or file.lines_after):
         return file.text
     changed = file.module.visit(_Writer(file))
     assert isinstance(changed, cst.Module)
@@ -79,12 +79,13 @@ class _Writer(cst.CSTTransformer):
         if original in self.line_ends:
             end = _line_end(self.line_ends[original], without_comment(original.trailing_whitespace))
             updated = updated.with_changes(trailing_whitespace=end)
-        if original not in self.file.lines_before:
-            return updated
-        new = [cst.parse_statement(line) for line in self.file.lines_before[original]]
-        made = [cst.SimpleStatementLine(body=line.body) for line in new if isinstance(line, cst.SimpleStatementLine)]
-        made[0] = made[0].with_changes(leading_lines=updated.leading_lines)
-        return cst.FlattenSentinel([*made, updated.with_changes(leading_lines=())])
+        before, after = (
+            _statements(lines.get(original, ())) for lines in (self.file.lines_before, self.file.lines_after)
+        )
+        if before:
+            before[0] = before[0].with_changes(leading_lines=updated.leading_lines)
+            updated = updated.with_changes(leading_lines=())
+        return cst.FlattenSentinel([*before, updated, *after]) if before or after else updated
 
     def _chain(self, chain: Chain) -> cst.BaseExpression:
         made = self._piece(chain.base) if chain.base is chain.top else chain.base.visit(self)
@@ -142,6 +143,11 @@ class _Writer(cst.CSTTransformer):
         if isinstance(arg.value, cst.Tuple) and isinstance(value, cst.Call):  # a tuple's brackets are its own
             return value
         return value.with_changes(lpar=arg.value.lpar, rpar=arg.value.rpar)
+
+
+def _statements(lines: Sequence[str]) -> list[cst.SimpleStatementLine]:
+    parsed = [cst.parse_statement(line) for line in lines]
+    return [cst.SimpleStatementLine(body=line.body) for line in parsed if isinstance(line, cst.SimpleStatementLine)]
 
 
 def _closed(rpar: Sequence[cst.RightParen], behind: str) -> tuple[Sequence[cst.RightParen], str]:

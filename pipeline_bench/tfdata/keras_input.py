@@ -7,8 +7,10 @@ copied into tensors.
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
@@ -112,11 +114,19 @@ class KerasInput:
             notes=(_GENERATOR_NOTE,) if self.kind == "generator" else (),
         )
 
+    def library(self) -> str | None:
+        """Return the folder of the library whose code makes the batches; None where it is the user's code."""
+        code = getattr(getattr(type(self.data), "__getitem__", None), "__code__", None)
+        if self.kind != "PyDataset" or code is None or user_code.is_users(code.co_filename):
+            return None
+        return str(Path(code.co_filename).parent)
+
     def _stages(self, element: str) -> Iterator[Stage]:
         kind = type(self.data)
         if self.kind == "PyDataset":
             method = UserFunction(name=kind.__name__, python=True)
-            yield Stage(id=GET_ITEM, method="__getitem__", function=method, place=_definition(kind.__getitem__))
+            place = _definition(kind.__getitem__) if self.library() is None else self._place
+            yield Stage(id=GET_ITEM, method="__getitem__", function=method, place=place)
             given = {"workers": self.data.workers, "use_multiprocessing": bool(self.data.use_multiprocessing)}
             queue = {"max_queue_size": self.data.max_queue_size}
             arguments = {**given, **queue}
@@ -194,7 +204,7 @@ def places_recorded() -> Iterator[None]:
 
         def __init__(self: Any, *arguments: Any, **named: Any) -> None:  # noqa: N807 - in that method's place
             plain(self, *arguments, **named)
-            place = _place_of_workers(type(self))
+            place = _place_of_workers(type(self), owner)
             if place is not None:
                 _made_in[id(self)] = place
 
@@ -204,13 +214,25 @@ def places_recorded() -> Iterator[None]:
         yield
 
 
-def _place_of_workers(kind: type) -> Location | None:
-    """The call of the class, where it hands its further arguments on; else that of ``super().__init__`` in it."""
+def _place_of_workers(kind: type, base: type) -> Location | None:
+    """The call of the class, where it hands its further arguments on; else that of ``super().__init__`` in it.
+
+    Of a library's class it is the user's call that makes the object. None of a user's class upon a library's, which may
+    not take the arguments.
+    """
     calls = list(user_code.calls())
     inside = [index for index, call in enumerate(calls) if call.function != "__init__"]
     if not calls or not inside:
         return None
     outermost = inside[0]
+    own = kind.__mro__[: kind.__mro__.index(base)]
+    of_library = [each for each in own if "__init__" in vars(each) and not _is_users(each)]
+    if of_library and _is_users(kind):
+        return None
     if outermost == 0 or "**" in calls[0].text:
         return calls[outermost]
     return calls[0]
+
+
+def _is_users(kind: type) -> bool:
+    return user_code.is_users(getattr(sys.modules.get(kind.__module__), "__file__", None) or "")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import os
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from pipeline_bench.errors import UserCodeError
@@ -13,6 +15,7 @@ from pipeline_bench.text import one_line, units
 from pipeline_bench.tfdata import consumers, describe, keras_input, throughput, user_code
 from pipeline_bench.tfdata.keras_input import COPY, GET_ITEM, QUEUE, WORKERS_STAGE, KerasInput
 from pipeline_bench.tfdata.throughput import Deadline, FlatIterator, Rate
+from pipeline_bench.tfdata.user_code import LineCost
 
 _ALONE_SHARE, _PROFILE_SHARE, _WHOLE_SHARE = 0.3, 0.2, 0.3
 """Of the time for inspecting."""
@@ -45,13 +48,14 @@ def inspect(
     yield (inspection := _with(inspection, costs, batch))
     found = _guarded(lambda: user_code.costliest_line(take, limit_s * _PROFILE_SHARE))
     alive()
-    if found is not None:
-        note = f"Of a call, {units.share(found.share)} is in line {found.place.line}: {one_line(found.place.text, 80)}"
-        stages = tuple(
-            stage.model_copy(update={"place": found.place}) if stage.id == GET_ITEM else stage
-            for stage in inspection.stages
+    if found is None and (library := read.library()) is not None:
+        inside = f"{library}{os.sep}"
+        found = _guarded(
+            lambda: user_code.costliest_line(take, limit_s * _PROFILE_SHARE, lambda file: file.startswith(inside))
         )
-        inspection = inspection.model_copy(update={"stages": stages, "notes": (*inspection.notes, f"{note}.")})
+        alive()
+    if found is not None:
+        inspection = _with_line(inspection, found)
         yield inspection
     costs |= {COPY: _copy(batch)}
     if read.kind == "PyDataset":
@@ -61,6 +65,17 @@ def inspect(
     if read.pooled:
         period, first_ns, _ = _whole(read, limit_s * _WHOLE_SHARE)
         yield _with(inspection, _pooled(read, costs, period, first_ns), batch, first_ns=first_ns)
+
+
+def _with_line(inspection: Inspection, costliest: LineCost) -> Inspection:
+    """Return the inspection with the line that takes most of making a batch, the user's or one of a library."""
+    place, stages = costliest.place, inspection.stages
+    users = user_code.is_users(place.file)
+    line = f"line {place.line}" if users else f"line {place.line} of {Path(place.file).name}"
+    note = f"Of a call, {units.share(costliest.share)} is in {line}: {one_line(place.text, 80)}."
+    if users:
+        stages = tuple(each.model_copy(update={"place": place}) if each.id == GET_ITEM else each for each in stages)
+    return inspection.model_copy(update={"stages": stages, "notes": (*inspection.notes, note)})
 
 
 def _pooled(read: KerasInput, costs: dict[int, Rate], period: Rate, first_ns: float) -> dict[int, Rate]:

@@ -280,20 +280,28 @@ class LineCost(NamedTuple):
 
     place: Location
     share: float
-    """Of the time in lines of the user's, 0 to 1."""
+    """Of the time in lines that were followed, 0 to 1."""
 
 
-def costliest_line(function: Callable[[], Any], seconds: float) -> LineCost | None:
-    """Call a function for so long, once at least, and return its costliest line; None where no line is the user's.
+def is_users(file: str) -> bool:
+    """Return whether a file holds code of the user's that can be shown; text that a library compiles is in none."""
+    return origin(file) == "user" and bool(linecache.getlines(file))
+
+
+def costliest_line(
+    function: Callable[[], Any], seconds: float, follows: Callable[[str], bool] = is_users
+) -> LineCost | None:
+    """Call a function for so long, once at least, and return its costliest line; None where none was followed.
 
     Following every line costs about 0.3 us a line, so that short lines in a loop look somewhat costlier than they are.
 
     Args:
         function: runs in this thread alone; what it raises passes through.
         seconds: no further call is begun after that time.
+        follows: whether the lines of a file are followed; those of others count for the line that calls them.
     """
     spent: Counter[tuple[str, int]] = Counter()
-    tracer = _Tracer(spent)
+    tracer = _Tracer(spent, functools.lru_cache(maxsize=None)(follows))
     before, end_s = sys.gettrace(), time.monotonic() + seconds
     sys.settrace(tracer.call)
     try:
@@ -312,16 +320,16 @@ def costliest_line(function: Callable[[], Any], seconds: float) -> LineCost | No
 
 
 class _Tracer:
-    """Charges the time between two events to the line of the user's that was under way."""
+    """Charges the time between two events to the followed line that was under way."""
 
-    def __init__(self, spent: Counter[tuple[str, int]]) -> None:
-        self._spent = spent
+    def __init__(self, spent: Counter[tuple[str, int]], follows: Callable[[str], bool]) -> None:
+        self._spent, self._follows = spent, follows
         self._at: tuple[str, int] | None = None
         self._since_ns = 0
 
     def call(self, frame: FrameType, event: str, argument: Any) -> Any:
-        """Follow the lines of functions of the user's, no other's."""
-        if origin(frame.f_code.co_filename) != "user":
+        """Follow the lines of functions in these files, no other's."""
+        if not self._follows(frame.f_code.co_filename):
             return None
         self._charge((frame.f_code.co_filename, frame.f_lineno))
         return self._line
@@ -330,8 +338,8 @@ class _Tracer:
         here = (frame.f_code.co_filename, frame.f_lineno)
         if event == "return":
             outer = frame.f_back
-            theirs = outer is not None and origin(outer.f_code.co_filename) == "user"
-            self._charge((outer.f_code.co_filename, outer.f_lineno) if outer is not None and theirs else None)
+            followed = outer is not None and self._follows(outer.f_code.co_filename)
+            self._charge((outer.f_code.co_filename, outer.f_lineno) if outer is not None and followed else None)
         else:
             self._charge(here)
         return self._line

@@ -72,6 +72,18 @@ def test_the_stages_of_a_py_dataset_and_its_costliest_line() -> None:
     assert [stage.method for stage in pooled.stages] == ["__getitem__", "workers", "queue", "copy"]
 
 
+def test_of_a_librarys_py_dataset_the_users_call_and_the_librarys_costliest_line_are_named() -> None:
+    image = pytest.importorskip("keras.src.legacy.preprocessing.image")
+    with keras_input.places_recorded():
+        generator = image.ImageDataGenerator(rescale=1 / 255)
+        made = generator.flow(np.ones([64, 32, 32, 3]), np.ones(64))  # the user's call
+    found = stages_of(read(made))
+    place = found.stages[GET_ITEM].place
+    assert "the user's call" in place.text
+    assert found.stages[WORKERS_STAGE].place == place
+    assert any(" of image.py: " in note for note in found.notes), found.notes
+
+
 def test_a_generator_and_arrays_are_measured_as_they_are() -> None:
     def forever() -> Iterator[Any]:
         while True:

@@ -98,3 +98,32 @@ def test_the_arguments_are_written_where_the_workers_are_set(line: int, end: int
     code = patch.change({FILE: SOURCE}, found.model_copy(update={"stages": stages}), fix)
     assert code.diff is not None, code.text
     assert patched(SOURCE, code.diff) == SOURCE.replace(before, after)
+
+
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [
+        ("train = flow(d)", "    train.workers = 4\n    train.use_multiprocessing = True\n"),
+        ("fit(flow(d))", None),
+        ("a, b = flow(d), 1", None),
+        ("train = flow(d); go()", None),
+    ],
+)
+def test_what_a_library_makes_is_given_its_workers_after_its_call(made: str, expected: str | None) -> None:
+    source = f"if True:\n    {made}  # all of it\n"
+    end = 4 + made.index("flow(d)") + len("flow(d)")
+    place = Location(file=FILE, line=2, end_line=2, column=8, end_column=end)
+    found = looked_at()
+    stages = tuple(each.model_copy(update={"place": place if each.id in (0, 1) else None}) for each in found.stages)
+    edits = (
+        SetArgument(stage=1, argument="workers", value=4),
+        SetArgument(stage=1, argument="use_multiprocessing", value=True),
+    )
+    fix = Fix(kind="k", variant="v", title="t", edits=edits)
+    code = patch.change({FILE: source}, found.model_copy(update={"stages": stages}), fix)
+    if expected is None:
+        assert code.diff is None
+        assert "workers=4" in code.text
+        return
+    assert code.diff is not None, code.text
+    assert patched(source, code.diff) == f"{source}{expected}"
