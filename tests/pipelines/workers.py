@@ -33,7 +33,8 @@ def slept(seconds):
 
 options = tf.data.Options()
 options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-dataset = tf.data.Dataset.range(40).map(lambda _: tf.ones([4, 8])).map(slept(input_s)).with_options(options)
+# Six samples are shared out evenly to two workers and to three, else fit raises.
+dataset = tf.data.Dataset.range(40).map(lambda _: tf.ones([6, 8])).map(slept(input_s)).with_options(options)
 
 
 class Model(keras.Model):
