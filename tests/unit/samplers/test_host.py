@@ -16,7 +16,6 @@ from typing import Any
 import psutil
 import pytest
 
-from pipeline_bench.analysis.stats import cpu_utilization_percent
 from pipeline_bench.samplers import Reading
 from pipeline_bench.samplers.host import (
     MACHINE_METRICS,
@@ -227,52 +226,6 @@ def test_every_metric_of_the_machine_has_a_value_or_a_reason_after_a_few_ticks()
         told |= set(values(readings)) | set(reasons(readings))
         time.sleep(0.05)
     assert {*MACHINE_METRICS, THROTTLED} <= told
-
-
-# --- CPU utilization over a window -----------------------------------------------------------------------------------
-
-AT_NS = [10 * S, 11 * S, 12 * S, 14 * S]
-CPU_SECONDS = [5.0, 5.5, 7.5, 8.5]
-
-
-@pytest.mark.parametrize(
-    ("start_s", "end_s", "cores", "percent"),
-    [
-        (10, 11, 1, 50),
-        (11, 12, 4, 50),
-        (10, 14, 1, 87.5),
-        (10.5, 11.5, 2, 62.5),  # both edges interpolated: 5.25 s to 6.5 s
-        (11.25, 11.5, 2, 100),  # between two samples
-        (0, 11, 1, 50),  # an edge before the first sample moves to it
-        (12, 99, 1, 50),  # and one after the last
-        (11, 12, 1, 100),  # more CPU than wall × cores is cut
-    ],
-)
-def test_cpu_utilization(start_s: float, end_s: float, cores: int, percent: float) -> None:
-    found = cpu_utilization_percent(AT_NS, CPU_SECONDS, round(start_s * S), round(end_s * S), cores)
-    assert found == pytest.approx(percent)
-
-
-@pytest.mark.parametrize(("start_s", "end_s"), [(0, 10), (14, 20), (12, 12), (13, 11)])
-def test_cpu_utilization_of_a_window_without_samples_is_none(start_s: int, end_s: int) -> None:
-    assert cpu_utilization_percent(AT_NS, CPU_SECONDS, start_s * S, end_s * S, 1) is None
-
-
-@pytest.mark.parametrize("count", [0, 1])
-def test_cpu_utilization_of_fewer_than_two_samples_is_none(count: int) -> None:
-    assert cpu_utilization_percent(AT_NS[:count], CPU_SECONDS[:count], 0, 99 * S, 1) is None
-
-
-def test_cpu_utilization_keeps_nanoseconds_on_a_clock_that_runs_for_years() -> None:
-    years_ns = 10**17 + 1  # a double near here counts in steps of 16 ns
-    found = cpu_utilization_percent([years_ns, years_ns + 9], [0.0, 9e-9], years_ns, years_ns + 3, 2)
-    assert found == pytest.approx(50)
-
-
-@pytest.mark.parametrize("cores", [0, -1])
-def test_cpu_utilization_of_no_cores_is_an_error(cores: int) -> None:
-    with pytest.raises(ValueError, match="cores"):
-        cpu_utilization_percent(AT_NS, CPU_SECONDS, 0, 99 * S, cores)
 
 
 Counters = namedtuple("Counters", "user system idle iowait steal guest")
