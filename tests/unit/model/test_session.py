@@ -94,15 +94,11 @@ def test_a_write_that_fails_leaves_the_old_file(
     assert [path.name for path in tmp_path.iterdir()] == ["session.json"]
 
 
-def test_a_folder_that_is_gone_is_told(session: Session, tmp_path: Path) -> None:
-    with pytest.raises(SessionError, match="cannot be written"):
-        sessions.save(session, tmp_path / "gone")
-
-
-def test_a_file_in_place_of_the_folder_is_told(session: Session, tmp_path: Path) -> None:
+@pytest.mark.parametrize("folder", ["gone", "file"])
+def test_a_folder_that_is_none_is_told(session: Session, tmp_path: Path, folder: str) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(SessionError, match="cannot be written"):
-        sessions.save(session, tmp_path / "file")
+        sessions.save(session, tmp_path / folder)
 
 
 @pytest.mark.parametrize("name", ["gone.json", "."])
@@ -164,20 +160,6 @@ def test_a_file_larger_than_a_session_is_told(tmp_path: Path) -> None:
         file.truncate((1 << 30) + 1)  # a hole: it takes no room
     with pytest.raises(SessionError, match=r"it holds more than 1\.00 GiB"):
         sessions.load(tmp_path)
-
-
-def test_half_a_file_is_told(session: Session, tmp_path: Path) -> None:
-    text = session.to_json()
-    (tmp_path / "session.json").write_text(text[: len(text) // 2])
-    with pytest.raises(SessionError, match="damaged"):
-        sessions.load(tmp_path)
-
-
-def test_a_result_is_found_by_its_variant(session: Session) -> None:
-    assert session.result("feed_dict") is session.results[0]
-    assert session.result(session.scenario.variants[0]) is session.results[0]
-    with pytest.raises(KeyError):
-        session.result("nothing")
 
 
 def test_a_session_of_the_first_schema_opens_and_becomes_one_of_this() -> None:

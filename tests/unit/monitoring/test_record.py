@@ -196,8 +196,8 @@ def test_a_folder_that_cannot_be_written_does_not_disturb_the_job(tmp_path: Path
 
 @pytest.mark.parametrize(
     ("steps", "wait_ms", "reason"),
-    [(100, 1.0, None), (100, 0.1, None), (100, -1, "it is distributed"), (1, 1.0, None)],
-    ids=["input-bound", "not input-bound", "not measured", "one step"],
+    [(100, 1.0, None), (100, -1, "it is distributed"), (1, 1.0, None)],
+    ids=["input-bound", "not measured", "one step"],
 )
 def test_every_report_shows_it(steps: int, wait_ms: float, reason: str | None) -> None:
     session = finished(steps, wait_ms, reason=reason)
@@ -269,12 +269,8 @@ def test_a_cpus_utilization_is_cpu_time_over_wall_time_and_cores() -> None:
     readings.add([cpu(0, 0.0)])
     readings.add([cpu(10, 5.0)])
     readings.add([cpu(20, 25.0)])
-    percent, source = readings.utilization(0, cores=4, gpu=False)
-    assert percent == pytest.approx(100 * 25 / 80)
-    assert source == CPU_TIME
-    percent, source = readings.utilization(10 * SECOND, cores=4, gpu=False)
-    assert percent == pytest.approx(50.0)
-    assert source == CPU_TIME
+    assert readings.utilization(0, cores=4, gpu=False) == (pytest.approx(100 * 25 / 80), CPU_TIME)
+    assert readings.utilization(10 * SECOND, cores=4, gpu=False) == (pytest.approx(50.0), CPU_TIME)
 
 
 def test_a_gpus_utilization_is_what_it_said_since_then() -> None:

@@ -255,12 +255,6 @@ def test_a_metric_that_could_not_be_read_is_a_track_with_a_reason(trial: Trial) 
     assert track.reason == "not supported under MIG"
 
 
-def test_a_failed_trial_keeps_the_error_it_named(trial: Trial) -> None:
-    log = TrialLog(trial, 0)
-    log.apply(Failed(error="ValueError: planted"))
-    assert record(log, "failed", None, Path("trials/x.stderr"), 1).reason == "ValueError: planted"
-
-
 def test_a_model_whose_step_takes_long_is_not_called_a_pipeline_that_gives_nothing() -> None:
     source = {"kind": KIND, "target": {"file": "train.py", "name": "make"}, "activity": "train"}
     none, run = Component(kind="none"), Run(stall_timeout_s=60)

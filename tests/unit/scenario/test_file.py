@@ -386,24 +386,19 @@ def test_whatever_an_override_is_it_holds_or_is_refused(override: str) -> None:
         load("two_layer", [override])
 
 
-def test_published_figures_stay_where_only_the_length_is_overridden() -> None:
-    scenario = load("two_layer", ["run.steps=5000", "run.repeats=1"])
+@pytest.mark.parametrize(
+    ("override", "kept"),
+    [
+        ("run.steps=5000", ["feed_dict", "fifo_queue"]),  # only the length is another
+        ("source.features=32", []),  # another job
+        ("variants.fifo_queue.options.threads=4", ["feed_dict"]),
+    ],
+)
+def test_published_figures_of_another_job_are_left_out_with_a_note(override: str, kept: list[str]) -> None:
+    scenario = load("two_layer", [override])
     assert scenario.published is not None
-    assert [figure.variant for figure in scenario.published.figures] == ["feed_dict", "fifo_queue"]
-    assert scenario.notes == ()
-
-
-def test_published_figures_of_another_job_are_left_out_with_a_note() -> None:
-    scenario = load("two_layer", ["source.features=32"])
-    assert scenario.published is not None
-    assert scenario.published.figures == ()
-    assert "published figures are left out" in scenario.notes[0]
-
-
-def test_published_figures_of_the_untouched_variants_stay() -> None:
-    scenario = load("two_layer", ["variants.fifo_queue.options.threads=4"])
-    assert scenario.published is not None
-    assert [figure.variant for figure in scenario.published.figures] == ["feed_dict"]
+    assert [figure.variant for figure in scenario.published.figures] == kept
+    assert ("published figures" in " ".join(scenario.notes)) == (len(kept) < 2)
 
 
 def test_a_file_with_another_source_does_not_inherit_the_published_figures(tmp_path: Path) -> None:
