@@ -35,11 +35,11 @@ def raising(monkeypatch: pytest.MonkeyPatch) -> list[BaseException]:
 def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     """What it says is held by the golden texts."""
     shown = []
-    for arguments in ([], ["--help"]):
+    for arguments in ([], ["--help"], ["-h"]):
         assert cli.run(arguments) == 0
         shown.append(capsys.readouterr().out)
     assert "compare" in shown[0]
-    assert shown[0] == shown[1]
+    assert shown[0] == shown[1] == shown[2]
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

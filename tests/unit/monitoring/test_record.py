@@ -269,8 +269,10 @@ def test_a_cpus_utilization_is_cpu_time_over_wall_time_and_cores() -> None:
     readings.add([cpu(0, 0.0)])
     readings.add([cpu(10, 5.0)])
     readings.add([cpu(20, 25.0)])
-    assert readings.utilization(0, cores=4, gpu=False) == (pytest.approx(100 * 25 / 80), CPU_TIME)
-    assert readings.utilization(10 * SECOND, cores=4, gpu=False) == (pytest.approx(50.0), CPU_TIME)
+    for since_s, expected in ((0, 100 * 25 / 80), (10, 50.0)):
+        percent, source = readings.utilization(since_s * SECOND, cores=4, gpu=False)
+        assert percent == pytest.approx(expected)
+        assert source == CPU_TIME
 
 
 def test_a_gpus_utilization_is_what_it_said_since_then() -> None:

@@ -50,6 +50,13 @@ def stub_samples(*samples: tuple[float, float]) -> dict[str, str]:
     return {"NVML_STUB_SAMPLES": ",".join(f"{(WALL + round(at * S)) // 1000}:{value}" for at, value in samples)}
 
 
+def polled(stub: Path, *polls: dict[str, str] | None, opened: dict[str, str] | None = None, **variables: Any) -> Any:
+    """What a reader said as it opened, and of each poll a second later than the one before, with its variables."""
+    steps = [step("open", env=opened or {})]
+    steps += [step("poll", at_s, env=own or {}) for at_s, own in enumerate(polls, 1)]
+    return run_probe(stub, steps, **variables)
+
+
 def only(metric: str, readings: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [reading for reading in readings if reading["metric"] == metric]
 
@@ -224,8 +231,7 @@ def test_first_visible_of_none() -> None:
 
 
 def test_every_metric_has_its_unit(nvml_stub: Path) -> None:
-    steps = [step("open", env=stub_samples((-1, 10))), step("poll", 1, env=stub_samples((0.5, 60)))]
-    _, readings = run_probe(nvml_stub, steps)
+    _, readings = polled(nvml_stub, stub_samples((0.5, 60)), opened=stub_samples((-1, 10)))
     assert {reading["metric"]: reading["value"] for reading in readings} == {
         "device_utilization_percent": 60,
         "device_memory_bytes": 1 << 30,
@@ -240,12 +246,9 @@ def test_every_metric_has_its_unit(nvml_stub: Path) -> None:
 
 @pytest.mark.parametrize("value_type", ["0", "1"])
 def test_buffered_samples_carry_the_drivers_stamps_on_our_clock(nvml_stub: Path, value_type: str) -> None:
-    steps = [
-        step("open", env=stub_samples((-1, 10))),
-        step("poll", 1, env=stub_samples((-1, 10), (0.25, 20), (0.5, 30))),
-        step("poll", 2, env=stub_samples((0.25, 20), (0.5, 30), (1.75, 40))),
-    ]
-    _, first, second = run_probe(nvml_stub, steps, NVML_STUB_SAMPLE_TYPE=value_type)
+    buffers = (stub_samples((-1, 10), (0.25, 20), (0.5, 30)), stub_samples((0.25, 20), (0.5, 30), (1.75, 40)))
+    opened = stub_samples((-1, 10))
+    _, first, second = polled(nvml_stub, *buffers, opened=opened, NVML_STUB_SAMPLE_TYPE=value_type)
     assert figures(UTILIZATION, first) == [(S // 4, 20), (S // 2, 30)]
     assert figures(UTILIZATION, second) == [(7 * S // 4, 40)]
     assert {reading["source"] for reading in only(UTILIZATION, first)} == {SAMPLES_SOURCE}
@@ -273,8 +276,7 @@ def test_a_trial_that_begins_right_after_a_poll_reads_the_buffer_still(nvml_stub
 
 def test_an_implausible_stamp_becomes_now(nvml_stub: Path) -> None:
     buffered = stub_samples((-61, 1), (-59, 2), (0.25, 3), (1.25, 4), (1.75, 5))
-    steps = [step("open", env=stub_samples((-100, 0))), step("poll", 1, env=buffered)]
-    _, readings = run_probe(nvml_stub, steps)
+    _, readings = polled(nvml_stub, buffered, opened=stub_samples((-100, 0)))
     assert figures(UTILIZATION, readings) == [(S, 1), (-59 * S, 2), (S // 4, 3), (5 * S // 4, 4), (S, 5)]
 
 
@@ -297,7 +299,7 @@ def test_nothing_new_in_the_buffer_is_no_failure(nvml_stub: Path) -> None:
 
 @pytest.mark.parametrize("mode", ["no_samples", "samples_unsupported"])
 def test_without_buffered_samples_the_utilization_rates_are_read(nvml_stub: Path, mode: str) -> None:
-    _, readings = run_probe(nvml_stub, [step("open"), step("poll", 1)], NVML_STUB_MODE=mode)
+    _, readings = polled(nvml_stub, None, NVML_STUB_MODE=mode)
     assert figures(UTILIZATION, readings) == [(S, 37)]
     assert only(UTILIZATION, readings)[0]["source"] == RATES.source
 
@@ -322,21 +324,19 @@ def test_the_same_rate_is_recorded_once_a_window_and_another_at_once(nvml_stub: 
 
 
 def test_an_idle_gpu_reads_zero_and_gives_no_reason(nvml_stub: Path) -> None:
-    steps = [step("open", env=stub_samples((-1, 10))), step("poll", 1, env=stub_samples((0.5, 0)))]
-    _, readings = run_probe(nvml_stub, steps)
+    _, readings = polled(nvml_stub, stub_samples((0.5, 0)), opened=stub_samples((-1, 10)))
     assert figures(UTILIZATION, readings) == [(S // 2, 0)]
 
 
 def test_what_is_no_percentage_is_left_out(nvml_stub: Path) -> None:
     buffered = stub_samples((0.25, 4_000_000_000), (0.5, 50))
-    _, readings = run_probe(nvml_stub, [step("open", env=stub_samples((-1, 10))), step("poll", 1, env=buffered)])
+    _, readings = polled(nvml_stub, buffered, opened=stub_samples((-1, 10)))
     assert figures(UTILIZATION, readings) == [(S // 2, 50)]
 
 
 def test_a_sample_that_is_no_number_or_negative_is_left_out(nvml_stub: Path) -> None:
     buffered = stub_samples((0.25, float("nan")), (0.5, 50), (0.75, -1))
-    steps = [step("open", env=stub_samples((-1, 10))), step("poll", 1, env=buffered)]
-    _, readings = run_probe(nvml_stub, steps, NVML_STUB_SAMPLE_TYPE="0")
+    _, readings = polled(nvml_stub, buffered, opened=stub_samples((-1, 10)), NVML_STUB_SAMPLE_TYPE="0")
     assert figures(UTILIZATION, readings) == [(S // 2, 50)]
 
 
@@ -350,8 +350,7 @@ def test_a_sample_that_is_no_number_or_negative_is_left_out(nvml_stub: Path) -> 
 def test_a_value_that_no_gpu_can_have_is_a_reason(
     nvml_stub: Path, mode: str, number: int, long_number: int, watts: str
 ) -> None:
-    steps = [step("open"), step("poll", 1), step("poll", 2), step("poll", 3, env={"NVML_STUB_MODE": "ok"})]
-    _, first, second, third = run_probe(nvml_stub, steps, NVML_STUB_MODE=mode)
+    _, first, second, third = polled(nvml_stub, None, None, {"NVML_STUB_MODE": "ok"}, NVML_STUB_MODE=mode)
     assert reasons(first) == {
         UTILIZATION: f"NVML gave {number}, which is no share of time",
         "device_memory_bytes": f"NVML gave {long_number}, which is no amount of memory",
@@ -384,25 +383,24 @@ def test_all_ones_are_no_value_even_where_they_lie_in_the_range(value: int) -> N
 
 
 def test_the_reasons_of_a_lowered_clock_are_nvmls_bit_mask(nvml_stub: Path) -> None:
-    steps = [step("open"), step("poll", 1), step("poll", 2, env={"NVML_STUB_THROTTLE_REASONS": "72"})]
-    _, first, second = run_probe(nvml_stub, steps)
+    _, first, second = polled(nvml_stub, None, {"NVML_STUB_THROTTLE_REASONS": "72"})
     assert figures("device_throttle_reasons", first) == [(S, 0)]
     assert figures("device_throttle_reasons", second) == [(2 * S, 72)]
 
 
 def test_a_driver_that_knows_the_reasons_by_their_older_name_is_asked_for_that(old_nvml_stub: Path) -> None:
-    _, readings = run_probe(old_nvml_stub, [step("open"), step("poll", 1)], NVML_STUB_THROTTLE_REASONS="4")
+    _, readings = polled(old_nvml_stub, None, NVML_STUB_THROTTLE_REASONS="4")
     assert figures("device_throttle_reasons", readings) == [(S, 4)]
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_the_processes_on_the_gpu_are_counted(nvml_stub: Path, count: int) -> None:
-    _, readings = run_probe(nvml_stub, [step("open"), step("poll", 1)], NVML_STUB_PROCESSES=str(count))
+    _, readings = polled(nvml_stub, None, NVML_STUB_PROCESSES=str(count))
     assert figures("device_processes", readings) == [(S, count)]
 
 
 def test_processes_that_may_not_be_listed_are_a_reason_and_not_none_at_all(nvml_stub: Path) -> None:
-    _, readings = run_probe(nvml_stub, [step("open"), step("poll", 1)], NVML_STUB_MODE="refused_processes")
+    _, readings = polled(nvml_stub, None, NVML_STUB_MODE="refused_processes")
     assert reasons(readings) == {"device_processes": "the NVIDIA driver refused: no permission"}
 
 
@@ -420,15 +418,14 @@ def test_a_metric_that_is_refused_is_explained_once_a_trial_and_the_others_go_on
 
 def test_a_refusal_that_passes_costs_only_the_readings_it_hit(nvml_stub: Path) -> None:
     refuse, allow = {"NVML_STUB_MODE": "refused_metrics"}, {"NVML_STUB_MODE": "ok"}
-    steps = [step("open"), step("poll", 1, env=refuse), step("poll", 2, env=refuse), step("poll", 3, env=allow)]
-    _, first, second, third = run_probe(nvml_stub, steps)
+    _, first, second, third = polled(nvml_stub, refuse, refuse, allow)
     assert set(reasons(first)) == METRICS
     assert second == []
     assert {reading["metric"] for reading in third if reading["value"] is not None} == METRICS
 
 
 def test_under_mig_utilization_is_absent_with_the_reason(nvml_stub: Path) -> None:
-    opened, first, second = run_probe(nvml_stub, [step("open"), step("poll", 1), step("poll", 2)], NVML_STUB_MODE="mig")
+    opened, first, second = polled(nvml_stub, None, None, NVML_STUB_MODE="mig")
     assert opened["devices"][0]["mig_enabled"]
     assert reasons(first) == {UTILIZATION: "NVML does not report it while MIG is enabled on this GPU"}
     assert figures("device_memory_bytes", first) == [(S, 1 << 30)]

@@ -181,47 +181,45 @@ class Numbers:
         return due
 
 
-def work_of(pipe: Pipe) -> Work:
+def audited(pipe: Pipe, steps: int = 100) -> tuple[Recorder, Numbers]:
+    """A recorder that has begun and accounts for samples, and what brings them."""
+    recorder, numbers = Recorder(pipe.channel, Run(steps=steps)), Numbers(4)
+    recorder.start()
+    recorder.audit_samples(numbers.audit, cost_us=10)
+    return recorder, numbers
+
+
+def account(pipe: Pipe) -> tuple[Work, tuple[int, int, int]]:
+    """What was told of the samples, and how many were lost, repeated and invented."""
     (work,) = [event for event in pipe.events() if isinstance(event, Work)]
-    return work
+    assert work.numbered is not None
+    return work, (work.numbered.lost, work.numbered.repeated, work.numbered.invented)
 
 
 def test_every_step_of_a_slow_model_is_sampled_and_accounted_for(pipe: Pipe) -> None:
-    recorder, numbers = Recorder(pipe.channel, Run(steps=100)), Numbers(4)
-    recorder.start()
-    recorder.audit_samples(numbers.audit, cost_us=10)
+    recorder, numbers = audited(pipe)
     assert numbers.run(recorder, 100, step_us=4000) == list(range(100))
     recorder.finish()
-    work = work_of(pipe)
-    assert (work.checked_steps, work.every, work.samples) == (100, 1, 400)
-    assert work.numbered is not None
-    assert (work.numbered.lost, work.numbered.repeated, work.numbered.invented) == (0, 0, 0)
+    work, faults = account(pipe)
+    assert (work.checked_steps, work.every, work.samples, faults) == (100, 1, 400, (0, 0, 0))
 
 
 def test_of_a_fast_model_one_step_in_some_is_sampled(pipe: Pipe) -> None:
-    recorder, numbers = Recorder(pipe.channel, Run(steps=100)), Numbers(4)
-    recorder.start()
-    recorder.audit_samples(numbers.audit, cost_us=10)
+    recorder, numbers = audited(pipe)
     due = numbers.run(recorder, 100, step_us=100)
     assert due == [0, 1, *range(3, 10), *range(10, 100, 10)]
     recorder.finish()
-    work = work_of(pipe)
-    assert (work.checked_steps, work.every) == (len(due), 10)
-    assert work.numbered is not None
-    assert (work.numbered.lost, work.numbered.repeated) == (0, 0)
+    work, faults = account(pipe)
+    assert (work.checked_steps, work.every, faults) == (len(due), 10, (0, 0, 0))
 
 
 def test_a_step_that_is_not_sampled_is_among_the_first_wherever_later_ones_may_not_be(pipe: Pipe) -> None:
     """What it fetches is prepared at its first run, which takes tens of milliseconds: that must be warm-up."""
-    recorder, numbers = Recorder(pipe.channel, Run(steps=100)), Numbers(4)
-    recorder.start()
-    recorder.audit_samples(numbers.audit, cost_us=10)
+    recorder, numbers = audited(pipe)
     assert numbers.run(recorder, 100, step_us=1000) == [i for i in range(100) if i != 2]
     recorder.finish()
-    work = work_of(pipe)
-    assert (work.checked_steps, work.steps) == (99, 100)
-    assert work.numbered is not None
-    assert (work.numbered.lost, work.numbered.repeated) == (0, 0)
+    work, faults = account(pipe)
+    assert (work.checked_steps, work.steps, faults) == (99, 100, (0, 0, 0))
 
 
 def test_a_source_whose_account_raises_costs_the_account_and_not_the_trial(pipe: Pipe) -> None:
@@ -242,12 +240,11 @@ def test_a_source_whose_account_raises_costs_the_account_and_not_the_trial(pipe:
 
 
 def test_a_loop_that_brings_no_evidence_leaves_a_reason(pipe: Pipe) -> None:
-    recorder, numbers = Recorder(pipe.channel, Run(steps=5)), Numbers(4)
-    recorder.start()
-    recorder.audit_samples(numbers.audit, cost_us=10)
+    recorder, numbers = audited(pipe, 5)
     numbers.run(recorder, 5, step_us=1000, bring=False)
     recorder.finish()
-    assert work_of(pipe).reason
+    (work,) = [event for event in pipe.events() if isinstance(event, Work)]
+    assert work.reason
 
 
 def test_the_depths_of_the_queues_are_shipped_once_there_are_steps(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
