@@ -74,10 +74,10 @@ def test_with_a_goal_every_round_says_how_it_stands() -> None:
     goal = Precision(goal=0.02, budget_s=60)
     session = sessions.normal().model_copy(update={"precision": goal})
     view, stream = begun(session)
-    first: dict[str, Any] = {}
     ended = {"repeats": 2, "ended_by": "budget", "text": "the budget of 60 s was spent"}
+    updates: list[dict[str, Any]] = [{}, {"repeats": 1}, ended]
     # as if the second trial ended the first round
-    for trial, update in zip(plan(session.scenario), (first, {"repeats": 1}, ended), strict=False):
+    for trial, update in zip(plan(session.scenario), updates, strict=False):
         told = session.model_copy(update={"precision": goal.model_copy(update=update)})
         view.trial_finished(trial, session.trials[trial.index], told)
     lines = stream.getvalue().splitlines()
