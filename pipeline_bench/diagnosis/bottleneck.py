@@ -25,6 +25,8 @@ _MANY_ELEMENTS = 16
 """For one of the sink: fewer are handed over in less than a batch costs to make."""
 _TINY_NS = 20_000.0
 """So little an element is about what handing it from stage to stage costs: 1 to 10 µs (docs/method.md)."""
+_HANDS_ON = frozenset({"prefetch", "repeat", "take", "skip", "with_options"})
+"""Stages that compute nothing: on a busy machine one is the costliest of those measured, if what computes was not."""
 _FILLING = 0.25
 """A first element that takes this part of a whole pass is told."""
 
@@ -54,8 +56,9 @@ def find(
         all_measured = all(cost.elapsed_ns is not None for cost in inspection.costs)
         if parts.elapsed_ns and explained < (_HINTED if all_measured else chain.EXPLAINED):
             return _withheld(inspection, number, explained)
-    if number is None:
-        return Bottleneck(text=f"No stage can be named: {_unmeasured(inspection)}.")
+    unknown = _unmeasured(inspection, number)
+    if number is None or (unknown and not at_limit):
+        return Bottleneck(text=f"No stage can be named: {unknown}.")
     stage, cost = inspection.stage(number), inspection.cost(number)
     assert cost is not None
     if at_limit:
@@ -221,7 +224,14 @@ def _first_fill(inspection: Inspection, as_written_ms: float | None) -> str:
     return f" Its first element takes {first}: {named(shuffles[-1])}, fills its buffer before it gives any."
 
 
-def _unmeasured(inspection: Inspection) -> str:
+def _unmeasured(inspection: Inspection, costliest: int | None) -> str:
+    """Return why no stage can be named; "" where the costliest can."""
+    if costliest is not None:
+        late = [inspection.stage(cost.stage) for cost in inspection.costs if cost.late]
+        computes = next((stage for stage in late if stage.function is not None), None)
+        if computes is None or inspection.stage(costliest).method not in _HANDS_ON:
+            return ""
+        return f"{named(computes)}, was not measured, for want of time"
     reasons = [cost.reason for cost in inspection.costs if cost.reason]
     if not inspection.costs:
         return "no stage could be measured alone"

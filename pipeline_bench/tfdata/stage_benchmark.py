@@ -29,6 +29,7 @@ from pipeline_bench.tfdata.throughput import Deadline, FlatIterator, KeptElement
 STAGE_S = 0.7
 """About how long a stage is measured, where the time suffices: the median of three slices settled within 5 % here."""
 _LEAST_STAGE_S = 0.06
+_CACHED_WEIGHT = 0.25
 _FIRST_ELEMENT_S = 5.0
 """A stage that gives nothing for so long is given up, and what stands behind it has nothing to be fed with."""
 _ONCE = frozenset({"cache", "repeat", "snapshot", "unique", "take_while", "take", "save"})
@@ -90,12 +91,14 @@ class StageBenchmark:
 
     def run(self) -> Iterator[tuple[StageCost, ...]]:
         """Measure; after every stage gives the costs of all stages as far as they are known."""
+        weights = self._weights()
         for index, stage in enumerate(self._stages):
             self._alive()
             start_s = time.monotonic()
             left_s = self._end_s - start_s
             # Making a stage and its feed takes time too: as much as it took for the stages before.
-            share_s = max(_LEAST_STAGE_S, min(STAGE_S, left_s / (len(self._stages) - index) - self._making_s))
+            all_s = left_s - (len(self._stages) - index) * self._making_s
+            share_s = max(_LEAST_STAGE_S, weights[index] * min(STAGE_S, all_s / sum(weights[index:])))
             if left_s < _LEAST_STAGE_S:
                 self._results[stage.id].reason = _NO_TIME
             else:
@@ -105,6 +108,11 @@ class StageBenchmark:
             needed = {number for later in self._stages[index + 1 :] for number in later.inputs}
             self._kept = {number: kept for number, kept in self._kept.items() if number in needed}
             yield self.costs()
+
+    def _weights(self) -> list[float]:
+        """Return the part of `STAGE_S` that each stage gets: less before a cache, run in the first epoch alone."""
+        elements = per_sink_element(self._stages, self._sink, dict.fromkeys(self._results, 1.0))
+        return [_CACHED_WEIGHT if elements.get(stage.id) == 0 else 1.0 for stage in self._stages]
 
     def costs(self) -> tuple[StageCost, ...]:
         """Return the costs for one element of the sink, as far as they are known."""

@@ -253,3 +253,13 @@ def test_a_pipeline_that_reads_nothing_is_not_limited_by_the_disk() -> None:
     looked = python_decode(20.0).model_copy(update={"read_bytes": 0.0, "disk_bytes_per_s": 1e9})
     found = limits(diagnose(Machine(looked, lambda edits: 20.6), budget_s=40))
     assert (found["the disk"].ms, found["the disk"].text) == (None, "the pipeline reads no files")
+
+
+def test_a_prefetch_is_not_named_while_a_map_was_not_measured_for_want_of_time() -> None:
+    stages = (stage(0, "range"), stage(1, "prefetch", 0), stage(2, "map", 1, of=function("decode")))
+    late = cost(2, None, reason="no time was left for it").model_copy(update={"late": True})
+    found = bottleneck.find(inspection(stages, (cost(0, 0.1), cost(1, 4.0), late)), cores=2, as_written_ms=5.0)
+    assert found.stage is None
+    assert found.text == "No stage can be named: map(decode), train.py:12, was not measured, for want of time."
+    measured = inspection(stages, (cost(0, 0.1), cost(1, 4.0), cost(2, 0.2)))
+    assert bottleneck.find(measured, cores=2, as_written_ms=5.0).stage == 1
