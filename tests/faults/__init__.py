@@ -12,6 +12,7 @@ def install(site: Path) -> list[Path]:
     record = site / "pipeline_bench_faults-0.1.0.dist-info"
     record.mkdir(parents=True)
     (record / "METADATA").write_text("Metadata-Version: 2.1\nName: pipeline-bench-faults\nVersion: 0.1.0\n")
-    points = "faulty = pipeline_bench_faults:Faulty\nunequal = pipeline_bench_faults:Unequal\n"
+    backends = ("Faulty", "Unequal", "Serving")
+    points = "".join(f"{name.lower()} = pipeline_bench_faults:{name}\n" for name in backends)
     (record / "entry_points.txt").write_text(f"[pipeline_bench.backends]\n{points}")
     return [site, FOLDER]

@@ -1,4 +1,4 @@
-"""Backends that go wrong in the way they are told to: one ends its trial, one does other work than it should."""
+"""Backends that go wrong in the way they are told to; and one that serves a tf.data service in place of training."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import os
 import signal
 import subprocess
 import time
+from pathlib import Path
 from typing import Any, Literal
 
 from pipeline_bench.backends import Backend, Input
 from pipeline_bench.model.events import QueueDepths, QueueState
 from pipeline_bench.plugins import Options
 from pipeline_bench.sources import Batch, Source
+from pipeline_bench.tfdata.service import ServiceProcesses
 from pipeline_bench.worker.recorder import Recorder
 
 GOOD_STEPS = 5
@@ -139,3 +141,26 @@ class _UnequalInput(Input):
             case "scale":
                 return [arrays[0] * 2, *arrays[1:]]
         return [array[: len(array) // 2] for array in arrays]
+
+
+class ServingOptions(Options):
+    """How many workers; the file that is told the address and the processes, once they are there."""
+
+    workers: int
+    told: Path
+
+
+class Serving(Backend):
+    """No trial: a tf.data service, until it is ended."""
+
+    name = "serving"
+    summary = "serves a tf.data service, and trains nothing"
+    Options = ServingOptions
+    has_processes = True
+
+    def start_processes(self, source: Source, *, can_fork: bool) -> None:
+        found = ServiceProcesses(self.options.workers, can_fork=can_fork)
+        whole = self.options.told.with_suffix(".part")
+        whole.write_text(" ".join([found.address, *map(str, found.pids)]), encoding="ascii")
+        whole.rename(self.options.told)
+        time.sleep(1000)

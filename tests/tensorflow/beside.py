@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import NamedTuple
 
 import psutil
+import pytest
 
 from pipeline_bench.model.trial import Trial
+from pipeline_bench.run import machine
+from pipeline_bench.run.launcher import TrialServer
 from pipeline_bench.run.observer import Observer, Progress
-from pipeline_bench.tfdata.service import ServiceProcesses
+from pipeline_bench.scenario import Component, Variant
+from tests.integration.program import wait_for
 
 
 class WhenStepping(Observer):
@@ -39,13 +45,28 @@ class AtStep(Observer):
             self._do(self.tasks)
 
 
+class Cluster(NamedTuple):
+    """A tf.data service: where it is asked, and its processes, the dispatcher first."""
+
+    address: str
+    pids: list[int]
+
+
 @contextmanager
-def service_cluster(workers: int) -> Iterator[ServiceProcesses]:
-    """A tf.data service that is there already; what a test has stopped of it goes on, and all of it ends."""
-    found = ServiceProcesses(workers, can_fork=False)
-    try:
-        yield found
-    finally:
-        for pid in found.pids:
-            psutil.Process(pid).resume()
-        found.end()
+def service_cluster(server: TrialServer, folder: Path, workers: int) -> Iterator[Cluster]:
+    """A tf.data service that is there already, in the network of the server's trials, and a fork of it as they are."""
+    if reason := machine.refuse_servers():
+        pytest.skip(reason)
+    told = folder / "cluster"
+    variant = Variant(
+        name="cluster",
+        backend="serving",
+        options={"workers": workers, "told": str(told)},
+        source=Component(kind="memory"),
+        model=Component(kind="none"),
+        loop=Component(kind="session"),
+    )
+    with closing(server.start(Trial(index=-1, repeat=0, variant=variant), folder / "cluster.stderr")):
+        wait_for(told.exists)
+        address, *pids = told.read_text(encoding="ascii").split()
+        yield Cluster(address, [int(pid) for pid in pids])

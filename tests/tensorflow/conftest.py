@@ -12,10 +12,11 @@ import pytest
 
 from pipeline_bench import plugins
 from pipeline_bench.model.session import Session
-from pipeline_bench.run import comparison
+from pipeline_bench.run import child, comparison, machine
 from pipeline_bench.run.launcher import TrialServer
 from pipeline_bench.scenario import Scenario
-from tests import faults, trials
+from pipeline_bench.system.processes import module_command
+from tests import faults, own_network, trials
 
 ROOT = Path(__file__).parents[2]
 
@@ -59,8 +60,11 @@ def made_data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
 def fork_server(
     tmp_path_factory: pytest.TempPathFactory, faults_path: str, made_data_folder: None
 ) -> Iterator[TrialServer]:
+    """The server of all trials; in a network with loopback only, where the system gives it one."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", faults_path)
+        if machine.refuse_servers() is None:
+            patch.setattr(child, "module_command", lambda *words: own_network.command(*module_command(*words)))
         server = TrialServer(tmp_path_factory.mktemp("server") / "import.stderr")
     with closing(server):
         if reason := server.wait_until_ready():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,8 @@ from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.run.launcher import TrialServer
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
-from pipeline_bench.tfdata.service import ServiceProcesses
 from tests.tensorflow import images
-from tests.tensorflow.beside import AtStep, WhenStepping, service_cluster
+from tests.tensorflow.beside import AtStep, Cluster, WhenStepping, service_cluster
 from tests.tensorflow.conftest import RunScenario
 from tests.trials import run, without_ceilings
 
@@ -105,14 +103,14 @@ def test_a_process_that_dies_fails_its_trial_by_name_and_none_is_left(
 
 
 @pytest.fixture
-def cluster() -> Iterator[ServiceProcesses]:
+def cluster(fork_server: TrialServer, tmp_path: Path) -> Iterator[Cluster]:
     """A cluster that is there already."""
-    with service_cluster(1) as found:
+    with service_cluster(fork_server, tmp_path, 1) as found:
         yield found
 
 
 def test_another_cluster_is_used_and_its_end_is_told(
-    fork_server: TrialServer, cluster: ServiceProcesses, folder: Path, tmp_path: Path
+    fork_server: TrialServer, cluster: Cluster, folder: Path, tmp_path: Path
 ) -> None:
     (record,) = run(fork_server, scenario(folder, service(dispatcher=cluster.address), steps=STEPS), tmp_path).trials
     assert numbered(record) == (0, 0, 0)
@@ -133,11 +131,7 @@ def test_another_cluster_is_used_and_its_end_is_told(
 def test_a_dispatcher_that_is_not_there_is_told_before_the_steps(
     fork_server: TrialServer, folder: Path, tmp_path: Path
 ) -> None:
-    """One that only listens, as a stopped process does, counts as little as one that refuses."""
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        listening.listen()
-        address = f"grpc://127.0.0.1:{listening.getsockname()[1]}"
-        (record,) = run(fork_server, scenario(folder, service(dispatcher=address), steps=3), tmp_path).trials
+    wanted = scenario(folder, service(dispatcher="grpc://127.0.0.1:1"), steps=3)
+    (record,) = run(fork_server, wanted, tmp_path).trials
     assert record.status == "failed"
-    assert record.reason == f"No tf.data service answers at options.dispatcher = '{address}'."
+    assert record.reason == "No tf.data service answers at options.dispatcher = 'grpc://127.0.0.1:1'."

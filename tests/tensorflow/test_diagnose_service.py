@@ -14,8 +14,7 @@ from pipeline_bench.model.edits import DistributeToService
 from pipeline_bench.model.pipeline import KIND, Fingerprint, Target, Task
 from pipeline_bench.run.launcher import TrialServer
 from pipeline_bench.scenario import Component, Run, Scenario, Variant
-from pipeline_bench.tfdata.service import ServiceProcesses
-from tests.tensorflow.beside import WhenStepping, service_cluster
+from tests.tensorflow.beside import Cluster, WhenStepping, service_cluster
 from tests.trials import run
 
 STALL_S = 4
@@ -34,9 +33,9 @@ READ, PYTHON = 1, 2
 
 
 @pytest.fixture
-def cluster() -> Iterator[ServiceProcesses]:
+def cluster(fork_server: TrialServer, tmp_path: Path) -> Iterator[Cluster]:
     """A cluster of two workers that is there already."""
-    with service_cluster(2) as found:
+    with service_cluster(fork_server, tmp_path, 2) as found:
         yield found
 
 
@@ -59,7 +58,7 @@ def cut(address: str, mode: Literal["OFF", "DYNAMIC"], stage: int = READ) -> Dis
 
 
 def test_several_workers_give_each_sample_once_and_never_all_of_them_each(
-    fork_server: TrialServer, cluster: ServiceProcesses, tmp_path: Path
+    fork_server: TrialServer, cluster: Cluster, tmp_path: Path
 ) -> None:
     address = cluster.address
     wanted = scenario(
@@ -86,7 +85,7 @@ def test_several_workers_give_each_sample_once_and_never_all_of_them_each(
 
 
 def test_a_dispatcher_that_falls_silent_is_named_within_the_stall_timeout_and_the_rest_goes_on(
-    fork_server: TrialServer, cluster: ServiceProcesses, tmp_path: Path
+    fork_server: TrialServer, cluster: Cluster, tmp_path: Path
 ) -> None:
     """What the workers have of a pass still comes; the next one needs the dispatcher."""
     length = Run(time_s=30, repeats=1, stall_timeout_s=STALL_S)
