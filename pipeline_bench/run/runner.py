@@ -198,9 +198,10 @@ class Runner:
         else:
             status = self._watch(log, child, stderr, cores)
         finally:
+            ended_ns = self._clock_ns()  # before another rank is let in
             if self._gate is not None:
                 self._gate.leave(trial.index)
-        return follower.record(log, status, child, stderr, self._clock_ns())
+        return follower.record(log, status, child, stderr, ended_ns)
 
     def _watch(self, log: TrialLog, child: Child, stderr: Path, cores: int) -> TrialStatus:
         samplers = (HostSampler(child.pid, helper=self._gpu), self._gpu, _LogKeeper(stderr))

@@ -2,9 +2,9 @@
 
 Names: ``ok`` (steps of 1 ms by its own account), ``crash`` (SIGSEGV), ``exit`` (code 3, words on stderr), ``raise``
 (says that it failed), ``silent`` (steps, then nothing), ``stall`` (reports a stall of its own), ``garbage`` (no event
-at all), ``family`` (starts a grandchild in a session of its own, then hangs), ``orphan``
-(leaves a grandchild that holds its pipe, and is killed), ``daemon`` and ``daemon silent`` (start a process that leaves
-session and parent behind, then go through, or hang).
+at all), ``until FILE`` (goes on until there is one), ``family`` (starts a grandchild in a session of its own, then
+hangs), ``orphan`` (leaves a grandchild that holds its pipe, and is killed), ``daemon`` and ``daemon silent`` (start a
+process that leaves session and parent behind, then go through, or hang).
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
@@ -38,6 +40,8 @@ from pipeline_bench.worker import server
 from pipeline_bench.worker.recorder import Channel
 
 STEPS = 60
+RANKS_MEET_IN = "SCRIPTED_RANKS_MEET_IN"
+"""The variable with the folder in which two ranks meet."""
 
 
 def steps(first: int, count: int) -> Steps:
@@ -49,6 +53,24 @@ def steps(first: int, count: int) -> Steps:
         wait_ns=Series.pack(np.full(count, 250_000, dtype=np.int64)),
         loss=Series.pack(np.linspace(1, 0.5, count)),
     )
+
+
+def go_on(script: str) -> None:
+    """Be in the middle of the steps: for 3 s, until there is a file, or until the other rank's trial is there too."""
+    if script == "long":
+        time.sleep(3)
+    if script.startswith("until "):
+        wait_for(Path(script.removeprefix("until ")).exists)
+    if script.endswith(" hosts"):
+        folder = Path(os.environ[RANKS_MEET_IN])
+        (folder / f"{os.getpid()}.begun").touch()
+        wait_for(lambda: len(list(folder.glob("*.begun"))) == 2)
+        time.sleep(0.2)
+
+
+def wait_for(look: Callable[[], bool]) -> None:
+    while not look():
+        time.sleep(0.02)
 
 
 def start_daemon() -> None:
@@ -109,10 +131,7 @@ def run(script: str, events: int) -> None:
         case _:
             channel.send(Evaluated(when="before", accuracy=0.5))
             channel.send(steps(0, STEPS // 2))
-            if script == "long":
-                time.sleep(3)
-            if script.endswith(" hosts"):
-                time.sleep(1)  # long enough to be at once
+            go_on(script)
             channel.send(steps(STEPS // 2, STEPS // 2))
             channel.send(Evaluated(when="after", accuracy=0.9))
             channel.send(Done(at_ns=time.monotonic_ns()))

@@ -12,6 +12,7 @@ import pytest
 
 from pipeline_bench.hosts import merge
 from pipeline_bench.model.session import Session
+from tests.integration.scripted_child import RANKS_MEET_IN
 
 SCENARIO = """
 name = "ranks"
@@ -30,6 +31,11 @@ name = "tf_data"
 backend = "tf_data"
 """
 LIMIT_S = 250
+
+
+@pytest.fixture(autouse=True)
+def trials_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(RANKS_MEET_IN, str(tmp_path))
 
 
 def command(folder: Path) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,7 +25,7 @@ from pipeline_bench.samplers.nvml import STOPPED, Limits, NvmlSampler
 from pipeline_bench.samplers.nvml_metrics import METRICS
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
-from tests.integration.program import scripted_launcher, started, wait_until_gone
+from tests.integration.program import scripted_launcher, started, wait_for, wait_until_gone
 from tests.integration.scripted_child import STEPS
 from tests.stubs.nvml import nvml_stub, stub_environment
 from tests.trials import new_session, without_ceilings
@@ -348,7 +349,16 @@ def device_reasons(record: TrialRecord) -> dict[str, str | None]:
     ("mode", "reason"), [("hang_after_2", STOPPED), ("crash_after_2", "NVML's process was killed by SIGSEGV")]
 )
 def test_trials_go_on_beside_an_nvml_that_stops(run: Run, tmp_path: Path, nvml: Any, mode: str, reason: str) -> None:
-    session, interrupted, _ = run(scripted("long", "ok"), gpu=nvml(mode, SOON))
+    gpu, ended = nvml(mode, SOON), tmp_path / "ended"
+
+    def tell() -> None:
+        wait_for(lambda: gpu.pid is None)
+        ended.touch()
+
+    trials = scripted(f"until {ended}", "ok", stall_timeout_s=200)
+    with ThreadPoolExecutor() as pool:
+        pool.submit(tell)
+        session, interrupted, _ = run(trials, gpu=gpu)
     assert not interrupted
     assert [record.status for record in session.trials] == ["ok", "ok"]
     assert [device_reasons(record) for record in session.trials] == [dict.fromkeys(METRICS, reason)] * 2
