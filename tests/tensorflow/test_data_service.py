@@ -68,6 +68,7 @@ def test_each_way_of_sharing_is_told_by_the_samples_that_arrive(run_scenario: Ru
             service("data", workers=2, sharding="data"),
             service("off", workers=2, sharding="off") | {"run": {"time_s": 2.0}},
             steps=STEPS,
+            stall_timeout_s=60,
         )
     )
     found = {record.variant: numbered(record) for record in session.trials}

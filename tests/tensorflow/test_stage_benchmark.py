@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf  # noqa: TID253
 
 from pipeline_bench.model.pipeline import Stage, StageCost, UserFunction
+from pipeline_bench.tfdata import stage_benchmark
 from pipeline_bench.tfdata.stage_benchmark import StageBenchmark
 
 Call = Callable[..., Any]
@@ -41,6 +42,12 @@ class Chain:
 
     def _make(self, number: int, inputs: Sequence[Any]) -> Any:
         return self.calls[number](*inputs)
+
+
+@pytest.fixture
+def briefly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For what needs no figure that has settled."""
+    monkeypatch.setattr(stage_benchmark, "STAGE_S", 0.2)
 
 
 def slow(value: Any) -> Any:
@@ -85,6 +92,7 @@ def costliest(costs: Sequence[StageCost]) -> int:
     return max(costs, key=lambda cost: cost.elapsed_ns or 0.0).stage
 
 
+@pytest.mark.usefixtures("briefly")
 def test_the_slow_stage_costs_the_most_for_one_element_of_the_sink() -> None:
     chain = Chain().source("range", numbers).add("map", lambda data: data.map(in_python))
     costs = chain.add("shuffle", lambda data: data.shuffle(100)).add("batch", batched, batch_size=8).measured()
@@ -96,6 +104,7 @@ def test_the_slow_stage_costs_the_most_for_one_element_of_the_sink() -> None:
     assert costs[3].elapsed_ns < costs[1].elapsed_ns / 2, "the batch does not wait for the slow map"
 
 
+@pytest.mark.usefixtures("briefly")
 def test_the_users_own_options_hold_for_each_stage() -> None:
     options = tf.data.Options()
     options.experimental_optimization.apply_default_optimizations = False
@@ -104,6 +113,7 @@ def test_the_users_own_options_hold_for_each_stage() -> None:
     assert [cost.reason for cost in chain.measured(options=theirs)] == [None, None]
 
 
+@pytest.mark.usefixtures("briefly")
 def test_a_sleep_is_elapsed_and_not_cpu_time() -> None:
     cost = Chain().source("range", numbers).add("map", lambda data: data.map(in_python)).measured(4)[1]
     assert cost.elapsed_ns is not None
@@ -113,7 +123,8 @@ def test_a_sleep_is_elapsed_and_not_cpu_time() -> None:
 
 def test_a_filter_needs_more_elements_than_it_gives() -> None:
     costs = Chain().source("range", numbers).add("filter", lambda data: data.filter(of_odd)).measured(4)
-    assert costs[0].elements == pytest.approx(4, rel=0.02)
+    # What was kept of the source may end behind any of four elements.
+    assert costs[0].elements == pytest.approx(4, rel=0.2)
 
 
 @pytest.mark.parametrize(
@@ -143,6 +154,7 @@ def test_a_filter_that_lets_nothing_through_is_told_in_time() -> None:
     assert "no element to feed it with" in (costs[2].reason or "")
 
 
+@pytest.mark.usefixtures("briefly")
 def test_what_a_stage_raises_is_its_reason_and_no_failure() -> None:
     costs = Chain().source("range", numbers).add("map", lambda data: data.map(raising)).measured(4)
     assert "too large for this" in (costs[1].reason or "")
@@ -168,6 +180,7 @@ def test_an_asserted_cardinality_costs_nothing_and_hands_on_what_feeds_it() -> N
     assert mapped.elapsed_ns is not None, mapped.reason
 
 
+@pytest.mark.usefixtures("briefly")
 def test_before_a_cache_nothing_is_spent_once_it_is_full() -> None:
     chain = Chain().source("range", numbers).add("map", lambda data: data.map(in_python))
     costs = chain.add("cache", lambda data: data.cache()).add("batch", batched, batch_size=8).measured(5)
@@ -178,6 +191,7 @@ def test_before_a_cache_nothing_is_spent_once_it_is_full() -> None:
     assert costliest(costs) != 1
 
 
+@pytest.mark.usefixtures("briefly")
 def test_elements_of_any_kind_are_fed_from_memory() -> None:
     def kinds() -> Any:
         ragged = tf.ragged.constant([[1, 2], [3], []])
@@ -190,6 +204,7 @@ def test_elements_of_any_kind_are_fed_from_memory() -> None:
     assert all(cost.elapsed_ns is not None for cost in costs)
 
 
+@pytest.mark.usefixtures("briefly")
 def test_several_inputs() -> None:
     chain = Chain().source("range", numbers).source("range", numbers)
     chain.add("zip", lambda one, other: tf.data.Dataset.zip((one, other)), 0, 1)
