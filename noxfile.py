@@ -1,6 +1,7 @@
 """The project's checks: ``nox`` runs them. Without TensorFlow: ``nox -s tests -- -m "not tensorflow and not slow"``."""
 
 import os
+import subprocess
 
 import nox
 
@@ -48,10 +49,17 @@ def lint(session: nox.Session) -> None:
     session.run("mypy", "--num-workers", "2")
 
 
+def compile_once(session: nox.Session) -> None:
+    """Cache the bytecode of TensorFlow and of the tests, on two cores: the test processes would each compile it all."""
+    with subprocess.Popen([f"{session.bin}/python", "-c", "import tensorflow"], env={**os.environ, **CACHED}):
+        session.run("pytest", "--collect-only", "-qq", "tests/unit", env=CACHED, silent=True)
+
+
 @nox.session
 def tests(session: nox.Session) -> None:
     """All that is quick enough to be run at every change: logic with fake clocks, scripted children, real trials."""
     install(session, ".", *TESTS)
+    compile_once(session)
     session.run("pytest", *IN_PARALLEL, "-m", "not slow", *session.posargs, env=CACHED)
 
 

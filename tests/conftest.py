@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 # A slow machine is no failure: no deadline, and no complaint about how long the examples take to make. Every run has
 # other examples, so that fewer at a time find as much in the end, and the whole stays short enough to be run.
 settings.register_profile(
-    "pipeline_bench", deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow]
+    "pipeline_bench", deadline=None, max_examples=10, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("campaign", settings.get_profile("pipeline_bench"), max_examples=200, database=None)
 settings.load_profile("pipeline_bench")

@@ -14,6 +14,7 @@ from pipeline_bench import plugins
 from pipeline_bench.model.session import Session
 from pipeline_bench.run import child, comparison, machine
 from pipeline_bench.run.launcher import TrialServer
+from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.system.processes import module_command
 from tests import faults, own_network, trials
@@ -53,6 +54,14 @@ def made_data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PIPELINE_BENCH_DATA", str(tmp_path_factory.mktemp("data")))
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nvml_is_left_alone() -> Iterator[None]:
+    """Sessions that are watched in this process start no process to read NVML, which takes as long as they do."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(NvmlSampler, "open", NvmlSampler)
         yield
 
 
