@@ -84,7 +84,7 @@ def cheated(faulty_backends: None, run_scenario_once: RunScenario) -> dict[str, 
     """For each source a session with the honest variant and every cheat."""
     honest = {"name": "honest", "backend": "feed_dict"}
     return {
-        source: run(run_scenario_once, {**given, **LONG_STEPS}, honest, *map(cheat, CHEATS[source]), steps=80)
+        source: run(run_scenario_once, {**given, **LONG_STEPS}, honest, *map(cheat, CHEATS[source]), steps=44)
         for source, given in SOURCES.items()
     }
 
