@@ -17,7 +17,7 @@ from pipeline_bench.scenario import Component, Run, Scenario, Variant
 from tests.tensorflow.beside import Cluster, WhenStepping, service_cluster
 from tests.trials import run
 
-STALL_S = 4
+STALL_S = 8
 SCRIPT = """
 import numpy as np
 import tensorflow as tf
