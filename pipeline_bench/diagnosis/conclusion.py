@@ -294,10 +294,13 @@ def _all(inspection: Inspection) -> Iterator[_Idea]:
     for stage in trunk:
         function = stage.function
         if stage.method == "map" and function is not None and function.random and not cached:
+            if function.fixed_statements is not None:
+                continue  # a trial divides it
             yield _Idea(
                 (stage.id,),
                 f"{named(stage)}, draws random numbers, so that nothing behind it can be cached: with what draws none "
-                "in a map of its own and a cache() between the two, later epochs only pay for what is random.",
+                "in a map of its own and a cache() between the two, later epochs only pay for what is random."
+                + (f" No trial divided it: {function.undivided}." if function.undivided else ""),
             )
         elif stage.method == "map" and batched and _on_records(inspection, stage):
             yield _Idea(

@@ -14,7 +14,7 @@ from pathlib import PurePath
 
 import libcst as cst
 
-from pipeline_bench.diagnosis import source_writer
+from pipeline_bench.diagnosis import source_writer, statements
 from pipeline_bench.diagnosis.source_file import (
     Chain,
     Composed,
@@ -22,16 +22,18 @@ from pipeline_bench.diagnosis.source_file import (
     SourceFile,
     gathered,
     new_call,
-    stored_and_used,
 )
 from pipeline_bench.model.calls import KEPT_WHEN_FUSED, PARAMETERS, CannotPatchError
 from pipeline_bench.model.diagnosis import CodeChange, Fix
 from pipeline_bench.model.edits import Edit, InsertAfter, PrefetchToDevice, SetOptions
 from pipeline_bench.model.pipeline import WORKERS, Inspection, Stage
+from pipeline_bench.tfdata import splitting
 
 _STATIC = {"zip", "sample_from_datasets", "choose_from_datasets"}
 """Calls on the class, with their inputs as arguments: a chain can only begin with one."""
 _OF_CACHE_FILES = "Give the cache a path of its own with room on the disk; delete the files when the pipeline changes."
+_HALVES = [("_fixed", "_random"), ("_fixed_part", "_random_part"), ("_before_random", "_from_random_on")]
+"""What the names of a function's halves end with; the first ones that are free."""
 _QUOTED = re.compile(r'["\\\x00-\x1f\x7f]')
 _WITH_ITS_END = re.compile(r"[^\n]*\n|[^\n]+")
 """A line as git has them: a form feed in it ends none."""
@@ -138,6 +140,8 @@ class Patch:
         found = file.link(call)
         chain = found[0] if found else file.chain_on(call)
         index = chain.links.index(found[1]) + 1 if found else 0
+        while index < len(chain.links) and chain.links[index].home is None:
+            index += 1  # what was put in before stands in front
         new = new_call(text.replace("tf.data.", file.tensorflow_data(call)))
         chain.insert(len(chain.links) if number is None else index, Link(new))
 
@@ -145,7 +149,7 @@ class Patch:
         """Leave a stage's call out."""
         file, chain, link = self._link(number)
         chain.remove(link)
-        _drop_if_idle(file, chain)
+        statements.drop_if_idle(file, chain)
         self._follow(number)
 
     def move_before(self, number: int, other: int) -> None:
@@ -155,7 +159,7 @@ class Patch:
         if file is not other_file:
             raise CannotPatchError("the two calls are in different files")
         if chain is not target:
-            _move_between(file, chain, link, target, before)
+            statements.move_between(file, chain, link, target, before)
         else:
             here, there = chain.links.index(link), chain.links.index(before)
             if there < here:  # the calls change, their leads stay
@@ -181,6 +185,32 @@ class Patch:
         for _, _, link in links[:-1]:
             last.above = (*link.above, *last.above)
             chain.remove(link)
+
+    def divide(self, number: int, after: int, count: int) -> None:
+        """Define both halves of a map's function behind it, and map the first behind an earlier stage."""
+        file, call = self._call(number)
+        function, given = self.stages[number].function, self._argument(call, "map_func")
+        place = self.stages[number].place
+        if function is None or place is None or function.file != place.file or function.line is None:
+            raise CannotPatchError("its function is in another file")
+        if given is None or not isinstance(given.value, cst.Name) or given.value.value != function.name:
+            raise CannotPatchError("its function is not given by its name")
+        if self._call(after)[0] is not file:
+            raise CannotPatchError("the two calls are in different files")
+        definition = file.definition(function.name, function.line)
+        try:
+            ways = splitting.splits(file.text, function.name, function.line)
+        except splitting.CannotSplitError as reason:
+            raise CannotPatchError(str(reason)) from None
+        split = next((each for each in ways if each.statements == count), None)
+        if definition is None or split is None:
+            raise CannotPatchError("its function has changed")
+        taken = file.names()
+        endings = next(each for each in _HALVES if not {f"{function.name}{end}" for end in each} & taken)
+        fixed, random = (f"{function.name}{end}" for end in endings)
+        self.insert_after(after, f".map({fixed}, num_parallel_calls=tf.data.AUTOTUNE)")
+        file.values[given] = cst.Name(random)
+        file.behind[definition] = [split.fixed(fixed), split.random(random)]
 
     def rename(self, number: int, method: str) -> None:
         """Call another method in a stage's call."""
@@ -324,65 +354,6 @@ def _set_attribute(file: SourceFile, call: cst.Call, name: str, text: str) -> No
             file.lines_after.setdefault(line, []).append(f"{target.value}.{name} = {text}")
             return
     raise CannotPatchError(f"set the attribute `{name}` of what the call makes")
-
-
-def _drop_if_idle(file: SourceFile, chain: Chain) -> None:
-    """Leave a statement out that says no more than ``ds = ds``, once its chain has lost its last call."""
-    statement = file.statement(chain.top)
-    if chain.links or not isinstance(statement, cst.Assign) or len(file.block(statement)) == 1:
-        return
-    target = statement.targets[0].target
-    same = isinstance(target, cst.Name) and isinstance(chain.base, cst.Name) and target.value == chain.base.value
-    if same and len(statement.targets) == 1 and statement.value is chain.top:
-        file.dropped.add(statement)
-
-
-def _move_between(file: SourceFile, chain: Chain, link: Link, target: Chain, before: Link) -> None:
-    """Move a call to an earlier statement of the same variable: ``ds = ds.map(f)``, ``ds = ds.batch(32)``.
-
-    Raises:
-        CannotPatchError: the two do not stand in statements that follow one another, or the call needs what is set
-            between.
-    """
-    later, earlier = file.statement(chain.top), file.statement(target.top)
-    block = file.block(later)
-    if earlier not in block or not isinstance(chain.base, cst.Name) or chain.links[0] is not link:
-        raise CannotPatchError("the two calls are in different places")
-    variable = chain.base.value
-    span = block[block.index(earlier) : block.index(later)]
-    names = [stored_and_used(file, each) for each in span]
-    needed = {name for arg in link.call.args for name in stored_and_used(file, arg.value)[1]}
-    needed &= {name for stored, _ in names for name in stored} - {variable}
-    if needed:
-        raise CannotPatchError(f"it needs {min(needed)}, which is set between the two calls")
-    steps = []
-    for each, (_, used) in zip(span, names, strict=True):
-        step = _only_chain(file, each, variable)
-        if step is not None:
-            steps.append(step)
-        elif variable in used:
-            raise CannotPatchError(f"a statement between them uses {variable}")
-    if not steps or steps[0] is not target:
-        raise CannotPatchError("the two calls are in different places")
-    single = [*steps, chain]
-    if target.links[0] is before and all(len(each.links) == 1 for each in single):
-        moved = [link, *(each.links[0] for each in steps)]
-        for place, own in zip(single, moved, strict=True):
-            place.links[0] = own
-        return
-    chain.remove(link)
-    target.insert(target.links.index(before), link)
-    _drop_if_idle(file, chain)
-
-
-def _only_chain(file: SourceFile, statement: cst.CSTNode, variable: str) -> Chain | None:
-    """Return the chain of ``ds = ds.map(f)``; None for any other statement."""
-    if not isinstance(statement, cst.Assign) or len(statement.targets) != 1:
-        return None
-    target = statement.targets[0].target
-    if not (isinstance(target, cst.Name) and target.value == variable):
-        return None
-    return next((chain for chain in file.chains if file.statement(chain.top) is statement), None)
 
 
 def _name(call: cst.Call) -> str:

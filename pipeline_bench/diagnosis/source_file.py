@@ -119,6 +119,8 @@ class SourceFile:
         self.renamed: dict[cst.Call, str] = {}
         self.lines_before: dict[cst.CSTNode, list[str]] = {}
         self.lines_after: dict[cst.CSTNode, list[str]] = {}
+        self.behind: dict[cst.CSTNode, list[str]] = {}
+        """Definitions to write behind one."""
         self.dropped: set[cst.CSTNode] = set()
         encoded = text.removeprefix(self.mark).encode()
         self._lines = [0, *(found.end() for found in _LINE_END.finditer(encoded))]
@@ -179,6 +181,11 @@ class SourceFile:
         if isinstance(parent, cst.SimpleStatementLine) and parent.body[0] is not statement:
             return None
         return line if isinstance(self.parents[line], BLOCKS) else None
+
+    def definition(self, name: str, line: int) -> cst.FunctionDef | None:
+        """Return the function of that name whose definition begins in a line."""
+        found = (each for each in self.nodes if isinstance(each, cst.FunctionDef) and each.name.value == name)
+        return next((each for each in found if bisect_right(self._lines, self.start(each)) == line), None)
 
     def link(self, call: cst.Call) -> tuple[Chain, Link] | None:
         """Return the chain that a call stands in, and its link there."""

@@ -79,6 +79,8 @@ class _Writer(cst.CSTTransformer):
         if original in self.line_ends:
             end = _line_end(self.line_ends[original], without_comment(original.trailing_whitespace))
             updated = updated.with_changes(trailing_whitespace=end)
+        if original in self.file.behind:
+            return cst.FlattenSentinel([updated, *_definitions(original, self.file.behind[original])])
         before, after = (
             _statements(lines.get(original, ())) for lines in (self.file.lines_before, self.file.lines_after)
         )
@@ -148,6 +150,13 @@ class _Writer(cst.CSTTransformer):
 def _statements(lines: Sequence[str]) -> list[cst.SimpleStatementLine]:
     parsed = [cst.parse_statement(line) for line in lines]
     return [cst.SimpleStatementLine(body=line.body) for line in parsed if isinstance(line, cst.SimpleStatementLine)]
+
+
+def _definitions(before: cst.FunctionDef, texts: Sequence[str]) -> list[cst.BaseCompoundStatement]:
+    """Return definitions as statements, with as many empty lines in front as another one has, one at least."""
+    empty = [line for line in before.leading_lines if line.comment is None] or [cst.EmptyLine(indent=False)]
+    made = [cst.parse_statement(text) for text in texts]
+    return [each.with_changes(leading_lines=empty) for each in made if isinstance(each, cst.BaseCompoundStatement)]
 
 
 def _closed(rpar: Sequence[cst.RightParen], behind: str) -> tuple[Sequence[cst.RightParen], str]:

@@ -67,6 +67,9 @@ class Patch(Protocol):
     def rename(self, number: int, method: str) -> None:
         """Call another method in a stage's call."""
 
+    def divide(self, number: int, after: int, statements: int) -> None:
+        """Put a map of a function's first statements behind another stage, and have the map itself run the others."""
+
     def gather_batches(self, source: int, batch: int) -> None:
         """Make a `from_tensor_slices` a `range` of its rows, and put a map that gathers them behind a batch."""
 

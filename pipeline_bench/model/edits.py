@@ -5,68 +5,21 @@ A child applies edits (`Edit.apply`), with TensorFlow; the parent combines, patc
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from pathlib import PurePath
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.model.calls import AUTOTUNE, PARAMETERS, CannotPatchError, Patch, Value, value_text
-from pipeline_bench.text import Text
+from pipeline_bench.model.calls import AUTOTUNE, PARAMETERS, Patch, Value, value_text
+from pipeline_bench.model.edit import WHOLE, EditOfCalls
+from pipeline_bench.text import Text, units
 
 if TYPE_CHECKING:
-    from pipeline_bench.model.pipeline import Stage
     from pipeline_bench.tfdata.plan import Plan
 
-WHOLE = "*"
-"""The claim to all of a stage: no other edit of it fits."""
 
-
-class _Edit(BaseModel, ABC):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    order: ClassVar[int] = 1
-    """Of edits that are made together: what changes a call (0), what moves it (1), what stands behind others (2) and
-    behind the sink (3 to 5)."""
-
-    @abstractmethod
-    def apply(self, plan: Plan) -> None:
-        """Change the plan of a pipeline.
-
-        Raises:
-            PipelineBenchError: the edit does not fit the pipeline.
-        """
-
-    @abstractmethod
-    def claims(self) -> list[tuple[int | str, str]]:
-        """Return what no other edit may touch: stages or options, and what of them; see `WHOLE`."""
-
-    def write(self, patch: Patch) -> None:
-        """Write the edit as a change of the user's source.
-
-        Raises:
-            CannotPatchError: it is no such change.
-        """
-        raise CannotPatchError("")
-
-    @abstractmethod
-    def describe(self, stage: Callable[[int], str]) -> str:
-        """Return what to write and where, as a sentence without its full stop; `stage` names one with its place."""
-
-    def words(self, stages: Mapping[int, Stage], reason: str = "") -> str:
-        """Return what to write and where, in one or two sentences.
-
-        Args:
-            stages: of the pipeline as it is written, by id.
-            reason: why there is no patch, as the end of a sentence; empty where that needs no saying.
-        """
-        why = f" (no diff: {reason})" if reason else ""
-        return f"{self.describe(lambda number: _named(stages.get(number)))}{why}."
-
-
-class SetArgument(_Edit):
+class SetArgument(EditOfCalls):
     """Give a call another value for one argument, or one that it did not have."""
 
     order = 0
@@ -88,14 +41,14 @@ class SetArgument(_Edit):
         return f"Give {stage(self.stage)} the argument `{self.argument}={value_text(self.argument, self.value)}`"
 
 
-class InsertAfter(_Edit):
+class InsertAfter(EditOfCalls):
     """Put a call behind a stage: ``prefetch(AUTOTUNE)``, ``cache()``."""
 
     order = 2
     edit: Literal["insert-after"] = "insert-after"
     stage: int
     method: Literal["prefetch", "cache", "repeat", "shuffle"]
-    arguments: dict[Text, Value] = {}
+    arguments: dict[Text, Value] = Field(default_factory=dict)
 
     def apply(self, plan: Plan) -> None:
         plan.insert_after(self.stage, self.method, self.arguments)
@@ -120,7 +73,7 @@ class InsertAfter(_Edit):
         return f".{self.method}({', '.join(given)})"
 
 
-class Remove(_Edit):
+class Remove(EditOfCalls):
     """Leave a call out; what came after it gets what came before it."""
 
     edit: Literal["remove"] = "remove"
@@ -139,7 +92,7 @@ class Remove(_Edit):
         return f"Leave {stage(self.stage)} out"
 
 
-class MoveBefore(_Edit):
+class MoveBefore(EditOfCalls):
     """Move a stage with one input upstream, to right before another stage of the same chain.
 
     ``MoveBefore(stage=batch, other=map)`` batches before the map.
@@ -173,7 +126,7 @@ class MoveBefore(_Edit):
         return f"Move {stage(self.stage)} to right before {stage(self.other)}"
 
 
-class Fuse(_Edit):
+class Fuse(EditOfCalls):
     """Make one map of consecutive ones, upstream first; the call stands where the last one stood."""
 
     edit: Literal["fuse"] = "fuse"
@@ -192,7 +145,36 @@ class Fuse(_Edit):
         return f"Make one map of {', '.join(map(stage, self.stages))}"
 
 
-class BatchInGenerator(_Edit):
+class DivideMap(EditOfCalls):
+    """Have a map of its own, behind an earlier stage, run the first statements of a map's function.
+
+    Only shuffles and repeats stand between the two, which do the same whatever the elements are.
+    """
+
+    order = 2
+    edit: Literal["divide-map"] = "divide-map"
+    stage: int
+    after: int
+    statements: int
+    """Of the function's body without its docstring; see `UserFunction.fixed_statements`."""
+
+    def apply(self, plan: Plan) -> None:
+        plan.divide(self.stage, self.after, self.statements)
+
+    def claims(self) -> list[tuple[int | str, str]]:
+        return [(self.stage, "map_func"), (self.after, "map")]
+
+    def write(self, patch: Patch) -> None:
+        patch.divide(self.stage, self.after, self.statements)
+
+    def describe(self, stage: Callable[[int], str]) -> str:
+        return (
+            f"Divide the function of {stage(self.stage)} behind {units.count(self.statements, 'statement')}, before it "
+            f"draws random numbers, and map the first part behind {stage(self.after)}"
+        )
+
+
+class BatchInGenerator(EditOfCalls):
     """Have a `from_generator` gather whole batches in Python, and leave the `batch` behind it out.
 
     Only where nothing stands between the two.
@@ -215,7 +197,7 @@ class BatchInGenerator(_Edit):
         )
 
 
-class GatherBatches(_Edit):
+class GatherBatches(EditOfCalls):
     """Have a `from_tensor_slices` give numbers of rows, and a map behind the `batch` gather the rows of each batch.
 
     Only where what stands between the two does the same to any elements.
@@ -241,7 +223,7 @@ class GatherBatches(_Edit):
         )
 
 
-class Interleave(_Edit):
+class Interleave(EditOfCalls):
     """Make an `interleave` of a `flat_map` with the same function: several inner datasets at the same time."""
 
     edit: Literal["interleave"] = "interleave"
@@ -269,7 +251,7 @@ class Interleave(_Edit):
         return {name: value_text(name, getattr(self, name)) for name in names}
 
 
-class SetOptions(_Edit):
+class SetOptions(EditOfCalls):
     """Add ``with_options`` behind the sink, by dotted names: ``{"threading.private_threadpool_size": 8}``."""
 
     order = 3
@@ -294,7 +276,7 @@ class SetOptions(_Edit):
         return [f"{name} = tf.data.Options()", *given]
 
 
-class PrefetchToDevice(_Edit):
+class PrefetchToDevice(EditOfCalls):
     """Add ``prefetch_to_device`` behind the sink, for the accelerator of the trial."""
 
     order = 4
@@ -318,7 +300,7 @@ class PrefetchToDevice(_Edit):
         return f'.apply(tf.data.experimental.prefetch_to_device("/GPU:0"{size}))'
 
 
-class OffloadToService(_Edit):
+class OffloadToService(EditOfCalls):
     """Have the whole pipeline run by tf.data service workers in processes of their own on this machine."""
 
     order = 5
@@ -340,7 +322,7 @@ class OffloadToService(_Edit):
         )
 
 
-class DistributeToService(_Edit):
+class DistributeToService(EditOfCalls):
     """Have the workers of a tf.data service that is there run a stage and all in front of it."""
 
     order = 2
@@ -373,6 +355,7 @@ Edit = Annotated[
     | Remove
     | MoveBefore
     | Fuse
+    | DivideMap
     | BatchInGenerator
     | GatherBatches
     | Interleave
@@ -389,11 +372,3 @@ def _distribution(policy: str, service: str) -> str:
     """Return the call that has a tf.data service run what is in front of it."""
     mode = f"processing_mode=tf.data.experimental.service.ShardingPolicy.{policy}"
     return f".apply(tf.data.experimental.service.distribute({mode}, service={service}))"
-
-
-def _named(stage: Stage | None) -> str:
-    if stage is None:
-        return "a stage that is not known"
-    if stage.place is None:
-        return f"`{stage.label}`"
-    return f"`{stage.label}` ({PurePath(stage.place.file).name}:{stage.place.line})"

@@ -23,7 +23,8 @@ History of `schema_version`; every version up to this one can be read:
     8   adds, each with a default: the pipeline's `fingerprint` `as_written` in the same run as one with a fix;
         a host's `collective_ms`
     9   adds, each with a default: the `data_service` that a diagnosis may use, and an edit for it
-    10  adds, each with a default: a verdict's `reason`
+    10  adds, each with a default: a verdict's `reason`; of a user's function `fixed_statements` and `undivided`, and an
+        edit that divides it
 """
 
 from __future__ import annotations

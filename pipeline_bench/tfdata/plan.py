@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.model.calls import KEPT_WHEN_FUSED, TAKE_ANY, Value
-from pipeline_bench.tfdata import composing, service_cluster
+from pipeline_bench.model.calls import AUTOTUNE, KEPT_WHEN_FUSED, TAKE_ANY, Value
+from pipeline_bench.tfdata import composing, service_cluster, splitting
 from pipeline_bench.tfdata.public_api import Invocation, entries, replaced
 from pipeline_bench.tfdata.record import Call, Recipe
 
@@ -182,6 +182,15 @@ class Plan:
             kept |= {name: value for name, value in given if name in KEPT_WHEN_FUSED and value is not None}
         fused = nodes[-1].setting(map_func=composing.composed(functions), **kept)
         self._become(tuple(node.id for node in nodes), fused.reading(nodes[-2].id, nodes[0].inputs[0]))
+
+    def divide(self, number: int, after: int, statements: int) -> None:
+        """Have a map behind an earlier node run the first statements of a map's function, and the map the others."""
+        node = self.node(number)
+        if node.method != "map":
+            raise PipelineBenchError(f"{node.label} is no map")
+        fixed, random = splitting.halves(node.function, statements)
+        self.put(node.setting(map_func=random))
+        self.insert_after(after, "map", {"map_func": fixed, "num_parallel_calls": AUTOTUNE})
 
     def batch_in_generator(self, generator_id: int, batch_id: int) -> None:
         """Have a `from_generator` gather the batches of the `batch` right behind it, which is left out."""

@@ -30,6 +30,7 @@ from pipeline_bench.tfdata import (
     rebuild,
     script_datasets,
     service_cluster,
+    splitting,
     throughput,
 )
 from pipeline_bench.tfdata import fingerprint as fingerprints
@@ -163,6 +164,7 @@ class PipelineEngine(Engine):
         whole_s = min(_WHOLE_S, limit_s * _WHOLE_SHARE)
         inspection = pipeline_benchmark.run(whole, inspection, whole_s, self._scratch.path, recorder.heartbeat)
         del whole
+        inspection = inspection.model_copy(update={"stages": splitting.with_splits(recipe)})
         self._send(inspection)
         if not inspection.files or end_s - time.monotonic() > _DISK_S:
             found = disk.bandwidth(inspection.files)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pytest
 
 from pipeline_bench.diagnosis import equality
-from pipeline_bench.model.edits import InsertAfter, SetArgument
+from pipeline_bench.model.edits import DivideMap, InsertAfter, SetArgument
 from pipeline_bench.model.events import Device, Done, Event, Failed, Fingerprinted, Inspected, Phase, Steps
 from pipeline_bench.model.pipeline import KIND, Activity, Inspection, Target, Task
 from pipeline_bench.model.trial import Trial
@@ -66,6 +66,17 @@ def make_mixed():
 def make_drawn():
     drawn = tf.constant(list(os.urandom(40)), tf.float32)
     return tf.data.Dataset.from_tensor_slices(drawn).map(lambda value: value * 2.0).batch(10)
+
+
+def noisy(number):
+    value = tf.ones((8,)) * tf.cast(number, tf.float32)
+    for _ in range(2):
+        value = value + 1.0
+    return value + tf.random.normal((8,)), number
+
+
+def make_noisy():
+    return tf.data.Dataset.range(200).shuffle(20).map(noisy).batch(10)
 
 
 def make_scratched():
@@ -160,6 +171,17 @@ def test_an_inspection_names_the_slow_stage(run_task: RunTask) -> None:
     assert _shape(told) == (10, 10, 400.0)
     assert told.first_ns is not None
     assert {"buffer_size"} <= {tuned.parameter for tuned in told.tuned if tuned.stage == told.sink}
+
+
+def test_a_random_map_is_divided_and_gives_the_same_but_for_what_is_random(run_task: RunTask) -> None:
+    looked = of(Inspected, run_task("make_noisy", "inspect", limit_s=3))[-1].inspection
+    function = looked.stage(2).function
+    assert function is not None
+    assert (function.fixed_statements, function.undivided) == (2, "")
+    edits = (DivideMap(stage=2, after=0, statements=2), InsertAfter(stage=0, method="cache"))
+    events = run_task("make_noisy", "drain", fingerprint=True, fingerprint_as_written=True, edits=edits)
+    (found,) = of(Fingerprinted, events)
+    assert equality.compare(found.fingerprint.as_written, found.fingerprint, False).status == "random"
 
 
 def _shape(told: Inspection) -> tuple[int | None, int | None, float | None]:

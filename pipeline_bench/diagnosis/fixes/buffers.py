@@ -10,7 +10,7 @@ from pipeline_bench.diagnosis.chain import Segments
 from pipeline_bench.diagnosis.fixes import Context, fix, kind, short
 from pipeline_bench.model.calls import AUTOTUNE, Value
 from pipeline_bench.model.diagnosis import Fix
-from pipeline_bench.model.edits import Edit, InsertAfter, MoveBefore, PrefetchToDevice, Remove, SetArgument
+from pipeline_bench.model.edits import DivideMap, Edit, InsertAfter, MoveBefore, PrefetchToDevice, Remove, SetArgument
 from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.text import units
 
@@ -94,6 +94,32 @@ def cache(inspection: Inspection, context: Context) -> Iterator[Fix]:
         yield _cached(inspection, context, moved[-1], out, passed)
 
 
+@kind(saving=0.85)
+def cache_within_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
+    """Keep what a map computes before it draws random numbers: two maps, and a cache between them."""
+    run = list(reversed(chain.trunk(inspection)))
+    fixed = _fixed_part(inspection, run)
+    rest = itertools.dropwhile(lambda stage: stage.method in ("shuffle", "repeat"), run[len(fixed) :])
+    stage = next(rest, None)
+    if not fixed or stage is None or stage.method != "map" or stage.function is None:
+        return
+    if stage.function.fixed_statements is None:
+        return
+    divide = DivideMap(stage=stage.id, after=fixed[-1].id, statements=stage.function.fixed_statements)
+    size_bytes, named = _size_bytes(inspection, stage), short(stage)
+    where, arguments = _place(size_bytes, context)
+    ids = [*chain.upstream(inspection, fixed[-1]), stage.id]
+    as_large = f", if it is as large as what {named} gives" if size_bytes is not None else ""
+    yield fix(
+        f"cache within {stage.label}",
+        f"Keep {where} what {named} computes before it draws random numbers, in a map of its own",
+        divide,
+        InsertAfter(stage=fixed[-1].id, method="cache", arguments=arguments),
+        stages=[number for number in ids if _is_measured(inspection, number)],
+        caveat=f"{_price(inspection, ids[:-1], size_bytes, where)}{as_large}",
+    )
+
+
 @kind(saving=0.7)
 def superfluous(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Leave out a buffer in the middle, a cache, a batch that is taken apart again; make a huge shuffle smaller."""
@@ -135,21 +161,32 @@ def _cached(
     inspection: Inspection, context: Context, stage: Stage, edits: Sequence[Edit], passed: Sequence[Stage] = ()
 ) -> Fix:
     """Return a cache behind a stage; `passed` are those that were behind it and now come later."""
-    size_bytes, free_bytes = _size_bytes(inspection, stage), context.free_memory_bytes
-    on_disk = size_bytes is not None and free_bytes is not None and size_bytes > free_bytes
-    where = "on disk" if on_disk else "in memory"
+    size_bytes = _size_bytes(inspection, stage)
+    where, arguments = _place(size_bytes, context)
     ids = chain.upstream(inspection, stage)
-    costs = {number: inspection.cost(number) for number in ids if all(number != each.id for each in passed)}
+    kept = [number for number in ids if all(number != each.id for each in passed)]
     instead = " in place of what is cached now" if any(isinstance(edit, Remove) for edit in edits) else ""
     ahead = f" before the {passed[0].method}" if passed else ""
     return fix(
         f"cache {where} after {stage.label}",
         f"Keep what {short(stage)} gives {where}{ahead}{instead}, so that only the first epoch computes it",
         *edits,
-        InsertAfter(stage=stage.id, method="cache", arguments={"filename": "disk"} if on_disk else {}),
-        stages=[number for number, cost in costs.items() if cost is not None and cost.elapsed_ns is not None],
+        InsertAfter(stage=stage.id, method="cache", arguments=arguments),
+        stages=[number for number in kept if _is_measured(inspection, number)],
         caveat=_price(inspection, ids, size_bytes, where),
     )
+
+
+def _place(size_bytes: float | None, context: Context) -> tuple[str, dict[str, Value]]:
+    """Return where a cache of that size has room, and its arguments."""
+    free_bytes = context.free_memory_bytes
+    on_disk = size_bytes is not None and free_bytes is not None and size_bytes > free_bytes
+    return ("on disk", {"filename": "disk"}) if on_disk else ("in memory", {})
+
+
+def _is_measured(inspection: Inspection, number: int) -> bool:
+    cost = inspection.cost(number)
+    return cost is not None and cost.elapsed_ns is not None
 
 
 def _fixed_part(inspection: Inspection, run: list[Stage]) -> list[Stage]:

@@ -10,7 +10,7 @@ import sys
 from types import SimpleNamespace
 from typing import Any
 
-from pipeline_bench.model.pipeline import Inspection, Location, Stage
+from pipeline_bench.model.pipeline import Inspection, Location, Stage, UserFunction
 
 FILE = "/home/user/train.py"
 METHODS = (
@@ -31,7 +31,9 @@ METHODS = (
 class Recorder:
     """Runs sources; `stages` are those of the last one."""
 
-    def __init__(self) -> None:
+    def __init__(self, functions: bool = False) -> None:
+        """With `functions`, the stages tell theirs."""
+        self.functions = functions
         self.stages: list[Stage] = []
 
     def run(self, source: str) -> Dataset:
@@ -70,7 +72,12 @@ class Recorder:
         assert line is not None
         place = Location(file=FILE, line=line, end_line=end_line, column=column, end_column=end_column)
         stage = Stage(
-            id=len(self.stages), method=method, inputs=tuple(each.number for each in inputs), place=place, element="("
+            id=len(self.stages),
+            method=method,
+            inputs=tuple(each.number for each in inputs),
+            function=_function(args) if self.functions else None,
+            place=place,
+            element="(",
         )
         self.stages.append(stage)
         return Dataset(self, stage.id, method, inputs, args, named)
@@ -105,6 +112,11 @@ class Dataset:
         """From the source to the sink; several inputs as a list of such lists."""
         before = self.inputs[0].calls if len(self.inputs) == 1 else [each.calls for each in self.inputs]
         return [*before, self.call]
+
+
+def _function(args: tuple[Any, ...]) -> UserFunction | None:
+    code = getattr(args[0], "__code__", None) if args else None
+    return UserFunction(name=args[0].__name__, file=FILE, line=code.co_firstlineno) if code is not None else None
 
 
 def _shown(value: Any) -> Any:

@@ -14,6 +14,7 @@ from pipeline_bench.model.diagnosis import Attempt, Fix
 from pipeline_bench.model.edits import (
     BatchInGenerator,
     DistributeToService,
+    DivideMap,
     Fuse,
     GatherBatches,
     InsertAfter,
@@ -23,7 +24,7 @@ from pipeline_bench.model.edits import (
     SetArgument,
     SetOptions,
 )
-from pipeline_bench.model.pipeline import Inspection, Stage
+from pipeline_bench.model.pipeline import Inspection, Stage, UserFunction
 from tests.unit.diagnosis.simulated import cost, function, inspection, python_decode, stage
 
 
@@ -410,3 +411,34 @@ def test_a_pipeline_that_begins_with_python_has_nothing_for_a_service() -> None:
     stages = (stage(0, "from_generator", of=function("read", python=True)), stage(1, "batch", 0))
     found = tried(chain_of(*stages), data_service=CLUSTER)
     assert "from_generator(read) runs Python, which its workers do not have" in reason(found, "data_service")
+
+
+def test_a_random_map_that_can_be_divided_is_cached_within_behind_what_does_not_draw() -> None:
+    augment = function("load", random=True, stateful=True)
+    divided = augment.model_copy(update={"fixed_statements": 3})
+
+    def chained(given: UserFunction, *ahead: Stage) -> Inspection:
+        count = len(ahead)
+        return chain_of(
+            stage(0, "from_tensor_slices"),
+            *ahead,
+            stage(count + 1, "map", count, of=given),
+            stage(count + 2, "batch", count + 1),
+            cardinality=50,
+        )
+
+    mixed = [stage(1, "shuffle", 0), stage(2, "repeat", 1)]
+    for ahead in ([], mixed):
+        (fix,) = of_kind(tried(chained(divided, *ahead)), "cache_within_map")
+        number = len(ahead) + 1
+        assert fix.edits == (
+            DivideMap(stage=number, after=0, statements=3),
+            InsertAfter(stage=0, method="cache"),
+        )
+        assert number in fix.stages
+        assert not fix.reorders
+    assert not of_kind(tried(chained(augment, *mixed)), "cache_within_map"), "it was not proven to be divisible"
+    assert not of_kind(
+        tried(chained(divided, stage(1, "batch", 0), stage(2, "shuffle", 1), stage(3, "take", 2))), "cache_within_map"
+    )
+    assert not of_kind(tried(chained(divided, stage(1, "repeat", 0), stage(2, "cache", 1))), "cache_within_map")

@@ -15,6 +15,7 @@ from pipeline_bench.model.diagnosis import CodeChange, Fix
 from pipeline_bench.model.edits import (
     BatchInGenerator,
     DistributeToService,
+    DivideMap,
     Edit,
     Fuse,
     GatherBatches,
@@ -34,7 +35,7 @@ FUNCTIONS = "def f(*x): return ('f', x)\ndef g(*x): return ('g', x)\n"
 
 def changed(source: str, *edits: Edit) -> tuple[CodeChange, str]:
     """The change, and the source with its diff applied."""
-    recorder = Recorder()
+    recorder = Recorder(any(isinstance(edit, DivideMap) for edit in edits))
     inspection = recorder.inspection(recorder.run(source))
     code = change({FILE: source}, inspection, Fix(kind="k", variant="v", title="t", edits=edits))
     return code, patched(source, code.diff) if code.diff else source
@@ -631,3 +632,100 @@ def test_what_does_not_change_keeps_its_blank_lines_and_comments() -> None:
     assert new == source.replace("# slow\n", "# slow\n            .cache()\n").replace(
         ").cache()", ").cache().repeat()"
     )
+
+
+AUGMENTED = """
+import os
+
+
+def load(path):
+    \"\"\"Decode and flip.\"\"\"
+    image = path * 2  # decoded
+    # and flipped
+    return image, os.sep
+
+
+def make_dataset():
+    ds = tf.data.Dataset.range(9).shuffle(9)
+    ds = ds.map({})  # dear
+    return ds.batch(2)
+"""
+DIVIDED = (DivideMap(stage=2, after=0, statements=1), InsertAfter(stage=0, method="cache"))
+
+
+def test_a_map_is_divided_by_two_definitions_behind_its_function_and_a_cache_between_them() -> None:
+    code, new = changed(AUGMENTED.format("load"), *DIVIDED)
+    assert (
+        new
+        == """
+import os
+
+
+def load(path):
+    \"\"\"Decode and flip.\"\"\"
+    image = path * 2  # decoded
+    # and flipped
+    return image, os.sep
+
+
+def load_fixed(path):
+    image = path * 2  # decoded
+    return image
+
+
+def load_random(image):
+    # and flipped
+    return image, os.sep
+
+
+def make_dataset():
+    ds = tf.data.Dataset.range(9).map(load_fixed, num_parallel_calls=tf.data.AUTOTUNE).cache().shuffle(9)
+    ds = ds.map(load_random)  # dear
+    return ds.batch(2)
+"""
+    )
+    assert code.text == ""
+    assert calls(new) == [
+        ("range", 9),
+        ("map", "load_fixed", ("num_parallel_calls", -1)),
+        ("cache",),
+        ("shuffle", 9),
+        ("map", "load_random"),
+        ("batch", 2),
+    ]
+
+
+def test_a_definition_within_a_function_has_its_halves_there_under_names_that_are_free() -> None:
+    source = """
+        def make_dataset():
+            load_random = None
+            scale = 2
+            def load(x):
+                y = x * scale
+                if y > 3:
+                    return y
+                return x
+            return tf.data.Dataset.range(9).map(load, num_parallel_calls=2)
+        """
+    _, new = changed(dedent(source), DivideMap(stage=1, after=0, statements=1))
+    assert calls(new)[1:] == [
+        ("map", "load_fixed_part", ("num_parallel_calls", -1)),
+        ("map", "load_random_part", ("num_parallel_calls", 2)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [("lambda path: load(path)", "not given by its name"), ("(load)", ""), ("other", "not given by its name")],
+)
+def test_only_a_function_that_is_given_by_its_name_is_divided(given: str, reason: str) -> None:
+    source = AUGMENTED.replace("import os", "import os\nother = lambda path: path").format(given)
+    code, _ = changed(source, DivideMap(stage=2, after=0, statements=1))
+    assert (code.diff is None) == bool(reason)
+    assert reason in code.text
+
+
+def test_what_is_put_behind_one_stage_stands_in_the_order_of_the_edits() -> None:
+    edits = [InsertAfter(stage=1, method=method) for method in ("cache", "prefetch", "repeat")]
+    _, new = changed(written(WAYS["one line"]), *edits)
+    assert [each[0] for each in calls(new)] == ["range", "map", "cache", "prefetch", "repeat", "batch"]

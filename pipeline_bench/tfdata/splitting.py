@@ -1,0 +1,330 @@
+"""A map's function in two: the statements before it draws random numbers, which a cache may keep, and the others.
+
+`splits` is pure text, for the patch. `halves` compiles the same text for a trial: what is tried is what is written.
+`with_splits` finds out where a function can be divided, by tracing: before the division no op may keep a state, and
+with one seed both halves, one after the other, must give bit for bit what the function gives.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import re
+import textwrap
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.model.pipeline import Stage, UserFunction
+from pipeline_bench.text import REASON, one_line
+from pipeline_bench.tfdata import user_code
+
+if TYPE_CHECKING:
+    from pipeline_bench.tfdata.record import Call, Recipe
+
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+_LOOKS_INTO_ITSELF = frozenset({"locals", "vars", "globals", "eval", "exec", "dir", "super", "__class__"})
+_COMPARED = 2
+"""Elements that both ways are run on: their random numbers come from one seed, so that one bit would show."""
+_SEED = 17
+_PASSES_ON = ("shuffle", "repeat", "prefetch")
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+
+
+class CannotSplitError(Exception):
+    """A function cannot be divided; the message says why, as the end of a sentence."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """A function divided behind some of its statements.
+
+    Attributes:
+        statements: how many of its body belong to the first half, without the docstring.
+        parameters: of the function.
+        crossing: the variables that the second half takes from the first.
+        bodies: the text of both halves, without indentation.
+    """
+
+    statements: int
+    parameters: tuple[str, ...]
+    crossing: tuple[str, ...]
+    bodies: tuple[str, str]
+
+    def fixed(self, name: str) -> str:
+        """Return the definition of the first half, which gives what crosses."""
+        return _definition(name, self.parameters, f"{self.bodies[0]}return {', '.join(self.crossing)}\n")
+
+    def random(self, name: str) -> str:
+        """Return the definition of the second half, which takes what crosses."""
+        return _definition(name, self.crossing, self.bodies[1])
+
+
+def splits(text: str, name: str, line: int) -> list[Split]:
+    """Return every way to divide a function, the longest first half first.
+
+    Args:
+        text: of the file.
+        name: of the function.
+        line: where its definition begins, from 1.
+
+    Raises:
+        CannotSplitError: there is none that is sure to do the same.
+    """
+    function = _found(text, name, line)
+    _check(function)
+    body = function.body[1:] if ast.get_docstring(function, clean=False) is not None else function.body
+    parameters = tuple(each.arg for each in function.args.args)
+    lines = _LINE.findall(text)
+    found = []
+    for count in range(1, len(body)):
+        first, last = body[:count], body[count:]
+        if any(isinstance(each, ast.Return) for each in _own_nodes(first)):
+            break
+        bounds = (function.lineno, body[0].lineno - 1, first[-1].end_lineno or 0, last[-1].end_lineno or 0)
+        if bounds[0] > bounds[1] or bounds[2] >= last[0].lineno:
+            continue  # a line holds both
+        imports = [ast.unparse(each) for each in first if isinstance(each, ast.Import | ast.ImportFrom)]
+        again = "".join(f"{each}\n" for each in imports)  # a module is no tensor, and does not cross
+        bodies = (_dedented(lines[bounds[1] : bounds[2]]), again + _dedented(lines[bounds[2] : bounds[3]]))
+        used = {node.id for each in last for node in ast.walk(each) if isinstance(node, ast.Name)}
+        crossing = tuple(each for each in (*parameters, *_bound(first, parameters)) if each in used)
+        if crossing and len(imports) < count:
+            found.append(Split(count, parameters, crossing, bodies))
+    if not found:
+        raise CannotSplitError("there is no line between two of its statements where it could be divided")
+    return found[::-1]
+
+
+def halves(function: Any, statements: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Return a user's function as two, divided behind so many statements.
+
+    Raises:
+        PipelineBenchError: it cannot be.
+    """
+    try:
+        found = next((each for each in _splits_of(function) if each.statements == statements), None)
+    except CannotSplitError as error:
+        raise PipelineBenchError(f"the map's function cannot be divided: {error}") from None
+    if found is None:
+        raise PipelineBenchError(f"the map's function cannot be divided behind {statements} statements")
+    return _both(function, found)
+
+
+def with_splits(recipe: Recipe) -> tuple[Stage, ...]:
+    """Return the stages, of each random map with what is known of dividing its function."""
+    kept = any(stage.method in ("cache", "snapshot") for stage in recipe.stages)
+    return tuple(
+        stage if kept or stage.method != "map" else _with_split(recipe, stage, recipe.calls[stage.id])
+        for stage in recipe.stages
+    )
+
+
+def _with_split(recipe: Recipe, stage: Stage, call: Call) -> Stage:
+    if stage.function is None or not stage.function.random:
+        return stage
+    try:
+        found: dict[str, Any] = {"fixed_statements": _fixed_statements(recipe, call)}
+    except CannotSplitError as reason:
+        found = {"undivided": one_line(str(reason), REASON)}
+    except Exception as error:  # of the user's code
+        found = {"undivided": one_line(f"its two parts fail: {user_code.summary(error)}", REASON)}
+    function: UserFunction = stage.function.model_copy(update=found)
+    return stage.model_copy(update={"function": function})
+
+
+def _fixed_statements(recipe: Recipe, call: Call) -> int:
+    """Return after how many statements a random map's function can be divided.
+
+    Raises:
+        CannotSplitError: nowhere.
+    """
+    at = call.inputs[0]
+    while recipe.calls[at].method in _PASSES_ON:
+        at = recipe.calls[at].inputs[0]
+    dataset, reason = recipe.dataset(at), "its first statement draws random numbers or keeps a state already"
+    for split in _splits_of(call.function):
+        first, second = _both(call.function, split)
+        try:
+            keeps_state = _keeps_state(dataset, first)
+        except CannotSplitError as error:
+            reason = str(error)
+            continue
+        except Exception as error:  # of the user's code: what crosses is no tensor, or has no value yet
+            reason = f"its fixed part alone fails: {user_code.summary(error)}"
+            continue
+        if not keeps_state:
+            _prove(dataset, call.function, first, second)
+            return split.statements
+    raise CannotSplitError(reason)
+
+
+def _keeps_state(dataset: Any, first: Callable[..., Any]) -> bool:
+    """Return whether a first half draws random numbers, runs Python or keeps a state, by the ops of its graph.
+
+    Raises:
+        CannotSplitError: what it hands over is no tensor, and would be one behind a map.
+    """
+    from pipeline_bench.tfdata import describe
+
+    seen: list[Any] = []
+
+    def traced(*args: Any) -> Any:
+        value = first(*args)
+        seen.append(value)
+        return value
+
+    found = describe.function(first, dataset.map(traced))
+    if found.random or found.stateful or found.python:
+        return True
+    crossing = seen[-1] if isinstance(seen[-1], tuple) and type(seen[-1]) is tuple else (seen[-1],)
+    if not all(map(_stays_as_it_is, crossing)):
+        raise CannotSplitError("what crosses from its fixed part to its random one is not all tensors")
+    return False
+
+
+def _stays_as_it_is(value: Any) -> bool:
+    import tensorflow as tf
+
+    if type(value) is dict:
+        return all(map(_stays_as_it_is, value.values()))
+    return isinstance(value, tf.Tensor | tf.RaggedTensor | tf.SparseTensor)
+
+
+def _prove(dataset: Any, whole: Any, first: Callable[..., Any], second: Callable[..., Any]) -> None:
+    """Compare both halves, one after the other in one graph, with the whole on the same inputs and one seed.
+
+    Raises:
+        CannotSplitError: they give something else, or the whole itself does not give the same twice.
+    """
+    from pipeline_bench.tfdata import composing
+
+    one, again = _values(dataset, whole), _values(dataset, whole)
+    if one != again:
+        raise CannotSplitError("a seed does not repeat its random numbers, so that its halves cannot be compared to it")
+    if _values(dataset, composing.composed([first, second])) != one:
+        raise CannotSplitError("its two parts, one after the other, give other values than the whole")
+
+
+def _values(dataset: Any, function: Any) -> list[Any]:
+    """Return what a function gives of the first elements, with one seed: each component's path, type and bytes."""
+    import tensorflow as tf
+
+    from pipeline_bench.tfdata import describe
+
+    tf.random.set_seed(_SEED)
+    # A map that runs on several threads would share one stream of random numbers among them in any order.
+    options = tf.data.Options()
+    options.experimental_optimization.map_parallelization = False
+    elements = list(dataset.take(_COMPARED).map(function).with_options(options))
+    parts = [pair for each in elements for pair in describe.components(each)]
+    return [(path, *_bytes(part)) for path, value in parts for part in tf.nest.flatten(value, expand_composites=True)]
+
+
+def _bytes(tensor: Any) -> tuple[str, tuple[int, ...], Any]:
+    array = tensor.numpy()
+    plain = array if isinstance(array, bytes) else array.tolist() if array.dtype == object else array.tobytes()
+    return tensor.dtype.name, tuple(tensor.shape), plain
+
+
+def _splits_of(function: Any) -> list[Split]:
+    if type(function) is not types.FunctionType or hasattr(function, "__wrapped__"):
+        raise CannotSplitError("it is no plain function of one definition")
+    code = function.__code__
+    text = "".join(linecache.getlines(code.co_filename))
+    return splits(text, function.__name__, code.co_firstlineno)
+
+
+def _both(function: Any, split: Split) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    name = function.__name__
+    return (
+        _compiled(function, split.fixed(f"{name}_fixed"), f"{name}_fixed", split.statements),
+        _compiled(function, split.random(f"{name}_random"), f"{name}_random", split.statements),
+    )
+
+
+def _compiled(function: Any, text: str, name: str, statements: int) -> Callable[..., Any]:
+    """Return a definition as a function with the variables around another; its text is where AutoGraph looks for it."""
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    if cells:
+        text = f"def _around({', '.join(cells)}):\n{textwrap.indent(text, '    ')}"
+    file = f"<{name} {statements} of {function.__code__.co_filename}:{function.__code__.co_firstlineno}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    code = next(each for each in _codes(compile(text, file, "exec", dont_inherit=True)) if each.co_name == name)
+    closure = tuple(cells[each] for each in code.co_freevars)
+    return types.FunctionType(code, function.__globals__, name, None, closure)
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    for each in code.co_consts:
+        if isinstance(each, types.CodeType):
+            yield each
+            yield from _codes(each)
+
+
+def _found(text: str, name: str, line: int) -> ast.FunctionDef:
+    try:
+        tree = ast.parse(text.removeprefix("\ufeff"))
+    except (SyntaxError, ValueError):
+        raise CannotSplitError("its file cannot be read as Python") from None
+    for node in ast.walk(tree):
+        for each in ast.iter_child_nodes(node):
+            if isinstance(each, ast.FunctionDef) and each.name == name and each.lineno == line:
+                if isinstance(node, ast.ClassDef):
+                    raise CannotSplitError("it is a method of a class")
+                return each
+    raise CannotSplitError("it has no definition of its own by def, without a decorator")
+
+
+def _check(function: ast.FunctionDef) -> None:
+    """Raise `CannotSplitError` where a function may not do the same in two halves."""
+    given = function.args
+    plain = not (given.vararg or given.kwarg or given.kwonlyargs or given.posonlyargs or given.defaults)
+    reasons = {
+        "it has a decorator": bool(function.decorator_list),
+        "its parameters are not all plain names without defaults": not plain or not given.args,
+    }
+    for node in (each for statement in function.body for each in ast.walk(statement)):
+        if isinstance(node, ast.Global | ast.Nonlocal):
+            reasons["it sets variables of other functions or of its module"] = True
+        elif isinstance(node, ast.Yield | ast.YieldFrom | ast.Await):
+            reasons["it is a generator or a coroutine"] = True
+        elif isinstance(node, ast.Name) and node.id in _LOOKS_INTO_ITSELF:
+            reasons[f"it uses {node.id}"] = True
+        elif isinstance(node, ast.Constant | ast.JoinedStr) and node.lineno != node.end_lineno:
+            own = function.body[0]
+            if not (isinstance(own, ast.Expr) and node is own.value):
+                reasons["a text in it has several lines"] = True
+    reason = next((each for each, applies in reasons.items() if applies), None)
+    if reason is not None:
+        raise CannotSplitError(reason)
+
+
+def _own_nodes(statements: list[ast.stmt]) -> Iterator[ast.AST]:
+    """Yield what is in statements, without what is in functions and classes within."""
+    waiting: list[ast.AST] = list(statements)
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if not isinstance(node, _FUNCTIONS):
+            waiting += ast.iter_child_nodes(node)
+
+
+def _bound(statements: list[ast.stmt], parameters: tuple[str, ...]) -> list[str]:
+    """Return the variables that statements set, in the order of the text, without the parameters."""
+    nodes = [node for each in statements for node in ast.walk(each)]
+    stored = [(each.lineno, each.col_offset, each.id) for each in nodes if isinstance(each, ast.Name)]
+    names = {each.id for each in nodes if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+    other = {each.name for each in nodes if isinstance(each, ast.FunctionDef | ast.ClassDef)}
+    ordered = dict.fromkeys(name for *_, name in sorted(stored) if name in names)
+    return [each for each in (*ordered, *sorted(other - names)) if each not in parameters]
+
+
+def _dedented(lines: list[str]) -> str:
+    return textwrap.dedent("".join(lines)).replace("\r\n", "\n").replace("\r", "\n").strip("\n") + "\n"
+
+
+def _definition(name: str, parameters: tuple[str, ...], body: str) -> str:
+    return f"def {name}({', '.join(parameters)}):\n{textwrap.indent(body, '    ')}"

@@ -1,0 +1,140 @@
+"""Where a map's function can be divided before it draws: found by its graph, and proven on samples with one seed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline_bench.model.edits import DivideMap, InsertAfter
+from pipeline_bench.model.pipeline import UserFunction
+from pipeline_bench.tfdata import rebuild, splitting
+from tests.tensorflow.recorded import recipe_of, values
+
+NOISE = 0.25
+
+
+def flip(x: Any) -> Any:
+    import tensorflow as tf
+
+    return tf.image.random_flip_left_right(tf.reshape(x, [2, 2, 1]))
+
+
+def helper_draws(x: Any) -> Any:
+    import tensorflow as tf
+
+    image = tf.cast(tf.stack([x, x + 1, x + 2, x + 3]), tf.float32)
+    label = x * 2
+    image = flip(image)
+    return image, label
+
+
+def branches(x: Any) -> Any:
+    import tensorflow as tf
+
+    y = tf.cast(x, tf.float32)
+    if y > 3.0:
+        y = y - 3.0
+    noise = tf.random.normal([]) * NOISE
+    if noise > 0.0:
+        return {"y": y + noise, "x": x}
+    return {"y": y, "x": x}
+
+
+def from_a_dict(x: Any) -> Any:
+    import tensorflow as tf
+
+    parts = {"a": x + 1, "b": {"c": tf.cast(x, tf.float32)}}
+    size = tf.shape(parts["a"])
+    parts["b"]["c"] += tf.random.uniform(size)
+    return parts
+
+
+def around(scale: float) -> Callable[[Any], Any]:
+    def closes_over(x: Any) -> Any:
+        import tensorflow as tf
+
+        y = tf.cast(x, tf.float32) * scale
+        return y + tf.random.uniform([])
+
+    return closes_over
+
+
+def draws_first(x: Any) -> Any:
+    import tensorflow as tf
+
+    y = tf.random.uniform([])
+    return y, x
+
+
+def number_crosses(x: Any) -> Any:
+    import tensorflow as tf
+
+    size = 3
+    return tf.random.uniform([size]), x
+
+
+def python_first(x: Any) -> Any:
+    import tensorflow as tf
+
+    y = tf.numpy_function(lambda value: value + 1, [x], tf.int64)
+    return tf.cast(y, tf.float32) + tf.random.uniform([]), x
+
+
+def own_generator(x: Any) -> Any:
+    y = x + 1
+    return y, GENERATOR[0].uniform([])
+
+
+GENERATOR: list[Any] = []
+
+
+def found(function: Callable[[Any], Any]) -> UserFunction:
+    import tensorflow as tf
+
+    GENERATOR[:] = [tf.random.Generator.from_seed(3)]
+    recipe = recipe_of(lambda: tf.data.Dataset.range(8).shuffle(8, seed=1).map(function))
+    of_map = splitting.with_splits(recipe)[-1].function
+    assert of_map is not None
+    return of_map
+
+
+@pytest.mark.parametrize(
+    ("function", "statements"), [(helper_draws, 3), (branches, 3), (from_a_dict, 3), (around(0.5), 2)]
+)
+def test_a_function_is_divided_right_before_it_draws(function: Callable[[Any], Any], statements: int) -> None:
+    of_map = found(function)
+    assert (of_map.fixed_statements, of_map.undivided) == (statements, "")
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (draws_first, "draws random numbers"),
+        (number_crosses, "not all tensors"),
+        (python_first, "draws random numbers or keeps a state"),
+        (own_generator, "a seed does not repeat"),
+        (lambda x: (flip([x, x, x, x]), x), "no definition of its own"),
+    ],
+)
+def test_what_is_not_proven_to_be_the_same_is_not_divided(function: Callable[[Any], Any], reason: str) -> None:
+    of_map = found(function)
+    assert of_map.fixed_statements is None
+    assert re.search(reason, of_map.undivided), of_map.undivided
+
+
+def test_the_first_half_runs_once_and_the_second_in_each_epoch(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    recipe = recipe_of(lambda: tf.data.Dataset.range(6).shuffle(6, seed=1).map(helper_draws).batch(6))
+    edits = (DivideMap(stage=2, after=0, statements=3), InsertAfter(stage=0, method="cache"))
+    made = rebuild.rebuild(recipe, edits, tmp_path)
+    (cached,) = made.caches
+    assert [label for _, label in values(cached)] == [0, 2, 4, 6, 8, 10], "the cache is in front of the shuffle"
+    first, second = (next(iter(made.dataset))[0].numpy() for _ in range(2))
+    assert first.tolist() != second.tolist(), "each epoch draws anew"
+    assert made.dataset.element_spec == recipe.dataset(recipe.sink).element_spec
+    assert tf.executing_eagerly()
