@@ -210,7 +210,6 @@ def _session_table(shown: list[SessionFolder], words: bool) -> Table:
 
 def _described(each: SessionFolder) -> tuple[str, str, str]:
     """Return the session's command, its scenario, and what it comes to; of a damaged one what is wrong with it."""
-    from pipeline_bench.analysis.speedups import conclude
     from pipeline_bench.errors import SessionError
     from pipeline_bench.model.session import load
     from pipeline_bench.report import diagnosis
@@ -219,9 +218,7 @@ def _described(each: SessionFolder) -> tuple[str, str, str]:
         session = load(each.folder)
     except SessionError as error:
         return "", "", error.message
-    found = session.diagnosis
-    said = conclude(session) if found is None else diagnosis.headline(session, found)
-    return session.command, session.scenario.name, said
+    return session.command, session.scenario.name, diagnosis.headline(session)
 
 
 _PERIOD_S = 1.0

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pipeline_bench.analysis.speedups import may_gain, smallest
+from pipeline_bench.analysis.speedups import conclude, may_gain, smallest
 from pipeline_bench.errors import sentence
 from pipeline_bench.model.diagnosis import AS_WRITTEN, Attempt, CodeChange, Diagnosis, Outcome
 from pipeline_bench.model.result import Result, Speedup
@@ -158,8 +158,11 @@ def _groups(tries: Sequence[Tried]) -> list[tuple[str, list[Tried]]]:
     return [(head, group) for head, group in found.items() if group]
 
 
-def headline(session: Session, diagnosis: Diagnosis) -> str:
-    """Return the sentence that every report begins with."""
+def headline(session: Session) -> str:
+    """Return the sentence that every report of a session begins with."""
+    diagnosis = session.diagnosis
+    if diagnosis is None:
+        return conclude(session)
     text = one_line(diagnosis.text or sentence(diagnosis.failure or ""), TEXT)
     if text:
         return text if text.endswith((".", "…")) else f"{text}."

@@ -9,6 +9,7 @@ import numpy as np
 
 from pipeline_bench.analysis import advice, validity, wall_time
 from pipeline_bench.analysis.thresholds import COMPUTE_BOUND_AU, SMS_IDLE_PERCENT
+from pipeline_bench.errors import sentence
 from pipeline_bench.model.result import (
     BUSY_TIME,
     CPU_TIME,
@@ -244,6 +245,22 @@ def _worst(group: Sequence[Disturbance]) -> Disturbance:
 
 def _cost(disturbance: Disturbance) -> float:
     return -1.0 if disturbance.cost_share is None else disturbance.cost_share
+
+
+def precision(session: Session) -> str:
+    """Return how well the speed-ups are known, where a goal was set, and what ended the adding of repeats."""
+    text = session.precision.text if session.precision is not None else ""
+    return f"{sentence(text.rstrip('.'))}." if text else ""
+
+
+def troubles(trials: Iterable[TrialRecord], *, brief: bool) -> Iterator[tuple[TrialRecord, list[str]]]:
+    """Yield each trial that did not end well with its evidence, that of a variant's first one of a kind only."""
+    seen: dict[tuple[str, str | None], int] = {}
+    for record in trials:
+        if record.status != "ok":
+            earlier = seen.setdefault((record.variant, record.reason), record.repeat)
+            is_first = earlier == record.repeat
+            yield record, [*evidence(record, brief=brief)] if is_first else [f"like repeat {earlier + 1}"]
 
 
 def evidence(record: TrialRecord, *, brief: bool) -> Iterator[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from pipeline_bench.analysis.speedups import conclude
 from pipeline_bench.model.diagnosis import Diagnosis
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session
@@ -71,10 +70,8 @@ def _list(head: str, items: Iterable[tuple[str, str]]) -> str:
 
 
 def _heading(session: Session) -> Iterator[str]:
-    found = session.diagnosis
-    conclusion = conclude(session) if found is None else diagnosis.headline(session, found)
     yield f"### pipeline-bench: {escape(session.scenario.name)}"
-    yield f"**{escape(conclusion, TEXT)}**"
+    yield f"**{escape(diagnosis.headline(session), TEXT)}**"
     yield escape(session.scenario.question, TEXT)
     yield escape(facts.machine(session), TEXT)
 
@@ -96,7 +93,7 @@ def _comparison(session: Session) -> Iterator[str]:
     yield _caption(session)
     yield "\n".join(f"- **{escape(r.variant)}**: {escape(r.verdict.text, TEXT)}" for r in session.results)
     yield _learning(session)
-    yield "" if session.precision is None else escape(session.precision.text, TEXT)
+    yield escape(facts.precision(session), TEXT)
     work = ((r.variant, r.work.text) for r in session.results if r.work.text and r.variant not in references)
     yield _list("Work:", work)
     for section in facts.SECTIONS:

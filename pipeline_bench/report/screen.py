@@ -14,12 +14,11 @@ from rich.text import Text
 
 from pipeline_bench.analysis import precision, verdicts
 from pipeline_bench.analysis.measured import taken_by_others
-from pipeline_bench.analysis.speedups import conclude
 from pipeline_bench.analysis.thresholds import BUSY_SHARE
 from pipeline_bench.model.diagnosis import Diagnosis
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session
-from pipeline_bench.report import VERDICT_STYLES, ceilings, facts, terminal, terminal_diagnosis
+from pipeline_bench.report import VERDICT_STYLES, ceilings, diagnosis, facts, terminal, terminal_diagnosis
 from pipeline_bench.report.terminal_table import figures_table, variant_name
 from pipeline_bench.text import units
 
@@ -38,7 +37,7 @@ def render(session: Session, width: int) -> RenderableType:
     shown: list[RenderableType] = [_line(terminal.title(session), width), _line(machine, width)]
     if found is None:
         shown += [
-            terminal.conclusion(conclude(session)),
+            terminal.conclusion(diagnosis.headline(session)),
             figures_table(session, width),
             Text(),
             *_limits(session, width),

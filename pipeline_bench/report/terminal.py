@@ -12,8 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from pipeline_bench.analysis.speedups import conclude, smallest
-from pipeline_bench.errors import sentence
+from pipeline_bench.analysis.speedups import smallest
 from pipeline_bench.model.selftest import Selftest
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
@@ -42,7 +41,12 @@ def render(session: Session, folder: Path | None, width: int) -> RenderableType:
     elif found is not None:
         sections += terminal_diagnosis.sections(session, found, width)
     else:
-        sections += [conclusion(conclude(session)), variants_table(session, width), _verdicts(session), _work(session)]
+        sections += [
+            conclusion(diagnosis.headline(session)),
+            variants_table(session, width),
+            _verdicts(session),
+            _work(session),
+        ]
     sections += [
         *_facts(session),
         _placement(session),
@@ -59,7 +63,7 @@ def render(session: Session, folder: Path | None, width: int) -> RenderableType:
 
 def selftest(session: Session, found: Selftest) -> RenderableType:
     """Return a selftest: the machine, what it came to, and every check."""
-    return spaced([_heading(session), conclusion(conclude(session)), selftest_report.table(found)])
+    return spaced([_heading(session), conclusion(diagnosis.headline(session)), selftest_report.table(found)])
 
 
 def spaced(sections: Iterable[RenderableType | None]) -> Group:
@@ -174,11 +178,9 @@ def _placement(session: Session) -> RenderableType | None:
 
 
 def _precision(session: Session) -> RenderableType | None:
-    """Return how well the speed-ups are known, where a goal was set, and what ended the adding of repeats."""
-    if session.precision is None or not session.precision.text:
-        return None
-    reached = session.precision.ended_by in ("precision", "decided")
-    return Text(f"{sentence(session.precision.text)}.", style="" if reached else "yellow")
+    text = facts.precision(session)
+    reached = session.precision is not None and session.precision.ended_by in ("precision", "decided")
+    return Text(text, style="" if reached else "yellow") if text else None
 
 
 def _published(session: Session, width: int) -> RenderableType | None:
@@ -209,23 +211,17 @@ def _disturbances(session: Session) -> RenderableType | None:
 
 def failures(session: Session, besides: Collection[str] = ()) -> RenderableType | None:
     """Return why trials failed, each with its evidence, without failed ones of `besides`; None where none is left."""
+    untold = [
+        record
+        for record in session.trials
+        if (record.variant not in besides or record.status == "interrupted") and not _is_in_conclusion(session, record)
+    ]
     parts: list[RenderableType] = []
-    shown: dict[str, TrialRecord] = {}
-    for record in session.trials:
-        if record.status == "ok" or _is_in_conclusion(session, record):
-            continue
-        if record.variant in besides and record.status != "interrupted":
-            continue
+    for record, lines in facts.troubles(untold, brief=True):
         head = f"{variant_name(record.variant)}, repeat {record.repeat + 1}: "
         reason = one_line(record.reason or "no reason is known", REASON)
         parts.append(Text.assemble((head, "bold"), (record.status, "bold red"), f": {reason}"))
-        if record.status == "interrupted":  # nothing went wrong
-            continue
-        earlier = shown.setdefault(record.variant, record)
-        if earlier is not record and earlier.reason == record.reason:
-            parts.append(Padding(Text(f"like repeat {earlier.repeat + 1}", style="dim"), _INDENT))
-        else:
-            lines = facts.evidence(record, brief=True)
+        if record.status != "interrupted":  # then nothing went wrong
             parts += [Padding(Text(line, style="dim", overflow="fold"), _INDENT) for line in lines]
     return _group(parts)
 

@@ -39,7 +39,7 @@ def sections(session: Session, diagnosis: Diagnosis, width: int) -> list[Rendera
 def headline(session: Session, diagnosis: Diagnosis) -> RenderableType:
     """Return the sentence that the report begins with."""
     grid = Table.grid(padding=(0, 1, 0, 0))
-    grid.add_row("→", Text(words.headline(session, diagnosis), style="bold", overflow="fold"))
+    grid.add_row("→", Text(words.headline(session), style="bold", overflow="fold"))
     return grid
 
 

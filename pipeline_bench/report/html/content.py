@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from pipeline_bench.analysis.speedups import conclude
 from pipeline_bench.analysis.verdicts import doubt_text, label
 from pipeline_bench.errors import sentence
 from pipeline_bench.model.result import Result, Verdict
@@ -66,9 +65,7 @@ def _reason(verdict: Verdict) -> str:
 
 def conclusion(session: Session) -> str:
     """Return the sentence that the page opens with; a name that would fill it is cut as everywhere."""
-    if session.diagnosis is not None:
-        return diagnosis.headline(session, session.diagnosis)
-    text = conclude(session)
+    text = diagnosis.headline(session)
     for variant in session.scenario.variants:
         if len(variant.name) > NAME:
             text = text.replace(variant.name, name(variant.name))
@@ -178,16 +175,6 @@ def _fill(record: TrialRecord) -> str:
     return ", ".join(fills) or units.NOT_MEASURED
 
 
-def troubles(session: Session) -> Iterator[tuple[TrialRecord, list[str]]]:
-    """Yield each trial that did not end well; the evidence of a variant's first one of a kind only."""
-    seen: dict[tuple[str, str | None], int] = {}
-    for record in session.trials:
-        if record.status != "ok":
-            earlier = seen.setdefault((record.variant, record.reason), record.repeat)
-            is_first = earlier == record.repeat
-            yield record, [*facts.evidence(record, brief=False)] if is_first else [f"like repeat {earlier + 1}"]
-
-
 def disturbances(session: Session) -> tuple[Table, Table] | None:
     """Return what disturbed trials, the costliest in few rows and every one; None where nothing was found."""
     found = session.disturbances
@@ -270,21 +257,6 @@ def sections(session: Session) -> dict[str, list[str]]:
         section.title: [section.page_lead.format(of) + text for of, text in section.facts(session)]
         for section in facts.SECTIONS
     }
-
-
-def precision(session: Session) -> str:
-    """Return how narrow the intervals were to become, and what ended it; empty where no goal was set."""
-    goal = session.precision
-    if goal is None:
-        return ""
-    if goal.text or goal.goal is None:
-        return goal.text
-    ended = {"precision": "it was reached", "budget": "the time was used up", "interrupted": "it was interrupted"}
-    end = f", then {ended[goal.ended_by]}" if goal.ended_by else ""
-    return (
-        f"Goal: every speed-up within ±{units.precision(goal.goal)}, in at most {units.seconds(goal.budget_s)}; "
-        f"{units.count(goal.repeats, 'repeat')}{end}."
-    )
 
 
 def environment(session: Session) -> list[tuple[str, str]]:
