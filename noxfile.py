@@ -51,7 +51,8 @@ def lint(session: nox.Session) -> None:
 
 def compile_once(session: nox.Session) -> None:
     """Cache the bytecode of TensorFlow and of the tests, on two cores: the test processes would each compile it all."""
-    with subprocess.Popen([f"{session.bin}/python", "-c", "import tensorflow"], env={**os.environ, **CACHED}):
+    command, silent = [f"{session.bin}/python", "-c", "import tensorflow"], subprocess.DEVNULL
+    with subprocess.Popen(command, env={**os.environ, **CACHED}, stderr=silent):
         session.run("pytest", "--collect-only", "-qq", "tests/unit", env=CACHED, silent=True)
 
 
