@@ -79,6 +79,12 @@ def test_a_trial_that_was_asked_and_told_nothing_is_not_passed_over() -> None:
     assert placements(session(tf_data=None).model_copy(update={"trials": ()})) == []
 
 
+def test_where_none_is_known_markdown_gives_the_reason_and_no_table() -> None:
+    text = markdown.render(session(tf_data=Placement(reason="the step failed")))
+    assert "not known, the step failed" in text
+    assert "device and types" not in text
+
+
 def test_markdown_names_a_hundred_ops_and_counts_the_rest() -> None:
     ops = tuple(PlacedOp(name=f"op_number_{i:03}", type="MatMul", device="CPU:0") for i in range(223))
     text = markdown.render(session(tf_data=placed(ops, op_count=6000)))
