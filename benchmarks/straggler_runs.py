@@ -1,9 +1,9 @@
 """Known answers with real processes: how often a synchronous training's planted rank is named, and its reason.
 
 ``python -m benchmarks.straggler_runs --out FILE [--runs 30] [--seed 0]``. A run is a training of 2 or 3 workers of
-MultiWorkerMirroredStrategy on loopback under `pipeline-bench run`, and `merge`. It draws what takes the batches, the
-rank, and 80 to 120 ms a step of slow input, 30 to 60 ms of a slow model, or nothing. FILE has a line a run: a second
-call goes on where the first one ended, and prints the counts.
+MultiWorkerMirroredStrategy on a loopback of its own under `pipeline-bench run`, and `merge`. It draws what takes the
+batches, the rank, and 80 to 120 ms a step of slow input, 30 to 60 ms of a slow model, or nothing. FILE has a line a
+run: a second call goes on where the first one ended, and prints the counts.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -46,43 +46,61 @@ def ports(count: int) -> list[int]:
         return [int(each.getsockname()[1]) for each in sockets]
 
 
-@contextmanager
-def _worker(out: Path, cluster: dict[str, list[str]], rank: int, arguments: Sequence[str]) -> Iterator[Any]:
-    config = json.dumps({"cluster": cluster, "task": {"type": "worker", "index": rank}})
-    command = [sys.executable, "-m", "pipeline_bench", "run", "--out", str(out), "--"]
+def train(out: Path, ranks: int, arguments: Sequence[str]) -> HostsResult:
+    """Run a training of so many workers into a folder, and return what the merged session says.
+
+    TensorFlow's workers listen on every interface: they get a network of their own, which no other machine reaches.
+
+    Raises:
+        RuntimeError: a worker failed, or the system gives no process such a network.
+        TimeoutExpired: one did not end.
+        PipelineBenchError: their sessions cannot be merged.
+    """
     process = subprocess.Popen(
-        [*command, sys.executable, str(WORKERS), *arguments],
-        env={**os.environ, "TF_CONFIG": config},
+        [sys.executable, "-c", _IN_OWN_NETWORK, str(out), str(ranks), *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
     )
     try:
-        yield process
+        said = process.communicate(timeout=LIMIT_S)[0]
     finally:
-        if process.poll() is None:  # TensorFlow keeps TERM for itself where it has workers
+        with suppress(ProcessLookupError):  # TensorFlow keeps TERM for itself where it has workers
             os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-
-
-def train(out: Path, ranks: int, arguments: Sequence[str]) -> HostsResult:
-    """Run a training of so many workers into a folder, and return what the merged session says.
-
-    Raises:
-        RuntimeError: a worker failed.
-        TimeoutExpired: one did not end.
-        PipelineBenchError: their sessions cannot be merged.
-    """
-    cluster = {"worker": [f"127.0.0.1:{port}" for port in ports(ranks)]}
-    with ExitStack() as stack:
-        workers = [stack.enter_context(_worker(out, cluster, rank, arguments)) for rank in range(ranks)]
-        said = [worker.communicate(timeout=LIMIT_S)[0] for worker in workers]
-    if any(worker.returncode for worker in workers):
-        raise RuntimeError("\n".join(said))
+        process.wait()
+    if process.returncode:
+        raise RuntimeError(said)
     merged = merge.merge(merge.read(out))
     assert merged.hosts is not None
     return merged.hosts.results[0]
+
+
+_IN_OWN_NETWORK = """
+import sys
+from pipeline_bench.system import private_network
+private_network.enter()
+from pathlib import Path
+from benchmarks import straggler_runs
+sys.exit(straggler_runs.run_workers(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]))
+"""
+
+
+def run_workers(out: Path, ranks: int, arguments: Sequence[str]) -> int:
+    """Run the workers on the loopback of this process; return the greatest of their exit codes."""
+    cluster = {"worker": [f"127.0.0.1:{port}" for port in ports(ranks)]}
+    command = [sys.executable, "-m", "pipeline_bench", "run", "--out", str(out), "--"]
+    workers = [
+        subprocess.Popen(
+            [*command, sys.executable, str(WORKERS), *arguments],
+            env={
+                **os.environ,
+                "TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "worker", "index": rank}}),
+            },
+        )
+        for rank in range(ranks)
+    ]
+    return max(abs(worker.wait()) for worker in workers)
 
 
 def case(seed: int, number: int) -> dict[str, Any]:
