@@ -239,6 +239,9 @@ def _near(folder: str) -> str:
 
 
 def _why_none(ended: Ended, command: Sequence[str]) -> str:
+    ended_by = _signal_of(ended.code)
+    if ended_by is not None:
+        return f"{ended_by} ended the command before one was recorded: it may still have imported, or taken first steps"
     if ended.records:
         return "Keras' fit was not called, and no loop took three batches from a tf.data.Dataset, a DataLoader or grain"
     if ended.problems:
@@ -247,6 +250,14 @@ def _why_none(ended: Ended, command: Sequence[str]) -> str:
     if isolated:
         return f"Python was started with {isolated[0]}, which leaves out what has its trainings watched"
     return "no Python process of the command imported TensorFlow, Keras, PyTorch or grain, and ended by itself"
+
+
+def _signal_of(code: int) -> str | None:
+    """Return the name of the signal that an exit code tells of; None where it tells of none."""
+    try:
+        return signal.Signals(code - 128).name
+    except ValueError:
+        return None
 
 
 def _machine(ended: Ended) -> str:
