@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 import time
 import weakref
 from collections.abc import Callable
@@ -21,6 +22,8 @@ _NOTHING_TAKEN = (
     "the loop took no batch from the monitored dataset itself; what is built upon it (a map, a prefetch, a distributed "
     "dataset) is not measured: monitor the last dataset before the loop"
 )
+_GRAPH = 0
+"""The number of a graph's loop; an eager one has its thread's."""
 
 
 class LoopMonitor:
@@ -108,10 +111,8 @@ class DatasetMonitor(LoopMonitor):
         with tf.init_scope():  # a loop may first be seen as its function is traced
             self._ring = ring.Ring(lasting)
             super().__init__(name, "tensorflow", out)
-        # The eager loop and the graph's rows come in turns of their own; both end in the same log.
-        self._graph_steps = LoopSteps(self.record.log)
         self.record.reason = reason
-        self.probe = probe.Probe(self._steps.receive, self._ring, a_row_a_call=False)
+        self.probe = probe.Probe(self._receive, self._ring, a_row_a_call=False)
         self._patch = probe.autograph_loops_timed()
         self._patch.__enter__()
 
@@ -137,11 +138,13 @@ class DatasetMonitor(LoopMonitor):
             if self._ring.traced:
                 rows = self._ring.read(settled)
                 for at_ns, wait_ns in zip(rows.at_ns.tolist(), rows.wait_ns.tolist(), strict=True):
-                    self._graph_steps.receive(at_ns, wait_ns)
+                    self._steps.receive(at_ns, wait_ns, _GRAPH)
                 if rows.lost:
                     self.record.notes.append(f"{rows.lost} steps came too fast to be kept")
-            self._graph_steps.flush()
             super().read(settled)
+
+    def _receive(self, at_ns: int, wait_ns: int) -> None:
+        self._steps.receive(at_ns, wait_ns, threading.get_ident())
 
 
 class IteratorMonitor(LoopMonitor):
@@ -162,7 +165,7 @@ class IteratorMonitor(LoopMonitor):
         iterator.__class__ = _timed_class(type(iterator))  # type: ignore[arg-type] # a class can be hashed
         iterator._pipeline_bench_steps = self._steps
         self._ready = iterator
-        self._steps.receive(time.monotonic_ns(), LEFT)
+        self._steps.receive(time.monotonic_ns(), LEFT, id(iterator))
         return iterator
 
     def close(self, reason: str | None = None) -> SavedJob:
@@ -198,9 +201,9 @@ def _timed_class(plain: type) -> type:
         try:
             batch = plain.__next__(self)  # type: ignore[attr-defined] # it is an iterator's class
         except StopIteration:
-            receive(start_ns, ENDED)
+            receive(start_ns, ENDED, id(self))
             raise
-        receive(start_ns, time.monotonic_ns() - start_ns)
+        receive(start_ns, time.monotonic_ns() - start_ns, id(self))
         return batch
 
     named = {"__module__": plain.__module__, "__qualname__": plain.__qualname__}

@@ -135,7 +135,8 @@ class StepLog:
 
     def rows(self) -> Rows:
         """Return the steps as they are kept; means over their blocks where they were too many to be kept singly."""
-        start, duration, wait, count = self._columns().T
+        columns = self._columns()
+        start, duration, wait, count = columns[np.argsort(columns[:, 0], kind="stable")].T
         return Rows(start, start + duration // count, None if (wait < 0).any() else wait // count, count)
 
     def copy(self) -> StepLog:
@@ -165,23 +166,31 @@ class LoopSteps:
     """Turns the times at which a loop asked for its batches into steps: one begins as the next batch is asked for.
 
     A step is over when the loop asks for the next batch, or finds that there is none. The last one of a pass that the
-    loop left before that has no end, and does not count. One thread receives, others may flush meanwhile.
+    loop left before that has no end, and does not count. Several loops may receive at once, and others flush meanwhile.
     """
 
     def __init__(self, log: StepLog) -> None:
         self._log = log
-        self._asked: tuple[int, int] | None = None
+        self._asked: dict[int, tuple[int, int]] = {}
         self._new: deque[tuple[int, int, int]] = deque()
         self._lock = threading.Lock()
 
-    def receive(self, at_ns: int, wait_ns: int) -> None:
-        """Take in that the loop asked for a batch at `at_ns` and had it `wait_ns` later, or `ENDED`, or `LEFT`."""
-        if self._asked is not None and wait_ns != LEFT:
-            start_ns, waited_ns = self._asked
+    def receive(self, at_ns: int, wait_ns: int, loop: int = 0) -> None:
+        """Take in that a loop asked for a batch.
+
+        Args:
+            at_ns: when it asked.
+            wait_ns: how much later it had the batch, or `ENDED`, or `LEFT`.
+            loop: which of the loops of one line did, by any number: each has steps of its own.
+        """
+        asked = self._asked.pop(loop, None)
+        if asked is not None and wait_ns != LEFT:
+            start_ns, waited_ns = asked
             self._new.append((start_ns, at_ns, waited_ns))
             if len(self._new) >= _BLOCK:
                 self.flush()
-        self._asked = (at_ns, wait_ns) if wait_ns >= 0 else None
+        if wait_ns >= 0:
+            self._asked[loop] = (at_ns, wait_ns)
 
     def flush(self) -> None:
         """Bring the steps so far into the log: in blocks, because one at a time costs 20 µs."""

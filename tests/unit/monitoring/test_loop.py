@@ -75,3 +75,19 @@ def test_what_a_data_loaders_workers_have_ready_is_told(tmp_path: Path) -> None:
     monitor.timed(Loader(1))
     assert monitor._buffered() == (2.0, 6.0)
     monitor.drop()
+
+
+def test_iterators_that_threads_take_from_on_one_line_have_steps_of_their_own() -> None:
+    monitor = IteratorMonitor("loop", "torch")
+    first, second = monitor.timed(Batches(20)), monitor.timed(Batches(20))
+    for _ in range(20):  # in turns, as two threads may come to it
+        next(first)
+        next(second)
+    monitor.timed(first)  # the pass is left: its last step has no end
+    assert list(second) == []
+    monitor.read(settled=True)
+    rows = monitor.record.log.rows()
+    assert len(rows.count) == 19 + 20
+    # Each step of either lies beside a step of the other.
+    assert (rows.end_ns[:-2] > rows.start_ns[1:-1]).all()
+    monitor.drop()
