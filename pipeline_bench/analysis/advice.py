@@ -55,22 +55,22 @@ def _leaving_python(base: Result, others: Sequence[Result]) -> str:
     if not gainers:
         if all(result.speedup.difference is None for result in others):
             return (
-                f"{whose}, {saved} less under {_name(best.variant)} in one trial each, which proves nothing: "
+                f"{whose}, {saved} less under {_name(best.variant)}, but in one trial each, which may be chance: "
                 "use --repeats 3 or more."
             )
         limit = max((result.speedup.ci95 or (0.0, 0.0))[1] for result in others)
         if limit > WORTH:
             return (
-                f"{whose}: no other loop is faster beyond doubt, but the intervals are too wide to exclude a gain of "
-                f"{units.ratio(limit)}; --repeats narrows them."
+                f"{whose}: no other loop is certainly faster, but the intervals are too wide to exclude a gain of "
+                f"{units.ratio(limit)}; more --repeats make them narrower."
             )
-        return f"{whose}: no other loop is faster beyond doubt. It is not worth it here."
-    found = f"{whose}, and {_name(best.variant)} saves {saved} of it. The loop's share of the step is that much"
+        return f"{whose}: no other loop is certainly faster. It is not worth it here."
+    found = f"{whose}, and {_name(best.variant)} saves {saved} of it. The loop's share of the step is this much"
     if 1 / (1 - saved_ms / step_ms) < WORTH:
         return f"{found}, or a little more: leaving Python is not worth it here."
     return (
-        f"{found}, or a little more: worth it for steps as short as these. Of a step of "
-        f"{units.milliseconds(10 * step_ms)} the same would be {units.share(saved_ms / (10 * step_ms))}, and not "
+        f"{found}, or a little more. That is worth it for steps this short; in a step of "
+        f"{units.milliseconds(10 * step_ms)} the same time is {units.share(saved_ms / (10 * step_ms))}, which is not "
         "worth it."
     )
 
@@ -101,8 +101,8 @@ def thread_warning(scenario: Scenario, cores: int) -> str | None:
         return None
     asked = "; ".join(f"{_name(excess.variant.name)} for {excess}" for excess in found)
     return (
-        f"More threads are asked for than this machine has cores ({cores}): {asked}. "
-        "They take turns on the cores; the results say what became of that."
+        f"There are more threads than cores ({cores}) on this machine: {asked}. "
+        "They take turns on the cores; the report shows the effect."
     )
 
 
@@ -131,8 +131,8 @@ def _seen(session: Session, excess: _Excess) -> str:
     reference = _reference(session.scenario, excess, cores)
     if reference is None:
         return (
-            "what they gain is not known, as no variant is alike but for having no more of them than cores; add one "
-            f"with runtime.{_key(kind)} = {cores}."
+            "their effect is not known: no variant differs from it only in having at most as many threads as cores; "
+            f"add one with runtime.{_key(kind)} = {cores}."
         )
     mean_ms = {(t.variant, t.repeat): Measured(AllSteps(t)).mean_ms for t in session.trials if t.measured}
     ratios = [
@@ -141,12 +141,12 @@ def _seen(session: Session, excess: _Excess) -> str:
         if variant == excess.variant.name and (reference.name, repeat) in mean_ms
     ]
     if not ratios:
-        return f"what they gain is not known, as no repeat has a measured trial of it and of {_name(reference.name)}."
+        return f"their effect is not known: no repeat has a measured trial of both it and {_name(reference.name)}."
     shown = f"{units.ratio(stats.typical_ratio(ratios))} the speed of {_name(reference.name)}"
     interval = stats.typical_ratio_interval(ratios)
     claim = stats.typical_ratio_interval(ratios, CLAIM_CONFIDENCE)
     if interval is None or claim is None:
-        return f"{shown} in one trial each, which does not tell whether they gain: use --repeats 3 or more."
+        return f"{shown} in one trial each, which may be chance: use --repeats 3 or more."
     low, high = (units.ratio(end) for end in interval)
     threads = _asked(reference, kind, cores)
     said = _claimed(claim, kind) if threads == cores else _claimed_over_fewer(claim, kind, threads, cores)
@@ -158,8 +158,8 @@ def _claimed_over_fewer(claim: Interval, kind: Kind, threads: int, cores: int) -
     low, high = claim
     found = "They gain" if low > 1 else "They lose" if high < 1 else "No difference was found"
     return (
-        f"{found}, but over {units.count(threads, 'thread')}: what those beyond the cores do is not known; add a "
-        f"variant with runtime.{_key(kind)} = {cores}. {_THREADS_DO[kind]}."
+        f"{found}, but compared with {units.count(threads, 'thread')}: the effect of more threads than cores is not "
+        f"known; add a variant with runtime.{_key(kind)} = {cores}. {_THREADS_DO[kind]}."
     )
 
 
@@ -168,18 +168,16 @@ def _claimed(claim: Interval, kind: Kind) -> str:
     low, high = claim
     if low > 1:
         return (
-            f"They do gain here. {_THREADS_DO[kind]}; more of them than cores help where threads also wait, and so "
-            "leave their core to others."
+            f"They gain here. {_THREADS_DO[kind]}; more threads than cores help if the threads also wait, and "
+            "leave their core to others meanwhile."
         )
     if high < 1:
-        return f"They lose. {_THREADS_DO[kind]}; more of them than cores take turns, and taking turns has a cost."
+        return f"They lose. {_THREADS_DO[kind]}; more threads than cores take turns, which costs time."
     if high <= WORTH:
-        return (
-            f"No gain was found. {_THREADS_DO[kind]}; when every core has its thread, one more has no core to run on."
-        )
+        return f"No gain was found. {_THREADS_DO[kind]}; if every core has its thread, one more has no core to run on."
     return (
-        "Whether they gain cannot be told: the intervals are too wide, and --repeats narrows them. "
-        f"{_THREADS_DO[kind]}; more of them than cores take turns."
+        "Whether they gain is not known: the intervals are too wide; more --repeats make them narrower. "
+        f"{_THREADS_DO[kind]}; more threads than cores take turns."
     )
 
 

@@ -79,7 +79,7 @@ def between(
     changes = tuple(change(before, after, name) for name in shared)
     if not any(found.measured_in_both for found in changes):
         raise UsageError(
-            f"{paths[0]} and {paths[1]} have nothing in common that was measured: {changes[0].step_time.reason}.",
+            f"{paths[0]} and {paths[1]} have no measured figure in common: {changes[0].step_time.reason}.",
             "Compare sessions that ended well; `pipeline-bench report` shows what each has.",
         )
     return Difference(
@@ -371,12 +371,12 @@ def _ends(ratio: Ratio) -> str:
 def change_text(step_time: Ratio) -> str:
     """Return a change of a step time in words: ``12 % slower (8 to 16 %)``, or why there is none."""
     if step_time.value is None:
-        return f"no change to give, {step_time.reason}"
+        return f"no change to report: {step_time.reason}"
     if step_time.ci95 is None:
         return f"{units.change(step_time.value)} of step time, without an interval: {step_time.reason}"
     between = _ends(step_time)
     if step_time.difference == "none":
         smallest = units.precision(step_time.smallest)
         level = units.share(CLAIM_CONFIDENCE)
-        return f"no difference found (smallest these runs could have seen at {level}: {smallest}; interval {between})"
+        return f"no difference found (smallest detectable change at {level}: {smallest}; interval {between})"
     return f"{step_time.difference}: {units.change(step_time.value)} of step time ({between})"

@@ -66,7 +66,7 @@ def _gone_gates(before: Session, after: Session, limits: Limits) -> Iterator[Gat
     for name, limit in demands:
         if limit is not None:
             for variant in gone:
-                text = _named(variant, "only the session before has it, so there is nothing to judge")
+                text = _named(variant, "only the session before has it")
                 yield Gate(name=name, limit=limit, variant=variant, outcome="undecided", text=text)
 
 
@@ -104,7 +104,7 @@ def _beside(change: VariantChange, ceiling: Ratio | None) -> str:
     if ceiling is None or ceiling.difference not in ("faster", "slower"):
         return said
     changed = f"{ceiling.difference}, {units.change(ceiling.value)}"
-    return f"{said}: its ceiling itself became {changed}, by the machine or TensorFlow"
+    return f"{said}: its ceiling also became {changed}, because of the machine or TensorFlow"
 
 
 def _slower(change: VariantChange, limit: float) -> tuple[Outcome, str]:
@@ -114,13 +114,13 @@ def _slower(change: VariantChange, limit: float) -> tuple[Outcome, str]:
     """
     step_time, most = change.step_time, f"+{limit_text(limit)}"
     if step_time.value is None:
-        return "undecided", f"there is no change to judge, {step_time.reason or ''}"
+        return "undecided", f"there is no change to judge: {step_time.reason or ''}"
     shown, beyond = units.change(step_time.value), step_time.value > 1 + limit
     if step_time.ci95 is None:
         side = "more than" if beyond else "not more than"
         return (
             "failed" if beyond else "passed",
-            f"its step time changed by {shown}, {side} {most}; decided by the figure alone, {step_time.reason}",
+            f"its step time changed by {shown}, {side} {most}; decided without an interval: {step_time.reason}",
         )
     low, high = step_time.ci95
     shown = f"{shown} ({units.change(low)} to {units.change(high)})"
@@ -130,7 +130,7 @@ def _slower(change: VariantChange, limit: float) -> tuple[Outcome, str]:
         return "passed", f"its step time changed by {shown}, not more than {most}"
     why = f"and {most} lies within the interval"
     if low > 1 + limit:
-        why = f"more than {most}, but too unsure to be claimed at {units.share(CLAIM_CONFIDENCE)}"
+        why = f"more than {most}, but not certain at {units.share(CLAIM_CONFIDENCE)}"
     return "undecided", f"its step time changed by {shown}, {why}; {_MORE_TRIALS}"
 
 
@@ -149,8 +149,8 @@ def _explained(
     what = worst.text.rstrip(".")
     share_before = f" and {units.share(cost_before)} before" if cost_before else ""
     return "undecided", (
-        f"{text}, but disturbances, which are not the variant's, took about {units.share(cost)} of its time after"
-        f"{share_before} and could explain that: in repeat {worst.repeat + 1} {what}"
+        f"{text}, but disturbances from outside took about {units.share(cost)} of its time after"
+        f"{share_before} and may be the cause: in repeat {worst.repeat + 1} {what}"
     )
 
 
@@ -188,8 +188,8 @@ def _unreliable(result: Result) -> tuple[Outcome, str] | None:
         return "undecided", f"it has no AU: {au.reason or ''}"
     if verdict.kind != "inconclusive" or verdict.doubt is not None or au.value is None:
         return None
-    unsure = f"its AU of {units.fraction(au.value)} cannot be relied on"
-    return "undecided", f"{unsure}, its verdict is {verdict.text}"
+    unsure = f"its AU of {units.fraction(au.value)} is not reliable"
+    return "undecided", f"{unsure}: its verdict is {verdict.text}"
 
 
 def _au(result: Result, limit: float) -> tuple[Outcome, str]:
@@ -201,8 +201,8 @@ def _au(result: Result, limit: float) -> tuple[Outcome, str]:
     if au.ci95 is None:
         reason = au.reason or "it has no interval"
         if au.value < limit:
-            return "failed", f"{shown}, below {line}; decided by the figure alone, {reason}"
-        return "passed", f"{shown}, not below {line}; decided by the figure alone, {reason}"
+            return "failed", f"{shown}, below {line}; decided without an interval: {reason}"
+        return "passed", f"{shown}, not below {line}; decided without an interval: {reason}"
     shown += f" ({units.fraction(au.ci95[0])} to {units.fraction(au.ci95[1])})"
     if au.ci95[1] < limit:
         return "failed", f"{shown}, below {line}"
@@ -211,13 +211,13 @@ def _au(result: Result, limit: float) -> tuple[Outcome, str]:
     return "undecided", f"{shown}, and {line} lies within the interval; {_MORE_TRIALS}"
 
 
-_MORE_TRIALS = "more --repeats will tell"
+_MORE_TRIALS = "more --repeats make it narrower"
 
 
 def _without_figures(result: Result) -> tuple[Outcome, str] | None:
     """Return failed for a variant of AFTER that has no figures, or figures of other work."""
     if result.step_ms.median is None:
-        return "failed", f"it was not measured after: {_reason(result)}"
+        return "failed", f"it was not measured in the session after: {_reason(result)}"
     if result.work.status == "unequal":
         return "failed", f"it did not train on the samples it should: {_work(result)}"
     return None
@@ -226,7 +226,7 @@ def _without_figures(result: Result) -> tuple[Outcome, str] | None:
 def _other_work(result: Result) -> tuple[Outcome, str] | None:
     """Return undecided for a variant of BEFORE that did other work: it has no step time to hold another against."""
     if result.work.status == "unequal":
-        return "undecided", f"before it did not train on the samples it should: {_work(result)}"
+        return "undecided", f"in the session before it did not train on the samples it should: {_work(result)}"
     return None
 
 

@@ -75,7 +75,7 @@ def _contention(trial: MeasuredTrial) -> Iterator[Disturbance]:
     lasted = other.share(full)
     if lasted < 0.9:  # noqa: PLR2004 - said of the whole trial unless a visible part of it is meant
         text += f" for {units.share(lasted)} of its time"
-    yield trial.disturbance("cpu-contention", cost_share, f"{text}, and left hardly any idle")
+    yield trial.disturbance("cpu-contention", cost_share, f"{text}, and almost none was idle")
 
 
 def _steal(trial: MeasuredTrial) -> Iterator[Disturbance]:

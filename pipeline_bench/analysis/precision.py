@@ -100,7 +100,7 @@ def share(
     allowed = f"Give a percentage or a share, {between}: {examples[0]}, or {examples[1]} for the same."
     match = _SHARE.fullmatch(text)
     if match is None:
-        raise UsageError(f"{given} is no percentage and no share.", allowed)
+        raise UsageError(f"{given} is neither a percentage nor a share.", allowed)
     number = float(match[1])
     if not match[2] and 1 < number <= highest * 100:
         raise UsageError(f"{given} could be a percentage or a multiple.", f"Write {match[1]}% for a percentage.")
@@ -148,8 +148,8 @@ def check(scenario: Scenario) -> None:
     """
     if not _compared(scenario) and scenario.baseline.is_ceiling:
         raise UsageError(
-            f"--precision: {scenario.name} has only {scenario.baseline.name}, so there is no ratio to narrow.",
-            "Compare at least one variant that is no ceiling.",
+            f"--precision: {scenario.name} has only {scenario.baseline.name}, so there is no speed-up to measure.",
+            "Compare at least one variant that is not a ceiling.",
         )
 
 
@@ -340,7 +340,7 @@ def _text(session: Session, precision: Precision, state: State) -> str:
         case "interrupted", _:
             head = f"interrupted {after}"
         case _, "nothing to narrow":
-            head = f"there is no ratio to narrow {after}, so no more were added"
+            head = f"there is no speed-up to measure {after}, so no more repeats were added"
         case _:
             head = f"not ended {after}"
     return "; ".join([": ".join([head, *_known(session, precision)]), *_left_out(session)])
@@ -349,12 +349,10 @@ def _text(session: Session, precision: Precision, state: State) -> str:
 def _decided_text(session: Session, precision: Precision) -> str:
     """Return what is open, and what ended the rounds; empty where everything is decided."""
     after = f"after {units.count(precision.repeats, 'round')}"
-    ended = {
-        "budget": f"the budget of {precision.budget_s:g} s was spent {after}",
-        "interrupted": f"it was interrupted {after}",
-    }.get(precision.ended_by or "", f"it was seen {after}")
+    ended = {"budget": f", with the budget of {precision.budget_s:g} s spent", "interrupted": " and an interruption"}
+    why = ended.get(precision.ended_by or "", "")
     still = open_words(session)
-    return "; ".join([*([f"open when {ended}: {still}"] if still else []), *_left_out(session)])
+    return "; ".join([*([f"not decided {after}{why}: {still}"] if still else []), *_left_out(session)])
 
 
 def _known(session: Session, precision: Precision) -> Iterator[str]:
@@ -367,10 +365,10 @@ def _known(session: Session, precision: Precision) -> Iterator[str]:
         yield f"{name}'s {worst.what} is not known yet"
         return
     others = sum(ratio.exists for ratio in ratios(session)) > 1
-    text = f"{name}'s {worst.what} is known to ±{units.precision(worst.half_width)}"
-    text += ", the others better" if others else ""
+    text = f"{name}'s {worst.what} is known within ±{units.precision(worst.half_width)}"
+    text += ", the others are known better" if others else ""
     if precision.goal is not None and worst.half_width <= precision.goal and precision.ended_by != "precision":
-        text += f", which counts only from {judged_from(session.scenario)} repeats on"
+        text += f", but the precision counts only from {judged_from(session.scenario)} repeats on"
     yield text
 
 
@@ -383,5 +381,5 @@ def _left_out(session: Session) -> Iterator[str]:
             continue
         result = session.result(ratio.variant)
         over = result.speedup.over if ratio.what == SPEEDUP else session.scenario.variant(ratio.variant).ceiling
-        why = "it has no good trial" if result.trials == 0 else f"no good trial of {over} lies beside its own"
+        why = "it has no good trial" if result.trials == 0 else f"no repeat has a good trial of both it and {over}"
         yield f"{ratio.variant} is left out: {why}"

@@ -137,7 +137,7 @@ def _missing(variant: Variant, no_loss: bool, no_accuracy: bool) -> dict[str, st
 def _status(variant: Variant, trials: Sequence[TrialRecord], good: int) -> tuple[ResultStatus, str | None]:
     bad = [trial for trial in trials if trial.status != "ok"]
     if not trials:
-        return "pending", "none of its trials has run"
+        return "pending", "none of its trials ran"
     wanted = max(variant.run.repeats, len(trials))  # a goal of precision adds to the scenario's repeats
     if good and (bad or good < wanted):
         reason = f"{good} of {wanted} trials are in these figures"

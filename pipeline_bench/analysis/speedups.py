@@ -71,7 +71,7 @@ def may_gain(speedup: Speedup) -> bool:
 
 def smallest(speedup: Speedup) -> str:
     """Return what a run that found no difference could have found, in the words of every report."""
-    return f"smallest this run could have seen: {units.precision(speedup.smallest)}"
+    return f"smallest detectable: {units.precision(speedup.smallest)}"
 
 
 def batch_size(variant: Variant) -> int:
@@ -92,7 +92,7 @@ def _speedup(variant: Variant, over: Variant, measured: ByVariant) -> Speedup:
     emulated = {own[shared[0]].emulated, base[shared[0]].emulated}
     if len(emulated) > 1:
         which = "one of the two is emulated" if None in emulated else "the two emulate different devices"
-        return Speedup(over=over.name, reason=f"{which}: {over.name!r} is no measure for it")
+        return Speedup(over=over.name, reason=f"{which}: {over.name!r} is not comparable with it")
     scale = batch_size(variant) / batch_size(over)
     logs = [math.log(scale * base[repeat].mean_ms / own[repeat].mean_ms) for repeat in shared]
     if len(logs) == 1:
@@ -168,7 +168,7 @@ def of_hosts(hosts: Hosts) -> str:
     for found in hosts.results:
         rate = "" if found.samples_per_second is None else f", {units.rate(found.samples_per_second)} samples/s in all"
         said.append(f"{found.variant}: {found.text}{rate}" if many else f"{found.text}{rate}")
-    return ". ".join(said) + "." if said else "No number of hosts ran anything together."
+    return ". ".join(said) + "." if said else "No hosts ran a trial at the same time."
 
 
 def conclude(session: Session) -> str:
@@ -179,7 +179,7 @@ def conclude(session: Session) -> str:
         return _checked(session.selftest)
     found = _found(session)
     cut_short = any(trial.status == "interrupted" for trial in session.trials)
-    return f"As far as it was measured: {found}" if cut_short else found
+    return f"Interrupted; until then: {found}" if cut_short else found
 
 
 def _checked(selftest: Selftest) -> str:
@@ -188,13 +188,13 @@ def _checked(selftest: Selftest) -> str:
     if not ran:
         return "Nothing could be checked on this machine."
     passed = sum(part.status == "passed" for part in ran)
-    others: dict[str, PartStatus] = {"failed": "failed", "could not be told": "disturbed", "was not run": "not-run"}
+    others: dict[str, PartStatus] = {"failed": "failed", "not decided": "disturbed", "not run": "not-run"}
     exceptions = [
         f"{word}: {', '.join(names)}"
         for word, status in others.items()
         if (names := [part.name for part in selftest.parts if part.status == status])
     ]
-    head = "What was planted was measured: " if passed == len(ran) else ""
+    head = "The planted delays were measured correctly: " if passed == len(ran) else ""
     return "; ".join([f"{head}{passed} of {units.count(len(ran), 'part')} passed", *exceptions]) + "."
 
 
@@ -203,10 +203,10 @@ def _found(session: Session) -> str:
         return f"{_limit(session.results[0])}."
     best, baseline = fastest(session), session.scenario.baseline.name
     if best is None:
-        return "Nothing was measured that could be compared."
+        return "No variant was measured that can be compared."
     base = next((result for result in session.results if result.variant == baseline and result.trials), None)
     if base is None:
-        return f"{best.variant} was measured, but {baseline}, which the others are compared with, was not."
+        return f"{best.variant} was measured, but the baseline {baseline} was not."
     emulating = [result for result in _able(session.scenario, session.results) if result.emulated]
     if base.emulated is not None and len({result.emulated for result in emulating}) > 1:
         return _kept_busy(emulating)
@@ -218,7 +218,9 @@ def _compared(able: Sequence[Result], best: Result, base: Result) -> str:
     limit = _limit(base)
     if len(able) == 1:
         return (
-            f"{limit}." if best is base else f"{best.variant} was measured, with nothing to compare it with; {limit}."
+            f"{limit}."
+            if best is base
+            else f"{best.variant} was measured, without another variant to compare with; {limit}."
         )
     proven = [result for result in able if _is(result.speedup, "faster")]
     leader = max(proven, key=lambda result: result.speedup.value or 0.0, default=None)
@@ -234,7 +236,7 @@ def _none_faster(others: Sequence[Result], best: Result, base: Result) -> str:
     single = [result for result in others if result.speedup.value is not None and result.speedup.ci95 is None]
     if best is not base and best in single:
         times = units.ratio(best.speedup.value)
-        return f"{best.variant} had {times} the throughput of {baseline} in one trial each, which proves no difference"
+        return f"{best.variant} had {times} the throughput of {baseline} in one trial each, which may be chance"
     ties = [result.variant for result in others if tie(result.speedup)]
     slower = [result.variant for result in others if _is(result.speedup, "slower")]
     unsure = [result for result in others if result.variant not in (*ties, *slower)]
@@ -317,10 +319,10 @@ def _joined(names: Sequence[str], word: str) -> str:
 def _limit(baseline: Result) -> str:
     name, severely = baseline.variant, "severely " if baseline.verdict.severe else ""
     known = {
-        "inconclusive": f"what limits {name} stays open",
+        "inconclusive": f"what limits {name} is not decided",
         "unequal-work": f"the work of {name} itself was not equal",
         "not-measured": f"{name} was not measured",
-        "mixed": f"nothing limits {name} alone",
+        "mixed": f"no single part limits {name}",
     }
     probably = "probably " if baseline.verdict.certainty == "probable" else ""
     return known.get(baseline.verdict.kind, f"{name} is {probably}{severely}{baseline.verdict.kind}")

@@ -306,9 +306,9 @@ def _start(trial: MeasuredTrial, others: Sequence[MeasuredTrial]) -> Disturbance
         return None
     steps = f"its first {units.count(warmup, 'step')} of {total} were"
     if excess < 0:
-        text = f"{steps} {units.share(-excess)} faster than the rest, and are left out as if they were warm-up"
+        text = f"{steps} {units.share(-excess)} faster than the rest, and are left out like warm-up"
         return trial.disturbance("drift", -excess, text)
     text = f"{steps} {units.share(excess)} slower and are left out as warm-up; its other repeats needed {usual:.0f}"
     if warmup >= _HALF_WAY_SHARE * total:
-        return trial.disturbance("slow-start", None, f"{text}, and none is looked for beyond half of the steps")
+        return trial.disturbance("slow-start", None, f"{text}, and the search for its end stops at half of the steps")
     return trial.disturbance("slow-start", 0.0, text)

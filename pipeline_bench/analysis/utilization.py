@@ -31,7 +31,7 @@ def of(runs: Sequence[Measured], cores: int, known: Sequence[Window] = ()) -> De
     if runs[0].emulated is not None:
         shares = [run.busy_share for run in runs if run.busy_share is not None]
         if not shares:
-            return DeviceUtilization(source=BUSY_TIME, reason="the loop did not bring the emulated device's busy time")
+            return DeviceUtilization(source=BUSY_TIME, reason="the loop did not report the emulated device's busy time")
         return _percent(BUSY_TIME, [100 * share for share in shares], sum(len(run.step_ms) for run in runs))
     if device is not None and device.kind == "cpu":
         return _cpu_utilization(runs, cores)
@@ -56,7 +56,7 @@ def _gpu_utilization(runs: Sequence[Measured], known: Sequence[Window]) -> Devic
     source = max(by_source, key=lambda name: sum(map(len, by_source[name])), default=None)
     trials = [values for values in by_source[source] if values] if source else []
     if not trials:
-        short = "no sample of the device lies wholly within the measured steps; run more steps"
+        short = "no sample of the device lies completely within the measured steps; run more steps"
         return DeviceUtilization(source=source, reason=reason or short)
     found = _percent(str(source), [float(np.mean(values)) for values in trials], sum(map(len, trials)))
     return _widened(found, next((window.error_points for window in known if window.source == source), None))
@@ -133,7 +133,7 @@ def _activity_of(metric: str, runs: Sequence[Measured]) -> Activity | None:
     if not values.size:
         reason = next((track.reason for _, track in tracks if track.reason), None)
         return Activity(
-            metric=metric, source=source, reason=reason or "no figure lies wholly within the measured steps"
+            metric=metric, source=source, reason=reason or "no figure lies completely within the measured steps"
         )
     measured_ns = sum(int(run.end_ns[-1] - run.start_ns[0]) for run, _ in tracks)
     return Activity(

@@ -51,7 +51,7 @@ def check_work(
     works = [trial.work for trial in trials if trial.work is not None]
     able = [work for work in works if work.reason is None]
     if not able:
-        reason = works[0].reason if works else "its trials did not say which samples reached the model"
+        reason = works[0].reason if works else "its trials did not report which samples reached the model"
         return WorkCheck(text=str(reason))
     same = [trial.work for trial in baseline_trials if trial.work] if variant.source == baseline.source else []
     others = list(_other_records_skipped(able, same)) or list(_other_epochs(able, same))
@@ -187,7 +187,7 @@ def cache_doubt(variant: Variant, trials: Sequence[TrialRecord]) -> str | None:
         reason = _cold_doubt(found, cached) if found.asked == "cold" else _warm_doubt(found, cached)
         if reason:
             where = f" in repeat {trial.repeat + 1}" if len(trials) > 1 else ""
-            return f"page_cache = {found.asked} was asked, but {reason}{where}"
+            return f"page_cache = {found.asked} was set, but {reason}{where}"
     return None
 
 
@@ -199,7 +199,7 @@ def describe_cache(trials: Sequence[TrialRecord]) -> str | None:
     before = _mean([storage.resident_share for storage in found])
     known = f"{units.share(before)} in the page cache before training"
     if before is None:
-        known = f"not known what was in the page cache: {found[0].reason or 'no file was looked at'}"
+        known = f"not known what was in the page cache: {found[0].reason or 'no file was checked'}"
     later = _resident([epoch for storage in found for epoch in storage.epochs[1:]])
     parts = [known] + ([f"{units.share(later)} from epoch 2 on"] if later is not None and before is not None else [])
     return f"{', '.join(parts)}; {_traffic_text(found)}"
@@ -226,7 +226,7 @@ def _cold_doubt(found: Storage, cached: bool) -> str | None:
             continue
         resident = _resident(epochs)
         if resident is None and traffic is None:
-            return f"that could not be checked {name}: {found.reason or 'an epoch was too short to look at a file'}"
+            return f"this was not checked {name}: {found.reason or 'an epoch was too short to check a file'}"
         from_storage = traffic is not None and traffic >= 1 - OTHER_STATE_SHARE
         if resident is not None and resident > OTHER_STATE_SHARE and not from_storage:
             return f"{units.share(resident)} of the files was in the page cache {name}"
@@ -245,7 +245,7 @@ def _warm_doubt(found: Storage, cached: bool) -> str | None:
     if read is not None and traffic is not None and traffic > OTHER_STATE_SHARE and read > _CODE_BYTES:
         return f"{units.size(read)} was read from storage while it trained, {units.share(traffic)} of what it consumed"
     if not known and (read is None or cached):
-        return f"that could not be checked: {found.reason or 'no file was looked at'}"
+        return f"this was not checked: {found.reason or 'no file was checked'}"
     return None
 
 

@@ -179,7 +179,7 @@ def inconclusive(reason: str, doubt: Doubt | None = None) -> Verdict:
 def too_few_steps(steps: int, for_more: str) -> Verdict:
     """Return no verdict for want of steps, and what to do for more."""
     count = units.count(steps, "step")
-    return inconclusive(f"only {count} came after warm-up, {thresholds.NEEDED_STEPS} are needed; {for_more}")
+    return inconclusive(f"only {count} after warm-up, {thresholds.NEEDED_STEPS} are needed; {for_more}")
 
 
 def not_measured(reason: str) -> Verdict:
@@ -196,7 +196,7 @@ def unequal_work(found: str) -> Verdict:
 def reference(mean_ms: float | None) -> Verdict:
     """Return the verdict on a ceiling: the reference is not judged."""
     step = units.milliseconds(mean_ms)
-    return _unjudged("ceiling", f"steps in {step} on average, with no input at all: the reference")
+    return _unjudged("ceiling", f"{step} a step on average without any input: the reference")
 
 
 def _unjudged(kind: VerdictKind, reason: str) -> Verdict:
@@ -209,9 +209,9 @@ def _undecided(kind: VerdictKind, doubt: Doubt) -> Verdict:
     if doubt.rounds == 1:
         will_tell = "use --repeats 3 or more"
     elif doubt.taken_share >= thresholds.BUSY_SHARE:
-        will_tell = "a quieter machine will tell, or a larger --budget"
+        will_tell = "use a quieter machine or a larger --budget"
     else:
-        will_tell = "a larger --budget or more --repeats will tell"
+        will_tell = "use a larger --budget or more --repeats"
     return inconclusive(f"{named}; {doubt_text(doubt)}; {will_tell}", doubt)
 
 
@@ -242,13 +242,13 @@ def judge_watched(
     if wait_share < thresholds.BOUND_SHARE:
         return inconclusive(
             f"not input-bound: {waits} ({units.share(wait_share)}); whether the host or the model takes the rest "
-            "cannot be told without a ceiling, which `pipeline-bench diagnose` measures with --model"
+            "is not known without a ceiling, which `pipeline-bench diagnose` measures with --model"
         )
     severe = device_waits and wait_share >= thresholds.SEVERE_SHARE
     caveat = "" if device_waits else ". The GPU may have been busy meanwhile, so it can be much less"
     reason = (
-        f"{waits} ({units.share(wait_share)}); without the wait it would step at most {_without(wait_share)} as fast; "
-        f"`pipeline-bench diagnose` finds the stage and tries what helps{caveat}"
+        f"{waits} ({units.share(wait_share)}); without the wait it would be at most {_without(wait_share)} as fast; "
+        f"`pipeline-bench diagnose` finds the stage and tries fixes{caveat}"
     )
     return _stated("input-bound", reason, severe=severe)
 
@@ -265,21 +265,21 @@ def label(verdict: Verdict) -> str:
 def doubt_text(doubt: Doubt) -> str:
     """Return the doubt in one clause: ``input wait is 8 % to 14 %, and the line is at 10 %``."""
     if doubt.rounds == 1:
-        return "in one trial beside its ceiling, which has no interval"
+        return "one trial beside its ceiling, so there is no interval"
     show = units.fraction if doubt.figure == "accelerator utilization" else units.share
     interval = f"{doubt.figure} is {show(doubt.low)} to {show(doubt.high)}"
-    against = "it may be the smaller part" if doubt.line is None else f"the line is at {show(doubt.line)}"
-    beside = f", beside work that took {units.share(doubt.taken_share)} of the CPU"
+    against = "it may be the smaller of the two parts" if doubt.line is None else f"the threshold is {show(doubt.line)}"
+    beside = f", while other work took {units.share(doubt.taken_share)} of the CPU"
     return f"{interval}, {against}{beside if doubt.taken_share >= thresholds.BUSY_SHARE else ''}"
 
 
 def _input_bound(split: StepSplit) -> str:
     wait, host = split.input_wait_share, split.host_slowdown_share
-    too = f"; the host costs {units.share(host.value)} beside it" if _ends(host)[0] >= thresholds.BOUND_SHARE else ""
+    too = f"; host slowdown takes another {units.share(host.value)}" if _ends(host)[0] >= thresholds.BOUND_SHARE else ""
     return (
         f"waits {units.milliseconds(split.input_wait_ms.value)} of its mean step of "
         f"{units.milliseconds(split.mean_ms)} for "
-        f"the batch ({units.share(wait.value)}); without the wait it would step {_without(_value(wait))} as fast"
+        f"the batch ({units.share(wait.value)}); without the wait it would be {_without(_value(wait))} as fast"
         f"{too}"
     )
 

@@ -112,7 +112,7 @@ class _ReaderInput(QueueInput):
 
         key, value = source.reader().read(names)
         index = self._index_of_key.lookup(key)
-        known = tf.debugging.Assert(index >= 0, ["the files have changed since they were looked at:", key])
+        known = tf.debugging.Assert(index >= 0, ["the files have changed since they were checked:", key])
         with tf.control_dependencies([known]):
             index = tf.identity(index)
         number = _epoch(source.records, index) * source.records + index

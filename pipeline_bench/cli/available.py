@@ -144,18 +144,18 @@ def _tensorflow(environment: Environment, probed: Probed) -> Check:
         "TensorFlow",
         "missing",
         f"{environment.tensorflow} is installed, but cannot be used: {probed.reason}",
-        f"Mend what is shown below, or install it again: {GET_TENSORFLOW}",
+        f"Correct the problem shown below, or install it again: {GET_TENSORFLOW}",
     )
 
 
 def _matmul(report: ProbeReport, gpus: Sequence[str]) -> Check:
     if report.matmul.ok:
-        return Check("matmul", "ok", f"a small product came out right on {report.matmul.device}")
+        return Check("matmul", "ok", f"a small matrix product was correct on {report.matmul.device}")
     return Check(
         "matmul",
         "missing",
-        f"a small product failed on {report.matmul.device}: {report.matmul.error}",
-        "Compare on the CPU with --set runtime.device=cpu, or mend the GPU's set-up." if gpus else GET_TENSORFLOW,
+        f"a small matrix product failed on {report.matmul.device}: {report.matmul.error}",
+        "Compare on the CPU with --set runtime.device=cpu, or correct the GPU's set-up." if gpus else GET_TENSORFLOW,
     )
 
 

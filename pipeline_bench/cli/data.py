@@ -106,7 +106,7 @@ def remove(
         raise UsageError("Give the names of what to remove, or --all.", "`pipeline-bench data list` shows them.")
     for name in names or ():
         if name not in found:
-            raise UsageError(f"There is no made data {name!r}.", did_you_mean(name, found))
+            raise UsageError(f"There is no synthetic dataset {name!r}.", did_you_mean(name, found))
     for name in names or found:
         try:
             shutil.rmtree(found[name].folder)
@@ -182,7 +182,7 @@ def _check_folder(out: Path, asked: SyntheticDataset) -> None:
         raise UsageError(f"--out {out} cannot be read: {error.strerror}.", "Choose another folder.") from None
     if manifest is not None and manifest.data != asked:
         raise UsageError(
-            f"--out {out} holds other made data: {manifest.data.name}, where {asked.name} is asked for.",
+            f"--out {out} holds another synthetic dataset: {manifest.data.name}, not {asked.name}.",
             "Repeat the command that began it, or choose another folder.",
         )
 

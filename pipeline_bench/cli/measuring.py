@@ -58,7 +58,7 @@ def compare(
         str | None,
         typer.Option(
             metavar="2%",
-            help="Add repeats until every speed-up is known to ±2 %, or until --budget is spent. From 0.1% to 50%.",
+            help="Add repeats until every speed-up is known within ±2 %, or until --budget is spent. From 0.1% to 50%.",
         ),
     ] = None,
     budget: Annotated[
@@ -149,8 +149,8 @@ def _goal(
         return until_decided(budget_s)
     if budget_s is not None:
         raise UsageError(
-            f"--budget was given beside {' and '.join(fixed)}, by which the length is fixed.",
-            "Leave out one of the two; with --precision 2% both count.",
+            f"--budget was given beside {' and '.join(fixed)}, which already sets the length.",
+            "Leave out one of the two; with --precision 2% both are used.",
         )
     return None
 

@@ -83,8 +83,8 @@ def form_of(output: Path | None, forms: type[_Form]) -> _Form:
         return names["terminal"]
     if ending.lower() not in endings:
         raise UsageError(
-            f"--output {output}: what to write is not told by {ending}.",
-            f"Let the name end in one of {', '.join(endings)}, or say what it is with --format.",
+            f"--output {output}: the ending {ending} names no format.",
+            f"Let the name end in one of {', '.join(endings)}, or give --format.",
         )
     return endings[ending.lower()]
 

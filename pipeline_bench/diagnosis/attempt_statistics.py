@@ -140,9 +140,9 @@ def _ruled(
     updates: dict[str, object] = {"equality": compared}
     reason = equality.refusal(compared, asked.allow_reordering) or _frozen(attempt.fix, asked.inspection, written)
     if reason is None and compared.status == "not-told" and _moves_filter(attempt.fix, asked.inspection):
-        reason = f"Whether as many samples are left out cannot be told: {compared.text}."
+        reason = f"It is not known whether as many samples are left out: {compared.text}."
     if reason is None and compared.status == "not-told" and not asked.allow_reordering:
-        reason = f"Whether its samples are the same cannot be told: {compared.text}; --allow-reordering accepts that."
+        reason = f"It is not known whether its samples are the same: {compared.text}; --allow-reordering accepts that."
     if reason is not None:
         updates |= {"outcome": "refused", "reason": reason}
     return attempt.model_copy(update=updates)
@@ -180,7 +180,7 @@ def _frozen(fix: Fix, inspection: Inspection | None, written: Fingerprint | None
         keeps = function is not None and (function.python or (function.stateful and not function.random))
         if stage.method == "from_generator" or keeps:
             name = one_line(stage.label, NAME)
-            return f"The samples are random, and {name} may be what draws them: it must run as often as it does now."
+            return f"The samples are random, and {name} may draw them: it must run as often as it does now."
     return None
 
 

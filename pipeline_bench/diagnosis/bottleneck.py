@@ -92,7 +92,7 @@ def at_the_model(
     step = units.milliseconds(as_written_ms)
     if ceiling_ms >= NOT_THE_LIMIT * as_written_ms:
         left = units.milliseconds(max(0.0, as_written_ms - ceiling_ms))
-        return f"of a step of {step} the model takes all but {left} by itself"
+        return f"the model alone takes all but {left} of a step of {step}"
     computed = [cost.cpu_ns for cost in inspection.costs]
     if wait_ms is None or len(computed) < len(inspection.stages) or None in computed:
         return ""
@@ -135,7 +135,7 @@ def _withheld(inspection: Inspection, costliest: int | None, explained: float) -
     return Bottleneck(
         stage=stage.id,
         share=1 - explained,
-        text=f"{named(stage)}, is what is left: it could not be measured alone ({reason}). {others}.",
+        text=f"{named(stage)}, is the rest: it could not be measured alone ({reason}). {others}.",
     )
 
 
@@ -168,8 +168,8 @@ def _text(
     if as_written_ms is not None and alone_ms > _DEARER_ALONE * as_written_ms:
         text += (
             f" Alone it took {units.milliseconds(alone_ms)}, more than the {units.milliseconds(as_written_ms)} of the "
-            "whole pipeline: the machine was slower then, or the stage has more threads in the whole; its share is no "
-            "more than a hint."
+            "whole pipeline: the machine was slower then, or the stage has more threads in the whole pipeline. Its "
+            "share is only a hint."
         )
     return text + _epochs(inspection, parts) + _first_fill(inspection, as_written_ms)
 
@@ -185,13 +185,13 @@ def _epochs(inspection: Inspection, parts: Segments) -> str:
         later_ns = max(sum(parts.elapsed_ns.get(i, 0.0) for i in group if i not in first) for group in parts.groups)
         later = units.milliseconds(later_ns / NS_PER_MS)
         return (
-            f" That is the first epoch, which fills a cache; it could not be filled in the time. Later ones skip "
-            f"{costliest}: what stands behind the cache takes about {later} a {element}."
+            f" This is the first epoch, because its cache could not be filled in time. Later epochs skip {costliest}: "
+            f"the stages after the cache take about {later} per {element}."
         )
     whole_ns = chain.segments_of(inspection.of_first_epoch(), parts.cores).period_ns
     return (
-        f" That is from the second epoch on: the first one, which fills the cache, takes about "
-        f"{units.milliseconds(whole_ns / NS_PER_MS)} a {element}, most of it in {costliest}."
+        f" This is from the second epoch on. The first epoch fills the cache and takes about "
+        f"{units.milliseconds(whole_ns / NS_PER_MS)} per {element}, most of it in {costliest}."
     )
 
 
@@ -207,7 +207,7 @@ def _why(inspection: Inspection, parts: Segments, stage: Stage, cause: Cause) ->
         "waiting": f"it neither computes nor reads files but waits, {one_by_one}",
         "reading": f"it reads files, {'several at a time' if parallel else 'one after another'}",
         "filling": "it moves the elements through its buffer",
-        "handing-over": f"it hands {elements} small elements over, one by one",
+        "handing-over": f"it passes {elements} small elements on, one by one",
         "cpu": computes if not chain.reads_files(stage) else f"it reads files and {computes.removeprefix('it ')}",
     }[cause]
 
@@ -221,7 +221,7 @@ def _first_fill(inspection: Inspection, as_written_ms: float | None) -> str:
     if first_ns < _FILLING * count * as_written_ms * NS_PER_MS:
         return ""
     first = units.milliseconds(first_ns / NS_PER_MS)
-    return f" Its first element takes {first}: {named(shuffles[-1])}, fills its buffer before it gives any."
+    return f" Its first element takes {first}: {named(shuffles[-1])}, fills its buffer before it returns any."
 
 
 def _unmeasured(inspection: Inspection, costliest: int | None) -> str:

@@ -122,7 +122,7 @@ def _settled(
     if not each.possible:
         return each.attempt
     if part is not None and beaten(each, part) and ended is not None and (chosen is None or chosen.name != each.name):
-        reason = f"It came to {units.ratio(each.gain)}, hardly more than {part.name} without the rest."
+        reason = f"It reached {units.ratio(each.gain)}, hardly more than {part.name} alone."
         return each.attempt.model_copy(update={"outcome": "no-gain", "reason": reason})
     outcome, reason = _outcome(each, chosen, ended, at_limit)
     return each.attempt.model_copy(update={"outcome": outcome, "reason": reason})
@@ -144,11 +144,11 @@ def _outcome(
     if each.contends:
         few = each.trials < attempt_statistics.CONFIRMED_TRIALS
         then = (
-            f"; {attempt_statistics.CONFIRMED_TRIALS} are needed, a larger --budget runs them"
+            f"; a proposal needs {attempt_statistics.CONFIRMED_TRIALS}: use a larger --budget"
             if few
-            else ", which chance may be"
+            else ", which may be chance"
         )
-    return "no-gain", f"It came to {units.ratio(each.gain)} in {units.count(each.trials, 'trial')}{then}."
+    return "no-gain", f"It reached {units.ratio(each.gain)} in {units.count(each.trials, 'trial')}{then}."
 
 
 def _reached_ms(session: Session) -> float | None:
@@ -170,7 +170,7 @@ def _other_runs(session: Session, diagnosis: Diagnosis) -> str:
         return ""
     what = "The script is" if diagnosis.target.is_script else "Your code is"
     return (
-        f"{what} not reproducible: as written too, another run gives other samples. So each fix was compared with the "
+        f"{what} not reproducible: even as written, another run gives other samples. So each fix was compared with the "
         "pipeline as written within one run."
     )
 
@@ -202,7 +202,7 @@ def _of_what_has_no_fix(session: Session, diagnosis: Diagnosis) -> str:
         return f"{waits}: there is nothing to gain."
     if api == "arrays":
         return f"{waits}, which Keras cuts into batches; no argument of fit changes that."
-    return f"{waits}: less work in it, or a PyDataset with workers in its place, would save at most that."
+    return f"{waits}: less work in it, or a PyDataset with workers instead, would save at most that."
 
 
 def _beyond(session: Session, diagnosis: Diagnosis, chosen: AttemptStatistics | None) -> tuple[str, ...]:
@@ -232,7 +232,7 @@ def _promising(session: Session, diagnosis: Diagnosis) -> str:
     if best is None or _gain(best) < _PROMISING:
         return ""
     came = f"{units.ratio(best.gain)} in {units.count(best.trials, 'trial')}"
-    return f" The most promising is {best.name}, {came}: a larger --budget will tell."
+    return f" The most promising is {best.name}, {came}: use a larger --budget."
 
 
 def _left(diagnosis: Diagnosis) -> str:
@@ -277,8 +277,8 @@ def ideas(
     for idea in _all(inspection):
         most = _most(parts, idea.stages, as_written_ms, ceiling_ms)
         if most >= _WORTH and most >= _MUCH_MORE * gained:
-            bound = f"more than {_MOST:.0f}×" if most > _MOST else f"{units.ratio(most)} at most"
-            sentences.append(f"{idea.text} That would make it {bound} as fast, if it then cost nothing.")
+            bound = f"more than {_MOST:.0f}×" if most > _MOST else f"at most {units.ratio(most)}"
+            sentences.append(f"{idea.text} If it then took no time, it would be {bound} as fast.")
     return tuple(sentences)
 
 
@@ -298,23 +298,23 @@ def _all(inspection: Inspection) -> Iterator[_Idea]:
                 continue  # a trial divides it
             yield _Idea(
                 (stage.id,),
-                f"{named(stage)}, draws random numbers, so that nothing behind it can be cached: with what draws none "
-                "in a map of its own and a cache() between the two, later epochs only pay for what is random."
+                f"{named(stage)}, draws random numbers, so nothing after it can be cached. Move its random part into a "
+                "second map, and put a cache() between the two: later epochs then compute only the random part."
                 + (f" No trial divided it: {function.undivided}." if function.undivided else ""),
             )
         elif stage.method == "map" and batched and _on_records(inspection, stage):
             yield _Idea(
                 (stage.id,),
-                f"{named(stage)}, gets one record at a time: where it only parses, batch first and parse whole "
-                "batches, with tf.io.parse_example or a tf.io.decode_csv of all lines, in one call.",
+                f"{named(stage)}, gets one record at a time. If it only parses, batch first and parse a whole batch in "
+                "one call, with tf.io.parse_example or with tf.io.decode_csv for all lines.",
             )
         elif stage.method == "window":
             behind = chain.after(inspection, stage)
             both = (stage.id, behind.id) if behind is not None and behind.method == "flat_map" else (stage.id,)
             yield _Idea(
                 both,
-                f"{named(stage)}, makes a dataset of every window and hands its elements over one by one: with the "
-                "series in a tensor, a map over a batch of starts gathers (tf.gather) whole batches in one call.",
+                f"{named(stage)}, makes a dataset of every window and passes its elements on one by one. Keep the "
+                "series in a tensor and batch the start positions: one tf.gather in a map then makes a whole batch.",
             )
 
 

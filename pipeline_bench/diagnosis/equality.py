@@ -38,10 +38,10 @@ def compare(baseline: Fingerprint | None, other: Fingerprint | None, reorders_al
         reorders_allowed: whether the user accepts another order; only words the answer, see `refusal`.
     """
     if baseline is None or other is None:
-        return Equality(text="the trial ended before it told which samples arrive")
+        return Equality(text="the trial ended before its samples were recorded")
     for which, each in (("as written", baseline), ("with the fix", other)):
         if each.reason is not None or not each.components:
-            return Equality(text=f"{which}: {(each.reason or 'no sample was looked at').rstrip('.')}")
+            return Equality(text=f"{which}: {(each.reason or 'no sample was compared').rstrip('.')}")
     if (fault := _other_form(baseline, other)) is not None:
         return Equality(status="unequal", text=fault)
     pairs = list(zip(baseline.components, other.components, strict=True))
@@ -136,7 +136,7 @@ def _same(
         note = "" if reorders_allowed else ", which --allow-reordering accepts"
         return Equality(status="reordered", text=f"{_REORDERED} ({compared_samples} compared{note})")
     if some_random:
-        return Equality(status="random", text=f"the same but for what is random ({compared_samples} compared)")
+        return Equality(status="random", text=f"the same apart from random content ({compared_samples} compared)")
     return Equality(status="identical", text=f"the same samples in the same order ({compared_samples} compared)")
 
 
@@ -171,13 +171,13 @@ def _differing(baseline: Fingerprint, other: Fingerprint, exact: list[tuple[Comp
         compared = min(len(one.sample_hashes), len(two.sample_hashes))
         if listed:
             all_of_them = units.count(max(baseline.samples, other.samples), "sample")
-            text = f"{count:,} of {all_of_them} of {_named(one)} are others"
+            text = f"{count:,} of {all_of_them} of {_named(one)} differ"
             return Equality(status="unequal", text=text)
         if dropped:  # which samples fell to the end of the shuffle is not told by the first ones
             return Equality(text=f"of {_named(one)} only the first {compared:,} samples are known one by one")
-        return Equality(status="unequal", text=f"the samples of {_named(one)} are others")
+        return Equality(status="unequal", text=f"the samples of {_named(one)} differ")
     rest = units.count(explained, "sample")
-    text = f"{_REORDERED}, but for {rest} of the incomplete last batch that is dropped"
+    text = f"{_REORDERED}, except {rest} of the incomplete last batch, which is dropped"
     return Equality(status="reordered", text=text)
 
 
@@ -192,13 +192,13 @@ def _as_far_as_known(pairs: list[tuple[Component, Component]]) -> Equality:
     exact = [(one, two) for one, two in pairs if not (one.random or two.random)]
     compared = [min(len(one.sample_hashes), len(two.sample_hashes)) for one, two in exact]
     if not exact or not min(compared):
-        return Equality(text="the time was used up before samples could be compared")
+        return Equality(text="there was no time left to compare samples")
     if all(one.sample_hashes[:n] == two.sample_hashes[:n] for (one, two), n in zip(exact, compared, strict=True)):
         first_samples = f"the first {units.count(min(compared), 'sample')} compared"
         if len(exact) < len(pairs):
-            return Equality(status="random", text=f"the same but for what is random ({first_samples})")
+            return Equality(status="random", text=f"the same apart from random content ({first_samples})")
         return Equality(status="identical", text=f"the same samples in the same order ({first_samples})")
-    return Equality(text="the first samples differ, and the time was used up before all could be compared")
+    return Equality(text="the first samples differ, and there was no time left to compare all")
 
 
 def _other_distributions(pairs: list[tuple[Component, Component]], samples: int) -> Iterator[str]:

@@ -143,13 +143,13 @@ def training(workers: Sequence[WorkerFigures]) -> tuple[HostsKind, int | None, s
         return (
             "slow-input",
             last,
-            f"the input of rank {last} holds all up: it waits {wait_ms:.1f} ms for it, {share} of a step, the others "
-            f"{theirs_ms:.1f} ms; {lost}",
+            f"the input of rank {last} delays all workers: it waits {wait_ms:.1f} ms for it, {share} of a step, the "
+            f"others {theirs_ms:.1f} ms; {lost}",
         )
     return (
         "slow-model",
         last,
-        f"rank {last} holds all up, and not by its input, for which it waits {wait_ms:.1f} ms: its own part of the "
+        f"rank {last} delays all workers, but not by its input wait ({wait_ms:.1f} ms): its own part of the "
         f"step takes longer; {lost}",
     )
 
@@ -179,10 +179,10 @@ def _of_all(hosts: int, efficiency: Estimate, figures: Sequence[HostFigures]) ->
     if ci95 is not None and ci95[0] >= line:
         return "scales", None, said
     if ci95 is None or ci95[1] >= line:
-        return "inconclusive", None, f"{said}; the line is at {units.share(line)}, and more --repeats tell"
+        return "inconclusive", None, f"{said}; the threshold is {units.share(line)}: use more --repeats"
     waits, alone = _typical(figures, "wait_together"), _typical(figures, "wait_alone")
     if waits is None or alone is None or waits - alone < thresholds.BOUND_SHARE:
-        return "inconclusive", None, f"{said}, and the waits for the input do not explain it"
+        return "inconclusive", None, f"{said}, but input wait does not explain it"
     each = f"at {hosts} hosts each waits {units.share(waits)}, alone {units.share(alone)}"
     return "shared-storage", None, f"storage is shared: {each}; {said}"
 
@@ -204,7 +204,7 @@ def _odd(kind: HostsKind, values: Sequence[float | None]) -> tuple[HostsKind, in
     if len(slow) != 1:
         return None
     rank, times = slow[0]
-    return kind, rank, f"rank {rank} is slow by itself: its ceiling is {times:.1f}× the others'"
+    return kind, rank, f"rank {rank} is slow: its ceiling is {times:.1f}× the others'"
 
 
 def _odd_wait(kind: HostsKind, values: Sequence[float | None]) -> tuple[HostsKind, int, str] | None:
@@ -221,7 +221,7 @@ def _odd_wait(kind: HostsKind, values: Sequence[float | None]) -> tuple[HostsKin
         return None
     rank, waits, others = odd[0]
     who = {
-        "slow-input": f"the input of rank {rank} is slow by itself: alone it",
+        "slow-input": f"the input of rank {rank} is slow: alone, it",
         "straggler": f"one straggler: rank {rank}",
     }
     return kind, rank, f"{who[kind]} waits {units.share(waits)}, the others {units.share(others)}"

@@ -122,11 +122,11 @@ def _see_that_they_compare(sessions: Sequence[Session], hosts: Sequence[Host]) -
 
 def _difference(first: Session, other: Session) -> str | None:
     if first.host is None or other.host is None or first.host.size != other.host.size:
-        return "they are of runs with other numbers of ranks"
+        return "they are from runs with different numbers of ranks"
     for name in _ONE_VERSION:
         ours, theirs = getattr(first.environment, name), getattr(other.environment, name)
         if ours != theirs:
-            return f"{name} is {ours} in the one and {theirs} in the other"
+            return f"{name} is {ours} in the first and {theirs} in the second"
     if first.watched != other.watched or first.scenario.name != other.scenario.name:
         return f"their scenarios are {first.scenario.name!r} and {other.scenario.name!r}"
     ours, theirs = ({v.name: v for v in session.scenario.variants} for session in (first, other))

@@ -274,7 +274,7 @@ def _placed(library: Any, hosts: int, scenario: Scenario) -> Any:
         needed = " and ".join(f"{units.count(int(number), name)}" for name, number in bundle.items())
         raise UsageError(
             f"Ray found no {hosts} nodes with {needed} free within {_PLACED_WITHIN_S:.0f} s.",
-            "See `ray status` for what holds them.",
+            "`ray status` shows what holds them.",
         )
     return group
 
@@ -303,7 +303,7 @@ def _cluster(hosts: int, address: str | None, tell: Callable[[str], None]) -> It
     if address == "local" or (address is None and not _runs_here()):
         # Ray takes loopback for a machine's name and asks for its address, unless it may not be a cluster of several.
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
-        tell(f"no Ray cluster was named: {hosts} nodes are started on this machine, which share its cores")
+        tell(f"no Ray cluster was named: {hosts} nodes are started on this machine and share its cores")
         started = _started(hosts)
         address = started.address
     import ray
@@ -348,5 +348,5 @@ def _see_that_it_answers(address: str) -> None:
     except (OSError, ValueError) as error:
         raise UsageError(
             f"--on {address}: no Ray answers there: {line_of(error)}",
-            "Give ray://HOST:PORT of its head node, whose client port is 10001 where nothing else was said.",
+            "Give ray://HOST:PORT of its head node, whose client port is 10001 by default.",
         ) from None

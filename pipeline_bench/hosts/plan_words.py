@@ -58,9 +58,7 @@ def _of_host(plan: VariantPlan, step: Step, accelerators: int) -> str:
     fed = feeds.low if feeds.value is None else feeds.value
     if fed >= accelerators:
         enough = between(feeds, " accelerators")
-        slow = (
-            f"one host's input is enough for {enough}; copies and launches, the host's own part, hold it at {reached}."
-        )
+        slow = f"one host's input is enough for {enough}, but copies and launches by the host limit it to {reached}."
         return slow if plan.alone.limit == "host" else f"one host feeds {enough}."
     if fed >= 1:
         return f"one host feeds {between(feeds)} of its {accelerators} accelerators: {reached}."
@@ -70,15 +68,15 @@ def _of_host(plan: VariantPlan, step: Step, accelerators: int) -> str:
     if feeds.value is None:
         return f"{starved}."
     if not step.works_ahead:
-        return f"{starved}; the input follows the step, and would have to be {1 / fed:.1f} times as fast."
-    return f"{starved}; it would take the input of {1 / fed:.1f} hosts."
+        return f"{starved}; the next batch is made after the step, so the input must be {1 / fed:.1f} times as fast."
+    return f"{starved}; it needs the input of {1 / fed:.1f} hosts."
 
 
 def _of_workers(plan: VariantPlan, accelerators: int) -> str:
     whom = "an accelerator needs" if accelerators == 1 else f"{accelerators} accelerators need"
     if plan.needed is None:
         if plan.feeds.value is None:
-            return f"one input worker feeds {between(plan.feeds, ' accelerators')}; none was at its end."
+            return f"one input worker feeds {between(plan.feeds, ' accelerators')}; no worker was saturated."
         return f"no number of input workers feeds {units.count(accelerators, 'accelerator')}: each gives {_each(plan)}."
     each = f"each gives {_each(plan)} and feeds {between(plan.feeds)}"
     return f"{whom} {units.count(plan.needed, 'input worker')}: {each}."
@@ -91,16 +89,16 @@ def _each(plan: VariantPlan) -> str:
 def _of_total(plan: VariantPlan) -> str:
     """What the storage, or the way from the workers, comes to; empty where only one was measured."""
     if plan.total_from is not None:
-        what = "Storage" if plan.unit == "host" else "What they send"
+        what = "Storage" if plan.unit == "host" else "The workers' total"
         enough = between(plan.total_feeds, " accelerators")
         return (
-            f"{what} ends at {rate(plan.total)} samples/s in all, enough for {enough}: "
-            f"it limits from {_whole(plan.total_from)} {plan.unit}s on."
+            f"{what} saturates at {rate(plan.total)} samples/s, enough for {enough}: "
+            f"it is the limit from {_whole(plan.total_from)} {plan.unit}s on."
         )
     if len(plan.measured_counts) == 1:
         return ""
     most = f"{plan.measured_counts[-1]} {plan.unit}s"
-    what = "Storage was not at its end" if plan.unit == "host" else "No end of what they send was seen"
+    what = "Storage was not saturated" if plan.unit == "host" else "The workers' total was not saturated"
     enough = number(plan.total_feeds.low)
     return f"{what} with {most}: {units.rate(plan.total.low)} samples/s, enough for {enough} accelerators."
 
@@ -120,47 +118,46 @@ def assumption(plan: VariantPlan) -> str:
     if plan.total.is_known:
         return _reached(plan)
     if not any(row.basis == "extrapolated" for row in plan.rows):
-        return "Assumes nothing but that the accelerator's step is all that changes."
+        return "Assumes that only the accelerator's step changes."
     if plan.unit != "host":
-        seen = f"{most} that {'was' if most == 1 else 'were'} measured"
-        return f"Assumes that input workers add up beyond the {seen}: no end of that was seen."
+        return f"Assumes that each input worker beyond the {most} measured adds as much: their total was not saturated."
     if not plan.shared:
-        return "Assumes that each further host gives as much: its input reads nothing that hosts share."
+        return "Assumes that each further host adds as much: the input reads nothing that hosts share."
     return _not_saturated(most)
 
 
 def _not_saturated(most: int) -> str:
     if most == 1:
-        return "Assumes that storage gives each of more hosts what it gave one; low ends: that this was all it has."
+        return "Assumes that storage gives each further host as much as the first; low ends: no more in total."
     return (
-        f"Assumes that storage goes on as measured up to {most} hosts: it was never saturated; low ends: that it ends "
-        "there."
+        f"Assumes that storage gives each further host as much as the {most} measured: it was never saturated; low "
+        "ends: no more in total."
     )
 
 
 def _not_known(plan: VariantPlan) -> str:
     if plan.works_ahead is None:
         return (
-            "Not known is whether the next batch is made during the step: between both lies what is shown; "
-            "two models of different steps in one scenario would tell."
+            "It is not known whether the next batch is made during the step. The figures are the range between both "
+            "cases; two models with different step times in one scenario decide it."
         )
     return (
-        f"Not known is what one {plan.unit}'s input gives beyond {units.rate(plan.own.low)} samples/s: no step waited "
-        "for it. Measure with a faster accelerator, an emulated one for example."
+        f"It is not known how much more than {units.rate(plan.own.low)} samples/s the input of one {plan.unit} gives: "
+        "no step waited for it. Measure with a faster accelerator, for example an emulated one."
     )
 
 
 def _reached(plan: VariantPlan) -> str:
     last, gives = f"{plan.measured_counts[-1]} {plan.unit}s", f"{rate(plan.total)} samples/s"
-    subject, verb = ("storage", "goes on to give") if plan.unit == "host" else ("workers", "go on to send")
+    subject = "storage" if plan.unit == "host" else "the workers' total"
     if plan.trend == "rising":
-        return f"Assumes that {gives}, seen at {last}, is all that there is; up to there it still rose."
+        return f"Assumes that {subject} stays at the {gives} of {last}, although it still rose until there."
     if plan.trend == "falling":
-        return f"Assumes that {subject} {verb} the {gives} seen at {last}; up to there it fell."
-    return f"Assumes that {subject} {verb} {gives} in all beyond the {last} measured."
+        return f"Assumes that {subject} stays at the {gives} of {last}, although it fell until there."
+    return f"Assumes that {subject} stays at {gives} beyond the {last} measured."
 
 
 def explained() -> str:
     """Return what the words of a plan mean."""
     line = units.fraction(thresholds.COMPUTE_BOUND_AU)
-    return f"AU: share of time that an accelerator computes; fed: to an AU of {line}. In brackets: 95 %"
+    return f"AU: share of the time in which an accelerator computes; fed: AU of {line} or more. In brackets: 95 %"

@@ -68,9 +68,13 @@ def plan(session: Session, asked: Asked, path: str) -> Plan:
 def _chosen(every: Sequence[MeasuredInput], session: Session, name: str | None) -> Sequence[MeasuredInput]:
     if not every:
         together = session.watched and session.hosts is not None
-        why = "its ranks ran one training together, none alone" if together else "no input's rate was measured in it"
+        why = (
+            "its ranks ran one training together, and none ran alone"
+            if together
+            else "it has no measured rate of an input"
+        )
         raise UsageError(
-            f"{session.scenario.name} tells no plan: {why}.",
+            f"{session.scenario.name} cannot be planned from: {why}.",
             "Give a session of compare, diagnose or merge whose trials have ended well.",
         )
     if name is None:
@@ -91,10 +95,10 @@ def _most_waiting(every: Sequence[MeasuredInput]) -> Iterator[MeasuredInput]:
 
 def _notes(session: Session) -> Iterator[str]:
     if inputs.computed_on_cpu(session):
-        yield "the model computed on the host's own cores: beside a real accelerator host and input may be faster"
+        yield "the model computed on the host's own cores: with a real accelerator, host and input may be faster"
     named = [each for each in session.hosts.results if each.host is not None] if session.hosts is not None else []
     if named:
-        yield f"all hosts are taken to be alike, and were not: {named[-1].text}"
+        yield f"the plan assumes that all hosts are alike, but they are not: {named[-1].text}"
     if session.watched:
         yield "the size of a batch is not known: a batch counts as one sample"
 

@@ -85,7 +85,7 @@ class Meeting:
             self.clock_offset_s = time.time() - self._path(rank.number).stat().st_mtime
         except OSError as error:
             raise UsageError(
-                f"--out {folder}: what the ranks share cannot be written: {error.strerror}.",
+                f"--out {folder}: the files that the ranks share cannot be written: {error.strerror}.",
                 "Give a folder that every host can write.",
             ) from None
         self._beating = threading.Thread(target=self._beat, name="pipeline-bench rank", daemon=True)
@@ -106,7 +106,7 @@ class Meeting:
                 self._note_gone(rank)
             time.sleep(_LOOK_S)
         if self._slots[slot].together and (gone := sorted(self._gone.intersection(self._slots[slot].ranks))):
-            raise PipelineBenchError(f"rank {gone[0]} is gone, and was to run it at the same time")
+            raise PipelineBenchError(f"rank {gone[0]} is lost, and this trial needs it")
 
     def leave(self, index: int) -> None:
         """Say that the trial has ended."""
@@ -148,7 +148,9 @@ class Meeting:
             gone = silent_s > self._start_s
         if gone:
             self._gone.add(rank)
-            self._tell(f"rank {rank} gave no sign of life for {units.seconds(silent_s)}: the others go on without it")
+            self._tell(
+                f"rank {rank} gave no sign of life for {units.seconds(silent_s)}; the others continue without it"
+            )
 
     def _say(self, position: Position) -> None:
         write_atomically(self._path(self._rank.number), json.dumps(position))

@@ -125,7 +125,7 @@ def run(command: Sequence[str], out: Path) -> Ended:
 def _killed(folder: Path, kept: set[int]) -> Iterator[str]:
     for job in jobs.of_run(str(folder)):
         if job.state == "gone" and job.status.steps and job.status.pid not in kept:
-            yield f"{job.status.name}, process {job.status.pid}, was killed; it told last: {job.status.line}"
+            yield f"{job.status.name}, process {job.status.pid}, was killed; its last report: {job.status.line}"
 
 
 def environment_of(own: Mapping[str, str], folder: Path, out: Path) -> dict[str, str]:
@@ -189,11 +189,11 @@ def lines(ended: Ended, command: Sequence[str]) -> list[str]:
     said += ended.killed
     more = sum(record.more for record in ended.records)
     if more:
-        said.append(f"{more} more calls of fit were not measured: ten of a process are.")
+        said.append(f"{more} more calls of fit were not measured: at most ten per process are.")
     reasons = [*ended.problems, *(record.problem for record in ended.records if record.problem)]
     said += [f"not watched: {reason}" for reason in reasons[:_SHOWN_PROBLEMS]]
     if not ended.killed and not any(record.trainings for record in ended.records):
-        said.append(f"no training was seen: {_why_none(ended, command)}")
+        said.append(f"no training was found: {_why_none(ended, command)}")
     said.append(_machine(ended))
     trainings = [each for record in ended.records for each in record.trainings]
     starved = [each for each in trainings if each.verdict == "input-bound" and each.on_tf_data]
@@ -215,7 +215,7 @@ def _of_process(record: ProcessRecord) -> Iterator[str]:
         for remark in wall_time.remarks(training.time, environment.usable_memory_bytes()):
             yield f"  {remark}"
     if record.trainings and not record.ended:
-        yield f"process {record.pid} was killed, or left by os._exit: its last second or so may be missing"
+        yield f"process {record.pid} was killed, or ended by os._exit: about its last second may be missing"
 
 
 def _kept(training: Training) -> str:
@@ -248,7 +248,7 @@ def _why_none(ended: Ended, command: Sequence[str]) -> str:
         return "see above"
     isolated = [part for part in command[1:3] if part in ("-I", "-E", "-S", "-IS", "-IE")]
     if isolated:
-        return f"Python was started with {isolated[0]}, which leaves out what has its trainings watched"
+        return f"Python was started with {isolated[0]}, which disables sitecustomize, so its trainings are not watched"
     return "no Python process of the command imported TensorFlow, Keras, PyTorch or grain, and ended by itself"
 
 

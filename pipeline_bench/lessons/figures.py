@@ -229,7 +229,7 @@ class VariantFigures:
         over = VariantFigures(self.session, found.speedup.over or "the first").label
         if found.speedup.ci95 is None:
             times = units.ratio(found.speedup.value)
-            return f"{name} came to {times} the throughput of {over} in one trial each, which proves nothing yet."
+            return f"{name} came to {times} the throughput of {over} in one trial each, which may be chance."
         interval = _with_interval(found.speedup.value, found.speedup.ci95, units.ratio)
         if found.speedup.difference in ("faster", "slower"):
             return f"{name} is {found.speedup.difference}: {interval} the throughput of {over}."

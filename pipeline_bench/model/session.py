@@ -334,7 +334,7 @@ def _in_the_way(out: Path) -> UsageError:
     for path in (out, *out.parents):
         if path.is_symlink() and not path.exists():
             return UsageError(
-                f"--out {out}: {path} is a link that leads nowhere, to {path.readlink()}.",
-                "Mend or remove the link, or choose another --out.",
+                f"--out {out}: {path} is a broken link to {path.readlink()}.",
+                "Correct or remove the link, or choose another --out.",
             )
     return UsageError(f"--out {out}: a file is in the way.", "Choose a folder, or a path that does not exist.")

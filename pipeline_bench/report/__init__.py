@@ -188,10 +188,10 @@ PLUMBING = frozenset(
 PLACEMENT_METHOD = (
     "The ops of one step after TensorFlow has pruned, fused and optimised its graph, with those that take the batch "
     "and time that (Timestamp); the ops inside of a dataset are not among them. Plumbing: constants, variables, and "
-    "what passes values on. Of a loop that runs several steps a call it is one step by itself."
+    "what passes values on. In a loop that runs several steps per call it is one separate step."
 )
 
-_NOT_TOLD = Placement(reason="its first trial did not come to telling it")
+_NOT_TOLD = Placement(reason="its first trial ended before it was recorded")
 _MOST_TYPES = 8
 _OF_ONEDNN = re.compile(r"^_(?:MklNative|Mkl)?(?=[A-Z])")
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pipeline_bench.analysis.speedups import conclude, may_gain, smallest
+from pipeline_bench.analysis.thresholds import PROBABLE_CLAIM
 from pipeline_bench.errors import sentence
 from pipeline_bench.model.diagnosis import AS_WRITTEN, Attempt, CodeChange, Diagnosis, Outcome
 from pipeline_bench.model.result import Result, Speedup
@@ -29,14 +30,14 @@ _OUTCOMES: dict[Outcome, str] = {
 _RANK = [*_OUTCOMES]
 _GROUPS: dict[str, tuple[Outcome, ...]] = {
     "Fixes that help, best first": ("proposed", "faster"),
-    "Tried, and not proven to make it faster": ("no-gain", "pending"),
-    "Tried, and not to be used": ("slower", "refused", "failed"),
+    "Tried, but not proven to make it faster": ("no-gain", "pending"),
+    "Tried and rejected": ("slower", "refused", "failed"),
 }
 TRACEBACK = "Your own code's traceback"
 _EQUALITY = {
     "identical": "the same samples in the same order",
     "reordered": "the same samples in another order",
-    "random": "the same samples as far as random content can tell",
+    "random": "the same samples, apart from random content",
     "unequal": "other samples",
     "not-told": "whether the samples are the same is not known",
 }
@@ -72,7 +73,8 @@ class Tried:
     @property
     def lead(self) -> str:
         """What came of it, behind its name: ``faster 3.12× (3.04× to 3.20×)``."""
-        gain = f" {self.gain}" if self.gain != units.NOT_MEASURED else ""
+        between = ", " if self.outcome.endswith("%") else " "
+        gain = f"{between}{self.gain}" if self.gain != units.NOT_MEASURED else ""
         return f"{self.outcome}{gain}{f' ({self.interval})' if self.interval else ''}"
 
     @property
@@ -120,34 +122,34 @@ def sections(session: Session, diagnosis: Diagnosis) -> Iterator[Section]:
     groups = _groups(tries)
     name, change = code(tries, diagnosis) or ("", CodeChange())
     noun, bound = element_noun(diagnosis), diagnosis.bottleneck
-    besides = one_line(f"Besides: {change.text}" if change.diff and change.text else change.text)
+    besides = one_line(f"Also: {change.text}" if change.diff and change.text else change.text)
     named = bottleneck(session, diagnosis) if rows else ""
     notes = diagnosis.inspection.notes if diagnosis.inspection is not None else ()
     for section in (
         Section(TRACEBACK, code=traceback_lines(diagnosis.traceback)),
-        Section("Where it stands", lines=speed_lines(session, diagnosis)),
+        Section("How fast it is", lines=speed_lines(session, diagnosis)),
         Section(
             "Which stage",
-            f"from source to sink, each alone; ms a {noun}",
+            f"from source to sink, each stage measured alone; ms per {noun}",
             lines=[named] if named else [],
             is_finding=bound is not None and bound.stage is not None,
             rows=rows,
         ),
         Section(
             "What to do",
-            "each tried in processes of its own",
-            lines=["Nothing that was tried is proven to help."] if groups and not any(t.helps for t in tries) else [],
+            "each fix was tried in separate processes",
+            lines=["No fix is proven to help."] if groups and not any(t.helps for t in tries) else [],
             tries=groups,
             left_out=left_out(tries, diagnosis),
         ),
         Section(
             "The code to write",
-            f"for {name}; your files are not touched",
+            f"for {name}; your files are not changed",
             code=diff_lines(change.diff or ""),
             lines=[besides] if besides else [],
         ),
-        Section("How far it can go", f"the time of a {noun} at best", limits=limits(session, diagnosis)),
-        Section("What a reader should know of the pipeline", lines=notes),
+        Section("How far it can go", f"the shortest possible time of a {noun}", limits=limits(session, diagnosis)),
+        Section("Notes on the pipeline", lines=notes),
     ):
         if any((section.code, section.lines, section.rows, section.tries, section.left_out, section.limits)):
             yield section
@@ -167,7 +169,7 @@ def headline(session: Session) -> str:
     if text:
         return text if text.endswith((".", "…")) else f"{text}."
     stopped = any(trial.status == "interrupted" for trial in session.trials)
-    return "Interrupted before anything was found out." if stopped else "Nothing was found out yet."
+    return "Interrupted before there was a result." if stopped else "There is no result yet."
 
 
 def element_noun(diagnosis: Diagnosis) -> str:
@@ -189,7 +191,10 @@ def speed_lines(session: Session, diagnosis: Diagnosis) -> list[str]:
         rates.append(f"{units.rate(samples)} samples/s")
     lines = [f"{begins} takes {units.milliseconds(reached_ms)}: {', '.join(rates)}."]
     if diagnosis.model is None:
-        return [*lines, f"An accelerator whose step is shorter than {units.milliseconds(reached_ms)} would starve."]
+        return [
+            *lines,
+            f"An accelerator whose step is shorter than {units.milliseconds(reached_ms)} would wait for its data.",
+        ]
     if result is None:
         return lines
     return [
@@ -248,13 +253,20 @@ def tried(session: Session, diagnosis: Diagnosis) -> list[Tried]:
                 attempt,
                 one_line(fix.variant, NAME),
                 one_line(fix.variant if fix.combines else fix.title, REASON),
-                "not proven" if maybe else _OUTCOMES[attempt.outcome],
+                _outcome(attempt, speedup, maybe),
                 units.ratio(speedup.value),
                 _interval(speedup),
                 _opening(remark, labels),
             )
         )
     return sorted(made, key=rank)
+
+
+def _outcome(attempt: Attempt, speedup: Speedup, maybe: bool) -> str:
+    """Return the outcome in words; where the 95 % interval alone would prove a gain, the level that proves one."""
+    if attempt.outcome == "no-gain" and speedup.ci95 is not None and speedup.ci95[0] > 1:
+        return f"not proven at {units.share(PROBABLE_CLAIM)}"
+    return "not proven" if maybe else _OUTCOMES[attempt.outcome]
 
 
 def _remarks(attempt: Attempt, speedup: Speedup, maybe: bool, note: str) -> Iterator[str]:
@@ -310,7 +322,7 @@ def _interval(speedup: Speedup) -> str:
     if speedup.ci95 is None:
         return ""
     low, high = map(units.ratio, speedup.ci95)
-    return "interval too wide to tell" if too_wide(speedup.ci95) else f"{low} to {high}"
+    return "interval too wide" if too_wide(speedup.ci95) else f"{low} to {high}"
 
 
 def too_wide(interval: tuple[float, float]) -> bool:
@@ -324,11 +336,11 @@ def limits(session: Session, diagnosis: Diagnosis) -> list[LimitLine]:
     if not diagnosis.limits:
         return []
     reached_ms = _reached_ms(diagnosis, _as_written(session))
-    lines = [LimitLine("as it is written", reached_ms, "reached", True)] if reached_ms else []
+    lines = [LimitLine("as written", reached_ms, "reached", True)] if reached_ms else []
     proposed = next((r for r in session.results if r.variant == diagnosis.proposal), None)
     if proposed is not None and proposed.step_ms.mean is not None:
         name = one_line(proposed.variant, NAME)
-        lines.append(LimitLine(f"with {name}", proposed.step_ms.mean, "reached, the fix that is proposed", True))
+        lines.append(LimitLine(f"with {name}", proposed.step_ms.mean, "reached, with the proposed fix", True))
     for limit in diagnosis.limits:
         lines.append(LimitLine(one_line(limit.name, NAME), limit.ms, one_line(limit.text, TEXT)))
     return sorted(lines, key=lambda each: -each.ms if each.ms is not None else float("inf"))

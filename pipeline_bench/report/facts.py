@@ -77,7 +77,7 @@ def busy_time(session: Session) -> str | None:
     who = "" if len(emulated) == len(session.results) else " of " + _names(emulated)
     text = f"emul. util.{who}: how long the emulated device was busy ÷ wall time; no device was measured"
     late = [f"{name}'s {took}" for name, took in _overrun(session)]
-    return f"{text}; busy longer than it was to be, on a host that did not keep up: {', '.join(late)}" if late else text
+    return f"{text}; busy for longer than set, because the host was too slow: {', '.join(late)}" if late else text
 
 
 def _overrun(session: Session) -> Iterator[tuple[str, str]]:
@@ -102,7 +102,7 @@ def storage(session: Session) -> list[tuple[str, str]]:
     for trial in session.trials:
         if trial.storage is not None and trial.measured:
             asked.setdefault(trial.storage.asked, []).append(trial)
-    heads = {"as-is": "files as they were found", "cold": "cold asked", "warm": "warm asked"}
+    heads = {"as-is": "files as found", "cold": "cold files", "warm": "warm files"}
     lines = []
     for state, trials in asked.items():
         names = dict.fromkeys(one_line(trial.variant, NAME) for trial in trials)
@@ -278,7 +278,7 @@ def evidence(record: TrialRecord, *, brief: bool) -> Iterator[str]:
         frames = stack.frames[-_STACK_FRAMES:] if brief else stack.frames
         outer = len(stack.frames) - len(frames)
         more = f" ({units.count(outer, 'outer frame')} left out)" if outer else ""
-        yield f"thread {one_line(stack.thread, limit)} stood at{more}:"
+        yield f"thread {one_line(stack.thread, limit)} was at{more}:"
         yield from (f"{mark}{one_line(frame, limit)}" for frame in frames)
     if brief:
         yield from (f"{mark}{code_line(line)}" for line in record.traceback.splitlines()[-_TRACEBACK_LINES:])
@@ -374,14 +374,14 @@ def captions(session: Session, intervals: Iterable[str] = ()) -> list[str]:
     kind = session.environment.accelerator_kind.upper()
     busy = busy_time(session)
     overs = dict.fromkeys(one_line(r.speedup.over, NAME) for r in results if r.speedup.over is not None)
-    inputs, said = "the input's work included", "called a difference where it is one at 99 %"
-    batch = "the same model on one batch that sits on the device; that batch over and over"
+    inputs, said = "the input's work included", "faster or slower: only if the 99 % interval excludes 1"
+    batch = "the same model on one batch that stays on the device, again and again"
     return [
-        "ms/step: the median; all other figures are from means",
+        "ms/step: the median; all other figures use means",
         *([busy] if busy else []),
         *(f"{kind} util.: {instrument(session, each)}{', ' + inputs if each == CPU_TIME else ''}" for each in sources),
-        *(f"speed-up: samples/s over those of {over}; {said}" for over in overs),
+        *(f"speed-up: samples/s ÷ those of {over}; {said}" for over in overs),
         *intervals,
-        "AU, accelerator utilization: the ceiling's step time ÷ the variant's, its compute part",
-        *([f"ceiling: {batch}: its loss says nothing"] if ceilings(session) else []),
+        "AU, accelerator utilization: the ceiling's step time ÷ the variant's",
+        *([f"ceiling: {batch}, so its loss has no meaning"] if ceilings(session) else []),
     ]

@@ -159,7 +159,7 @@ def _row(tree: _Tree, stage: Stage, guide: str, depth: int, joins: int, again: b
         own_ms=None if cost.elapsed_ns is None else cost.elapsed_ns / _NS_PER_MS,
         cpu_ms=None if cost.cpu_ns is None else cost.cpu_ns / _NS_PER_MS,
         share=share,
-        reason=cost.reason or "it was not looked at" if cost.elapsed_ns is None else "",
+        reason=cost.reason or "it was not measured" if cost.elapsed_ns is None else "",
         parallelism=_parallelism(inspection, stage),
         buffer=_buffer(inspection, stage),
         element=_element(cost),

@@ -83,7 +83,7 @@ def _check(check: PlanCheck, plan: VariantPlan) -> str:
     ends = f"{units.rate(check.planned.low)} to {units.rate(check.planned.high)}"
     value = check.planned.value
     planned = f"{ends} samples/s" if value is None else f"{units.rate(value)} samples/s ({ends})"
-    return f"Check: {of} alone plan {planned} for {check.count}; measured {units.rate(check.measured)}."
+    return f"Check: planned from {of} alone, {check.count} give {planned}; measured: {units.rate(check.measured)}."
 
 
 def _other(plan: VariantPlan) -> str:
@@ -93,7 +93,7 @@ def _other(plan: VariantPlan) -> str:
 
 
 def _way(plan: VariantPlan) -> str:
-    seen = " (seen here)" if plan.works_ahead_measured else ""
+    seen = " (as measured)" if plan.works_ahead_measured else ""
     if plan.works_ahead is None:
-        return "Made during the step or after it: not known."
+        return "Whether the next batch is made during or after the step is not known."
     return f"The next batch is made {'during' if plan.works_ahead else 'after'} the step{seen}."

@@ -111,7 +111,7 @@ def _said(result: Result) -> str:
             said = verdict.reason
     if verdict.doubt is None or verdict.kind == "inconclusive":
         return said
-    return f"{said}; else {' or '.join(verdict.doubt.instead) or 'as one trial may be'}"
+    return f"{said}; or {' or '.join(verdict.doubt.instead) or 'chance, in one trial'}"
 
 
 def _remarks(session: Session) -> Iterator[Text]:
@@ -122,7 +122,7 @@ def _remarks(session: Session) -> Iterator[Text]:
     if said := " · ".join(part for part in parts if part):
         yield Text(said, style="dim")
     if session.precision is not None and (open_words := precision.open_words(session)):
-        yield Text(f"still open: {open_words} (a larger --budget tells more)", style="yellow")
+        yield Text(f"not decided: {open_words} (use a larger --budget)", style="yellow")
     for note in session.notes[:_NOTES]:
         yield Text(f"note: {note}", style="yellow")
 

@@ -113,7 +113,7 @@ def _meanings(selftest: Selftest) -> Iterator[Text]:
         if part.status == "failed":
             yield Text.assemble((f"{part.name} failed: ", "bold red"), part.meaning, ".")
         elif part.status == "disturbed":
-            yield Text.assemble((f"{part.name} could not be told: ", "yellow"), _DISTURBED)
+            yield Text.assemble((f"{part.name} was not decided: ", "yellow"), _DISTURBED)
         elif part.status == "not-run":
             yield Text.assemble((f"{part.name} was not run: ", "yellow"), one_line(part.reason or ""))
 
@@ -145,7 +145,7 @@ def cited(session: Session) -> list[tuple[str, str]]:
 def words(checked: Checked) -> str:
     """Return the last selftest of this machine in a sentence: ``checked on 22 November: waits within 2 %, …``."""
     if checked.at is None:
-        return "never checked: `pipeline-bench selftest` tells how far figures may be believed here"
+        return "never checked: `pipeline-bench selftest` measures how accurate the figures are here"
     found = [
         f"{name} within {100 * error:.1f} points"
         for name, error in (("waits", checked.wait_error), ("AU", checked.utilization_error))
@@ -163,7 +163,7 @@ def words(checked: Checked) -> str:
     if checked.failed:
         text += f"; failed: {', '.join(checked.failed)}"
     if checked.disturbed:
-        text += f"; other work left untold: {', '.join(checked.disturbed)}"
+        text += f"; not decided beside other work: {', '.join(checked.disturbed)}"
     if checked.other_driver:
         text += f"; that was with {_driver(checked.driver)}: run `pipeline-bench selftest` again"
     return text

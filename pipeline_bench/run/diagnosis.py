@@ -61,8 +61,8 @@ def run_diagnosis(
     if asked.target.is_script:
         script = Path(str(asked.target.file)).read_text(encoding="utf-8", errors="replace")
         observer.note(
-            f"{asked.target.text} is run up to its training in every trial, with all that it does before that, and "
-            f"nothing after it.{side_effects(script)}"
+            f"{asked.target.text} runs in every trial up to its training, with everything that it does before; nothing "
+            f"after that runs.{side_effects(script)}"
         )
     with interrupts.deferred(), closing(NvmlSampler.open()) as gpu:
         refusal = None if expose_servers else machine.refuse_servers()

@@ -187,21 +187,21 @@ def _stall_reason(log: TrialLog) -> str:
     if log.stalled is not None and log.stalled.phase == pipeline.MODEL_STEP:
         parts = [
             f"a step of your model did not end within {variant.run.stall_timeout_s:g} s, {doing}; its batch was there "
-            "(a larger --stall-timeout waits longer)"
+            "(slower steps need a larger --stall-timeout)"
         ]
     if own and phase == "build":
         target = pipeline.Target.model_validate(variant.source.options["target"])
-        what = "your script did not come to its training" if target.is_script else "your function did not return"
+        what = "your script did not reach its training" if target.is_script else "your function did not return"
         parts = [f"{what} within {variant.run.stall_timeout_s:g} s"]
         is_first = variant.source.options.get("activity") == "inspect"
         parts += [_MAIN_HINT] if is_first and not target.is_script else []
     if phase == "train" and (steps := _steps_of_a_call(variant)) > 1:
-        parts[0] += f" (it is told of {steps} at a time, so that they have to be over within the stall timeout)"
+        parts[0] += f" (the loop reports {steps} at a time, so they must end within the stall timeout)"
     if log.stalled is None:
-        return f"{parts[0]}; its own watch did not tell of it, the stacks of its Python threads are in its stderr"
+        return f"{parts[0]}; the trial could not report it; the stacks of its Python threads are in its stderr"
     parts += [_queue_text(queue) for queue in log.stalled.queues]
     stood = [stack for stack in log.stalled.stacks if not own or _is_theirs(innermost(stack))]
-    parts += [f"{stack.thread} stood at {innermost(stack)}" for stack in stood]
+    parts += [f"{stack.thread} was at {innermost(stack)}" for stack in stood]
     return "; ".join(parts)
 
 

@@ -282,9 +282,9 @@ def explain_exit(code: int | None) -> str:
     if code is None:
         return "did not end"
     if code == CLOSED_EXIT_CODE:
-        return "could not be heard any more: the code in it closed files that it did not open (os.closerange?)"
+        return "lost its connection: its code closed files that it did not open (os.closerange?)"
     if code == NOT_BEGUN_EXIT_CODE:
-        return "could not begin; its stderr says why"
+        return "could not start; its stderr has the reason"
     if code >= 0:
         return f"ended with exit code {code} before its last step"
     name = units.signal_name(-code)

@@ -81,14 +81,14 @@ def choose() -> MainJob:
     if name is not None and run_probe().gpus:
         return MainJob(DEFAULT_SCENARIO)
     reason = (
-        "No NVIDIA GPU is found here"
+        "No NVIDIA GPU was found"
         if name is None
         else f"{name} is here, but TensorFlow does not use it (`pipeline-bench doctor` says why)"
     )
     return MainJob(
         EMULATED_SCENARIO,
-        f"{reason}: this is the tutorial's job on an emulated accelerator, as long busy with a step as the GPU of 2017 "
-        f"was. `pipeline-bench compare {DEFAULT_SCENARIO}` trains on what there is.",
+        f"{reason}: this is the tutorial's job on an emulated accelerator, which is busy in each step as long as the "
+        f"GPU of 2017. `pipeline-bench compare {DEFAULT_SCENARIO}` trains on this machine's own hardware.",
     )
 
 

@@ -222,7 +222,9 @@ class Runner:
         except (PipelineBenchError, OSError) as error:
             if self._replacement is None:
                 raise
-            self._observer.note(f"the trials' server is lost, another one gives each a fresh interpreter: {error}")
+            self._observer.note(
+                f"the server that starts the trials was lost; a new one starts each in a fresh interpreter: {error}"
+            )
             self._launcher.close()
             self._launcher = self._replacement()
             self._replaced.append(self._launcher)

@@ -75,7 +75,7 @@ def read(path: Path) -> dict[str, Any]:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # beside TOMLDecodeError: a number too long, a nesting too deep
         raise ScenarioError(
-            f"{path} is not valid TOML: {error}.", "Mend the line named; see docs/scenarios.md."
+            f"{path} is not valid TOML: {error}.", "Correct the named line; see docs/scenarios.md."
         ) from error
 
 

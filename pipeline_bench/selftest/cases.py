@@ -37,12 +37,12 @@ UTILIZATION, ACTIVITY, COPY = "GPU utilization", "GPU activity", "copy to the de
 
 MEANING = {
     SOURCE: "input waits of in-graph sources are off by more than reports say",
-    DECODE: "time to decode lands in the wrong part of the step",
-    STORAGE: "waits for files are off: scenarios on slow storage mislead here",
+    DECODE: "decoding time is counted in the wrong part of the step",
+    STORAGE: "waits for files are off: scenarios on slow storage are wrong here",
     PYTHON: "waits for Python generators are off here",
     HOST: "host slowdown, and AU with it, is off: 'host-bound' may be wrong here",
-    LOOPS: "steps of that loop are not split rightly: compare loops by step time only",
-    CEILING: "the ceiling is not what a bare step takes: AU and host slowdown are off for every variant",
+    LOOPS: "steps of that loop are not split correctly: compare loops by step time only",
+    CEILING: "the ceiling differs from a bare step: AU and host slowdown are off for every variant",
     DIFFERENCE: "'faster' and 'no difference found' cannot be relied on here",
     WORK: "a backend that does less work could be called the fastest",
     COST: "measuring slows short steps: figures of steps below a millisecond are too long here",
@@ -87,7 +87,7 @@ def scenario(planted: Sequence[Planted], quick: bool) -> Scenario:
     found = resolve(
         {
             "name": "selftest",
-            "question": "Is what the program says right on this machine?",
+            "question": "Are the figures right on this machine?",
             "usual_duration_s": 30 if quick else 120,
             "source": {"kind": "planted", "batch_size": _BATCH},
             "model": {"kind": "emulated", "step_ms": SHORT_MS},

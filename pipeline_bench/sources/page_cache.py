@@ -109,9 +109,9 @@ def why_unknown(path: str) -> str | None:
     try:
         owner = Path(path).stat().st_uid
     except OSError as error:
-        return f"{path} cannot be looked at: {error.strerror}"
+        return f"{path} cannot be checked: {error.strerror}"
     if owner != os.geteuid() and not os.access(path, os.W_OK):
-        return f"the kernel tells it only to who may write the files, and {path} is another user's"
+        return f"the kernel shows it only to users who may write the files, and {path} is another user's"
     return None
 
 

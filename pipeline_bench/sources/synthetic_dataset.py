@@ -333,7 +333,7 @@ def make_once(
             # What another process may have made there since the parent looked.
             manifest = read_manifest(path)
             if manifest is not None and manifest.data != dataset:
-                raise PipelineBenchError(f"it holds other made data, {manifest.data.name}")
+                raise PipelineBenchError(f"it holds another synthetic dataset, {manifest.data.name}")
             if not is_complete(dataset, path):
                 make(dataset, path, progress)
     except OSError as error:

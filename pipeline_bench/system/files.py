@@ -162,7 +162,7 @@ def distrust(folder: Path) -> str | None:
     try:
         status = folder.lstat()
     except OSError as error:
-        return f"it cannot be looked at: {error.strerror}"
+        return f"it cannot be checked: {error.strerror}"
     if not stat.S_ISDIR(status.st_mode):
         return "it is no folder"
     if status.st_uid != os.geteuid():

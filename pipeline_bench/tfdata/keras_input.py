@@ -83,7 +83,7 @@ class KerasInput:
         import tensorflow as tf
 
         if self.kind != "PyDataset":
-            raise PipelineBenchError(f"{self.kind} cannot be looked at apart from their use")
+            raise PipelineBenchError(f"{self.kind} cannot be inspected outside their use")
         self.dataset(edits)
         random.seed(seed)
         np.random.seed(seed)

@@ -75,7 +75,7 @@ _imported: dict[Path, ModuleType] = {}
 
 def _import_file(path: Path) -> ModuleType:
     if not path.is_file():
-        raise UserCodeError(f"there is no file {path}", "was it moved, or the working folder changed?")
+        raise UserCodeError(f"there is no file {path}", "was it moved, or has the working folder changed?")
     whole = path.resolve()
     known = _imported.get(whole)
     if known is not None and sys.modules.get(known.__name__) is known:  # as the dataset's file, and now as the model's

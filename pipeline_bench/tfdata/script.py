@@ -50,7 +50,7 @@ def run_to_training(target: Target) -> Training:
     """
     file = Path(str(target.file))
     if not file.is_file():
-        raise UserCodeError(f"there is no file {file}", "was it moved, or the working folder changed?")
+        raise UserCodeError(f"there is no file {file}", "was it moved, or has the working folder changed?")
     tree = ast.parse(file.read_bytes(), filename=str(file))
     watch = _Watch(trains(tree))
     try:
@@ -63,7 +63,7 @@ def run_to_training(target: Target) -> Training:
     found = watch.found or watch.noted
     if found is None:
         raise UserCodeError(
-            f"{target.text} ran to its end, and no training was seen: no fit, and no loop over a tf.data.Dataset",
+            f"{target.text} ran to its end, and no training was found: no fit, and no loop over a tf.data.Dataset",
             f"name the function that makes the dataset: {file}:FUNCTION",
         )
     if isinstance(found, UserCodeError):
@@ -167,7 +167,7 @@ class _Watch:
         if script_datasets.kind(data) is None:
             return UserCodeError(
                 f"what the {_METHODS[does]} of {line} takes its batches from, a "
-                f"{type(data).__name__}, cannot be looked at",
+                f"{type(data).__name__}, cannot be inspected",
                 _RUN_HINT.format(file=line.partition(":")[0]),
             )
         return Training(data, model, line, does, given, script_datasets.named(sys._getframe(1), data))

@@ -165,7 +165,7 @@ def notes(training: ScriptTraining, reached_ns: float) -> list[str]:
         )
     if len(training.datasets) > 1:
         sentences.append(
-            f"Looked at: {training.dataset}. --dataset N, LINE or NAME takes another: {_listed(training.datasets)}."
+            f"Measured: {training.dataset}. --dataset N, LINE or NAME selects another: {_listed(training.datasets)}."
         )
     return sentences
 

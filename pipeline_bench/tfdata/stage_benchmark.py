@@ -41,7 +41,7 @@ _ENOUGH_TAKEN = 8
 """Elements taken after the first one given: beside so many, one of which only a part was given is little."""
 _NO_TIME = "no time was left for it"
 _ENDED = "the trial ended before it was measured"
-_NOT_FED = "what comes before it gave no element to feed it with"
+_NOT_FED = "the stages before it gave no element to feed it with"
 _CACHED = "it runs in the first pass only: a cache after it gives the elements from then on"
 
 
@@ -151,7 +151,7 @@ class StageBenchmark:
             self._keep_as_written(stage)
         except Exception as error:  # the user's function, called anew on the same kind of input
             result.late = False
-            result.reason = f"it could not be made by itself: {line_of(error)}"
+            result.reason = f"it could not be built alone: {line_of(error)}"
             self._keep_as_written(stage)
 
     def _alone(self, stage: Stage, endless: bool) -> Any:
@@ -244,7 +244,7 @@ class StageBenchmark:
         except StopIteration:
             count = min(self._kept[number][0].count for number in stage.inputs)
             if not given:
-                raise PipelineBenchError(f"it let none of the {count} elements through that it was fed with") from None
+                raise PipelineBenchError(f"it let none of its {count} input elements through") from None
             return count / given
         except throughput.OutOfTimeError:
             if not given:
@@ -259,7 +259,7 @@ def _cost(stage: Stage, result: _Result, usual: float | None, first_epoch: float
     costs: dict[str, float] = {}
     reason = result.reason
     if usual is None:
-        reason = reason or "a stage after it did not tell how many elements it takes for one"
+        reason = reason or "it is not known how many elements the stage after it takes for one"
     elif usual == 0:
         costs, reason = {"elapsed_ns": 0.0, "cpu_ns": 0.0}, reason or _CACHED
         if result.rate is not None and first_epoch is not None:

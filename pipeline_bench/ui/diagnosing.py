@@ -30,7 +30,7 @@ _PHASES = {
     "build": "making the pipeline",
     "inspect": "measuring each stage alone",
     "fill": "filling the cache",
-    "fingerprint": "telling which samples arrive",
+    "fingerprint": "recording its samples",
 }
 _STYLES = {"faster": "green", "slower": "yellow", "refused": "red", "failed": "red"}
 
@@ -70,8 +70,8 @@ def named(trial: Trial) -> str:
     """Return what a trial does, in words."""
     name = trial.variant.name
     known = {
-        "inspection": "looking at the pipeline",
-        AS_WRITTEN: "the pipeline as it is written",
+        "inspection": "inspecting the pipeline",
+        AS_WRITTEN: "the pipeline as written",
         CEILING: "the model alone, its ceiling",
     }
     return known.get(name, f"trying {one_line(name, NAME)}")
@@ -112,7 +112,7 @@ def outcome(session: Session, result: Result) -> str:
 def _found(diagnosis: Diagnosis) -> str:
     if diagnosis.bottleneck is not None and diagnosis.bottleneck.text:
         return f"→ {diagnosis.bottleneck.text}"
-    return "→ the stage that limits it is being looked for"
+    return "→ searching for the stage that limits the pipeline"
 
 
 def _found_lines(diagnosis: Diagnosis, width: int) -> list[str]:

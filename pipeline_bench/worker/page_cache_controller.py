@@ -172,7 +172,7 @@ class PageCacheController:
         try:
             self.tick()
         except OSError as error:
-            self._reason = self._reason or f"{error.filename or 'a file'} could not be looked at: {error.strerror}"
+            self._reason = self._reason or f"{error.filename or 'a file'} could not be checked: {error.strerror}"
 
     def _evict(self, first: float, end: float, sync: bool = False, alive: Callable[[], None] = lambda: None) -> None:
         records = self._layout.records

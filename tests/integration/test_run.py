@@ -41,7 +41,7 @@ def test_streams_arguments_and_the_exit_code_are_the_commands(tmp_path: Path) ->
         start(tmp_path, "sh", "-c", 'read line; echo "$line $1"; exit 3', "sh", "--epochs"), "hello\n"
     )
     assert (code, out) == (3, "hello --epochs\n")
-    assert "no training was seen: no Python process of the command imported TensorFlow, Keras" in err
+    assert "no training was found: no Python process of the command imported TensorFlow, Keras" in err
     assert "whole command: " in err
 
 
@@ -152,11 +152,12 @@ def test_a_module_that_cannot_be_imported_fails_as_without(tmp_path: Path) -> No
     code, _, err = ended(python(tmp_path, "import keras", env=env))
     assert code == 1
     assert "ModuleNotFoundError: No module named 'not_there'" in err
-    assert "pipeline_bench" not in err.partition("no training was seen")[0].replace("pipeline_bench/injection/site", "")
+    before = err.partition("no training was found")[0]
+    assert "pipeline_bench" not in before.replace("pipeline_bench/injection/site", "")
 
 
 def test_a_python_that_leaves_the_watching_out_is_named(tmp_path: Path) -> None:
-    assert "no training was seen: Python was started with -I" in ended(python(tmp_path, "pass", "-I"))[2]
+    assert "no training was found: Python was started with -I" in ended(python(tmp_path, "pass", "-I"))[2]
 
 
 def test_another_python_environment_is_named(tmp_path: Path) -> None:

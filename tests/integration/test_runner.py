@@ -104,7 +104,7 @@ FAILS = {
 }
 STALLS = {
     "silent": ("feed_dict made no step for 3 s after step 5",),
-    "stall": ("input_queue held 0 of 5 elements", "MainThread stood at a.py:1 in main"),
+    "stall": ("input_queue held 0 of 5 elements", "MainThread was at a.py:1 in main"),
     "family": (),
 }
 """The scripts that end so, with words of the reason."""

@@ -117,7 +117,7 @@ def test_a_node_that_is_killed_is_named_and_the_other_goes_on(tmp_path: Path) ->
         assert status["tf_data, alone · rank 0", 5].status == "ok"
         together = status["tf_data, 2 hosts · rank 0", 5]
         assert together.status == "failed"
-        assert "rank 1 is gone" in str(together.reason)
+        assert "rank 1 is lost" in str(together.reason)
 
 
 def is_rank(process: psutil.Process, number: str) -> bool:

@@ -150,7 +150,7 @@ def test_an_input_that_gives_nothing_stalls_the_trial_and_names_each_workers_que
     assert "input_queue of worker 0 held 0 of 5 elements" in (record.reason or "")
     assert "input_queue of worker 1 held 0 of 5 elements" in (record.reason or "")
     for worker in range(2):
-        assert f"MainThread of worker {worker} stood at pipeline_bench/loops/session.py" in (record.reason or "")
+        assert f"MainThread of worker {worker} was at pipeline_bench/loops/session.py" in (record.reason or "")
 
 
 def test_what_a_worker_raises_is_the_trials_reason(run_scenario: RunScenario) -> None:

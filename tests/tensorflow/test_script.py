@@ -109,9 +109,9 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         "model.train_on_batch(np.zeros([8, 1]), np.zeros(8))",
         "the training of bare_batches.py:7 takes its batches from no tf.data pipeline",
     ),
-    "unknown": ("model.fit(object())", "the fit of unknown.py:7 takes its batches from, a object, cannot be looked at"),
-    "nothing": ("print('done')", "ran to its end, and no training was seen"),
-    "no_dataset": ("class Other:\n    def fit(self): pass\nOther().fit()", "no training was seen"),
+    "unknown": ("model.fit(object())", "the fit of unknown.py:7 takes its batches from, a object, cannot be inspected"),
+    "nothing": ("print('done')", "ran to its end, and no training was found"),
+    "no_dataset": ("class Other:\n    def fit(self): pass\nOther().fit()", "no training was found"),
     "needs": (
         "import argparse\np = argparse.ArgumentParser()\np.add_argument('x')\np.parse_args([])",
         "sys.exit(2)",

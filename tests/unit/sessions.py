@@ -285,7 +285,7 @@ def judged() -> Session:
     placements = (Placement(ops=ops, op_count=6000), Placement(reason="the step failed: [red]no[/red] <b>graph</b>"))
     placed = [t.model_copy(update={"placement": p}) for t, p in zip(session.trials, placements, strict=False)]
     asked = [v.model_copy(update={"runtime": Runtime(log_placement=True)}) for v in session.scenario.variants]
-    text = "the budget of 60 s was spent after 7 repeats: fifo_queue's speed-up is known to ±3.4 %"
+    text = "the budget of 60 s was spent after 7 repeats: fifo_queue's speed-up is known within ±3.4 %"
     return session.model_copy(
         update={
             "scenario": session.scenario.model_copy(update={"variants": tuple(asked)}),

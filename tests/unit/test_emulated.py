@@ -138,12 +138,12 @@ def test_different_devices_are_not_held_against_each_other(planned: Session) -> 
     assert planned.result("b").speedup.value == pytest.approx(1.6, rel=0.02)
     over = planned.result("c").speedup
     assert over.value is None
-    assert over.reason == "the two emulate different devices: 'a' is no measure for it"
+    assert over.reason == "the two emulate different devices: 'a' is not comparable with it"
 
 
 def test_a_real_and_an_emulated_device_are_not_held_against_each_other() -> None:
     found = mixed()
-    assert found.result("b").speedup.reason == "one of the two is emulated: 'a' is no measure for it"
+    assert found.result("b").speedup.reason == "one of the two is emulated: 'a' is not comparable with it"
     best = fastest(found)
     assert best is not None
     assert best.variant == "a"

@@ -73,5 +73,5 @@ def test_a_host_that_does_not_keep_up_with_its_device_is_told(busy_ms: float, sa
         found.append(record)
     session = records.session(scenario, found)
     told = facts.busy_time(session) or ""
-    assert ("a host that did not keep up: tf_data's 1.40 ms a step, not 1.1 ms" in told) == said
+    assert ("because the host was too slow: tf_data's 1.40 ms a step, not 1.1 ms" in told) == said
     assert "feed_dict's" not in told

@@ -156,9 +156,9 @@ def _not_tried(kind: Kind, fix: Fix, inspection: Inspection, context: Context, p
         if any(cost.first_epoch_ns for cost in map(inspection.cost, fix.stages) if cost) and first and first >= WORTH:
             return (
                 f"{took} {units.share(first)} of the first epoch, and {units.share(share)} of the later ones, which "
-                "read the cache behind it: only the first one could gain."
+                "read the cache after it: only the first epoch can gain."
             )
-        return f"{took} {units.share(share)} of the time: there is next to nothing to gain."
+        return f"{took} {units.share(share)} of the time: there is almost nothing to gain."
     return None
 
 

@@ -36,7 +36,7 @@ def test_the_same_runs_show_no_difference_and_say_what_they_could_have_seen() ->
     assert found.step_time.difference == "none"
     assert found.step_time.value == pytest.approx(1)
     assert found.step_time.smallest == pytest.approx(0.166, abs=0.01)
-    assert "smallest these runs could have seen at 98 %: 17 %" in found.text
+    assert "smallest detectable change at 98 %: 17 %" in found.text
 
 
 def test_a_slower_machine_moves_the_step_and_neither_the_au_nor_the_change_beside_the_ceiling() -> None:
@@ -147,5 +147,5 @@ def test_disturbances_of_both_sessions_are_kept() -> None:
 
 
 def test_sessions_that_measured_nothing_in_common_cannot_be_compared() -> None:
-    with pytest.raises(UsageError, match="nothing in common that was measured"):
+    with pytest.raises(UsageError, match="no measured figure in common"):
         between(sessions.normal(), sessions.pending())

@@ -127,7 +127,7 @@ def test_a_variant_with_fewer_repeats_takes_part_in_every_round_that_is_added() 
 def test_precision_is_reached_when_every_speedup_is_that_narrow() -> None:
     found = ended(run(new(goal=0.02), spread(0.01)))
     assert (found.ended_by, found.repeats) == ("precision", 8)
-    assert found.text == "precision of 2 % reached after 8 repeats: tf_data's speed-up is known to ±1.4 %"
+    assert found.text == "precision of 2 % reached after 8 repeats: tf_data's speed-up is known within ±1.4 %"
 
 
 def test_a_few_trials_that_look_alike_by_chance_do_not_end_it() -> None:
@@ -151,14 +151,14 @@ def test_the_widest_speedup_decides() -> None:
     beside_a_narrow_one = ended(run(new(goal=0.026, of=three), spread(0.03)))
     assert beside_a_narrow_one.ended_by == "precision"
     assert beside_a_narrow_one.repeats == alone.repeats > 8
-    assert "tf_data's speed-up is known to ±" in beside_a_narrow_one.text
-    assert beside_a_narrow_one.text.endswith("the others better")
+    assert "tf_data's speed-up is known within ±" in beside_a_narrow_one.text
+    assert beside_a_narrow_one.text.endswith("the others are known better")
 
 
 def test_a_single_variant_is_narrowed_against_its_ceiling() -> None:
     found = ended(run(new(goal=0.02, of=scenario("feed_dict")), spread(0.01, "ceiling")))
     assert found.ended_by == "precision"
-    assert "feed_dict's accelerator utilization is known to ±" in found.text
+    assert "feed_dict's accelerator utilization is known within ±" in found.text
 
 
 def test_the_first_two_rounds_run_however_small_the_budget() -> None:
@@ -229,8 +229,8 @@ def test_without_the_baseline_there_is_nothing_to_narrow() -> None:
     found = ended(run(new(), but(spread(0.01), "feed_dict")))
     assert (found.ended_by, found.repeats) == (None, 3)
     assert found.text == (
-        "there is no ratio to narrow after 3 repeats, so no more were added; "
-        "tf_data is left out: no good trial of feed_dict lies beside its own"
+        "there is no speed-up to measure after 3 repeats, so no more repeats were added; "
+        "tf_data is left out: no repeat has a good trial of both it and feed_dict"
     )
 
 
@@ -243,8 +243,8 @@ def test_a_variant_that_worked_only_once_has_no_interval_and_the_budget_ends_it(
 def test_a_budget_that_ends_before_the_precision_counts_says_so() -> None:
     found = ended(run(new(goal=0.1, budget_s=12), spread(0.001)))
     assert found.text == (
-        "precision of 10 % not reached, the budget of 12 s was spent after 4 repeats: tf_data's speed-up is known to "
-        "±4.2 %, which counts only from 8 repeats on"
+        "precision of 10 % not reached, the budget of 12 s was spent after 4 repeats: tf_data's speed-up is known "
+        "within ±4.2 %, but the precision counts only from 8 repeats on"
     )
 
 
@@ -256,7 +256,7 @@ def test_an_interrupted_round_does_not_count() -> None:
         session = after(session, trial, spread(0.1)(trial))
     found = ended(precision.updated(session, interrupted=True))
     assert (found.ended_by, found.repeats) == ("interrupted", 2)
-    assert found.text.startswith("interrupted after 2 repeats: tf_data's speed-up is known to ±")
+    assert found.text.startswith("interrupted after 2 repeats: tf_data's speed-up is known within ±")
 
 
 def test_an_interrupt_after_the_last_trial_takes_nothing_back() -> None:
@@ -337,7 +337,7 @@ def test_what_cannot_be_told_ends_with_the_budget_and_is_named() -> None:
     found = run(undecided(budget_s=30.0), spread(0.4))
     assert ended(found).ended_by == "budget"
     assert OpenQuestion("tf_data", "feed_dict") in precision.open_questions(found)
-    assert "the budget of 30 s was spent" in ended(found).text
+    assert "the budget of 30 s spent" in ended(found).text
     assert "tf_data against feed_dict" in ended(found).text
 
 

@@ -76,11 +76,11 @@ OPEN = TIE.model_copy(update={"ci95": (0.7, 1.3)})
         ),
         (
             without(changed("tf_data", speedup=Speedup(over="feed_dict", value=1.04, reason="one trial"))),
-            "tf_data had 1.04× the throughput of feed_dict in one trial each, which proves no difference; feed_dict is "
+            "tf_data had 1.04× the throughput of feed_dict in one trial each, which may be chance; feed_dict is "
             "severely input-bound.",
         ),
         (without(without(sessions.normal()), "tf_data"), "feed_dict is severely input-bound."),
-        (sessions.pending(), "Nothing was measured that could be compared."),
+        (sessions.pending(), "No variant was measured that can be compared."),
     ],
 )
 def test_a_conclusion(session: Session, text: str) -> None:
@@ -136,7 +136,7 @@ def test_without_the_baseline_nothing_is_compared() -> None:
     missing = session.results[0].model_copy(update={"trials": 0, "samples_per_second": None})
     results: tuple[Result, ...] = (missing, *session.results[1:])
     assert conclude(session.model_copy(update={"results": results})) == (
-        "tf_data was measured, but feed_dict, which the others are compared with, was not."
+        "tf_data was measured, but the baseline feed_dict was not."
     )
 
 
@@ -144,4 +144,4 @@ def test_an_interrupted_session_says_that_it_is_one() -> None:
     session = sessions.normal()
     cut = session.trials[-1].model_copy(update={"status": "interrupted", "reason": "by the user"})
     interrupted = session.model_copy(update={"trials": (*session.trials[:-1], cut)})
-    assert conclude(interrupted) == f"As far as it was measured: {conclude(session)}"
+    assert conclude(interrupted) == f"Interrupted; until then: {conclude(session)}"

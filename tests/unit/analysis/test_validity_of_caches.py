@@ -77,7 +77,7 @@ def test_files_that_were_as_asked_are_not_doubted(found: Storage) -> None:
     [
         (
             storage("cold", 0.0, (0.0, 100), (0.97, 0), (0.97, 0), (0.97, 0), (0.97, 0)),
-            "page_cache = cold was asked, but 97 % of the files was in the page cache from epoch 2 on",
+            "page_cache = cold was set, but 97 % of the files was in the page cache from epoch 2 on",
         ),
         (storage("cold", 1.0, (1.0, 0)), "100 % of the files was in the page cache when training began"),
         (storage("cold", 1.0, (1.0, 4), size_mb=1), "100 % of the files was in the page cache when training began"),
@@ -88,12 +88,12 @@ def test_files_that_were_as_asked_are_not_doubted(found: Storage) -> None:
             storage("cold", None, (None, 100), (None, 40), (None, 0), reason="planted"),
             "only 47 % of what was consumed from epoch 2 on came from storage",
         ),
-        (storage("cold", None, (None, None), reason="planted"), "that could not be checked in epoch 1: planted"),
-        (storage("cold", 0.0, (None, None)), "an epoch was too short to look at a file"),
+        (storage("cold", None, (None, None), reason="planted"), "this was not checked in epoch 1: planted"),
+        (storage("cold", 0.0, (None, None)), "an epoch was too short to check a file"),
         (storage("warm", 0.6, (0.6, 40)), "only 60 % of the files was in the page cache when training began"),
         (storage("warm", 1.0, (0.7, 30)), "only 70 % of the files was in the page cache while it trained"),
         (storage("warm", None, (None, 30), reason="planted"), "28.6 MiB was read from storage while it trained, 30 %"),
-        (storage("warm", None, (None, None), reason="planted"), "that could not be checked: planted"),
+        (storage("warm", None, (None, None), reason="planted"), "this was not checked: planted"),
     ],
 )
 def test_files_that_were_not_as_asked_are_named(found: Storage, words: str) -> None:
@@ -123,7 +123,7 @@ def test_the_verdict_is_withheld_and_says_why() -> None:
     assert results(storage("cold", 0.0, (0.0, 100))).verdict.kind != "inconclusive"
     verdict = results(storage("cold", 0.0, (0.0, 100), (0.97, 0))).verdict
     assert verdict.kind == "inconclusive"
-    assert verdict.text.startswith("inconclusive: page_cache = cold was asked, but 97 %")
+    assert verdict.text.startswith("inconclusive: page_cache = cold was set, but 97 %")
 
 
 def test_what_was_found_is_one_line() -> None:
@@ -155,6 +155,6 @@ def test_a_report_has_a_line_for_each_state_that_was_asked_for() -> None:
     warm = trial(storage("warm", 1.0, (1.0, 0))).model_copy(update={"variant": "other"})
     assert facts.storage(session_of(record("plain", 0, 1.0))) == []
     ((head, text),) = facts.storage(session_of(cold, cold))
-    assert head == "cold asked"
+    assert head == "cold files"
     assert "in 2 trials" in text
-    assert [head for head, _ in facts.storage(session_of(cold, warm))] == ["cold asked of plain", "warm asked of other"]
+    assert [head for head, _ in facts.storage(session_of(cold, warm))] == ["cold files of plain", "warm files of other"]

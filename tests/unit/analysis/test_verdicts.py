@@ -74,7 +74,7 @@ def test_an_interval_across_a_line_with_most_of_it_beyond_is_probable_and_says_w
     assert found.doubt is not None
     assert (found.doubt.figure, found.doubt.line, found.doubt.rounds) == ("input wait", BOUND_SHARE, 3)
     assert found.doubt.instead[0] == "compute-bound"
-    assert found.text.startswith("probably input-bound (input wait is 9 % to 17 %, the line is at 10 %): waits")
+    assert found.text.startswith("probably input-bound (input wait is 9 % to 17 %, the threshold is 10 %): waits")
 
 
 @pytest.mark.parametrize("half", [0.02, 0.09])
@@ -103,7 +103,7 @@ def test_a_wait_far_from_every_line_is_certain_however_wide_its_interval() -> No
 
 def test_other_work_is_named_beside_the_doubt_and_not_without_one() -> None:
     doubted = judged(estimate(0.13, 0.04), estimate(0.0), estimate(0.87), taken=0.48)
-    assert "beside work that took 48 % of the CPU" in doubted.text
+    assert "while other work took 48 % of the CPU" in doubted.text
     assert "CPU" not in judged(estimate(0.5), estimate(0.0), estimate(0.5), taken=0.48).text
 
 

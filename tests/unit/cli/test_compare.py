@@ -40,7 +40,7 @@ def _no_process_asks_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--budget", "60", "--set", "run.steps=9"], "run.steps"),
         (["--precision", "2%", "--budget", "0"], "--budget"),
         (["--precision", "2%", "--budget", "inf"], "--budget"),
-        (["--precision", "2%", "--backends", "ceiling"], "no ratio to narrow"),
+        (["--precision", "2%", "--backends", "ceiling"], "no speed-up to measure"),
         (["--nonsense"], "--nonsense"),
         (["two_layer", "surplus"], "surplus"),
     ],

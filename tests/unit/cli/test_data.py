@@ -64,7 +64,7 @@ def test_folders_with_something_else_are_left_alone(tmp_path: Path, capsys: pyte
     for name, problem in (
         ("foreign", "holds files that"),
         ("foreign/thesis.txt", "is a file"),
-        ("other", "holds other made data: csv-5-lines"),
+        ("other", "holds another synthetic dataset: csv-5-lines"),
     ):
         assert run(["data", "make", "csv", "--out", str(tmp_path / name), *ASKED]) == 2
         assert problem in capsys.readouterr().err

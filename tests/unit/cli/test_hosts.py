@@ -57,7 +57,7 @@ def test_json_on_stdout_is_nothing_but_json(capsys: pytest.CaptureFixture[str]) 
     assert run(["plan", EXAMPLE, "--json", "-"]) == 0
     captured = capsys.readouterr()
     assert Plan.model_validate_json(captured.out).own_step
-    assert "AU: share of time" in captured.err
+    assert "AU: share of the time" in captured.err
 
 
 @pytest.mark.parametrize(

@@ -129,15 +129,15 @@ def cached(first_epoch_ms: float) -> Inspection:
 def test_the_first_epoch_is_told_apart_from_those_that_a_cache_serves() -> None:
     found = bottleneck.find(cached(60.0), cores=2, as_written_ms=5.0)
     assert found.stage == 3
-    assert "from the second epoch on: the first one, which fills the cache, takes about 64.1 ms a batch" in found.text
+    assert "from the second epoch on. The first epoch fills the cache and takes about 64.1 ms per batch" in found.text
     assert "map(decode), train.py:11" in found.text
 
 
 def test_where_the_cache_could_not_be_filled_the_stage_before_it_is_named() -> None:
     found = bottleneck.find(cached(60.0).of_first_epoch(), cores=2, as_written_ms=66.0)
     assert found.stage == 1
-    assert "That is the first epoch" in found.text
-    assert "what stands behind the cache takes about 4.10 ms a batch" in found.text
+    assert "This is the first epoch" in found.text
+    assert "the stages after the cache take about 4.10 ms per batch" in found.text
 
 
 def test_a_reader_reads_and_many_small_elements_are_handed_over() -> None:

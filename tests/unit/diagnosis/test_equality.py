@@ -32,7 +32,7 @@ def test_other_samples_are_refused_whatever_is_allowed(count: int) -> None:
     other = (*range(10_000, 10_000 + count), *HASHES[count:])
     found = equality.compare(fingerprint(component(HASHES)), fingerprint(component(other)), True)
     assert found.status == "unequal"
-    assert found.text == f"{count} of 64 samples of component 0 are others"
+    assert found.text == f"{count} of 64 samples of component 0 differ"
     assert equality.refusal(found, True) is not None
 
 

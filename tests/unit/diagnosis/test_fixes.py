@@ -289,7 +289,7 @@ def test_what_cannot_gain_is_not_tried_and_says_so() -> None:
     found = tried(python_decode(20.0))
     batch = next(attempt for attempt in found if attempt.fix.kind == "parallel_batch")
     assert batch.outcome == "not-tried"
-    assert batch.reason == "batch takes 2 % of the time: there is next to nothing to gain."
+    assert batch.reason == "batch takes 2 % of the time: there is almost nothing to gain."
 
 
 def test_the_gpu_needs_a_gpu_and_a_model_and_the_service_no_python() -> None:

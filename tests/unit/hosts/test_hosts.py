@@ -71,7 +71,7 @@ def test_a_training_is_known_by_tensorflows_own_variable_too(environment: dict[s
     ("waits_ms", "collectives_ms", "expected", "words"),
     [
         ((1, 31, 1), (35, 5, 34), ("slow-input", 1), "waits 31.0 ms for it, 62 % of a step, the others 1.0 ms; at the"),
-        ((1, 1, 1), (35, 5, 34), ("slow-model", 1), "not by its input, for which it waits 1.0 ms"),
+        ((1, 1, 1), (35, 5, 34), ("slow-model", 1), "not by its input wait (1.0 ms)"),
         ((1, 9, 1), (35, 5, 34), ("slow-model", 1), "the others wait 29.5 ms for it, 59 % of their step"),
     ],
 )
@@ -128,21 +128,21 @@ QUIET = (0.01, -0.01, 0.005, 0.0)
             None,
             "storage is shared: at 4 hosts each waits 61 %, alone 4 %",
         ),
-        (0.40, figures((0.04, 0.05), (0.04, 0.05)), "inconclusive", None, "do not explain it"),
-        (0.90, figures((0.04, 0.05), (0.04, 0.05)), "inconclusive", None, "the line is at 90 %"),
+        (0.40, figures((0.04, 0.05), (0.04, 0.05)), "inconclusive", None, "does not explain it"),
+        (0.90, figures((0.04, 0.05), (0.04, 0.05)), "inconclusive", None, "the threshold is 90 %"),
         (
             0.80,
             figures((0.04, 0.05), (0.04, 0.05), (0.04, 0.05), ceilings=(10, 14, 10)),
             "slow-host",
             1,
-            "rank 1 is slow by itself: its ceiling is 1.4× the others'",
+            "rank 1 is slow: its ceiling is 1.4× the others'",
         ),
         (
             0.98,
             figures((0.58, 0.60), (0.04, 0.05), (0.04, 0.05)),
             "slow-input",
             0,
-            "the input of rank 0 is slow by itself: alone it waits 58 %, the others 4 %",
+            "the input of rank 0 is slow: alone, it waits 58 %, the others 4 %",
         ),
         (
             0.80,

@@ -99,7 +99,7 @@ def test_a_rank_that_is_missing_is_named() -> None:
     [
         (lambda s: s.model_copy(update={"environment": CPU.model_copy(update={"package": "9"})}), "package is 0.1.0"),
         (lambda s: s.model_copy(update={"scenario": s.scenario.model_copy(update={"name": "x"})}), "their scenarios"),
-        (lambda s: s.model_copy(update={"host": s.host.model_copy(update={"size": 3})}), "other numbers of ranks"),
+        (lambda s: s.model_copy(update={"host": s.host.model_copy(update={"size": 3})}), "different numbers of ranks"),
         (lambda s: s.model_copy(update={"host": s.host.model_copy(update={"clock_offset_s": 3.0})}), "ahead of that"),
     ],
 )
@@ -146,8 +146,13 @@ def watched(rank: int, wait_ms: float, collective_ms: float | None) -> Session:
 @pytest.mark.parametrize(
     ("sessions", "kind", "host", "words"),
     [
-        ([watched(0, 1.0, 35.0), watched(1, 31.0, 5.0)], "slow-input", 1, "the input of rank 1 holds all up"),
-        ([watched(0, 1.0, 35.0), watched(1, 1.0, 5.0)], "slow-model", 1, "rank 1 holds all up, and not by its input"),
+        ([watched(0, 1.0, 35.0), watched(1, 31.0, 5.0)], "slow-input", 1, "the input of rank 1 delays all workers"),
+        (
+            [watched(0, 1.0, 35.0), watched(1, 1.0, 5.0)],
+            "slow-model",
+            1,
+            "rank 1 delays all workers, but not by its input",
+        ),
         ([watched(0, 1.0, None), watched(1, 31.0, None)], "straggler", 1, "rank 1 waits 62 %, the others 2 %"),
         ([watched(0, 1.0, None), watched(1, 1.0, None)], "watched", None, "rank 0 waits 2 %; rank 1 waits 2 %"),
     ],

@@ -79,10 +79,8 @@ def test_storage_that_two_hosts_exhaust_limits_all_that_are_more() -> None:
     assert by_count[1000].utilization.value == pytest.approx(0.00125, rel=0.05)
     assert by_count[1000].limit == "storage"
     assert by_count[1000].basis == "extrapolated"
-    assert "limits from 2 hosts on" in found.answer
-    assert (
-        found.assumption == "Assumes that storage goes on to give 16.0k samples/s in all beyond the 2 hosts measured."
-    )
+    assert "is the limit from 2 hosts on" in found.answer
+    assert found.assumption == "Assumes that storage stays at 16.0k samples/s beyond the 2 hosts measured."
     (check,) = found.checks
     assert (check.planned_from, check.count) == (1, 2)
     assert check.planned.low <= check.measured <= (check.planned.high or 0)
@@ -91,12 +89,14 @@ def test_storage_that_two_hosts_exhaust_limits_all_that_are_more() -> None:
 def test_storage_that_gives_two_less_than_one_is_said_to_fall() -> None:
     (found,) = planned(merged(25.0)).variants
     assert found.trend == "falling"
-    assert found.assumption.endswith("up to there it fell.")
+    assert found.assumption.endswith("although it fell until there.")
 
 
 def test_storage_that_was_never_at_its_end_is_taken_to_go_on_and_said_so() -> None:
     (found,) = planned(merged(10.0)).variants
-    assert found.assumption.startswith("Assumes that storage goes on as measured up to 2 hosts: it was never saturated")
+    assert found.assumption.startswith(
+        "Assumes that storage gives each further host as much as the 2 measured: it was never saturated"
+    )
     last = found.rows[-1]
     assert last.count == 64
     assert last.basis == "extrapolated"
@@ -177,11 +177,11 @@ def test_an_input_of_which_nobody_says_how_it_works_is_between_both_ways() -> No
     assert found.works_ahead is None
     assert found.alone.utilization.value is None
     assert found.alone.utilization.low <= 30 / 50 <= 1 <= (found.alone.utilization.high or 0) + 0.01
-    assert "two models of different steps" in found.assumption
+    assert "two models with different step times" in found.assumption
 
 
 def test_what_tells_no_plan_is_refused_with_a_reason() -> None:
-    with pytest.raises(UsageError, match="no input's rate was measured"):
+    with pytest.raises(UsageError, match="no measured rate of an input"):
         planned(pending())
     session = session_of({"tf_data": (30.0, 20.0), "ceiling": (10.0, 0.0)}, variant("tf_data", "tf_data"))
     with pytest.raises(UsageError, match="no input of that name") as caught:
@@ -227,8 +227,8 @@ def test_the_screen_says_answer_table_assumption_and_check() -> None:
     assert "accelerators of 10.0 ms a step, as measured (128 samples: 12.8k/s)" in text
     assert "→ a: one host" in text
     assert "extrapolated" in text
-    assert "Check: 1 host alone plan" in text
-    assert "AU: share of time" in text
+    assert "Check: planned from 1 host alone, 2 give" in text
+    assert "AU: share of the time" in text
 
 
 @pytest.mark.parametrize(("kind", "is_shared"), [("synthetic", False), ("memory", False), ("tfrecord", True)])

@@ -76,7 +76,7 @@ def test_the_others_go_on_without_a_rank_that_gives_no_sign_of_life(tmp_path: Pa
     refused = [event for event in events if event[0] not in ("in", "out")]
     with_rank_2 = [slot.together and 2 in slot.ranks and len(slot.ranks) > 1 for slot in SLOTS]
     assert {at for _, at, _ in refused} == {at for at, is_with in enumerate(with_rank_2) if is_with and at > 5}
-    assert {words for words, _, _ in refused} == {"rank 2 is gone, and was to run it at the same time"}
+    assert {words for words, _, _ in refused} == {"rank 2 is lost, and this trial needs it"}
     assert told
     assert all(line.startswith("rank 2 gave no sign of life for") for line in told)
 
@@ -89,7 +89,7 @@ def test_a_rank_whose_end_somebody_saw_is_not_waited_for(tmp_path: Path) -> None
         own = [slot for slot in slots if 0 in slot.ranks]
         for index, slot in enumerate(own):
             alone = len(slot.ranks) == 1 or not slot.together
-            with nullcontext() if alone else pytest.raises(PipelineBenchError, match="rank 1 is gone"):
+            with nullcontext() if alone else pytest.raises(PipelineBenchError, match="rank 1 is lost"):
                 meeting.enter(index)
             meeting.leave(index)
 

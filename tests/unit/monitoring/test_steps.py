@@ -134,7 +134,7 @@ def test_the_thresholds_are_those_of_the_findings(wait_us: int, kind: str, sever
 def test_what_is_not_input_bound_is_not_called_anything_else() -> None:
     figures = summarise(totals(100, 1000, 10), (None, None), None)
     assert figures.line.endswith("not input-bound")
-    assert "cannot be told without a ceiling" in figures.verdict.text
+    assert "is not known without a ceiling" in figures.verdict.text
     assert "pipeline-bench diagnose" in figures.verdict.text
 
 

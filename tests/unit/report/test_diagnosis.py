@@ -62,8 +62,8 @@ def test_an_interval_that_tells_nothing_is_called_so() -> None:
     wide = Speedup(over="as written", value=0.6, ci95=(0.001, 520.57), difference="none", smallest=519.0)
     results = tuple(r.model_copy(update={"speedup": wide}) if r.variant == "prefetch" else r for r in whole.results)
     text = on_paper(whole.model_copy(update={"results": results}))
-    assert "interval too wide to tell" in text
-    start = text.index("What to do") if "What to do" in text else text.index("interval too wide to tell")
+    assert "interval too wide" in text
+    start = text.index("What to do") if "What to do" in text else text.index("interval too wide")
     assert "520" not in text[start : text.index("How far it can go") if "How far it can go" in text else None]
 
 
@@ -114,7 +114,8 @@ def test_how_a_fix_was_measured_is_said_beside_it() -> None:
         for each in whole.trials
     )
     assert "easured on its first 171 elements" not in on_paper(whole)
-    assert on_paper(whole.model_copy(update={"trials": trials})).count("easured on its first 171 elements") == 1
+    told = " ".join(on_paper(whole.model_copy(update={"trials": trials})).split())
+    assert told.count("easured on its first 171 elements") == 1
 
 
 def test_the_best_comes_first_whatever_the_order_in_the_file() -> None:
@@ -136,7 +137,7 @@ def test_an_interrupted_one_says_what_it_did_not_come_to() -> None:
     whole = diagnoses.session(diagnoses.diagnosis(text=""))
     stopped = whole.trials[-1].model_copy(update={"status": "interrupted", "reason": "interrupted by the user"})
     text = on_paper(whole.model_copy(update={"trials": (*whole.trials[:-1], stopped)}))
-    assert "Interrupted before anything was found out." in text
+    assert "Interrupted before there was a result." in text
 
 
 @pytest.mark.parametrize("width", WIDTHS)

@@ -74,7 +74,7 @@ def test_a_thousand_devices_do_not_flood_the_terminal() -> None:
 
 def test_a_trial_that_was_asked_and_told_nothing_is_not_passed_over() -> None:
     (found,) = placements(session(tf_data=None))
-    assert found.reason == "its first trial did not come to telling it"
+    assert found.reason == "its first trial ended before it was recorded"
     assert placements(sessions.normal()) == []
     assert placements(session(tf_data=None).model_copy(update={"trials": ()})) == []
 

@@ -29,7 +29,7 @@ def test_a_probable_limit_says_what_else_it_may_be() -> None:
     verdict = session.results[0].verdict.model_copy(update={"certainty": "probable", "severe": False, "doubt": doubt})
     first = session.results[0].model_copy(update={"verdict": verdict})
     lines = shown(session.model_copy(update={"results": (first, *session.results[1:])}))
-    assert any("probably input-bound" in line and "else mixed" in line for line in lines)
+    assert any("probably input-bound" in line and "or mixed" in line for line in lines)
 
 
 def test_equal_work_is_two_words_and_unequal_work_is_not_called_equal() -> None:

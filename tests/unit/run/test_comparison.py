@@ -73,9 +73,9 @@ def test_a_long_wait_for_the_driver_is_shown_and_ends(nvml_stub: Path, monkeypat
 @pytest.mark.parametrize("out", ["link", "link/inside"])
 def test_a_link_that_leads_nowhere_is_named(out: str, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("nowhere")
-    with pytest.raises(UsageError, match=r"--out .*: .*/link is a link that leads nowhere, to nowhere") as caught:
+    with pytest.raises(UsageError, match=r"--out .*: .*/link is a broken link to nowhere") as caught:
         make_folder(tmp_path / out, scenario("feed_dict").name, lambda: NOON)
-    assert "Mend or remove the link" in caught.value.hint
+    assert "Correct or remove the link" in caught.value.hint
 
 
 def test_a_link_to_a_folder_is_as_good_as_the_folder(tmp_path: Path) -> None:

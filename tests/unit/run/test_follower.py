@@ -275,7 +275,7 @@ def test_a_stall_of_a_loop_that_trains_many_steps_a_call_says_so() -> None:
     trial = plan(resolve({"name": "test", "run": {"steps": 100, "repeats": 1}, "variants": variants}))[0]
     log = TrialLog(trial, 0)
     log.apply(Phase(name="train", at_ns=0))
-    assert "after step 0 (it is told of 70 at a time, " in follower._stall_reason(log)
+    assert "after step 0 (the loop reports 70 at a time, " in follower._stall_reason(log)
 
 
 def test_a_parent_that_was_suspended_catches_up_before_it_calls_a_trial_stalled(trial: Trial) -> None:

@@ -47,7 +47,7 @@ def test_with_a_gpu_that_tensorflow_uses_it_is_trained_on_it(monkeypatch: pytest
 @pytest.mark.parametrize(
     ("listed", "devices", "words"),
     [
-        (None, (CPU, GPU), "No NVIDIA GPU is found here"),
+        (None, (CPU, GPU), "No NVIDIA GPU was found"),
         ("NVIDIA H200", (CPU,), "NVIDIA H200 is here, but TensorFlow does not use it"),
         ("NVIDIA H200", (), "NVIDIA H200 is here, but TensorFlow does not use it"),
     ],

@@ -97,7 +97,7 @@ def test_what_another_process_has_begun_there_meanwhile_is_not_mixed_with(tmp_pa
     other = SyntheticDataset("csv", 8, 2, 3, seed=1)
     synthetic_dataset.make(other, tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.glob("*.csv")}
-    with pytest.raises(UsageError, match=f"it holds other made data, {other.name}"):
+    with pytest.raises(UsageError, match=f"it holds another synthetic dataset, {other.name}"):
         synthetic_data.make(SyntheticDataset("csv", 8, 2, 3, seed=2), tmp_path, lambda _: None)
     assert {path.name: path.read_bytes() for path in tmp_path.glob("*.csv")} == before
 

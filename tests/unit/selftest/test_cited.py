@@ -50,7 +50,7 @@ def test_another_driver_is_told_and_another_machine_was_never_checked() -> None:
 
 def test_parts_that_failed_are_named() -> None:
     assert "failed: ceiling" in words(CHECKED.model_copy(update={"failed": ("ceiling",)}))
-    assert "untold: loops" in words(CHECKED.model_copy(update={"disturbed": ("loops",)}))
+    assert "not decided beside other work: loops" in words(CHECKED.model_copy(update={"disturbed": ("loops",)}))
 
 
 def test_a_damaged_file_is_none() -> None:

@@ -82,7 +82,7 @@ def test_a_file_that_is_not_there_is_an_error_with_its_name(tmp_path: Path) -> N
     for call in (page_cache.evict, page_cache.resident_pages, lambda part: list(page_cache.read(part))):
         with pytest.raises(OSError, match="missing"):
             call(missing)
-    assert "cannot be looked at" in str(page_cache.why_unknown(missing.path))
+    assert "cannot be checked" in str(page_cache.why_unknown(missing.path))
 
 
 def test_another_users_file_is_one_that_the_kernel_does_not_tell_of(

@@ -68,9 +68,9 @@ def test_it_says_what_is_tried_and_how_far_that_is() -> None:
     screen = Screen()
     assert "preparing" in screen.text
     screen.view.trial_started(trial("inspection"))
-    assert "looking at the pipeline: starting" in screen.text
+    assert "inspecting the pipeline: starting" in screen.text
     screen.view.progress(trial("inspection"), at("inspect"))
-    assert "looking at the pipeline: measuring each stage alone" in screen.text
+    assert "inspecting the pipeline: measuring each stage alone" in screen.text
     screen.finish("inspection", diagnoses.session())
     assert "deciding what to try next" in screen.text
     screen.view.trial_started(trial("prefetch", 1))
@@ -82,7 +82,7 @@ def test_it_says_what_is_tried_and_how_far_that_is() -> None:
 def test_the_gains_so_far_are_there_the_best_first() -> None:
     screen = Screen()
     assert "3.12×" not in screen.text
-    assert "is being looked for" in screen.text
+    assert "searching for the stage" in screen.text
     screen.finish("inspection", diagnoses.session())
     lines = screen.lines()
     assert "→ map(decode) takes 11.2 ms" in lines[1]
@@ -162,7 +162,7 @@ def test_line_by_line() -> None:
     view.trial_finished(trial("cache", 2), failed, session)
     assert stream.getvalue().splitlines() == [
         "train.py:make_dataset: for 120 s at most",
-        "[1] looking at the pipeline: ok; 1:50 left",
+        "[1] inspecting the pipeline: ok; 1:50 left",
         "found: map(decode) takes 11.2 ms of the 12.9 ms between two batches, on one core.",
         "[2] trying parallel map(decode): 1.67 ms, 2.95× (2.85× to 3.05×) so far, faster; 1:30 left",
         "[3] trying cache: failed: out of memory; 1:30 left",
@@ -197,5 +197,5 @@ def test_the_lines_leave_the_reason_of_a_failure_to_the_report() -> None:
     assert session.diagnosis is not None
     assert session.diagnosis.failure is not None
     PlainView(stream).trial_finished(trial("inspection"), session.trials[0], session)
-    assert "looking at the pipeline: failed" in stream.getvalue()
+    assert "inspecting the pipeline: failed" in stream.getvalue()
     assert (session.trials[0].reason or "no reason") not in stream.getvalue()

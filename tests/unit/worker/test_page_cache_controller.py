@@ -237,7 +237,7 @@ def test_a_file_that_goes_away_ends_the_looking_and_not_the_trial(tmp_path: Path
     trial.system.resident_pages = gone  # type: ignore[method-assign]
     trial.consumed = 100
     found = trial.keeper.close()
-    assert found.reason == "f3 could not be looked at: No such file or directory"
+    assert found.reason == "f3 could not be checked: No such file or directory"
     assert [epoch.size_bytes for epoch in found.epochs] == [100 * RECORD_BYTES]
 
 
