@@ -245,7 +245,7 @@ def judge_watched(
             "is not known without a ceiling, which `pipeline-bench diagnose` measures with --model"
         )
     severe = device_waits and wait_share >= thresholds.SEVERE_SHARE
-    caveat = "" if device_waits else ". The GPU may have been busy meanwhile, so it can be much less"
+    caveat = "" if device_waits else ". The GPU may have been busy during the wait, so the gain can be much smaller"
     reason = (
         f"{waits} ({units.share(wait_share)}); without the wait it would be at most {_without(wait_share)} as fast; "
         f"`pipeline-bench diagnose` finds the stage and tries fixes{caveat}"
