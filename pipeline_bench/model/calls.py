@@ -1,11 +1,20 @@
-"""Calls of tf.data as text: their parameters, their values as Python, and what writes them into a user's source."""
+"""Calls of tf.data as data: their parameters and values, what every edit of them can do, and what writes it."""
 
 from __future__ import annotations
 
 import json
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from pathlib import PurePath
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+from pydantic import BaseModel, ConfigDict
 
 from pipeline_bench.text import Text
+
+if TYPE_CHECKING:
+    from pipeline_bench.model.pipeline import Stage
+    from pipeline_bench.tfdata.plan import Plan
 
 AUTOTUNE = -1
 """`tf.data.AUTOTUNE`, in the arguments of a stage and of an edit."""
@@ -82,3 +91,59 @@ def value_text(argument: str, value: Value) -> str:
     if value == AUTOTUNE and not isinstance(value, bool) and argument in _TUNABLE:
         return "tf.data.AUTOTUNE"
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
+
+
+WHOLE = "*"
+"""The claim to all of a stage: no other edit of it fits."""
+
+
+class EditOfCalls(BaseModel, ABC):
+    """A change to a pipeline's calls."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    order: ClassVar[int] = 1
+    """Of edits that are made together: what changes a call (0), what moves it (1), what stands behind others (2) and
+    behind the sink (3 to 5)."""
+
+    @abstractmethod
+    def apply(self, plan: Plan) -> None:
+        """Change the plan of a pipeline.
+
+        Raises:
+            PipelineBenchError: the edit does not fit the pipeline.
+        """
+
+    @abstractmethod
+    def claims(self) -> list[tuple[int | str, str]]:
+        """Return what no other edit may touch: stages or options, and what of them; see `WHOLE`."""
+
+    def write(self, patch: Patch) -> None:
+        """Write the edit as a change of the user's source.
+
+        Raises:
+            CannotPatchError: it is no such change.
+        """
+        raise CannotPatchError("")
+
+    @abstractmethod
+    def describe(self, stage: Callable[[int], str]) -> str:
+        """Return what to write and where, as a sentence without its full stop; `stage` names one with its place."""
+
+    def words(self, stages: Mapping[int, Stage], reason: str = "") -> str:
+        """Return what to write and where, in one or two sentences.
+
+        Args:
+            stages: of the pipeline as it is written, by id.
+            reason: why there is no patch, as the end of a sentence; empty where that needs no saying.
+        """
+        why = f" (no diff: {reason})" if reason else ""
+        return f"{self.describe(lambda number: _named(stages.get(number)))}{why}."
+
+
+def _named(stage: Stage | None) -> str:
+    if stage is None:
+        return "a stage that is not known"
+    if stage.place is None:
+        return f"`{stage.label}`"
+    return f"`{stage.label}` ({PurePath(stage.place.file).name}:{stage.place.line})"

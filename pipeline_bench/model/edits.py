@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.model.calls import AUTOTUNE, PARAMETERS, Patch, Value, value_text
-from pipeline_bench.model.edit import WHOLE, EditOfCalls
+from pipeline_bench.model.calls import AUTOTUNE, PARAMETERS, WHOLE, EditOfCalls, Patch, Value, value_text
 from pipeline_bench.text import Text, units
 
 if TYPE_CHECKING:
