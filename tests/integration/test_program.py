@@ -109,7 +109,7 @@ def test_a_session_goes_on_without_the_server_that_is_killed(tmp_path: Path) -> 
     os.kill(server, signal.SIGKILL)
     output, _ = program.communicate(timeout=60)
     assert program.returncode == 1
-    assert "the trials' server is lost" in output
+    assert "the server that starts the trials was lost" in output
     assert [record.status for record in session_of(tmp_path).trials] == ["failed", "ok", "ok"]
     wait_until_gone(daemon)
 

@@ -55,7 +55,7 @@ def test_a_command_that_cannot_be_started_exits_as_in_a_shell(tmp_path: Path) ->
 def test_a_command_that_a_signal_ends_has_the_code_of_a_shell(tmp_path: Path) -> None:
     code, _, err = ended(start(tmp_path, "sh", "-c", "kill -KILL $$"))
     assert code == 128 + signal.SIGKILL
-    assert "no training was seen: SIGKILL ended the command before one was recorded" in err
+    assert "no training was found: SIGKILL ended the command before one was recorded" in err
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])

@@ -302,7 +302,7 @@ def test_a_child_that_cannot_be_started_is_a_failed_trial(tmp_path: Path) -> Non
     with closing(TrialServer(tmp_path / "server.stderr", ("/no/such/interpreter",))) as launcher:
         done = Runner(tmp_path, launcher, NvmlSampler(), Observer()).run(new_session(scripted("ok"))).session
     assert done.trials[0].status == "failed"
-    assert "could not begin" in (done.trials[0].reason or "")
+    assert "could not start" in (done.trials[0].reason or "")
     assert "No such file or directory" in done.trials[0].stderr_tail
 
 

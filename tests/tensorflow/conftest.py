@@ -57,9 +57,12 @@ def made_data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         yield
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def nvml_is_left_alone() -> Iterator[None]:
-    """Sessions that are watched in this process start no process to read NVML, which takes as long as they do."""
+    """Sessions that are watched in this process start no process to read NVML, which takes as long as they do.
+
+    Of a module, so that the tests of NVML itself, which may come later in this process, have it as it is.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(NvmlSampler, "open", NvmlSampler)
         yield

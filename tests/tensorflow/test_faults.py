@@ -71,7 +71,7 @@ def test_a_hang_whose_own_watch_is_patched_away_is_ended_though_signs_of_life_go
     faulty: dict[str, TrialRecord],
 ) -> None:
     assert faulty["deaf"].status == "stalled"
-    assert "its own watch did not tell of it" in (faulty["deaf"].reason or "")
+    assert "the trial could not report it" in (faulty["deaf"].reason or "")
     assert len(faulty["deaf"].queue_depths) == 1
 
 

@@ -149,9 +149,9 @@ def test_the_option_shows_the_devices_of_a_partitioned_network_and_a_note_the_th
     options = ["--log-placement", "--steps", "6", "--repeats", "1", "--no-live", "--out", str(tmp_path / "out")]
     assert run(["compare", str(asked), *options]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    warned = "More threads are asked for than this machine has cores (1): partitioned for 2 inter-op threads."
+    warned = "There are more threads than cores (1) on this machine: partitioned for 2 inter-op threads."
     assert shown.count(warned) == 2, "before the trials, and among the notes"
-    assert "threads: partitioned asks for 2 inter-op threads on 1 core: what they gain is not known" in shown
+    assert "threads: partitioned asks for 2 inter-op threads on 1 core: their effect is not known" in shown
     assert "placement: which device ran the ops of a step" in shown
     for number in range(4):
         assert f"CPU:{number}" in shown
