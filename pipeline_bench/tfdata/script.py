@@ -25,6 +25,7 @@ from pipeline_bench.tfdata.script_datasets import Training
 from pipeline_bench.tfdata.script_loops import Loops
 
 _RUN_HINT = "`pipeline-bench run -- python {file}` says how long each of its trainings waits for its input"
+_BARE_HINT = "where a loop is over something that gives batches, `with pipeline_bench.monitor` measures it"
 _TRAINS = frozenset({"fit", "train_on_batch", "GradientTape", "apply_gradients", "minimize", "stateless_apply"})
 """What a script calls that trains; a loop before that only prepares something."""
 
@@ -139,7 +140,7 @@ class _Watch:
         self._reach(
             UserCodeError(
                 f"the training of {line} takes its batches from no tf.data pipeline that a loop is over",
-                _RUN_HINT.format(file=line.partition(":")[0]),
+                _BARE_HINT,
             )
         )
 

@@ -55,15 +55,21 @@ class Loops:
         self._last: Loop | None = None
         self._trained: list[Any] = []
         self._bare_steps = 0
+        self._called: list[Any] = []
+        """The `tf.function`s under way, the outermost first."""
+        self._training_functions: weakref.WeakSet[Any] = weakref.WeakSet()
+        """Those of which something trains, as their tracing showed."""
         self._paused = False
 
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Watch the loops that are run in the block."""
         from tensorflow.python.autograph.operators import control_flow
+        from tensorflow.python.client.session import BaseSession
         from tensorflow.python.data.ops import dataset_autograph, dataset_ops, iterator_ops
         from tensorflow.python.distribute import input_lib
         from tensorflow.python.eager import backprop
+        from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
         places = [
             (dataset_ops.DatasetV2, "__iter__", self._iterate),
@@ -76,6 +82,8 @@ class Loops:
             (dataset_autograph, "_general_purpose_scan", self._in_graph),
             (control_flow, "_tf_distributed_iterable_for_stmt", self._in_graph),
             (backprop.GradientTape, "__enter__", self.training),
+            (Function, "__call__", self._calling),
+            (BaseSession, "run", self._bare_step),
         ]
         with ExitStack() as patches:
             for owner, name, wrapper in places:
@@ -107,12 +115,41 @@ class Loops:
                     loop.trains = True
                     self._trained.append(loop.dataset)
                     self._note(loop.dataset, loop.line)
-            self._bare_steps = 0 if self._loops else self._bare_steps + 1
-            if self._bare_steps > _BARE_STEPS:
-                self._bare(user_code.line())
+            self._training_functions.update(self._called[:1])
+            self._count_bare()
             return plain(*arguments, **named)
 
         return trains
+
+    def _calling(self, plain: Any) -> Any:
+        """Return what stands in the place of a call of a `tf.function`; what trains in it shows as it is traced."""
+
+        @functools.wraps(plain)
+        def call(function: Any, *arguments: Any, **named: Any) -> Any:
+            if not self._called and function in self._training_functions:
+                self._count_bare()
+            self._called.append(function)
+            try:
+                return plain(function, *arguments, **named)
+            finally:
+                self._called.pop()
+
+        return call
+
+    def _bare_step(self, plain: Any) -> Any:
+        """Return what stands in the place of what is a step, whatever it takes."""
+
+        @functools.wraps(plain)
+        def step(*arguments: Any, **named: Any) -> Any:
+            self._count_bare()
+            return plain(*arguments, **named)
+
+        return step
+
+    def _count_bare(self) -> None:
+        self._bare_steps = 0 if self._loops else self._bare_steps + 1
+        if self._bare_steps > _BARE_STEPS and not self._paused:
+            self._bare(user_code.line())
 
     def _iterate(self, plain: Any) -> Any:
         @functools.wraps(plain)

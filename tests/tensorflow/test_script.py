@@ -105,6 +105,15 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         "for step in range(10**9):\n    with tf.GradientTape(): pass",
         "the training of bare.py:8 takes its batches from no tf.data pipeline",
     ),
+    "bare_graph": (
+        "@tf.function\ndef step(x):\n    with tf.GradientTape(): return x\nwhile True:\n    step(tf.zeros([]))",
+        "the training of bare_graph.py:11 takes its batches from no tf.data pipeline",
+    ),
+    "bare_session": (
+        "graph = tf.Graph()\nwith tf.compat.v1.Session(graph=graph) as session:\n    with graph.as_default():\n"
+        "        one = tf.constant(1)\n    while True:\n        session.run(one)",
+        "the training of bare_session.py:12 takes its batches from no tf.data pipeline",
+    ),
     "bare_batches": (
         "model.train_on_batch(np.zeros([8, 1]), np.zeros(8))",
         "the training of bare_batches.py:7 takes its batches from no tf.data pipeline",
