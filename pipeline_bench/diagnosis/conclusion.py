@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import numpy as np
+
 from pipeline_bench.diagnosis import attempt_statistics, bottleneck, chain
 from pipeline_bench.diagnosis.attempt_statistics import AttemptStatistics
 from pipeline_bench.diagnosis.bottleneck import NOT_THE_LIMIT, named
@@ -20,6 +22,8 @@ SIMPLER = 1.03
 """A combination must be this much faster than the best single fix in it: less is not worth more code."""
 _PROMISING = 1.1
 """A gain of few trials is worth naming from here on: less may well be the machine."""
+_OF_BEGINNINGS = 0.5
+"""A median wait below this part of the mean: most of the wait lies in few steps."""
 _BEST_FIRST: tuple[Outcome, ...] = (
     "proposed",
     "faster",
@@ -198,11 +202,22 @@ def _of_what_has_no_fix(session: Session, diagnosis: Diagnosis) -> str:
         return ""
     wait_ms, step_ms = written.input_wait_ms.value, written.step_ms.mean or 0.0
     waits = f"Its steps wait {units.milliseconds(wait_ms)} of {units.milliseconds(step_ms)} for the {api}"
+    within_ms = _typical_wait_ms(session)
+    if within_ms < _OF_BEGINNINGS * wait_ms:
+        waits += f", most of it where an epoch begins (within one {units.milliseconds(within_ms)})"
     if wait_ms <= (1 - NOT_THE_LIMIT) * step_ms:
         return f"{waits}: there is nothing to gain."
     if api == "arrays":
         return f"{waits}, which Keras cuts into batches; no argument of fit changes that."
     return f"{waits}: less work in it, or a PyDataset with workers instead, would save at most that."
+
+
+def _typical_wait_ms(session: Session) -> float:
+    """Return the median wait of a step as written, which the first step of an epoch does not move."""
+    waits = [
+        trial.after_warmup("wait_ns") for trial in session.trials if trial.variant == AS_WRITTEN and trial.measured
+    ]
+    return float(np.median(np.concatenate([each for each in waits if each is not None]))) / NS_PER_MS
 
 
 def _beyond(session: Session, diagnosis: Diagnosis, chosen: AttemptStatistics | None) -> tuple[str, ...]:

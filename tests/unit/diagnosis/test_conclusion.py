@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from pipeline_bench.diagnosis import conclusion
+from pipeline_bench.model import Series
 from pipeline_bench.model.pipeline import Inspection
-from tests.unit.diagnosis.simulated import cost, function, inspection, stage
+from tests.unit.diagnosis.simulated import STEPS, Machine, cost, diagnose, function, inspection, stage
 
 
 def augmented(random: bool = True) -> Inspection:
@@ -56,3 +59,19 @@ def test_a_map_on_records_and_windows_are_told_how_to_take_whole_batches() -> No
     )
     assert "tf.gather" in text
     assert "at most 10.0×" in text
+
+
+def test_a_wait_that_lies_where_epochs_begin_is_told_from_one_in_every_step() -> None:
+    arrays = inspection((stage(0, "arrays"),), (cost(0, 0.2),)).model_copy(update={"api": "arrays"})
+    state = diagnose(Machine(arrays, lambda edits: 5.0, ceiling_ms=1.0), budget_s=60.0)
+    assert state.diagnosis is not None
+    assert "wait 4.00 ms of 5.00 ms for the arrays, which Keras cuts" in (state.diagnosis.text or "")
+    first_of_eight = np.where(np.arange(STEPS) % 8 == 0, 28_000_000, 500_000)
+    trials = tuple(
+        trial.model_copy(update={"steps": trial.steps.model_copy(update={"wait_ns": Series.pack(first_of_eight)})})
+        if trial.steps is not None
+        else trial
+        for trial in state.trials
+    )
+    later = conclusion.concluded(state.model_copy(update={"trials": trials}), state.diagnosis, "its end")
+    assert "for the arrays, most of it where an epoch begins (within one 500 µs)" in (later.text or "")
