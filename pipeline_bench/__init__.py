@@ -1,13 +1,14 @@
 """pipeline-bench: which input pipeline starves the accelerator, by how much, and why."""
 
 import importlib
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pipeline_bench.library import compare, diagnose
     from pipeline_bench.model.session import load
     from pipeline_bench.monitoring.loop import monitor
+
+    __version__: str
 
 __all__ = ["__version__", "compare", "diagnose", "load", "monitor"]
 
@@ -18,19 +19,25 @@ _MODULES = {
     "monitor": "pipeline_bench.monitoring.loop",
 }
 
-try:
-    __version__ = version("pipeline-bench")
-except PackageNotFoundError:  # pragma: no cover - running from a source tree that was never installed
-    __version__ = "0+unknown"
-
 
 def __getattr__(name: str) -> Any:
-    """What the package offers, when it is first asked for: whoever imports it for its version pays for nothing else."""
+    """Return what the package offers, made when it is first asked for: importing the package alone imports nothing."""
+    if name == "__version__":
+        return _version()
     if name in _MODULES:
         return getattr(importlib.import_module(_MODULES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - it takes half as long as Python's start
+
+    try:
+        return version("pipeline-bench")
+    except PackageNotFoundError:  # a source tree that was never installed
+        return "0+unknown"
+
+
 def __dir__() -> list[str]:
-    """What the package offers."""
+    """Return the names of what the package offers."""
     return sorted(__all__)
