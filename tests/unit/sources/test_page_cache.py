@@ -117,7 +117,7 @@ def test_the_part_at_a_record_begins_there_and_ends_with_its_file(records: list[
     place = data.draw(st.floats(0, sum(records), exclude_max=True))
     part = layout.at(place, 1500)
     file = int(part.path[1:])
-    assert part.start == int(1000 * (place - sum(records[:file])))
+    assert abs(part.start - 1000 * (place - sum(records[:file]))) <= 1  # a byte
     assert part.end == min(part.start + 1500, 1000 * records[file])
 
 
