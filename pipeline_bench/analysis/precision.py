@@ -265,11 +265,12 @@ def _open(result: Result, *, is_ceiling: bool) -> Iterator[OpenQuestion]:
 
 
 def open_words(session: Session) -> str:
-    """Return the open questions in a few words: ``the limit of tf_data, fifo_queue against tf_data``."""
-    return ", ".join(
-        f"{each.variant} against {each.against}" if each.against is not None else f"the limit of {each.variant}"
-        for each in open_questions(session)
-    )
+    """Return the open questions in a few words, a pair once: ``the limit of tf_data, fifo_queue against tf_data``."""
+    words: dict[frozenset[str | None], str] = {}
+    for each in open_questions(session):
+        text = f"{each.variant} against {each.against}" if each.against is not None else f"the limit of {each.variant}"
+        words[frozenset({each.variant, each.against})] = text
+    return ", ".join(words.values())
 
 
 def judged_from(scenario: Scenario) -> int:

@@ -339,6 +339,9 @@ def test_what_cannot_be_told_ends_with_the_budget_and_is_named() -> None:
     assert OpenQuestion("tf_data", "feed_dict") in precision.open_questions(found)
     assert "the budget of 30 s spent" in ended(found).text
     assert "tf_data against feed_dict" in ended(found).text
+    named = [words.split(" against ") for words in precision.open_words(found).split(", ")]
+    pairs = [frozenset(words) for words in named]
+    assert len(pairs) == len(set(pairs)), "each pair once, whichever of the two is the fastest"
 
 
 def test_a_default_budget_is_a_minute() -> None:
