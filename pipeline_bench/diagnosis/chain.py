@@ -119,6 +119,24 @@ def pairs(inspection: Inspection, first: str, second: str) -> Iterator[tuple[Sta
             yield stage, behind
 
 
+def around_window(inspection: Inspection, window: Stage) -> tuple[Stage, Stage] | None:
+    """Return the array's slices in front of a `window` and the `flat_map` behind it, where each window becomes a row.
+
+    None where anything else happens there, or where the last windows are shorter.
+    """
+    source, flat = before(inspection, window), after(inspection, window)
+    if source is None or flat is None or flat.method != "flat_map" or len(flat.inner) != 1:
+        return None
+    (batch,), size = flat.inner, window.arguments.get("size")
+    is_one_array = source.method == "from_tensor_slices" and not source.element.startswith(
+        ("(", "{", "ragged", "sparse")
+    )
+    whole = batch.method == "batch" and batch.arguments.get("batch_size") == size and type(size) is int
+    full = window.arguments.get("drop_remainder") is True or batch.arguments.get("drop_remainder") is True
+    alone = after(inspection, source) == window and not source.inputs
+    return (source, flat) if is_one_array and whole and full and alone else None
+
+
 def _known(inspection: Inspection, number: int) -> Stage | None:
     return next((stage for stage in inspection.stages if stage.id == number), None)
 

@@ -323,7 +323,7 @@ def _all(inspection: Inspection) -> Iterator[_Idea]:
                 f"{named(stage)}, gets one record at a time. If it only parses, batch first and parse a whole batch in "
                 "one call, with tf.io.parse_example or with tf.io.decode_csv for all lines.",
             )
-        elif stage.method == "window":
+        elif stage.method == "window" and chain.around_window(inspection, stage) is None:  # else a trial gathers them
             behind = chain.after(inspection, stage)
             both = (stage.id, behind.id) if behind is not None and behind.method == "flat_map" else (stage.id,)
             yield _Idea(

@@ -6,9 +6,6 @@ and everything else stays as the user wrote it.
 
 from __future__ import annotations
 
-import difflib
-import re
-import warnings
 from collections.abc import Mapping
 from pathlib import PurePath
 
@@ -34,9 +31,6 @@ _STATIC = {"zip", "sample_from_datasets", "choose_from_datasets"}
 _OF_CACHE_FILES = "Give the cache a path of its own with room on the disk; delete the files when the pipeline changes."
 _HALVES = [("_fixed", "_random"), ("_fixed_part", "_random_part"), ("_before_random", "_from_random_on")]
 """What the names of a function's halves end with; the first ones that are free."""
-_QUOTED = re.compile(r'["\\\x00-\x1f\x7f]')
-_WITH_ITS_END = re.compile(r"[^\n]*\n|[^\n]+")
-"""A line as git has them: a form feed in it ends none."""
 
 
 def change(
@@ -112,11 +106,11 @@ class Patch:
             new = source_writer.write(file)
             if new == file.text:
                 continue
-            if not _is_program(new):
+            if not source_writer.is_program(new):
                 raise CannotPatchError("the calls are laid out in a way that is not understood")
             root, name = self.names.get(path, (None, PurePath(path).name))
             self.roots.add(root)
-            parts.append(_diff(name, file.text, new))
+            parts.append(source_writer.diff(name, file.text, new))
         return "".join(parts)
 
     def set_argument(self, number: int, argument: str, text: str) -> None:
@@ -228,15 +222,46 @@ class Patch:
         other, behind = self._call(batch)
         if other is not file or not file.unchanged(given.value, call, behind):
             raise CannotPatchError("the two calls are in different places")
-        tensorflow = file.tensorflow_data(call).removesuffix("data.")
-        if not tensorflow.endswith("."):
-            raise CannotPatchError("the file has no name for TensorFlow itself")
+        tensorflow = self._tensorflow(file, call)
         rows = next(name for name in ("rows", "row_numbers", "_rows") if name not in file.names())
         is_one = not self.stages[source].element.startswith(("(", "{"))
         first, made = gathered(file, given.value, f"{tensorflow}gather", rows, is_one)
         self.insert_after(batch, f".map(lambda {rows}: {made})")
         file.renamed[call] = "range"
         file.values[given] = cst.parse_expression(f"len({first})")
+
+    def gather_windows(self, source: int, window: int, flat_map: int) -> None:
+        """Make a `from_tensor_slices` a `range` of first rows, and of windows a map that gathers them."""
+        (file, call), (_, cut), (behind_file, behind) = map(self._call, (source, window, flat_map))
+        given, function = self._argument(call, "tensors"), self._argument(behind, "map_func")
+        if given is None or given.keyword is not None or function is None:
+            raise CannotPatchError("what it cuts into slices was not found")
+        texts = {name: self._given(file, cut, name) for name in PARAMETERS["window"]}
+        kept = [arg.value for arg in (given, *cut.args)]
+        if behind_file is not file or not all(file.unchanged(value, call, behind) for value in kept):
+            raise CannotPatchError("the calls are in different places")
+        tensorflow = self._tensorflow(file, call)
+        start = next(name for name in ("start", "first_row", "_start") if name not in file.names())
+        sizes = {name: text if text.isidentifier() or text.isdigit() else f"({text})" for name, text in texts.items()}
+        stride = "" if texts["stride"] in ("", "1") else f"{sizes['stride']} * "
+        rows = (
+            f"{start}[..., {tensorflow}newaxis] + {stride}{tensorflow}range({texts['size']}, dtype={tensorflow}int64)"
+        )
+        first, made = gathered(file, given.value, f"{tensorflow}gather", rows, is_one=True)
+        shift = sizes["size"] if texts["shift"] in ("", "None") else texts["shift"]
+        end = f"len({first}) - {sizes['size']} + 1" if not stride else f"len({first}) - {stride}({texts['size']} - 1)"
+        self.remove(window)
+        self.rename(flat_map, "map")
+        file.renamed[call] = "range"
+        file.values[given] = cst.parse_expression(end if shift == "1" else f"0, {end}, {shift}")
+        file.values[function] = cst.parse_expression(f"lambda {start}: {made}")
+
+    def _tensorflow(self, file: SourceFile, call: cst.Call) -> str:
+        """Return how the file calls ``tf.`` where a call stands."""
+        name = file.tensorflow_data(call).removesuffix("data.")
+        if not name.endswith("."):
+            raise CannotPatchError("the file has no name for TensorFlow itself")
+        return name
 
     def set_options(self, lines: list[str]) -> None:
         """Put the lines that make the options, with ``{name}`` for their variable, before the sink's statement."""
@@ -359,28 +384,3 @@ def _set_attribute(file: SourceFile, call: cst.Call, name: str, text: str) -> No
 def _name(call: cst.Call) -> str:
     name = call.func.attr if isinstance(call.func, cst.Attribute) else call.func
     return name.value if isinstance(name, cst.Name) else ""
-
-
-def _is_program(text: str) -> bool:
-    """Return whether a text is valid Python, arguments that are given twice included; nothing of it runs."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            compile(text.removeprefix("\ufeff"), "<changed>", "exec", dont_inherit=True)
-        except (SyntaxError, ValueError):
-            return False
-    return True
-
-
-def _diff(name: str, old: str, new: str) -> str:
-    before, after = (_WITH_ITS_END.findall(text) for text in (old, new))
-    made = difflib.unified_diff(before, after, _header(f"a/{name}"), _header(f"b/{name}"))
-    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in made)
-
-
-def _header(name: str) -> str:
-    """Return a file's name as git writes it: in quotes where it needs them, and its end marked where it has blanks."""
-    if _QUOTED.search(name):
-        octal = _QUOTED.sub(lambda found: rf"\{ord(found[0]):03o}", name)
-        return f'"{octal}"'
-    return f"{name}\t" if " " in name else name

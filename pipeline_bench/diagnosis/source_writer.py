@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+import re
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +22,9 @@ from pipeline_bench.diagnosis.source_file import (
 from pipeline_bench.model.calls import CannotPatchError
 
 _NO_COMMA = cst.MaybeSentinel.DEFAULT
+_QUOTED = re.compile(r'["\\\x00-\x1f\x7f]')
+_WITH_ITS_END = re.compile(r"[^\n]*\n|[^\n]+")
+"""A line as git has them: a form feed in it ends none."""
 
 
 def write(file: SourceFile) -> str:
@@ -208,3 +214,29 @@ def _composed(functions: Sequence[Any], unpacked: Sequence[bool]) -> cst.BaseExp
         called = function.with_changes(lpar=lpar, rpar=rpar)
         inner, star = cst.Call(called, [cst.Arg(inner, star="*" if star else "")]), next_star
     return cst.parse_expression("lambda *x: _").with_changes(body=inner)
+
+
+def is_program(text: str) -> bool:
+    """Return whether a text is valid Python, arguments that are given twice included; nothing of it runs."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            compile(text.removeprefix("\ufeff"), "<changed>", "exec", dont_inherit=True)
+        except (SyntaxError, ValueError):
+            return False
+    return True
+
+
+def diff(name: str, old: str, new: str) -> str:
+    """Return the unified diff of a file, as git writes it; empty where nothing changed."""
+    before, after = (_WITH_ITS_END.findall(text) for text in (old, new))
+    made = difflib.unified_diff(before, after, _header(f"a/{name}"), _header(f"b/{name}"))
+    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in made)
+
+
+def _header(name: str) -> str:
+    """Return a file's name as git writes it: in quotes where it needs them, and its end marked where it has blanks."""
+    if _QUOTED.search(name):
+        octal = _QUOTED.sub(lambda found: rf"\{ord(found[0]):03o}", name)
+        return f'"{octal}"'
+    return f"{name}\t" if " " in name else name

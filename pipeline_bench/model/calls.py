@@ -32,6 +32,7 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "filter": ("predicate",),
     "batch": ("batch_size", "drop_remainder", "num_parallel_calls", "deterministic"),
     "padded_batch": ("batch_size", "padded_shapes", "padding_values", "drop_remainder"),
+    "window": ("size", "shift", "stride", "drop_remainder"),
     "shuffle": ("buffer_size", "seed", "reshuffle_each_iteration"),
     "prefetch": ("buffer_size",),
     "cache": ("filename",),
@@ -81,6 +82,9 @@ class Patch(Protocol):
 
     def gather_batches(self, source: int, batch: int) -> None:
         """Make a `from_tensor_slices` a `range` of its rows, and put a map that gathers them behind a batch."""
+
+    def gather_windows(self, source: int, window: int, flat_map: int) -> None:
+        """Make a `from_tensor_slices` a `range` of first rows, and of windows a map that gathers them."""
 
     def set_options(self, lines: list[str]) -> None:
         """Put the lines that make the options before the sink's statement, ``{name}`` being their variable."""

@@ -222,6 +222,34 @@ class GatherBatches(EditOfCalls):
         )
 
 
+class GatherWindows(EditOfCalls):
+    """Have a `from_tensor_slices` with a `window` behind it give numbers of first rows, and a map gather the windows.
+
+    The map stands where the `flat_map` stood that made a row of each window. It takes one number, or a batch of them.
+    """
+
+    edit: Literal["gather-windows"] = "gather-windows"
+    source: int
+    window: int
+    flat_map: int
+
+    def apply(self, plan: Plan) -> None:
+        plan.gather_windows(self.source, self.window, self.flat_map)
+
+    def claims(self) -> list[tuple[int | str, str]]:
+        return [(self.source, WHOLE), (self.window, WHOLE), (self.flat_map, WHOLE)]
+
+    def write(self, patch: Patch) -> None:
+        patch.gather_windows(self.source, self.window, self.flat_map)
+
+    def describe(self, stage: Callable[[int], str]) -> str:
+        return (
+            f"Make {stage(self.source)} `tf.data.Dataset.range(n)` of the number of windows, leave "
+            f"{stage(self.window)} out, and make {stage(self.flat_map)} "
+            "`.map(lambda start: tf.gather(array, start[..., tf.newaxis] + tf.range(size, dtype=tf.int64)))`"
+        )
+
+
 class Interleave(EditOfCalls):
     """Make an `interleave` of a `flat_map` with the same function: several inner datasets at the same time."""
 
@@ -357,6 +385,7 @@ Edit = Annotated[
     | DivideMap
     | BatchInGenerator
     | GatherBatches
+    | GatherWindows
     | Interleave
     | SetOptions
     | PrefetchToDevice

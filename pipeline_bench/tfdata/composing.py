@@ -98,6 +98,27 @@ def gathering(tensors: Any) -> tuple[int, Callable[[Any], Any]]:
     return int(parts[0].shape[0]), gather
 
 
+def windows(tensors: Any, size: int, stride: int) -> tuple[int, Callable[[Any], Any]]:
+    """Return how many rows an array has, and a function that gathers windows by the numbers of their first rows.
+
+    Args:
+        tensors: the array.
+        size: rows in a window.
+        stride: from one row of a window to the next.
+
+    Raises:
+        PipelineBenchError: it is no array.
+    """
+    import tensorflow as tf
+
+    rows, gather = gathering(tensors)
+
+    def gathered_windows(start: Any) -> Any:
+        return gather(start[..., tf.newaxis] + stride * tf.range(size, dtype=tf.int64))
+
+    return rows, gathered_windows
+
+
 def signature_of(given: Mapping[str, Any]) -> Any:
     """Return the specs of a `from_generator`'s elements, of its older arguments for types and shapes as well.
 

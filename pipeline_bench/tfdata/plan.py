@@ -224,6 +224,24 @@ class Plan:
         self.put(replace(source, entry=entries()["range"], args=(rows,), kwargs={}, changed=True))
         self.insert_after(batch.id, "map", {"map_func": gather})
 
+    def gather_windows(self, source_id: int, window_id: int, flat_map_id: int) -> None:
+        """Have a `from_tensor_slices` give numbers of first rows, and a map gather the windows that begin there."""
+        source, window, flat = (self.node(number) for number in (source_id, window_id, flat_map_id))
+        if (source.method, window.method, flat.method) != ("from_tensor_slices", "window", "flat_map"):
+            raise PipelineBenchError("only windows of slices that a flat_map makes rows of can be gathered")
+        given = {name: composing.static(value) for name, value in window.given().items()}
+        size, stride = given["size"], given.get("stride", 1)
+        shift = size if window.given().get("shift") is None else given["shift"]
+        if not size or not shift or not stride:
+            raise PipelineBenchError("the size of the windows is only known when they are made")
+        rows, gather = composing.windows(source.given()["tensors"], size, stride)
+        self.take_out(window.id)
+        starts = (0, max(0, rows - (size - 1) * stride), shift)
+        self.put(replace(source, entry=entries()["range"], args=starts, kwargs={}, changed=True))
+        flat = self.node(flat_map_id)
+        changed = replace(flat, entry=entries()["map"], args=(Ref(self.single_input(flat)),), kwargs={}, changed=True)
+        self.put(changed.setting(map_func=gather))
+
     def distribute(self, number: int, dispatcher: str, processing_mode: str) -> None:
         """Have a tf.data service run a node and what is in front of it."""
         crossing = service_cluster.crossing(dispatcher, processing_mode)

@@ -108,7 +108,7 @@ class Recipe:
         """Return the dataset of a stage as the user made it.
 
         It is for asking: its `element_spec`, `cardinality()`, `options()`. Taking elements from it would write the
-        user's cache files; `rebuild.rebuilt` and `rebuild.stage` give one that does not.
+        user's cache files; `rebuild.rebuild` and `rebuild.stage` give one that does not.
         """
         return self.calls[number].result
 

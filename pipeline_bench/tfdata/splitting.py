@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.model.calls import TAKE_ANY
 from pipeline_bench.model.pipeline import Stage, UserFunction
 from pipeline_bench.text import REASON, one_line
 from pipeline_bench.tfdata import user_code
@@ -29,7 +30,6 @@ _LOOKS_INTO_ITSELF = frozenset({"locals", "vars", "globals", "eval", "exec", "di
 _COMPARED = 2
 """Elements that both ways are run on: their random numbers come from one seed, so that one bit would show."""
 _SEED = 17
-_PASSES_ON = ("shuffle", "repeat", "prefetch")
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 
@@ -142,7 +142,7 @@ def _fixed_statements(recipe: Recipe, call: Call) -> int:
         CannotSplitError: nowhere.
     """
     at = call.inputs[0]
-    while recipe.calls[at].method in _PASSES_ON:
+    while recipe.calls[at].method in TAKE_ANY:  # the elements before it are of the same kind
         at = recipe.calls[at].inputs[0]
     dataset, reason = recipe.dataset(at), "its first statement draws random numbers or keeps a state already"
     for split in _splits_of(call.function):

@@ -36,10 +36,10 @@ def call(name: str, argument: int | None = None, file: Path = TRAIN) -> Any:
         return loading.call(Target(file=str(file), name=name, argument=argument), "dataset")
 
 
-def recipe(name: str, argument: int | None = None) -> Recipe:
-    """The recipe of a function of train.py."""
+def recipe(name: str, argument: int | None = None, file: Path = TRAIN) -> Recipe:
+    """The recipe of a function of that script."""
     with Recording() as recording:
-        value = call(name, argument)
+        value = call(name, argument, file)
     return recording.recipe(value)
 
 

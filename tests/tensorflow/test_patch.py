@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,8 +11,10 @@ import pytest
 from pipeline_bench.diagnosis.patch import change
 from pipeline_bench.model.calls import PARAMETERS
 from pipeline_bench.model.diagnosis import Fix
-from pipeline_bench.model.edits import InsertAfter, MoveBefore, SetArgument, SetOptions
+from pipeline_bench.model.edits import Edit, GatherWindows, InsertAfter, MoveBefore, SetArgument, SetOptions
 from pipeline_bench.model.pipeline import Inspection, Location, Stage
+from pipeline_bench.tfdata import rebuild
+from tests.tensorflow import recorded
 from tests.unit.diagnosis.recorded import patched
 
 SOURCE = """\
@@ -75,3 +78,51 @@ def test_the_changed_source_gives_the_elements_that_the_edits_mean() -> None:
     made = space["make_dataset"]()
     assert [element.tolist() for element in made.as_numpy_iterator()] == [[0, 2, 4, 6], [8, 10, 12, 14]]
     assert made.options().threading.private_threadpool_size == 2
+
+
+WINDOWS = """\
+import numpy as np
+import tensorflow as tf
+
+series = np.arange(53, dtype=np.float32).reshape(53, 1)
+W = 5
+
+
+def make_dataset():
+    ds = tf.data.Dataset.from_tensor_slices(series)
+    ds = ds.window({})
+    ds = ds.flat_map(lambda w: w.batch({}))
+    ds = ds.shuffle(20, seed=3)
+    return ds.batch(4)
+"""
+
+
+@pytest.mark.parametrize(
+    ("window", "row"),
+    [
+        ("W, shift=1, drop_remainder=True", "W"),
+        ("W + 1, 1, drop_remainder=True", "W + 1"),
+        ("5, drop_remainder=True", "5"),
+        ("size=4, shift=3, stride=2, drop_remainder=True", "4"),
+        ("W, shift=2, stride=3", "W, drop_remainder=True"),
+        ("60, 1, drop_remainder=True", "60"),  # none is full
+    ],
+)
+def test_gathered_windows_are_the_same_in_a_trial_and_as_it_is_written(window: str, row: str, tmp_path: Path) -> None:
+    source = WINDOWS.format(window, row)
+    file = tmp_path / "windows.py"
+    file.write_text(source)
+    recipe = recorded.recipe("make_dataset", file=file)
+    slices, cut, flat, shuffle, batch = (stage.id for stage in recipe.stages)
+    gather = GatherWindows(source=slices, window=cut, flat_map=flat)
+    moved = [MoveBefore(stage=each, other=flat) for each in (shuffle, batch)]
+    expected = recorded.values(recorded.call("make_dataset", file=file))
+    edits: list[Edit]
+    for edits in ([gather], [*moved, gather]):
+        assert recorded.values(rebuild.rebuild(recipe, edits, tmp_path).dataset) == expected
+        fix = Fix(kind="gather_windows", variant="v", title="t", edits=tuple(edits))
+        code = change({str(file): source}, Inspection(stages=recipe.stages, sink=recipe.sink), fix)
+        assert code.diff is not None
+        space: dict[str, Any] = {}
+        exec(patched(source, code.diff), space)
+        assert recorded.values(space["make_dataset"]()) == expected

@@ -8,7 +8,7 @@ from pipeline_bench.diagnosis import chain
 from pipeline_bench.diagnosis.fixes import Context, fix, kind, short
 from pipeline_bench.model.calls import TAKE_ANY
 from pipeline_bench.model.diagnosis import Fix
-from pipeline_bench.model.edits import BatchInGenerator, Fuse, GatherBatches, MoveBefore
+from pipeline_bench.model.edits import BatchInGenerator, Fuse, GatherBatches, GatherWindows, MoveBefore
 from pipeline_bench.model.pipeline import Inspection, Stage
 
 _GROWN = 4
@@ -70,6 +70,40 @@ def gather_batches(inspection: Inspection, context: Context) -> Iterator[Fix]:
             GatherBatches(source=source.id, batch=batch.id),
             stages=[stage.id for stage in (source, *ahead, *run, *passed, batch)],
             reorders=_mixes(passed, run),
+        )
+
+
+@kind(saving=0.9)
+def gather_windows(inspection: Inspection, context: Context) -> Iterator[Fix]:
+    """Make no dataset of every window: numbers of first rows, of which a map gathers windows, one or a batch a call."""
+    for window in (stage for stage in inspection.stages if stage.method == "window"):
+        found = chain.around_window(inspection, window)
+        if found is None:
+            continue
+        source, flat = found
+        edit = GatherWindows(source=source.id, window=window.id, flat_map=flat.id)
+        ids = [source.id, window.id, flat.id]
+        yield fix("gather windows", "Gather each window from the array, without a dataset of its own", edit, stages=ids)
+        behind = chain.after(inspection, flat)
+        while behind is not None and behind.method in (*TAKE_ANY, "map"):
+            behind = chain.after(inspection, behind)
+        if behind is None or behind.method != "batch":
+            continue
+        passed = chain.run_before(inspection, behind, TAKE_ANY)
+        run = chain.maps_before(inspection, passed[0] if passed else behind)
+        ahead = chain.run_before(inspection, run[0], TAKE_ANY) if run else []
+        whole = [*ahead, *run, *passed, behind]
+        drawn = any(stage.function is None or stage.function.random for stage in run)
+        if chain.before(inspection, whole[0]) != flat or drawn:
+            continue
+        names = _names(run)
+        yield fix(
+            "gather batches of windows",
+            f"Shuffle and batch numbers of rows, and gather whole batches of windows{f' for {names}' if run else ''}",
+            *(MoveBefore(stage=stage.id, other=flat.id) for stage in (*ahead, *passed, behind)),
+            edit,
+            stages=[*ids, *(stage.id for stage in whole)],
+            reorders=_mixes([*ahead, *passed], run),
         )
 
 

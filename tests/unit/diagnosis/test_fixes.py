@@ -17,6 +17,7 @@ from pipeline_bench.model.edits import (
     DivideMap,
     Fuse,
     GatherBatches,
+    GatherWindows,
     InsertAfter,
     Interleave,
     MoveBefore,
@@ -84,6 +85,13 @@ def source(method: str = "range", **arguments: Any) -> Stage:
     return stage(0, method, **arguments)
 
 
+def windows(**arguments: Any) -> tuple[Stage, ...]:
+    """Windows of an array, a row of five elements each."""
+    row = stage(9, "batch", batch_size=5)
+    flat = stage(2, "flat_map", 1, of=function("together"), inner=(row,))
+    return source("from_tensor_slices"), stage(1, "window", 0, **arguments), flat
+
+
 def mapped(number: int, name: str = "f", **arguments: Any) -> Stage:
     """A map of the user's function behind the stage before it; `random` and `python` are the function's."""
     kinds = {key: arguments.pop(key) for key in ("random", "python", "stateful") if key in arguments}
@@ -108,6 +116,8 @@ def mapped(number: int, name: str = "f", **arguments: Any) -> Stage:
         ("read_size", (source("TFRecordDataset", buffer_size=64 * 2**20), stage(1, "batch", 0)), False),
         ("gather_batches", (source("from_tensor_slices"), mapped(1, random=True), stage(2, "batch", 1)), False),
         ("gather_batches", (source("from_tensor_slices"), stage(1, "filter", 0, of=function("f"))), False),
+        ("gather_windows", windows(size=5), False),  # the last ones are shorter
+        ("gather_windows", windows(size=4, drop_remainder=True), False),
         ("out_of_python", (source("from_generator", of=function("rows", python=True)), mapped(1)), False),
         (
             "parallel_interleave",
@@ -171,6 +181,23 @@ def test_a_stateless_map_that_tf_data_does_not_parallelise_keeps_its_order() -> 
             "gather_batches",
             (source("from_tensor_slices"), stage(1, "shuffle", 0), mapped(2), stage(3, "batch", 2)),
             [(MoveBefore(stage=3, other=2), GatherBatches(source=0, batch=3))],
+        ),
+        (  # one at a time, and where nothing is drawn also by whole batches
+            "gather_windows",
+            (*windows(size=5, drop_remainder=True), stage(3, "shuffle", 2), mapped(4), stage(5, "batch", 4)),
+            [
+                (GatherWindows(source=0, window=1, flat_map=2),),
+                (
+                    MoveBefore(stage=3, other=2),
+                    MoveBefore(stage=5, other=2),
+                    GatherWindows(source=0, window=1, flat_map=2),
+                ),
+            ],
+        ),
+        (
+            "gather_windows",
+            (*windows(size=5, drop_remainder=True), mapped(3, random=True), stage(4, "batch", 3)),
+            [(GatherWindows(source=0, window=1, flat_map=2),)],
         ),
         (
             "out_of_python",

@@ -90,20 +90,21 @@ def assert_gone(pid: int) -> None:
 
 
 def test_readings_come_from_the_process_with_stamps_of_our_clock(opened: Open) -> None:
-    sampler = opened()
     before_ns = time.monotonic_ns()
-    readings = polled(sampler, some_power)
-    assert values(readings, "device_power_watts")[0] == 250.5
+    sampler = opened()
+    readings = polled(sampler, some_power)  # of one time, or of several where this process had to wait
+    assert set(values(readings, "device_power_watts")) == {250.5}
     assert reasons(readings) == {}
     assert 0 < sampler.cpu_s < DEADLINE_S
-    (power,) = [reading for reading in readings if reading.metric == "device_power_watts"]
-    assert before_ns <= power.at_ns <= time.monotonic_ns()
+    stamps_ns = [reading.at_ns for reading in readings if reading.metric == "device_power_watts"]
+    assert stamps_ns == sorted(stamps_ns)
+    assert before_ns <= stamps_ns[0] <= stamps_ns[-1] <= time.monotonic_ns()
 
 
 def test_the_gpus_are_listed_and_the_first_visible_one_is_selected(opened: Open) -> None:
     sampler = opened(NVML_STUB_DEVICES="3", CUDA_VISIBLE_DEVICES="2,0")
     assert sampler.accelerator == Accelerator("NVIDIA Stub", "999.99", None)
-    assert values(polled(sampler, some_power), "device_memory_bytes") == [3 << 30]
+    assert set(values(polled(sampler, some_power), "device_memory_bytes")) == {3 << 30}
 
 
 def test_a_gpu_that_is_not_there_is_a_reason_once_a_trial(opened: Open) -> None:
