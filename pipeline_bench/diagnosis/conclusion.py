@@ -317,7 +317,7 @@ def _all(inspection: Inspection) -> Iterator[_Idea]:
                 "second map, and put a cache() between the two: later epochs then compute only the random part."
                 + (f" No trial divided it: {function.undivided}." if function.undivided else ""),
             )
-        elif stage.method == "map" and batched and _on_records(inspection, stage):
+        elif stage.method == "map" and batched and _on_records(inspection, stage) and not _parses_examples(stage):
             yield _Idea(
                 (stage.id,),
                 f"{named(stage)}, gets one record at a time. If it only parses, batch first and parse a whole batch in "
@@ -331,6 +331,11 @@ def _all(inspection: Inspection) -> Iterator[_Idea]:
                 f"{named(stage)}, makes a dataset of every window and passes its elements on one by one. Keep the "
                 "series in a tensor and batch the start positions: one tf.gather in a map then makes a whole batch.",
             )
+
+
+def _parses_examples(stage: Stage) -> bool:
+    """Return whether a trial parses whole batches."""
+    return stage.function is not None and stage.function.parses_examples
 
 
 def _on_records(inspection: Inspection, stage: Stage) -> bool:

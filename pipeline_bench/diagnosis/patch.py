@@ -17,6 +17,7 @@ from pipeline_bench.diagnosis.source_file import (
     Composed,
     Link,
     SourceFile,
+    called_name,
     gathered,
     new_call,
 )
@@ -118,7 +119,7 @@ class Patch:
         file, call = self._call(number)
         value = cst.parse_expression(text.replace("tf.data.", file.tensorflow_data(call)))
         if self._is_made_by_library(self.stages[number]):
-            _set_attribute(file, call, argument, text)
+            statements.set_attribute(file, call, argument, text)
             return
         old = self._argument(call, argument)
         if old is not None:
@@ -180,8 +181,17 @@ class Patch:
             last.above = (*link.above, *last.above)
             chain.remove(link)
 
-    def divide(self, number: int, after: int, count: int) -> None:
-        """Define both halves of a map's function behind it, and map the first behind an earlier stage."""
+    def parse_batch(self, number: int) -> None:
+        """Have a map's function parse a batch of serialized examples; another one, where this has other uses."""
+        file, call = self._call(number)
+        given = self._argument(call, "map_func")
+        if given is None:
+            raise CannotPatchError("its function was not found")
+        around = given.value if isinstance(given.value, cst.Lambda) else self._definition(number)
+        statements.parse_batch(file, given, around)
+
+    def _definition(self, number: int) -> cst.FunctionDef:
+        """Return where a map's function is defined, which its call names."""
         file, call = self._call(number)
         function, given = self.stages[number].function, self._argument(call, "map_func")
         place = self.stages[number].place
@@ -189,19 +199,28 @@ class Patch:
             raise CannotPatchError("its function is in another file")
         if given is None or not isinstance(given.value, cst.Name) or given.value.value != function.name:
             raise CannotPatchError("its function is not given by its name")
+        definition = file.definition(function.name, function.line)
+        if definition is None:
+            raise CannotPatchError("its function has changed")
+        return definition
+
+    def divide(self, number: int, after: int, count: int) -> None:
+        """Define both halves of a map's function behind it, and map the first behind an earlier stage."""
+        file, call = self._call(number)
+        definition, given = self._definition(number), self._argument(call, "map_func")
+        name, line = definition.name.value, file.lines(definition)[0]
         if self._call(after)[0] is not file:
             raise CannotPatchError("the two calls are in different files")
-        definition = file.definition(function.name, function.line)
         try:
-            ways = splitting.splits(file.text, function.name, function.line)
+            ways = splitting.splits(file.text, name, line)
         except splitting.CannotSplitError as reason:
             raise CannotPatchError(str(reason)) from None
         split = next((each for each in ways if each.statements == count), None)
-        if definition is None or split is None:
+        if split is None or given is None:
             raise CannotPatchError("its function has changed")
         taken = file.names()
-        endings = next(each for each in _HALVES if not {f"{function.name}{end}" for end in each} & taken)
-        fixed, random = (f"{function.name}{end}" for end in endings)
+        endings = next(each for each in _HALVES if not {f"{name}{end}" for end in each} & taken)
+        fixed, random = (f"{name}{end}" for end in endings)
         self.insert_after(after, f".map({fixed}, num_parallel_calls=tf.data.AUTOTUNE)")
         file.values[given] = cst.Name(random)
         file.behind[definition] = [split.fixed(fixed), split.random(random)]
@@ -309,7 +328,9 @@ class Patch:
         except (SyntaxError, ValueError):
             raise CannotPatchError(f"{PurePath(place.file).name} cannot be read as Python") from None
         file = self._files[place.file]
-        calls = [node for node in file.nodes if isinstance(node, cst.Call) and stage.method in (_name(node), WORKERS)]
+        calls = [
+            node for node in file.nodes if isinstance(node, cst.Call) and stage.method in (called_name(node), WORKERS)
+        ]
         if place.end_line is not None and place.end_column is not None:
             end = file.at(place.end_line, place.end_column)
             calls = [call for call in calls if file.end(call) == end]
@@ -351,7 +372,7 @@ class Patch:
                 return arg
         if any(arg.star == "*" for arg in call.args):
             raise CannotPatchError("its arguments are in a sequence")
-        parameters = PARAMETERS.get(_name(call), ())
+        parameters = PARAMETERS.get(called_name(call), ())
         given = [arg for arg in call.args if arg.keyword is None and not arg.star]
         place = parameters.index(argument) if argument in parameters else len(given)
         return given[place] if place < len(given) else None
@@ -366,21 +387,3 @@ class Patch:
         """Note that what came after a stage, which has left its place, comes after the one before it."""
         self.sink = self._before[gone] if self.sink == gone else self.sink
         self._before = {number: self._before[gone] if own == gone else own for number, own in self._before.items()}
-
-
-def _set_attribute(file: SourceFile, call: cst.Call, name: str, text: str) -> None:
-    """Set an attribute of what a call makes in a line of its own, after the statement that names it."""
-    statement = file.statement(call)
-    line = file.line_of(statement)
-    is_only = isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1
-    if line is not None and is_only and isinstance(statement, cst.Assign) and statement.value is call:
-        target = statement.targets[0].target
-        if isinstance(target, cst.Name) and len(statement.targets) == 1:
-            file.lines_after.setdefault(line, []).append(f"{target.value}.{name} = {text}")
-            return
-    raise CannotPatchError(f"set the attribute `{name}` of what the call makes")
-
-
-def _name(call: cst.Call) -> str:
-    name = call.func.attr if isinstance(call.func, cst.Attribute) else call.func
-    return name.value if isinstance(name, cst.Name) else ""

@@ -149,6 +149,10 @@ class SourceFile:
         """Return every name that the file uses."""
         return {node.value for node in self.nodes if isinstance(node, cst.Name)}
 
+    def uses(self, name: str) -> int:
+        """Return how often a function's name occurs beside its definition."""
+        return sum(isinstance(each, cst.Name) and each.value == name for each in self.nodes) - 1
+
     def around(self, node: cst.CSTNode) -> list[cst.CSTNode]:
         """Return a node and what it is in, up to the module."""
         found = [node]
@@ -327,6 +331,12 @@ def gathered(file: SourceFile, value: cst.BaseExpression, gather: str, rows: str
         pairs = ", ".join(f"{key}: {of(part)}" for key, part in keyed.items())
         return file.code(next(iter(keyed.values()))), f"{{{pairs}}}"
     raise CannotPatchError("what it cuts into slices is not written out as a tuple or a dict of names")
+
+
+def called_name(call: cst.Call) -> str:
+    """Return the last name of what a call calls; empty where it has none."""
+    name = call.func.attr if isinstance(call.func, cst.Attribute) else call.func
+    return name.value if isinstance(name, cst.Name) else ""
 
 
 def new_call(text: str) -> cst.Call:

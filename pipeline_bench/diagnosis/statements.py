@@ -1,11 +1,16 @@
-"""Calls that move from one statement to another, and statements that are idle then: ``ds = ds.map(f)``."""
+"""Calls that move from one statement to another, statements that are idle then, and functions for whole batches."""
 
 from __future__ import annotations
 
+import re
+
 import libcst as cst
 
-from pipeline_bench.diagnosis.source_file import Chain, Link, SourceFile, stored_and_used
+from pipeline_bench.diagnosis.source_file import Chain, Link, SourceFile, called_name, stored_and_used
 from pipeline_bench.model.calls import CannotPatchError
+
+_PARSE_ONE, _PARSE_BATCH = "parse_single_example", "parse_example"
+_OF_BATCHES = ("_batch", "_of_batch", "_whole_batch")
 
 
 def drop_if_idle(file: SourceFile, chain: Chain) -> None:
@@ -65,3 +70,41 @@ def _only_chain(file: SourceFile, statement: cst.CSTNode, variable: str) -> Chai
     if not (isinstance(target, cst.Name) and target.value == variable):
         return None
     return next((chain for chain in file.chains if file.statement(chain.top) is statement), None)
+
+
+def set_attribute(file: SourceFile, call: cst.Call, name: str, text: str) -> None:
+    """Set an attribute of what a call makes in a line of its own, after the statement that names it."""
+    statement = file.statement(call)
+    line = file.line_of(statement)
+    is_only = isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1
+    if line is not None and is_only and isinstance(statement, cst.Assign) and statement.value is call:
+        target = statement.targets[0].target
+        if isinstance(target, cst.Name) and len(statement.targets) == 1:
+            file.lines_after.setdefault(line, []).append(f"{target.value}.{name} = {text}")
+            return
+    raise CannotPatchError(f"set the attribute `{name}` of what the call makes")
+
+
+def parse_batch(file: SourceFile, given: cst.Arg, function: cst.CSTNode) -> None:
+    """Have a map's function parse a batch of serialized examples; a new one where it has other uses.
+
+    Args:
+        file: that it is in.
+        given: the argument of the map.
+        function: its definition, or the lambda that is given.
+
+    Raises:
+        CannotPatchError: it does not call the parser itself.
+    """
+    parsing = [each for each in file.nodes if isinstance(each, cst.Call) and called_name(each) == _PARSE_ONE]
+    parsing = [each for each in parsing if function in file.around(each)]
+    if not parsing or not all(isinstance(each.func, cst.Attribute) for each in parsing):
+        raise CannotPatchError("its function does not call tf.io.parse_single_example itself")
+    if not isinstance(function, cst.FunctionDef) or file.uses(function.name.value) == 1:
+        file.renamed |= dict.fromkeys(parsing, _PARSE_BATCH)
+        return
+    old = function.name.value
+    new = next(name for end in _OF_BATCHES if (name := f"{old}{end}") not in file.names())
+    text = re.sub(rf"\b{_PARSE_ONE}\b", _PARSE_BATCH, file.code(function.with_changes(leading_lines=())))
+    file.values[given] = cst.Name(new)
+    file.behind.setdefault(function, []).append(re.sub(rf"\bdef\s+{old}\b", f"def {new}", text, count=1))

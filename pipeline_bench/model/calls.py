@@ -77,6 +77,9 @@ class Patch(Protocol):
     def rename(self, number: int, method: str) -> None:
         """Call another method in a stage's call."""
 
+    def parse_batch(self, number: int) -> None:
+        """Have a map's function parse a batch of serialized examples where it parses one."""
+
     def divide(self, number: int, after: int, statements: int) -> None:
         """Put a map of a function's first statements behind another stage, and have the map itself run the others."""
 

@@ -144,6 +144,26 @@ class Fuse(EditOfCalls):
         return f"Make one map of {', '.join(map(stage, self.stages))}"
 
 
+class ParseBatch(EditOfCalls):
+    """Have a map's function parse a batch of serialized examples where it parsed one: `tf.io.parse_example`."""
+
+    order = 0
+    edit: Literal["parse-batch"] = "parse-batch"
+    stage: int
+
+    def apply(self, plan: Plan) -> None:
+        plan.parse_batch(self.stage)
+
+    def claims(self) -> list[tuple[int | str, str]]:
+        return [(self.stage, "map_func")]
+
+    def write(self, patch: Patch) -> None:
+        patch.parse_batch(self.stage)
+
+    def describe(self, stage: Callable[[int], str]) -> str:
+        return f"In the function of {stage(self.stage)} write `tf.io.parse_example` for `tf.io.parse_single_example`"
+
+
 class DivideMap(EditOfCalls):
     """Have a map of its own, behind an earlier stage, run the first statements of a map's function.
 
@@ -382,6 +402,7 @@ Edit = Annotated[
     | Remove
     | MoveBefore
     | Fuse
+    | ParseBatch
     | DivideMap
     | BatchInGenerator
     | GatherBatches

@@ -100,6 +100,8 @@ class UserFunction(_Part):
     """Whether it holds stateful ops, random ones for example: tf.data then does not parallelise it by itself."""
     random: bool = False
     """Whether it draws random numbers, others at each call. Stateless random ops do not, unless a state seeds them."""
+    parses_examples: bool = False
+    """Whether it parses serialized examples (`tf.io.parse_single_example`)."""
     fixed_statements: int | None = None
     """How many statements of a random function come before it draws, where both parts were proven to do the same."""
     undivided: Line = ""

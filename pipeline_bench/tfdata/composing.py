@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.tfdata import public_api
 
 
 def composed(functions: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
@@ -39,6 +40,17 @@ def _tensors(value: Any) -> Any:
 
     kinds = (bool, int, float, str, bytes, list, np.ndarray, np.generic, tf.Variable)
     return nest.map_structure(lambda part: tf.convert_to_tensor(part) if isinstance(part, kinds) else part, value)
+
+
+def parsing_batches(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a map's function with `tf.io.parse_example` in place of `tf.io.parse_single_example`."""
+    import tensorflow as tf
+
+    def parsing(*args: Any) -> Any:
+        with public_api.patched(tf.io, "parse_single_example", tf.io.parse_example):
+            return function(*args)
+
+    return parsing
 
 
 def first_elements(generator: Callable[..., Any], count: int) -> Callable[..., Iterator[Any]]:

@@ -23,6 +23,7 @@ _RANDOM_OPS = re.compile(r"Random|TruncatedNormal|Multinomial|SampleDistorted|^R
 # What is_stateful says of these is not what tf.data goes by when it decides whether to parallelise a map: it looks into
 # the functions that control flow calls, and skips assertions (tensorflow/core/grappler/optimizers/data/function_utils).
 _NOT_COUNTED = {"Assert", "If", "While", "Case", "For", "StatefulPartitionedCall", "PartitionedCall"}
+_PARSING_OPS = {"ParseExampleV2", "ParseSingleExample"}
 _DATASET_OP = re.compile(r"Dataset(V\d+)?$")
 
 
@@ -104,6 +105,7 @@ def function(given: Any, dataset: Any, generator: bool = False) -> UserFunction:
         # Stateless random ops alone give the same for the same seed, which tf.data knows: it parallelises such a map.
         # Keras' random layers give them a seed out of a variable.
         random=stateful and any(_RANDOM_OPS.search(op) for op in ops),
+        parses_examples=not ops.isdisjoint(_PARSING_OPS),
     )
 
 

@@ -183,6 +183,13 @@ class Plan:
         fused = nodes[-1].setting(map_func=composing.composed(functions), **kept)
         self._become(tuple(node.id for node in nodes), fused.reading(nodes[-2].id, nodes[0].inputs[0]))
 
+    def parse_batch(self, number: int) -> None:
+        """Have a map's function parse a batch of serialized examples where it parses one."""
+        node = self.node(number)
+        if node.method != "map" or node.function is None:
+            raise PipelineBenchError(f"{node.label} is no map")
+        self.put(node.setting(map_func=composing.parsing_batches(node.function)))
+
     def divide(self, number: int, after: int, statements: int) -> None:
         """Have a map behind an earlier node run the first statements of a map's function, and the map the others."""
         node = self.node(number)

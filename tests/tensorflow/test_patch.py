@@ -11,7 +11,7 @@ import pytest
 from pipeline_bench.diagnosis.patch import change
 from pipeline_bench.model.calls import PARAMETERS
 from pipeline_bench.model.diagnosis import Fix
-from pipeline_bench.model.edits import Edit, GatherWindows, InsertAfter, MoveBefore, SetArgument, SetOptions
+from pipeline_bench.model.edits import Edit, GatherWindows, InsertAfter, MoveBefore, ParseBatch, SetArgument, SetOptions
 from pipeline_bench.model.pipeline import Inspection, Location, Stage
 from pipeline_bench.tfdata import rebuild
 from tests.tensorflow import recorded
@@ -117,12 +117,69 @@ def test_gathered_windows_are_the_same_in_a_trial_and_as_it_is_written(window: s
     gather = GatherWindows(source=slices, window=cut, flat_map=flat)
     moved = [MoveBefore(stage=each, other=flat) for each in (shuffle, batch)]
     expected = recorded.values(recorded.call("make_dataset", file=file))
-    edits: list[Edit]
-    for edits in ([gather], [*moved, gather]):
+    ways: tuple[tuple[Edit, ...], ...] = ((gather,), (*moved, gather))
+    for edits in ways:
         assert recorded.values(rebuild.rebuild(recipe, edits, tmp_path).dataset) == expected
-        fix = Fix(kind="gather_windows", variant="v", title="t", edits=tuple(edits))
+        fix = Fix(kind="gather_windows", variant="v", title="t", edits=edits)
         code = change({str(file): source}, Inspection(stages=recipe.stages, sink=recipe.sink), fix)
         assert code.diff is not None
         space: dict[str, Any] = {}
         exec(patched(source, code.diff), space)
         assert recorded.values(space["make_dataset"]()) == expected
+
+
+EXAMPLES = """\
+import tensorflow as tf
+
+def example(n):
+    feature = {"n": tf.train.Feature(int64_list=tf.train.Int64List(value=[n]))}
+    return tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()
+
+KEYS = {"n": tf.io.FixedLenFeature([], tf.int64)}
+
+def parse(record):
+    # of one example
+    return tf.io.parse_single_example(record, KEYS)["n"] + 1
+
+def make_dataset():
+    records = tf.data.Dataset.from_tensor_slices([example(n) for n in range(9)])
+    return records.map(FUNCTION).batch(4)
+"""
+USED_TWICE = "\nvalidation = tf.data.Dataset.from_tensors(example(1)).map(parse)\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        (EXAMPLES, "return tf.io.parse_example(record, KEYS)"),
+        (EXAMPLES + USED_TWICE, "records.batch(4).map(parse_batch)"),
+        (
+            EXAMPLES.replace("FUNCTION", 'lambda one: tf.io.parse_single_example(one, KEYS)["n"]'),
+            'records.batch(4).map(lambda one: tf.io.parse_example(one, KEYS)["n"])',
+        ),
+    ],
+    ids=["one use", "two uses", "a lambda"],
+)
+def test_examples_are_parsed_by_whole_batches_in_a_trial_and_as_it_is_written(
+    source: str, expected: str, tmp_path: Path
+) -> None:
+    source = source.replace("FUNCTION", "parse")
+    file = tmp_path / "examples.py"
+    file.write_text(source)
+    recipe = recorded.recipe("make_dataset", file=file)
+    _, parse, batch = recipe.stages
+    assert parse.function is not None
+    assert parse.function.parses_examples
+    edits = (MoveBefore(stage=batch.id, other=parse.id), ParseBatch(stage=parse.id))
+    as_written = recorded.values(recorded.call("make_dataset", file=file))
+    assert recorded.values(rebuild.rebuild(recipe, edits, tmp_path).dataset) == as_written
+    fix = Fix(kind="batch_before_map", variant="v", title="t", edits=edits)
+    code = change({str(file): source}, Inspection(stages=recipe.stages, sink=recipe.sink), fix)
+    assert code.diff is not None
+    new = patched(source, code.diff)
+    assert expected in new
+    space: dict[str, Any] = {}
+    exec(new, space)
+    assert recorded.values(space["make_dataset"]()) == as_written
+    if "validation" in space:
+        assert recorded.values(space["validation"]) == [2]

@@ -8,7 +8,7 @@ from pipeline_bench.diagnosis import chain
 from pipeline_bench.diagnosis.fixes import Context, fix, kind, short
 from pipeline_bench.model.calls import TAKE_ANY
 from pipeline_bench.model.diagnosis import Fix
-from pipeline_bench.model.edits import BatchInGenerator, Fuse, GatherBatches, GatherWindows, MoveBefore
+from pipeline_bench.model.edits import BatchInGenerator, Fuse, GatherBatches, GatherWindows, MoveBefore, ParseBatch
 from pipeline_bench.model.pipeline import Inspection, Stage
 
 _GROWN = 4
@@ -35,6 +35,7 @@ def batch_before_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
                 f"batch before {inspection.stage(first).label}",
                 f"{ahead} {names} whole batches",
                 *(MoveBefore(stage=stage.id, other=first) for stage in (*passed, batch)),
+                *(ParseBatch(stage=each.id) for each in part if each.function and each.function.parses_examples),
                 stages=[stage.id for stage in part],
                 reorders=_mixes(passed, part),
             )

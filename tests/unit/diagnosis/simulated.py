@@ -37,9 +37,17 @@ MS = 1e6
 STEPS = 60
 
 
-def function(name: str, *, python: bool = False, stateful: bool = False, random: bool = False) -> UserFunction:
+def function(
+    name: str, *, python: bool = False, stateful: bool = False, random: bool = False, parses_examples: bool = False
+) -> UserFunction:
     return UserFunction(
-        name=name, file="train.py", line=3, python=python, stateful=stateful or python or random, random=random
+        name=name,
+        file="train.py",
+        line=3,
+        python=python,
+        stateful=stateful or python or random,
+        random=random,
+        parses_examples=parses_examples,
     )
 
 

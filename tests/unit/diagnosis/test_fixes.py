@@ -21,6 +21,7 @@ from pipeline_bench.model.edits import (
     InsertAfter,
     Interleave,
     MoveBefore,
+    ParseBatch,
     Remove,
     SetArgument,
     SetOptions,
@@ -93,8 +94,8 @@ def windows(**arguments: Any) -> tuple[Stage, ...]:
 
 
 def mapped(number: int, name: str = "f", **arguments: Any) -> Stage:
-    """A map of the user's function behind the stage before it; `random` and `python` are the function's."""
-    kinds = {key: arguments.pop(key) for key in ("random", "python", "stateful") if key in arguments}
+    """A map of the user's function behind the stage before it; `random` and its like are the function's."""
+    kinds = {key: arguments.pop(key) for key in ("random", "python", "stateful", "parses_examples") if key in arguments}
     return stage(number, "map", number - 1, of=function(name, **kinds), **arguments)
 
 
@@ -143,6 +144,11 @@ def test_a_stateless_map_that_tf_data_does_not_parallelise_keeps_its_order() -> 
             "batch_before_map",
             (source(), mapped(1, random=True), mapped(2), mapped(3), stage(4, "batch", 3)),
             [(MoveBefore(stage=4, other=2),), (MoveBefore(stage=4, other=3),)],
+        ),
+        (  # what parses an example then parses a batch of them
+            "batch_before_map",
+            (source(), mapped(1, parses_examples=True), stage(2, "batch", 1)),
+            [(MoveBefore(stage=2, other=1), ParseBatch(stage=1))],
         ),
         (  # what is behind an endless repeat is cached in front of it
             "cache",

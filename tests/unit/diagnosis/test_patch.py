@@ -23,6 +23,7 @@ from pipeline_bench.model.edits import (
     Interleave,
     MoveBefore,
     OffloadToService,
+    ParseBatch,
     PrefetchToDevice,
     Remove,
     SetArgument,
@@ -729,3 +730,10 @@ def test_what_is_put_behind_one_stage_stands_in_the_order_of_the_edits() -> None
     edits = [InsertAfter(stage=1, method=method) for method in ("cache", "prefetch", "repeat")]
     _, new = changed(written(WAYS["one line"]), *edits)
     assert [each[0] for each in calls(new)] == ["range", "map", "cache", "prefetch", "repeat", "batch"]
+
+
+def test_a_function_that_parses_nothing_itself_is_changed_in_words() -> None:
+    source = WAYS["one line"]
+    code, _ = changed(written(source), ParseBatch(stage=1))
+    assert code.diff is None
+    assert "write `tf.io.parse_example` for `tf.io.parse_single_example` (no diff: " in code.text
