@@ -17,6 +17,8 @@ _HINTED = 0.3
 """Of the time: where all stages were measured and explain less, none is named; below a half, one as probable."""
 _HARDLY = 0.05
 """Of a training step: no more is told from what differs between trials of it."""
+_FEW_STEPS = 16
+"""Of fewer, one that is slower than usual moves a small share by its half."""
 _DEARER_ALONE = 1.25
 """A stage that alone takes so many times the whole pipeline's time is told: trials a moment apart differ by less."""
 _WAITS = 0.5
@@ -37,6 +39,7 @@ def find(
     as_written_ms: float | None,
     ceiling_ms: float | None = None,
     wait_ms: float | None = None,
+    steps: int | None = None,
 ) -> Bottleneck:
     """Name the stage that limits the pipeline.
 
@@ -47,15 +50,16 @@ def find(
             where it was not measured: the stages' own costs then say how long it should take.
         ceiling_ms: milliseconds a step of the model without any input; None without a model.
         wait_ms: milliseconds that a step waits for its batch; None where it is not known.
+        steps: how many steps as written were measured; None where that does not matter.
     """
     parts = chain.segments_of(inspection, cores)
     at_limit = at_the_model(inspection, as_written_ms, ceiling_ms, wait_ms)
     number = limiting(parts)
-    explained = parts.explained(as_written_ms, ceiling_ms) if as_written_ms else 1.0
+    explained, of = _explained(parts, as_written_ms, ceiling_ms, wait_ms)
     if as_written_ms is not None and not at_limit:
         all_measured = all(cost.elapsed_ns is not None for cost in inspection.costs)
         if parts.elapsed_ns and explained < (_HINTED if all_measured else chain.EXPLAINED):
-            return _withheld(inspection, number, explained)
+            return _withheld(inspection, number, f"{units.share(explained)} of {of}", 1 - explained)
     unknown = _unmeasured(inspection, number)
     if number is None or (unknown and not at_limit):
         return Bottleneck(text=f"No stage can be named: {unknown}.")
@@ -71,12 +75,30 @@ def find(
         )
     cause = _cause(inspection, stage, cost)
     text = _text(inspection, parts, stage, share, cause, as_written_ms)
-    if explained >= chain.EXPLAINED:
+    few = steps is not None and steps < _FEW_STEPS and share < chain.EXPLAINED
+    if explained >= chain.EXPLAINED and not few:
         return Bottleneck(stage=number, share=share, cause=cause, text=text)
-    doubt = f"the stages measured alone explain only {units.share(explained)} of the time"
+    doubt = f"the stages measured alone explain only {units.share(explained)} of {of}"
+    if explained >= chain.EXPLAINED:
+        doubt = f"only {units.count(steps or 0, 'step')} of the pipeline as written could be measured"
     return Bottleneck(
         stage=number, share=share, cause=cause, certainty="probable", text=f"Probably {text} In doubt: {doubt}."
     )
+
+
+def _explained(
+    parts: Segments, as_written_ms: float | None, ceiling_ms: float | None, wait_ms: float | None
+) -> tuple[float, str]:
+    """Return how much the stages account for, 0 to 1, and of what: of the time, or of what a step waits for its batch.
+
+    With a model it is the less of the two: the model's own time explains no wait. The arguments are those of `find`.
+    """
+    if not as_written_ms:
+        return 1.0, "the time"
+    explained = parts.explained(as_written_ms, ceiling_ms)
+    if ceiling_ms is None or wait_ms is None or wait_ms < _HARDLY * as_written_ms:
+        return explained, "the time"
+    return min((explained, "the time"), (min(1.0, parts.period_ns / NS_PER_MS / wait_ms), "the wait for batches"))
 
 
 def at_the_model(
@@ -121,10 +143,10 @@ def named(stage: Stage) -> str:
     return f"{name}, {one_line(PurePath(stage.place.file).name, NAME)}:{stage.place.line}"
 
 
-def _withheld(inspection: Inspection, costliest: int | None, explained: float) -> Bottleneck:
+def _withheld(inspection: Inspection, costliest: int | None, explained: str, rest: float) -> Bottleneck:
     """Return what is to be said where the time lies elsewhere than in the stages that were measured alone."""
     unknown = [cost for cost in inspection.costs if cost.elapsed_ns is None]
-    others = f"The stages that were measured alone explain only {units.share(explained)} of the time"
+    others = f"The stages that were measured alone explain only {explained}"
     if not unknown:
         most = "" if costliest is None else f", {named(inspection.stage(costliest))}, most of it"
         return Bottleneck(text=f"No stage can be named. {others}{most}: the rest is spent between them.")
@@ -134,7 +156,7 @@ def _withheld(inspection: Inspection, costliest: int | None, explained: float) -
         return Bottleneck(text=f"No stage can be named. {others}; {named(stage)}, was not: {reason}.")
     return Bottleneck(
         stage=stage.id,
-        share=1 - explained,
+        share=rest,
         text=f"{named(stage)}, is the rest: it could not be measured alone ({reason}). {others}.",
     )
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pipeline_bench.analysis.measured import AllSteps, Measured
 from pipeline_bench.diagnosis import attempt_statistics, bottleneck, chain
 from pipeline_bench.diagnosis.attempt_statistics import AttemptStatistics
 from pipeline_bench.diagnosis.bottleneck import NOT_THE_LIMIT, named
@@ -22,6 +23,9 @@ SIMPLER = 1.03
 """A combination must be this much faster than the best single fix in it: less is not worth more code."""
 _PROMISING = 1.1
 """A gain of few trials is worth naming from here on: less may well be the machine."""
+_UNSTEADY = 3.0
+"""Trials of one pipeline whose means differ by more have something in some of their steps that is not the pipeline's:
+a compilation, or a machine that stood still."""
 _OF_BEGINNINGS = 0.5
 """A median wait below this part of the mean: most of the wait lies in few steps."""
 _BEST_FIRST: tuple[Outcome, ...] = (
@@ -201,6 +205,10 @@ def _of_what_has_no_fix(session: Session, diagnosis: Diagnosis) -> str:
     if written is None or api not in ("arrays", "generator") or written.input_wait_ms.value is None:
         return ""
     wait_ms, step_ms = written.input_wait_ms.value, written.step_ms.mean or 0.0
+    fastest_ms, slowest_ms = _trial_means_ms(session)
+    if slowest_ms > _UNSTEADY * fastest_ms:
+        between = f"{units.milliseconds(fastest_ms)} to {units.milliseconds(slowest_ms)}"
+        return f"How long its steps wait is not decided: its trials differ, with means of {between} a step."
     waits = f"Its steps wait {units.milliseconds(wait_ms)} of {units.milliseconds(step_ms)} for the {api}"
     within_ms = _typical_wait_ms(session)
     if within_ms < _OF_BEGINNINGS * wait_ms:
@@ -210,6 +218,13 @@ def _of_what_has_no_fix(session: Session, diagnosis: Diagnosis) -> str:
     if api == "arrays":
         return f"{waits}, which Keras cuts into batches; no argument of fit changes that."
     return f"{waits}: less work in it, or a PyDataset with workers instead, would save at most that."
+
+
+def _trial_means_ms(session: Session) -> tuple[float, float]:
+    """Return the mean step of the fastest and of the slowest trial as written."""
+    trials = [Measured(AllSteps(each)) for each in session.trials if each.variant == AS_WRITTEN and each.measured]
+    means_ms = [each.mean_ms for each in trials]
+    return min(means_ms), max(means_ms)
 
 
 def _typical_wait_ms(session: Session) -> float:

@@ -157,10 +157,28 @@ def test_a_model_that_computes_all_the_time_is_not_starved_by_any_stage() -> Non
 
 
 def test_a_stage_that_takes_a_small_part_of_a_training_step_is_not_called_its_limit() -> None:
-    found = bottleneck.find(python_decode(5.0), cores=2, as_written_ms=200.0, ceiling_ms=150.0, wait_ms=40.0)
+    found = bottleneck.find(python_decode(5.0), cores=2, as_written_ms=200.0, ceiling_ms=150.0, wait_ms=8.0)
     assert found.stage is None
     assert found.text.startswith("No stage limits the training step: the costliest, map(decode), train.py:11, takes 2")
     assert bottleneck.find(python_decode(50.0), cores=2, as_written_ms=200.0, ceiling_ms=150.0).stage == 1
+
+
+def test_no_stage_is_named_that_explains_little_of_what_a_step_waits() -> None:
+    def find(wait_ms: float) -> Bottleneck:
+        return bottleneck.find(python_decode(5.0), 2, 27.0, ceiling_ms=11.0, wait_ms=wait_ms, steps=100)
+
+    found = {wait_ms: find(wait_ms) for wait_ms in (6.0, 16.0, 20.0)}
+    assert [each.stage for each in found.values()] == [1, 1, None]
+    assert [each.certainty for each in found.values()][:2] == ["certain", "probable"]
+    assert all("of the wait for batches" in found[wait_ms].text for wait_ms in (16.0, 20.0))
+
+
+def test_a_small_share_of_few_steps_is_only_probable() -> None:
+    few = bottleneck.find(python_decode(2.0), 2, 20.0, ceiling_ms=17.0, wait_ms=2.5, steps=5)
+    assert (few.stage, few.certainty) == (1, "probable")
+    assert few.text.endswith("In doubt: only 5 steps of the pipeline as written could be measured.")
+    large = bottleneck.find(python_decode(18.0), 2, 20.0, ceiling_ms=1.0, wait_ms=18.0, steps=5)
+    assert large.certainty == "certain"
 
 
 @pytest.mark.parametrize(("wait_ms", "limits"), [(3.0, True), (300.0, False), (None, False)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
 from pipeline_bench.diagnosis import conclusion
@@ -75,3 +77,11 @@ def test_a_wait_that_lies_where_epochs_begin_is_told_from_one_in_every_step() ->
     )
     later = conclusion.concluded(state.model_copy(update={"trials": trials}), state.diagnosis, "its end")
     assert "for the arrays, most of it where an epoch begins (within one 500 µs)" in (later.text or "")
+
+
+def test_a_wait_of_trials_that_differ_many_times_is_not_decided() -> None:
+    arrays = inspection((stage(0, "arrays"),), (cost(0, 0.2),)).model_copy(update={"api": "arrays"})
+    trials_ms = itertools.chain([569.0], itertools.repeat(13.0))
+    state = diagnose(Machine(arrays, lambda edits: next(trials_ms), ceiling_ms=1.0), budget_s=60.0)
+    assert state.diagnosis is not None
+    assert "is not decided: its trials differ, with means of 13.0 ms to 569 ms a step." in (state.diagnosis.text or "")
