@@ -42,6 +42,8 @@ _LOST = 0.9
 """A fix that alone left less than this of the speed is no part of a combination."""
 _ABOUT_AS_MUCH = 1.25
 """A fix that is confirmed sooner is worth this much less of gain, when the budget ends."""
+_TELLING = "fingerprint"
+"""The phase in which a trial tells which samples arrive."""
 _SOME_OTHER = ""
 _NEAR = 0.97
 """Less than 3 % apart is near: trials of the same pipeline differ by as much (`attempt_statistics.GAINED`)."""
@@ -240,15 +242,17 @@ class NextTrial:
     def _has_time_for(self, names: Sequence[str]) -> bool:
         """Return whether a trial of each of these fits into what is left, each as long as its own so far.
 
-        One that was never tried may take as long as the longest.
+        One that was never tried may take as long as the longest. Only in its first trial does one tell its samples.
         """
         took_s: dict[str, list[float]] = {}
+        telling_s = max((trial.phase_s(_TELLING) for trial in self._timed), default=0.0)
         for trial in self._timed:
-            start_s = trial.start_s(self._diagnosis.target.is_script)
-            took_s.setdefault(trial.variant, []).append((trial.ended_ns - trial.started_ns) / 1e9 - start_s)
+            besides_s = trial.start_s(self._diagnosis.target.is_script) + trial.phase_s(_TELLING)
+            took_s.setdefault(trial.variant, []).append((trial.ended_ns - trial.started_ns) / 1e9 - besides_s)
         own_s = {name: fmean(each) for name, each in took_s.items()}
         longest_s = max(own_s.values(), default=variants.expected_s(self._diagnosis))
-        needed_s = sum(own_s.get(name, longest_s) for name in names)
+        tell = [name for name in set(names) - {CEILING} if attempt_statistics.wants_fingerprint(self._session, name)]
+        needed_s = sum(own_s.get(name, longest_s) for name in names) + telling_s * len(tell)
         return self._elapsed_s() + needed_s <= self._diagnosis.budget_s
 
     def _room_to_confirm(self, leaders: list[AttemptStatistics]) -> bool:

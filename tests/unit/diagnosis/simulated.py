@@ -155,6 +155,8 @@ class Machine:
     """Whether the pipeline as written cannot fill its cache in a trial."""
     start_s: float = 0.0
     """What a trial's process takes to start."""
+    telling_s: float = 0.0
+    """What telling which samples arrive takes."""
     now_s: float = 5.0
     ran: list[Trial] = field(default_factory=list)
 
@@ -185,9 +187,13 @@ class Machine:
             )
         assert trial.variant.run.time_s is not None
         self.now_s += self.overhead_s + task.warmup_s + trial.variant.run.time_s
+        if task.fingerprint:
+            phases = (*phases, PhaseMark(name="fingerprint", at_ns=int(self.now_s * 1e9)))
+            self.now_s += self.telling_s
         return TrialRecord.model_validate(
             {
                 **common,
+                "phases": phases,
                 "status": "ok",
                 "ended_ns": int(self.now_s * 1e9),
                 "steps": self._steps(task, started_ns),

@@ -414,6 +414,13 @@ def test_what_trials_take_to_start_is_not_charged() -> None:
     assert found.uncharged_s == pytest.approx(20 * len(found.trials))
 
 
+def test_telling_the_samples_is_reckoned_with_once_a_variant() -> None:
+    slow = machine({CACHED: 5.0}, telling_s=7.0)
+    found = said(diagnose(slow, budget_s=60.0))
+    assert found.proposal == CACHED
+    assert 50.0 < slow.now_s - 5.0 < 60.0
+
+
 def test_the_length_of_a_trial_follows_from_what_an_element_takes() -> None:
     def time_s(decode_ms: float) -> float | None:
         ran = Machine(python_decode(decode_ms), lambda edits: decode_ms)
