@@ -131,7 +131,7 @@ def _gpu_contention(trial: MeasuredTrial) -> Iterator[Disturbance]:
     The trial is one of those that NVML lists, unless it lists none, as in some containers: then nothing is known.
     """
     processes = trial.sampled("device_processes")
-    if processes is None or (others := round(float(processes.values.max())) - 1) < 1:
+    if processes is None or (others := round(float(np.max(processes.values))) - 1) < 1:
         return
     who = "another process" if others == 1 else f"{others} other processes"
     yield trial.disturbance("gpu-contention", None, f"{who} had the GPU open; NVML does not say how much they used it")

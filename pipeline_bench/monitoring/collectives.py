@@ -60,7 +60,7 @@ class Account:
         begun_ns, took_ns = taken.start_ns[order], ((taken.end_ns - taken.start_ns) * taken.count)[order]
         step = np.searchsorted(start_ns, begun_ns, side="right") - 1
         within = (step >= 0) & (begun_ns < end_ns[step])
-        return float(took_ns[within].sum() / count.sum() / 1e6) if within.any() else None
+        return float(took_ns[within].sum()) / float(count.sum()) / 1e6 if within.any() else None
 
 
 class Collectives:

@@ -236,7 +236,7 @@ class JobRecord:
         scenario = _scenario(self._name)
         rows, notes = log.rows(), list(self.notes)
         warmup = min(int(np.searchsorted(np.cumsum(rows.count), WARMUP_STEPS)) + 1, len(rows.count) // 2)
-        most = int(rows.count.max(initial=1))
+        most = int(np.max(rows.count, initial=1))
         if reason is not None:
             notes.append(reason)
         if self._sampler.problem is not None:

@@ -263,7 +263,7 @@ class NumberedAudit(SampleAudit):
         return (self._last_step - before - checked) * self.batch_size
 
     def _enter(self, numbers: Numbers) -> None:
-        self._make_room(int(numbers.max()))
+        self._make_room(int(np.max(numbers)))
         distinct, counts = np.unique(numbers, return_counts=True)
         offsets = distinct - self._first
         settled = offsets < 0

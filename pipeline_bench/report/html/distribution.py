@@ -126,7 +126,7 @@ def _quantiles(steps: Floats) -> list[float]:
 
 def _histogram(row: int, steps: Floats, edges: Floats, variant: str, text: str) -> Json:
     counts = np.histogram(steps, edges)[0].astype(np.float64)
-    heights = -row - 0.4 + _HEIGHT * counts / max(float(counts.max()), 1.0)
+    heights = -row - 0.4 + _HEIGHT * counts / max(float(np.max(counts)), 1.0)
     base = -row - 0.4
     x = np.concatenate([[edges[0]], np.repeat(edges[1:-1], 2), [edges[-1]], [edges[-1], edges[0]]])
     y = np.concatenate([np.repeat(heights, 2), [base, base]])
@@ -155,7 +155,7 @@ def _table(shown: Sequence[Result], all_steps: Sequence[Floats]) -> Table:
         ("steps", lambda row: str(len(row[1]))),
         ("median", lambda row: units.plain_milliseconds(row[0].step_ms.median)),
         *((percentile(i), lambda row, i=i: units.plain_milliseconds(row[2][i])) for i in range(len(_QUANTILES))),
-        ("slowest", lambda row: units.plain_milliseconds(float(row[1].max()))),
+        ("slowest", lambda row: units.plain_milliseconds(float(np.max(row[1])))),
         ("warm-up steps a trial", lambda row: facts.span(row[0].warmup_steps)),
     )
 
@@ -208,7 +208,7 @@ def autotune(diagnosis: Diagnosis | None) -> Figure | None:
             ("stage", lambda row: row[0]),
             ("first", lambda row: f"{row[1][0]:g}"),
             ("last", lambda row: f"{row[1][-1]:g}"),
-            ("most", lambda row: f"{row[1].max():g}"),
+            ("most", lambda row: f"{np.max(row[1]):g}"),
         ),
         legend=tuple(legend),
     )

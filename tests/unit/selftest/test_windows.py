@@ -74,7 +74,7 @@ def test_figures_that_also_speak_of_another_time_are_left_out() -> None:
     window = gpu.fit(runs(1000, 0), METRIC, SOURCE)
     kept, _, to_ns = gpu.inside(run, METRIC, window)
     assert gpu.spoken_of(run, METRIC, window) == pytest.approx(kept.mean())
-    assert to_ns.max() <= run.end_ns
+    assert np.max(to_ns) <= run.end_ns
     assert len(kept) == int(((at_ns - 1000 * MS >= run.start_ns) & (at_ns <= run.end_ns)).sum())
     assert len(kept) < len(values)
 

@@ -104,7 +104,9 @@ def test_classes_alternate_and_are_spread_over_the_epoch(tmp_path: Path) -> None
     assert [file.first for file in source.files] == list(range(25))
     found = labels(source)
     assert found[:2] == [0, 1]
-    assert {tuple(np.bincount(found[start : start + 5], minlength=3)) for start in range(0, 25, 5)} == {(2, 2, 1)}
+    assert {tuple(np.bincount(found[start : start + 5], minlength=3).tolist()) for start in range(0, 25, 5)} == {
+        (2, 2, 1)
+    }
     for name in "abc":
         names = [file.path for file in source.files if f"/{name}/" in file.path]
         assert all(one < other for one, other in pairwise(names))
