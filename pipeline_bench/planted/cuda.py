@@ -77,6 +77,21 @@ def ptx(target: str) -> str:
     return _HEAD.format(target=target) + kernels
 
 
+def pci_bus_id(number: int) -> str | None:
+    """Return the PCI address of the GPU that CUDA numbers so; None where there is no driver or no such GPU.
+
+    No context is made, and so no memory of the GPU is taken.
+    """
+    try:
+        driver = ctypes.CDLL(LIBRARY)
+    except OSError:
+        return None
+    device, text = ctypes.c_int(), ctypes.create_string_buffer(32)
+    if driver.cuInit(0) or driver.cuDeviceGet(ctypes.byref(device), number):
+        return None
+    return None if driver.cuDeviceGetPCIBusId(text, 32, device) else text.value.decode()
+
+
 class Gpu:
     """The GPU that CUDA numbers 0; every method raises PipelineBenchError where the driver refuses."""
 

@@ -11,6 +11,7 @@ from pipeline_bench.loops import EagerTraining, Training
 from pipeline_bench.model.events import Device, PlacedOp, Placement
 from pipeline_bench.model.trial import Trial
 from pipeline_bench.models import Model
+from pipeline_bench.planted import cuda
 from pipeline_bench.scenario import Runtime
 from pipeline_bench.text import line_of
 
@@ -161,22 +162,11 @@ def set_up_eagerly(runtime: Runtime) -> Device:
         tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], parts)
     if device is None:
         return Device(kind="cpu", name="CPU:0")
-    chosen = tf.config.list_physical_devices("GPU")[int(device.rpartition(":")[2])]
+    number = int(device.rpartition(":")[2])
+    chosen = tf.config.list_physical_devices("GPU")[number]
     tf.config.set_visible_devices([chosen], "GPU")
-    return _describe_visible(chosen)
-
-
-def _describe_visible(gpu: Any) -> Device:
-    """Return the only visible GPU: its name, and its PCI address where TensorFlow reports one."""
-    import tensorflow as tf
-    from tensorflow.python.eager import context
-
-    name = tf.config.experimental.get_device_details(gpu).get("device_name", "GPU:0")
-    tf.config.list_logical_devices("GPU")
-    address = None
-    for described in context.context().list_physical_devices("GPU"):
-        address = getattr(described, "pci_bus_id", None) or address
-    return Device(kind="gpu", name=str(name), pci_bus_id=address)
+    name = tf.config.experimental.get_device_details(chosen).get("device_name", "GPU:0")
+    return Device(kind="gpu", name=str(name), pci_bus_id=cuda.pci_bus_id(number))
 
 
 MOST_OPS = 5000

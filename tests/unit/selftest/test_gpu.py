@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pipeline_bench.model.selftest import GpuRun, Selftest
-from pipeline_bench.planted import gpu_loads
+from pipeline_bench.planted import cuda, gpu_loads
 from pipeline_bench.run.child import call
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.samplers.nvml import NvmlSampler
@@ -92,3 +92,10 @@ def test_memory_whose_clock_the_driver_does_not_tell_has_no_planted_share() -> N
     run = GpuRun(name="copy in memory", kernel="copy in memory", start_ns=0, end_ns=10**9, bytes_moved=10**9)
     (check,) = gpu._activity_checks(run, {"memory_bytes_per_s": 0.0, "sm_count": 1})
     assert (check.planted, check.measured) == (None, None)
+
+
+def test_a_gpu_is_found_by_its_address_without_a_context(gpu_stub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda, "LIBRARY", str(gpu_stub / "libcuda.so.1"))
+    assert cuda.pci_bus_id(0) == "0000:01:00.0"
+    monkeypatch.setattr(cuda, "LIBRARY", "libcuda_that_is_not_there.so")
+    assert cuda.pci_bus_id(0) is None
