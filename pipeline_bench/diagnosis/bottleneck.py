@@ -15,7 +15,7 @@ NOT_THE_LIMIT = 0.97
 """From this share of the step on that the model takes by itself, no input makes it 3 % faster: the model limits."""
 _HINTED = 0.3
 """Of the time: where all stages were measured and explain less, none is named; below a half, one as probable."""
-_HARDLY = 0.05
+_HARDLY = 0.1
 """Of a training step: no more is told from what differs between trials of it."""
 _FEW_STEPS = 16
 """Of fewer, one that is slower than usual moves a small share by its half."""
@@ -147,6 +147,8 @@ def _withheld(inspection: Inspection, costliest: int | None, explained: str, res
     """Return what is to be said where the time lies elsewhere than in the stages that were measured alone."""
     unknown = [cost for cost in inspection.costs if cost.elapsed_ns is None]
     others = f"The stages that were measured alone explain only {explained}"
+    if not unknown and len(inspection.stages) == 1:
+        return Bottleneck(text=f"Making the batches takes only {explained}.")
     if not unknown:
         most = "" if costliest is None else f", {named(inspection.stage(costliest))}, most of it"
         return Bottleneck(text=f"No stage can be named. {others}{most}: the rest is spent between them.")

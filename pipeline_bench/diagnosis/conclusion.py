@@ -248,7 +248,8 @@ def _proposed(result: Result, diagnosis: Diagnosis, chosen: AttemptStatistics) -
     interval = result.speedup.ci95
     ends = f" ({units.ratio(interval[0])} to {units.ratio(interval[1])})" if interval is not None else ""
     caches = any(isinstance(edit, InsertAfter) and edit.method == "cache" for edit in chosen.attempt.fix.edits)
-    since = ", from the second epoch on" if caches else ""
+    first = diagnosis.inspection is not None and diagnosis.inspection.cold
+    since = ", from the second epoch on" if caches else ", in the epoch that fills the cache" if first else ""
     times = units.ratio(result.speedup.value)
     makes = "probably makes" if result.speedup.certainty == "probable" else "makes"
     return f"Proposed: {chosen.attempt.fix.title}. It {makes} {what} {times} as fast{ends}{since}."

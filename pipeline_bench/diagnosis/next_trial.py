@@ -65,6 +65,7 @@ class NextTrial:
         self._timed = [trial for trial in session.trials if trial.variant != variants.INSPECTION]
         self._round = max((trial.repeat for trial in self._timed), default=0)
         self._in_round = {trial.variant for trial in session.trials if trial.repeat == self._round}
+        self._ceilings = sum(trial.variant == CEILING and trial.measured for trial in self._timed)
         self._leaders = sorted((each for each in self._found if each.contends), key=self._as_leader)
         self._base = self._base_of_a_round()
 
@@ -83,12 +84,13 @@ class NextTrial:
     def _base_of_a_round(self) -> list[str]:
         """What attempts are held against: a ceiling that is far away need not be known better than by two trials."""
         base = list(variants.base_of(self._diagnosis))
-        ceilings = sum(trial.variant == CEILING and trial.measured for trial in self._timed)
         room = conclusion.headroom(self._session)
         best = max((each.gain or 1.0 for each in self._leaders), default=1.0)
         far = room is not None and room >= _FAR * best
         return [
-            name for name in base if name != CEILING or not far or ceilings < _CEILINGS or CEILING in self._in_round
+            name
+            for name in base
+            if name != CEILING or not far or self._ceilings < _CEILINGS or CEILING in self._in_round
         ]
 
     @property
@@ -114,12 +116,14 @@ class NextTrial:
             diagnosis = diagnosis.model_copy(update={"attempts": (*diagnosis.attempts, *added)})
             session = session.model_copy(update={"diagnosis": diagnosis})
             wanted = [attempt.fix.variant for attempt in added]
-        due = [name for name in self._base if name not in self._in_round]
+        # The rest of the budget goes to a proposal rather than to a ceiling that is known by one trial.
+        base = [name for name in self._base if name != CEILING or last is None or not self._ceilings]
+        due = [name for name in base if name not in self._in_round]
         here = [name for name in wanted if name not in self._in_round]
         full = len(self._in_round - {*self._base, variants.INSPECTION}) >= _ROUND_ATTEMPTS
         number = self._round
         if due == [] and (full or not here or self._base_failed()):
-            number, due, here = number + 1, self._base, wanted
+            number, due, here = number + 1, base, wanted
         if not here or not self._has_time_for([*due, here[0]]):
             return self._session, None
         if due:

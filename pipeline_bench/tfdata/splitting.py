@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import ast
 import linecache
+import random
 import re
 import textwrap
 import types
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.calls import TAKE_ANY
@@ -201,15 +205,40 @@ def _prove(dataset: Any, whole: Any, first: Callable[..., Any], second: Callable
     """
     from pipeline_bench.tfdata import composing
 
-    one, again = _values(dataset, whole), _values(dataset, whole)
+    together = composing.composed([first, second])
+    one, again, divided = (_values(dataset, each, whole) for each in (whole, whole, together))
     if one != again:
         raise CannotSplitError("a seed does not repeat its random numbers, so that its halves cannot be compared to it")
-    if _values(dataset, composing.composed([first, second])) != one:
+    if divided != one:
         raise CannotSplitError("its two parts, one after the other, give other values than the whole")
 
 
-def _values(dataset: Any, function: Any) -> list[Any]:
-    """Return what a function gives of the first elements, with one seed: each component's path, type and bytes."""
+@contextmanager
+def _traced_anew(whole: Any) -> Iterator[None]:
+    """Have the `tf.function`s in a function's module traced again: a seed is part of an op from when that is made.
+
+    Python's and NumPy's numbers, which are drawn while a function is traced, come from one seed as well.
+    """
+    from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
+
+    kept = {name: each for name, each in whole.__globals__.items() if isinstance(each, Function)}
+    random.seed(_SEED)
+    np.random.seed(_SEED)
+    whole.__globals__.update({name: each._clone(each.python_function) for name, each in kept.items()})
+    try:
+        yield
+    finally:
+        whole.__globals__.update(kept)
+
+
+def _values(dataset: Any, function: Any, whole: Any) -> list[Any]:
+    """Return what a function gives of the first elements, with one seed: each component's path, type and bytes.
+
+    Args:
+        dataset: of the elements.
+        function: the user's, or its two halves.
+        whole: the user's.
+    """
     import tensorflow as tf
 
     from pipeline_bench.tfdata import describe
@@ -218,7 +247,8 @@ def _values(dataset: Any, function: Any) -> list[Any]:
     # A map that runs on several threads would share one stream of random numbers among them in any order.
     options = tf.data.Options()
     options.experimental_optimization.map_parallelization = False
-    elements = list(dataset.take(_COMPARED).map(function).with_options(options))
+    with _traced_anew(whole):
+        elements = list(dataset.take(_COMPARED).map(function).with_options(options))
     parts = [pair for each in elements for pair in describe.components(each)]
     return [(path, *_bytes(part)) for path, value in parts for part in tf.nest.flatten(value, expand_composites=True)]
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pipeline_bench.model.edits import DivideMap, InsertAfter
@@ -108,6 +109,32 @@ def found(function: Callable[[Any], Any]) -> UserFunction:
 def test_a_function_is_divided_right_before_it_draws(function: Callable[[Any], Any], statements: int) -> None:
     of_map = found(function)
     assert (of_map.fixed_statements, of_map.undivided) == (statements, "")
+
+
+def jitter(image: Any) -> Any:
+    import tensorflow as tf
+
+    if tf.random.uniform([]) > 0.5:  # only AutoGraph takes this
+        image = image + 1.0
+    return image * float(np.random.uniform()) + tf.random.normal([])
+
+
+def a_graph_of_its_own_draws(x: Any) -> Any:
+    import tensorflow as tf
+
+    image = tf.cast(x, tf.float32)
+    image = jitter(image)
+    return image, x
+
+
+def test_a_tf_function_that_draws_is_traced_anew_for_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    import tensorflow as tf
+
+    in_a_graph = tf.function(jitter)
+    monkeypatch.setitem(globals(), "jitter", in_a_graph)
+    of_map = found(a_graph_of_its_own_draws)
+    assert (of_map.fixed_statements, of_map.undivided) == (2, "")
+    assert globals()["jitter"] is in_a_graph
 
 
 @pytest.mark.parametrize(

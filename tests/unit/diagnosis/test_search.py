@@ -421,6 +421,13 @@ def test_telling_the_samples_is_reckoned_with_once_a_variant() -> None:
     assert 50.0 < slow.now_s - 5.0 < 60.0
 
 
+def test_what_is_left_of_a_short_budget_confirms_a_fix_rather_than_the_ceiling() -> None:
+    slow = machine({CACHED: 5.0}, ceiling_ms=2.0, overhead_s=5.0)
+    found = said(diagnose(slow, budget_s=60.0))
+    assert found.proposal == CACHED
+    assert len(trials_of(slow, CEILING)) == 1
+
+
 def test_the_length_of_a_trial_follows_from_what_an_element_takes() -> None:
     def time_s(decode_ms: float) -> float | None:
         ran = Machine(python_decode(decode_ms), lambda edits: decode_ms)
