@@ -14,7 +14,7 @@ import re
 import textwrap
 import types
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -203,10 +203,15 @@ def _prove(dataset: Any, whole: Any, first: Callable[..., Any], second: Callable
     Raises:
         CannotSplitError: they give something else, or the whole itself does not give the same twice.
     """
-    from pipeline_bench.tfdata import composing
+    from pipeline_bench.tfdata import composing, throughput
 
+    iterator, taken = throughput.FlatIterator(dataset.take(_COMPARED)), []
+    with suppress(StopIteration):  # what is in front may give others in each pass: files in any order
+        while True:
+            taken.append(iterator.take())
+    inputs = throughput.KeptElements(dataset.element_spec, taken).dataset()
     together = composing.composed([first, second])
-    one, again, divided = (_values(dataset, each, whole) for each in (whole, whole, together))
+    one, again, divided = (_values(inputs, each, whole) for each in (whole, whole, together))
     if one != again:
         raise CannotSplitError("a seed does not repeat its random numbers, so that its halves cannot be compared to it")
     if divided != one:
@@ -232,10 +237,10 @@ def _traced_anew(whole: Any) -> Iterator[None]:
 
 
 def _values(dataset: Any, function: Any, whole: Any) -> list[Any]:
-    """Return what a function gives of the first elements, with one seed: each component's path, type and bytes.
+    """Return what a function gives, with one seed: each component's path, type and bytes.
 
     Args:
-        dataset: of the elements.
+        dataset: of the inputs, the same in each pass.
         function: the user's, or its two halves.
         whole: the user's.
     """
@@ -248,7 +253,7 @@ def _values(dataset: Any, function: Any, whole: Any) -> list[Any]:
     options = tf.data.Options()
     options.experimental_optimization.map_parallelization = False
     with _traced_anew(whole):
-        elements = list(dataset.take(_COMPARED).map(function).with_options(options))
+        elements = list(dataset.map(function).with_options(options))
     parts = [pair for each in elements for pair in describe.components(each)]
     return [(path, *_bytes(part)) for path, value in parts for part in tf.nest.flatten(value, expand_composites=True)]
 

@@ -137,6 +137,15 @@ def test_a_tf_function_that_draws_is_traced_anew_for_the_seed(monkeypatch: pytes
     assert globals()["jitter"] is in_a_graph
 
 
+def test_inputs_in_another_order_in_each_pass_are_taken_once() -> None:
+    import tensorflow as tf
+
+    recipe = recipe_of(lambda: tf.data.Dataset.range(100).shuffle(100).map(abs).map(helper_draws))
+    of_map = splitting.with_splits(recipe)[-1].function
+    assert of_map is not None
+    assert (of_map.fixed_statements, of_map.undivided) == (3, "")
+
+
 @pytest.mark.parametrize(
     ("function", "reason"),
     [
