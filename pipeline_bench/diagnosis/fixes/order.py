@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from pipeline_bench.diagnosis import chain
 from pipeline_bench.diagnosis.fixes import Context, fix, kind, short
@@ -50,27 +51,55 @@ def _mixes(passed: Sequence[Stage], maps: Sequence[Stage]) -> bool:
     return any(stage.method == "shuffle" for stage in passed) and any(map(chain.may_differ, maps))
 
 
+class _Samples(NamedTuple):
+    """What single samples pass in front of a `batch`: stages that take any elements, maps, and again such stages."""
+
+    ahead: list[Stage]
+    maps: list[Stage]
+    passed: list[Stage]
+    batch: Stage
+
+    @property
+    def first(self) -> Stage:
+        """The first of them."""
+        return [*self.ahead, *self.maps, *self.passed, self.batch][0]
+
+    @property
+    def ids(self) -> list[int]:
+        """The stages, upstream first."""
+        return [stage.id for stage in (*self.ahead, *self.maps, *self.passed, self.batch)]
+
+    @property
+    def take_batches(self) -> bool:
+        """Whether the maps may be tried on whole batches: one draw for a batch is not one for each sample."""
+        return not any(stage.function is None or stage.function.random for stage in self.maps)
+
+
+def _samples(inspection: Inspection) -> Iterator[_Samples]:
+    for batch in (stage for stage in inspection.stages if stage.method == "batch"):
+        passed = chain.run_before(inspection, batch, TAKE_ANY)
+        maps = chain.maps_before(inspection, passed[0] if passed else batch)
+        yield _Samples(chain.run_before(inspection, maps[0], TAKE_ANY) if maps else [], maps, passed, batch)
+
+
 @kind(saving=0.9)
 def gather_batches(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Cut no array into samples only to put them together again: numbers of rows go the same way, and are gathered."""
-    for batch in (stage for stage in inspection.stages if stage.method == "batch"):
-        passed = chain.run_before(inspection, batch, TAKE_ANY)
-        run = chain.maps_before(inspection, passed[0] if passed else batch)
-        ahead = chain.run_before(inspection, run[0], TAKE_ANY) if run else []
-        source = chain.before(inspection, [*ahead, *run, *passed, batch][0])
+    for each in _samples(inspection):
+        source, maps = chain.before(inspection, each.first), each.maps
         if source is None or source.method != "from_tensor_slices" or chain.after(inspection, source) is None:
             continue
-        if any(stage.function is None or stage.function.random for stage in run):
+        if not each.take_batches:
             continue
-        names = _names(run)
-        moved = (*passed, batch) if run else ()
+        names = _names(maps)
+        moved = (*each.passed, each.batch) if maps else ()
         yield fix(
-            f"gather whole batches{f' before {run[0].label}' if run else ''}",
-            f"Shuffle and batch numbers of rows, and gather whole batches{f' for {names}' if run else ''}",
-            *(MoveBefore(stage=stage.id, other=run[0].id) for stage in moved),
-            GatherBatches(source=source.id, batch=batch.id),
-            stages=[stage.id for stage in (source, *ahead, *run, *passed, batch)],
-            reorders=_mixes(passed, run),
+            f"gather whole batches{f' before {maps[0].label}' if maps else ''}",
+            f"Shuffle and batch numbers of rows, and gather whole batches{f' for {names}' if maps else ''}",
+            *(MoveBefore(stage=stage.id, other=maps[0].id) for stage in moved),
+            GatherBatches(source=source.id, batch=each.batch.id),
+            stages=[source.id, *each.ids],
+            reorders=_mixes(each.passed, maps),
         )
 
 
@@ -85,27 +114,19 @@ def gather_windows(inspection: Inspection, context: Context) -> Iterator[Fix]:
         edit = GatherWindows(source=source.id, window=window.id, flat_map=flat.id)
         ids = [source.id, window.id, flat.id]
         yield fix("gather windows", "Gather each window from the array, without a dataset of its own", edit, stages=ids)
-        behind = chain.after(inspection, flat)
-        while behind is not None and behind.method in (*TAKE_ANY, "map"):
-            behind = chain.after(inspection, behind)
-        if behind is None or behind.method != "batch":
-            continue
-        passed = chain.run_before(inspection, behind, TAKE_ANY)
-        run = chain.maps_before(inspection, passed[0] if passed else behind)
-        ahead = chain.run_before(inspection, run[0], TAKE_ANY) if run else []
-        whole = [*ahead, *run, *passed, behind]
-        drawn = any(stage.function is None or stage.function.random for stage in run)
-        if chain.before(inspection, whole[0]) != flat or drawn:
-            continue
-        names = _names(run)
-        yield fix(
-            "gather batches of windows",
-            f"Shuffle and batch numbers of rows, and gather whole batches of windows{f' for {names}' if run else ''}",
-            *(MoveBefore(stage=stage.id, other=flat.id) for stage in (*ahead, *passed, behind)),
-            edit,
-            stages=[*ids, *(stage.id for stage in whole)],
-            reorders=_mixes([*ahead, *passed], run),
-        )
+        for each in _samples(inspection):
+            if chain.before(inspection, each.first) != flat or not each.take_batches:
+                continue
+            moved = (*each.ahead, *each.passed, each.batch)
+            of = f" for {_names(each.maps)}" if each.maps else ""
+            yield fix(
+                "gather batches of windows",
+                f"Shuffle and batch numbers of rows, and gather whole batches of windows{of}",
+                *(MoveBefore(stage=stage.id, other=flat.id) for stage in moved),
+                edit,
+                stages=[*ids, *each.ids],
+                reorders=_mixes(moved, each.maps),
+            )
 
 
 @kind(saving=0.9)
