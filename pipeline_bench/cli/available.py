@@ -30,12 +30,16 @@ GET_TENSORFLOW = "python -m pip install tensorflow"
 GET_CUDA = 'python -m pip install "tensorflow[and-cuda]"'
 GET_DRIVER = "With an NVIDIA GPU: install its driver from your distribution or nvidia.com/drivers, then run nvidia-smi."
 
-Status = Literal["ok", "absent", "missing"]
+Status = Literal["ok", "doubtful", "absent", "missing"]
 
 
 @dataclass(frozen=True)
 class Check:
-    """One line of the list. ``absent`` is something `compare` can do without, ``missing`` something it cannot."""
+    """One line of the list.
+
+    ``absent`` is something `compare` can do without, ``missing`` something it cannot. ``doubtful`` is there, but not
+    well.
+    """
 
     name: str
     status: Status
@@ -116,8 +120,10 @@ def examine(
 def _selftest(checked: Checked) -> Check:
     from pipeline_bench.report.selftest import words
 
-    settled = checked.at is not None and not (checked.failed or checked.disturbed or checked.other_driver)
-    return Check("selftest", "ok" if settled else "absent", words(checked))
+    if checked.at is None:
+        return Check("selftest", "absent", words(checked))
+    unsettled = checked.failed or checked.disturbed or checked.other_driver
+    return Check("selftest", "doubtful" if unsettled else "ok", words(checked))
 
 
 def _terminal() -> Terminal:
@@ -224,7 +230,7 @@ def _show_checks(checks: Sequence[Check], usable: bool, stderr: str) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    styles = {"ok": "green", "absent": "yellow", "missing": "bold red"}
+    styles = {"ok": "green", "doubtful": "yellow", "absent": "yellow", "missing": "bold red"}
     table = Table.grid(padding=(0, 2, 0, 0))
     for check in checks:
         lines = Text(check.found)

@@ -11,7 +11,7 @@ from tests import golden
 if sys.argv[1:] == ["--accept"]:
     digests = {name: golden.digest(text) for name, text in golden.texts()}
     golden.DIGESTS.write_text(json.dumps(digests, indent=0) + "\n", encoding="utf-8")
-elif len(sys.argv) == 2:
+elif len(sys.argv) == 2 and not sys.argv[1].startswith("-"):
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in golden.texts():

@@ -8,6 +8,7 @@ import pytest
 from pipeline_bench.cli import run
 from pipeline_bench.cli.available import GET_CUDA, GET_TENSORFLOW, Check, Terminal, examine
 from pipeline_bench.environment import Accelerator, describe
+from pipeline_bench.model.selftest import Checked
 from pipeline_bench.model.session import Environment
 from pipeline_bench.run.machine import Probed, run_probe
 from pipeline_bench.worker.probe import Matmul, ProbedDevice, ProbeReport, reasons
@@ -128,3 +129,17 @@ def test_exit_1_and_the_stderr_when_tensorflow_is_broken(
     captured = capsys.readouterr()
     assert "cannot run here" in captured.out
     assert "Traceback" in captured.err
+
+
+@pytest.mark.parametrize(
+    ("checked", "status"),
+    [
+        (Checked(), "absent"),
+        (Checked(at="2026-11-22T10:00:00+00:00", wait_error=0.01), "ok"),
+        (Checked(at="2026-11-22T10:00:00+00:00", failed=("AU",)), "doubtful"),
+        (Checked(at="2026-11-22T10:00:00+00:00", disturbed=("AU",)), "doubtful"),
+    ],
+)
+def test_a_selftest_that_did_not_come_out_well_is_there_and_in_doubt(checked: Checked, status: str) -> None:
+    found = examine(describe(NO_GPU), NO_GPU, Probed(report(CPU_DEVICE)), WIDE, checked)
+    assert {check.name: check.status for check in found}["selftest"] == status
