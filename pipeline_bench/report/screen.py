@@ -122,7 +122,7 @@ def _remarks(session: Session) -> Iterator[Text]:
     if said := " · ".join(part for part in parts if part):
         yield Text(said, style="dim")
     if session.precision is not None and (open_words := precision.open_words(session)):
-        yield Text(f"not decided: {open_words} (use a larger --budget)", style="yellow")
+        yield Text(f"not decided, use a larger --budget: {open_words}", style="yellow")
     for note in session.notes[:_NOTES]:
         yield Text(f"note: {note}", style="yellow")
 
