@@ -253,7 +253,7 @@ class Patch:
         """Make a `from_tensor_slices` a `range` of first rows, and of windows a map that gathers them."""
         (file, call), (_, cut), (behind_file, behind) = map(self._call, (source, window, flat_map))
         given, function = self._argument(call, "tensors"), self._argument(behind, "map_func")
-        if given is None or given.keyword is not None or function is None:
+        if given is None or given.keyword is not None or function is None or not isinstance(call.func, cst.Attribute):
             raise CannotPatchError("what it cuts into slices was not found")
         texts = {name: self._given(file, cut, name) for name in PARAMETERS["window"]}
         kept = [arg.value for arg in (given, *cut.args)]
@@ -269,6 +269,7 @@ class Patch:
         first, made = gathered(file, given.value, f"{tensorflow}gather", rows, is_one=True)
         shift = sizes["size"] if texts["shift"] in ("", "None") else texts["shift"]
         end = f"len({first}) - {sizes['size']} + 1" if not stride else f"len({first}) - {stride}({texts['size']} - 1)"
+        self._link(flat_map)
         self.remove(window)
         self.rename(flat_map, "map")
         file.renamed[call] = "range"
