@@ -173,6 +173,12 @@ def test_no_stage_is_named_that_explains_little_of_what_a_step_waits() -> None:
     assert all("of the wait for batches" in found[wait_ms].text for wait_ms in (16.0, 20.0))
 
 
+def test_a_single_stage_that_explains_little_of_the_wait_is_said_to() -> None:
+    arrays = inspection((stage(0, "arrays"),), (cost(0, 0.2),))
+    found = bottleneck.find(arrays, 2, 6.0, ceiling_ms=5.0, wait_ms=1.0)
+    assert (found.stage, found.text) == (None, "Making the batches takes only 20 % of the wait for batches.")
+
+
 def test_a_small_share_of_few_steps_is_only_probable() -> None:
     few = bottleneck.find(python_decode(2.0), 2, 20.0, ceiling_ms=17.0, wait_ms=2.5, steps=5)
     assert (few.stage, few.certainty) == (1, "probable")
