@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import base64
 import zlib
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 
 class Record(BaseModel):
@@ -16,6 +16,9 @@ class Record(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
+
+Count = Annotated[int, Field(ge=0)]
+"""A number of things, or a position counted from 0."""
 
 _LARGEST = np.iinfo(np.int64).max
 _VALUE_BYTES = 8
@@ -31,7 +34,7 @@ class Series(BaseModel):
 
     encoding: Literal["zlib+base64"] = "zlib+base64"
     dtype: Literal["<i8", "<f8"]
-    count: int
+    count: Count
     data: str
 
     @classmethod
@@ -51,7 +54,7 @@ class Series(BaseModel):
     @property
     def unpacked_bytes(self) -> int:
         """What the column says that it unpacks to."""
-        return _VALUE_BYTES * max(0, self.count)
+        return _VALUE_BYTES * self.count
 
     def unpack(self) -> npt.NDArray[Any]:
         """Return the array, shape [count]; no more than that is ever unpacked.

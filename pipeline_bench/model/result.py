@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from pipeline_bench.model import Record
+from pipeline_bench.model import Count, Record
 from pipeline_bench.model.trial import AccuracyPair
 from pipeline_bench.text import Line
 
@@ -71,7 +71,7 @@ class Activity(Record):
     source: Line | None = None
     mean: float | None = None
     """In the unit that the metric's name ends with."""
-    samples: int = 0
+    samples: Count = 0
     window_ms: float | None = None
     """What one sample speaks of, the median."""
     coverage: float | None = None
@@ -85,7 +85,7 @@ class DeviceUtilization(Record):
     source: Line | None = None
     mean_percent: float | None = None
     ci95: Interval | None = None
-    samples: int = 0
+    samples: Count = 0
     activity: tuple[Activity, ...] = ()
     """Of a GPU: what GPM says of its SMs, tensor cores, memory and bus, or why it says nothing."""
     reason: Line | None = None
@@ -122,7 +122,7 @@ class Disturbance(Record):
 
     kind: DisturbanceKind
     variant: Line
-    repeat: int
+    repeat: Count
     cost_share: float | None = None
     text: Line
 
@@ -133,7 +133,7 @@ class Precision(Record):
     goal: float | None
     """The half-width of every speed-up's interval, relative: 0.02 for 2 %; None: until everything is decided."""
     budget_s: float
-    repeats: int = 0
+    repeats: Count = 0
     ended_by: Literal["precision", "decided", "budget", "interrupted"] | None = None
     text: Line = ""
 
@@ -148,7 +148,7 @@ class Doubt(Record):
     """Where the figure decides; None where it decides by being more or less than the other part of the step."""
     instead: tuple[VerdictKind, ...] = ()
     """The other kinds that are plausible, the most probable first."""
-    rounds: int
+    rounds: Count
     taken_share: float = 0.0
     """What other work took of the CPU meanwhile, 0 to 1."""
 
@@ -202,11 +202,11 @@ class Result(Record):
     """The device that its model emulates, by name; None where it computed."""
     status: ResultStatus
     reason: Line | None = None
-    trials: int = 0
+    trials: Count = 0
     """How many trials the figures are over."""
-    steps: int = 0
+    steps: Count = 0
     """How many measured steps the figures are over, warm-up excluded."""
-    warmup_steps: tuple[int, ...] = ()
+    warmup_steps: tuple[Count, ...] = ()
     step_ms: StepTime = StepTime()
     samples_per_second: float | None = None
     samples_per_second_ci95: Interval | None = None

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
-from pipeline_bench.model import Record, Series
+from pipeline_bench.model import Count, Record, Series
 from pipeline_bench.model.events import Device, Placement, QueueState, Stack, Storage, Work
 from pipeline_bench.model.pipeline import Fingerprint, Inspection
 from pipeline_bench.scenario import Scenario, Variant
@@ -114,7 +114,7 @@ class QueueDepth(Record):
     """How many elements a queue of the input held over a trial, of `capacity`."""
 
     name: Line
-    capacity: int
+    capacity: Count
     at_ns: Series
     size: Series
 
@@ -122,9 +122,9 @@ class QueueDepth(Record):
 class TrialRecord(Record):
     """What one trial left: its end, its steps, its samples, and what it wrote to stderr."""
 
-    index: int
+    index: Count
     variant: Line
-    repeat: int
+    repeat: Count
     status: TrialStatus
     reason: Line | None = None
     launcher: Literal["forkserver", "fresh"] = "fresh"
@@ -132,7 +132,7 @@ class TrialRecord(Record):
     ended_ns: int
     first_step_s: float | None = None
     """Seconds from the start of the process to the end of its first step."""
-    warmup_steps: int = 0
+    warmup_steps: Count = 0
     steps: TrialSteps | None = None
     accuracy: AccuracyPair = AccuracyPair()
     device: Device | None = None

@@ -120,6 +120,7 @@ def test_a_damaged_file_is_told_by_name(content: bytes, tmp_path: Path) -> None:
     ("path", "value", "said"),
     [
         ("results.0.step_ms.median", 1e308, r"step_ms\.median"),  # a step that no machine takes
+        ("trials.0.warmup_steps", -1, r"warmup_steps: .*greater than or equal to 0"),
         ("trials.0.steps.loss.count", 600_000_000, r"would unpack to 4\.\d+ GiB, .* to 1\.00 GiB at most"),
         ("trials.0.steps.end_ns", NINE, r"repeat 1: steps.end_ns: it holds 9 values, and .* beside it 2"),
         ("trials.0.steps.wait_ns", NINE, r"repeat 1: steps.wait_ns: it holds 9 values, and .* beside it 2"),
