@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -134,14 +134,16 @@ def side_effects(text: str) -> str:
 
 def _places(text: str, names: frozenset[str]) -> list[str]:
     try:
-        calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
+        nodes = list(ast.walk(ast.parse(text)))
     except (SyntaxError, ValueError, RecursionError):
         return []
-    return [f"{name} (line {call.lineno})" for call in calls for name in _name(call) if name in names]
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    own = {node.name for node in nodes if isinstance(node, ast.FunctionDef)}  # a `load_data` of theirs is not Keras'
+    return [f"{name} (line {call.lineno})" for call in calls for name in _name(call, own) if name in names]
 
 
-def _name(call: ast.Call) -> Iterator[str]:
+def _name(call: ast.Call, own: Collection[str]) -> Iterator[str]:
     if isinstance(call.func, ast.Attribute):
         yield call.func.attr
-    elif isinstance(call.func, ast.Name):
+    elif isinstance(call.func, ast.Name) and call.func.id not in own:
         yield call.func.id

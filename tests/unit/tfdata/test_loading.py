@@ -243,3 +243,8 @@ def test_what_a_script_does_before_its_training_is_read_from_its_text() -> None:
     text = "import os, keras\nkeras.utils.get_file('x')\nos.makedirs('a')\nopen('b').read()\n"
     assert side_effects(text) == " It downloads: get_file (line 2); writes files: makedirs (line 3)."
     assert side_effects("model.fit(data)") == side_effects("model.fit(") == ""
+
+
+def test_a_function_of_the_scripts_own_is_no_download() -> None:
+    text = "def load_data(path):\n    return sorted(path)\nx = load_data('new')\ny = mnist.load_data()\n"
+    assert side_effects(text) == " It downloads: load_data (line 4)."
