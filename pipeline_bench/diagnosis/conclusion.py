@@ -14,7 +14,7 @@ from pipeline_bench.diagnosis.bottleneck import NOT_THE_LIMIT, named
 from pipeline_bench.diagnosis.chain import NS_PER_MS, Segments
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Attempt, Diagnosis, Outcome
 from pipeline_bench.model.edits import InsertAfter
-from pipeline_bench.model.pipeline import Inspection, Stage
+from pipeline_bench.model.pipeline import Inspection, Stage, UserFunction
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session
 from pipeline_bench.text import units
@@ -333,7 +333,7 @@ def _all(inspection: Inspection) -> Iterator[_Idea]:
                 "second map, and put a cache() between the two: later epochs then compute only the random part."
                 + (f" No trial divided it: {function.undivided}." if function.undivided else ""),
             )
-        elif stage.method == "map" and batched and _on_records(inspection, stage) and not _parses_examples(stage):
+        elif stage.method == "map" and batched and _on_records(inspection, stage) and not _tried_on_batches(function):
             yield _Idea(
                 (stage.id,),
                 f"{named(stage)}, gets one record at a time. If it only parses, batch first and parse a whole batch in "
@@ -349,9 +349,11 @@ def _all(inspection: Inspection) -> Iterator[_Idea]:
             )
 
 
-def _parses_examples(stage: Stage) -> bool:
-    """Return whether a trial parses whole batches."""
-    return stage.function is not None and stage.function.parses_examples
+def _tried_on_batches(function: UserFunction | None) -> bool:
+    """Return whether a trial gives a map whole batches, of which the function is known to make something."""
+    if function is None or function.on_batches == "not":
+        return False
+    return function.on_batches is not None or function.parses_examples
 
 
 def _on_records(inspection: Inspection, stage: Stage) -> bool:

@@ -190,6 +190,21 @@ class Patch:
         around = given.value if isinstance(given.value, cst.Lambda) else self._definition(number)
         statements.parse_batch(file, given, around)
 
+    def vectorize(self, number: int) -> None:
+        """Have a map run its function on a whole batch, through `tf.vectorized_map`."""
+        file, call = self._call(number)
+        given = self._argument(call, "map_func")
+        if given is None or "#" in file.code(given.value):
+            raise CannotPatchError("its function was not found, or has a comment in it")
+        name, function = f"{self._tensorflow(file, call)}vectorized_map", file.code(given.value)
+        batch, sample = (each if each not in file.names() else f"{each}_" for each in ("samples", "sample"))
+        if self.stages[self.stages[number].inputs[0]].element.startswith("("):
+            function = function if isinstance(given.value, cst.Name | cst.Attribute) else f"({function})"
+            text = f"lambda *{batch}: {name}(lambda {sample}: {function}(*{sample}), {batch})"
+        else:
+            text = f"lambda {batch}: {name}({function}, {batch})"
+        file.values[given] = cst.parse_expression(text)
+
     def _definition(self, number: int) -> cst.FunctionDef:
         """Return where a map's function is defined, which its call names."""
         file, call = self._call(number)

@@ -80,6 +80,9 @@ class Patch(Protocol):
     def parse_batch(self, number: int) -> None:
         """Have a map's function parse a batch of serialized examples where it parses one."""
 
+    def vectorize(self, number: int) -> None:
+        """Have a map run its function on a whole batch, through `tf.vectorized_map`."""
+
     def divide(self, number: int, after: int, statements: int) -> None:
         """Put a map of a function's first statements behind another stage, and have the map itself run the others."""
 

@@ -164,6 +164,26 @@ class ParseBatch(EditOfCalls):
         return f"In the function of {stage(self.stage)} write `tf.io.parse_example` for `tf.io.parse_single_example`"
 
 
+class Vectorize(EditOfCalls):
+    """Have a map run its function, which takes a sample, on a whole batch at once: `tf.vectorized_map`."""
+
+    order = 0
+    edit: Literal["vectorize"] = "vectorize"
+    stage: int
+
+    def apply(self, plan: Plan) -> None:
+        plan.vectorize(self.stage)
+
+    def claims(self) -> list[tuple[int | str, str]]:
+        return [(self.stage, "map_func")]
+
+    def write(self, patch: Patch) -> None:
+        patch.vectorize(self.stage)
+
+    def describe(self, stage: Callable[[int], str]) -> str:
+        return f"Run the function of {stage(self.stage)} on whole batches with `tf.vectorized_map`"
+
+
 class DivideMap(EditOfCalls):
     """Have a map of its own, behind an earlier stage, run the first statements of a map's function.
 
@@ -403,6 +423,7 @@ Edit = Annotated[
     | MoveBefore
     | Fuse
     | ParseBatch
+    | Vectorize
     | DivideMap
     | BatchInGenerator
     | GatherBatches

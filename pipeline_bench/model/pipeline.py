@@ -87,6 +87,11 @@ class Location(_Part):
     """The source line, stripped."""
 
 
+OnBatches = Literal["as-is", "parse-example", "vectorized-map", "not"]
+"""How a map's function can be given whole batches: as it is, with `tf.io.parse_example` in place of
+`tf.io.parse_single_example`, through `tf.vectorized_map`, or not at all."""
+
+
 class UserFunction(_Part):
     """A function that the user gave to a stage."""
 
@@ -102,6 +107,8 @@ class UserFunction(_Part):
     """Whether it draws random numbers, others at each call. Stateless random ops do not, unless a state seeds them."""
     parses_examples: bool = False
     """Whether it parses serialized examples (`tf.io.parse_single_example`)."""
+    on_batches: OnBatches | None = None
+    """How it can be given whole batches, by the shapes of what it then gives; None where that was not tried."""
     fixed_statements: int | None = None
     """How many statements of a random function come before it draws, where both parts were proven to do the same."""
     undivided: Line = ""

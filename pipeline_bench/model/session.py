@@ -26,6 +26,7 @@ History of `schema_version`; every version up to this one can be read:
     10  adds, each with a default: a verdict's `reason`; of a user's function `fixed_statements` and `undivided`, and an
         edit that divides it
     11  adds, with a default: of a user's function `parses_examples`; edits that parse a batch and that gather windows
+    12  adds, with a default: of a user's function `on_batches`; an edit that vectorizes a map
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.system.files import write_atomically
 from pipeline_bench.text import Line, Text, read_text, to_json, units, unreadable
 
-SCHEMA_VERSION = 11
+SCHEMA_VERSION = 12
 _LARGEST_BYTES = 1 << 30
 """Of a session's file. An hour of steps of 1 ms takes less than a tenth of it."""
 _UNPACKED_BYTES = 1 << 30
@@ -82,7 +83,7 @@ class Environment(Record):
 class Session(Record):
     """One run of a scenario."""
 
-    schema_version: Literal[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11] = 11
+    schema_version: Annotated[int, Field(ge=1, le=SCHEMA_VERSION)] = SCHEMA_VERSION
     started_at: Line
     """ISO 8601 with the zone."""
     command: Text = ""

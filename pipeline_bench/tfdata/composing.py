@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.model.calls import TAKE_ANY
+from pipeline_bench.model.pipeline import OnBatches, Stage
 from pipeline_bench.tfdata import public_api
+
+if TYPE_CHECKING:
+    from pipeline_bench.tfdata.record import Recipe
+
+_SOME = 2
+"""Samples in a batch on which a function is traced."""
 
 
 def composed(functions: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
@@ -51,6 +60,80 @@ def parsing_batches(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*args)
 
     return parsing
+
+
+def vectorized(function: Callable[..., Any], fallback: bool = True) -> Callable[..., Any]:
+    """Return a function of batches that does to each sample what a map's function does to one.
+
+    Args:
+        function: the map's.
+        fallback: whether an op that has no vectorized form runs in a loop over the samples; else tracing raises.
+    """
+    import tensorflow as tf
+
+    def whole(*batch: Any) -> Any:
+        return tf.vectorized_map(lambda sample: function(*sample), batch, fallback_to_while_loop=fallback)
+
+    return whole
+
+
+def with_batches(recipe: Recipe, stages: Sequence[Stage]) -> tuple[Stage, ...]:
+    """Return the stages, of each map that single samples pass in front of a `batch` with how it can be given batches.
+
+    A function that draws, keeps a state or runs Python is not traced for that.
+    """
+    maps: set[int] = set()
+    for batch in (stage for stage in stages if stage.method == "batch"):
+        at = recipe.calls[batch.inputs[0]]
+        while at.method == "map" or at.method in TAKE_ANY:
+            maps |= {at.id} if at.method == "map" else set()
+            at = recipe.calls[at.inputs[0]]
+    return tuple(_with_batches(recipe, stage) if stage.id in maps else stage for stage in stages)
+
+
+def _with_batches(recipe: Recipe, stage: Stage) -> Stage:
+    function, call = stage.function, recipe.calls[stage.id]
+    if function is None or call.function is None or function.python or function.stateful or function.random:
+        return stage
+    found = on_batches(call.function, recipe.dataset(stage.inputs[0]), call.result)
+    return stage.model_copy(update={"function": function.model_copy(update={"on_batches": found})})
+
+
+def on_batches(function: Callable[..., Any], samples: Any, mapped: Any) -> OnBatches:
+    """Return how a map's function can be given whole batches, by the shapes of what it gives when it is traced so.
+
+    Args:
+        function: the map's, of which no op keeps a state.
+        samples: the dataset that it is mapped over.
+        mapped: the dataset of the map.
+    """
+    ways: tuple[tuple[OnBatches, Callable[..., Any]], ...] = (
+        ("as-is", function),
+        ("parse-example", parsing_batches(function)),
+        ("vectorized-map", vectorized(function, fallback=False)),
+    )
+    for way, changed in ways:
+        with contextlib.suppress(Exception):  # of the user's code, which was not written for batches
+            if _are_batches(samples.batch(_SOME).map(changed).element_spec, mapped.batch(_SOME).element_spec):
+                return way
+    return "not"
+
+
+def _are_batches(given: Any, wanted: Any) -> bool:
+    """Return whether a spec is that of batches of any size: the same parts, types and ranks as the wanted one's."""
+    import tensorflow as tf
+    from tensorflow.python.data.util import nest
+
+    nest.assert_same_structure(given, wanted)
+    return all(
+        isinstance(one, tf.TensorSpec)
+        and isinstance(other, tf.TensorSpec)
+        and one.dtype == other.dtype
+        and one.shape.rank == other.shape.rank
+        and one.shape[0] is None
+        and one.shape.is_compatible_with(other.shape)
+        for one, other in zip(nest.flatten(given), nest.flatten(wanted), strict=True)
+    )
 
 
 def first_elements(generator: Callable[..., Any], count: int) -> Callable[..., Iterator[Any]]:

@@ -190,6 +190,13 @@ class Plan:
             raise PipelineBenchError(f"{node.label} is no map")
         self.put(node.setting(map_func=composing.parsing_batches(node.function)))
 
+    def vectorize(self, number: int) -> None:
+        """Have a map run its function, which takes a sample, on a whole batch."""
+        node = self.node(number)
+        if node.method != "map" or node.function is None:
+            raise PipelineBenchError(f"{node.label} is no map")
+        self.put(node.setting(map_func=composing.vectorized(node.function)))
+
     def divide(self, number: int, after: int, statements: int) -> None:
         """Have a map behind an earlier node run the first statements of a map's function, and the map the others."""
         node = self.node(number)

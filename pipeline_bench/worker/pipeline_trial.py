@@ -20,6 +20,7 @@ from pipeline_bench.model.pipeline import INFINITE, MODEL_STEP, Fingerprint, Ins
 from pipeline_bench.system.files import ScratchFolder
 from pipeline_bench.text import line_of, units
 from pipeline_bench.tfdata import (
+    composing,
     consumers,
     describe,
     disk,
@@ -164,7 +165,8 @@ class PipelineEngine(Engine):
         whole_s = min(_WHOLE_S, limit_s * _WHOLE_SHARE)
         inspection = pipeline_benchmark.run(whole, inspection, whole_s, self._scratch.path, recorder.heartbeat)
         del whole
-        inspection = inspection.model_copy(update={"stages": splitting.with_splits(recipe)})
+        stages = composing.with_batches(recipe, splitting.with_splits(recipe))
+        inspection = inspection.model_copy(update={"stages": stages})
         self._send(inspection)
         if not inspection.files or end_s - time.monotonic() > _DISK_S:
             found = disk.bandwidth(inspection.files)

@@ -11,9 +11,18 @@ import pytest
 from pipeline_bench.diagnosis.patch import change
 from pipeline_bench.model.calls import PARAMETERS
 from pipeline_bench.model.diagnosis import Fix
-from pipeline_bench.model.edits import Edit, GatherWindows, InsertAfter, MoveBefore, ParseBatch, SetArgument, SetOptions
+from pipeline_bench.model.edits import (
+    Edit,
+    GatherWindows,
+    InsertAfter,
+    MoveBefore,
+    ParseBatch,
+    SetArgument,
+    SetOptions,
+    Vectorize,
+)
 from pipeline_bench.model.pipeline import Inspection, Location, Stage
-from pipeline_bench.tfdata import rebuild
+from pipeline_bench.tfdata import composing, rebuild
 from tests.tensorflow import recorded
 from tests.unit.diagnosis.recorded import patched
 
@@ -183,3 +192,64 @@ def test_examples_are_parsed_by_whole_batches_in_a_trial_and_as_it_is_written(
     assert recorded.values(space["make_dataset"]()) == as_written
     if "validation" in space:
         assert recorded.values(space["validation"]) == [2]
+
+
+SAMPLES = """\
+import tensorflow as tf
+
+rows = {rows}
+
+def prepare(image, label):
+    if tf.reduce_sum(image) > 20.0:
+        image = -image
+    return tf.reshape(image, [12]), tf.one_hot(label[0], 3)
+
+def make_dataset():
+    return rows.shuffle(20, seed=3).map({function}).batch(4)
+"""
+PAIRS = """tf.data.Dataset.from_tensor_slices(
+    (tf.reshape(tf.range(132, dtype=tf.float32), [11, 3, 4]), tf.reshape(tf.range(11) % 3, [11, 1])))"""
+SERIES = "tf.data.Dataset.from_tensor_slices(tf.reshape(tf.range(132), [11, 12]))"
+RECORDS = 'tf.data.Dataset.from_tensor_slices({"x": tf.reshape(tf.range(132), [11, 12]), "y": tf.range(11)})'
+
+
+@pytest.mark.parametrize(
+    ("rows", "function", "expected"),
+    [
+        (PAIRS, "prepare", "lambda *samples: tf.vectorized_map(lambda sample: prepare(*sample), samples)"),
+        (
+            PAIRS,
+            "lambda a, b: (a[0], b)",
+            "lambda *samples: tf.vectorized_map(lambda sample: (lambda a, b: (a[0], b))(*sample), samples)",
+        ),
+        (SERIES, "lambda w: (w[:-1], w[-1])", "lambda samples: tf.vectorized_map(lambda w: (w[:-1], w[-1]), samples)"),
+        (
+            RECORDS,
+            'lambda r: {"z": r["x"][0] + r["y"]}',
+            'lambda samples: tf.vectorized_map(lambda r: {"z": r["x"][0] + r["y"]}, samples)',
+        ),
+    ],
+    ids=["a function of two", "a lambda of two", "one tensor", "a dict"],
+)
+def test_a_function_of_one_sample_runs_on_batches_in_a_trial_and_as_it_is_written(
+    rows: str, function: str, expected: str, tmp_path: Path
+) -> None:
+    source = SAMPLES.format(rows=rows, function=function)
+    file = tmp_path / "samples.py"
+    file.write_text(source)
+    recipe = recorded.recipe("make_dataset", file=file)
+    of_map = next(stage for stage in composing.with_batches(recipe, recipe.stages) if stage.method == "map")
+    assert of_map.function is not None
+    assert of_map.function.on_batches == "vectorized-map"
+    batch = recipe.stages[-1]
+    edits = (MoveBefore(stage=batch.id, other=of_map.id), Vectorize(stage=of_map.id))
+    as_written = recorded.values(recorded.call("make_dataset", file=file))
+    assert recorded.values(rebuild.rebuild(recipe, edits, tmp_path).dataset) == as_written
+    fix = Fix(kind="batch_before_map", variant="v", title="t", edits=edits)
+    code = change({str(file): source}, Inspection(stages=recipe.stages, sink=recipe.sink), fix)
+    assert code.diff is not None
+    new = patched(source, code.diff)
+    assert f".batch(4).map({expected})" in new
+    changed = tmp_path / "changed.py"  # a file: AutoGraph reads the source
+    changed.write_text(new)
+    assert recorded.values(recorded.call("make_dataset", file=changed)) == as_written

@@ -9,7 +9,16 @@ from pipeline_bench.diagnosis import chain
 from pipeline_bench.diagnosis.fixes import Context, fix, kind, short
 from pipeline_bench.model.calls import TAKE_ANY
 from pipeline_bench.model.diagnosis import Fix
-from pipeline_bench.model.edits import BatchInGenerator, Fuse, GatherBatches, GatherWindows, MoveBefore, ParseBatch
+from pipeline_bench.model.edits import (
+    BatchInGenerator,
+    Edit,
+    Fuse,
+    GatherBatches,
+    GatherWindows,
+    MoveBefore,
+    ParseBatch,
+    Vectorize,
+)
 from pipeline_bench.model.pipeline import Inspection, Stage
 
 _GROWN = 4
@@ -25,21 +34,38 @@ def batch_before_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
     for batch in (stage for stage in inspection.stages if stage.method == "batch"):
         passed = chain.run_before(inspection, batch, TAKE_ANY)
         run = chain.maps_before(inspection, passed[0] if passed else batch)
-        # One random draw for a whole batch is not one for each sample, and no check of the values can tell.
-        while run and any(stage.function is not None and stage.function.random for stage in run):
+        while run and _on_batches(run) is None:
             run = run[1:]
         for first in dict.fromkeys(stage.id for stage in (*run[:1], *run[-1:])):
             part = [stage for stage in run if stage.id >= first]
-            names = _names(part)
             ahead = f"{passed[0].method.capitalize()} first, and give" if passed else "Give"
+            changes = _on_batches(part) or []
+            through = " through tf.vectorized_map" if any(isinstance(each, Vectorize) for each in changes) else ""
             yield fix(
                 f"batch before {inspection.stage(first).label}",
-                f"{ahead} {names} whole batches",
+                f"{ahead} {_names(part)} whole batches{through}",
                 *(MoveBefore(stage=stage.id, other=first) for stage in (*passed, batch)),
-                *(ParseBatch(stage=each.id) for each in part if each.function and each.function.parses_examples),
+                *changes,
                 stages=[stage.id for stage in part],
                 reorders=_mixes(passed, part),
             )
+
+
+def _on_batches(maps: Sequence[Stage]) -> list[Edit] | None:
+    """Return what else has to change so that maps take whole batches; None where one of them cannot.
+
+    One random draw for a whole batch is not one for each sample, and no check of the values can tell.
+    """
+    changes: list[Edit] = []
+    for stage in maps:
+        function = stage.function
+        if function is None or function.random or function.on_batches == "not":
+            return None
+        if function.on_batches == "vectorized-map":
+            changes.append(Vectorize(stage=stage.id))
+        elif function.parses_examples:
+            changes.append(ParseBatch(stage=stage.id))
+    return changes
 
 
 def _names(maps: Sequence[Stage]) -> str:
@@ -69,11 +95,6 @@ class _Samples(NamedTuple):
         """The stages, upstream first."""
         return [stage.id for stage in (*self.ahead, *self.maps, *self.passed, self.batch)]
 
-    @property
-    def take_batches(self) -> bool:
-        """Whether the maps may be tried on whole batches: one draw for a batch is not one for each sample."""
-        return not any(stage.function is None or stage.function.random for stage in self.maps)
-
 
 def _samples(inspection: Inspection) -> Iterator[_Samples]:
     for batch in (stage for stage in inspection.stages if stage.method == "batch"):
@@ -89,14 +110,15 @@ def gather_batches(inspection: Inspection, context: Context) -> Iterator[Fix]:
         source, maps = chain.before(inspection, each.first), each.maps
         if source is None or source.method != "from_tensor_slices" or chain.after(inspection, source) is None:
             continue
-        if not each.take_batches:
+        changes, names = _on_batches(maps), _names(maps)
+        if changes is None:
             continue
-        names = _names(maps)
         moved = (*each.passed, each.batch) if maps else ()
         yield fix(
             f"gather whole batches{f' before {maps[0].label}' if maps else ''}",
             f"Shuffle and batch numbers of rows, and gather whole batches{f' for {names}' if maps else ''}",
             *(MoveBefore(stage=stage.id, other=maps[0].id) for stage in moved),
+            *changes,
             GatherBatches(source=source.id, batch=each.batch.id),
             stages=[source.id, *each.ids],
             reorders=_mixes(each.passed, maps),
@@ -115,7 +137,8 @@ def gather_windows(inspection: Inspection, context: Context) -> Iterator[Fix]:
         ids = [source.id, window.id, flat.id]
         yield fix("gather windows", "Gather each window from the array, without a dataset of its own", edit, stages=ids)
         for each in _samples(inspection):
-            if chain.before(inspection, each.first) != flat or not each.take_batches:
+            changes = _on_batches(each.maps)
+            if chain.before(inspection, each.first) != flat or changes is None:
                 continue
             moved = (*each.ahead, *each.passed, each.batch)
             of = f" for {_names(each.maps)}" if each.maps else ""
@@ -123,6 +146,7 @@ def gather_windows(inspection: Inspection, context: Context) -> Iterator[Fix]:
                 "gather batches of windows",
                 f"Shuffle and batch numbers of rows, and gather whole batches of windows{of}",
                 *(MoveBefore(stage=stage.id, other=flat.id) for stage in moved),
+                *changes,
                 edit,
                 stages=[*ids, *each.ids],
                 reorders=_mixes(moved, each.maps),
