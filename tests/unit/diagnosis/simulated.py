@@ -21,6 +21,7 @@ from pipeline_bench.model.pipeline import (
     Fingerprint,
     Inspection,
     Location,
+    OnBatches,
     Stage,
     StageCost,
     Target,
@@ -38,7 +39,13 @@ STEPS = 60
 
 
 def function(
-    name: str, *, python: bool = False, stateful: bool = False, random: bool = False, parses_examples: bool = False
+    name: str,
+    *,
+    python: bool = False,
+    stateful: bool = False,
+    random: bool = False,
+    parses_examples: bool = False,
+    on_batches: OnBatches | None = None,
 ) -> UserFunction:
     return UserFunction(
         name=name,
@@ -48,6 +55,7 @@ def function(
         stateful=stateful or python or random,
         random=random,
         parses_examples=parses_examples,
+        on_batches=on_batches,
     )
 
 

@@ -25,6 +25,7 @@ from pipeline_bench.model.edits import (
     Remove,
     SetArgument,
     SetOptions,
+    Vectorize,
 )
 from pipeline_bench.model.pipeline import Inspection, Stage, UserFunction
 from tests.unit.diagnosis.simulated import cost, function, inspection, python_decode, stage
@@ -95,7 +96,8 @@ def windows(**arguments: Any) -> tuple[Stage, ...]:
 
 def mapped(number: int, name: str = "f", **arguments: Any) -> Stage:
     """A map of the user's function behind the stage before it; `random` and its like are the function's."""
-    kinds = {key: arguments.pop(key) for key in ("random", "python", "stateful", "parses_examples") if key in arguments}
+    of_function = ("random", "python", "stateful", "parses_examples", "on_batches")
+    kinds = {key: arguments.pop(key) for key in of_function if key in arguments}
     return stage(number, "map", number - 1, of=function(name, **kinds), **arguments)
 
 
@@ -108,6 +110,7 @@ def mapped(number: int, name: str = "f", **arguments: Any) -> Stage:
         ("cache", (source("random"), mapped(1, random=True)), False),
         ("cache", (source(shuffle=False), mapped(1, "decode"), stage(2, "cache", 1)), False),
         ("batch_before_map", (source(), mapped(1), stage(2, "cache", 1), stage(3, "batch", 2)), False),
+        ("batch_before_map", (source(), mapped(1, on_batches="not"), stage(2, "batch", 1)), False),
         ("superfluous", (source(), stage(1, "batch", 0, drop_remainder=True), stage(2, "unbatch", 1)), False),
         ("superfluous", (source(), mapped(1), stage(2, "cache", 1), stage(3, "batch", 2)), True),
         ("superfluous", (source(), mapped(1, random=True), stage(2, "cache", 1), stage(3, "batch", 2)), False),
@@ -116,6 +119,7 @@ def mapped(number: int, name: str = "f", **arguments: Any) -> Stage:
         ("read_size", (source("TFRecordDataset", buffer_size=1024), stage(1, "batch", 0)), True),
         ("read_size", (source("TFRecordDataset", buffer_size=64 * 2**20), stage(1, "batch", 0)), False),
         ("gather_batches", (source("from_tensor_slices"), mapped(1, random=True), stage(2, "batch", 1)), False),
+        ("gather_batches", (source("from_tensor_slices"), mapped(1, on_batches="not"), stage(2, "batch", 1)), False),
         ("gather_batches", (source("from_tensor_slices"), stage(1, "filter", 0, of=function("f"))), False),
         ("gather_windows", windows(size=5), False),  # the last ones are shorter
         ("gather_windows", windows(size=4, drop_remainder=True), False),
@@ -149,6 +153,22 @@ def test_a_stateless_map_that_tf_data_does_not_parallelise_keeps_its_order() -> 
             "batch_before_map",
             (source(), mapped(1, parses_examples=True), stage(2, "batch", 1)),
             [(MoveBefore(stage=2, other=1), ParseBatch(stage=1))],
+        ),
+        (  # before what takes batches, and what takes one sample is vectorized
+            "batch_before_map",
+            (
+                source(),
+                mapped(1, on_batches="not"),
+                mapped(2, on_batches="vectorized-map"),
+                mapped(3, on_batches="as-is"),
+                stage(4, "batch", 3),
+            ),
+            [(MoveBefore(stage=4, other=2), Vectorize(stage=2)), (MoveBefore(stage=4, other=3),)],
+        ),
+        (
+            "gather_batches",
+            (source("from_tensor_slices"), mapped(1, on_batches="vectorized-map"), stage(2, "batch", 1)),
+            [(MoveBefore(stage=2, other=1), Vectorize(stage=1), GatherBatches(source=0, batch=2))],
         ),
         (  # what is behind an endless repeat is cached in front of it
             "cache",
