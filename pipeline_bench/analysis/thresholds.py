@@ -115,7 +115,7 @@ SELFTEST_RATIO = 0.03
 SELFTEST_COST_SHARE = 0.01
 """Measuring may make a step this much longer …"""
 SELFTEST_COST_US = 20.0
-"""… or by so many microseconds, whichever is more (docs/method.md, "What measuring costs")."""
+"""… or by so many microseconds, whichever is more (docs/checks.md, "What measuring costs")."""
 SELFTEST_DISTURBED = 0.15
 """What other work took of the CPU from which on a figure that did not pass shows nothing: the second of
 `TAKEN_LEVELS`."""
