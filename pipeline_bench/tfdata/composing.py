@@ -95,27 +95,28 @@ def _with_batches(recipe: Recipe, stage: Stage) -> Stage:
     function, call = stage.function, recipe.calls[stage.id]
     if function is None or call.function is None or function.python or function.stateful or function.random:
         return stage
-    found = on_batches(call.function, recipe.dataset(stage.inputs[0]), call.result)
+    first: OnBatches = "parse-example" if function.parses_examples else "as-is"
+    found = _on_batches(call.function, first, recipe.dataset(stage.inputs[0]), call.result)
     return stage.model_copy(update={"function": function.model_copy(update={"on_batches": found})})
 
 
-def on_batches(function: Callable[..., Any], samples: Any, mapped: Any) -> OnBatches:
+def _on_batches(function: Callable[..., Any], first: OnBatches, samples: Any, mapped: Any) -> OnBatches:
     """Return how a map's function can be given whole batches, by the shapes of what it gives when it is traced so.
 
     Args:
         function: the map's, of which no op keeps a state.
+        first: the way to try first.
         samples: the dataset that it is mapped over.
         mapped: the dataset of the map.
     """
-    ways: tuple[tuple[OnBatches, Callable[..., Any]], ...] = (
-        ("as-is", function),
-        ("parse-example", parsing_batches(function)),
-        ("vectorized-map", vectorized(function, fallback=False)),
-    )
-    for way, changed in ways:
-        with contextlib.suppress(Exception):  # of the user's code, which was not written for batches
-            if _are_batches(samples.batch(_SOME).map(changed).element_spec, mapped.batch(_SOME).element_spec):
-                return way
+    plain = parsing_batches(function) if first == "parse-example" else function
+    ways = {first: plain, "vectorized-map": vectorized(function, fallback=False)}
+    with contextlib.suppress(Exception):  # what cannot be batched at all
+        batches, wanted = samples.batch(_SOME), mapped.batch(_SOME).element_spec
+        for way, changed in ways.items():
+            with contextlib.suppress(Exception):  # of the user's code, which was not written for batches
+                if _are_batches(batches.map(changed).element_spec, wanted):
+                    return way
     return "not"
 
 
