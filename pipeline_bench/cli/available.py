@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from pipeline_bench.cli.options import scenario_names
+from pipeline_bench.errors import UsageError
+from pipeline_bench.text import units
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from pipeline_bench.worker.probe import ProbeReport
 
 _MINUTES_FROM_S = 120.0
-PYTHON_NEEDED = (3, 11)
 NARROWEST_TERMINAL = 80
 
 GET_TENSORFLOW = "python -m pip install tensorflow"
@@ -71,7 +72,9 @@ def doctor(
         probed = run_probe()
         accelerator = gpu.accelerator
     environment = describe(accelerator)
-    checks = examine(environment, accelerator, probed, _terminal(), last_selftest(environment.driver, environment.cpu))
+    terminal = Terminal(sys.stdout.isatty(), shutil.get_terminal_size().columns, sys.stdout.encoding)
+    checked = last_selftest(environment.driver, environment.cpu)
+    checks = list(examine(environment, accelerator, probed, terminal, checked))
     usable = all(check.status != "missing" for check in checks)
     if as_json:
         content = {
@@ -93,49 +96,38 @@ def examine(
     probed: Probed,
     terminal: Terminal,
     checked: Checked | None = None,
-) -> tuple[Check, ...]:
-    """Return the list, from what was found."""
+) -> Iterator[Check]:
+    """Yield the lines of the list, from what was found."""
     report = probed.report
-    return (
-        _python(environment),
-        _tensorflow(environment, probed),
-        *((_matmul(report, probed.gpus),) if report else ()),
-        _gpu(probed, accelerator),
-        _driver(accelerator),
-        _nvml(accelerator),
-        _cuda(probed),
-        Check("CPU", "ok", environment.cpu),
-        Check("cores", "ok", f"{environment.cores} usable by this process"),
-        *(
-            (Check("threads", "ok", f"{report.cpu_threads} logical: TensorFlow's choice for each pool"),)
-            if report
-            else ()
-        ),
-        _memory(environment),
-        _display(terminal),
-        *((_selftest(checked),) if checked is not None else ()),
-    )
+    yield Check("Python", "ok", environment.python)
+    yield _tensorflow(environment, probed)
+    if report:
+        yield _matmul(report, probed.gpus)
+    yield _gpu(probed, accelerator)
+    if accelerator.driver:
+        yield Check("driver", "ok", accelerator.driver)
+    else:
+        yield Check("driver", "absent", "no NVIDIA driver answered")
+    if accelerator.name is not None and accelerator.reason is None:
+        yield Check("NVML", "ok", f"reads {accelerator.name}")
+    else:
+        yield Check("NVML", "absent", f"device utilization is the CPU's: {accelerator.reason or 'it lists no GPU'}")
+    yield _cuda(probed)
+    yield Check("CPU", "ok", environment.cpu)
+    yield Check("cores", "ok", f"{environment.cores} usable by this process")
+    if report:
+        yield Check("threads", "ok", f"{report.cpu_threads} logical: TensorFlow's choice for each pool")
+    yield Check("memory", "ok", units.size(environment.memory_bytes))
+    yield _display(terminal)
+    if checked is not None:
+        yield _selftest(checked)
 
 
 def _selftest(checked: Checked) -> Check:
     from pipeline_bench.report.selftest import words
 
-    if checked.at is None:
-        return Check("selftest", "absent", words(checked))
     unsettled = checked.failed or checked.disturbed or checked.other_driver
-    return Check("selftest", "doubtful" if unsettled else "ok", words(checked))
-
-
-def _terminal() -> Terminal:
-    return Terminal(sys.stdout.isatty(), shutil.get_terminal_size().columns, sys.stdout.encoding)
-
-
-def _python(environment: Environment) -> Check:
-    version = tuple(int(part) for part in environment.python.split(".")[:2])
-    if version < PYTHON_NEEDED:
-        needed = ".".join(str(part) for part in PYTHON_NEEDED)
-        return Check("Python", "missing", environment.python, f"Install Python {needed} or newer.")
-    return Check("Python", "ok", environment.python)
+    return Check("selftest", "absent" if checked.at is None else "doubtful" if unsettled else "ok", words(checked))
 
 
 def _tensorflow(environment: Environment, probed: Probed) -> Check:
@@ -175,19 +167,6 @@ def _gpu(probed: Probed, accelerator: Accelerator) -> Check:
     return Check("GPU", "absent", found, GET_CUDA)
 
 
-def _driver(accelerator: Accelerator) -> Check:
-    if accelerator.driver:
-        return Check("driver", "ok", accelerator.driver)
-    return Check("driver", "absent", "no NVIDIA driver answered", "")
-
-
-def _nvml(accelerator: Accelerator) -> Check:
-    if accelerator.name is not None and accelerator.reason is None:
-        return Check("NVML", "ok", f"reads {accelerator.name}")
-    reason = accelerator.reason or "it lists no GPU"
-    return Check("NVML", "absent", f"device utilization is the CPU's: {reason}", "")
-
-
 def _cuda(probed: Probed) -> Check:
     from pipeline_bench.environment import distribution_version
 
@@ -203,12 +182,6 @@ def _cuda(probed: Probed) -> Check:
         return Check("CUDA libraries", "ok", f"{found}; no GPU uses them")
     remedy = "" if report and not report.reasons else GET_CUDA
     return Check("CUDA libraries", "absent", "not installed as packages; a machine without a GPU needs none", remedy)
-
-
-def _memory(environment: Environment) -> Check:
-    from pipeline_bench.text import units
-
-    return Check("memory", "ok", units.size(environment.memory_bytes))
 
 
 def _display(terminal: Terminal) -> Check:
@@ -273,7 +246,7 @@ def backends(
     as_json: Annotated[bool, typer.Option("--json", help="Print the list as JSON.")] = False,
 ) -> None:
     """List the backends with their options, and the package of each."""
-    rows = _backends()
+    rows = list(_backends())
     if as_json:
         typer.echo(json.dumps([asdict(row) for row in rows], indent=1, ensure_ascii=False))
         return
@@ -284,22 +257,18 @@ def backends(
         _show_backend(console, row)
 
 
-def _backends() -> list[BackendRow]:
+def _backends() -> Iterator[BackendRow]:
     from pipeline_bench import plugins
-    from pipeline_bench.errors import UsageError
 
-    rows = []
     for name in plugins.names("backends"):
         origin = plugins.origin("backends", name)
         try:
             plugin = plugins.find("backends", name)
         except UsageError as error:  # somebody's broken package does not hide the backends that work
-            rows.append(BackendRow(name, origin, error=f"{error.message} {error.hint}".strip()))
-            continue
-        rows.append(
-            BackendRow(name, origin, getattr(plugin, "summary", ""), _options(plugin.Options.model_json_schema()))
-        )
-    return rows
+            yield BackendRow(name, origin, error=f"{error.message} {error.hint}".strip())
+        else:
+            options = _options(plugin.Options.model_json_schema())
+            yield BackendRow(name, origin, getattr(plugin, "summary", ""), options)
 
 
 def _options(schema: dict[str, Any]) -> tuple[OptionRow, ...]:

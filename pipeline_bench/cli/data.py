@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipeline_bench.cli.options import INTERRUPTED
-from pipeline_bench.text import one_line, safe
+from pipeline_bench.errors import UsageError, did_you_mean, sentence
+from pipeline_bench.text import one_line, safe, units
 
 if TYPE_CHECKING:
     from pipeline_bench.sources.synthetic_dataset import SyntheticDataset
@@ -52,7 +54,6 @@ def make(
     """Make a dataset of about this size. After an interruption, the same command continues."""
     from pipeline_bench.run import synthetic_data
     from pipeline_bench.sources import synthetic_dataset
-    from pipeline_bench.text import units
 
     asked = _asked(kind, size, {"--image-size": image_size, "--columns": columns, "--files": files}, seed)
     _check_folder(out, asked)
@@ -79,7 +80,6 @@ def list_made() -> None:
     """List the datasets that `compare` made, with their sizes."""
     from pipeline_bench.run import synthetic_data
     from pipeline_bench.sources.synthetic_dataset import datasets_root
-    from pipeline_bench.text import units
 
     found = synthetic_data.kept()
     for kept in found:
@@ -95,11 +95,7 @@ def remove(
     everything: Annotated[bool, typer.Option("--all", help="Remove all of them.")] = False,
 ) -> None:
     """Remove datasets that `compare` made. It makes them again when it needs them."""
-    import shutil
-
-    from pipeline_bench.errors import UsageError, did_you_mean
     from pipeline_bench.run import synthetic_data
-    from pipeline_bench.text import units
 
     found = {kept.folder.name: kept for kept in synthetic_data.kept()}
     if bool(names) == everything:
@@ -121,11 +117,9 @@ def _asked(kind: str, size: str, given: dict[str, int | None], seed: int) -> Syn
     Raises:
         UsageError: the kind or the size is none, or an option does not belong to the kind.
     """
-    from pipeline_bench.errors import UsageError, did_you_mean, sentence
     from pipeline_bench.sources.synthetic_dataset import KINDS, SyntheticDataset, estimated_bytes
 
-    known = next((known for known in KINDS if known == kind), None)
-    if known is None:
+    if (known := next((known for known in KINDS if known == kind), None)) is None:
         raise UsageError(f"There is no kind of data {kind!r}.", sentence(f"{did_you_mean(kind, KINDS)}."))
     foreign = {"csv": ["--image-size"], "image_folder": ["--columns", "--files"]}.get(known, ["--columns"])
     for option in foreign:
@@ -149,8 +143,6 @@ def parse_size(text: str) -> int:
     """
     from pydantic import ByteSize, TypeAdapter, ValidationError
 
-    from pipeline_bench.errors import UsageError
-
     try:
         size_bytes = int(TypeAdapter(ByteSize).validate_python(text.strip()))
     except (ValidationError, OverflowError):
@@ -166,7 +158,6 @@ def _check_folder(out: Path, asked: SyntheticDataset) -> None:
     Raises:
         UsageError: it is a file, or holds something else.
     """
-    from pipeline_bench.errors import UsageError
     from pipeline_bench.sources.synthetic_dataset import read_manifest
 
     if out.exists() and not out.is_dir():

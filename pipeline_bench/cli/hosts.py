@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline_bench.cli.options import INTERRUPTED, STDOUT, Details, JsonTo, session_words
+from pipeline_bench.cli.options import INTERRUPTED, STDOUT, Details, JsonTo, Presentation, session_words
+from pipeline_bench.cli.output import write
+from pipeline_bench.errors import UsageError
+from pipeline_bench.text import NAME, one_line
 
 if TYPE_CHECKING:
-    from pipeline_bench.cli.options import Presentation
     from pipeline_bench.hosts.ranks import Rank
     from pipeline_bench.scenario import Scenario
 
@@ -25,8 +27,6 @@ def folder_of(rank: Rank, out: Path) -> Path:
     Raises:
         UsageError: it holds something, or cannot be made.
     """
-    from pipeline_bench.errors import UsageError
-
     folder = out / rank.folder
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -44,8 +44,6 @@ def refuse_goal(precision: str | None, budget_s: float | None) -> None:
     Raises:
         UsageError: it was given.
     """
-    from pipeline_bench.errors import UsageError
-
     if precision is not None or budget_s is not None:
         raise UsageError(
             "--precision and --budget were given to several hosts, which all have to run the same trials.",
@@ -80,7 +78,7 @@ def compare_as_rank(rank: Rank, scenario: Scenario, out: Path, *, expose_servers
         )
     if not on_ray:
         tell(f"session in {folder}; when all ranks have ended: pipeline-bench merge {out}")
-    return 130 if outcome.interrupted else 0 if outcome.all_ok else 1
+    return INTERRUPTED if outcome.interrupted else 0 if outcome.all_ok else 1
 
 
 def compare_on_ray(
@@ -92,7 +90,6 @@ def compare_on_ray(
         UsageError: the options do not fit, or Ray is not there.
     """
     from pipeline_bench.cli.running import check_export, interruptible
-    from pipeline_bench.errors import UsageError
     from pipeline_bench.hosts import on_ray
     from pipeline_bench.model.session import make_folder
 
@@ -131,7 +128,6 @@ def merge(
     details: Details = False,
 ) -> None:
     """Merge the sessions that ranks under srun or mpirun left in DIR into one; save it in DIR and show it."""
-    from pipeline_bench.cli.options import Presentation
     from pipeline_bench.cli.running import check_export
 
     check_export(json_to)
@@ -153,7 +149,6 @@ def _merge(
     """
     from rich.console import Console
 
-    from pipeline_bench.cli.options import STDOUT
     from pipeline_bench.cli.running import deliver
     from pipeline_bench.hosts import merge as merging
     from pipeline_bench.model.session import save
@@ -179,9 +174,6 @@ def step_ms(text: str) -> float:
     Raises:
         UsageError: it is no time, or has no unit.
     """
-    from pipeline_bench.errors import UsageError
-    from pipeline_bench.text import NAME, one_line
-
     match = _STEP.fullmatch(text)
     value_ms = float(match[1]) * _MS[match[2]] if match else 0.0
     if not 0 < value_ms <= _LONGEST_MS:
@@ -198,9 +190,6 @@ def counts(text: str, option: str) -> tuple[int, int]:
     Raises:
         UsageError: it is none.
     """
-    from pipeline_bench.errors import UsageError
-    from pipeline_bench.text import NAME, one_line
-
     match = _COUNTS.fullmatch(text)
     fewest, most = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
     if not 1 <= fewest <= most <= _MOST:
@@ -246,7 +235,6 @@ def plan(
     """Compute how many hosts or input workers feed how many accelerators, from what a session measured of fewer."""
     from rich.console import Console
 
-    from pipeline_bench.cli.output import write
     from pipeline_bench.hosts import planning
     from pipeline_bench.model.session import find, load
     from pipeline_bench.report import plan as report

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipeline_bench.cli.options import lesson_names
+from pipeline_bench.errors import PipelineBenchError, UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -58,7 +59,6 @@ def _listed(line: str) -> str:
 
 def _play(chosen: Lesson | None, *, waits: bool) -> None:
     """Play the lesson that was named, and with a reader those after it; without one named, show what there is."""
-    from pipeline_bench.errors import PipelineBenchError
     from pipeline_bench.lessons import play
     from pipeline_bench.lessons.engine import lessons
     from pipeline_bench.lessons.play import LeftError, Player, console
@@ -78,7 +78,8 @@ def _play(chosen: Lesson | None, *, waits: bool) -> None:
                 if not waits:
                     raise
                 player.say(f"The lesson ends here. {error.message} {error.hint}")
-            after = _after(following)
+            played = following.order, following.name
+            after = next((each for each in lessons() if (each.order, each.name) > played), None)
             if not waits or after is None:
                 return
             player.pause(f"Enter goes on with {after.name}, q leaves: ")
@@ -100,7 +101,6 @@ def _chosen(player: Player) -> Lesson:
     Raises:
         LeftError: the reader left.
     """
-    from pipeline_bench.errors import UsageError
     from pipeline_bench.lessons.engine import find, lessons
 
     first = lessons()[0]
@@ -110,9 +110,3 @@ def _chosen(player: Player) -> Lesson:
             return find(line) if line else first
         except UsageError as error:
             player.say(f"{error.message} {error.hint}")
-
-
-def _after(played: Lesson) -> Lesson | None:
-    from pipeline_bench.lessons.engine import lessons
-
-    return next((lesson for lesson in lessons() if (lesson.order, lesson.name) > (played.order, played.name)), None)

@@ -21,6 +21,8 @@ from pipeline_bench.cli.options import (
     scenario_names,
     setting_keys,
 )
+from pipeline_bench.errors import UsageError
+from pipeline_bench.text import safe
 
 if TYPE_CHECKING:
     from pipeline_bench.model.result import Precision
@@ -111,7 +113,8 @@ def compare(
     from pipeline_bench.run.comparison import compare as run_comparison
     from pipeline_bench.run.machine import MainJob, choose
 
-    given = {"steps": steps, "time_s": time, "repeats": repeats, "seed": seed, "stall_timeout_s": stall_timeout}
+    options = {"steps": steps, "time_s": time, "repeats": repeats, "seed": seed, "stall_timeout_s": stall_timeout}
+    given = {key: value for key, value in options.items() if value is not None}
     goal = _goal(precision, budget, given, settings or [])
     job = MainJob(scenario) if scenario is not None else choose()
     resolved = job.noted(_load(job.scenario, given, settings or [], backends))
@@ -136,15 +139,14 @@ def compare(
 
 
 def _goal(
-    precision: str | None, budget_s: float | None, given: dict[str, float | None], settings: list[str]
+    precision: str | None, budget_s: float | None, given: dict[str, float], settings: list[str]
 ) -> Precision | None:
     """Return until when rounds are added; None where the plan is fixed by its length."""
     from pipeline_bench.analysis.precision import length_keys, parse_goal, until_decided
-    from pipeline_bench.errors import UsageError
 
     if precision is not None:
         return parse_goal(precision, budget_s)
-    fixed = length_keys({key: value for key, value in given.items() if value is not None}, settings)
+    fixed = length_keys(given, settings)
     if not fixed:
         return until_decided(budget_s)
     if budget_s is not None:
@@ -157,23 +159,20 @@ def _goal(
 
 def _logging_placement(scenario: Scenario) -> Scenario:
     """Return every variant asked for its placement; ceilings too, since they share their variants' runtime."""
-    variants = [
-        variant.model_copy(update={"runtime": variant.runtime.model_copy(update={"log_placement": True})})
-        for variant in scenario.variants
-    ]
-    return scenario.model_copy(update={"variants": tuple(variants)})
+    placed = [(each, each.runtime.model_copy(update={"log_placement": True})) for each in scenario.variants]
+    variants = tuple(variant.model_copy(update={"runtime": runtime}) for variant, runtime in placed)
+    return scenario.model_copy(update={"variants": variants})
 
 
-def _load(name: str, given: dict[str, float | None], settings: list[str], backends: str | None) -> Scenario:
-    from pipeline_bench.errors import UsageError
+def _load(name: str, given: dict[str, float], settings: list[str], backends: str | None) -> Scenario:
     from pipeline_bench.scenario.load import load
 
-    if given["steps"] is not None and given["time_s"] is not None:
+    if {"steps", "time_s"} <= given.keys():
         raise UsageError("--steps and --time were both given.", "A trial ends after one or the other: give only one.")
     wanted = [part.strip() for part in backends.split(",") if part.strip()] if backends is not None else []
     if backends is not None and not wanted:
         raise UsageError(f"--backends {backends!r} names none.", "Write for example --backends feed_dict,tf_data.")
-    return load(name, settings, wanted, run={key: value for key, value in given.items() if value is not None})
+    return load(name, settings, wanted, run=given)
 
 
 def diagnose(
@@ -252,7 +251,6 @@ def diagnose(
     """Find the stage of your own pipeline that slows the training, and try fixes. Your files are never changed."""
     from pipeline_bench.cli.running import run_and_show
     from pipeline_bench.diagnosis import variants
-    from pipeline_bench.errors import UsageError
     from pipeline_bench.model.diagnosis import Diagnosis
     from pipeline_bench.run.diagnosis import run_diagnosis
     from pipeline_bench.tfdata.service_cluster import address
@@ -288,8 +286,6 @@ def diagnose(
 
 
 def _refuse_of_script(target: str, arguments: list[str] | None, dataset: str | None) -> None:
-    from pipeline_bench.errors import UsageError
-
     if arguments:
         raise UsageError(
             f"{target} takes no arguments of a command line: {' '.join(arguments)}.",
@@ -312,7 +308,6 @@ def run(
     from pipeline_bench.cli.hosts import folder_of
     from pipeline_bench.hosts.ranks import of_training
     from pipeline_bench.injection import command as commands
-    from pipeline_bench.text import safe
 
     rank = of_training(os.environ)
     try:

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from pipeline_bench.errors import PipelineBenchError
+
 STDOUT = "-"
 INTERRUPTED = 130
 """The exit code of a command that Ctrl-C ended: what a shell gives for SIGINT."""
@@ -70,7 +72,6 @@ def setting_keys(context: typer.Context, incomplete: str) -> list[str]:
 
 def _variants(context: typer.Context) -> tuple[Any, ...]:
     """Return the variants of the scenario on the command line; none where it is no scenario."""
-    from pipeline_bench.errors import PipelineBenchError
     from pipeline_bench.scenario.files import DEFAULT_SCENARIO
     from pipeline_bench.scenario.load import load
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
 import sys
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import typer
 
+from pipeline_bench.errors import UsageError
+
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import RenderableType
 
 _Form = TypeVar("_Form", bound=StrEnum)
 _ENDINGS = {
@@ -74,13 +78,11 @@ def form_of(output: Path | None, forms: type[_Form]) -> _Form:
     Raises:
         UsageError: the name ends in something else.
     """
-    from pipeline_bench.errors import UsageError
-
-    names = {form.value: form for form in forms}
-    endings = {ending: names[name] for ending, name in _ENDINGS.items() if name in names}
+    names = {form.value for form in forms}
+    endings = {ending: forms(name) for ending, name in _ENDINGS.items() if name in names}
     ending = Path(output.name.removesuffix(".gz")).suffix if output is not None else ""
     if not ending:
-        return names["terminal"]
+        return forms("terminal")
     if ending.lower() not in endings:
         raise UsageError(
             f"--output {output}: the ending {ending} names no format.",
@@ -95,10 +97,6 @@ def write(text: str, output: Path | None) -> None:
     Raises:
         UsageError: the file cannot be written.
     """
-    import gzip
-
-    from pipeline_bench.errors import UsageError
-
     if output is None:
         typer.echo(text, nl=False)
         return
@@ -111,8 +109,11 @@ def write(text: str, output: Path | None) -> None:
         raise UsageError(f"--output {output} cannot be written: {error.strerror}.", "Choose another file.") from None
 
 
-def console_for(output: Path | None) -> Console:
-    """Return the console whose captured text `write` takes: without colour where it goes to a file."""
+def as_text(render: Callable[[int], RenderableType], output: Path | None) -> str:
+    """Return what `render` makes for the terminal's width, as the text for `write`: without colour in a file."""
     from rich.console import Console
 
-    return Console(highlight=False, no_color=output is not None or None)
+    console = Console(highlight=False, no_color=output is not None or None)
+    with console.capture() as capture:
+        console.print(render(console.width))
+    return capture.get()

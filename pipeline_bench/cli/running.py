@@ -201,8 +201,10 @@ def deliver(outcome: Outcome, console: Console, shown: Presentation) -> tuple[Ou
         console = Console(stderr=True, highlight=False)  # stdout is for the session alone
     try:
         folder = None if outcome.unsaved else outcome.folder
-        whole = terminal.render(outcome.session, folder, console.width) if shown.details else None
-        console.print(whole or screen.render(outcome.session, console.width))
+        if shown.details:
+            console.print(terminal.render(outcome.session, folder, console.width))
+        else:
+            console.print(screen.render(outcome.session, console.width))
         for line in _places(outcome, written):
             console.print(line, soft_wrap=True)  # what is to be copied has no line ends of ours
     except OSError as error:

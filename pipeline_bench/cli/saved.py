@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipeline_bench.cli.options import FORMAT, Details, Output, session_words
-from pipeline_bench.cli.output import console_for, form_of, write
+from pipeline_bench.cli.output import as_text, form_of, write
+from pipeline_bench.errors import SessionError, UsageError
+from pipeline_bench.text import safe, units
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from pipeline_bench.model.difference import Difference
     from pipeline_bench.model.session import SessionFolder
 
 GATE_FAILED = 1
@@ -55,8 +56,6 @@ def report(
     details: Details = False,
 ) -> None:
     """Render a saved session as the terminal's table, HTML, Markdown, CSV, JSON, or a trace for Perfetto."""
-    from pipeline_bench.errors import UsageError
-
     chosen = form or form_of(output, Format)
     if chosen is Format.HTML and output is None and sys.stdout.isatty():
         raise UsageError("-f html: a page of 2 MB is not for a terminal.", "Give it a file: -o report.html.")
@@ -65,30 +64,19 @@ def report(
 
 def _rendered(path: Path, form: Format, output: Path | None, details: bool) -> str:
     from pipeline_bench.model.session import load
-    from pipeline_bench.report import csv, markdown, trace
+    from pipeline_bench.plugins import renderer
 
     session = load(path)
-    match form:
-        case Format.MARKDOWN:
-            return markdown.render(session)
-        case Format.HTML:
-            from pipeline_bench.report import html  # its template engine is slower to import than the others together
+    if form is Format.JSON:
+        return session.to_json()
+    if form is not Format.TERMINAL:
+        return renderer(form)(session)
 
-            return html.render(session)
-        case Format.CSV:
-            return csv.render(session)
-        case Format.JSON:
-            return session.to_json()
-        case Format.TRACE:
-            return trace.render(session)
-        case Format.TERMINAL:
-            from pipeline_bench.report import screen, terminal
+    from pipeline_bench.report import screen, terminal
 
-            console = console_for(output)
-            with console.capture() as capture:
-                whole = terminal.render(session, None, console.width) if details else None
-                console.print(whole or screen.render(session, console.width))
-            return capture.get()
+    if details:
+        return as_text(lambda width: terminal.render(session, None, width), output)
+    return as_text(lambda width: screen.render(session, width), output)
 
 
 class DiffFormat(StrEnum):
@@ -131,6 +119,7 @@ def diff(
     from pipeline_bench.analysis.gates import Limits
     from pipeline_bench.analysis.precision import share
     from pipeline_bench.model.session import find, load
+    from pipeline_bench.report import difference as reports
 
     chosen = form or form_of(output, DiffFormat)
     # The largest slowdown that can be asked about is arbitrary; ten times as slow is no gate but a wish.
@@ -145,25 +134,16 @@ def diff(
         strict=fail_if_undecided,
         paths=(str(find(before)), str(find(after))),
     )
-    write(_difference(difference, chosen, output), output)
+    match chosen:
+        case DiffFormat.JSON:
+            text = difference.to_json()
+        case DiffFormat.MARKDOWN:
+            text = reports.markdown(difference)
+        case DiffFormat.TERMINAL:
+            text = as_text(lambda width: reports.terminal(difference, width), output)
+    write(text, output)
     if difference.outcome == "failed":
         raise typer.Exit(GATE_FAILED)
-
-
-def _difference(difference: Difference, form: DiffFormat, output: Path | None) -> str:
-    match form:
-        case DiffFormat.MARKDOWN:
-            from pipeline_bench.report import difference as reports
-
-            return reports.markdown(difference)
-        case DiffFormat.JSON:
-            return difference.to_json()
-    from pipeline_bench.report import difference as reports
-
-    console = console_for(output)
-    with console.capture() as capture:
-        console.print(reports.terminal(difference, console.width))
-    return capture.get()
 
 
 def sessions(
@@ -175,27 +155,23 @@ def sessions(
     """List the sessions, newest first. `report` and `diff` accept `last`, `last~1` … as their names."""
     from rich.console import Console
 
-    from pipeline_bench.model import session as sessions
-    from pipeline_bench.text import safe
-    from pipeline_bench.text.units import count
+    from pipeline_bench.model.session import REPORTS, kept_sessions
 
-    found = sessions.kept_sessions(folder)
+    found = kept_sessions(folder)
     console = Console(highlight=False)
     if not found:
         console.print(f"No session is kept in {safe(str(folder))}.", markup=False)
         return
     shown = found if every else found[:_SHOWN]
-    console.print(_session_table(shown, words=folder == sessions.REPORTS))
+    console.print(_session_table(shown, words=folder == REPORTS))
     if left := len(found) - len(shown):
-        console.print(f"{count(left, 'older session')} not shown: --all shows every one.")
+        console.print(f"{units.count(left, 'older session')} not shown: --all shows every one.")
 
 
 def _session_table(shown: list[SessionFolder], words: bool) -> Table:
     """Return a block of lines for each session, beside the word that names it, if one does."""
     from rich.table import Table
     from rich.text import Text
-
-    from pipeline_bench.text import safe
 
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
@@ -210,7 +186,6 @@ def _session_table(shown: list[SessionFolder], words: bool) -> Table:
 
 def _described(each: SessionFolder) -> tuple[str, str, str]:
     """Return the session's command, its scenario, and what it comes to; of a damaged one what is wrong with it."""
-    from pipeline_bench.errors import SessionError
     from pipeline_bench.model.session import load
     from pipeline_bench.report import diagnosis
 

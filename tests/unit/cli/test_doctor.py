@@ -68,7 +68,6 @@ NOT_USED = Probed(report(CPU_DEVICE, because=("Cannot dlopen some GPU libraries.
         (checks(Probed(reason="No module"), tensorflow=None), "TensorFlow", "missing", "not installed", GET_TENSORFLOW),
         (checks(Probed(reason="SIGILL"), tensorflow="2.21.0"), "TensorFlow", "missing", "SIGILL", None),
         (checks(Probed(report(CPU_DEVICE, error="no kernel"))), "matmul", "missing", "no kernel", None),
-        (checks(Probed(report(CPU_DEVICE)), python="3.9.2"), "Python", "missing", "", None),
         (checks(Probed(report(CPU_DEVICE)), terminal=Terminal(False, 80, "utf-8")), "terminal", "absent", "", None),
         (checks(Probed(report(CPU_DEVICE)), terminal=Terminal(True, 80, "utf-8")), "terminal", "ok", "", None),
     ],
