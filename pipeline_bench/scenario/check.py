@@ -107,21 +107,15 @@ class Checker:
         Raises:
             ScenarioError: with everything that is wrong in them, and all that was noted before.
         """
-        made = [
-            self.variant(entry, key or f"variants.{variant_key(entry, i)}", base) for i, entry in enumerate(entries)
-        ]
+        made = []
+        for i, entry in enumerate(entries):
+            with self.noting():
+                made.append(self._variant(entry, key or f"variants.{variant_key(entry, i)}", base))
         self.finish()
         return [variant for variant in made if variant is not None]
 
-    def variant(self, entry: dict[str, Any], key: str, base: dict[str, dict[str, Any]]) -> Variant | None:
-        """Resolve one variant over the scenario's own values; None where an error in it was noted."""
-        before = len(self._found)
-        made = None
-        with self.noting():
-            made = self._variant(entry, key, base)
-        return made if len(self._found) == before else None
-
     def _variant(self, entry: dict[str, Any], key: str, base: dict[str, dict[str, Any]]) -> Variant | None:
+        """Resolve one variant over the scenario's own values; None where an error in a part of it was noted."""
         self.keys(entry, key, {"name", "backend", "options", "ceiling", "runtime", "run", *COMPONENTS})
         if "backend" not in entry:
             raise self.fail(f"{key}.backend", "is missing", f"allowed: {', '.join(plugins.names('backends'))}")
@@ -198,16 +192,14 @@ class Checker:
         self, model: type[BaseModel], same: list[Any], key: str, blame: Callable[[str], str] | None
     ) -> ScenarioError:
         first = same[0]
-        path, field = _follow(model, first["loc"])
+        path, field, table = _follow(model, first["loc"])
         place = blame(".".join(path)) if blame and path else _join(key, ".".join(path))
         if first["type"] == "extra_forbidden":
-            return self.fail(place, "unknown key", did_you_mean(path[-1], _fields(model, first["loc"][:-1])))
+            return self.fail(place, "unknown key", did_you_mean(path[-1], table.model_fields))
         messages = [problem["msg"].removeprefix("Value error, ").removeprefix("Input ") for problem in same]
         message = ", or ".join(dict.fromkeys(text[:1].lower() + text[1:] for text in messages))
         given = "" if first["type"] in ("missing", "value_error") else f" (given: {_shown(first['input'])})"
-        choices = re.findall(
-            r"'([^']*)'", " ".join(str(problem.get("ctx", {}).get("expected", "")) for problem in same)
-        )
+        choices = re.findall(r"'([^']*)'", str(first.get("ctx", {}).get("expected", "")))
         if choices and len(same) == 1:
             return self.fail(place, message + given, did_you_mean(_shown(first["input"]).strip("'"), choices))
         meaning = field.description if field else None
@@ -215,12 +207,18 @@ class Checker:
         return self.fail(place, message + given, hint)
 
 
-def _follow(model: type[BaseModel], loc: tuple[int | str, ...]) -> tuple[list[str], FieldInfo | None]:
-    """The keys of an error's place, without what pydantic adds for the branch of a union, and the field it is about."""
+def _follow(model: type[BaseModel], loc: tuple[int | str, ...]) -> tuple[list[str], FieldInfo | None, type[BaseModel]]:
+    """Follow an error's place in a model.
+
+    Returns:
+        Its keys, without what pydantic adds for the branch of a union; the field it is about; the table with that key.
+    """
     path: list[str] = []
     field: FieldInfo | None = None
+    table: type[BaseModel] = model
     inner: type[BaseModel] | None = model
     for i, part in enumerate(loc):
+        table = inner or table
         known = inner is not None and part in inner.model_fields
         unknown_key = inner is not None and i == len(loc) - 1
         if not (isinstance(part, int) or known or unknown_key):
@@ -229,16 +227,7 @@ def _follow(model: type[BaseModel], loc: tuple[int | str, ...]) -> tuple[list[st
         if inner is not None and isinstance(part, str):
             field = inner.model_fields.get(part)
             inner = _inner_model(field.annotation) if field else None
-    return path, field
-
-
-def _fields(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
-    """Return the keys that the table at that place may have."""
-    inner: type[BaseModel] = model
-    for part in loc:
-        field = inner.model_fields.get(part) if isinstance(part, str) else None
-        inner = (_inner_model(field.annotation) if field else None) or inner
-    return list(inner.model_fields)
+    return path, field, table
 
 
 def _inner_model(annotation: Any) -> type[BaseModel] | None:

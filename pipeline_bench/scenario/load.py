@@ -139,16 +139,13 @@ def _force_run(document: dict[str, Any], run: Mapping[str, Any]) -> None:
     """Make the values hold for the scenario and every variant of it; a table that is none is left for the check."""
     variants = document.get("variants")
     own = [entry.get("run") for entry in variants if isinstance(entry, dict)] if isinstance(variants, list) else []
-    tables = [table for table in own if isinstance(table, dict)]
-    for table in tables:
-        for key in run:
+    shared = document.setdefault("run", {})
+    for table in (*own, shared):
+        for key in run if isinstance(table, dict) else ():
             table.pop(key, None)
             table.pop(RIVALS.get(key, key), None)
-    shared = document.setdefault("run", {})
     if isinstance(shared, dict):
-        for key, value in run.items():
-            shared.pop(RIVALS.get(key, key), None)
-            shared[key] = value
+        shared.update(run)
 
 
 def _split_key(override: str) -> list[str]:

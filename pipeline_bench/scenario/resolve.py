@@ -7,6 +7,7 @@ them. The ceiling of a variant is the same model on a batch that already sits on
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain, count
 from typing import Any
 
 from pipeline_bench import plugins
@@ -50,7 +51,9 @@ def _resolved(check: Checker, document: Mapping[str, Any], default_name: str, ba
     variants = check.variants(check.tables(given, "variants"), base)
     if backends:
         variants = _only_backends(check, variants, backends, base)
-    _check_unique(check, [variant.name for variant in variants])
+    names = [variant.name for variant in variants]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise check.fail("variants", f"two variants are named {twice!r}", "give each its own name")
     _check_ceilings(check, variants)
     # The default's published figures are of the default's job: a file that changes it does not inherit them.
     same_job = not {"variants", *COMPONENTS} & set(document)
@@ -88,12 +91,6 @@ def _only_backends(
     return sorted(kept, key=lambda variant: order.get(variant.name, len(order)))
 
 
-def _check_unique(check: Checker, names: list[str]) -> None:
-    for name in names:
-        if names.count(name) > 1:
-            raise check.fail("variants", f"two variants are named {name!r}", "give each its own name")
-
-
 def _check_ceilings(check: Checker, variants: Sequence[Variant]) -> None:
     """See that each ceiling that a variant names is one, of the variant's own job but for the loop."""
     known = {variant.name: variant for variant in variants if variant.backend == CEILING}
@@ -124,23 +121,24 @@ def _check_published(check: Checker, scenario: Scenario) -> None:
 
 def _with_ceilings(variants: Sequence[Variant]) -> list[Variant]:
     """Give every variant that names no ceiling the name of its own, and add those that the file does not have."""
-    ceilings = {_ceiling_key(variant): variant.name for variant in variants if variant.backend == CEILING}
     added: list[Variant] = []
     resolved = []
     taken = {variant.name for variant in variants}
-    settings = {_ceiling_key(variant): _settings(variant) for variant in variants}
-    names = dict.fromkeys(name for values in settings.values() for name in sorted(values, key=_kinds_first))
-    differing = [name for name in names if len({values.get(name) for values in settings.values()}) > 1]
-    for variant in variants:
+    settings = [_settings(variant) for variant in variants]
+    # Variants share a ceiling when everything but the way of the batch to the model is the same.
+    keys = [frozenset(values.items()) for values in settings]
+    ceilings = {key: variant.name for key, variant in zip(keys, variants, strict=True) if variant.backend == CEILING}
+    names = dict.fromkeys(name for values in settings for name in sorted(values, key=_kinds_first))
+    differing = [name for name in names if len({values.get(name) for values in settings}) > 1]
+    for variant, key, values in zip(variants, keys, settings, strict=True):
         if variant.backend == CEILING or variant.ceiling is not None:
             resolved.append(variant)
             continue
-        key = _ceiling_key(variant)
         if key not in ceilings:
-            labels = [_label(name, settings[key][name]) for name in differing if name in settings[key]]
+            labels = [_label(name, values[name]) for name in differing if name in values]
             name = _free_name(", ".join([CEILING, *labels]), taken)
             taken.add(name)
-            users = [other for other in variants if _ceiling_key(other) == key]
+            users = [other for other, its in zip(variants, keys, strict=True) if its == key]
             added.append(_ceiling_of(variant, name, _longest_run(users)))
             ceilings[key] = name
         resolved.append(variant.model_copy(update={"ceiling": ceilings[key]}))
@@ -197,11 +195,6 @@ def _longest_run(users: Sequence[Variant]) -> Run:
     return longest.model_copy(update={"repeats": max(variant.run.repeats for variant in users)})
 
 
-def _ceiling_key(variant: Variant) -> str:
-    """Two variants share a ceiling when everything but the way of the batch to the model is the same."""
-    return repr(sorted(_settings(variant).items()))
-
-
 def _without_timing(source: Component) -> dict[str, Any]:
     """Return a source's options with those that only say how long a batch takes at their defaults."""
     plugin: Any = plugins.find("sources", source.kind)
@@ -213,7 +206,5 @@ def _without_timing(source: Component) -> dict[str, Any]:
 
 
 def _free_name(name: str, taken: set[str]) -> str:
-    candidate, number = name, 2
-    while candidate in taken:
-        candidate, number = f"{name} {number}", number + 1
-    return candidate
+    numbered = (f"{name} {number}" for number in count(2))
+    return next(candidate for candidate in chain([name], numbered) if candidate not in taken)
