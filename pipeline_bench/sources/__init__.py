@@ -20,6 +20,9 @@ from pydantic import Field
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.plugins import Options, Plugin
 
+SEEDS = {"training": 1, "evaluation": 2, "ceiling": 3}
+"""Of the random numbers of a source that makes its samples, by what they are for."""
+
 
 class RecordError(PipelineBenchError):
     """A record that cannot be read or decoded; the message names its file and which record of it."""
@@ -99,9 +102,9 @@ class Source(Plugin):
     """Files of which only the first records are used, and what is wrong with the next one."""
 
     @property
-    @abstractmethod
     def batch_size(self) -> int:
-        """Samples in a batch."""
+        """Samples in a batch: the option of that name."""
+        return int(self.options.batch_size)
 
     @property
     def numbered_specs(self) -> tuple[ArraySpec, ...] | None:
@@ -160,6 +163,13 @@ class Source(Plugin):
         """
 
 
+class FeatureOptions(Options):
+    """What every source has that makes batches of random features."""
+
+    batch_size: Annotated[int, Field(ge=1, le=2**24, description="samples in a batch")] = 128
+    features: Annotated[int, Field(ge=1, le=2**24, description="float32 features of a sample")] = 1024
+
+
 class SampleOptions(Options):
     """What every source of single samples has."""
 
@@ -177,10 +187,6 @@ class SampleSource(Source):
         super().__init__(options)
         self.skips = self.options.on_error == "skip"
         self.skipped: dict[int, str] = {}
-
-    @property
-    def batch_size(self) -> int:
-        return int(self.options.batch_size)
 
     @property
     @abstractmethod
@@ -243,9 +249,9 @@ class SampleSource(Source):
         """Placeholders for what `stacked` gives: numbers, features and labels; else for those of a single sample."""
         import tensorflow as tf
 
-        first = [self.batch_size] if batch else []
+        first = (self.batch_size,) if batch else ()
         specs = (ArraySpec("int64"), *self.sample_specs)
-        return [tf.compat.v1.placeholder(spec.dtype, [*first, *spec.shape]) for spec in specs]
+        return [tf.compat.v1.placeholder(spec.dtype, first + spec.shape) for spec in specs]
 
     def next_batch(self, stream: Iterator[Sample]) -> tuple[npt.NDArray[Any], ...]:
         """Take a batch from one of the `streams`, as `stacked` gives it."""

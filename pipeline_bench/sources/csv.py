@@ -182,7 +182,7 @@ def parse(line: bytes, expected: Columns) -> tuple[npt.NDArray[np.float32], np.i
     with np.errstate(over="ignore"):
         features = values.astype(np.float32)
     features[np.abs(features) < _SMALLEST] = 0.0
-    return features, _converted(label, expected.label, _int64, ", the label, is", "whole number")
+    return features, _converted(label, expected.label, np.int64, ", the label, is", "whole number")
 
 
 def line_starts(path: str) -> npt.NDArray[np.int64]:
@@ -212,10 +212,6 @@ def _fields(line: str) -> list[str]:
 def _number(field: str, column: int) -> float:
     convert = float.fromhex if _HEXADECIMAL.fullmatch(field) else float
     return float(_converted(field, column, convert, " is", "number"))
-
-
-def _int64(field: str) -> np.int64:
-    return np.int64(int(field))
 
 
 def _converted(field: str, column: int, convert: Callable[[str], Any], verb: str, kind: str) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeGuard
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -69,7 +69,7 @@ class PipelineOptions(plugins.Options):
             )
         return self
 
-    def decodes(self, source: Source) -> bool:
+    def decodes(self, source: Source) -> TypeGuard[RecordSource]:
         """Return whether TensorFlow reads and decodes the source's records, and not Python."""
         return isinstance(source, RecordSource) and not self.from_generator
 
@@ -136,7 +136,7 @@ def built(make: Callable[[], Any], source: Source, finished: bool) -> Any:
 def _endless(source: Source, options: PipelineOptions, resources: Resources) -> Any:
     import tensorflow as tf
 
-    if isinstance(source, RecordSource) and not options.from_generator:
+    if options.decodes(source):
         return _of_records(source, options, resources)
     if isinstance(source, SampleSource):
         specs = [tf.TensorSpec(spec.shape, spec.dtype) for spec in source.sample_specs]
@@ -155,7 +155,7 @@ def reorder_window(source: Source, options: PipelineOptions) -> int:
     """Return how many samples the stages of `endless` may hold back while others pass; see `Input.reorder_window`."""
     if not isinstance(source, SampleSource):
         return (most(options.parallel_calls) - 1) * source.batch_size
-    if not isinstance(source, RecordSource) or options.from_generator:
+    if not options.decodes(source):
         return options.shuffle
     files = most(options.interleave)
     if files > 1 and not options.deterministic:
@@ -186,6 +186,7 @@ def _of_records(source: RecordSource, options: PipelineOptions, resources: Resou
 
     A function is mapped over turn (the count behind the repetition), index and raw record, or over batches of these.
     """
+    import tensorflow as tf
 
     def number(turn: Any, index: Any) -> Any:
         return turn // source.records * source.records + index
@@ -207,7 +208,8 @@ def _of_records(source: RecordSource, options: PipelineOptions, resources: Resou
         return _shuffled(dataset, options).repeat().enumerate()
 
     calls = calls_of(options)
-    records = _records(source, options.interleave)
+    files = tf.data.Dataset.from_tensor_slices(_columns(source))
+    records = _interleaved(files, file_reader(source), options.interleave)
     if options.cache == "records":
         records = records.cache()
     if options.batch_before_map:
@@ -257,7 +259,7 @@ def turns_of_files(source: RecordSource, files_at_a_time: int | Auto) -> Any:
     """Number and what the record consists of, of the records of all epochs, from one source of elements: file by file.
 
     Whoever takes part of that source's elements, a worker of the tf.data service, has whole files of an epoch, and
-    each record keeps the number that it has everywhere. `_records`, repeated, is counted from behind instead.
+    each record keeps the number that it has everywhere. `_of_records` counts the elements behind a repetition instead.
     """
     import tensorflow as tf
 
@@ -269,14 +271,6 @@ def turns_of_files(source: RecordSource, files_at_a_time: int | Auto) -> Any:
         return records.map(lambda index, raw: (epoch * source.records + index, raw))
 
     return _interleaved(tf.data.Dataset.range(_TURNS), of_turn, files_at_a_time)
-
-
-def _records(source: RecordSource, files_at_a_time: int | Auto) -> Any:
-    """Index and what the record consists of, of every record of one epoch."""
-    import tensorflow as tf
-
-    files = tf.data.Dataset.from_tensor_slices(_columns(source))
-    return _interleaved(files, file_reader(source), files_at_a_time)
 
 
 def _columns(source: RecordSource) -> tuple[Any, Any, Any]:

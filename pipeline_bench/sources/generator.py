@@ -33,8 +33,6 @@ _END = object()
 _CLASSES = 10
 _BORDER = 4
 
-Converted = tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]
-
 
 class GeneratorOptions(SampleOptions):
     """Which callable gives the samples, and how they are batched."""
@@ -303,7 +301,7 @@ def _parts(value: Any) -> tuple[Any, Any]:
     )
 
 
-def _converted(features: Any, label: Any) -> Converted:
+def _converted(features: Any, label: Any) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
     """Features as float32, a copy: many generators fill one array again and again; the label as int64 []."""
     values, classes = _numbers(features, "features"), _numbers(label, "a label")
     if classes.size != 1:

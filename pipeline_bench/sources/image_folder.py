@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -44,19 +43,17 @@ class ImageFolder(images.ImageSource):
     @cached_property
     def _dealt(self) -> list[tuple[int, Path]]:
         """The class and the path of each file, in the order of an epoch."""
-        classes = [self._class_of(path) for path in self.paths]
-        names = sorted(set(classes))
-        sizes, ranks = Counter(classes), Counter[str]()
-        dealt = []
-        for path, name in zip(self.paths, classes, strict=True):
-            dealt.append(((ranks[name] + 0.5) / sizes[name], names.index(name), path))
-            ranks[name] += 1
+        classes: dict[str, list[Path]] = {}
+        for path in self.paths:
+            parts = path.relative_to(self.root).parts
+            name = parts[0] if len(parts) > 1 else ""  # of a file that lies in the root itself
+            classes.setdefault(name, []).append(path)
+        dealt = [
+            ((rank + 0.5) / len(classes[name]), label, path)
+            for label, name in enumerate(sorted(classes))
+            for rank, path in enumerate(classes[name])
+        ]
         return [(label, path) for _, label, path in sorted(dealt)]
-
-    def _class_of(self, path: Path) -> str:
-        """Return the name of the folder directly below the root; empty for a file that lies in the root itself."""
-        parts = path.relative_to(self.root).parts
-        return parts[0] if len(parts) > 1 else ""
 
     def load(self, index: int) -> Raw:
         with reading(self.name_of(index)):

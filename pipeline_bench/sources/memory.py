@@ -10,18 +10,15 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, model_validator
 
-from pipeline_bench import graph_ops, plugins
-from pipeline_bench.sources import ArraySpec, Batch, Identity, Source, labelled_by_sum
+from pipeline_bench import graph_ops
+from pipeline_bench.sources import SEEDS, ArraySpec, Batch, FeatureOptions, Identity, Source, labelled_by_sum
 
 _MOST_VALUES = 2**26
-_SEEDS = {"training": 1, "evaluation": 2, "ceiling": 3}
 
 
-class MemoryOptions(plugins.Options):
+class MemoryOptions(FeatureOptions):
     """How large the dataset is, and how much of it a step takes."""
 
-    batch_size: Annotated[int, Field(ge=1, le=2**24, description="samples in a batch")] = 128
-    features: Annotated[int, Field(ge=1, le=2**24, description="float32 features of a sample")] = 1024
     samples: Annotated[int, Field(ge=1, le=2**26, description="samples in the dataset, which are an epoch")] = 4096
 
     @model_validator(mode="after")
@@ -38,10 +35,6 @@ class Memory(Source):
     summary = "a numbered dataset in memory, read in order, epoch after epoch; every sample can be told apart"
     Options = MemoryOptions
     reads_storage = False
-
-    @property
-    def batch_size(self) -> int:
-        return int(self.options.batch_size)
 
     @property
     def identity(self) -> Identity:
@@ -83,5 +76,5 @@ class Memory(Source):
         return labelled_by_sum(tf.constant(self._normal(self.batch_size, purpose)))
 
     def _normal(self, samples: int, purpose: str) -> npt.NDArray[np.float32]:
-        generator = np.random.default_rng(_SEEDS[purpose])
+        generator = np.random.default_rng(SEEDS[purpose])
         return generator.standard_normal((samples, self.options.features), dtype=np.float32)

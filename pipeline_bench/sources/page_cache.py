@@ -132,7 +132,9 @@ def resident_pages(part: Part) -> tuple[int, int]:
         ):
             view = np.frombuffer(mapped, dtype=np.uint8)  # which knows the address
             states = np.zeros(-(-length // PAGE_BYTES), dtype=np.uint8)
-            failed = _mincore(view.ctypes.data, length, states.ctypes.data)
+            mincore = ctypes.CDLL(None, use_errno=True).mincore
+            mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
+            failed = mincore(view.ctypes.data, length, states.ctypes.data)
             del view  # else the map could not be closed
     except ValueError as error:  # the file is shorter by now
         raise OSError(errno.EINVAL, str(error), part.path) from error
@@ -161,10 +163,3 @@ def _opened(path: str) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-def _mincore(address: int, length: int, states: int) -> int:
-    """Call the C library's mincore; returns 0, or -1 where it fails."""
-    call = ctypes.CDLL(None, use_errno=True).mincore
-    call.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
-    return int(call(address, length, states))

@@ -6,13 +6,11 @@ import fcntl
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from pipeline_bench import graph_ops, plugins
@@ -123,18 +121,19 @@ class StorageThrottle:
     def arrivals(self) -> Arrivals:
         """When the records arrive."""
         asked = self._options
-        return Arrivals.of(self._source.files, asked.latency_ms, asked.bandwidth_mb_s, asked.jitter, asked.seed)
+        return Arrivals(self._source.files, asked.latency_ms, asked.bandwidth_mb_s, asked.jitter, asked.seed)
 
     def before_next(self, index: int) -> None:
         """Sleep as long as the next record of a file takes."""
         self.sleep(self.arrivals.wait_us(index))
         self._take_turn(index)
 
-    def _take_turn(self, index: int) -> None:
-        """Sleep until the record's bytes have had their turn in what all streams share."""
+    def _take_turn(self, index: int) -> np.float64:
+        """Sleep until the record's bytes have had their turn in what all streams share; returns 0, as an op has to."""
         if self._bucket is not None:
-            file = self._source.file_of(index)
+            file = self._source.file_of(int(index))
             self._bucket.take(file.size_bytes / file.records)
+        return np.float64(0)
 
     def before_single(self, index: int) -> None:
         """Sleep as long as a request for one record takes: the latency and its bytes."""
@@ -156,11 +155,7 @@ class StorageThrottle:
             if self._bucket is None:
                 return waited
             with tf.control_dependencies([waited]):
-                return tf.numpy_function(self._turn, [index], tf.float64)
-
-    def _turn(self, index: Any) -> Any:
-        self._take_turn(int(index))
-        return np.float64(0)
+                return tf.numpy_function(self._take_turn, [index], tf.float64)
 
 
 class SharedBucket:
@@ -202,50 +197,39 @@ class SharedBucket:
             self._sleep(wait_s)
 
 
-@dataclass(frozen=True)
 class Arrivals:
     """When the records of files arrive at a stream that reads them from the first record to the last.
 
     A file's bytes count as spread evenly over its records. They come in pieces of `chunk` records, as a reader's buffer
     fills: the wait for a piece is before its first record, so that a file takes its latency and its bytes' time in all.
-    Every array is [files].
+
+    Args:
+        files: in their order.
+        latency_ms: the wait for a file's first byte.
+        bandwidth_mb_s: 10^6 bytes a second; None: they take no time.
+        jitter: a file's latency is multiplied by 1 ± up to so much, always the same for the same file.
+        seed: of that.
+
+    Attributes:
+        first: the index of each file's first record, as all of these an array [files].
+        records: of each file.
+        latency_us: the wait for its first byte.
+        record_us: the time of one record's bytes.
+        chunk: the records of a piece.
     """
 
-    first: npt.NDArray[np.int64]
-    """The index of a file's first record."""
-    records: npt.NDArray[np.int64]
-    latency_us: npt.NDArray[np.float64]
-    record_us: npt.NDArray[np.float64]
-    """The time of one record's bytes."""
-    chunk: npt.NDArray[np.int64]
-
-    @classmethod
-    def of(
-        cls, files: Sequence[RecordFile], latency_ms: float, bandwidth_mb_s: float | None, jitter: float, seed: int
-    ) -> Arrivals:
-        """Compute the waits for these files.
-
-        Args:
-            files: in their order.
-            latency_ms: the wait for a file's first byte.
-            bandwidth_mb_s: 10^6 bytes a second; None: they take no time.
-            jitter: a file's latency is multiplied by 1 ± up to so much, always the same for the same file.
-            seed: of that.
-        """
-        records = np.array([file.records for file in files], dtype=np.int64)
-        size_bytes = np.array([file.size_bytes for file in files], dtype=np.float64)
-        factor = 1 + jitter * np.random.default_rng(seed).uniform(-1, 1, len(files))
-        record_us = np.zeros(len(files))
+    def __init__(
+        self, files: Sequence[RecordFile], latency_ms: float, bandwidth_mb_s: float | None, jitter: float, seed: int
+    ) -> None:
+        self.first = np.array([file.first for file in files], dtype=np.int64)
+        self.records = np.array([file.records for file in files], dtype=np.int64)
+        self.latency_us = 1000 * latency_ms * (1 + jitter * np.random.default_rng(seed).uniform(-1, 1, len(files)))
+        self.record_us = np.zeros(len(files))
         if bandwidth_mb_s is not None:
-            record_us = size_bytes / records / bandwidth_mb_s  # 10^6 bytes a second: a microsecond a byte
-        enough = np.ceil(_SHORTEST_US / np.maximum(record_us, 1e-9))
-        return cls(
-            first=np.array([file.first for file in files], dtype=np.int64),
-            records=records,
-            latency_us=1000 * latency_ms * factor,
-            record_us=record_us,
-            chunk=np.clip(enough, 1, records).astype(np.int64),
-        )
+            size_bytes = np.array([file.size_bytes for file in files], dtype=np.float64)
+            self.record_us = size_bytes / self.records / bandwidth_mb_s  # 10^6 bytes a second: a microsecond a byte
+        enough = np.ceil(_SHORTEST_US / np.maximum(self.record_us, 1e-9))
+        self.chunk = np.clip(enough, 1, self.records).astype(np.int64)
 
     def wait_us(self, index: int) -> float:
         """Return how long the reader of a file waits before the record of that index."""

@@ -7,18 +7,15 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from pipeline_bench import graph_ops, plugins
-from pipeline_bench.sources import Batch, Moments, Source, labelled_by_sum
+from pipeline_bench import graph_ops
+from pipeline_bench.sources import SEEDS, Batch, FeatureOptions, Moments, Source, labelled_by_sum
 
 _DAY_MS = 86_400_000
-_SEEDS = {"training": 1, "evaluation": 2, "ceiling": 3}
 
 
-class SyntheticOptions(plugins.Options):
+class SyntheticOptions(FeatureOptions):
     """The shape of a batch and how long it takes to arrive."""
 
-    batch_size: Annotated[int, Field(ge=1, le=2**24, description="samples in a batch")] = 128
-    features: Annotated[int, Field(ge=1, le=2**24, description="float32 features of a sample")] = 1024
     latency_ms: Annotated[
         float,
         Field(ge=0, le=_DAY_MS, allow_inf_nan=False, description="wait per batch; holds no core and no GIL"),
@@ -42,10 +39,6 @@ class Synthetic(Source):
     Options = SyntheticOptions
     reads_storage = False
     timing_options = frozenset({"latency_ms", "batch_ms"})
-
-    @property
-    def batch_size(self) -> int:
-        return int(self.options.batch_size)
 
     @property
     def moments(self) -> Moments:
@@ -101,4 +94,4 @@ class Synthetic(Source):
     def _features(self, samples: int, purpose: str) -> Any:
         import tensorflow as tf
 
-        return tf.random.normal([samples, self.options.features], seed=_SEEDS[purpose])
+        return tf.random.normal([samples, self.options.features], seed=SEEDS[purpose])

@@ -230,9 +230,16 @@ def make(
 
 
 def _write_manifest(folder: Path, manifest: Manifest) -> None:
-    unfinished = folder / (MANIFEST + _UNFINISHED)
-    unfinished.write_text(manifest.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    unfinished.replace(folder / MANIFEST)
+    with _once_whole(folder / MANIFEST) as unfinished:
+        unfinished.write_text(manifest.model_dump_json(indent=1) + "\n", encoding="utf-8")
+
+
+@contextmanager
+def _once_whole(path: Path) -> Iterator[Path]:
+    """Give the path to write to; what lies there gets the name of the file when the block has ended well."""
+    unfinished = path.with_name(path.name + _UNFINISHED)
+    yield unfinished
+    unfinished.replace(path)
 
 
 def _write(data: SyntheticDataset, folder: Path, missing: list[int], pool: ThreadPoolExecutor) -> Iterator[int]:
@@ -242,10 +249,8 @@ def _write(data: SyntheticDataset, folder: Path, missing: list[int], pool: Threa
             (folder / f"class_{label}").mkdir(exist_ok=True)
 
         def write(file: int) -> None:
-            path = folder / data.path(file)
-            unfinished = path.with_name(path.name + _UNFINISHED)
-            unfinished.write_bytes(jpeg(data, file))
-            unfinished.replace(path)
+            with _once_whole(folder / data.path(file)) as unfinished:
+                unfinished.write_bytes(jpeg(data, file))
 
         for chunk in _chunks(missing):
             list(pool.map(write, chunk))
@@ -253,10 +258,8 @@ def _write(data: SyntheticDataset, folder: Path, missing: list[int], pool: Threa
         return
     write_file = {"tfrecord": _tfrecord, "npz": _npz, "csv": _csv}[data.kind]
     for file in missing:
-        path = folder / data.path(file)
-        unfinished = path.with_name(path.name + _UNFINISHED)
-        yield from write_file(data, unfinished, list(data.indices(file)), pool)
-        unfinished.replace(path)
+        with _once_whole(folder / data.path(file)) as unfinished:
+            yield from write_file(data, unfinished, list(data.indices(file)), pool)
 
 
 def _tfrecord(data: SyntheticDataset, path: Path, indices: list[int], pool: ThreadPoolExecutor) -> Iterator[int]:

@@ -29,7 +29,7 @@ def test_a_file_takes_its_latency_and_the_time_of_its_bytes(
     sizes: list[tuple[int, int]], latency_ms: float, bandwidth_mb_s: float | None
 ) -> None:
     files = laid_out(*sizes)
-    pace = Arrivals.of(files, latency_ms, bandwidth_mb_s, 0, 0)
+    pace = Arrivals(files, latency_ms, bandwidth_mb_s, 0, 0)
     for file in files:
         of_bytes_ms = file.size_bytes / 1e3 / bandwidth_mb_s if bandwidth_mb_s else 0
         assert sum(waits_ms(pace, file)) == pytest.approx(latency_ms + of_bytes_ms, rel=1e-6, abs=1e-6)
@@ -40,25 +40,25 @@ def test_no_wait_but_a_files_last_one_is_shorter_than_a_sleep_can_be(
     records: int, size_bytes: int, bandwidth_mb_s: float
 ) -> None:
     (file,) = laid_out((records, size_bytes))
-    waits = [wait for wait in waits_ms(Arrivals.of([file], 0, bandwidth_mb_s, 0, 0), file) if wait]
+    waits = [wait for wait in waits_ms(Arrivals([file], 0, bandwidth_mb_s, 0, 0), file) if wait]
     assert all(wait >= 2 - 1e-9 for wait in waits[:-1])
 
 
 def test_a_record_does_not_arrive_before_its_bytes_could_have() -> None:
     (file,) = laid_out((100, 100_000))
-    arrived_ms = np.cumsum(waits_ms(Arrivals.of([file], 30, 1, 0, 0), file))
+    arrived_ms = np.cumsum(waits_ms(Arrivals([file], 30, 1, 0, 0), file))
     assert arrived_ms[0] >= 30 + 1
     assert (arrived_ms >= 30 + np.arange(1, 101) - 1e-9).all()
 
 
 def test_a_request_by_itself_has_the_latency_and_its_own_bytes() -> None:
-    pace = Arrivals.of(laid_out((4, 4000), (1, 10_000)), 20, 1, 0, 0)
+    pace = Arrivals(laid_out((4, 4000), (1, 10_000)), 20, 1, 0, 0)
     assert [pace.request_us(place) / 1000 for place in (0, 3, 4)] == [21, 21, 30]
 
 
 def test_jitter_is_a_files_own_and_within_its_share() -> None:
     files = laid_out(*[(1, 0)] * 200)
-    first, again, other = (Arrivals.of(files, 100, None, 0.3, seed).latency_us / 1000 for seed in (0, 0, 1))
+    first, again, other = (Arrivals(files, 100, None, 0.3, seed).latency_us / 1000 for seed in (0, 0, 1))
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)
     assert np.min(first) >= 70
