@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline_bench.cli.options import INTERRUPTED, STDOUT, Details, JsonTo, Presentation, session_words
+from pipeline_bench.cli.options import INTERRUPTED, STDOUT, Details, JsonTo, Presentation, SavedSession
 from pipeline_bench.cli.output import write
 from pipeline_bench.errors import UsageError
 from pipeline_bench.text import NAME, one_line
@@ -201,13 +201,7 @@ def counts(text: str, option: str) -> tuple[int, int]:
 
 
 def plan(
-    session: Annotated[
-        Path,
-        typer.Argument(
-            help="A session.json, the folder that holds it, or last, last~1 … of `pipeline-bench sessions`.",
-            autocompletion=session_words,
-        ),
-    ],
+    session: SavedSession,
     accelerator_step: Annotated[
         str | None,
         typer.Option(

@@ -17,8 +17,8 @@ from pipeline_bench.cli.options import (
     Out,
     Presentation,
     backend_names,
-    positive,
     scenario_names,
+    seconds,
     setting_keys,
 )
 from pipeline_bench.errors import UsageError
@@ -51,10 +51,7 @@ def compare(
         ),
     ] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Training steps per trial.")] = None,
-    time: Annotated[
-        float | None,
-        typer.Option(metavar="SECONDS", callback=positive, help="Seconds of training per trial, instead of --steps."),
-    ] = None,
+    time: Annotated[float | None, seconds("Seconds of training per trial, instead of --steps.")] = None,
     repeats: Annotated[int | None, typer.Option(min=1, help="Trials per variant, interleaved.")] = None,
     precision: Annotated[
         str | None,
@@ -63,14 +60,7 @@ def compare(
             help="Add repeats until every speed-up is known within ±2 %, or until --budget is spent. From 0.1% to 50%.",
         ),
     ] = None,
-    budget: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SECONDS",
-            callback=positive,
-            help="Maximum time for rounds: 60 by default, 600 with --precision.",
-        ),
-    ] = None,
+    budget: Annotated[float | None, seconds("Maximum time for rounds: 60 by default, 600 with --precision.")] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -87,12 +77,7 @@ def compare(
     details: Details = False,
     expose_servers: ExposeServers = False,
     seed: Annotated[int | None, typer.Option(min=0, max=2**31 - 1, help="Seed of the weights and the batches.")] = None,
-    stall_timeout: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SECONDS", callback=positive, help="A trial counts as stalled after a step of this length."
-        ),
-    ] = None,
+    stall_timeout: Annotated[float | None, seconds("A trial counts as stalled after a step of this length.")] = None,
     log_placement: Annotated[
         bool, typer.Option("--log-placement", help="Report which op ran on which device.")
     ] = False,
@@ -207,10 +192,7 @@ def diagnose(
         int | None,
         typer.Option(metavar="N", min=1, help="The only argument of the pipeline's function."),
     ] = None,
-    budget: Annotated[
-        float,
-        typer.Option(metavar="SECONDS", callback=positive, help="Maximum time to measure; at least 20 s."),
-    ] = 120.0,
+    budget: Annotated[float, seconds("Maximum time to measure; at least 20 s.")] = 120.0,
     allow_reordering: Annotated[
         bool,
         typer.Option(
@@ -235,12 +217,7 @@ def diagnose(
     ] = None,
     out: Out = Path("reports"),
     stall_timeout: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SECONDS",
-            callback=positive,
-            help="A trial counts as stalled after an element that takes this long.",
-        ),
+        float | None, seconds("A trial counts as stalled after an element that takes this long.")
     ] = None,
     json_to: JsonTo = None,
     no_live: NoLive = False,

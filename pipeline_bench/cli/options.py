@@ -83,7 +83,7 @@ def _variants(context: typer.Context) -> tuple[Any, ...]:
         return ()
 
 
-def positive(value: float | None) -> float | None:
+def _positive(value: float | None) -> float | None:
     """Check an option that is a number of seconds.
 
     Raises:
@@ -94,10 +94,26 @@ def positive(value: float | None) -> float | None:
     return value
 
 
+def seconds(meaning: str) -> Any:
+    """Return an option that takes a positive number of seconds.
+
+    Args:
+        meaning: for its help.
+    """
+    return typer.Option(metavar="SECONDS", callback=_positive, help=meaning)
+
+
 def _file(output: Path | None) -> Path | None:
     return None if output == Path(STDOUT) else output
 
 
+SavedSession = Annotated[
+    Path,
+    typer.Argument(
+        help="A session.json, the folder that holds it, or last, last~1 … of `pipeline-bench sessions`.",
+        autocompletion=session_words,
+    ),
+]
 Out = Annotated[Path, typer.Option(metavar="DIR", help="Folder in which the session's folder is made.")]
 JsonTo = Annotated[
     str | None,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline_bench.cli.options import FORMAT, Details, Output, session_words
+from pipeline_bench.cli.options import FORMAT, Details, Output, SavedSession, session_words
 from pipeline_bench.cli.output import as_text, form_of, write
 from pipeline_bench.errors import SessionError, UsageError
 from pipeline_bench.text import safe, units
@@ -44,13 +44,7 @@ class Format(StrEnum):
 
 
 def report(
-    session: Annotated[
-        Path,
-        typer.Argument(
-            help="A session.json, the folder that holds it, or last, last~1 … of `pipeline-bench sessions`.",
-            autocompletion=session_words,
-        ),
-    ],
+    session: SavedSession,
     form: Annotated[Format | None, FORMAT] = None,
     output: Output = None,
     details: Details = False,

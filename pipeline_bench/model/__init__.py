@@ -10,11 +10,17 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
+from pipeline_bench.text import to_json
+
 
 class Record(BaseModel):
     """Immutable data that a file may hold: no field that is not declared, and no number that JSON lacks."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    def to_json(self) -> str:
+        """Return the content of a file that holds it."""
+        return to_json(self, indent=1) + "\n"
 
 
 Count = Annotated[int, Field(ge=0)]
@@ -24,13 +30,11 @@ _LARGEST = np.iinfo(np.int64).max
 _VALUE_BYTES = 8
 
 
-class Series(BaseModel):
+class Series(Record):
     """Numbers packed as base64 of zlib of the little-endian array of `dtype`.
 
     To read one elsewhere: ``numpy.frombuffer(zlib.decompress(base64.b64decode(data)), dtype)``.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     encoding: Literal["zlib+base64"] = "zlib+base64"
     dtype: Literal["<i8", "<f8"]

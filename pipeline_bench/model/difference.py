@@ -141,7 +141,3 @@ class Difference(Record):
         if not outcomes:
             return None
         return "failed" if "failed" in outcomes else "undecided" if "undecided" in outcomes else "passed"
-
-    def to_json(self) -> str:
-        """Return the file's content."""
-        return self.model_dump_json(indent=1) + "\n"

@@ -177,7 +177,3 @@ class Plan(Record):
     variants: tuple[VariantPlan, ...]
     """The one that is answered for first."""
     notes: tuple[Line, ...] = ()
-
-    def to_json(self) -> str:
-        """The file's content."""
-        return self.model_dump_json(indent=1) + "\n"

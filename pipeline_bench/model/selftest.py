@@ -12,7 +12,7 @@ from pydantic import Field
 from pipeline_bench.model import Record, Series
 from pipeline_bench.model.trial import Track
 from pipeline_bench.system.files import write_atomically
-from pipeline_bench.text import Line, read_text, to_json
+from pipeline_bench.text import Line, read_text
 
 Unit = Literal["share", "ratio", "ms", "percent", "us", "cores", "mib_per_s", "word"]
 PartStatus = Literal["passed", "failed", "disturbed", "not-run"]
@@ -167,7 +167,7 @@ def keep_last(checked: Checked) -> None:
     with suppress(OSError):
         path = last_file()
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, to_json(checked, indent=1) + "\n")
+        write_atomically(path, checked.to_json())
 
 
 def last_selftest(driver: str | None, cpu: str) -> Checked:

@@ -51,7 +51,7 @@ from pipeline_bench.model.selftest import Checked, Selftest
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.system.files import write_atomically
-from pipeline_bench.text import Line, Text, read_text, to_json, units, unreadable
+from pipeline_bench.text import Line, Text, read_text, units, unreadable
 
 SCHEMA_VERSION = 12
 _LARGEST_BYTES = 1 << 30
@@ -132,10 +132,7 @@ class Session(Record):
             KeyError: the session has none.
         """
         name = variant if isinstance(variant, str) else variant.name
-        for result in self.results:
-            if result.variant == name:
-                return result
-        raise KeyError(name)
+        return {result.variant: result for result in self.results}[name]
 
     @property
     def device_label(self) -> str:
@@ -144,10 +141,6 @@ class Session(Record):
         if kind == "emulated":
             return EMULATED_LABEL
         return "mixed" if any(result.emulated for result in self.results) else kind.upper()
-
-    def to_json(self) -> str:
-        """Return the file's content."""
-        return to_json(self, indent=1) + "\n"
 
     def _repr_html_(self) -> str:
         """Return the session as a notebook shows it: the conclusion, the verdicts, and the figures as a table."""

@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict
 
 from pipeline_bench.model import Count, Record, Series
 from pipeline_bench.model.events import Device, Placement, QueueState, Stack, Storage, Work
@@ -17,10 +16,8 @@ from pipeline_bench.text import Line, Text
 TrialStatus = Literal["ok", "failed", "stalled", "interrupted"]
 
 
-class Trial(BaseModel):
+class Trial(Record):
     """What a child is asked to do. `repeat` counts from 0 and is also the round of the interleaving."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     index: int
     repeat: int

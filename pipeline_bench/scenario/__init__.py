@@ -118,10 +118,7 @@ class Scenario(_Part):
         Raises:
             KeyError: there is none.
         """
-        for variant in self.variants:
-            if variant.name == name:
-                return variant
-        raise KeyError(name)
+        return {variant.name: variant for variant in self.variants}[name]
 
     @property
     def ceilings(self) -> frozenset[str]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
@@ -198,7 +199,7 @@ class RecordSource(SampleSource):
         return max(file.records for file in self.files)
 
     def streams(self, threads: int) -> list[Iterator[Sample]]:
-        turns = self._turns()
+        turns = ((epoch, file) for epoch in count() for file in self.files)
         lock = threading.Lock()
         # A thread without a file of its own would read one of the next epoch's, while this one's is still being read.
         return [self._stream(turns, lock) for _ in range(min(threads, len(self.files)))]
@@ -262,13 +263,6 @@ class RecordSource(SampleSource):
             features, label, ok = either.get_single_element()
             with tf.control_dependencies([_note(self.records, index, ok)]):
                 return features, label, tf.identity(ok)
-
-    def _turns(self) -> Iterator[tuple[int, RecordFile]]:
-        """Yield the files with the epoch, epoch after epoch."""
-        epoch = 0
-        while True:
-            yield from ((epoch, file) for file in self.files)
-            epoch += 1
 
     def _stream(self, turns: Iterator[tuple[int, RecordFile]], lock: threading.Lock) -> Iterator[Sample]:
         """Yield the samples of the files whose turn it is whenever this thread asks for one."""
