@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shlex
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -60,7 +60,8 @@ def make(
     if not synthetic_dataset.is_complete(asked, out):
         try:
             with _progress(asked) as report:
-                synthetic_data.make(asked, out, report, _tell_waiting, elsewhere="choose another --out")
+                waiting = partial(typer.echo, "another process makes data in the same folder: waiting for it", err=True)
+                synthetic_data.make(asked, out, report, waiting, elsewhere="choose another --out")
         except KeyboardInterrupt:
             typer.echo("Interrupted; the same command keeps the files that are whole and makes the others.", err=True)
             raise typer.Exit(INTERRUPTED) from None
@@ -178,11 +179,6 @@ def _check_folder(out: Path, asked: SyntheticDataset) -> None:
         )
 
 
-def _tell_waiting() -> None:
-    sys.stderr.write("another process makes data in the same folder: waiting for it\n")
-    sys.stderr.flush()
-
-
 @contextmanager
 def _progress(asked: SyntheticDataset) -> Iterator[Callable[[int], None]]:
     """A bar on a terminal, a line now and then elsewhere."""
@@ -202,7 +198,6 @@ def _progress(asked: SyntheticDataset) -> Iterator[Callable[[int], None]]:
         nonlocal reached
         if _LINES * made // asked.samples != reached:
             reached = _LINES * made // asked.samples
-            sys.stderr.write(f"making data: {made:,} of {asked.samples:,} {asked.noun}\n")
-            sys.stderr.flush()
+            typer.echo(f"making data: {made:,} of {asked.samples:,} {asked.noun}", err=True)
 
     yield report

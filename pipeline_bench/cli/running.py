@@ -13,7 +13,6 @@ import sys
 import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -194,8 +193,8 @@ def deliver(outcome: Outcome, console: Console, shown: Presentation) -> tuple[Ou
     Returns:
         The outcome, saved where it now could be, and a message for each file that could not be written.
     """
-    outcome = _saved_after_all(outcome)
-    written, problems = _write(outcome)
+    outcome, code = _saved_after_all(outcome), _code(outcome.session)
+    written, problems = _write(outcome, code)
     problems += _export(outcome.session, shown.json_to)
     if outcome.unsaved is not None and not _can_ask():
         console = Console(stderr=True, highlight=False)  # stdout is for the session alone
@@ -205,7 +204,7 @@ def deliver(outcome: Outcome, console: Console, shown: Presentation) -> tuple[Ou
             console.print(terminal.render(outcome.session, folder, console.width))
         else:
             console.print(screen.render(outcome.session, console.width))
-        for line in _places(outcome, written):
+        for line in _places(outcome, written, code):
             console.print(line, soft_wrap=True)  # what is to be copied has no line ends of ours
     except OSError as error:
         if error.errno not in _NOBODY_READS:
@@ -254,24 +253,16 @@ def _saved_after_all(outcome: Outcome) -> Outcome:
     return dataclasses.replace(outcome, unsaved=None)
 
 
-def _files(session: Session) -> dict[str, Callable[[], str]]:
-    """Return what stands beside a session's file, and how it is made; a patch only of a diagnosis that has one."""
-    files: dict[str, Callable[[], str]] = {
-        "report.md": partial(markdown.render, session),
-        PAGE: partial(html.render, session),
-    }
-    if (code := _code(session)) is not None and code.diff and code.root:
-        files[PATCH] = partial(str, code.diff)
-    return files
-
-
-def _write(outcome: Outcome) -> tuple[set[str], list[str]]:
+def _write(outcome: Outcome, code: CodeChange | None) -> tuple[set[str], list[str]]:
     """Write the files beside the session; return the names of those that are there, and a message for each other."""
+    files: dict[str, Callable[[Session], str]] = {"report.md": markdown.render, PAGE: html.render}
+    if code is not None and (diff := code.diff) and code.root:
+        files[PATCH] = lambda _: diff
     written, problems = set(), []
-    for name, made in _files(outcome.session).items():
+    for name, render in files.items():
         path = outcome.folder / name
         try:
-            write_atomically(path, made())
+            write_atomically(path, render(outcome.session))
             written.add(name)
         except (OSError, MemoryError) as error:
             reason = error.strerror if isinstance(error, OSError) else "there is not enough memory"
@@ -289,13 +280,12 @@ def _code(session: Session) -> CodeChange | None:
     return shown[1] if shown is not None else None
 
 
-def _places(outcome: Outcome, written: set[str]) -> Iterator[Text]:
+def _places(outcome: Outcome, written: set[str], code: CodeChange | None) -> Iterator[Text]:
     """Yield where the page is, and the command that applies the patch from where the user stands."""
     if PAGE not in written and outcome.unsaved is None:
         yield Text.assemble("Session saved in ", (safe(str(outcome.folder)), "bold"))
     if PAGE in written:
         yield Text.assemble("Page: ", ((outcome.folder / PAGE).absolute().as_uri(), "bold"))
-    code = _code(outcome.session)
     if PATCH in written and code is not None and code.root is not None:
         here = Path(code.root) == Path.cwd()
         patch = outcome.folder / PATCH

@@ -80,8 +80,7 @@ class Npz(FolderSource):
     def open_index(self, path: str) -> int:
         """See that the file has the arrays of the first one, and as many features as labels."""
         heads = _read_heads(path)
-        missing = [name for name in self._heads if name not in heads]
-        if missing:
+        if not self._heads.keys() <= heads.keys():
             raise RecordError(f"{path} does not have both arrays, {' and '.join(map(repr, self._heads))}.")
         for name, first in self._heads.items():
             head = heads[name]
@@ -90,9 +89,9 @@ class Npz(FolderSource):
                     f"{path}: the array {name!r} is {head.dtype} {head.shape}, "
                     f"in the first file {first.dtype} {first.shape}."
                 )
-        names = list(self._heads)
-        _check_shapes(path, names, [heads[name].shape for name in names])
-        return heads[names[0]].shape[0]
+        shapes = {name: heads[name].shape for name in self._heads}
+        _check_shapes(path, shapes)
+        return next(iter(shapes.values()))[0]
 
     @property
     def raw_specs(self) -> tuple[ArraySpec, ...]:
@@ -214,16 +213,16 @@ def _choose(path: str, heads: dict[str, ArrayHead], wanted: str | None, usual: t
     return name
 
 
-def _check_shapes(path: str, names: list[str], shapes: list[tuple[int, ...]]) -> None:
+def _check_shapes(path: str, shapes: dict[str, tuple[int, ...]]) -> None:
     """Refuse features and labels that differ in number, no features, and more than one label a sample."""
-    features, labels = shapes
+    (of_features, features), (of_labels, labels) = shapes.items()
     if features[0] != labels[0]:
-        raise RecordError(f"{path} has {features[0]} samples in {names[0]!r} and {labels[0]} in {names[1]!r}.")
+        raise RecordError(f"{path} has {features[0]} samples in {of_features!r} and {labels[0]} in {of_labels!r}.")
     if 0 in features[1:]:
-        raise RecordError(f"{path}: the samples {names[0]!r} have the shape {features}, which holds no features.")
+        raise RecordError(f"{path}: the samples {of_features!r} have the shape {features}, which holds no features.")
     if labels[1:] not in ((), (1,)):
         raise RecordError(
-            f"{path}: the labels {names[1]!r} have the shape {labels}, not one number a sample.",
+            f"{path}: the labels {of_labels!r} have the shape {labels}, not one number a sample.",
             "Set labels to an array of classes, or store the number of the class in place of one-hot rows.",
         )
 

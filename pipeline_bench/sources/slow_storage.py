@@ -76,8 +76,8 @@ class SlowStorageOptions(plugins.Options):
         """With every default of that source filled in, so that a session says what was read."""
         rest = dict(given)
         kind = rest.pop("kind", None)
-        kinds = {name: plugins.find("sources", name) for name in plugins.names("sources")}
-        kinds = {name: found for name, found in kinds.items() if issubclass(found, RecordSource)}
+        found = {name: plugins.find("sources", name) for name in plugins.names("sources")}
+        kinds = {name: each for name, each in found.items() if issubclass(each, RecordSource)}
         if not isinstance(kind, str) or kind not in kinds:
             raise ValueError(f"files.kind: {kind!r}: {did_you_mean(str(kind), kinds)}")
         try:
