@@ -55,7 +55,7 @@ def make(
     from pipeline_bench.run import synthetic_data
     from pipeline_bench.sources import synthetic_dataset
 
-    asked = _asked(kind, size, {"--image-size": image_size, "--columns": columns, "--files": files}, seed)
+    asked = _requested_dataset(kind, size, {"--image-size": image_size, "--columns": columns, "--files": files}, seed)
     _check_folder(out, asked)
     if not synthetic_dataset.is_complete(asked, out):
         try:
@@ -112,7 +112,7 @@ def remove(
         typer.echo(f"removed {one_line(name)}, {units.size(found[name].size_bytes)}")
 
 
-def _asked(kind: str, size: str, given: dict[str, int | None], seed: int) -> SyntheticDataset:
+def _requested_dataset(kind: str, size: str, given: dict[str, int | None], seed: int) -> SyntheticDataset:
     """Return what the options ask for: as many samples as come to the size, going by a few of them.
 
     Raises:

@@ -42,7 +42,7 @@ def lesson(
 
     if listed:
         for each in lessons():
-            typer.echo(_listed(f"{each.name}: {each.summary}"))
+            typer.echo(_wrapped(f"{each.name}: {each.summary}"))
         return
     chosen = find(name) if name is not None else None
     waits = not no_input and sys.stdin is not None and sys.stdin.isatty()
@@ -50,7 +50,7 @@ def lesson(
         _play(chosen, waits=waits)
 
 
-def _listed(line: str) -> str:
+def _wrapped(line: str) -> str:
     """Return one line for a script; broken between words for a terminal that is too narrow for it."""
     if not sys.stdout.isatty():
         return line

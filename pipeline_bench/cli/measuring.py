@@ -241,7 +241,7 @@ def diagnose(
     if is_script(target):
         made, network = parse_script(target, arguments or (), model, batch_arg, dataset), None
     else:
-        _refuse_of_script(target, arguments, dataset)
+        _refuse_script_options(target, arguments, dataset)
         made = parse(target, batch_arg, "dataset")
         network = parse(model, None, "model") if model is not None else None
     asked = Diagnosis(
@@ -262,7 +262,7 @@ def diagnose(
     raise typer.Exit(code)
 
 
-def _refuse_of_script(target: str, arguments: list[str] | None, dataset: str | None) -> None:
+def _refuse_script_options(target: str, arguments: list[str] | None, dataset: str | None) -> None:
     if arguments:
         raise UsageError(
             f"{target} takes no arguments of a command line: {' '.join(arguments)}.",

@@ -193,9 +193,9 @@ def deliver(outcome: Outcome, console: Console, shown: Presentation) -> tuple[Ou
     Returns:
         The outcome, saved where it now could be, and a message for each file that could not be written.
     """
-    outcome, code = _saved_after_all(outcome), _code(outcome.session)
-    written, problems = _write(outcome, code)
-    problems += _export(outcome.session, shown.json_to)
+    outcome, code = _save_again(outcome), _proposed_code(outcome.session)
+    written, problems = _write_reports(outcome, code)
+    problems += _export_json(outcome.session, shown.json_to)
     if outcome.unsaved is not None and not _can_ask():
         console = Console(stderr=True, highlight=False)  # stdout is for the session alone
     try:
@@ -204,7 +204,7 @@ def deliver(outcome: Outcome, console: Console, shown: Presentation) -> tuple[Ou
             console.print(terminal.render(outcome.session, folder, console.width))
         else:
             console.print(screen.render(outcome.session, console.width))
-        for line in _places(outcome, written, code):
+        for line in _where_to_find(outcome, written, code):
             console.print(line, soft_wrap=True)  # what is to be copied has no line ends of ours
     except OSError as error:
         if error.errno not in _NOBODY_READS:
@@ -238,11 +238,11 @@ def rescue(outcome: Outcome, json_to: str | None) -> None:
                 return
             case "q\n" | "":
                 return
-        outcome = _saved_after_all(outcome)
+        outcome = _save_again(outcome)
     typer.echo(f"Session saved in {outcome.folder}", err=True)
 
 
-def _saved_after_all(outcome: Outcome) -> Outcome:
+def _save_again(outcome: Outcome) -> Outcome:
     """Try once more to save a session that could not be: the disk may have room by now."""
     if outcome.unsaved is None:
         return outcome
@@ -253,7 +253,7 @@ def _saved_after_all(outcome: Outcome) -> Outcome:
     return dataclasses.replace(outcome, unsaved=None)
 
 
-def _write(outcome: Outcome, code: CodeChange | None) -> tuple[set[str], list[str]]:
+def _write_reports(outcome: Outcome, code: CodeChange | None) -> tuple[set[str], list[str]]:
     """Write the files beside the session; return the names of those that are there, and a message for each other."""
     files: dict[str, Callable[[Session], str]] = {"report.md": markdown.render, PAGE: html.render}
     if code is not None and (diff := code.diff) and code.root:
@@ -272,7 +272,7 @@ def _write(outcome: Outcome, code: CodeChange | None) -> tuple[set[str], list[st
     return written, problems
 
 
-def _code(session: Session) -> CodeChange | None:
+def _proposed_code(session: Session) -> CodeChange | None:
     """Return the code to write that the report shows."""
     if session.diagnosis is None:
         return None
@@ -280,7 +280,7 @@ def _code(session: Session) -> CodeChange | None:
     return shown[1] if shown is not None else None
 
 
-def _places(outcome: Outcome, written: set[str], code: CodeChange | None) -> Iterator[Text]:
+def _where_to_find(outcome: Outcome, written: set[str], code: CodeChange | None) -> Iterator[Text]:
     """Yield where the page is, and the command that applies the patch from where the user stands."""
     if PAGE not in written and outcome.unsaved is None:
         yield Text.assemble("Session saved in ", (safe(str(outcome.folder)), "bold"))
@@ -293,7 +293,7 @@ def _places(outcome: Outcome, written: set[str], code: CodeChange | None) -> Ite
         yield Text.assemble("Patch: ", (safe(shlex.join(command)), "bold"))
 
 
-def _export(session: Session, json_to: str | None) -> Iterator[str]:
+def _export_json(session: Session, json_to: str | None) -> Iterator[str]:
     """Write the session where ``--json`` asks for it; yield a message where that cannot be."""
     if json_to is None:
         return

@@ -171,14 +171,14 @@ def _session_table(shown: list[SessionFolder], words: bool) -> Table:
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for number, each in enumerate(shown):
-        command, scenario, said = _described(each)
+        command, scenario, said = _summary(each)
         word = ("last" if number == 0 else f"last~{number}") if words else ""
         head = Text.assemble((f"{each.began:%Y-%m-%d %H:%M}  ", "dim"), (scenario, "bold"), (f"  {command}", "dim"))
         table.add_row(Text(word), Text("\n").join([head, Text(said), Text(safe(str(each.folder)), "dim")]))
     return table
 
 
-def _described(each: SessionFolder) -> tuple[str, str, str]:
+def _summary(each: SessionFolder) -> tuple[str, str, str]:
     """Return the session's command, its scenario, and what it comes to; of a damaged one what is wrong with it."""
     from pipeline_bench.model.session import load
     from pipeline_bench.report import diagnosis
@@ -225,14 +225,14 @@ def _watch(console: Console) -> None:
         live.update(screen(found, problems, console.width, console.height, clock), refresh=True)
 
     live = Live(console=console, auto_refresh=False, screen=True, vertical_overflow="crop")
-    with suppress(KeyboardInterrupt), interruptible(), _keys_at_once(), live:
+    with suppress(KeyboardInterrupt), interruptible(), _unbuffered_keys(), live:
         draw()
         while not _quit_within(_PERIOD_S):
             draw()
 
 
 @contextmanager
-def _keys_at_once() -> Iterator[None]:
+def _unbuffered_keys() -> Iterator[None]:
     """Have the terminal hand on each key as it is pressed, unshown; where stdin is no terminal, nothing is done."""
     if sys.stdin is None or not sys.stdin.isatty():
         yield

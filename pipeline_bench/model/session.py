@@ -315,7 +315,7 @@ def make_folder(out: Path, name: str, now: Callable[[], datetime] = datetime.now
         except FileExistsError:
             if folder.is_dir():
                 continue
-            raise _in_the_way(out) from None
+            raise _obstacle(out) from None
         except OSError as error:
             reason = error.strerror or str(error)
             raise UsageError(
@@ -325,7 +325,7 @@ def make_folder(out: Path, name: str, now: Callable[[], datetime] = datetime.now
     raise UsageError(f"--out {out} holds a hundred sessions of this second.", "Choose another --out.")
 
 
-def _in_the_way(out: Path) -> UsageError:
+def _obstacle(out: Path) -> UsageError:
     for path in (out, *out.parents):
         if path.is_symlink() and not path.exists():
             return UsageError(

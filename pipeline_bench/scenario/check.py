@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -20,6 +21,9 @@ from pipeline_bench.text import NAME, is_utf8, one_line
 
 RIVALS = {"steps": "time_s", "time_s": "steps"}
 """The two ways to say how long a trial is; one replaces the other."""
+
+Place = Callable[[str], str]
+"""Names the key of a scenario that a key of a table stands for, to complain of it; of no key (``""``) the table's."""
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -127,34 +131,25 @@ class Checker:
         }
         with self.noting():
             given = entry.get("options", {})
-            merged["options"] = self.options("backends", backend, given, f"{key}.backend", f"{key}.options")
+            options_place = partial(_join, f"{key}.options")
+            merged["options"] = self.options("backends", backend, given, f"{key}.backend", options_place)
         models: dict[str, type[BaseModel]] = {"runtime": Runtime, "run": Run}
         for part in (*COMPONENTS, *models):
             with self.noting():
                 own = self.table(entry.get(part, {}), f"{key}.{part}")
-                table, blame = _over(base[part], own), _blame(part, key, own)
+                table, place = _merge(base[part], own), _place_in(part, key, own)
                 known = models.get(part)
-                merged[part] = self.model(known, table, part, blame) if known else self.component(part, table, blame)
+                merged[part] = self.model(known, table, place) if known else self.component(part, table, place)
         if not {"options", *COMPONENTS, *models} <= merged.keys():
             return None
-        return self.model(Variant, merged, key)
+        return self.model(Variant, merged, partial(_join, key))
 
-    def component(self, part: str, table: dict[str, Any], blame: Callable[[str], str]) -> Component:
+    def component(self, part: str, table: dict[str, Any], place: Place) -> Component:
         rest = dict(table)
         kind = rest.pop("kind", DEFAULT_KINDS[part])
-        options = self.options(COMPONENTS[part], kind, rest, blame("kind"), part, blame=blame)
-        return Component(kind=kind, options=options)
+        return Component(kind=kind, options=self.options(COMPONENTS[part], kind, rest, place("kind"), place))
 
-    def options(
-        self,
-        group: plugins.Group,
-        name: Any,
-        given: Any,
-        name_key: str,
-        options_key: str,
-        *,
-        blame: Callable[[str], str] | None = None,
-    ) -> dict[str, Any]:
+    def options(self, group: plugins.Group, name: Any, given: Any, name_key: str, place: Place) -> dict[str, Any]:
         """Check a plug-in's name and options; return the options with every default filled in."""
         if not isinstance(name, str) or not plugins.has(group, name):
             raise self.fail(
@@ -162,49 +157,48 @@ class Checker:
                 f"there is no {group[:-1]} {_shown(name)}",
                 did_you_mean(_shown(name).strip("'"), plugins.names(group)),
             )
-        checked = self.model(plugins.find(group, name).Options, self.table(given, options_key), options_key, blame)
+        checked = self.model(plugins.find(group, name).Options, self.table(given, place("")), place)
         return checked.model_dump(mode="json")
 
-    def model(
-        self, model: type[_Model], data: Mapping[str, Any], key: str, blame: Callable[[str], str] | None = None
-    ) -> _Model:
+    def model(self, model: type[_Model], data: Mapping[str, Any], place: Place = str) -> _Model:
+        """Return the model of a table.
+
+        Raises:
+            ScenarioError: the last thing that is wrong in it; the others are noted.
+        """
         try:
             # Through JSON because its strict mode is TOML's: true is no 1, "3" no 3, and a list may become a tuple.
-            return model.model_validate_json(json.dumps(data, default=_plain), strict=True)
+            return model.model_validate_json(json.dumps(data, default=_json_value), strict=True)
         except ValidationError as error:
-            *others, last = self._explained(model, error, key, blame)
+            *others, last = self._errors(model, error, place)
             for other in others:
                 self._note(other)
             raise last from None
         except (ValueError, RecursionError) as error:  # JSON's limits: digits of a number, depth of a nesting
-            raise self.fail(key, f"holds a value that cannot be read: {error}", "write a smaller one") from None
+            raise self.fail(place(""), f"holds a value that cannot be read: {error}", "write a smaller one") from None
 
-    def _explained(
-        self, model: type[BaseModel], error: ValidationError, key: str, blame: Callable[[str], str] | None
-    ) -> list[ScenarioError]:
-        """An error for each place; a value that fits no branch of a union is one problem a branch, told as one."""
-        places: dict[tuple[str, ...], list[Any]] = {}
+    def _errors(self, model: type[BaseModel], error: ValidationError, place: Place) -> list[ScenarioError]:
+        """Return an error for each key; a value that fits no branch of a union is one problem a branch, told as one."""
+        problems: dict[tuple[str, ...], list[Any]] = {}
         for problem in error.errors():
-            places.setdefault(tuple(_follow(model, problem["loc"])[0]), []).append(problem)
-        return [self._explained_place(model, same, key, blame) for same in places.values()]
+            problems.setdefault(tuple(_follow(model, problem["loc"])[0]), []).append(problem)
+        return [self._error(model, same, place(".".join(path))) for path, same in problems.items()]
 
-    def _explained_place(
-        self, model: type[BaseModel], same: list[Any], key: str, blame: Callable[[str], str] | None
-    ) -> ScenarioError:
+    def _error(self, model: type[BaseModel], same: list[Any], key: str) -> ScenarioError:
+        """Return the error of a key, of all its problems."""
         first = same[0]
         path, field, table = _follow(model, first["loc"])
-        place = blame(".".join(path)) if blame and path else _join(key, ".".join(path))
         if first["type"] == "extra_forbidden":
-            return self.fail(place, "unknown key", did_you_mean(path[-1], table.model_fields))
+            return self.fail(key, "unknown key", did_you_mean(path[-1], table.model_fields))
         messages = [problem["msg"].removeprefix("Value error, ").removeprefix("Input ") for problem in same]
         message = ", or ".join(dict.fromkeys(text[:1].lower() + text[1:] for text in messages))
         given = "" if first["type"] in ("missing", "value_error") else f" (given: {_shown(first['input'])})"
         choices = re.findall(r"'([^']*)'", str(first.get("ctx", {}).get("expected", "")))
         if choices and len(same) == 1:
-            return self.fail(place, message + given, did_you_mean(_shown(first["input"]).strip("'"), choices))
+            return self.fail(key, message + given, did_you_mean(_shown(first["input"]).strip("'"), choices))
         meaning = field.description if field else None
         hint = f"what it is: {meaning}" if meaning else "see docs/scenarios.md for what is allowed"
-        return self.fail(place, message + given, hint)
+        return self.fail(key, message + given, hint)
 
 
 def _follow(model: type[BaseModel], loc: tuple[int | str, ...]) -> tuple[list[str], FieldInfo | None, type[BaseModel]]:
@@ -236,7 +230,7 @@ def _inner_model(annotation: Any) -> type[BaseModel] | None:
     return next((found for choice in get_args(annotation) if (found := _inner_model(choice))), None)
 
 
-def _plain(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
     return {"date or time": str(value)}  # no key takes one; as a plain string it would pass for a name
@@ -250,7 +244,7 @@ def _shown(value: Any, limit: int = 60) -> str:
     return text if len(text) <= limit else f"{text[:limit]}…"
 
 
-def _over(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+def _merge(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     """`own` on top of `base`; another kind starts from nothing, and a length in steps replaces one in seconds."""
     if own.get("kind", base.get("kind")) != base.get("kind"):
         return dict(own)
@@ -261,12 +255,12 @@ def _over(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     return merged | dict(own)
 
 
-def _blame(part: str, key: str, own: Any) -> Callable[[str], str]:
+def _place_in(part: str, key: str, own: Mapping[str, Any]) -> Place:
     """Name the key that a wrong value came from: the variant's own where it has one, else the scenario's."""
 
     def place(name: str) -> str:
-        mine = isinstance(own, Mapping) and name.split(".", maxsplit=1)[0] in own
-        return f"{key}.{part}.{name}" if mine else f"{part}.{name}"
+        mine = name.split(".", maxsplit=1)[0] in own
+        return _join(f"{key}.{part}" if mine else part, name)
 
     return place
 

@@ -81,7 +81,7 @@ def read(path: Path) -> dict[str, Any]:
 
 def to_toml(scenario: Scenario) -> str:
     """Return a resolved scenario as TOML that reads back as the same one: what its variants share stands first."""
-    tables = [_tables(variant) for variant in scenario.variants]
+    tables = [_part_tables(variant) for variant in scenario.variants]
     shared = {part: _shared([own[part] for own in tables]) for part in _PARTS}
     document = {
         **_without_none(scenario.model_dump(mode="json", include={"name", "question", "usual_duration_s"})),
@@ -95,16 +95,16 @@ def to_toml(scenario: Scenario) -> str:
             for variant, own in zip(scenario.variants, tables, strict=True)
         ],
     }
-    return _harmless(tomli_w.dumps(_without_none(document)))
+    return _escape_controls(tomli_w.dumps(_without_none(document)))
 
 
-def _harmless(toml: str) -> str:
+def _escape_controls(toml: str) -> str:
     """Return the TOML with what steers a terminal written as escapes: it stands in quoted texts only."""
     unsafe = {char for char in set(toml) if safe(char) != char}
     return toml.translate({ord(char): f"\\U{ord(char):08x}" for char in unsafe})
 
 
-def _tables(variant: Variant) -> dict[str, dict[str, Any]]:
+def _part_tables(variant: Variant) -> dict[str, dict[str, Any]]:
     tables = {}
     for name in _PARTS:
         part = getattr(variant, name)

@@ -46,10 +46,10 @@ def load(
     scenario = scenario.model_copy(update={"notes": (*scenario.notes, *notes)})
     if overrides or run or backends:
         scenario = scenario.model_copy(update={"usual_duration_s": None})
-    return _with_figures_of_the_same_job(scenario, as_written, where) if overrides else scenario
+    return _without_figures_of_other_jobs(scenario, as_written, where) if overrides else scenario
 
 
-def _with_figures_of_the_same_job(scenario: Scenario, as_written: Mapping[str, Any], where: str) -> Scenario:
+def _without_figures_of_other_jobs(scenario: Scenario, as_written: Mapping[str, Any], where: str) -> Scenario:
     """Leave out the published figures of variants that the overrides have turned into another job."""
     if scenario.published is None:
         return scenario
@@ -97,13 +97,13 @@ def _apply_overrides(
             document["variants"] = list(default_variants)
         value = _toml_value(override.partition("=")[2].strip())
         if path[-1] == "kind" and len(path) == _COMPONENT_KEY:
-            notes += _other_kind(document, path[0], value)
-        _see_that_it_matters(document, path, override)
-        _set(document, path, value, override)
+            notes += _drop_foreign_options(document, path[0], value)
+        _check_has_effect(document, path, override)
+        _set_value(document, path, value, override)
     return notes
 
 
-def _other_kind(document: dict[str, Any], part: str, kind: Any) -> list[str]:
+def _drop_foreign_options(document: dict[str, Any], part: str, kind: Any) -> list[str]:
     """Drop the options of a component that its new kind does not have; say which."""
     table = document.get(part)
     group = COMPONENTS.get(part)
@@ -116,7 +116,7 @@ def _other_kind(document: dict[str, Any], part: str, kind: Any) -> list[str]:
     return [f"{part}.kind = {kind} has no option {', '.join(dropped)}, which the scenario sets"] if dropped else []
 
 
-def _see_that_it_matters(document: dict[str, Any], path: Sequence[str], override: str) -> None:
+def _check_has_effect(document: dict[str, Any], path: Sequence[str], override: str) -> None:
     """Refuse a value for all variants where each of them has one of its own.
 
     Raises:
@@ -179,7 +179,7 @@ def _toml_value(text: str) -> Any:
         return text
 
 
-def _set(document: dict[str, Any], path: list[str], value: Any, override: str) -> None:
+def _set_value(document: dict[str, Any], path: list[str], value: Any, override: str) -> None:
     node: Any = document
     for depth, part in enumerate(path):
         if isinstance(node, list):

@@ -67,7 +67,6 @@ def _resolved(check: Checker, document: Mapping[str, Any], default_name: str, ba
             "variants": _with_ceilings(variants),
             "published": check.table(published, "published") or None,
         },
-        "",
     )
     check.finish()
     if not backends:  # else figures of variants that were left out would be refused
@@ -103,7 +102,7 @@ def _check_ceilings(check: Checker, variants: Sequence[Variant]) -> None:
         if variant.ceiling not in known:
             hint = did_you_mean(variant.ceiling, known)
             raise check.fail(key, f"no variant {variant.ceiling!r} has the backend ceiling", hint)
-        if differing := _other_job(variant, known[variant.ceiling]):
+        if differing := _differing_settings(variant, known[variant.ceiling]):
             problem = f"{variant.ceiling!r} is of another job, with other {', '.join(differing)}"
             raise check.fail(key, problem, "a ceiling that is named may differ in its loop alone")
 
@@ -145,7 +144,7 @@ def _with_ceilings(variants: Sequence[Variant]) -> list[Variant]:
     return resolved + added
 
 
-def _other_job(variant: Variant, ceiling: Variant) -> list[str]:
+def _differing_settings(variant: Variant, ceiling: Variant) -> list[str]:
     """Return the settings in which a ceiling is of another job than the variant, by dotted name; the loop is none."""
     own, its = _settings(variant), _settings(ceiling)
     return sorted(name for name in own | its if own.get(name) != its.get(name) and not name.startswith("loop."))
@@ -167,11 +166,11 @@ def _settings(variant: Variant) -> dict[str, str]:
     parts = {"source": _without_timing(variant.source), "model": variant.model.options, "loop": variant.loop.options}
     settings = {f"{part}.{key}": str(value) for part, options in parts.items() for key, value in options.items()}
     settings |= {f"{part}.kind": getattr(variant, part).kind for part in parts}
-    settings |= {f"runtime.{key}": str(value) for key, value in _of_runtime(variant.runtime).items()}
+    settings |= {f"runtime.{key}": str(value) for key, value in _runtime_settings(variant.runtime).items()}
     return settings | {"run.seed": str(variant.run.seed)}
 
 
-def _of_runtime(runtime: Runtime) -> dict[str, Any]:
+def _runtime_settings(runtime: Runtime) -> dict[str, Any]:
     """Return what of a runtime a ceiling's steps depend on: how replicas work together only where there are some."""
     left_out = {"log_placement"}
     if runtime.replicas == 1:

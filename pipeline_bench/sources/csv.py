@@ -101,13 +101,13 @@ class Csv(FolderSource):
         file = self.file_of(index)
         start, end = self._starts[file.path][index - file.first :][:2].tolist()
         with reading(self.name_of(index)):
-            return (_content(read_range(file.path, start, end - start)),)
+            return (_without_line_end(read_range(file.path, start, end - start)),)
 
     def read(self, file: RecordFile) -> Iterator[Raw]:
         with reading(file.path), Path(file.path).open("rb") as opened:
             opened.seek(int(self._starts[file.path][0]))
             for _, line in zip(range(file.records), opened, strict=False):
-                yield (_content(line),)
+                yield (_without_line_end(line),)
 
     def decode(self, index: int, raw: Raw) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         with decoding(self.name_of(index)):
@@ -182,7 +182,7 @@ def parse(line: bytes, expected: Columns) -> tuple[npt.NDArray[np.float32], np.i
     with np.errstate(over="ignore"):
         features = values.astype(np.float32)
     features[np.abs(features) < _SMALLEST] = 0.0
-    return features, _converted(label, expected.label, np.int64, ", the label, is", "whole number")
+    return features, _convert(label, expected.label, np.int64, ", the label, is", "whole number")
 
 
 def line_starts(path: str) -> npt.NDArray[np.int64]:
@@ -211,10 +211,10 @@ def _fields(line: str) -> list[str]:
 
 def _number(field: str, column: int) -> float:
     convert = float.fromhex if _HEXADECIMAL.fullmatch(field) else float
-    return float(_converted(field, column, convert, " is", "number"))
+    return float(_convert(field, column, convert, " is", "number"))
 
 
-def _converted(field: str, column: int, convert: Callable[[str], Any], verb: str, kind: str) -> Any:
+def _convert(field: str, column: int, convert: Callable[[str], Any], verb: str, kind: str) -> Any:
     # What Python takes for a number and TensorFlow does not: 1_000, and digits of other scripts.
     if "_" not in field and field.isascii():
         try:
@@ -232,6 +232,6 @@ def _is_number(field: str) -> bool:
     return True
 
 
-def _content(line: bytes) -> bytes:
+def _without_line_end(line: bytes) -> bytes:
     """Return a line as TensorFlow's readers give it: without its end, and without any carriage return."""
     return line.replace(b"\r", b"").removesuffix(b"\n")

@@ -220,7 +220,7 @@ def _of_records(source: RecordSource, options: PipelineOptions, resources: Resou
         samples = turns(records.map(decode, num_parallel_calls=calls).cache(file)).map(number_decoded)
     else:
         samples = turns(records).map(decode_numbered, num_parallel_calls=calls)
-    return batched(_kept(samples) if source.skips else samples, source)
+    return batched(_flagged_samples(samples) if source.skips else samples, source)
 
 
 def file_reader(source: RecordSource, *, corrected: bool = True) -> Callable[..., Any]:
@@ -291,7 +291,7 @@ def _interleaved(files: Any, open_file: Callable[..., Any], files_at_a_time: int
     return files.interleave(open_file, cycle_length=most(files_at_a_time), num_parallel_calls=parallel)
 
 
-def _kept(samples: Any) -> Any:
+def _flagged_samples(samples: Any) -> Any:
     """Return those that are flagged as samples, without their flag."""
 
     # Two functions with a name: TensorFlow reads their source, and cannot tell two lambdas on one line apart.

@@ -111,9 +111,9 @@ class FolderSource(RecordSource):
             raise self.trouble(
                 "there is no such file or folder", f"Give a folder with {self.wanted}, or one such file."
             )
-        yield from self._below(self.root)
+        yield from self._files_below(self.root)
 
-    def _below(self, folder: Path) -> Iterator[Path]:
+    def _files_below(self, folder: Path) -> Iterator[Path]:
         """Files that may hold records in a folder and below it; hidden ones are left out, linked folders are not."""
         try:
             entries = list(os.scandir(folder))
@@ -123,7 +123,7 @@ class FolderSource(RecordSource):
             if entry.name.startswith("."):
                 continue
             if entry.is_dir(follow_symlinks=False) or (entry.is_dir() and folder == self.root):
-                yield from self._below(Path(entry.path))
+                yield from self._files_below(Path(entry.path))
             elif self.file_names.search(entry.name):
                 yield Path(entry.path)
 

@@ -101,7 +101,7 @@ class Generator(SampleSource):
         assert self._first_batch
 
     def streams(self, threads: int) -> list[Iterator[Sample]]:
-        shared = _Shared(self._noted())
+        shared = _SharedIterator(self._noting_fingerprints())
         return [shared] * threads
 
     def reserved(self, purpose: str) -> Sequence[Sample]:
@@ -115,7 +115,7 @@ class Generator(SampleSource):
         except UserCodeError as error:
             raise RecordError(f"The generator {self._callable.text}: {error.message}.") from error
         except (Exception, SystemExit) as error:
-            _show(error)
+            _print_traceback(error)
             message = f"The generator {self._callable.text} cannot be imported: {line_of(error)}"
             raise RecordError(f"{message}{user_code.line_in(error)}.") from error
         if not callable(function):
@@ -127,7 +127,7 @@ class Generator(SampleSource):
     def _first_batch(self) -> Sequence[Sample]:
         return list(islice(self._samples({}, None), self.batch_size))
 
-    def _noted(self) -> Iterator[Sample]:
+    def _noting_fingerprints(self) -> Iterator[Sample]:
         for sample in self._samples(self.skipped, self._first_batch[0].features.shape):
             self._fingerprints.note(sample)
             yield sample
@@ -180,14 +180,14 @@ class Generator(SampleSource):
                 value = next(given, _END)
             except BaseException as error:  # a sys.exit() in it, for one, would end a thread without a word
                 if len(skipped) < _TRACEBACKS_SHOWN:
-                    _show(error)
-                raise self._raised(error, number) from error
+                    _print_traceback(error)
+                raise self._error_of(error, number) from error
             if value is _END:
                 return
             yield value
             number += 1
 
-    def _raised(self, error: BaseException, number: int) -> RecordError:
+    def _error_of(self, error: BaseException, number: int) -> RecordError:
         after = f"after {number:,} sample{'' if number == 1 else 's'}" if number else "before its first sample"
         where = user_code.line_in(error, self._function)
         return RecordError(f"The generator {self._callable.text} raised {line_of(error)} {after}{where}.")
@@ -199,13 +199,13 @@ class Generator(SampleSource):
             RecordError: it is none.
         """
         try:
-            features, label = _converted(*_parts(value))
-            self._fits(features, shape)
+            features, label = _arrays_of(*_split(value))
+            self._check_shape(features, shape)
         except ValueError as error:
             raise RecordError(f"Sample {number + 1:,} of the generator {self._callable.text} {error}.") from None
         return Sample(number, features, label)
 
-    def _fits(self, features: npt.NDArray[np.float32], first: tuple[int, ...] | None) -> None:
+    def _check_shape(self, features: npt.NDArray[np.float32], first: tuple[int, ...] | None) -> None:
         shape, length = features.shape, self.options.length
         if length is None:
             if first is not None and shape != first:
@@ -232,12 +232,12 @@ def _target(text: str) -> Target:
     raise ValueError("it must be path/to/file.py:function or package.module:function")
 
 
-def _show(error: BaseException) -> None:
+def _print_traceback(error: BaseException) -> None:
     sys.stderr.write(f"{user_code.traceback_of(error)}\n")
     sys.stderr.flush()
 
 
-class _Shared(Iterator[Sample]):
+class _SharedIterator(Iterator[Sample]):
     """One iterator for several threads: each sample goes to one of them, an exception to all."""
 
     def __init__(self, samples: Iterator[Sample]) -> None:
@@ -282,7 +282,7 @@ class _Fingerprints:
         return found
 
 
-def _parts(value: Any) -> tuple[Any, Any]:
+def _split(value: Any) -> tuple[Any, Any]:
     """Features and label of what a generator gave.
 
     Raises:
@@ -301,9 +301,9 @@ def _parts(value: Any) -> tuple[Any, Any]:
     )
 
 
-def _converted(features: Any, label: Any) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+def _arrays_of(features: Any, label: Any) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
     """Features as float32, a copy: many generators fill one array again and again; the label as int64 []."""
-    values, classes = _numbers(features, "features"), _numbers(label, "a label")
+    values, classes = _number_array(features, "features"), _number_array(label, "a label")
     if classes.size != 1:
         raise ValueError(f"has a label of shape {classes.shape}; a label is one whole number, the sample's class")
     whole = classes.reshape(()).astype(np.int64)
@@ -312,7 +312,7 @@ def _converted(features: Any, label: Any) -> tuple[npt.NDArray[np.float32], npt.
     return values.astype(np.float32), whole
 
 
-def _numbers(value: Any, what: str) -> npt.NDArray[Any]:
+def _number_array(value: Any, what: str) -> npt.NDArray[Any]:
     try:
         array = np.asarray(value)
     except (ValueError, TypeError) as error:

@@ -109,7 +109,7 @@ def _pixels(raw: bytes, channels: int) -> npt.NDArray[np.uint8]:
     from PIL import Image, UnidentifiedImageError
 
     try:
-        _see_that_png_is_whole(raw)
+        _check_png(raw)
         with Image.open(io.BytesIO(raw), formats=_FORMATS) as opened:
             image: Image.Image = opened
             if image.mode == "CMYK":
@@ -125,7 +125,7 @@ def _pixels(raw: bytes, channels: int) -> npt.NDArray[np.uint8]:
     return pixels.reshape(*pixels.shape[:2], channels)
 
 
-def _see_that_png_is_whole(raw: bytes) -> None:
+def _check_png(raw: bytes) -> None:
     """Refuse a PNG whose end is missing or changed: libpng does, and Pillow stops at the last pixel.
 
     Raises:

@@ -261,7 +261,7 @@ class RecordSource(SampleSource):
             flagged = tf.data.Dataset.from_tensors((*zeros_of(self.sample_specs), False))
             either = decoded.ignore_errors(log_warning=False).concatenate(flagged).take(1)
             features, label, ok = either.get_single_element()
-            with tf.control_dependencies([_note(self.records, index, ok)]):
+            with tf.control_dependencies([_note_undecodable(self.records, index, ok)]):
                 return features, label, tf.identity(ok)
 
     def _stream(self, turns: Iterator[tuple[int, RecordFile]], lock: threading.Lock) -> Iterator[Sample]:
@@ -324,7 +324,7 @@ def undecodable(session: Any) -> list[int]:
     return [int(index) for variable in notes for index in session.run(variable).nonzero()[0]]
 
 
-def _note(records: int, index: Any, ok: Any) -> Any:
+def _note_undecodable(records: int, index: Any, ok: Any) -> Any:
     """Return an op that notes the index of a record that is not ok, in a variable of the graph's, bool [records]."""
     import tensorflow as tf
 

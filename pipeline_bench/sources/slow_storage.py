@@ -72,7 +72,7 @@ class SlowStorageOptions(plugins.Options):
 
     @field_validator("files")
     @classmethod
-    def _complete(cls, given: dict[str, Any]) -> dict[str, Any]:
+    def _fill_in_defaults(cls, given: dict[str, Any]) -> dict[str, Any]:
         """With every default of that source filled in, so that a session says what was read."""
         rest = dict(given)
         kind = rest.pop("kind", None)
@@ -84,7 +84,7 @@ class SlowStorageOptions(plugins.Options):
             # By way of JSON, as a scenario's own options are checked: no "3" for a 3.
             checked = kinds[kind].Options.model_validate_json(json.dumps(rest), strict=True)
         except ValidationError as error:
-            raise ValueError(_problem(error, kinds[kind])) from None
+            raise ValueError(_first_problem(error, kinds[kind])) from None
         return {"kind": kind, **checked.model_dump(mode="json")}
 
 
@@ -286,7 +286,7 @@ class SteadySleep:
         self._gain = max(self._gain / (1 + self._gain), _GAIN)
 
 
-def _problem(error: ValidationError, kind: type[plugins.Plugin]) -> str:
+def _first_problem(error: ValidationError, kind: type[plugins.Plugin]) -> str:
     """Return the first thing that is wrong with the table, as it goes on after ``source.files: ``."""
     first = error.errors()[0]
     key = ".".join(["files", *map(str, first["loc"])])

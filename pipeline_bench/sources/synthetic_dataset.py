@@ -332,7 +332,7 @@ def make_once(
 
     try:
         path.mkdir(parents=True, exist_ok=True)
-        with _only_one(path, lambda: report(waiting=True)):
+        with _locked(path, lambda: report(waiting=True)):
             # What another process may have made there since the parent looked.
             manifest = read_manifest(path)
             if manifest is not None and manifest.data != dataset:
@@ -344,7 +344,7 @@ def make_once(
 
 
 @contextmanager
-def _only_one(folder: Path, waiting: Callable[[], object]) -> Iterator[None]:
+def _locked(folder: Path, waiting: Callable[[], object]) -> Iterator[None]:
     """Hold the folder's lock; the kernel lets go of it when the process ends, however it ends."""
     with (folder / ".lock").open("w") as lock:
         try:
