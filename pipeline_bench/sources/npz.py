@@ -75,6 +75,11 @@ class Npz(FolderSource):
             _choose(path, heads, options.features, _USUAL_FEATURES, "features"),
             _choose(path, heads, options.labels, _USUAL_LABELS, "labels"),
         )
+        if names[0] == names[1]:
+            raise RecordError(
+                f"{path}: features and labels are both the array {names[0]!r}.",
+                "Set labels to the array of the classes.",
+            )
         return {name: heads[name] for name in names}
 
     def open_index(self, path: str) -> int:

@@ -132,6 +132,7 @@ def save(path: Path, **arrays: Any) -> None:
     [
         ({"a": np.zeros(3), "b": np.zeros(3)}, {}, "none of the arrays x, features, .*its arrays: a, b"),
         ({"x": np.zeros(3), "b": np.zeros(3)}, {"labels": "c"}, "no array 'c'; its arrays: b, x"),
+        ({"x": np.zeros(3), "y": np.zeros(3)}, {"labels": "x"}, "features and labels are both the array 'x'"),
         ({"x": np.zeros(3), "y": np.zeros(4, dtype=int)}, {}, "3 samples in 'x' and 4 in 'y'"),
         ({"x": np.zeros(3), "y": np.zeros((3, 10))}, {}, r"shape \(3, 10\), not one number a sample"),
         ({"x": np.array(["a", "b"]), "y": np.zeros(2)}, {}, "no list of numbers"),
