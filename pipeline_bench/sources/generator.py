@@ -267,9 +267,7 @@ class _Fingerprints:
         if sample.number >= _MOST_FINGERPRINTS:
             return
         if sample.number >= len(self._known):
-            grown = np.full(2 * len(self._known), np.inf, dtype=np.float32)
-            grown[: len(self._known)] = self._known
-            self._known = grown
+            self._known = np.pad(self._known, (0, len(self._known)), constant_values=np.inf)
         self._known[sample.number] = sample.features.flat[0] if sample.features.size else 0.0
 
     def of(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
