@@ -54,17 +54,13 @@ def _without_figures_of_other_jobs(scenario: Scenario, as_written: Mapping[str, 
     if scenario.published is None:
         return scenario
     try:
-        written = {variant.name: variant for variant in resolve(as_written, where).variants}
+        written = {variant.name: _job(variant) for variant in resolve(as_written, where).variants}
     except ScenarioError:  # the file is only valid with the overrides: nobody published figures for it as it stands
         written = {}
-    now = {variant.name: variant for variant in scenario.variants}
+    now = {variant.name: _job(variant) for variant in scenario.variants}
     figures = scenario.published.figures
-    kept = tuple(
-        figure
-        for figure in figures
-        if figure.variant not in now  # left out by the user, and not shown either way
-        or (figure.variant in written and _job(now[figure.variant]) == _job(written[figure.variant]))
-    )
+    # A variant that the user has left out is not shown either way.
+    kept = tuple(each for each in figures if each.variant not in now or now[each.variant] == written.get(each.variant))
     if kept == figures:
         return scenario
     note = "published figures are left out where --set makes another job than the author's"
@@ -126,8 +122,8 @@ def _check_has_effect(document: dict[str, Any], path: Sequence[str], override: s
     if len(path) != _COMPONENT_KEY or not isinstance(variants, list) or not variants:
         return
     part, key = path
-    own = [entry.get(part) for entry in variants if isinstance(entry, dict)]
-    if len(own) == len(variants) and all(isinstance(table, dict) and key in table for table in own):
+    own = [entry.get(part) if isinstance(entry, dict) else None for entry in variants]
+    if all(isinstance(table, dict) and key in table for table in own):
         first = _variant_name(variants[0])
         raise ScenarioError(
             f"--set {override!r}: every variant sets its own {part}.{key}, so this would change nothing.",
