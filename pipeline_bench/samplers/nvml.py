@@ -41,10 +41,12 @@ class Limits:
     poll_s: float = 0.02
     """How long a poll waits for its own answer; one that comes later is taken up by a later poll."""
     end_s: float = 0.5
-    """Until the process has ended, once it is asked to and again once it is killed."""
+    """Until the process has ended, once it is asked to."""
 
 
 _LIMITS = Limits()
+_KILLED_S = 5.0
+"""Until a killed process is gone: at once, but beside other work, or where a driver holds it."""
 
 
 class NvmlSampler(Sampler):
@@ -213,7 +215,7 @@ class NvmlSampler(Sampler):
         finally:
             process.kill()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(self._limits.end_s)
+                process.wait(_KILLED_S)
 
     def _how_it_ended(self) -> str:
         assert self._process is not None
