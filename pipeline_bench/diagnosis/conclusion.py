@@ -12,6 +12,7 @@ from pipeline_bench.diagnosis import attempt_statistics, bottleneck, chain
 from pipeline_bench.diagnosis.attempt_statistics import AttemptStatistics
 from pipeline_bench.diagnosis.bottleneck import NOT_THE_LIMIT, named
 from pipeline_bench.diagnosis.chain import NS_PER_MS, Segments
+from pipeline_bench.errors import sentence
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Attempt, Diagnosis, Outcome
 from pipeline_bench.model.edits import InsertAfter
 from pipeline_bench.model.pipeline import Inspection, Stage, UserFunction
@@ -165,11 +166,21 @@ def _reached_ms(session: Session) -> float | None:
 
 def _text(session: Session, diagnosis: Diagnosis, chosen: AttemptStatistics | None, ended: str | None) -> str:
     if diagnosis.failure is not None:
-        return diagnosis.failure
+        stages = _stages_alone(session, diagnosis.inspection)
+        return f"{sentence(diagnosis.failure.removesuffix('.'))}. {stages}" if stages else diagnosis.failure
     bottleneck = diagnosis.bottleneck.text if diagnosis.bottleneck is not None else ""
     if ended is None:
         return bottleneck
     return " ".join(filter(None, (_ended(session, diagnosis, chosen, bottleneck), _other_runs(session, diagnosis))))
+
+
+def _stages_alone(session: Session, inspection: Inspection | None) -> str:
+    """Return what the stages take where no step could be measured: the reader's own step can be held against it."""
+    if inspection is None or not inspection.stages or any(cost.elapsed_ns is None for cost in inspection.costs):
+        return ""
+    period_ns = chain.segments_of(inspection, session.environment.cores).period_ns
+    what = "a batch" if inspection.batch_size else "an element"
+    return f"All stages together take {units.milliseconds(period_ns / NS_PER_MS)} for {what}." if period_ns else ""
 
 
 def _other_runs(session: Session, diagnosis: Diagnosis) -> str:
@@ -209,12 +220,14 @@ def _of_what_has_no_fix(session: Session, diagnosis: Diagnosis) -> str:
     if slowest_ms > _UNSTEADY * fastest_ms:
         between = f"{units.milliseconds(fastest_ms)} to {units.milliseconds(slowest_ms)}"
         return f"How long its steps wait is not decided: its trials differ, with means of {between} a step."
-    waits = f"Its steps wait {units.milliseconds(wait_ms)} of {units.milliseconds(step_ms)} for the {api}"
+    waits = f"The steps of fit wait {units.milliseconds(wait_ms)} of {units.milliseconds(step_ms)} for the {api}"
     within_ms = _typical_wait_ms(session)
     if within_ms < _OF_BEGINNINGS * wait_ms:
         waits += f", most of it where an epoch begins (within one {units.milliseconds(within_ms)})"
     if wait_ms <= (1 - NOT_THE_LIMIT) * step_ms:
         return f"{waits}: there is nothing to gain."
+    if api == "arrays" and diagnosis.bottleneck is not None and diagnosis.bottleneck.stage is None:
+        return f"{waits}; what takes the rest of that is not known."
     if api == "arrays":
         return f"{waits}, which Keras cuts into batches; no argument of fit changes that."
     return f"{waits}: less work in it, or a PyDataset with workers instead, would save at most that."
@@ -256,10 +269,9 @@ def _proposed(result: Result, diagnosis: Diagnosis, chosen: AttemptStatistics) -
 
 
 def _promising(session: Session, diagnosis: Diagnosis) -> str:
-    """That one gained, in fewer trials than a proposal needs."""
+    """That one gained, though not enough, or in too few trials, for a proposal."""
     able = [each for each in attempt_statistics.of(session, diagnosis) if each.contends]
-    few = [each for each in able if each.trials < attempt_statistics.CONFIRMED_TRIALS]
-    best = min(few, key=attempt_statistics.by_gain, default=None)
+    best = min(able, key=attempt_statistics.by_gain, default=None)
     if best is None or _gain(best) < _PROMISING:
         return ""
     came = f"{units.ratio(best.gain)} in {units.count(best.trials, 'trial')}"

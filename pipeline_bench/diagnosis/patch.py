@@ -18,7 +18,7 @@ from pipeline_bench.diagnosis.source_file import (
     Link,
     SourceFile,
     called_name,
-    gathered,
+    expression,
     new_call,
 )
 from pipeline_bench.model.calls import KEPT_WHEN_FUSED, PARAMETERS, CannotPatchError
@@ -40,7 +40,9 @@ def change(
     fix: Fix,
     names: Mapping[str, tuple[str, str]] | None = None,
 ) -> CodeChange:
-    """Return the code to write for a fix: a diff for the edits that can be patched, and words for the others.
+    """Return the code to write for a fix: a diff, or words where one of its edits cannot be written as a patch.
+
+    A part of a fix is not what was tried.
 
     Args:
         source_texts: the user's files by the names that the stages' places have, with their line ends as they are.
@@ -51,20 +53,19 @@ def change(
     """
     patch = Patch(source_texts, inspection, names or {})
     stages = {each.id: each for each in every_stage(inspection.stages)}
-    text: list[str] = []
-    for edit in _in_order(fix.edits):
-        try:
-            edit.write(patch)
-        except CannotPatchError as reason:
-            text.append(edit.words(stages, str(reason)))
-    if any(isinstance(edit, InsertAfter) and "filename" in edit.arguments for edit in fix.edits):
-        text.append(_OF_CACHE_FILES)
+    files = any(isinstance(edit, InsertAfter) and "filename" in edit.arguments for edit in fix.edits)
+    of_files = [_OF_CACHE_FILES] if files else []
+    edits = _in_order(fix.edits)
+    edit = edits[-1]
     try:
+        for edit in edits:
+            edit.write(patch)
         diff = patch.diff()
     except CannotPatchError as reason:
-        return CodeChange(text=" ".join(edit.words(stages, str(reason)) for edit in fix.edits))
+        words = (each.words(stages, str(reason) if each is edit else "") for each in edits)
+        return CodeChange(text=" ".join([*words, *of_files]))
     root = patch.roots.pop() if len(patch.roots) == 1 else None
-    return CodeChange(diff=diff or None, root=root, text=" ".join(text))
+    return CodeChange(diff=diff or None, root=root, text=" ".join(of_files))
 
 
 def every_stage(stages: tuple[Stage, ...]) -> list[Stage]:
@@ -83,7 +84,7 @@ def _in_order(edits: tuple[Edit, ...]) -> list[Edit]:
 class Patch:
     """The files of a pipeline with the edits so far.
 
-    Each method that an edit calls raises `CannotPatchError` where it cannot be written, and then has changed nothing.
+    Each method that an edit calls raises `CannotPatchError` where it cannot be written; of the others is no use then.
     `roots` holds what the patches of the changed files start from, once `diff` was asked.
     """
 
@@ -117,15 +118,13 @@ class Patch:
     def set_argument(self, number: int, argument: str, text: str) -> None:
         """Give a stage's call a value for an argument, in place of the one that it has."""
         file, call = self._call(number)
-        value = cst.parse_expression(text.replace("tf.data.", file.tensorflow_data(call)))
+        value = expression(file.spelled(call, text))
         if self._is_made_by_library(self.stages[number]):
             statements.set_attribute(file, call, argument, text)
             return
         old = self._argument(call, argument)
         if old is not None:
             file.values[old] = value
-        elif any(arg.star == "**" for arg in call.args):
-            raise CannotPatchError("its arguments are in a dict")
         else:
             file.added.setdefault(call, {})[argument] = value
 
@@ -137,7 +136,7 @@ class Patch:
         index = chain.links.index(found[1]) + 1 if found else 0
         while index < len(chain.links) and chain.links[index].home is None:
             index += 1  # what was put in before stands in front
-        new = new_call(text.replace("tf.data.", file.tensorflow_data(call)))
+        new = new_call(file.spelled(call, text))
         chain.insert(len(chain.links) if number is None else index, Link(new))
 
     def remove(self, number: int) -> None:
@@ -154,7 +153,7 @@ class Patch:
         if file is not other_file:
             raise CannotPatchError("the two calls are in different files")
         if chain is not target:
-            statements.move_between(file, chain, link, target, before)
+            statements.move_between(file, self._chains(number, other), link, before)
         else:
             here, there = chain.links.index(link), chain.links.index(before)
             if there < here:  # the calls change, their leads stay
@@ -182,13 +181,11 @@ class Patch:
             chain.remove(link)
 
     def parse_batch(self, number: int) -> None:
-        """Have a map's function parse a batch of serialized examples; another one, where this has other uses."""
+        """Have a map's function parse a batch of serialized examples."""
         file, call = self._call(number)
         given = self._argument(call, "map_func")
-        if given is None:
-            raise CannotPatchError("its function was not found")
-        around = given.value if isinstance(given.value, cst.Lambda) else self._definition(number)
-        statements.parse_batch(file, given, around)
+        is_lambda = given is not None and isinstance(given.value, cst.Lambda)
+        statements.parse_batch(file, given.value if given is not None and is_lambda else self._definition(number))
 
     def vectorize(self, number: int) -> None:
         """Have a map run its function on a whole batch, through `tf.vectorized_map`."""
@@ -196,14 +193,14 @@ class Patch:
         given = self._argument(call, "map_func")
         if given is None or "#" in file.code(given.value):
             raise CannotPatchError("its function was not found, or has a comment in it")
-        name, function = f"{self._tensorflow(file, call)}vectorized_map", file.code(given.value)
-        batch, sample = (each if each not in file.names() else f"{each}_" for each in ("samples", "sample"))
+        name, function = f"{file.tensorflow(call)}vectorized_map", file.code(given.value)
+        batch, sample = file.free_name("samples"), file.free_name("sample")
         if self.stages[self.stages[number].inputs[0]].element.startswith("("):
             function = function if isinstance(given.value, cst.Name | cst.Attribute) else f"({function})"
             text = f"lambda *{batch}: {name}(lambda {sample}: {function}(*{sample}), {batch})"
         else:
             text = f"lambda {batch}: {name}({function}, {batch})"
-        file.values[given] = cst.parse_expression(text)
+        file.values[given] = expression(text)
 
     def _definition(self, number: int) -> cst.FunctionDef:
         """Return where a map's function is defined, which its call names."""
@@ -233,9 +230,7 @@ class Patch:
         split = next((each for each in ways if each.statements == count), None)
         if split is None or given is None:
             raise CannotPatchError("its function has changed")
-        taken = file.names()
-        endings = next(each for each in _HALVES if not {f"{name}{end}" for end in each} & taken)
-        fixed, random = (f"{name}{end}" for end in endings)
+        fixed, random = file.free_names(*((f"{name}{one}", f"{name}{other}") for one, other in _HALVES))
         self.insert_after(after, f".map({fixed}, num_parallel_calls=tf.data.AUTOTUNE)")
         file.values[given] = cst.Name(random)
         file.behind[definition] = [split.fixed(fixed), split.random(random)]
@@ -250,69 +245,51 @@ class Patch:
     def gather_batches(self, source: int, batch: int) -> None:
         """Make a `from_tensor_slices` a `range` of its rows, and put a map that gathers them behind a batch."""
         file, call = self._call(source)
+        statements.check_handed_on(file, call, self._chains(batch, source))
         given = self._argument(call, "tensors")
         if given is None or given.keyword is not None or not isinstance(call.func, cst.Attribute):
             raise CannotPatchError("what it cuts into slices was not found")
-        other, behind = self._call(batch)
-        if other is not file or not file.unchanged(given.value, call, behind):
-            raise CannotPatchError("the two calls are in different places")
-        tensorflow = self._tensorflow(file, call)
-        rows = next(name for name in ("rows", "row_numbers", "_rows") if name not in file.names())
-        is_one = not self.stages[source].element.startswith(("(", "{"))
-        first, made = gathered(file, given.value, f"{tensorflow}gather", rows, is_one)
+        rows = file.free_name("rows", "row_numbers")
+        count, made = statements.gather(file, call, given.value, self.stages[source].element, rows)
         self.insert_after(batch, f".map(lambda {rows}: {made})")
         file.renamed[call] = "range"
-        file.values[given] = cst.parse_expression(f"len({first})")
+        file.values[given] = expression(count)
 
     def gather_windows(self, source: int, window: int, flat_map: int) -> None:
         """Make a `from_tensor_slices` a `range` of first rows, and of windows a map that gathers them."""
-        (file, call), (_, cut), (behind_file, behind) = map(self._call, (source, window, flat_map))
+        (file, call), (_, cut), (_, behind) = map(self._call, (source, window, flat_map))
+        statements.check_handed_on(file, call, self._chains(flat_map, source))
         given, function = self._argument(call, "tensors"), self._argument(behind, "map_func")
         if given is None or given.keyword is not None or function is None or not isinstance(call.func, cst.Attribute):
             raise CannotPatchError("what it cuts into slices was not found")
-        texts = {name: self._given(file, cut, name) for name in PARAMETERS["window"]}
-        kept = [arg.value for arg in (given, *cut.args)]
-        if behind_file is not file or not all(file.unchanged(value, call, behind) for value in kept):
+        if not all(statements.unchanged(file, arg.value, call, behind) for arg in cut.args):
             raise CannotPatchError("the calls are in different places")
-        tensorflow = self._tensorflow(file, call)
-        start = next(name for name in ("start", "first_row", "_start") if name not in file.names())
+        texts = {name: self._given(file, cut, name) for name in PARAMETERS["window"]}
         sizes = {name: text if text.isidentifier() or text.isdigit() else f"({text})" for name, text in texts.items()}
         stride = "" if texts["stride"] in ("", "1") else f"{sizes['stride']} * "
+        start, tensorflow = file.free_name("start", "first_row"), file.tensorflow(call)
         rows = (
             f"{start}[..., {tensorflow}newaxis] + {stride}{tensorflow}range({texts['size']}, dtype={tensorflow}int64)"
         )
-        first, made = gathered(file, given.value, f"{tensorflow}gather", rows, is_one=True)
-        shift = sizes["size"] if texts["shift"] in ("", "None") else texts["shift"]
-        end = f"len({first}) - {sizes['size']} + 1" if not stride else f"len({first}) - {stride}({texts['size']} - 1)"
+        count, made = statements.gather(file, call, given.value, self.stages[source].element, rows)
+        shift = texts["size"] if self.stages[window].arguments.get("shift") is None else texts["shift"]
+        end = f"{count} - {sizes['size']} + 1" if not stride else f"{count} - {stride}({texts['size']} - 1)"
         self._link(flat_map)
         self.remove(window)
         self.rename(flat_map, "map")
         file.renamed[call] = "range"
-        file.values[given] = cst.parse_expression(end if shift == "1" else f"0, {end}, {shift}")
-        file.values[function] = cst.parse_expression(f"lambda {start}: {made}")
-
-    def _tensorflow(self, file: SourceFile, call: cst.Call) -> str:
-        """Return how the file calls ``tf.`` where a call stands."""
-        name = file.tensorflow_data(call).removesuffix("data.")
-        if not name.endswith("."):
-            raise CannotPatchError("the file has no name for TensorFlow itself")
-        return name
+        file.values[given] = expression(end if shift == "1" else f"0, {end}, {shift}")
+        file.values[function] = expression(f"lambda {start}: {made}")
 
     def set_options(self, lines: list[str]) -> None:
         """Put the lines that make the options, with ``{name}`` for their variable, before the sink's statement."""
         file, call = self._call(self.sink)
         found = file.link(call)
-        around = file.around(call)
-        statement = file.statement(found[0].base if found else call)
-        line = file.line_of(statement)
-        within = around[: around.index(file.statement(call))]
-        if line is None or any(isinstance(each, cst.Lambda) for each in within):
-            raise CannotPatchError("there is no line for it of its own")
-        taken = file.names()
-        name = next(name for name in ("options", "data_options", "more_options", "_options") if name not in taken)
-        data = file.tensorflow_data(call)
+        name = file.free_name("options", "data_options")
+        file.write_before(
+            found[0].base if found else call, [file.spelled(call, each.replace("{name}", name)) for each in lines]
+        )
         self.insert_after(None, f".with_options({name})")
-        file.lines_before[line] = [each.replace("{name}", name).replace("tf.data.", data) for each in lines]
 
     def _is_made_by_library(self, stage: Stage) -> bool:
         """Return whether a library's function makes a PyDataset, which may not take what that takes."""
@@ -381,6 +358,20 @@ class Patch:
             raise CannotPatchError(f"{self.stages[number].label} is no call on another dataset")
         return file, *found
 
+    def _chains(self, number: int, other: int) -> list[Chain]:
+        """Return the chains that hold the calls from an earlier stage, the other, to a stage; of one file."""
+        found: list[Chain] = []
+        file = self._call(other)[0]
+        while True:
+            own, call = self._call(number)
+            link = own.link(call)
+            found[:0] = [link[0]] if link is not None and link[0] not in found[:1] else []
+            if number == other:
+                return found
+            if own is not file or link is None or number not in self._before:
+                raise CannotPatchError("the two calls are in different places")
+            number = self._before[number]
+
     def _argument(self, call: cst.Call, argument: str) -> cst.Arg | None:
         """Return what a call gives for an argument, by name or by position; None where it gives nothing."""
         for arg in call.args:
@@ -391,7 +382,11 @@ class Patch:
         parameters = PARAMETERS.get(called_name(call), ())
         given = [arg for arg in call.args if arg.keyword is None and not arg.star]
         place = parameters.index(argument) if argument in parameters else len(given)
-        return given[place] if place < len(given) else None
+        if place < len(given):
+            return given[place]
+        if any(arg.star == "**" for arg in call.args):
+            raise CannotPatchError("its arguments are in a dict")
+        return None
 
     def _given(self, file: SourceFile, call: cst.Call, name: str) -> str:
         """Return the text of an argument, with the edits so far; empty where the call does not give it."""

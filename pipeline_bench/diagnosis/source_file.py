@@ -7,7 +7,7 @@ Every byte that no change touches stays as it is.
 
 from __future__ import annotations
 
-import ast
+import itertools
 import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
@@ -17,14 +17,15 @@ from typing import Any
 
 import libcst as cst
 from libcst.helpers import get_full_name_for_node
-from libcst.metadata import ByteSpanPositionProvider, MetadataWrapper
+from libcst.metadata import ByteSpanPositionProvider, MetadataWrapper, ScopeProvider
 
 from pipeline_bench.model.calls import CannotPatchError
 
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 _TENSORFLOW = ("tensorflow", "tensorflow.compat.v2", "tensorflow.compat.v1")
-_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 BLOCKS = (cst.IndentedBlock, cst.Module)
+_NOT_AT_ONCE = (cst.Lambda, cst.BaseComp, cst.IfExp, cst.BooleanOperation)
+"""Expressions whose parts do not run just once, whenever their statement does."""
 
 
 @dataclass(eq=False)
@@ -109,7 +110,8 @@ class SourceFile:
     def __init__(self, text: str) -> None:
         self.text = text
         self.mark = "\ufeff" if text.startswith("\ufeff") else ""
-        self.module, self.spans, self.parents = _parsed(text.removeprefix(self.mark))
+        self._wrapper, self.spans, self.parents = _parsed(text.removeprefix(self.mark))
+        self.module = self._wrapper.module
         self.nodes = (self.module, *self.parents)
         if self.mark + self.module.code != text:
             raise SyntaxError("LibCST does not give the text back as it is")
@@ -124,6 +126,7 @@ class SourceFile:
         self.dropped: set[cst.CSTNode] = set()
         encoded = text.removeprefix(self.mark).encode()
         self._lines = [0, *(found.end() for found in _LINE_END.finditer(encoded))]
+        self._names = {node.value for node in self.nodes if isinstance(node, cst.Name)}
 
     def at(self, line: int, column: int) -> int:
         """Return the offset in bytes of a line, from 1, and a column in bytes."""
@@ -145,13 +148,22 @@ class SourceFile:
         """Return the text of a node as it was."""
         return self.module.code_for_node(node)
 
-    def names(self) -> set[str]:
-        """Return every name that the file uses."""
-        return {node.value for node in self.nodes if isinstance(node, cst.Name)}
+    def free_name(self, *wanted: str) -> str:
+        """Return a name that the file does not have, and note that it has it now: a wanted one, or with a number."""
+        return self.free_names(*((name,) for name in wanted))[0]
 
-    def uses(self, name: str) -> int:
-        """Return how often a function's name occurs beside its definition."""
-        return sum(isinstance(each, cst.Name) and each.value == name for each in self.nodes) - 1
+    def free_names(self, *wanted: tuple[str, ...]) -> tuple[str, ...]:
+        """Return several names like `free_name`, all of which are free."""
+        numbered = (tuple(f"{name}_{number}" for name in wanted[-1]) for number in itertools.count(2))
+        found = next(names for names in itertools.chain(wanted, numbered) if not self._names.intersection(names))
+        self._names.update(found)
+        return found
+
+    def readers(self, name: cst.Name) -> list[cst.CSTNode]:
+        """Return all places that read the variable that a name stands for."""
+        scope = self._wrapper.resolve(ScopeProvider)[name]
+        assignments = scope[name.value] if scope is not None else ()
+        return list({access.node for each in assignments for access in each.references})
 
     def around(self, node: cst.CSTNode) -> list[cst.CSTNode]:
         """Return a node and what it is in, up to the module."""
@@ -186,10 +198,23 @@ class SourceFile:
             return None
         return line if isinstance(self.parents[line], BLOCKS) else None
 
+    def write_before(self, node: cst.CSTNode, statements: Sequence[str]) -> None:
+        """Write statements in front of the one that a node is in.
+
+        Raises:
+            CannotPatchError: it does not begin a line, or not all of it runs just once.
+        """
+        statement, around = self.statement(node), self.around(node)
+        line = self.line_of(statement)
+        if line is None or any(isinstance(each, _NOT_AT_ONCE) for each in around[: around.index(statement)]):
+            raise CannotPatchError("there is no line for it of its own")
+        self.lines_before.setdefault(line, []).extend(statements)
+
     def definition(self, name: str, line: int) -> cst.FunctionDef | None:
-        """Return the function of that name whose definition begins in a line."""
+        """Return the function of that name whose definition, or whose first decorator, begins in a line."""
         found = (each for each in self.nodes if isinstance(each, cst.FunctionDef) and each.name.value == name)
-        return next((each for each in found if bisect_right(self._lines, self.start(each)) == line), None)
+        begun = ((each, {self.lines(part)[0] for part in (each, *each.decorators[:1])}) for each in found)
+        return next((each for each, lines in begun if line in lines), None)
 
     def link(self, call: cst.Call) -> tuple[Chain, Link] | None:
         """Return the chain that a call stands in, and its link there."""
@@ -235,19 +260,26 @@ class SourceFile:
         ends = line is not None and not getattr(top, "rpar", ()) and self.end(line.body[-1]) == self.end(top)
         return line if ends and line is not None and isinstance(line.body[-1].semicolon, cst.MaybeSentinel) else None
 
-    def unchanged(self, value: cst.BaseExpression, call: cst.Call, later: cst.Call) -> bool:
-        """Return whether the names in a value are set anew nowhere between a call and a later one of the same block."""
-        first, last = self.statement(call), self.statement(later)
-        block = self.block(last)
-        if first not in block:
-            return False
-        between = block[block.index(first) : block.index(last)]
-        return (
-            not {name for each in between for name in stored_and_used(self, each)[0]} & stored_and_used(self, value)[1]
-        )
+    def tensorflow(self, call: cst.Call) -> str:
+        """Return how the file calls ``tf.`` where a call stands.
 
-    def tensorflow_data(self, call: cst.Call) -> str:
-        """Return how the file calls ``tf.data.`` where a call stands; ``tf.data.`` where no import says it."""
+        Raises:
+            CannotPatchError: it has no name for TensorFlow itself.
+        """
+        name = self._tensorflow_data(call).removesuffix("data.")
+        if not name.endswith("."):
+            raise CannotPatchError("the file has no name for TensorFlow itself")
+        return name
+
+    def spelled(self, call: cst.Call, text: str) -> str:
+        """Return a text with ``tf.data.`` as the file calls it where a call stands.
+
+        Raises:
+            CannotPatchError: it has no name for it.
+        """
+        return text.replace("tf.data.", self._tensorflow_data(call)) if "tf.data." in text else text
+
+    def _tensorflow_data(self, call: cst.Call) -> str:
         places = (self.function(call), self.module)
         for node in self.nodes:
             if not isinstance(node, cst.Import | cst.ImportFrom) or self.function(node) not in places:
@@ -262,6 +294,10 @@ class SourceFile:
                     return f"{used}.data."
                 if whole == "tensorflow.data" and (alias.asname or start):
                     return f"{used}."
+                if whole.startswith("tensorflow.") and not (alias.asname or start):
+                    return "tensorflow.data."
+        if "tf" not in self._names:
+            raise CannotPatchError("the file has no name for tf.data itself")
         return "tf.data."
 
     def _behind(self, top: cst.BaseExpression) -> str:
@@ -273,7 +309,7 @@ class SourceFile:
 
 
 @lru_cache(maxsize=4)
-def _parsed(text: str) -> tuple[cst.Module, Mapping[Any, Any], Mapping[cst.CSTNode, cst.CSTNode]]:
+def _parsed(text: str) -> tuple[MetadataWrapper, Mapping[Any, Any], Mapping[cst.CSTNode, cst.CSTNode]]:
     """Return the tree of a text, where its nodes stand, and in which other each is, those that hold others first."""
     try:
         wrapper = MetadataWrapper(cst.parse_module(text), unsafe_skip_copy=True)
@@ -287,50 +323,19 @@ def _parsed(text: str) -> tuple[cst.Module, Mapping[Any, Any], Mapping[cst.CSTNo
         node, parent = waiting.pop()
         parents[node] = parent
         waiting += [(each, node) for each in reversed(node.children)]
-    return wrapper.module, wrapper.resolve(ByteSpanPositionProvider), parents
+    return wrapper, wrapper.resolve(ByteSpanPositionProvider), parents
 
 
-def stored_and_used(file: SourceFile, node: cst.CSTNode) -> tuple[set[str], set[str]]:
-    """Return the names that a statement or an expression sets, and all names of variables in it."""
-    nodes = list(ast.walk(ast.parse(file.code(node).strip().rstrip(";"))))
-    used = {each.id for each in nodes if isinstance(each, ast.Name)}
-    stored = {each.id for each in nodes if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Load)}
-    stored |= {each.name for each in nodes if isinstance(each, _DEFINITIONS)}
-    imported = (alias for each in nodes if isinstance(each, ast.Import | ast.ImportFrom) for alias in each.names)
-    return stored | {(alias.asname or alias.name).split(".")[0] for alias in imported}, used
-
-
-def gathered(file: SourceFile, value: cst.BaseExpression, gather: str, rows: str, is_one: bool) -> tuple[str, str]:
-    """Return what `from_tensor_slices` was given of which the rows can be counted, and the text that gathers them.
-
-    Args:
-        file: that the value is of.
-        value: a name, or a tuple or a dict of names.
-        gather: how the file calls ``tf.gather``.
-        rows: the variable that holds numbers of rows.
-        is_one: whether it is a single tensor.
+def expression(text: str) -> cst.BaseExpression:
+    """Return an expression's tree.
 
     Raises:
-        CannotPatchError: it is something else, which would be made anew.
+        CannotPatchError: it is none on one line.
     """
-
-    def of(part: cst.BaseExpression) -> str:
-        if get_full_name_for_node(part) is None or not isinstance(part, cst.Name | cst.Attribute):
-            raise CannotPatchError("what it cuts into slices has no name")
-        return f"{gather}({file.code(part)}, {rows})"
-
-    if is_one:
-        return file.code(value), of(value)
-    if "#" in file.code(value):
-        raise CannotPatchError("there are comments in what it cuts into slices")
-    if isinstance(value, cst.Tuple) and all(isinstance(each, cst.Element) for each in value.elements):
-        parts = [each.value for each in value.elements]
-        return file.code(parts[0]), f"({', '.join(map(of, parts))}{',' if len(parts) == 1 else ''})"
-    if isinstance(value, cst.Dict) and all(isinstance(each, cst.DictElement) for each in value.elements):
-        keyed = {file.code(each.key): each.value for each in value.elements if isinstance(each, cst.DictElement)}
-        pairs = ", ".join(f"{key}: {of(part)}" for key, part in keyed.items())
-        return file.code(next(iter(keyed.values()))), f"{{{pairs}}}"
-    raise CannotPatchError("what it cuts into slices is not written out as a tuple or a dict of names")
+    try:
+        return cst.parse_expression(text)
+    except cst.ParserSyntaxError:
+        raise CannotPatchError("an argument is laid out in a way that is not understood") from None
 
 
 def called_name(call: cst.Call) -> str:
@@ -341,7 +346,7 @@ def called_name(call: cst.Call) -> str:
 
 def new_call(text: str) -> cst.Call:
     """Return the call that a text like ``.cache()`` makes on a dataset."""
-    call = cst.parse_expression(f"_{text}")
+    call = expression(f"_{text}")
     assert isinstance(call, cst.Call)
     return call
 

@@ -31,11 +31,14 @@ def write(file: SourceFile) -> str:
     """Return the whole text with every change.
 
     Raises:
-        CannotPatchError: a comment cannot stand where its call has moved to.
+        CannotPatchError: a comment cannot stand where its call has moved to, or a new line is no Python.
     """
     if not (file.chains or file.values or file.added or file.renamed or file.lines_after):
         return file.text
-    changed = file.module.visit(_Writer(file))
+    try:
+        changed = file.module.visit(_Writer(file))
+    except cst.ParserSyntaxError:
+        raise CannotPatchError("an argument is laid out in a way that is not understood") from None
     assert isinstance(changed, cst.Module)
     return file.mark + changed.code
 
@@ -148,14 +151,13 @@ class _Writer(cst.CSTTransformer):
         value = self.file.values[arg]
         if isinstance(value, Composed):
             value = _composed([each.value.visit(self) for each in value.functions], value.unpacked)
-        if isinstance(arg.value, cst.Tuple) and isinstance(value, cst.Call):  # a tuple's brackets are its own
+        if isinstance(arg.value, cst.Tuple):  # whose brackets are its own
             return value
         return value.with_changes(lpar=arg.value.lpar, rpar=arg.value.rpar)
 
 
-def _statements(lines: Sequence[str]) -> list[cst.SimpleStatementLine]:
-    parsed = [cst.parse_statement(line) for line in lines]
-    return [cst.SimpleStatementLine(body=line.body) for line in parsed if isinstance(line, cst.SimpleStatementLine)]
+def _statements(texts: Sequence[str]) -> list[cst.SimpleStatementLine | cst.BaseCompoundStatement]:
+    return [cst.parse_statement(text) for text in texts]
 
 
 def _definitions(before: cst.FunctionDef, texts: Sequence[str]) -> list[cst.BaseCompoundStatement]:

@@ -1,16 +1,24 @@
-"""Calls that move from one statement to another, statements that are idle then, and functions for whole batches."""
+"""Changes of more than one call: calls that move between statements, whole batches in a function, arrays as tensors."""
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Sequence
 
 import libcst as cst
+from libcst.helpers import get_full_name_for_node
 
-from pipeline_bench.diagnosis.source_file import Chain, Link, SourceFile, called_name, stored_and_used
+from pipeline_bench.diagnosis.source_file import Chain, Link, SourceFile, called_name
 from pipeline_bench.model.calls import CannotPatchError
 
 _PARSE_ONE, _PARSE_BATCH = "parse_single_example", "parse_example"
-_OF_BATCHES = ("_batch", "_of_batch", "_whole_batch")
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_TAKE_FUNCTIONS = ("filter", "map", "flat_map", "interleave")
+_NOT_WRITTEN_OUT = "what it cuts into slices is not an array, or a tuple or a dict of arrays that is written out"
+_ARRAY = re.compile(r"\w+\[[^]]*\]")
+_ARRAYS = re.compile(rf"[({{](?:(?:[^:(){{}}]*: )?{_ARRAY.pattern}(?:, |,?(?=[)}}])))+[)}}]")
+"""The structure of elements, as a stage has it: ``(float32[784], int64[])``, ``{image: uint8[?, ?, 3]}``."""
 
 
 def drop_if_idle(file: SourceFile, chain: Chain) -> None:
@@ -24,52 +32,91 @@ def drop_if_idle(file: SourceFile, chain: Chain) -> None:
         file.dropped.add(statement)
 
 
-def move_between(file: SourceFile, chain: Chain, link: Link, target: Chain, before: Link) -> None:
-    """Move a call to an earlier statement of the same variable: ``ds = ds.map(f)``, ``ds = ds.batch(32)``.
+def move_between(file: SourceFile, steps: Sequence[Chain], link: Link, before: Link) -> None:
+    """Move a call to an earlier statement of the same dataset: ``ds = ds.map(f)``, ``ds = ds.batch(32)``.
+
+    Args:
+        file: that both are in.
+        steps: the chains from the one with `before` to the one with `link`.
+        link: what moves.
+        before: what it moves to right before of.
 
     Raises:
-        CannotPatchError: the two do not stand in statements that follow one another, or the call needs what is set
-            between.
+        CannotPatchError: the two do not stand in statements that follow one another, a dataset between them has other
+            uses, or the call needs what is set between.
     """
-    later, earlier = file.statement(chain.top), file.statement(target.top)
-    block = file.block(later)
-    if earlier not in block or not isinstance(chain.base, cst.Name) or chain.links[0] is not link:
+    target, chain = steps[0], steps[-1]
+    if chain.links[0] is not link:
         raise CannotPatchError("the two calls are in different places")
-    variable = chain.base.value
-    span = block[block.index(earlier) : block.index(later)]
-    names = [stored_and_used(file, each) for each in span]
-    needed = {name for arg in link.call.args for name in stored_and_used(file, arg.value)[1]}
-    needed &= {name for stored, _ in names for name in stored} - {variable}
+    others = check_handed_on(file, before.call, steps)
+    stored = {name for each in others for name in stored_and_used(file, each)[0]}
+    needed = stored & {name for arg in link.call.args for name in stored_and_used(file, arg.value)[1]}
+    if called_name(link.call) in _TAKE_FUNCTIONS:  # which may use any of it
+        needed = stored
     if needed:
         raise CannotPatchError(f"it needs {min(needed)}, which is set between the two calls")
-    steps = []
-    for each, (_, used) in zip(span, names, strict=True):
-        step = _only_chain(file, each, variable)
-        if step is not None:
-            steps.append(step)
-        elif variable in used:
-            raise CannotPatchError(f"a statement between them uses {variable}")
-    if not steps or steps[0] is not target:
-        raise CannotPatchError("the two calls are in different places")
-    single = [*steps, chain]
-    if target.links[0] is before and all(len(each.links) == 1 for each in single):
-        moved = [link, *(each.links[0] for each in steps)]
-        for place, own in zip(single, moved, strict=True):
-            place.links[0] = own
+    if target.links[0] is before and not others and all(len(each.links) == 1 for each in steps):
+        moved = [link, *(each.links[0] for each in steps[:-1])]
+        for place, call in zip(steps, moved, strict=True):
+            place.links[0] = call
         return
     chain.remove(link)
     target.insert(target.links.index(before), link)
     drop_if_idle(file, chain)
 
 
-def _only_chain(file: SourceFile, statement: cst.CSTNode, variable: str) -> Chain | None:
-    """Return the chain of ``ds = ds.map(f)``; None for any other statement."""
+def check_handed_on(file: SourceFile, first: cst.Call, chains: Sequence[Chain]) -> list[cst.CSTNode]:
+    """Check that each dataset from a call to the last chain is read by the next chain, and by nothing else.
+
+    Args:
+        file: that they are in.
+        first: the call; the first chain may hold it.
+        chains: upstream first.
+
+    Returns:
+        The other statements between the first of them and the last.
+
+    Raises:
+        CannotPatchError: they are not in one block, or a dataset has another use, to which it must stay what it is.
+    """
+    later = [chain for chain in chains if not (chain.base is first or any(link.call is first for link in chain.links))]
+    made = [first if len(later) == len(chains) else chains[0].top, *(chain.top for chain in later)]
+    own = dict.fromkeys(map(file.statement, made))
+    for value, chain in zip(made, later, strict=False):
+        statement = file.statement(value)
+        if not isinstance(chain.base, cst.Name) or not _sets(statement, chain.base.value, value):
+            raise CannotPatchError("the two calls are in different places")
+        _check_readers(file, made[0], chain.base, {file.start(each.base) for each in later})
+    *before, last = own
+    block = file.block(last)
+    if any(each not in block for each in own):
+        raise CannotPatchError("the two calls are in different places")
+    others = [each for each in block[block.index(next(iter(own))) : block.index(last)] if each not in before]
+    variables = {chain.base.value for chain in later if isinstance(chain.base, cst.Name)}
+    if set_between := variables & {name for each in others for name in stored_and_used(file, each)[0]}:
+        raise CannotPatchError(f"{min(set_between)} is set between the two calls")
+    return others
+
+
+def _sets(statement: cst.CSTNode, variable: str, value: cst.CSTNode | None = None) -> bool:
+    """Return whether a statement is ``variable = value``."""
     if not isinstance(statement, cst.Assign) or len(statement.targets) != 1:
-        return None
+        return False
     target = statement.targets[0].target
-    if not (isinstance(target, cst.Name) and target.value == variable):
-        return None
-    return next((chain for chain in file.chains if file.statement(chain.top) is statement), None)
+    return isinstance(target, cst.Name) and target.value == variable and value in (None, statement.value)
+
+
+def _check_readers(file: SourceFile, first: cst.CSTNode, base: cst.Name, allowed: set[int]) -> None:
+    """Check that what a variable is from an expression on, until it is set anew, is only read where it may be."""
+    used = file.statement(base)
+    block = file.block(used)
+    until = next((file.end(each) for each in block[block.index(used) :] if _sets(each, base.value)), None)
+    for reader in file.readers(base):
+        at = file.start(reader)
+        after = file.start(first) < at and (until is None or at < until)
+        elsewhere = until is None and file.function(reader) is not file.function(base)
+        if at not in allowed and (after or elsewhere):
+            raise CannotPatchError(f"{base.value} has other uses")
 
 
 def set_attribute(file: SourceFile, call: cst.Call, name: str, text: str) -> None:
@@ -85,26 +132,99 @@ def set_attribute(file: SourceFile, call: cst.Call, name: str, text: str) -> Non
     raise CannotPatchError(f"set the attribute `{name}` of what the call makes")
 
 
-def parse_batch(file: SourceFile, given: cst.Arg, function: cst.CSTNode) -> None:
-    """Have a map's function parse a batch of serialized examples; a new one where it has other uses.
+def parse_batch(file: SourceFile, function: cst.CSTNode) -> None:
+    """Have a map's function parse a batch of serialized examples; it still parses one, where others call it with one.
 
     Args:
         file: that it is in.
-        given: the argument of the map.
         function: its definition, or the lambda that is given.
 
     Raises:
-        CannotPatchError: it does not call the parser itself.
+        CannotPatchError: it does not call the parser itself, or parses what one call takes as something else.
     """
     parsing = [each for each in file.nodes if isinstance(each, cst.Call) and called_name(each) == _PARSE_ONE]
     parsing = [each for each in parsing if function in file.around(each)]
     if not parsing or not all(isinstance(each.func, cst.Attribute) for each in parsing):
         raise CannotPatchError("its function does not call tf.io.parse_single_example itself")
-    if not isinstance(function, cst.FunctionDef) or file.uses(function.name.value) == 1:
-        file.renamed |= dict.fromkeys(parsing, _PARSE_BATCH)
-        return
-    old = function.name.value
-    new = next(name for end in _OF_BATCHES if (name := f"{old}{end}") not in file.names())
-    text = re.sub(rf"\b{_PARSE_ONE}\b", _PARSE_BATCH, file.code(function.with_changes(leading_lines=())))
-    file.values[given] = cst.Name(new)
-    file.behind.setdefault(function, []).append(re.sub(rf"\bdef\s+{old}\b", f"def {new}", text, count=1))
+    if "partitions" in file.text:  # of a RaggedFeature: of an example and of a batch they are not the same
+        raise CannotPatchError("its ragged features may have partitions, which a batch has otherwise")
+    file.renamed |= dict.fromkeys(parsing, _PARSE_BATCH)
+
+
+def gather(file: SourceFile, call: cst.Call, value: cst.BaseExpression, element: str, rows: str) -> tuple[str, str]:
+    """Write lines that make tensors of what `from_tensor_slices` cuts, in front of its statement.
+
+    Of an array in a function TensorFlow keeps a copy in its graph, which is slow and must be less than 2 GB.
+
+    Args:
+        file: that it is in.
+        call: of `from_tensor_slices`.
+        value: what it is given: one array, or a tuple or a dict of arrays that is written out.
+        element: the structure of its elements.
+        rows: the variable that holds numbers of rows.
+
+    Returns:
+        The text of how many rows there are, and the text that gathers some.
+
+    Raises:
+        CannotPatchError: it is anything else.
+    """
+    tensorflow = file.tensorflow(call)
+    tensors: dict[str, str] = {}
+
+    def of(part: cst.BaseExpression) -> str:
+        text, named = file.code(part), get_full_name_for_node(part)
+        if any(mark in text for mark in "#\r\n"):
+            raise CannotPatchError("an array that it cuts into slices is written on several lines")
+        is_name = isinstance(part, cst.Name | cst.Attribute) and named
+        name = file.free_name(f"{named.split('.')[-1] if is_name and named else 'samples'}_tensor")
+        tensors[name] = f"{tensorflow}convert_to_tensor({text})"
+        return f"{tensorflow}gather({name}, {rows})"
+
+    if _ARRAY.fullmatch(element):
+        made = of(value)
+    elif _ARRAYS.fullmatch(element) and isinstance(value, cst.Tuple):
+        parts = [each.value for each in value.elements if isinstance(each, cst.Element)]
+        made = f"({', '.join(map(of, parts))}{',' if len(parts) == 1 else ''})"
+        if len(parts) < len(value.elements):
+            raise CannotPatchError(_NOT_WRITTEN_OUT)
+    elif _ARRAYS.fullmatch(element) and isinstance(value, cst.Dict):
+        keyed = [(each.key, each.value) for each in value.elements if isinstance(each, cst.DictElement)]
+        made = f"{{{', '.join(f'{file.code(key)}: {of(part)}' for key, part in keyed)}}}"
+        if len(keyed) < len(value.elements):
+            raise CannotPatchError(_NOT_WRITTEN_OUT)
+    else:
+        raise CannotPatchError(_NOT_WRITTEN_OUT)
+    lines = [f"    {name} = {text}\n" for name, text in tensors.items()]
+    file.write_before(call, [f'with {tensorflow}device("CPU:0"):\n{"".join(lines)}'])
+    return f"{next(iter(tensors))}.shape[0]", made
+
+
+def unchanged(file: SourceFile, value: cst.BaseExpression, call: cst.Call, later: cst.Call) -> bool:
+    """Return whether no variable in a value is set between a call and a later one of the same block."""
+    first, last = file.statement(call), file.statement(later)
+    block = file.block(last)
+    if first not in block:
+        return False
+    between = block[block.index(first) : block.index(last)]
+    used = stored_and_used(file, value)[1]
+    return not any(stored_and_used(file, each)[0] & used for each in between)
+
+
+def stored_and_used(file: SourceFile, node: cst.CSTNode) -> tuple[set[str], set[str]]:
+    """Return the variables that a statement or an expression sets, or sets a part of, and all that are in it."""
+    code = file.code(node).strip().rstrip(";")
+    nodes = list(ast.walk(ast.parse(f"({code}\n)" if isinstance(node, cst.BaseExpression) else code)))
+    used = {each.id for each in nodes if isinstance(each, ast.Name)}
+    targets = (each for each in nodes if isinstance(getattr(each, "ctx", None), ast.Store | ast.Del))
+    stored = {name for each in targets if (name := _variable(each))}
+    stored |= {each.name for each in nodes if isinstance(each, _DEFINITIONS)}
+    imported = (alias for each in nodes if isinstance(each, ast.Import | ast.ImportFrom) for alias in each.names)
+    return stored | {(alias.asname or alias.name).split(".")[0] for alias in imported}, used
+
+
+def _variable(target: ast.AST) -> str | None:
+    """Return the variable of a target: ``self`` of ``self.size`` and of ``self.sizes[0]``."""
+    while isinstance(target, ast.Attribute | ast.Subscript):
+        target = target.value
+    return target.id if isinstance(target, ast.Name) else None

@@ -56,7 +56,7 @@ class CannotPatchError(Exception):
 class Patch(Protocol):
     """What an edit needs to be written into the user's source. All text has ``tf.data.`` where TensorFlow is named.
 
-    Each method raises `CannotPatchError` where it cannot be written, and then has changed nothing.
+    Each method raises `CannotPatchError` where it cannot be written; then none of the fix is.
     """
 
     def set_argument(self, number: int, argument: str, text: str) -> None:

@@ -258,7 +258,8 @@ class GatherBatches(EditOfCalls):
     def describe(self, stage: Callable[[int], str]) -> str:
         return (
             f"Make {stage(self.source)} `tf.data.Dataset.range(n)` of the number of rows, and write "
-            f"`.map(lambda rows: tf.gather(array, rows))`, of every array, behind {stage(self.batch)}"
+            f"`.map(lambda rows: tf.gather(tensor, rows))` behind {stage(self.batch)}, with a tensor on the CPU of "
+            "every array"
         )
 
 
@@ -286,7 +287,8 @@ class GatherWindows(EditOfCalls):
         return (
             f"Make {stage(self.source)} `tf.data.Dataset.range(n)` of the number of windows, leave "
             f"{stage(self.window)} out, and make {stage(self.flat_map)} "
-            "`.map(lambda start: tf.gather(array, start[..., tf.newaxis] + tf.range(size, dtype=tf.int64)))`"
+            "`.map(lambda start: tf.gather(tensor, start[..., tf.newaxis] + tf.range(size, dtype=tf.int64)))`, with a "
+            "tensor on the CPU of the array"
         )
 
 

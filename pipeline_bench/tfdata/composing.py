@@ -95,22 +95,23 @@ def _with_batches(recipe: Recipe, stage: Stage) -> Stage:
     function, call = stage.function, recipe.calls[stage.id]
     if function is None or call.function is None or function.python or function.stateful or function.random:
         return stage
-    first: OnBatches = "parse-example" if function.parses_examples else "as-is"
-    found = _on_batches(call.function, first, recipe.dataset(stage.inputs[0]), call.result)
+    found = _on_batches(call.function, function.parses_examples, recipe.dataset(stage.inputs[0]), call.result)
     return stage.model_copy(update={"function": function.model_copy(update={"on_batches": found})})
 
 
-def _on_batches(function: Callable[..., Any], first: OnBatches, samples: Any, mapped: Any) -> OnBatches:
+def _on_batches(function: Callable[..., Any], parses_examples: bool, samples: Any, mapped: Any) -> OnBatches:
     """Return how a map's function can be given whole batches, by the shapes of what it gives when it is traced so.
 
     Args:
         function: the map's, of which no op keeps a state.
-        first: the way to try first.
+        parses_examples: whether it calls a parser of examples.
         samples: the dataset that it is mapped over.
         mapped: the dataset of the map.
     """
-    plain = parsing_batches(function) if first == "parse-example" else function
-    ways = {first: plain, "vectorized-map": vectorized(function, fallback=False)}
+    ways: dict[OnBatches, Callable[..., Any]] = {"as-is": function}
+    if parses_examples:
+        ways["parse-example"] = parsing_batches(function)
+    ways["vectorized-map"] = vectorized(function, fallback=False)
     with contextlib.suppress(Exception):  # what cannot be batched at all
         batches, wanted = samples.batch(_SOME), mapped.batch(_SOME).element_spec
         for way, changed in ways.items():

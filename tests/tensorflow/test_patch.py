@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from pipeline_bench.diagnosis.fixes import Context, order
 from pipeline_bench.diagnosis.patch import change
 from pipeline_bench.model.calls import PARAMETERS
 from pipeline_bench.model.diagnosis import Fix
 from pipeline_bench.model.edits import (
     Edit,
+    GatherBatches,
     GatherWindows,
     InsertAfter,
     MoveBefore,
@@ -161,13 +163,14 @@ USED_TWICE = "\nvalidation = tf.data.Dataset.from_tensors(example(1)).map(parse)
     ("source", "expected"),
     [
         (EXAMPLES, "return tf.io.parse_example(record, KEYS)"),
-        (EXAMPLES + USED_TWICE, "records.batch(4).map(parse_batch)"),
+        (EXAMPLES + USED_TWICE, "return tf.io.parse_example(record, KEYS)"),
+        (EXAMPLES.replace("def parse", "@tf.function\ndef parse"), "return tf.io.parse_example(record, KEYS)"),
         (
             EXAMPLES.replace("FUNCTION", 'lambda one: tf.io.parse_single_example(one, KEYS)["n"]'),
             'records.batch(4).map(lambda one: tf.io.parse_example(one, KEYS)["n"])',
         ),
     ],
-    ids=["one use", "two uses", "a lambda"],
+    ids=["one use", "two uses", "decorated", "a lambda"],
 )
 def test_examples_are_parsed_by_whole_batches_in_a_trial_and_as_it_is_written(
     source: str, expected: str, tmp_path: Path
@@ -192,6 +195,54 @@ def test_examples_are_parsed_by_whole_batches_in_a_trial_and_as_it_is_written(
     assert recorded.values(space["make_dataset"]()) == as_written
     if "validation" in space:
         assert recorded.values(space["validation"]) == [2]
+
+
+def test_a_function_that_parses_examples_of_any_shape_takes_batches_as_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "examples.py"
+    file.write_text(EXAMPLES.replace("FUNCTION", "parse").replace("parse_single_example", "parse_example"))
+    recipe = recorded.recipe("make_dataset", file=file)
+    stages = composing.with_batches(recipe, recipe.stages)
+    function = stages[1].function
+    assert function is not None
+    assert (function.parses_examples, function.on_batches) == (True, "as-is")
+    batched = next(iter(order.batch_before_map(Inspection(stages=stages, sink=recipe.sink), Context(cores=2))))
+    assert [edit.edit for edit in batched.edits] == ["move-before"]
+
+
+ARRAYS = """\
+import numpy as np
+import tensorflow as tf
+
+images, labels = np.arange(1800.0).reshape(150, 3, 4), np.arange(150)
+
+def make_dataset():
+    ds = tf.data.Dataset.from_tensor_slices({given})
+    ds = ds.shuffle(20, seed=3)
+    return ds.batch(4)
+"""
+
+
+@pytest.mark.parametrize(
+    "given", ["images", "(images, labels + 1)", "(labels,)", '{"image": images, "label": [*range(150)]}']
+)
+def test_gathered_rows_are_the_same_in_a_trial_and_as_it_is_written(given: str, tmp_path: Path) -> None:
+    source = ARRAYS.format(given=given)
+    file = tmp_path / "arrays.py"
+    file.write_text(source)
+    recipe = recorded.recipe("make_dataset", file=file)
+    edits = (GatherBatches(source=recipe.stages[0].id, batch=recipe.stages[-1].id),)
+    as_written = recorded.values(recorded.call("make_dataset", file=file))
+    assert recorded.values(rebuild.rebuild(recipe, edits, tmp_path).dataset) == as_written
+    fix = Fix(kind="gather_batches", variant="v", title="t", edits=edits)
+    code = change({str(file): source}, Inspection(stages=recipe.stages, sink=recipe.sink), fix)
+    assert code.diff is not None
+    space: dict[str, Any] = {}
+    exec(patched(source, code.diff), space)
+    made = space["make_dataset"]()
+    assert recorded.values(made) == as_written
+    graph = made._map_func.function.graph
+    held = [op for op in graph.get_operations() if op.type == "Const" and op.outputs[0].shape.num_elements() > 1]
+    assert held == [], "no array is in the graph"
 
 
 SAMPLES = """\

@@ -232,7 +232,7 @@ def _size_bytes(inspection: Inspection, stage: Stage) -> float | None:
 
 def _price(inspection: Inspection, upstream: Sequence[int], size_bytes: float | None, where: str) -> str:
     if size_bytes is None:
-        text = f"takes an unknown size {where}"
+        text = f"takes an unknown size {where}, in which the whole dataset must fit"
     else:
         text = f"takes about {units.size(size_bytes)} {where.replace('in', 'of')}"
     stages = [inspection.stage(number) for number in upstream]

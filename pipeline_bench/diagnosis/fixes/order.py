@@ -63,7 +63,7 @@ def _on_batches(maps: Sequence[Stage]) -> list[Edit] | None:
             return None
         if function.on_batches == "vectorized-map":
             changes.append(Vectorize(stage=stage.id))
-        elif function.parses_examples:
+        elif function.on_batches == "parse-example" or (function.on_batches is None and function.parses_examples):
             changes.append(ParseBatch(stage=stage.id))
     return changes
 
@@ -96,6 +96,11 @@ class _Samples(NamedTuple):
         return [stage.id for stage in (*self.ahead, *self.maps, *self.passed, self.batch)]
 
 
+def _mixed(samples: _Samples) -> str:
+    shuffled = any(stage.method == "shuffle" for stage in (*samples.ahead, *samples.passed))
+    return "Shuffle and batch" if shuffled else "Batch"
+
+
 def _samples(inspection: Inspection) -> Iterator[_Samples]:
     for batch in (stage for stage in inspection.stages if stage.method == "batch"):
         passed = chain.run_before(inspection, batch, TAKE_ANY)
@@ -116,7 +121,7 @@ def gather_batches(inspection: Inspection, context: Context) -> Iterator[Fix]:
         moved = (*each.passed, each.batch) if maps else ()
         yield fix(
             f"gather whole batches{f' before {maps[0].label}' if maps else ''}",
-            f"Shuffle and batch numbers of rows, and gather whole batches{f' for {names}' if maps else ''}",
+            f"{_mixed(each)} numbers of rows, and gather whole batches{f' for {names}' if maps else ''}",
             *(MoveBefore(stage=stage.id, other=maps[0].id) for stage in moved),
             *changes,
             GatherBatches(source=source.id, batch=each.batch.id),
@@ -144,7 +149,7 @@ def gather_windows(inspection: Inspection, context: Context) -> Iterator[Fix]:
             of = f" for {_names(each.maps)}" if each.maps else ""
             yield fix(
                 "gather batches of windows",
-                f"Shuffle and batch numbers of rows, and gather whole batches of windows{of}",
+                f"{_mixed(each)} numbers of rows, and gather whole batches of windows{of}",
                 *(MoveBefore(stage=stage.id, other=flat.id) for stage in moved),
                 *changes,
                 edit,

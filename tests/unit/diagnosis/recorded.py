@@ -10,6 +10,7 @@ import sys
 from types import SimpleNamespace
 from typing import Any
 
+from pipeline_bench.model.calls import PARAMETERS
 from pipeline_bench.model.pipeline import Inspection, Location, Stage, UserFunction
 
 FILE = "/home/user/train.py"
@@ -25,6 +26,9 @@ METHODS = (
     "interleave",
     "flat_map",
     "with_options",
+    "window",
+    "skip",
+    "reduce",
 )
 
 
@@ -71,13 +75,15 @@ class Recorder:
         line, end_line, column, end_column = positions
         assert line is not None
         place = Location(file=FILE, line=line, end_line=end_line, column=column, end_column=end_column)
+        given = {**dict(zip(PARAMETERS.get(method, ()), args, strict=False)), **named}
         stage = Stage(
             id=len(self.stages),
             method=method,
             inputs=tuple(each.number for each in inputs),
             function=_function(args) if self.functions else None,
             place=place,
-            element="(",
+            element=_element(args[0] if args else None) if method == "from_tensor_slices" else "(",
+            arguments={name: value for name, value in given.items() if isinstance(value, int | float)},
         )
         self.stages.append(stage)
         return Dataset(self, stage.id, method, inputs, args, named)
@@ -112,6 +118,15 @@ class Dataset:
         """From the source to the sink; several inputs as a list of such lists."""
         before = self.inputs[0].calls if len(self.inputs) == 1 else [each.calls for each in self.inputs]
         return [*before, self.call]
+
+
+def _element(tensors: Any) -> str:
+    """The structure of slices, a list being an array of numbers."""
+    if isinstance(tensors, tuple):
+        return f"({', '.join(map(_element, tensors))}{',' if len(tensors) == 1 else ''})"
+    if isinstance(tensors, dict):
+        return f"{{{', '.join(f'{key}: {_element(value)}' for key, value in tensors.items())}}}"
+    return "int32[]"
 
 
 def _function(args: tuple[Any, ...]) -> UserFunction | None:

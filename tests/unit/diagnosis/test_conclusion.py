@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 
-from pipeline_bench.diagnosis import conclusion
+from pipeline_bench.diagnosis import attempt_statistics, conclusion
 from pipeline_bench.model import Series
 from pipeline_bench.model.pipeline import Inspection
 from tests.unit.diagnosis.simulated import STEPS, Machine, cost, diagnose, function, inspection, stage
@@ -67,7 +67,7 @@ def test_a_wait_that_lies_where_epochs_begin_is_told_from_one_in_every_step() ->
     arrays = inspection((stage(0, "arrays"),), (cost(0, 0.2),)).model_copy(update={"api": "arrays"})
     state = diagnose(Machine(arrays, lambda edits: 5.0, ceiling_ms=1.0), budget_s=60.0)
     assert state.diagnosis is not None
-    assert "wait 4.00 ms of 5.00 ms for the arrays, which Keras cuts" in (state.diagnosis.text or "")
+    assert "wait 4.00 ms of 5.00 ms for the arrays; what takes the rest" in (state.diagnosis.text or "")
     first_of_eight = np.where(np.arange(STEPS) % 8 == 0, 28_000_000, 500_000)
     trials = tuple(
         trial.model_copy(update={"steps": trial.steps.model_copy(update={"wait_ns": Series.pack(first_of_eight)})})
@@ -77,6 +77,25 @@ def test_a_wait_that_lies_where_epochs_begin_is_told_from_one_in_every_step() ->
     )
     later = conclusion.concluded(state.model_copy(update={"trials": trials}), state.diagnosis, "its end")
     assert "for the arrays, most of it where an epoch begins (within one 500 µs)" in (later.text or "")
+
+
+def test_a_wait_that_making_batches_of_arrays_explains_is_keras_own() -> None:
+    arrays = inspection((stage(0, "arrays"),), (cost(0, 4.0),)).model_copy(update={"api": "arrays"})
+    state = diagnose(Machine(arrays, lambda edits: 5.0, ceiling_ms=1.0), budget_s=60.0)
+    assert state.diagnosis is not None
+    assert "The steps of fit wait 4.00 ms of 5.00 ms for the arrays, which Keras cuts" in (state.diagnosis.text or "")
+
+
+def test_the_most_promising_fix_is_named_after_enough_trials_too() -> None:
+    stages = (stage(0, "range"), stage(1, "map", 0), stage(2, "batch", 1))
+    of_map = inspection(stages, (cost(0, 0.1), cost(1, 9.0), cost(2, 0.1)))
+    state = diagnose(Machine(of_map, lambda edits: 8.0 if edits else 10.0, noise=0.4), budget_s=60.0)
+    assert state.diagnosis is not None
+    able = [each for each in attempt_statistics.of(state, state.diagnosis) if each.contends]
+    assert state.diagnosis.proposal is None
+    best = min(able, key=attempt_statistics.by_gain)
+    assert best.trials >= attempt_statistics.CONFIRMED_TRIALS
+    assert f"The most promising is {best.name}" in (state.diagnosis.text or "")
 
 
 def test_a_wait_of_trials_that_differ_many_times_is_not_decided() -> None:

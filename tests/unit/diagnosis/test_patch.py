@@ -19,6 +19,7 @@ from pipeline_bench.model.edits import (
     Edit,
     Fuse,
     GatherBatches,
+    GatherWindows,
     InsertAfter,
     Interleave,
     MoveBefore,
@@ -223,40 +224,146 @@ ARRAYS = """
 
 
 @pytest.mark.parametrize(
-    ("given", "rows", "gathered"),
+    ("given", "first", "gathered"),
     [
-        ("(x, y)", "x", "(tf.gather(x, rows), tf.gather(y, rows))"),
-        ("(x,)", "x", "(tf.gather(x, rows),)"),
-        ('{"a": x, "b": y}', "x", '{"a": tf.gather(x, rows), "b": tf.gather(y, rows)}'),
+        ("x", "x", "tf.gather(x_tensor, rows)"),
+        ("(x, y)", "x", "(tf.gather(x_tensor, rows), tf.gather(y_tensor, rows))"),
+        ("(x,)", "x", "(tf.gather(x_tensor, rows),)"),
+        ('{"a": x, "b": y}', "x", '{"a": tf.gather(x_tensor, rows), "b": tf.gather(y_tensor, rows)}'),
+        ("(x + y, y)", "samples", "(tf.gather(samples_tensor, rows), tf.gather(y_tensor, rows))"),
+        ("(x, x)", "x", "(tf.gather(x_tensor, rows), tf.gather(x_tensor_2, rows))"),
     ],
 )
 def test_slices_become_numbers_of_rows_that_a_map_behind_the_batch_gathers(
-    given: str, rows: str, gathered: str
+    given: str, first: str, gathered: str
 ) -> None:
-    _, new = changed(written(ARRAYS % given), GatherBatches(source=0, batch=2))
-    assert f"tf.data.Dataset.range(len({rows})).shuffle(9).batch(2).map(lambda rows: {gathered})" in new
+    code, new = changed(written(ARRAYS % given), GatherBatches(source=0, batch=2))
+    assert code.text == ""
+    assert (f"tf.data.Dataset.range({first}_tensor.shape[0]).shuffle(9).batch(2).map(lambda rows: {gathered})\n") in new
+    value = "x + y" if first == "samples" else "x"
+    assert f'    with tf.device("CPU:0"):\n        {first}_tensor = tf.convert_to_tensor({value})\n' in new
 
 
-@pytest.mark.parametrize("given", ["(x + y, y)", "load()", "x", "tensors=(x, y)", "(x, *y)", "{**x}"])
-def test_slices_of_what_has_no_name_are_changed_in_words(given: str) -> None:
-    source = written(ARRAYS % given).replace("x = [1]", "load = lambda: 1\nx = [1]").replace("{**x}", "{**dict(a=x)}")
+@pytest.mark.parametrize(
+    "given",
+    ["load()", "both", "tensors=(x, y)", "(x, *y)", "{**named}", "({'a': x}, y)", "(named, y)", "([\n    1, 2], y)"],
+)
+def test_slices_of_what_is_not_written_out_are_changed_in_words(given: str) -> None:
+    others = "load = lambda: (x, x)\n    both = (x, x)\n    named = dict(a=x)\n    def make_dataset"
+    source = written((ARRAYS % given).replace("def make_dataset", others))
     code, _ = changed(source, GatherBatches(source=0, batch=2))
     assert code.diff is None
     assert "Make `from_tensor_slices` (train.py:" in code.text
 
 
-def test_rows_are_not_gathered_from_a_name_that_has_become_something_else() -> None:
-    source = """
-        x = [1] * 9
-        def make_dataset():
-            {} = tf.data.Dataset.from_tensor_slices((x, x)).shuffle(9)
-            return {}.batch(2)
-        """
-    code, new = changed(written(source.replace("{}", "ds")), GatherBatches(source=0, batch=2))
-    assert code.diff is not None
-    assert "return ds.batch(2).map(lambda rows: (tf.gather(x, rows), tf.gather(x, rows)))" in new
-    other = source.replace("def make_dataset():", "def make_dataset(x=x):").replace("{}", "x")
-    assert changed(written(other), GatherBatches(source=0, batch=2))[0].diff is None
+def in_function(*lines: str) -> str:
+    """A pipeline of these lines, with the arrays `x` and `y` and the numbers `size` and `none`."""
+    body = "\n".join(f"    {line}" for line in lines)
+    return f"{FUNCTIONS}x, y, size, none = [1] * 9, [2] * 9, 3, None\ndef make_dataset():\n{body}\n"
+
+
+SLICES = "ds = tf.data.Dataset.from_tensor_slices((x, y))"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (SLICES, "total = ds.batch(9).reduce(0, f)", "return ds.shuffle(9).batch(2)"),
+        (SLICES, "train = ds.skip(2).batch(2)", "val = ds.take(2)", "return train"),
+        (SLICES, "later = lambda: ds.take(2)", "train = ds.batch(2)", "return train"),
+        (SLICES, "ds = ds.shuffle(9)", "print(ds)", "ds = ds.batch(2)", "return ds"),
+        (SLICES, "if none: ds = tf.data.Dataset.from_tensor_slices((y, y))", "ds = ds.batch(2)", "return ds"),
+        (SLICES, "if size:", "    ds = ds.shuffle(9)", "return ds.batch(2)"),
+        (f"made = [each for each in [{SLICES[5:]}]]", "return made[0].batch(2)"),
+        (f"ds = {SLICES[5:]} if size else None", "return ds.batch(2)"),
+        ("if size:", f"    {SLICES}", "return ds.batch(2)"),
+    ],
+)
+def test_rows_are_not_numbered_where_something_else_reads_the_samples(lines: tuple[str, ...]) -> None:
+    source = in_function(*lines)
+    recorder = Recorder()
+    recorder.run(source)
+    (batch,) = [stage for stage in recorder.stages if stage.method == "batch"][-1:]
+    code, _ = changed(source, GatherBatches(source=0, batch=batch.id))
+    assert code.diff is None
+    assert "(no diff: " in code.text
+
+
+def test_rows_are_gathered_from_what_the_array_was_where_it_was_cut() -> None:
+    lines = (SLICES, "x = None", "ds = ds.shuffle(9)", "y.sort()", "ds = ds.batch(2)", "return ds")
+    source = in_function("x, y = [1] * 9, [2] * 9", *lines, "ds = ds.take(1)")
+    code, new = changed(source, GatherBatches(source=0, batch=2))
+    assert code.text == ""
+    assert new.index("x_tensor = tf.convert_to_tensor(x)") < new.index("x = None")
+    assert "ds = ds.batch(2).map(lambda rows: (tf.gather(x_tensor, rows), tf.gather(y_tensor, rows)))" in new
+
+
+WINDOWS = "ds = tf.data.Dataset.from_tensor_slices(x)"
+
+
+@pytest.mark.parametrize(
+    ("window", "written_as"),
+    [
+        ("size, shift=1", "x_tensor.shape[0] - size + 1"),
+        ("size, shift=none", "0, x_tensor.shape[0] - size + 1, size"),
+        ("size + 1, 2", "0, x_tensor.shape[0] - (size + 1) + 1, 2"),
+        ("size, **dict(shift=1)", None),
+        ("size, *[1]", None),
+        ("size # rows\n, shift=1", "x_tensor.shape[0] - size + 1"),
+    ],
+)
+def test_windows_begin_at_the_rows_at_which_the_call_says(window: str, written_as: str | None) -> None:
+    source = in_function(WINDOWS, f"ds = ds.window({window})", "ds = ds.flat_map(lambda w: w.batch(3))", "return ds")
+    code, new = changed(source, GatherWindows(source=0, window=1, flat_map=2))
+    if written_as is None:
+        assert code.diff is None
+        assert "its arguments are in a " in code.text
+    else:
+        assert f"tf.data.Dataset.range({written_as})" in new
+
+
+@pytest.mark.parametrize("between", ["self.size = 4", "size = 4", "size += 1", "[size][0] = 3"])
+def test_windows_are_not_gathered_by_a_size_that_is_set_between(between: str) -> None:
+    window = "self.size" if "self" in between else "size"
+    lines = ("from types import SimpleNamespace", "self, size = SimpleNamespace(size=3), 3", WINDOWS, between)
+    source = in_function(*lines, f"ds = ds.window({window})", "return ds.flat_map(lambda w: w.batch(3))")
+    code, _ = changed(source, GatherWindows(source=0, window=1, flat_map=2))
+    assert (code.diff is None) == (between != "[size][0] = 3")
+
+
+def test_a_batch_does_not_move_in_front_of_what_others_read_too() -> None:
+    lines = ("ds = tf.data.Dataset.range(9)", "ds = ds.map(f)", "train = ds.batch(2)")
+    source = in_function(*lines, "val = ds.skip(4)", "return train")
+    code, new = changed(source, MoveBefore(stage=2, other=1))
+    assert new == source
+    assert "(no diff: ds has other uses)" in code.text
+    _, new = changed(in_function(*lines, "return train"), MoveBefore(stage=2, other=1))
+    assert calls(new) == [SOURCE, BATCH, MAP]
+    again = ("ds = tf.data.Dataset.range(3)", "val = ds.skip(4)", "return train")
+    _, new = changed(in_function(*lines, *again), MoveBefore(stage=2, other=1))
+    assert calls(new) == [SOURCE, BATCH, MAP]
+
+
+def test_a_filter_does_not_move_in_front_of_what_its_function_may_use() -> None:
+    lines = ("ds = tf.data.Dataset.range(9)", "ds = ds.map(f)", "limit = 3", "ds = ds.filter(g)", "return ds")
+    assert changed(in_function(*lines), MoveBefore(stage=2, other=1))[0].diff is None
+    _, new = changed(in_function(*lines[:2], *lines[3:]), MoveBefore(stage=2, other=1))
+    assert calls(new) == [SOURCE, ("filter", "g"), MAP]
+
+
+def test_every_wanted_name_may_be_taken() -> None:
+    source = in_function("rows = row_numbers = row_numbers_2 = x_tensor = None", WINDOWS, "return ds.batch(2)")
+    code, new = changed(source, GatherBatches(source=0, batch=1))
+    assert code.text == ""
+    assert ".map(lambda row_numbers_3: tf.gather(x_tensor_2, row_numbers_3))" in new
+
+
+def test_a_fix_of_which_a_part_cannot_be_written_is_told_in_words_as_a_whole() -> None:
+    source = in_function("return tf.data.Dataset.range(9).map(f).batch(2)")
+    code, new = changed(source, InsertAfter(stage=2, method="cache"), OffloadToService(workers=2))
+    assert new == source
+    assert "Write `.cache()` behind `batch`" in code.text
+    assert "2 tf.data service workers" in code.text
 
 
 def test_a_call_is_left_out_or_the_words_say_so(way: str) -> None:
@@ -266,14 +373,13 @@ def test_a_call_is_left_out_or_the_words_say_so(way: str) -> None:
 
 def test_several_edits_add_up(way: str) -> None:
     of_map, of_batch = number(way, "map"), number(way, "batch")
-    code, new = changed(
-        way,
+    edits: tuple[Edit, ...] = (
         MoveBefore(stage=of_batch, other=of_map),
         SetArgument(stage=of_map, argument="num_parallel_calls", value=4),
         SetArgument(stage=of_map, argument="deterministic", value=False),
         InsertAfter(stage=of_map, method="prefetch", arguments={"buffer_size": -1}),
-        SetOptions(options={"threading.private_threadpool_size": 2}),
     )
+    code, new = changed(way, *edits, SetOptions(options={"threading.private_threadpool_size": 2}))
     expected = [
         SOURCE,
         BATCH,
@@ -283,6 +389,7 @@ def test_several_edits_add_up(way: str) -> None:
     if code.text:
         assert "no line for it of its own" in code.text
         assert "lambda" in way or ";" in way
+        code, new = changed(way, *edits)
     else:
         expected.append(("with_options", "namespace(threading=namespace(private_threadpool_size=2))"))
     assert calls(new) == expected
@@ -503,7 +610,8 @@ def test_what_one_call_made_several_times_is_told_in_words() -> None:
         SetArgument(stage=1, argument="num_parallel_calls", value=-1),
         InsertAfter(stage=3, method="prefetch", arguments={"buffer_size": -1}),
     )
-    assert calls(new)[-1] == ("prefetch", -1), "the other edit is told as a diff"
+    assert new == source
+    assert "Write `.prefetch(tf.data.AUTOTUNE)` behind `batch`" in code.text
     assert "one call of map makes several stages" in code.text
     assert "`num_parallel_calls=tf.data.AUTOTUNE`" in code.text
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline_bench.diagnosis import variants
+from pipeline_bench.diagnosis.chain import segments_of
 from pipeline_bench.diagnosis.search import Search
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Diagnosis
 from pipeline_bench.model.edits import Edit, InsertAfter, MoveBefore, SetArgument, SetOptions
@@ -14,6 +15,7 @@ from pipeline_bench.model.pipeline import Fingerprint, Task
 from pipeline_bench.model.result import Disturbance
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, TrialRecord
+from pipeline_bench.text import units
 from tests.unit.diagnosis.simulated import (
     Machine,
     after,
@@ -285,6 +287,8 @@ def test_a_pipeline_that_fails_as_written_ends_the_diagnosis() -> None:
     found = diagnose(machine({}, fails=lambda trial: "bad record" if trial.variant.name == AS_WRITTEN else None))
     assert said(found).failure == "bad record"
     assert len(found.trials) == 2
+    stages_ms = segments_of(machine({}).looked_at, found.environment.cores).period_ns / 1e6
+    assert said(found).text == f"Bad record. All stages together take {units.milliseconds(stages_ms)} for a batch."
 
 
 def test_a_model_that_computes_all_the_time_leaves_nothing_to_try() -> None:
