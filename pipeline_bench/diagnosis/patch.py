@@ -29,6 +29,8 @@ from pipeline_bench.tfdata import splitting
 
 _STATIC = {"zip", "sample_from_datasets", "choose_from_datasets"}
 """Calls on the class, with their inputs as arguments: a chain can only begin with one."""
+_UNDONE = {"batch", "unbatch"}
+"""Without the one, samples that have the shape of a batch would reach others than the one that undoes it."""
 _OF_CACHE_FILES = "Give the cache a path of its own with room on the disk; delete the files when the pipeline changes."
 _HALVES = [("_fixed", "_random"), ("_fixed_part", "_random_part"), ("_before_random", "_from_random_on")]
 """What the names of a function's halves end with; the first ones that are free."""
@@ -142,6 +144,10 @@ class Patch:
     def remove(self, number: int) -> None:
         """Leave a stage's call out."""
         file, chain, link = self._link(number)
+        after = (own for own, before in self._before.items() if before == number)
+        undone = next((own for own in after if {self.stages[each].method for each in (number, own)} == _UNDONE), None)
+        if undone is not None:
+            statements.check_handed_on(file, link.call, self._chains(undone, number))
         chain.remove(link)
         statements.drop_if_idle(file, chain)
         self._follow(number)
@@ -193,14 +199,8 @@ class Patch:
         given = self._argument(call, "map_func")
         if given is None or "#" in file.code(given.value):
             raise CannotPatchError("its function was not found, or has a comment in it")
-        name, function = f"{file.tensorflow(call)}vectorized_map", file.code(given.value)
-        batch, sample = file.free_name("samples"), file.free_name("sample")
-        if self.stages[self.stages[number].inputs[0]].element.startswith("("):
-            function = function if isinstance(given.value, cst.Name | cst.Attribute) else f"({function})"
-            text = f"lambda *{batch}: {name}(lambda {sample}: {function}(*{sample}), {batch})"
-        else:
-            text = f"lambda {batch}: {name}({function}, {batch})"
-        file.values[given] = expression(text)
+        spread = self.stages[self.stages[number].inputs[0]].element.startswith("(")
+        file.values[given] = statements.vectorized(file, call, given.value, spread)
 
     def _definition(self, number: int) -> cst.FunctionDef:
         """Return where a map's function is defined, which its call names."""
@@ -221,8 +221,7 @@ class Patch:
         file, call = self._call(number)
         definition, given = self._definition(number), self._argument(call, "map_func")
         name, line = definition.name.value, file.lines(definition)[0]
-        if self._call(after)[0] is not file:
-            raise CannotPatchError("the two calls are in different files")
+        statements.check_handed_on(file, self._call(after)[1], self._chains(number, after))
         try:
             ways = splitting.splits(file.text, name, line)
         except splitting.CannotSplitError as reason:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import libcst as cst
 from libcst.helpers import get_full_name_for_node
 
-from pipeline_bench.diagnosis.source_file import Chain, Link, SourceFile, called_name
+from pipeline_bench.diagnosis.source_file import Chain, Link, SourceFile, called_name, expression
 from pipeline_bench.model.calls import CannotPatchError
 
 _PARSE_ONE, _PARSE_BATCH = "parse_single_example", "parse_example"
@@ -149,6 +149,23 @@ def parse_batch(file: SourceFile, function: cst.CSTNode) -> None:
     if "partitions" in file.text:  # of a RaggedFeature: of an example and of a batch they are not the same
         raise CannotPatchError("its ragged features may have partitions, which a batch has otherwise")
     file.renamed |= dict.fromkeys(parsing, _PARSE_BATCH)
+
+
+def vectorized(file: SourceFile, call: cst.Call, function: cst.BaseExpression, spread: bool) -> cst.BaseExpression:
+    """Return a function of batches that runs one of samples on each.
+
+    Args:
+        file: that it is in.
+        call: of the map.
+        function: what it is given.
+        spread: whether a sample is spread over the function's parameters.
+    """
+    name, text = f"{file.tensorflow(call)}vectorized_map", file.code(function)
+    batch, sample = file.free_name("samples"), file.free_name("sample")
+    if not spread:
+        return expression(f"lambda {batch}: {name}({text}, {batch})")
+    text = text if isinstance(function, cst.Name | cst.Attribute) else f"({text})"
+    return expression(f"lambda *{batch}: {name}(lambda {sample}: {text}(*{sample}), {batch})")
 
 
 def gather(file: SourceFile, call: cst.Call, value: cst.BaseExpression, element: str, rows: str) -> tuple[str, str]:

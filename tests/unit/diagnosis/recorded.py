@@ -28,6 +28,7 @@ METHODS = (
     "with_options",
     "window",
     "skip",
+    "unbatch",
     "reduce",
 )
 

@@ -344,6 +344,16 @@ def test_a_batch_does_not_move_in_front_of_what_others_read_too() -> None:
     assert calls(new) == [SOURCE, BATCH, MAP]
 
 
+@pytest.mark.parametrize("reader", [(), ("val = both.take(2)",)])
+def test_a_batch_that_others_read_is_not_left_out(reader: tuple[str, ...]) -> None:
+    lines = ("ds = tf.data.Dataset.range(9)", "both = ds.batch(2)", *reader, "return both.unbatch().map(f)")
+    source = in_function(*lines)
+    at = 1 + len(reader)
+    code, new = changed(source, Remove(stage=1), Remove(stage=1 + at))
+    assert calls(new) == ([SOURCE, BATCH, ("unbatch",), MAP] if reader else [SOURCE, MAP])
+    assert (code.diff is None) == bool(reader)
+
+
 def test_a_filter_does_not_move_in_front_of_what_its_function_may_use() -> None:
     lines = ("ds = tf.data.Dataset.range(9)", "ds = ds.map(f)", "limit = 3", "ds = ds.filter(g)", "return ds")
     assert changed(in_function(*lines), MoveBefore(stage=2, other=1))[0].diff is None
@@ -802,6 +812,15 @@ def make_dataset():
         ("map", "load_random"),
         ("batch", 2),
     ]
+
+
+def test_a_map_is_not_divided_in_front_of_what_others_read() -> None:
+    for reader in ("", "    val = files.map(print)\n"):
+        pipeline = f"    files = tf.data.Dataset.range(9)\n{reader}    return files.shuffle(3).map(load)\n"
+        source = f"{AUGMENTED.split('    ds =', maxsplit=1)[0]}{pipeline}"
+        number = 3 if reader else 2
+        code, _ = changed(source, DivideMap(stage=number, after=0, statements=1))
+        assert (code.diff is None) == bool(reader), code.text
 
 
 def test_a_definition_within_a_function_has_its_halves_there_under_names_that_are_free() -> None:
