@@ -6,6 +6,7 @@ from pathlib import PurePath
 
 from pipeline_bench.diagnosis import chain
 from pipeline_bench.diagnosis.chain import NS_PER_MS, Segments
+from pipeline_bench.model.calls import TAKE_ANY
 from pipeline_bench.model.diagnosis import CEILING, Bottleneck, Cause, Diagnosis, Limit
 from pipeline_bench.model.pipeline import Inspection, Stage, StageCost
 from pipeline_bench.model.session import Session
@@ -68,21 +69,25 @@ def find(
     if at_limit:
         return Bottleneck(text=f"The input is not the limit: {at_limit}. The costliest stage is {named(stage)}.")
     period_ns = parts.period_ns if as_written_ms is None else as_written_ms * NS_PER_MS
-    share = min(1.0, parts.cost_ns([number]) / period_ns)
+    passing = _passing(inspection, parts, number)
+    if passing:
+        stage, cost = passing[0], inspection.cost(passing[0].id)
+        assert cost is not None
+    share = min(1.0, parts.cost_ns([each.id for each in passing] or [number]) / period_ns)
     if ceiling_ms is not None and share < _HARDLY:
         return Bottleneck(
             text=f"No stage limits the training step: the costliest, {named(stage)}, takes {units.share(share)} of it."
         )
-    cause = _cause(inspection, stage, cost)
-    text = _text(inspection, parts, stage, share, cause, as_written_ms)
+    cause = "handing-over" if passing else _cause(inspection, stage, cost)
+    text = _text(inspection, parts, passing or (stage,), share, cause, as_written_ms)
     few = steps is not None and steps < _FEW_STEPS and share < chain.EXPLAINED
     if explained >= chain.EXPLAINED and not few:
-        return Bottleneck(stage=number, share=share, cause=cause, text=text)
+        return Bottleneck(stage=stage.id, share=share, cause=cause, text=text)
     doubt = f"the stages measured alone explain only {units.share(explained)} of {of}"
     if explained >= chain.EXPLAINED:
         doubt = f"only {units.count(steps or 0, 'step')} of the pipeline as written could be measured"
     return Bottleneck(
-        stage=number, share=share, cause=cause, certainty="probable", text=f"Probably {text} In doubt: {doubt}."
+        stage=stage.id, share=share, cause=cause, certainty="probable", text=f"Probably {text} In doubt: {doubt}."
     )
 
 
@@ -169,6 +174,28 @@ def waits(cost: StageCost) -> bool:
     return cost.cpu_ns + (cost.queued_ns or 0.0) < _WAITS * cost.elapsed_ns
 
 
+def _passing(inspection: Inspection, parts: Segments, number: int) -> tuple[Stage, ...]:
+    """Return the stages that pass an array's samples on one by one, up to their `batch`, where one of these is a stage.
+
+    None of them is the limit by itself: each hands over what `from_tensor_slices` has cut. Empty where another stage
+    takes much more than the cutting, or the samples are so large that copying them is what takes the time.
+    """
+    for batch in (each for each in inspection.stages if each.method == "batch"):
+        passed = chain.run_before(inspection, batch, TAKE_ANY)
+        source = chain.before(inspection, passed[0] if passed else batch)
+        if source is None or source.method != "from_tensor_slices":
+            continue
+        found, cost = (source, *passed, batch), inspection.cost(source.id)
+        ids = {each.id for each in found}
+        if number not in ids or cost is None or not any(ids <= set(group) for group in parts.groups):
+            continue
+        dearest_ns = max(parts.elapsed_ns.get(each, 0.0) for each in ids)
+        many = (cost.elements or 0) >= _MANY_ELEMENTS
+        if many and dearest_ns < _TINY_NS * (cost.elements or 0) and dearest_ns <= 2 * (cost.elapsed_ns or 0.0):
+            return found
+    return ()
+
+
 def _cause(inspection: Inspection, stage: Stage, cost: StageCost) -> Cause:
     parallel = chain.hands_over(stage, inspection.default_parallelised)
     if waits(cost) and not (parallel and stage.method == "prefetch"):
@@ -182,10 +209,18 @@ def _cause(inspection: Inspection, stage: Stage, cost: StageCost) -> Cause:
 
 
 def _text(
-    inspection: Inspection, parts: Segments, stage: Stage, share: float, cause: Cause, as_written_ms: float | None
+    inspection: Inspection,
+    parts: Segments,
+    stages: tuple[Stage, ...],
+    share: float,
+    cause: Cause,
+    as_written_ms: float | None,
 ) -> str:
+    """Return what is said of the limiting stage, or of those that pass samples on one by one."""
+    stage = stages[0]
     element = "batches" if inspection.batch_size is not None else "elements"
-    head = f"{named(stage)}, takes {units.share(share)} of the time between two {element}"
+    others = f", together with the stages up to {named(stages[-1])}" if stages[1:] else ""
+    head = f"{named(stage)}{others}, takes {units.share(share)} of the time between two {element}"
     text = f"{head}: {_why(inspection, parts, stage, cause)}."
     alone_ms = parts.elapsed_ns.get(stage.id, 0.0) / NS_PER_MS
     if as_written_ms is not None and alone_ms > _DEARER_ALONE * as_written_ms:

@@ -149,6 +149,41 @@ def test_a_reader_reads_and_many_small_elements_are_handed_over() -> None:
     assert "1,000 small elements" in found.text
 
 
+@pytest.mark.parametrize(
+    ("costs_ms", "elements", "expected"),
+    [
+        ((0.3, 0.2, 0.4), 128, 0),
+        ((0.2, 0.35, 0.1), 128, 0),
+        ((0.1, 0.9, 0.1), 128, 2),  # the shuffle itself
+        ((1.9, 0.1, 3.9), 128, 3),  # 30 µs a sample: it copies
+        ((0.3, 0.2, 0.4), 4, 3),
+    ],
+)
+def test_samples_of_an_array_that_are_passed_on_one_by_one_are_named_at_the_array(
+    costs_ms: tuple[float, float, float], elements: int, expected: int
+) -> None:
+    stages = (
+        stage(0, "from_tensor_slices"),
+        stage(2, "shuffle", 0, buffer_size=99),
+        stage(3, "batch", 2, batch_size=elements),
+        stage(4, "map", 3, of=function("scale")),
+    )
+    slices, shuffle, batch = costs_ms
+    costs = (
+        cost(0, slices, elements=elements),
+        cost(2, shuffle, elements=elements),
+        cost(3, batch),
+        cost(4, 0.1),
+    )
+    found = bottleneck.find(inspection(stages, costs), 2, sum(costs_ms) + 0.1)
+    assert found.stage == expected
+    if expected == 0:
+        assert found.cause == "handing-over"
+        assert found.share == pytest.approx(sum(costs_ms) / (sum(costs_ms) + 0.1))
+        assert "from_tensor_slices, train.py:10, together with the stages up to batch, train.py:13, takes" in found.text
+        assert "it passes 128 small elements on, one by one" in found.text
+
+
 def test_a_model_that_computes_all_the_time_is_not_starved_by_any_stage() -> None:
     found = bottleneck.find(python_decode(5.0), cores=2, as_written_ms=30.0, ceiling_ms=29.5)
     assert found.stage is None
