@@ -118,10 +118,16 @@ def halves(function: Any, statements: int) -> tuple[Callable[..., Any], Callable
 
 
 def with_splits(recipe: Recipe) -> tuple[Stage, ...]:
-    """Return the stages, of each random map with what is known of dividing its function."""
-    kept = any(stage.method in ("cache", "snapshot") for stage in recipe.stages)
+    """Return the stages, of each random map with what is known of dividing its function; not of one that is cached."""
+    cached: set[int] = set()
+    waiting = [before for stage in recipe.stages if stage.method in ("cache", "snapshot") for before in stage.inputs]
+    while waiting:
+        number = waiting.pop()
+        if number not in cached:
+            cached.add(number)
+            waiting += recipe.calls[number].inputs
     return tuple(
-        stage if kept or stage.method != "map" else _with_split(recipe, stage, recipe.calls[stage.id])
+        stage if stage.id in cached or stage.method != "map" else _with_split(recipe, stage, recipe.calls[stage.id])
         for stage in recipe.stages
     )
 

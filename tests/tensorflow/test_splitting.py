@@ -146,6 +146,16 @@ def test_inputs_in_another_order_in_each_pass_are_taken_once() -> None:
     assert (of_map.fixed_statements, of_map.undivided) == (3, "")
 
 
+def test_a_map_behind_a_cache_is_divided_and_one_that_is_cached_is_not() -> None:
+    import tensorflow as tf
+
+    recipe = recipe_of(lambda: tf.data.Dataset.range(8).map(helper_draws).cache().map(lambda y, x: (y, x)))
+    assert [stage.function.fixed_statements for stage in splitting.with_splits(recipe) if stage.function] == [None] * 2
+    recipe = recipe_of(lambda: tf.data.Dataset.range(8).cache().shuffle(8, seed=1).map(helper_draws))
+    (of_map,) = (stage.function for stage in splitting.with_splits(recipe) if stage.function)
+    assert (of_map.fixed_statements, of_map.undivided) == (3, "")
+
+
 @pytest.mark.parametrize(
     ("function", "reason"),
     [

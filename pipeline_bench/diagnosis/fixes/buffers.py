@@ -103,6 +103,8 @@ def cache_within_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
     stage = next(rest, None)
     if not fixed or stage is None or stage.method != "map" or stage.function is None:
         return
+    if inspection.cold:
+        return  # as in `cache`
     if stage.function.fixed_statements is None:
         return
     divide = DivideMap(stage=stage.id, after=fixed[-1].id, statements=stage.function.fixed_statements)

@@ -495,3 +495,7 @@ def test_a_random_map_that_can_be_divided_is_cached_within_behind_what_does_not_
         tried(chained(divided, stage(1, "batch", 0), stage(2, "shuffle", 1), stage(3, "take", 2))), "cache_within_map"
     )
     assert not of_kind(tried(chained(divided, stage(1, "repeat", 0), stage(2, "cache", 1))), "cache_within_map")
+    behind_one = chained(divided, stage(1, "cache", 0), stage(2, "shuffle", 1))
+    (fix,) = of_kind(tried(behind_one), "cache_within_map")
+    assert fix.edits[0] == DivideMap(stage=3, after=1, statements=3)
+    assert not of_kind(tried(behind_one.model_copy(update={"cold": True})), "cache_within_map")
