@@ -44,7 +44,8 @@ def main() -> None:
     PICTURE.write_text(screen.export_svg(session, WIDTH_COLUMNS), encoding="utf-8")
     diagnosed = load(WALKTHROUGH)
     (WALKTHROUGH / "report.md").write_text(markdown.render(diagnosed), encoding="utf-8")
-    (WALKTHROUGH / "diagnose.svg").write_text(screen.export_svg(diagnosed, WIDTH_COLUMNS), encoding="utf-8")
+    for name, width in {"diagnose.svg": 80, "diagnose-160.svg": 160}.items():
+        (WALKTHROUGH / name).write_text(screen.export_svg(diagnosed, width), encoding="utf-8")
 
 
 if __name__ == "__main__":
