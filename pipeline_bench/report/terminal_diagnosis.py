@@ -100,7 +100,8 @@ def _tree_lines(rows: Sequence[Row], width: int, *, below: bool = True) -> Group
         ("CPU ms", 7, True),
         ("parallel", 9, False),
     ]
-    room = width - sum(cells + 2 for _, cells, _ in columns)
+    longest = max((_name(row).cell_len for row in rows), default=0)  # the figures stand beside the names
+    room = min(max(longest, _ROOM_FOR_MARK), width - sum(cells + 2 for _, cells, _ in columns))
     head = "stage".ljust(room)
     head += "".join("  " + (title.rjust(cells) if right else title.ljust(cells)) for title, cells, right in columns)
     lines = [Text(head, style="dim", no_wrap=True)]
