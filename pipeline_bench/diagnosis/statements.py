@@ -106,6 +106,11 @@ def _sets(statement: cst.CSTNode, variable: str, value: cst.CSTNode | None = Non
     return isinstance(target, cst.Name) and target.value == variable and value in (None, statement.value)
 
 
+def _called_later(file: SourceFile, node: cst.CSTNode) -> cst.CSTNode | None:
+    """Return the innermost function that a node is in, which reads a variable when it is called."""
+    return next((each for each in file.around(node) if isinstance(each, cst.FunctionDef | cst.Lambda)), None)
+
+
 def _check_readers(file: SourceFile, first: cst.CSTNode, base: cst.Name, allowed: set[int]) -> None:
     """Check that what a variable is from an expression on, until it is set anew, is only read where it may be."""
     used = file.statement(base)
@@ -114,7 +119,7 @@ def _check_readers(file: SourceFile, first: cst.CSTNode, base: cst.Name, allowed
     for reader in file.readers(base):
         at = file.start(reader)
         after = file.start(first) < at and (until is None or at < until)
-        elsewhere = until is None and file.function(reader) is not file.function(base)
+        elsewhere = until is None and _called_later(file, reader) is not _called_later(file, base)
         if at not in allowed and (after or elsewhere):
             raise CannotPatchError(f"{base.value} has other uses")
 

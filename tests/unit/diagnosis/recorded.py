@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -67,7 +68,11 @@ class Recorder:
             TFRecordDataset=lambda *a, **k: self.made("TFRecordDataset", (), a, k),
             experimental=SimpleNamespace(prefetch_to_device=lambda device: ("to", device)),
         )
-        return SimpleNamespace(data=data)
+        return SimpleNamespace(
+            data=data,
+            device=lambda name: nullcontext(),
+            convert_to_tensor=lambda values: SimpleNamespace(shape=[len(values)]),
+        )
 
     def made(self, method: str, inputs: tuple[Dataset, ...], args: tuple[Any, ...], named: dict[str, Any]) -> Dataset:
         """Record a call of the frame that made it."""

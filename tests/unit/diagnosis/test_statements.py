@@ -1,0 +1,140 @@
+"""Random programs of several datasets: a diff changes the pipeline as it is meant, and nothing that others read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from pipeline_bench.diagnosis.patch import change
+from pipeline_bench.model.diagnosis import Fix
+from pipeline_bench.model.edits import DivideMap, Edit, GatherBatches, MoveBefore, Remove
+from tests.unit.diagnosis.recorded import FILE, Dataset, Recorder, patched
+
+HEAD = """\
+x, y, yes, others = [1] * 9, [2] * 9, True, []
+def load(path):
+    path = path * 2
+    return path
+
+def make_dataset():
+"""
+VARIABLES = st.sampled_from(["a", "b", "c"])
+CALLS = st.sampled_from([".map(load)", ".batch(2)", ".shuffle(3)", ".repeat()", ".unbatch()", ".take(4)"])
+SOURCES = st.sampled_from(["tf.data.Dataset.range(9)", "tf.data.Dataset.from_tensor_slices((x, y))"])
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> str:
+    """A function that makes datasets of datasets, in which `others` gets what else reads some of them."""
+    lines = [f"    a = {draw(SOURCES)}{draw(CALLS) if draw(st.booleans()) else ''}"]
+    known = ["a"]
+    for _ in range(draw(st.integers(1, 6))):
+        base = draw(st.sampled_from(known[-2:]))
+        calls = "".join(draw(st.lists(CALLS, min_size=1, max_size=2)))
+        indent = draw(st.sampled_from(["    ", "    ", "    ", "    if yes: "]))
+        match draw(st.integers(0, 9)):
+            case 0:
+                lines.append(f"{indent}others.append({base})")
+            case 1:
+                lines.append(f"{indent}others.append({base}{calls})")
+            case 2:
+                lines.append(f"{indent}others.append(lambda: {base})")
+            case 3:
+                lines.append(f"{indent}others.extend([each for each in [{base}]])")
+            case 4:
+                lines.append(f"    c, b = {base}{calls}, {base}")
+                known += ["c", "b"]
+            case _:
+                name = draw(VARIABLES)
+                lines.append(f"{indent}{name} = {base}{calls}")
+                known.append(name)
+    lines.append(f"    return {known[-1]}{draw(st.sampled_from(['', '.batch(2)', '.map(load)']))}")
+    return HEAD + "\n".join(lines) + "\n"
+
+
+def run(source: str) -> tuple[Recorder, Dataset, list[Dataset]]:
+    """What the program makes, and what it has read beside that."""
+    recorder = Recorder(functions=True)
+    space: dict[str, Any] = {"tf": recorder.tensorflow()}
+    exec(compile(source, FILE, "exec"), space)
+    made = space["make_dataset"]()
+    return recorder, made, [each if isinstance(each, Dataset) else each() for each in space["others"]]
+
+
+def path(recorder: Recorder, made: Dataset) -> list[int]:
+    """The stages from the source to the sink."""
+    stages = {stage.id: stage for stage in recorder.stages}
+    found = [made.number]
+    while stages[found[0]].inputs:
+        found.insert(0, stages[found[0]].inputs[0])
+    return found
+
+
+def changes(recorder: Recorder, stages: list[int]) -> list[tuple[int, tuple[Edit, ...]]]:
+    """Edits of every kind that moves stages or changes what they give, each with the last stage that it is about."""
+    methods = [recorder.stages[number].method for number in stages]
+    found: list[tuple[int, tuple[Edit, ...]]] = []
+    for place, method in enumerate(methods):
+        number = stages[place]
+        only_passed = not {*methods[1:place]} - {"shuffle", "repeat", "take"}
+        if method in ("batch", "shuffle"):
+            maps = [stages[other] for other in range(1, place) if methods[other] == "map"]
+            found += [(number, (MoveBefore(stage=number, other=other),)) for other in maps]
+        if method == "batch" and methods[0] == "from_tensor_slices" and only_passed:
+            found.append((number, (GatherBatches(source=stages[0], batch=number),)))
+        if methods[place : place + 2] == ["batch", "unbatch"]:
+            undone = stages[place + 1]
+            found.append((undone, (Remove(stage=number), Remove(stage=undone))))
+        if method == "map" and place and only_passed:
+            found.append((number, (DivideMap(stage=number, after=stages[0], statements=1),)))
+    return found
+
+
+def meant(edits: tuple[Edit, ...], calls: list[Any], stages: list[int]) -> list[Any]:
+    """The calls of the sink that the edits ask for."""
+    made, places = list(calls), list(stages)
+    for edit in edits:
+        assert isinstance(edit, MoveBefore | Remove)
+        at = places.index(edit.stage)
+        call, number = made.pop(at), places.pop(at)
+        if isinstance(edit, MoveBefore):
+            made.insert(to := places.index(edit.other), call)
+            places.insert(to, number)
+    return made
+
+
+READ_LATER = f"""{HEAD}    a = tf.data.Dataset.range(9)
+    others.append(lambda: a)
+    a = a.map(load)
+    return a.batch(2)
+"""
+
+
+@example(READ_LATER, 0)
+@given(programs(), st.integers(0, 1000))
+def test_a_diff_changes_the_pipeline_as_it_is_meant_and_nothing_that_others_read(source: str, which: int) -> None:
+    recorder, made, others = run(source)
+    stages = path(recorder, made)
+    edits = changes(recorder, stages)
+    if not edits:
+        return
+    last, chosen = edits[which % len(edits)]
+    not_behind = [at for at, each in enumerate(others) if last not in path(recorder, each)]
+    calls, read = made.calls, [others[at].calls for at in not_behind]
+    fix = Fix(kind="k", variant="v", title="t", edits=chosen)
+    code = change({FILE: source}, recorder.inspection(made), fix)
+    if code.diff is None:
+        assert "no diff" in code.text
+        return
+    new = patched(source, code.diff)
+    _, after, others_after = run(new)
+    assert [others_after[at].calls for at in not_behind] == read, new
+    match chosen[0]:
+        case GatherBatches():
+            assert [call[0] for call in after.calls][:1] == ["range"]
+        case DivideMap():
+            assert ("map", "load_fixed", ("num_parallel_calls", -1)) in after.calls
+        case _:
+            assert after.calls == meant(chosen, calls, stages), new
