@@ -191,7 +191,7 @@ def _passing(inspection: Inspection, parts: Segments, number: int) -> tuple[Stag
             continue
         dearest_ns = max(parts.elapsed_ns.get(each, 0.0) for each in ids)
         many = (cost.elements or 0) >= _MANY_ELEMENTS
-        if many and dearest_ns < _TINY_NS * (cost.elements or 0) and dearest_ns <= 2 * (cost.elapsed_ns or 0.0):
+        if many and dearest_ns < _TINY_NS * (cost.elements or 0) and dearest_ns <= 3 * (cost.elapsed_ns or 0.0):
             return found
     return ()
 

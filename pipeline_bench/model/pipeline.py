@@ -18,8 +18,8 @@ from pipeline_bench.text import Line, Text, safe
 
 KIND = "your_pipeline"
 """The kind of the source component of a variant whose input is the user's own pipeline."""
-MODEL_STEP = "model step"
-"""What a trial is doing while the model steps, as its watch reports it."""
+MODEL_STEP, REBUILDING = "model step", "rebuilding"
+"""What a trial's watch reports that it does: a step of the model, or the pipeline's calls again, with the edits."""
 WORKERS = "workers"
 """The method of the stage in which Keras' workers make the batches of a `PyDataset`."""
 INFINITE = -1

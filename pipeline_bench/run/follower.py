@@ -189,7 +189,9 @@ def _stall_reason(log: TrialLog) -> str:
             f"a step of your model did not end within {variant.run.stall_timeout_s:g} s, {doing}; its batch was there "
             "(slower steps need a larger --stall-timeout)"
         ]
-    if own and phase == "build":
+    if log.stalled is not None and log.stalled.phase == pipeline.REBUILDING:
+        parts = [f"with this change the pipeline was not made within {variant.run.stall_timeout_s:g} s"]
+    elif own and phase == "build":
         target = pipeline.Target.model_validate(variant.source.options["target"])
         what = "your script did not reach its training" if target.is_script else "your function did not return"
         parts = [f"{what} within {variant.run.stall_timeout_s:g} s"]

@@ -16,7 +16,15 @@ from typing import Any
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
 from pipeline_bench.model.edits import DistributeToService, Edit
 from pipeline_bench.model.events import Fingerprinted, Inspected
-from pipeline_bench.model.pipeline import INFINITE, MODEL_STEP, Fingerprint, Inspection, ScriptTraining, Task
+from pipeline_bench.model.pipeline import (
+    INFINITE,
+    MODEL_STEP,
+    REBUILDING,
+    Fingerprint,
+    Inspection,
+    ScriptTraining,
+    Task,
+)
 from pipeline_bench.system.files import ScratchFolder
 from pipeline_bench.text import line_of, units
 from pipeline_bench.tfdata import (
@@ -254,7 +262,10 @@ class PipelineEngine(Engine):
         left_out = ["cache"] * self._task.cold
         if self._task.activity == "ceiling":  # it takes one batch, and any will do
             left_out.append("shuffle")
-        return rebuild.rebuild(self._recipe, self._task.edits, self._scratch.path, without=left_out)
+        self.recorder.doing = REBUILDING
+        made = rebuild.rebuild(self._recipe, self._task.edits, self._scratch.path, without=left_out)
+        self.recorder.doing = ""
+        return made
 
     def _filled(self) -> Any:
         """Return the pipeline with its edits and its caches filled.

@@ -26,7 +26,7 @@ from pipeline_bench.model.events import (
     Storage,
     Work,
 )
-from pipeline_bench.model.pipeline import KIND, MODEL_STEP
+from pipeline_bench.model.pipeline import KIND, MODEL_STEP, REBUILDING
 from pipeline_bench.model.trial import Trial, plan
 from pipeline_bench.run import follower
 from pipeline_bench.run.follower import record, watch
@@ -265,6 +265,8 @@ def test_a_model_whose_step_takes_long_is_not_called_a_pipeline_that_gives_nothi
     log.apply(Stalled(phase=MODEL_STEP, steps=0, queues=(), stacks=()))
     told = follower._stall_reason(log)
     assert told.startswith("a step of your model did not end within 60 s, after step 0; its batch was there")
+    log.stalled = Stalled(phase=REBUILDING, steps=0, queues=(), stacks=())
+    assert follower._stall_reason(log) == "with this change the pipeline was not made within 60 s"
     log.stalled = Stalled(phase="train", steps=0, queues=(), stacks=())
     assert follower._stall_reason(log).startswith("your pipeline gave no element for 60 s after step 0")
 
