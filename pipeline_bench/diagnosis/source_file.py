@@ -182,11 +182,13 @@ class SourceFile:
         return next(each for each in self.around(node) if isinstance(each, statements))
 
     def block(self, statement: cst.CSTNode) -> list[cst.CSTNode]:
-        """Return the statements among which one stands."""
+        """Return the statements among which one stands; an ``elif`` stands alone."""
         parent = self.parents[statement]
         block = self.parents[parent] if isinstance(parent, cst.SimpleStatementLine) else parent
+        if not isinstance(block, (*BLOCKS, cst.SimpleStatementSuite)):
+            return [statement]
         found: list[cst.CSTNode] = []
-        for each in getattr(block, "body", ()):
+        for each in block.body:
             found += each.body if isinstance(each, cst.SimpleStatementLine) else [each]
         return found
 

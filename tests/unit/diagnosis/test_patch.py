@@ -277,6 +277,7 @@ SLICES = "ds = tf.data.Dataset.from_tensor_slices((x, y))"
         (f"made = [each for each in [{SLICES[5:]}]]", "return made[0].batch(2)"),
         (f"ds = {SLICES[5:]} if size else None", "return ds.batch(2)"),
         ("if size:", f"    {SLICES}", "return ds.batch(2)"),
+        (SLICES, "made = []", "if not size: pass", "elif made.append(ds.batch(2)): pass", "return made[0]"),
     ],
 )
 def test_rows_are_not_numbered_where_something_else_reads_the_samples(lines: tuple[str, ...]) -> None:
