@@ -33,23 +33,29 @@ def programs(draw: st.DrawFn) -> str:
     for _ in range(draw(st.integers(1, 6))):
         base = draw(st.sampled_from(known[-2:]))
         calls = "".join(draw(st.lists(CALLS, min_size=1, max_size=2)))
-        indent = draw(st.sampled_from(["    ", "    ", "    ", "    if yes: "]))
-        match draw(st.integers(0, 9)):
-            case 0:
-                lines.append(f"{indent}others.append({base})")
-            case 1:
-                lines.append(f"{indent}others.append({base}{calls})")
-            case 2:
-                lines.append(f"{indent}others.append(lambda: {base})")
-            case 3:
-                lines.append(f"{indent}others.extend([each for each in [{base}]])")
-            case 4:
-                lines.append(f"    c, b = {base}{calls}, {base}")
-                known += ["c", "b"]
-            case _:
-                name = draw(VARIABLES)
-                lines.append(f"{indent}{name} = {base}{calls}")
-                known.append(name)
+        name, indent = draw(VARIABLES), draw(st.sampled_from(["", "", "", "", "if yes: ", "for _ in (1,): "]))
+        made = f"{base}{calls}"
+        reading = [
+            f"others.append({base})",
+            f"others.append({made})",
+            f"others.append(lambda: {base})",
+            f"others.extend([each for each in [{base}]])",
+            f"others.append(lambda {base}={base}: {base})",
+            f"assert not others.append({base})",
+        ]
+        setting = [f"{name} = {made}"] * 9 + [
+            f"{name}, c = {made}, {base}",
+            f"{name} = c = {made}",
+            f"{name}: object = {made}",
+            f"({name} := {made})",
+        ]
+        if not draw(st.integers(0, 3)):
+            lines.append(f"    {indent}{draw(st.sampled_from(reading))}")
+        elif not draw(st.integers(0, 9)):
+            lines += ["    if not yes: pass", f"    elif not others.append({made}): pass"]
+        else:
+            lines.append(f"    {indent}{draw(st.sampled_from(setting))}")
+            known.append(name)
     lines.append(f"    return {known[-1]}{draw(st.sampled_from(['', '.batch(2)', '.map(load)']))}")
     return HEAD + "\n".join(lines) + "\n"
 
