@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import termios
-import textwrap
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pipeline_bench.cli.options import lesson_names
+from pipeline_bench.cli.output import wrapped
 from pipeline_bench.errors import PipelineBenchError, UsageError
 
 if TYPE_CHECKING:
@@ -42,19 +41,12 @@ def lesson(
 
     if listed:
         for each in lessons():
-            typer.echo(_wrapped(f"{each.name}: {each.summary}"))
+            typer.echo(wrapped(f"{each.name}: {each.summary}", sys.stdout))
         return
     chosen = find(name) if name is not None else None
     waits = not no_input and sys.stdin is not None and sys.stdin.isatty()
     with interruptible():
         _play(chosen, waits=waits)
-
-
-def _wrapped(line: str) -> str:
-    """Return one line for a script; broken between words for a terminal that is too narrow for it."""
-    if not sys.stdout.isatty():
-        return line
-    return textwrap.fill(line, shutil.get_terminal_size().columns, subsequent_indent="    ", break_long_words=False)
 
 
 def _play(chosen: Lesson | None, *, waits: bool) -> None:

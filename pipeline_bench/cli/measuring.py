@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,6 +22,7 @@ from pipeline_bench.cli.options import (
     seconds,
     setting_keys,
 )
+from pipeline_bench.cli.output import wrapped
 from pipeline_bench.errors import UsageError
 from pipeline_bench.text import safe
 
@@ -294,7 +296,9 @@ def run(
         missing = isinstance(error, FileNotFoundError)
         raise typer.Exit(commands.NOT_FOUND if missing else commands.NOT_EXECUTABLE) from None
     for line in commands.lines(ended, command):
-        typer.echo(f"pipeline-bench: {safe(line)}", err=True)
+        typer.echo(wrapped(f"pipeline-bench: {safe(line)}", sys.stderr), err=True)
+    if following := commands.next_command(ended, command):  # in one piece, to be copied
+        typer.echo(f"pipeline-bench: next: {safe(following)}", err=True)
     raise typer.Exit(ended.code)
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
@@ -27,6 +29,14 @@ _ENDINGS = {
     ".json": "json",
     ".txt": "terminal",
 }
+
+
+def wrapped(line: str, stream: TextIO) -> str:
+    """Return a line for a file as it is; for a terminal that is too narrow for it, broken between words."""
+    if not stream.isatty():
+        return line
+    columns = shutil.get_terminal_size().columns
+    return textwrap.fill(line, columns, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
 
 
 class StdoutError(OSError):

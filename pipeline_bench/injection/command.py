@@ -184,7 +184,7 @@ def _records(folder: Path) -> Iterator[ProcessRecord]:
 
 
 def lines(ended: Ended, command: Sequence[str]) -> list[str]:
-    """Return what is told at the end: a line a training, the device and the host, and what to do next."""
+    """Return what is told at the end: a line a training, then the device and the host."""
     said = [line for record in ended.records for line in _of_process(record)]
     said += ended.killed
     more = sum(record.more for record in ended.records)
@@ -194,15 +194,19 @@ def lines(ended: Ended, command: Sequence[str]) -> list[str]:
     said += [f"not watched: {reason}" for reason in reasons[:_SHOWN_PROBLEMS]]
     if not ended.killed and not any(record.trainings for record in ended.records):
         said.append(f"no training was found: {_why_none(ended, command)}")
-    said.append(_machine(ended))
+    return [*said, _machine(ended)]
+
+
+def next_command(ended: Ended, command: Sequence[str]) -> str | None:
+    """Return the command that diagnoses what waited for its input; None where none did."""
     trainings = [each for record in ended.records for each in record.trainings]
     starved = [each for each in trainings if each.verdict == "input-bound" and each.on_tf_data]
     script = next((part for part in command if part.endswith(".py")), None)
     # A process of its own is no worker of a training of several: it would wait for the others.
-    if starved and script is not None and ranks.of_training(os.environ) is None:
-        given = shlex.join(command[command.index(script) + 1 :])
-        said.append(f"next: pipeline-bench diagnose {shlex.quote(script)}{given and ' -- '}{given}")
-    return said
+    if not starved or script is None or ranks.of_training(os.environ) is not None:
+        return None
+    given = shlex.join(command[command.index(script) + 1 :])
+    return f"pipeline-bench diagnose {shlex.quote(script)}{given and ' -- '}{given}"
 
 
 def _of_process(record: ProcessRecord) -> Iterator[str]:

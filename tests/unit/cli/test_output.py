@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 from pathlib import Path
 
 import pytest
 
 from pipeline_bench.cli import run
-from pipeline_bench.cli.output import write
+from pipeline_bench.cli.output import wrapped, write
 from pipeline_bench.errors import UsageError
 from pipeline_bench.model import session as saved
 from pipeline_bench.report import trace
@@ -43,3 +44,16 @@ def test_a_trace_goes_to_stdout_or_compressed_to_a_file(tmp_path: Path, capsys: 
     assert run(["report", str(tmp_path), "-f", "trace", "-o", str(tmp_path / "trace.json.gz")]) == 0
     with gzip.open(tmp_path / "trace.json.gz") as file:
         assert json.load(file) == json.loads(text)
+
+
+def test_a_line_is_broken_between_words_for_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    path = "/home/user/a-long-name/of-a-folder/with/its/report.html"
+    line = f"fit of train.py: 89 steps of 163 ms; input wait 115 ms (70 %); page {path}"
+    stream = io.StringIO()
+    assert wrapped(line, stream) == line
+    monkeypatch.setattr(stream, "isatty", lambda: True)
+    broken = wrapped(line, stream).splitlines()
+    assert " ".join(each.strip() for each in broken) == line
+    assert all(len(each) <= 40 for each in broken[:-1])
+    assert broken[-1] == f"    {path}"
