@@ -31,7 +31,7 @@ from pipeline_bench.monitoring.fit import Course
 from pipeline_bench.monitoring.forks import ForkedLock
 from pipeline_bench.monitoring.publishing import Publisher
 from pipeline_bench.monitoring.sampling import Readings, SamplerThread, jax_is_at_work
-from pipeline_bench.monitoring.steps import JobSummary, Rows, StepLog, Totals, summarise
+from pipeline_bench.monitoring.steps import JobSummary, Rows, StepLog, Totals, of_result, summarise
 from pipeline_bench.run.trial_log import tracks
 from pipeline_bench.samplers.host import HostSampler
 from pipeline_bench.samplers.nvml import NvmlSampler
@@ -48,8 +48,8 @@ _MISSING = {
     "loss": "a watched job's loss is left to its own records",
     "accuracy": "a watched job's accuracy is left to its own records",
 }
-WARMUP_STEPS = 10
-"""At most: the first steps trace and compile, and find a full buffer."""
+WARMUP_STEPS, WARMUP_SHARE = 10, 0.1
+"""At most, of a job's steps: the first ones trace and compile, and find a full buffer. A short job has few to lose."""
 LEAST_STEPS = 3
 """A loop that took fewer batches than this looked at an example, and is no training."""
 _KEEP_EVERY_NS = 10**9
@@ -64,7 +64,8 @@ class SavedJob:
     """What was kept of a job last.
 
     Attributes:
-        folder: where its session was saved; None where it was not to be, or could not be, which a note of it says.
+        figures: those of the session's result, which its page shows: warm-up and disturbed steps are left out.
+        folder: where the session was saved; None where it was not to be, or could not be, which a note of it says.
     """
 
     session: Session
@@ -145,12 +146,14 @@ class JobRecord:
         return self._device.kind == "cpu" and not jax_is_at_work()
 
     def summary(self, since: Totals | None = None, since_ns: int | None = None) -> JobSummary:
-        """Return the figures so far.
+        """Return the figures so far, of all steps but the first; of a job that has ended, those of its session.
 
         Args:
             since: only of what came after these totals.
             since_ns: from when on the device's utilization is taken; by default from the beginning.
         """
+        if self._session is not None and self.kept is not None and since is None:
+            return self.kept.figures
         self._sampler.poll()
         begin_ns = self._started_ns if since_ns is None else since_ns
         return self._figures(self.log.totals.since(since or Totals()), begin_ns)
@@ -178,7 +181,7 @@ class JobRecord:
             if self._session is not None or log.totals.steps < LEAST_STEPS:
                 return
             began_ns = time.thread_time_ns()
-            self._save(self._build(log, course, _CUT_OFF), self._figures(log.totals, self._started_ns))
+            self._save(self._build(log, course, _CUT_OFF), log.totals)
             self._keep_cost_ns += time.thread_time_ns() - began_ns
             self._keep_ns = time.monotonic_ns() + _KEEP_EVERY_NS
         finally:
@@ -211,13 +214,16 @@ class JobRecord:
             self._gpu.close()
             collectives.read(settled=True)
             self._session = self._build(self.log, self.course, reason)
-            kept = self._save(self._session, self._figures(self.log.totals, self._started_ns))
+            kept = self._save(self._session, self.log.totals)
         self._publisher.end(kept.figures, kept.folder)
         self.on_kept()
         return kept
 
-    def _save(self, session: Session, figures: JobSummary) -> SavedJob:
+    def _save(self, session: Session, totals: Totals) -> SavedJob:
         """Save the session in the folder that is its own; where that fails a note of it says so."""
+        figures = of_result(session.results[0], self._device_waits)
+        if figures.input_wait_share is None:  # the session has no wait where that of a single step is missing
+            figures = self._figures(totals, self._started_ns)
         if self._pid != os.getpid():  # a fork of the job has one of its own
             self._pid, self._folder = os.getpid(), None
         folder = None
@@ -235,7 +241,9 @@ class JobRecord:
     def _build(self, log: StepLog, course: Course | None, reason: str | None) -> Session:
         scenario = _scenario(self._name)
         rows, notes = log.rows(), list(self.notes)
-        warmup = min(int(np.searchsorted(np.cumsum(rows.count), WARMUP_STEPS)) + 1, len(rows.count) // 2)
+        ended = np.cumsum(rows.count)
+        most_steps = min(WARMUP_STEPS, WARMUP_SHARE * int(rows.count.sum()))
+        warmup = min(int(np.searchsorted(ended, most_steps)) + 1, len(rows.count) // 2)
         most = int(np.max(rows.count, initial=1))
         if reason is not None:
             notes.append(reason)

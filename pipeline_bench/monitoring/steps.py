@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from pipeline_bench.analysis import verdicts
 from pipeline_bench.analysis.thresholds import NEEDED_STEPS
-from pipeline_bench.model.result import Verdict
+from pipeline_bench.model.result import Result, Verdict
 from pipeline_bench.text import units
 
 MAX_ROWS = 100_000
@@ -279,4 +279,25 @@ def summarise(
         device_utilization_source=utilization[1],
         verdict=verdicts.judge_watched(totals.step_ms, totals.wait_ms, share, totals.steps, reason, device_waits),
         reason=reason,
+    )
+
+
+def of_result(result: Result, device_waits: bool) -> JobSummary:
+    """Return the figures of a job's saved result.
+
+    Args:
+        result: the job's.
+        device_waits: as for `summarise`.
+    """
+    share = result.input_wait_share.value
+    return JobSummary(
+        steps=result.steps,
+        step_ms=result.step_ms.mean,
+        input_wait_ms=result.input_wait_ms.value,
+        input_wait_share=share,
+        utilization_at_most=None if share is None or not device_waits else 1 - share,
+        device_utilization_percent=result.device_utilization.mean_percent,
+        device_utilization_source=result.device_utilization.source,
+        verdict=result.verdict,
+        reason=result.input_wait_share.reason if share is None else None,
     )

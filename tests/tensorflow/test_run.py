@@ -76,8 +76,8 @@ def test_a_fit_a_loop_and_a_spawned_worker_are_measured_without_an_edit_until_a_
     whole = [line for line in told if not line.startswith("pipeline-bench:   ") and "was killed" not in line]
     names = sorted(line.split(": ")[1] for line in whole)
     assert names == ["fit of train.py"] * 3 + [f"loop of train.py:{loop}", "next", "whole command"]
-    assert done.stderr.count("pipeline-bench: fit of train.py: 39 steps") == 2  # the worker's, and the last one
-    assert done.stderr.count("pipeline-bench: fit of train.py: 79 steps") == 1
+    assert done.stderr.count("pipeline-bench: fit of train.py: 36 steps") == 2  # the worker's, and the last one
+    assert done.stderr.count("pipeline-bench: fit of train.py: 72 steps") == 1
     assert done.stderr.count("severely input-bound") == 4
     assert told[-1].endswith("pipeline-bench diagnose train.py -- loop fit worker term")
     waits = [load(folder).results[0].input_wait_share.value for folder in (tmp_path / "reports").iterdir()]

@@ -72,7 +72,7 @@ def test_what_a_ceiling_would_tell_is_not_measured_and_says_what_is_known() -> N
 
 def test_rows_of_several_steps_are_counted_as_those() -> None:
     session = finished(steps=10, count=8)
-    assert session.results[0].steps == 64
+    assert session.results[0].steps == 72
     assert session.results[0].step_ms.mean == pytest.approx(4.0)
     assert session.results[0].verdict.kind == "input-bound"
     assert any("80 steps are kept as 10 rows" in note for note in session.notes)
@@ -101,6 +101,28 @@ def test_the_end_is_kept_once(tmp_path: Path) -> None:
     assert kept.session.notes == ("the job was ended by KeyboardInterrupt",)
     assert record.finish(None) is kept
     assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize("late_wait_ms", [0.4, 2.0])
+def test_the_last_line_has_the_figures_of_the_page_though_the_warm_up_differs(late_wait_ms: float) -> None:
+    record = JobRecord("my job", CPU)
+    waits = np.where(np.arange(60) < 30, 3.0, late_wait_ms) * MS
+    record.log.extend(np.arange(60) * 4 * MS, np.arange(1, 61) * 4 * MS, waits.astype(np.int64))
+    meanwhile = record.summary()
+    kept = record.finish(None)
+    (result,) = kept.session.results
+    assert kept.figures.input_wait_share == result.input_wait_share.value
+    assert kept.figures.input_wait_share != meanwhile.input_wait_share, "of all steps but the first"
+    assert record.summary() == kept.figures
+    assert (kept.figures.step_ms, kept.figures.verdict) == (result.step_ms.mean, result.verdict)
+
+
+def test_the_last_line_has_a_wait_where_that_of_one_step_is_not_known() -> None:
+    record = JobRecord("my job", CPU)
+    waits = np.full(60, MS)
+    waits[30] = NO_WAIT_NS
+    record.log.extend(np.arange(60) * 4 * MS, np.arange(1, 61) * 4 * MS, waits)
+    assert record.finish(None).figures.input_wait_share == pytest.approx(0.25)
 
 
 def running(out: Path, monkeypatch: pytest.MonkeyPatch, steps: int = 50) -> JobRecord:
@@ -135,14 +157,14 @@ def test_a_running_job_is_saved_and_in_the_same_folder_at_its_end(
     record.keep()
     (folder,) = tmp_path.iterdir()
     session = sessions.load(folder)
-    assert (session.results[0].steps, session.trials[0].status) == (40, "ok")
+    assert (session.results[0].steps, session.trials[0].status) == (45, "ok")
     assert "had not ended" in session.notes[0]
     record.log.extend(np.arange(50, 60) * MS, np.arange(51, 61) * MS, 1000)
     ended = record.finish(None)
     assert ended.folder == folder
-    assert sessions.load(folder).results[0].steps == 50
+    assert sessions.load(folder).results[0].steps == 54
     assert sessions.load(folder).notes == ()
-    assert [kept and kept.figures.steps for kept in told] == [49, 59]
+    assert [kept and kept.figures.steps for kept in told] == [45, 54]  # as the sessions have them
     record.keep()
     assert sessions.load(folder) == ended.session
 
