@@ -66,9 +66,11 @@ def find(
         return Bottleneck(text=f"No stage can be named: {unknown}.")
     stage, cost = inspection.stage(number), inspection.cost(number)
     assert cost is not None
-    if at_limit:
-        return Bottleneck(text=f"The input is not the limit: {at_limit}. The costliest stage is {named(stage)}.")
     period_ns = parts.period_ns if as_written_ms is None else as_written_ms * NS_PER_MS
+    if at_limit:
+        hardly = parts.cost_ns([number]) < _HARDLY * period_ns
+        costliest = "" if hardly else f" The costliest stage is {named(stage)}."
+        return Bottleneck(text=f"The input is not the limit: {at_limit}.{costliest}")
     passing = _passing(inspection, parts, number)
     if passing:
         stage, cost = passing[0], inspection.cost(passing[0].id)

@@ -191,6 +191,14 @@ def test_a_model_that_computes_all_the_time_is_not_starved_by_any_stage() -> Non
     assert found.text.startswith("The input is not the limit: a step takes 30.0 ms, and the model alone 29.5 ms")
 
 
+@pytest.mark.parametrize(("stage_ms", "is_named"), [(5.0, True), (0.02, False)])
+def test_of_a_model_that_is_the_limit_a_stage_is_named_that_takes_a_tenth_of_the_step(
+    stage_ms: float, is_named: bool
+) -> None:
+    found = bottleneck.find(python_decode(stage_ms), cores=2, as_written_ms=30.0, ceiling_ms=29.5)
+    assert ("The costliest stage is map(decode)" in found.text) is is_named
+
+
 def test_a_stage_that_takes_a_small_part_of_a_training_step_is_not_called_its_limit() -> None:
     found = bottleneck.find(python_decode(5.0), cores=2, as_written_ms=200.0, ceiling_ms=150.0, wait_ms=8.0)
     assert found.stage is None
