@@ -292,6 +292,8 @@ _WORTH = 1.3
 """Less is not worth a change of somebody's functions: the fault that the benchmark counts costs as much."""
 _MUCH_MORE = 1.25
 """The most must be so many times what is proposed already."""
+_BESIDE = 2.0
+"""Beside the other stages and the model a stage may take so many times as long as alone: they share cores and caches."""
 _MOST = 20.0
 """A larger bound says no more than that the stage takes nearly all of the time."""
 
@@ -326,8 +328,10 @@ def ideas(
 
 
 def _most(parts: Segments, stages: tuple[int, ...], as_written_ms: float, ceiling_ms: float | None) -> float:
-    left = chain.without(parts, stages)
-    return as_written_ms / max(left.period_ns / NS_PER_MS, ceiling_ms or 0.0, as_written_ms / (2 * _MOST))
+    """Return how many times as fast it could be at most if some stages took no time."""
+    left_ms = chain.without(parts, stages).period_ns / NS_PER_MS
+    kept_ms = as_written_ms - _BESIDE * parts.cost_ns(stages) / NS_PER_MS
+    return as_written_ms / max(left_ms, kept_ms, ceiling_ms or 0.0, as_written_ms / (2 * _MOST))
 
 
 def _all(inspection: Inspection) -> Iterator[_Idea]:

@@ -191,6 +191,11 @@ def test_a_model_that_computes_all_the_time_is_not_starved_by_any_stage() -> Non
     assert found.text.startswith("The input is not the limit: a step takes 30.0 ms, and the model alone 29.5 ms")
 
 
+def test_a_model_alone_is_not_said_to_take_longer_than_with_its_input() -> None:
+    found = bottleneck.find(python_decode(5.0), cores=2, as_written_ms=30.0, ceiling_ms=55.0)
+    assert "a step takes 30.0 ms, and the model alone no less" in found.text
+
+
 @pytest.mark.parametrize(("stage_ms", "is_named"), [(5.0, True), (0.02, False)])
 def test_of_a_model_that_is_the_limit_a_stage_is_named_that_takes_a_tenth_of_the_step(
     stage_ms: float, is_named: bool

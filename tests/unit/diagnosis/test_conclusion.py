@@ -34,6 +34,13 @@ def test_what_the_model_takes_by_itself_bounds_the_gain() -> None:
     assert conclusion.ideas(augmented(), 1, as_written_ms=25.0, ceiling_ms=22.0, gained=1.0) == ()
 
 
+def test_a_small_stage_beside_a_model_cannot_bring_the_whole_wait_back() -> None:
+    """Its 20 ms of 200: the ceiling of 100 ms would leave room for twice as fast."""
+    assert conclusion.ideas(augmented(), 1, as_written_ms=200.0, ceiling_ms=150.0, gained=1.0) == ()
+    (text,) = conclusion.ideas(augmented(), 1, as_written_ms=80.0, ceiling_ms=30.0, gained=1.0)
+    assert "at most 2.00×" in text  # it may take 40 ms beside the model
+
+
 def test_nothing_is_said_that_what_is_proposed_reaches_or_that_the_costs_do_not_show() -> None:
     assert conclusion.ideas(augmented(), 1, as_written_ms=25.0, ceiling_ms=None, gained=4.5) == ()
     assert conclusion.ideas(augmented(), 1, as_written_ms=90.0, ceiling_ms=None, gained=1.0) == ()
