@@ -6,7 +6,10 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from pipeline_bench.diagnosis import chain, equality, variants
+from pipeline_bench.diagnosis.chain import NS_PER_MS
 from pipeline_bench.model.diagnosis import AS_WRITTEN, Attempt, Diagnosis, Fix
 from pipeline_bench.model.edits import InsertAfter, MoveBefore, Remove
 from pipeline_bench.model.pipeline import Fingerprint, Inspection
@@ -200,6 +203,13 @@ def _bad(own: list[TrialRecord]) -> Iterator[str]:
             yield f"{'It stalled' if trial.status == 'stalled' else 'It failed'}{': ' if reason else ''}{reason}."
         elif trial.status == "ok" and not trial.measured:
             yield "No step was measured after its warm-up."
+
+
+def typical_wait_ms(session: Session) -> float | None:
+    """Return the median wait of a step as written, which the first step of an epoch does not move; None without one."""
+    trials = [trial for trial in session.trials if trial.variant == AS_WRITTEN and trial.measured]
+    waits = [wait_ns for trial in trials if (wait_ns := trial.after_warmup("wait_ns")) is not None]
+    return float(np.median(np.concatenate(waits))) / NS_PER_MS if waits else None
 
 
 def by_gain(found: AttemptStatistics) -> float:

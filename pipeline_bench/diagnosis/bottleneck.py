@@ -30,6 +30,8 @@ _TINY_NS = 20_000.0
 """So little an element is about what handing it from stage to stage costs: 1 to 10 µs (docs/method.md)."""
 _HANDS_ON = frozenset({"prefetch", "repeat", "take", "skip", "with_options"})
 """Stages that compute nothing: on a busy machine one is the costliest of those measured, if what computes was not."""
+_OF_BEGINNINGS = 0.5
+"""A median wait below this part of the mean: most of the wait lies in few steps."""
 _FILLING = 0.25
 """A first element that takes this part of a whole pass is told."""
 
@@ -40,6 +42,7 @@ def find(
     as_written_ms: float | None,
     ceiling_ms: float | None = None,
     wait_ms: float | None = None,
+    typical_wait_ms: float | None = None,
     steps: int | None = None,
 ) -> Bottleneck:
     """Name the stage that limits the pipeline.
@@ -50,7 +53,8 @@ def find(
         as_written_ms: milliseconds an element of the sink as the pipeline is written, or a step with a model; None
             where it was not measured: the stages' own costs then say how long it should take.
         ceiling_ms: milliseconds a step of the model without any input; None without a model.
-        wait_ms: milliseconds that a step waits for its batch; None where it is not known.
+        wait_ms: milliseconds that a step waits for its batch, on average; None where it is not known.
+        typical_wait_ms: the median of the same.
         steps: how many steps as written were measured; None where that does not matter.
     """
     parts = chain.segments_of(inspection, cores)
@@ -60,7 +64,8 @@ def find(
     if as_written_ms is not None and not at_limit:
         all_measured = all(cost.elapsed_ns is not None for cost in inspection.costs)
         if parts.elapsed_ns and explained < (_HINTED if all_measured else chain.EXPLAINED):
-            return _withheld(inspection, number, f"{units.share(explained)} of {of}", 1 - explained)
+            begins = _of_beginnings(inspection, as_written_ms, wait_ms, typical_wait_ms) if ceiling_ms else None
+            return begins or _withheld(inspection, number, f"{units.share(explained)} of {of}", 1 - explained)
     unknown = _unmeasured(inspection, number)
     if number is None or (unknown and not at_limit):
         return Bottleneck(text=f"No stage can be named: {unknown}.")
@@ -169,6 +174,27 @@ def _withheld(inspection: Inspection, costliest: int | None, explained: str, res
         share=rest,
         text=f"{named(stage)}, is the rest: it could not be measured alone ({reason}). {others}.",
     )
+
+
+def is_of_beginnings(wait_ms: float, typical_wait_ms: float | None) -> bool:
+    """Return whether most of what steps wait, on average, lies in few of them: those that begin an epoch."""
+    return typical_wait_ms is not None and typical_wait_ms < _OF_BEGINNINGS * wait_ms
+
+
+def _of_beginnings(
+    inspection: Inspection, as_written_ms: float, wait_ms: float | None, typical_wait_ms: float | None
+) -> Bottleneck | None:
+    """Return what is to be said where the time goes into beginning the pipeline anew; None where it does not."""
+    if not wait_ms or not is_of_beginnings(wait_ms, typical_wait_ms):
+        return None
+    batches = inspection.cardinality
+    size = "" if batches is None or batches < 0 else f" of {units.count(batches, 'batch', 'batches')}"
+    by_fit = inspection.training is not None and inspection.training.model
+    advice = " With `repeat()` at its end and `steps_per_epoch` in `fit`, all epochs share one iterator."
+    waits = f"a step waits {units.milliseconds(wait_ms)} of {units.milliseconds(as_written_ms)} for its batch"
+    within = f"within one {units.milliseconds(typical_wait_ms)}"
+    text = f"No stage can be named: {waits}, most of it where an epoch{size} begins ({within})."
+    return Bottleneck(text=f"{text}{advice if by_fit else ''}")
 
 
 def waits(cost: StageCost) -> bool:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import numpy as np
-
 from pipeline_bench.analysis.measured import AllSteps, Measured
 from pipeline_bench.diagnosis import attempt_statistics, bottleneck, chain
 from pipeline_bench.diagnosis.attempt_statistics import AttemptStatistics
@@ -27,8 +25,6 @@ _PROMISING = 1.1
 _UNSTEADY = 3.0
 """Trials of one pipeline whose means differ by more have something in some of their steps that is not the pipeline's:
 a compilation, or a machine that stood still."""
-_OF_BEGINNINGS = 0.5
-"""A median wait below this part of the mean: most of the wait lies in few steps."""
 _BEST_FIRST: tuple[Outcome, ...] = (
     "proposed",
     "faster",
@@ -221,8 +217,8 @@ def _of_what_has_no_fix(session: Session, diagnosis: Diagnosis) -> str:
         between = f"{units.milliseconds(fastest_ms)} to {units.milliseconds(slowest_ms)}"
         return f"How long its steps wait is not decided: its trials differ, with means of {between} a step."
     waits = f"The steps of fit wait {units.milliseconds(wait_ms)} of {units.milliseconds(step_ms)} for the {api}"
-    within_ms = _typical_wait_ms(session)
-    if within_ms < _OF_BEGINNINGS * wait_ms:
+    within_ms = attempt_statistics.typical_wait_ms(session)
+    if bottleneck.is_of_beginnings(wait_ms, within_ms):
         waits += f", most of it where an epoch begins (within one {units.milliseconds(within_ms)})"
     if wait_ms <= (1 - NOT_THE_LIMIT) * step_ms:
         return f"{waits}: there is nothing to gain."
@@ -238,14 +234,6 @@ def _trial_means_ms(session: Session) -> tuple[float, float]:
     trials = [Measured(AllSteps(each)) for each in session.trials if each.variant == AS_WRITTEN and each.measured]
     means_ms = [each.mean_ms for each in trials]
     return min(means_ms), max(means_ms)
-
-
-def _typical_wait_ms(session: Session) -> float:
-    """Return the median wait of a step as written, which the first step of an epoch does not move."""
-    waits = [
-        trial.after_warmup("wait_ns") for trial in session.trials if trial.variant == AS_WRITTEN and trial.measured
-    ]
-    return float(np.median(np.concatenate([each for each in waits if each is not None]))) / NS_PER_MS
 
 
 def _beyond(session: Session, diagnosis: Diagnosis, chosen: AttemptStatistics | None) -> tuple[str, ...]:
@@ -293,7 +281,7 @@ _WORTH = 1.3
 _MUCH_MORE = 1.25
 """The most must be so many times what is proposed already."""
 _BESIDE = 2.0
-"""Beside the other stages and the model a stage may take so many times as long as alone: they share cores and caches."""
+"""Beside the model a stage may take so many times as long as alone: they share cores and caches."""
 _MOST = 20.0
 """A larger bound says no more than that the stage takes nearly all of the time."""
 

@@ -111,7 +111,15 @@ class Search:
         waits = {result.variant: result.input_wait_ms.value for result in session.results}
         written = [trial for trial in session.trials if trial.variant == AS_WRITTEN and trial.measured]
         steps = sum(trial.steps.count - trial.warmup_steps for trial in written if trial.steps is not None)
-        found = bottleneck.find(inspection, cores, written_ms, means.get(CEILING), waits.get(AS_WRITTEN), steps)
+        found = bottleneck.find(
+            inspection,
+            cores,
+            written_ms,
+            means.get(CEILING),
+            waits.get(AS_WRITTEN),
+            attempt_statistics.typical_wait_ms(session),
+            steps,
+        )
         diagnosis = diagnosis.model_copy(update={"bottleneck": found})
         tried = {trial.variant for trial in session.trials}
         if written_ms is None or any(attempt.fix.variant in tried for attempt in diagnosis.attempts):

@@ -6,7 +6,7 @@ import pytest
 
 from pipeline_bench.diagnosis import bottleneck, chain
 from pipeline_bench.model.diagnosis import Bottleneck, Limit
-from pipeline_bench.model.pipeline import Inspection
+from pipeline_bench.model.pipeline import Inspection, ScriptTraining
 from pipeline_bench.model.session import Session
 from tests.unit.diagnosis.simulated import Machine, cost, diagnose, function, inspection, python_decode, stage
 
@@ -219,6 +219,19 @@ def test_no_stage_is_named_that_explains_little_of_what_a_step_waits() -> None:
     assert [each.stage for each in found.values()] == [1, 1, None]
     assert [each.certainty for each in found.values()][:2] == ["certain", "probable"]
     assert all("of the wait for batches" in found[wait_ms].text for wait_ms in (16.0, 20.0))
+
+
+def test_a_wait_that_lies_where_epochs_begin_names_no_stage_and_says_how_long_an_epoch_is() -> None:
+    looked = python_decode(0.2).model_copy(update={"cardinality": 11})
+    of_fit = looked.model_copy(update={"training": ScriptTraining(line="train.py:9", model=True)})
+
+    def text(inspection: Inspection, typical_wait_ms: float) -> str:
+        return bottleneck.find(inspection, 2, 12.0, 4.0, 8.0, typical_wait_ms).text
+
+    assert "waits 8.00 ms of 12.0 ms for its batch, most of it where an epoch of 11 batches begins" in text(looked, 0.4)
+    assert "steps_per_epoch" not in text(looked, 0.4)
+    assert "steps_per_epoch" in text(of_fit, 0.4)
+    assert "epoch" not in text(looked, 7.0)
 
 
 def test_a_single_stage_that_explains_little_of_the_wait_is_said_to() -> None:
