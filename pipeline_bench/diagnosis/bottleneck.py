@@ -187,10 +187,11 @@ def _of_beginnings(
     """Return what is to be said where the time goes into beginning the pipeline anew; None where it does not."""
     if not wait_ms or not is_of_beginnings(wait_ms, typical_wait_ms):
         return None
-    batches = inspection.cardinality
-    size = "" if batches is None or batches < 0 else f" of {units.count(batches, 'batch', 'batches')}"
+    batches = inspection.cardinality if (inspection.cardinality or 0) > 0 else None
+    size = "" if batches is None else f" of {units.count(batches, 'batch', 'batches')}"
     by_fit = inspection.training is not None and inspection.training.model
-    advice = " With `repeat()` at its end and `steps_per_epoch` in `fit`, all epochs share one iterator."
+    steps = "steps_per_epoch" if batches is None else f"steps_per_epoch={batches}"
+    advice = f" With `repeat()` at its end and `{steps}` in `fit`, all epochs share one iterator."
     waits = f"a step waits {units.milliseconds(wait_ms)} of {units.milliseconds(as_written_ms)} for its batch"
     within = f"within one {units.milliseconds(typical_wait_ms)}"
     text = f"No stage can be named: {waits}, most of it where an epoch{size} begins ({within})."
