@@ -119,25 +119,38 @@ def at_the_model(
     """Return why no input would make the training step 3 % faster, in half a sentence; "" where one might.
 
     The model takes the step by itself; or what the step waits and what all stages compute, on cores that the model may
-    want, is too little: no change of the input saves more than both. The arguments are those of `find`.
+    want, is too little: no change of the input saves more than both. Without a ceiling, whose trial of a large model
+    takes minutes, all that the stages take must be too little. The arguments are those of `find`.
     """
-    if as_written_ms is None or ceiling_ms is None:
+    if as_written_ms is None:
         return ""
     step = units.milliseconds(as_written_ms)
-    if ceiling_ms > as_written_ms:  # by chance, or by what the machine did meanwhile
+    if ceiling_ms is not None and ceiling_ms > as_written_ms:  # by chance, or by what the machine did meanwhile
         return f"a step takes {step}, and the model alone no less"
-    if ceiling_ms >= NOT_THE_LIMIT * as_written_ms:
+    if ceiling_ms is not None and ceiling_ms >= NOT_THE_LIMIT * as_written_ms:
         return f"a step takes {step}, and the model alone {units.milliseconds(ceiling_ms)}"
-    computed = [cost.cpu_ns for cost in inspection.costs]
-    if wait_ms is None or len(computed) < len(inspection.stages) or None in computed:
+    taken_ms = _taken_ms(inspection, elapsed=ceiling_ms is None)
+    if wait_ms is None or taken_ms is None or wait_ms + taken_ms > (1 - NOT_THE_LIMIT) * as_written_ms:
         return ""
-    computed_ms = sum(filter(None, computed)) / NS_PER_MS
-    if wait_ms + computed_ms > (1 - NOT_THE_LIMIT) * as_written_ms:
-        return ""
-    return (
-        f"a step of {step} waits {units.milliseconds(wait_ms)} for its batch, and all stages together compute for "
-        f"{units.milliseconds(computed_ms)}; the model alone takes {units.milliseconds(ceiling_ms)}"
-    )
+    waits = f"a step of {step} waits {units.milliseconds(wait_ms)} for its batch, and all stages together"
+    taken = units.milliseconds(taken_ms)
+    if ceiling_ms is None:
+        return f"{waits} take {taken}"
+    return f"{waits} compute for {taken}; the model alone takes {units.milliseconds(ceiling_ms)}"
+
+
+def _taken_ms(inspection: Inspection, *, elapsed: bool) -> float | None:
+    """Return what all stages together compute for an element, or take, where that is more; None: not all is known."""
+    if len(inspection.costs) < len(inspection.stages):
+        return None
+    taken_ns = 0.0
+    for cost in inspection.costs:
+        if cost.cpu_ns is None or cost.elapsed_ns is None:
+            if inspection.stage(cost.stage).method in _HANDS_ON:
+                continue
+            return None
+        taken_ns += max(cost.cpu_ns, cost.elapsed_ns) if elapsed else cost.cpu_ns
+    return taken_ns / NS_PER_MS
 
 
 def limiting(parts: Segments) -> int | None:

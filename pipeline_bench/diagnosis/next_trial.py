@@ -71,13 +71,16 @@ class NextTrial:
 
     def next(self) -> tuple[Session, Trial | None]:
         """Return the trial, and the session with its variant and with the combinations that are new."""
+        nothing = conclusion.nothing_to_gain(self._session)
         for name in self._base:  # of the first round, always: without them nothing can be said
             if self._round == 0 and name not in self._in_round:
+                if nothing and not self._has_time_for([name]):  # a large model: it is known without its ceiling
+                    return self._session, None
                 return self._session, self._trial(name, 0)
         written = [trial for trial in self._session.trials if trial.variant == AS_WRITTEN]
         if sum(not trial.measured for trial in written) >= _MOST_BASELINE_FAILURES:
             return self._session, None
-        if conclusion.nothing_to_gain(self._session) or not self._diagnosis.attempts:
+        if nothing or not self._diagnosis.attempts:
             return self._only_the_base()
         return self._attempt()
 

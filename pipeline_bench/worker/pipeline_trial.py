@@ -237,11 +237,11 @@ class PipelineEngine(Engine):
         """Return the step, which the watch then knows from a wait for a batch."""
 
         def watched(batch: Any) -> float:
-            self.recorder.doing = MODEL_STEP
+            self.recorder.doing(MODEL_STEP)
             try:
                 return step(batch)
             finally:
-                self.recorder.doing = ""
+                self.recorder.doing()
 
         return watched
 
@@ -262,9 +262,9 @@ class PipelineEngine(Engine):
         left_out = ["cache"] * self._task.cold
         if self._task.activity == "ceiling":  # it takes one batch, and any will do
             left_out.append("shuffle")
-        self.recorder.doing = REBUILDING
+        self.recorder.doing(REBUILDING)
         made = rebuild.rebuild(self._recipe, self._task.edits, self._scratch.path, without=left_out)
-        self.recorder.doing = ""
+        self.recorder.doing()
         return made
 
     def _filled(self) -> Any:

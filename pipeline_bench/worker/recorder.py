@@ -15,7 +15,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import PurePath
-from time import monotonic_ns  # by itself: a user's code may replace the module's
+from time import monotonic_ns, process_time_ns  # by themselves: a user's code may replace the module's
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,7 @@ from pipeline_bench.model.events import (
     Work,
     encode,
 )
+from pipeline_bench.model.pipeline import MODEL_STEP
 from pipeline_bench.scenario import Run
 from pipeline_bench.system.processes import leave
 from pipeline_bench.text import line_of
@@ -48,6 +49,11 @@ _IMPORT = "import"
 _LONGEST_IMPORT_S = 120.0
 """TensorFlow's import, in a fresh interpreter, takes some seconds, and a minute beside other work: until then it is no
 stall."""
+_LONGEST_STEP_S = 300.0
+"""A model's step that computes is no stall until then: the first one compiles, and a large model on a CPU takes half a
+minute for every one."""
+_COMPUTES = 0.1
+"""CPU time over wall time: a process that uses as much is at work, also where it has to share its cores."""
 CLOSED_EXIT_CODE = 71
 """Of a process whose own code has closed the event pipe."""
 
@@ -112,8 +118,8 @@ class Recorder:
         self._queue_states: QueueStates = tuple
         self._stacks: Stacks = thread_stacks
         self._why_dead: WhyDead = lambda _: None
-        self.doing = ""
-        """What within the phase is under way, where a watch should know it."""
+        self._doing, self._doing_since_ns = "", self._begun_ns
+        self._looked_ns, self._cpu_ns = self._begun_ns, process_time_ns()
         self.should_sample = False
         """Whether the next step is sampled."""
         self._audit: SampleAudit | None = None
@@ -137,6 +143,10 @@ class Recorder:
         """Say that the phase goes on, to the watches that would take it for a stall; may be called often."""
         if monotonic_ns() - self._alive_ns > self._run.stall_timeout_s * 1e9 / _SIGNS_OF_LIFE:
             self.phase(self._phase)
+
+    def doing(self, what: str = "") -> None:
+        """Say what within the phase is under way, where a watch should know it; by default, nothing of that kind."""
+        self._doing, self._doing_since_ns = what, monotonic_ns()
 
     def watch(self, queue_states: QueueStates, stacks: Stacks | None = None) -> None:
         """Say how the watch learns how full the queues are, and where the threads are that make the steps."""
@@ -258,9 +268,18 @@ class Recorder:
             self._ship()
             self._audit_digests()
             self._ship_depths()
-            if self._phase == _IMPORT and monotonic_ns() - self._begun_ns < _LONGEST_IMPORT_S * 1e9:
+            if self._takes_its_time():
                 self.heartbeat()
             self._watch()
+
+    def _takes_its_time(self) -> bool:
+        """Return whether what is under way may take longer than the stall timeout: an import, a step that computes."""
+        now_ns, cpu_ns = monotonic_ns(), process_time_ns()
+        computes = cpu_ns - self._cpu_ns > _COMPUTES * (now_ns - self._looked_ns)
+        self._looked_ns, self._cpu_ns = now_ns, cpu_ns
+        if self._phase == _IMPORT:
+            return now_ns - self._begun_ns < _LONGEST_IMPORT_S * 1e9
+        return self._doing == MODEL_STEP and computes and now_ns - self._doing_since_ns < _LONGEST_STEP_S * 1e9
 
     def _ship(self) -> None:
         first, end = self._shipped, self._steps
@@ -303,7 +322,7 @@ class Recorder:
         stacks = self._stacks()
         self._channel.send(
             Stalled(
-                phase=self.doing or self._phase, steps=self._steps, queues=tuple(self._queue_states()), stacks=stacks
+                phase=self._doing or self._phase, steps=self._steps, queues=tuple(self._queue_states()), stacks=stacks
             )
         )
 

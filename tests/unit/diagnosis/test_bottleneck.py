@@ -259,6 +259,15 @@ def test_a_step_that_hardly_waits_and_whose_stages_hardly_compute_is_the_models(
         assert "waits 3.00 ms for its batch, and all stages together compute for 60.6 ms" in found.text
 
 
+def test_a_step_far_longer_than_all_stages_take_is_the_models_though_its_ceiling_was_not_measured() -> None:
+    looked = python_decode(60.0)
+    found = bottleneck.find(looked, cores=2, as_written_ms=30_000.0, wait_ms=0.2)
+    assert found.stage is None
+    assert found.text.startswith("The input is not the limit: a step of 30.0 s waits 200 µs for its batch, and all")
+    for step_ms, wait_ms in ((1000.0, 0.2), (30_000.0, 20_000.0)):
+        assert "not the limit" not in bottleneck.find(looked, cores=2, as_written_ms=step_ms, wait_ms=wait_ms).text
+
+
 def test_without_any_cost_no_stage_is_named_and_the_reason_is() -> None:
     looked = inspection((stage(0, "range"),), (cost(0, None, reason="it gave no element within 3 s."),))
     found = bottleneck.find(looked, cores=2, as_written_ms=10.0)

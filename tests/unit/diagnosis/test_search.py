@@ -301,6 +301,13 @@ def test_a_model_that_computes_all_the_time_leaves_nothing_to_try() -> None:
     assert outcome(found, BATCHED) == "not-tried"
 
 
+def test_a_large_model_whose_trial_takes_all_the_time_is_the_limit_without_its_ceiling() -> None:
+    ran = Machine(python_decode(0.2), lambda edits: 100.0, ceiling_ms=99.0, overhead_s=150.0)
+    found = diagnose(ran, budget_s=120.0)
+    assert {trial.variant.name for trial in ran.ran} == {variants.INSPECTION, AS_WRITTEN}
+    assert said(found).text.startswith("The input is not the limit: a step of 100 ms waits 1.00 ms for its batch")
+
+
 def test_with_a_model_the_gain_is_that_of_the_training_step() -> None:
     found = diagnose(machine({BATCHED: 10.0}, ceiling_ms=10.3, noise=0.01))
     assert found.result(BATCHED).speedup.value == pytest.approx(2.0, rel=0.05)

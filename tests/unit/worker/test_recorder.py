@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from pipeline_bench.model.events import Event, Failed, Phase, QueueDepths, QueueState, Stalled, Steps, Work, decode
+from pipeline_bench.model.pipeline import MODEL_STEP
 from pipeline_bench.scenario import Run
 from pipeline_bench.sources import Identity
 from pipeline_bench.worker import recorder as recorders
@@ -136,6 +137,24 @@ def test_an_import_that_hangs_is_one(pipe: Pipe, monkeypatch: pytest.MonkeyPatch
     time.sleep(0.3)
     recorder.finish()
     assert isinstance(pipe.events()[-1], Stalled)
+
+
+@pytest.mark.parametrize(
+    ("computes", "longest_s", "stalls"), [(True, 300.0, False), (False, 300.0, True), (True, 0.05, True)]
+)
+def test_a_models_step_that_computes_may_take_longer_than_an_element(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch, computes: bool, longest_s: float, stalls: bool
+) -> None:
+    monkeypatch.setattr(recorders, "SHIP_EVERY_S", 0.002)
+    monkeypatch.setattr(recorders, "_LONGEST_STEP_S", longest_s)
+    monkeypatch.setattr(recorders, "process_time_ns", time.monotonic_ns if computes else lambda: 0)
+    recorder = Recorder(pipe.channel, Run(stall_timeout_s=0.1))
+    recorder.phase("train")
+    recorder.doing(MODEL_STEP)
+    recorder.start()
+    time.sleep(0.4)
+    recorder.finish()
+    assert any(isinstance(event, Stalled) for event in pipe.events()) is stalls
 
 
 def test_stacks_name_every_other_thread() -> None:
