@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from pipeline_bench.analysis.measured import AllSteps, Measured
@@ -350,6 +350,30 @@ def _all(inspection: Inspection) -> Iterator[_Idea]:
                 f"{named(stage)}, makes a dataset of every window and passes its elements on one by one. Keep the "
                 "series in a tensor and batch the start positions: one tf.gather in a map then makes a whole batch.",
             )
+    yield from _of_whole_arrays(inspection, trunk)
+
+
+def _of_whole_arrays(inspection: Inspection, trunk: Sequence[Stage]) -> Iterator[_Idea]:
+    """Yield that samples are cut one by one from arrays that each position is given whole: Keras' time series are."""
+    batch = next((stage for stage in trunk if stage.method in ("batch", "padded_batch")), None)
+    above = [] if batch is None else [inspection.stage(number) for number in chain.upstream(inspection, batch)]
+    cutting = [stage for stage in above if stage.method == "map" and _takes_whole_array(inspection, stage)]
+    if cutting:
+        yield _Idea(
+            tuple({number for stage in cutting for number in chain.upstream(inspection, stage)}),
+            f"{named(cutting[-1])}, cuts one sample a call from an array that is passed along whole. Keep the array in "
+            "a tensor and batch the positions: one tf.gather in a map then makes a whole batch.",
+        )
+
+
+def _takes_whole_array(inspection: Inspection, stage: Stage) -> bool:
+    """Return whether a map is given the same array with every element: ``zip((from_tensors(array).repeat(), …))``."""
+    both = chain.before(inspection, stage)
+    if both is None or both.method != "zip":
+        return False
+    repeats = [one for number in both.inputs if (one := inspection.stage(number)).method == "repeat"]
+    arrays = [chain.before(inspection, one) for one in repeats]
+    return any(one is not None and one.method == "from_tensors" for one in arrays)
 
 
 def _tried_on_batches(function: UserFunction | None) -> bool:

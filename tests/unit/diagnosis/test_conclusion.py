@@ -70,6 +70,26 @@ def test_a_map_on_records_and_windows_are_told_how_to_take_whole_batches() -> No
     assert "at most 10.0×" in text
 
 
+def test_samples_cut_one_by_one_from_a_whole_array_are_to_be_gathered_by_batches() -> None:
+    """As `keras.utils.timeseries_dataset_from_array` does it."""
+
+    def made(array: str) -> Inspection:
+        stages = (
+            stage(0, array),
+            stage(1, "repeat", 0),
+            stage(2, "range"),
+            stage(3, "zip").model_copy(update={"inputs": (1, 2)}),
+            stage(4, "map", 3, of=function("cut")),
+            stage(5, "batch", 4, batch_size=32),
+        )
+        return inspection(stages, tuple(cost(number, 10.0 if number == 4 else 0.5) for number in range(6)))
+
+    (text,) = conclusion.ideas(made("from_tensors"), 1, as_written_ms=12.5, ceiling_ms=None, gained=1.0)
+    assert "cuts one sample a call" in text
+    assert "tf.gather" in text
+    assert conclusion.ideas(made("range"), 1, as_written_ms=12.5, ceiling_ms=None, gained=1.0) == ()
+
+
 def test_a_wait_that_lies_where_epochs_begin_is_told_from_one_in_every_step() -> None:
     arrays = inspection((stage(0, "arrays"),), (cost(0, 0.2),)).model_copy(update={"api": "arrays"})
     state = diagnose(Machine(arrays, lambda edits: 5.0, ceiling_ms=1.0), budget_s=60.0)
