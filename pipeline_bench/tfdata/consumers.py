@@ -217,11 +217,12 @@ def _iterate(
     counts: Callable[[], bool] = lambda: True,
 ) -> int | None:
     for _ in range(_FIRST_STEPS):
+        begun_ns = monotonic_ns()
         batch = next_batch()
         alive()
         step(batch)
         alive()
-    end_ns = monotonic_ns() + warmup_s * 1e9
+    end_ns = begun_ns + warmup_s * 1e9  # the second step warms up as well: of a large model it is long enough
     more, count = True, _FIRST_STEPS
     warm_up: list[tuple[int, int, int, float]] = []
     while more:
