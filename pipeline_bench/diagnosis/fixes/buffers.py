@@ -236,7 +236,7 @@ def _price(inspection: Inspection, upstream: Sequence[int], size_bytes: float | 
     if size_bytes is None:
         text = f"takes an unknown size {where}, in which the whole dataset must fit"
     else:
-        text = f"takes about {units.size(size_bytes)} {where.replace('in', 'of')}"
+        text = f"takes about {units.size(size_bytes)} {where}"
     stages = [inspection.stage(number) for number in upstream]
     python = [stage for stage in stages if stage.function is not None and stage.function.python]
     if python:

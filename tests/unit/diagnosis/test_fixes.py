@@ -274,7 +274,7 @@ def test_a_cache_stands_before_the_first_random_stage_with_its_size() -> None:
     )
     fix = of_kind(tried(looked, free_memory_bytes=2**33), "cache")[0]
     assert fix.edits == (InsertAfter(stage=1, method="cache"),)
-    assert fix.because == "takes about 3.12 GiB of memory"
+    assert fix.because == "takes about 3.12 GiB in memory"
     short = of_kind(tried(looked, free_memory_bytes=2**30), "cache")[0]
     assert short.edits == (InsertAfter(stage=1, method="cache", arguments={"filename": "disk"}),)
 
