@@ -195,7 +195,7 @@ def _slowly(number):
 
 
 def computes_for_long():
-    """A model whose first step takes 4 s of a core, as a large one's that is compiled."""
+    """A model whose first step takes 7 s of a core, as a large one's that is compiled."""
     return _Slow(_busy)
 
 
@@ -215,7 +215,7 @@ class _Slow:
 
     def __call__(self, batch):
         self._steps += 1
-        self._spend(4.0 if self._steps == 1 else 0.001)
+        self._spend(7.0 if self._steps == 1 else 0.001)
         return 0.0
 
 
