@@ -194,31 +194,6 @@ def _slowly(number):
     return number
 
 
-def computes_for_long():
-    """A model whose first step takes 7 s of a core, as a large one's that is compiled."""
-    return _Slow(_busy)
-
-
-def sleeps_for_long():
-    return _Slow(time.sleep)
-
-
-def _busy(seconds):
-    end = time.process_time() + seconds
-    while time.process_time() < end:
-        sum(range(10_000))
-
-
-class _Slow:
-    def __init__(self, spend):
-        self._spend, self._steps = spend, 0
-
-    def __call__(self, batch):
-        self._steps += 1
-        self._spend(7.0 if self._steps == 1 else 0.001)
-        return 0.0
-
-
 def make_model():
     model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
     model.compile("sgd", "mse")
