@@ -227,11 +227,13 @@ class _Watch:
         self.flush()
         self._calls, self._first = 0, True
         self.course.begin_epoch()
+        self._timing.ends_ns()
         self._before, self._epoch_ns = self.record.log.totals, monotonic_ns()
 
     def end_epoch(self) -> JobSummary:
         """Return the figures of the epoch."""
         self.flush()
+        self._timing.forget()  # Keras lets go of its iterator now, where it makes another one for the next epoch
         self.course.end_epoch(self.record.log.totals.since(self._before))
         return self.record.summary(self._before, self._epoch_ns)
 
@@ -242,6 +244,8 @@ class _Watch:
         if len(self._starts) >= _BLOCK:
             self.flush(more=True)
         timing = self._timing
+        if not self._calls:
+            self.course.spend("iterator_end_ns", timing.ends_ns())
         start_ns = timing.asked(monotonic_ns())
         try:
             result = timing.call(self._original, arguments, named)

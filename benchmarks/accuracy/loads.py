@@ -10,11 +10,13 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+_BEGIN = "import sys\nfrom pipeline_bench.system.processes import end_with_parent\nend_with_parent(int(sys.argv[1]))\n"
+"""A benchmark that is killed leaves no load to the next one."""
 _LOOP = "while True: pass"
 _BURSTS = "import time\nwhile True:\n end = time.monotonic() + 2\n while time.monotonic() < end: pass\n time.sleep(3)\n"
 _DISK = (
-    "import os, sys\nblock = os.urandom(1 << 20)\n"
-    "while True:\n with open(sys.argv[1], 'wb') as file:\n  for _ in range(64):\n   file.write(block)\n"
+    "import os\nblock = os.urandom(1 << 20)\n"
+    "while True:\n with open(sys.argv[2], 'wb') as file:\n  for _ in range(64):\n   file.write(block)\n"
     "  file.flush(); os.fsync(file.fileno())\n"
 )
 
@@ -33,7 +35,7 @@ def beside(name: str) -> Iterator[None]:
     """Run a load while the block runs."""
     with tempfile.TemporaryDirectory() as folder:
         running = [
-            subprocess.Popen([sys.executable, "-c", code, str(Path(folder) / f"{number}")])
+            subprocess.Popen([sys.executable, "-c", _BEGIN + code, str(os.getpid()), str(Path(folder) / f"{number}")])
             for code, count in LOADS[name]
             for number in range(count)
         ]

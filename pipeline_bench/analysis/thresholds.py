@@ -143,6 +143,8 @@ LONG_FIRST_BATCH_S = 10.0
 """A first batch that was waited for longer than this is reported: a shuffle buffer that is filled, most often."""
 EPOCH_START_SHARE = 0.10
 """The share of the later epochs that waits for their first batches, from which it is reported."""
+ITERATOR_END_SHARE = 0.02
+"""The share of the later epochs that waits for the ends of iterators, from which it is reported."""
 GROWTH_EPOCHS = 3
 """From so many epochs on, in each of which the memory grew, it is called growing."""
 GROWTH_SHARE = 0.02

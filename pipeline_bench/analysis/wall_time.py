@@ -12,6 +12,7 @@ from pipeline_bench.analysis.thresholds import (
     EPOCH_START_SHARE,
     GROWTH_EPOCHS,
     GROWTH_SHARE,
+    ITERATOR_END_SHARE,
     LONG_FIRST_BATCH_S,
     SLOWER_EPOCHS,
 )
@@ -20,9 +21,11 @@ from pipeline_bench.text import units
 
 START_UP, FIRST_STEP = "start-up and imports", "first step (tracing, first batch)"
 INPUT_WAIT, COMPUTE = "input wait", "compute and host"
+ITERATOR_END = "ends of iterators"
+"""TensorFlow's: see `monitoring.probe.time_ends`."""
 VALIDATION, CALLBACKS, REST = "validation", "callbacks", "the rest of the epochs"
 BETWEEN = "between epochs"
-OF_AN_EPOCH = (FIRST_STEP, INPUT_WAIT, COMPUTE, VALIDATION, CALLBACKS, REST)
+OF_AN_EPOCH = (FIRST_STEP, INPUT_WAIT, COMPUTE, ITERATOR_END, VALIDATION, CALLBACKS, REST)
 """The parts that an epoch has, in the order in which they are shown."""
 _LEAST_S = 1.0
 """Less than that is not reported, however large its share."""
@@ -48,10 +51,11 @@ def of_epoch(epoch: Epoch) -> dict[str, float]:
     wait_ns = epoch.wait_ns or 0
     compute_ns = max(0, epoch.steps_ns - wait_ns - epoch.step_callbacks_ns)
     callbacks_ns = epoch.callbacks_ns + epoch.step_callbacks_ns
-    known_ns = epoch.first_step_ns + wait_ns + compute_ns + epoch.validation_ns + callbacks_ns
-    rest_ns = max(0, epoch.end_ns - epoch.begin_ns - known_ns)
-    parts_ns = (epoch.first_step_ns, wait_ns, compute_ns, epoch.validation_ns, callbacks_ns, rest_ns)
-    return {name: part_ns / 1e9 for name, part_ns in zip(OF_AN_EPOCH, parts_ns, strict=True)}
+    # What ends before the training's very first step is of that step.
+    end_ns = 0 if epoch.first_step_ns else epoch.iterator_end_ns
+    known_ns = (epoch.first_step_ns, wait_ns, compute_ns, end_ns, epoch.validation_ns, callbacks_ns)
+    rest_ns = max(0, epoch.end_ns - epoch.begin_ns - sum(known_ns))
+    return {name: part_ns / 1e9 for name, part_ns in zip(OF_AN_EPOCH, (*known_ns, rest_ns), strict=True)}
 
 
 def summary(time: WallTime) -> tuple[str, str]:
@@ -70,6 +74,7 @@ def remarks(time: WallTime, memory_bytes: int) -> Iterator[str]:
     yield from _first_batch(time.epochs)
     yield from _slower(time.epochs)
     yield from _epoch_starts(time.epochs)
+    yield from _iterator_ends(time.epochs)
     yield from _growth(time.epochs, memory_bytes)
 
 
@@ -107,6 +112,19 @@ def _epoch_starts(epochs: Sequence[Epoch]) -> Iterator[str]:
         yield (
             f"{starts_s:.1f} s of the later epochs waited for their first batches: buffers are filled anew, or the "
             "iterator is made anew"
+        )
+
+
+def _iterator_ends(epochs: Sequence[Epoch]) -> Iterator[str]:
+    """Yield how long the later epochs began by waiting for the end of an iterator."""
+    later = epochs[1:]
+    waited_s = sum(of_epoch(epoch)[ITERATOR_END] for epoch in later)
+    if waited_s > ITERATOR_END_SHARE * sum(epoch.seconds * epoch.count for epoch in later) and waited_s > _LEAST_S:
+        longest_s = max(epoch.iterator_end_ns / epoch.count for epoch in later) / 1e9
+        yield (
+            f"{waited_s:.1f} s of the later epochs, up to {longest_s:.1f} s in one, waited for TensorFlow to end the "
+            "iterator of the epoch before (its tuning thread may sleep on for a minute); with repeat() on the dataset "
+            "and steps_per_epoch=N in fit, all epochs share one iterator"
         )
 
 

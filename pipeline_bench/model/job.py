@@ -19,6 +19,7 @@ class Epoch(Record):
         steps_ns: all its other steps.
         wait_ns: of these, blocked for their batches; None where that was not measured.
         first_wait_ns: for its first batch, whether or not that is of `first_step_ns`; None where it was not measured.
+        iterator_end_ns: before its first step, until TensorFlow had ended the iterator of the epoch before.
         validation_ns: evaluation within it.
         callbacks_ns: the program's own callbacks before, after and between its steps.
         step_callbacks_ns: those within its steps.
@@ -31,6 +32,7 @@ class Epoch(Record):
     steps_ns: int = 0
     wait_ns: int | None = None
     first_wait_ns: int | None = None
+    iterator_end_ns: int = 0
     validation_ns: int = 0
     callbacks_ns: int = 0
     step_callbacks_ns: int = 0

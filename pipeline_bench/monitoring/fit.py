@@ -184,6 +184,10 @@ class PlainTiming:
         """Let go of the last iterator, and of its buffers."""
         self._iterator = self._timed = None
 
+    def ends_ns(self) -> int:
+        """Return how long this thread has waited since the last call until iterators had ended, in ns."""
+        return 0
+
     def read(self) -> Rows | None:
         """Return nothing: every batch is taken in Python."""
         return None
@@ -265,7 +269,7 @@ class GraphTiming(PlainTiming):
         import tensorflow as tf
         from tensorflow.python.distribute import cross_device_utils, input_lib
 
-        from pipeline_bench.monitoring.probe import Probe, ProbedIterator
+        from pipeline_bench.monitoring import probe
         from pipeline_bench.monitoring.ring import Ring
 
         super().__init__()
@@ -275,8 +279,10 @@ class GraphTiming(PlainTiming):
         collectives.patch(cross_device_utils)
         self.ends_of_data = (StopIteration, tf.errors.OutOfRangeError)
         self.ring = Ring()
-        self._probe = Probe(self._receive, self.ring, a_row_a_call=True)
-        self._class = ProbedIterator
+        probe.time_ends()
+        self.ends_ns = probe.ends_ns  # type: ignore[method-assign]
+        self._probe = probe.Probe(self._receive, self.ring, a_row_a_call=True)
+        self._class = probe.ProbedIterator
 
     def _receive(self, at_ns: int, wait_ns: int) -> None:
         if wait_ns >= 0:

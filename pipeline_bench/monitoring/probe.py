@@ -8,6 +8,7 @@ specs carry the probe into the functions that are traced with them.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import threading
 import time
@@ -128,6 +129,40 @@ class Probe:
         else:
             self._begun.add(graph)
             self.ring.write(at_s, tf.maximum(wait_s, 0))
+
+
+class _OfThisThread(threading.local):
+    """What this thread has waited for. Attributes: ends_ns: TensorFlow's ends of iterators."""
+
+    ends_ns = 0
+
+
+_waited = _OfThisThread()
+
+
+def ends_ns() -> int:
+    """Return how long this thread has waited since the last call until iterators had ended, in ns. See `time_ends`."""
+    waited_ns, _waited.ends_ns = _waited.ends_ns, 0
+    return waited_ns
+
+
+@functools.cache
+def time_ends() -> None:
+    """Keep, from now on, how long each thread waits until TensorFlow has ended an iterator that nothing holds any more.
+
+    That may be a minute: TensorFlow wakes the thread that tunes the pipeline before it says that the pipeline is at its
+    end (`CancellationManager::StartCancel`, tensorflow/core/framework/cancellation.cc), and a thread that looks sooner
+    sleeps on until it would tune next (`Model::OptimizeLoop`, tensorflow/core/framework/model.cc, 2.21).
+    """
+    waited, now_ns = _waited, time.monotonic_ns
+
+    def __del__(self: Any) -> None:  # noqa: N807 - it becomes that method
+        start_ns = now_ns()
+        for name in ("_components", "_iterator_resource"):
+            self.__dict__.pop(name, None)
+        waited.ends_ns += now_ns() - start_ns
+
+    iterator_ops.OwnedIterator.__del__ = __del__
 
 
 class ProbedIteratorSpec(iterator_ops.IteratorSpec):  # type: ignore[misc]

@@ -52,6 +52,7 @@ class _Repeated:
     def __init__(self, iterator: Any, take: Callable[[], Any]) -> None:
         self._iterator, self._take = iterator, take
         self._in_pass = 0
+        self._begun_ns = monotonic_ns()
         self._ended = 0
         """Elements of the pass that ended for the last element; 0 where none did."""
         self._measured = 0
@@ -69,11 +70,14 @@ class _Repeated:
             except StopIteration:
                 self._ended = self._ended or self._in_pass
                 self._in_pass = 0
-                user_code.restore_imports()
-                restart(self._iterator)
             else:
                 self._in_pass += 1
                 return element
+            # Here and not above: the exception's frames hold the iterator that is let go of.
+            user_code.restore_imports()
+            now_ns = monotonic_ns()
+            restart(self._iterator, (now_ns - self._begun_ns) / 1e9)
+            self._begun_ns = now_ns
         raise UsedUpError(*_USED_UP) if self._ended else UserCodeError(*NO_ELEMENT)
 
     def counts(self) -> bool:

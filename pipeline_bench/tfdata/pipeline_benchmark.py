@@ -74,19 +74,19 @@ def run(
     with user_code.element_errors(), disk.opened_files(apart_from=[scratch]) as opened:
         read_before = disk.bytes_read()
         start_ns = time.perf_counter_ns()
-        iterator = iter(dataset)
-        element = next(iterator, None)
+        iterators = [iter(dataset)]
+        element = next(iterators[0], None)
         if element is None:
             raise UserCodeError(*consumers.NO_ELEMENT)
         first_ns = float(time.perf_counter_ns() - start_ns)
         user_code.restore_imports()
         alive()
         batch_size = describe.batch_size(element)
-        settings = Settings(iterator)
+        settings = Settings(iterators[0])
         sizes = [describe.nbytes(element)]
         count = 1
         end_s = time.monotonic() + (seconds if first_ns < _LONG_FIRST * seconds * 1e9 else 0.0)
-        while time.monotonic() < end_s and (element := next(iterator, None)) is not None:
+        while time.monotonic() < end_s and (element := next(iterators[0], None)) is not None:
             user_code.restore_imports()
             alive()
             count += 1
@@ -94,12 +94,15 @@ def run(
                 sizes.append(describe.nbytes(element))
             settings.read()
         read_after = disk.bytes_read()
+    tuned = settings.tuned(inspection.stages, inspection.sink)
+    del settings
+    throughput.end_aside(iterators)
     return inspection.model_copy(
         update={
             "element_bytes": sum(sizes) / len(sizes),
             "batch_size": batch_size,
             "first_ns": first_ns,
-            "tuned": settings.tuned(inspection.stages, inspection.sink),
+            "tuned": tuned,
             "read_bytes": None if read_before is None or read_after is None else (read_after - read_before) / count,
             "files": tuple(dict.fromkeys((*opened, *named_files(dataset)))),
         }

@@ -34,6 +34,8 @@ _SLICES = 3
 _WINDOW_NS = 4e6
 """About how long a window takes, so that a slice ends near the time that it was given."""
 _WINDOW_MOST = 4096
+_END_S = 0.1
+_LONG_PASS_S = 0.5
 _STEAL = 8
 """The column of the first line of /proc/stat, after its name: user, nice, system, idle, iowait, irq, softirq, steal."""
 
@@ -66,14 +68,43 @@ class Deadline:
         self._timer.join()
 
 
-def restart(iterator: Any) -> None:
+def restart(iterator: Any, lasted_s: float) -> None:
     """Have an iterator over a dataset begin anew.
 
-    New iterators would pile up until Python's garbage collector ends them all at once, which takes seconds.
+    A training waits for the end of the one before, now and then as long as half of its pass took (`end_aside`). So does
+    this after short passes, of which what is measured has many; one such wait in a few seconds would tell of chance.
+
+    Args:
+        iterator: TensorFlow's, of eager mode.
+        lasted_s: how long the pass took that has ended.
     """
     import tensorflow as tf
 
-    tf.raw_ops.MakeIterator(dataset=iterator._dataset._variant_tensor, iterator=iterator._iterator_resource)
+    if lasted_s < _LONG_PASS_S:
+        tf.raw_ops.MakeIterator(dataset=iterator._dataset._variant_tensor, iterator=iterator._iterator_resource)
+        return
+    ended = [iterator._iterator_resource]
+    iterator._iterator_resource = iter(iterator._dataset)._iterator_resource
+    end_aside(ended, 0.0)
+
+
+def end_aside(held: list[Any], seconds: float = _END_S) -> None:
+    """Let go of what holds TensorFlow's iterators, and wait for their end no longer than this.
+
+    The end of one that was read for a minute may take as long, see `monitoring.probe.time_ends`: nothing then is left
+    of its pipeline but a thread that sleeps.
+
+    Args:
+        held: is empty afterwards; nothing else holds what was in it.
+        seconds: how long its pipeline may take to stop what it is at.
+    """
+    thread = threading.Thread(target=held.clear, name="end of an iterator", daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:  # the interpreter shuts down, or there are too many threads
+        held.clear()
+        return
+    thread.join(seconds)
 
 
 class FlatIterator:
@@ -86,10 +117,13 @@ class FlatIterator:
         specs = _flat_specs(dataset.element_spec)
         types = tuple(spec.dtype.as_datatype_enum for spec in specs)
         shapes = tuple(spec.shape for spec in specs)
-        self._inputs = [self.iterator._iterator_resource]
-        self._call = (len(specs), self._inputs, ("output_types", types, "output_shapes", shapes), context.context())
+        self._outputs = len(specs)
+        self._call = ("output_types", types, "output_shapes", shapes), context.context()
         self._execute = execute.execute_with_cancellation
         self._never = cancellation.CancellationManager()
+
+    def __del__(self) -> None:
+        end_aside([self.__dict__.pop("iterator", None)])
 
     def take(self, deadline: Deadline | None = None) -> list[Any]:
         """Return the next element.
@@ -103,9 +137,11 @@ class FlatIterator:
             raise OutOfTimeError
         manager = self._never if deadline is None else deadline.manager
         try:
-            return self._execute("IteratorGetNext", *self._call, manager)  # type: ignore[no-any-return]
+            inputs = [self.iterator._iterator_resource]
+            element: list[Any] = self._execute("IteratorGetNext", self._outputs, inputs, *self._call, manager)
         except Exception as error:
             raise self._explained(error, deadline) from None
+        return element
 
     @staticmethod
     def _explained(error: Exception, deadline: Deadline | None) -> Exception:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import threading
 import time
 from typing import Any
 
@@ -269,3 +270,38 @@ def test_steps_have_their_times_where_the_users_code_replaces_the_clock(monkeypa
     monkeypatch.setattr(time, "monotonic_ns", lambda: 0)
     consumers.drain(tf.data.Dataset.range(9), record)
     assert 0 < begun[0] <= begun[-1]
+
+
+def test_what_takes_long_to_end_ends_aside() -> None:
+    may_end, ended = threading.Event(), threading.Event()
+
+    class Held:
+        def __del__(self) -> None:
+            if may_end.wait(30):
+                ended.set()
+
+    held = [Held()]
+    throughput.end_aside(held, 0.0)
+    assert not held
+    assert not ended.is_set(), "nobody waited for it"
+    may_end.set()
+    assert ended.wait(30)
+
+
+@pytest.mark.parametrize("lasted_s", [0.0, 10.0])
+@pytest.mark.parametrize("of", [consumers._batches, consumers._flat_elements])
+def test_an_iterator_that_begins_anew_gives_the_same_elements(of: Any, lasted_s: float) -> None:
+    take = of(tf.data.Dataset.range(3))
+    first = [int(tf.nest.flatten(take())[0]) for _ in range(2)]
+    throughput.restart(take._iterator, lasted_s)
+    assert first + [int(tf.nest.flatten(take())[0]) for _ in range(3)] == [0, 1, 0, 1, 2]
+
+
+def test_nothing_holds_the_iterator_of_a_long_pass_that_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(throughput, "_LONG_PASS_S", 0.0)
+    holders: list[int] = []
+    monkeypatch.setattr(throughput, "end_aside", lambda held, _: holders.append(sys.getrefcount(held[0])))
+    take = consumers._batches(tf.data.Dataset.range(2))
+    for _ in range(3):
+        take()
+    assert holders == [2], "the list, and the call that counts"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 import pipeline_bench
+from pipeline_bench.analysis import wall_time
 
 tf = pytest.importorskip("tensorflow")
 keras = pytest.importorskip("keras")
@@ -253,3 +255,44 @@ def test_another_callback_that_raises_leaves_a_session_once_the_monitor_goes(tmp
     assert session.trials[0].steps.count == STEPS
     assert any("outside of its steps" in note for note in session.notes)
     assert model.predict(np.ones((1, 4)), verbose=0).shape == (1, 1)
+
+
+class SlowEnd:
+    """What takes a while to be let go of."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def __del__(self) -> None:
+        time.sleep(self._seconds)
+
+
+def iterators() -> list[Any]:
+    """Return TensorFlow's iterators of eager mode."""
+    return [each for each in gc.get_objects() if type(each).__name__ == "OwnedIterator" and hasattr(each, "_dataset")]
+
+
+def test_an_iterator_is_let_go_of_when_keras_does_and_its_end_is_no_part_of_a_step() -> None:
+    others = set(map(id, iterators()))
+    held: list[weakref.ref[Any]] = []
+    alive: list[bool] = []
+
+    class Ends(keras.callbacks.Callback):  # type: ignore[name-defined,misc]
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            if epoch == 0:
+                (iterator,) = [each for each in iterators() if id(each) not in others]
+                held.append(weakref.ref(iterator._iterator_resource))
+                iterator._components = SlowEnd(0.2)
+
+        def on_train_batch_begin(self, number: int, logs: Any = None) -> None:
+            alive.extend(each() is not None for each in held)
+
+    callback = StarvationMonitor(out=None, quiet=True)
+    network().fit(slowly(0.0), verbose=0, epochs=3, callbacks=[Ends(), callback])
+    assert alive
+    assert not any(alive)
+    assert callback.session is not None
+    assert callback.session.wall_time is not None
+    ends_s = [epoch.iterator_end_ns / 1e9 for epoch in callback.session.wall_time.epochs]
+    assert ends_s[1] >= 0.2
+    assert dict(wall_time.parts(callback.session.wall_time))[wall_time.ITERATOR_END] >= 0.2

@@ -230,6 +230,7 @@ _STYLES = {
     wall_time.FIRST_STEP: ("#8a8420", "square", ""),
     wall_time.INPUT_WAIT: (elements.INPUT_WAIT, "stripes", "/"),
     wall_time.COMPUTE: (elements.COMPUTE, "square", ""),
+    wall_time.ITERATOR_END: ("#b5562f", "stripes", "x"),
     wall_time.VALIDATION: (elements.DEVICE, "dots", "."),
     wall_time.CALLBACKS: ("#a65fb8", "stripes", "\\"),
     wall_time.REST: (elements.NEUTRAL, "square", ""),

@@ -19,17 +19,20 @@ PART = st.integers(0, 50)
 
 
 @given(
-    spent=st.lists(st.tuples(*[PART] * 8), min_size=1, max_size=5),
+    spent=st.lists(st.tuples(*[PART] * 9), min_size=1, max_size=5),
     around=st.tuples(PART, PART, PART, PART),
     measured=st.booleans(),
 )
 def test_the_parts_add_up_to_the_whole(spent: list[tuple[int, ...]], around: tuple[int, ...], measured: bool) -> None:
-    """Epochs of steps of a compute, a wait and callbacks, with a validation, callbacks and a rest after them."""
+    """Epochs: an iterator's end, steps of a compute, a wait and callbacks; a validation, callbacks and a rest."""
     before, until_first, last_callbacks, after = around
-    now, epochs = until_first, []
-    for place, (first, compute, wait, in_step, validation, callbacks, rest, between) in enumerate(spent):
+    now, epochs, ended = until_first, [], []
+    for place, (first, compute, wait, in_step, validation, callbacks, rest, between, end) in enumerate(spent):
         parts_s = {"steps": compute + wait + in_step, "first": 0 if place else first}
+        # Before the training's first step it is a part of that.
+        parts_s["end"] = 0 if parts_s["first"] else end
         length = sum(parts_s.values()) + validation + callbacks + rest
+        ended.append(parts_s["end"])
         epochs.append(
             Epoch(
                 begin_ns=now * SECOND,
@@ -37,28 +40,30 @@ def test_the_parts_add_up_to_the_whole(spent: list[tuple[int, ...]], around: tup
                 first_step_ns=parts_s["first"] * SECOND,
                 steps_ns=parts_s["steps"] * SECOND,
                 wait_ns=wait * SECOND if measured else None,
+                iterator_end_ns=end * SECOND,
                 validation_ns=validation * SECOND,
                 callbacks_ns=callbacks * SECOND,
                 step_callbacks_ns=in_step * SECOND,
             )
         )
         now += length + (between if place < len(spent) - 1 else 0)
-    end = now + last_callbacks + after
+    until = now + last_callbacks + after
     time = WallTime(
         before_s=before,
         begin_ns=0,
-        end_ns=end * SECOND,
+        end_ns=until * SECOND,
         epochs=tuple(epochs),
         last_callbacks_ns=last_callbacks * SECOND,
     )
     found = dict(parts(time))
-    assert sum(found.values()) == pytest.approx(before + end)
+    assert sum(found.values()) == pytest.approx(before + until)
     columns = list(zip(*spent, strict=True))
     expected = {
         wall_time.START_UP: before,
         wall_time.FIRST_STEP: until_first + columns[0][0],
         wall_time.INPUT_WAIT: sum(columns[2]) if measured else 0,
         wall_time.COMPUTE: sum(columns[1]) + (0 if measured else sum(columns[2])),
+        wall_time.ITERATOR_END: sum(ended),
         wall_time.VALIDATION: sum(columns[4]),
         wall_time.CALLBACKS: sum(columns[3]) + sum(columns[5]) + last_callbacks,
         wall_time.REST: sum(columns[6]) + after,
@@ -112,6 +117,12 @@ def test_a_first_batch_of_minutes_is_told_of() -> None:
 def test_buffers_that_are_filled_anew_in_each_epoch_are_told_of() -> None:
     (remark,) = told(training([11.0, 10.0, 10.0], first_wait_ns=3 * SECOND))
     assert remark.startswith("6.0 s of the later epochs waited for their first batches")
+
+
+def test_waits_for_the_ends_of_iterators_are_told_of() -> None:
+    (remark,) = told(training([11.0, 10.0, 10.0], iterator_end_ns=2 * SECOND))
+    assert remark.startswith("4.0 s of the later epochs, up to 2.0 s in one, waited for TensorFlow to end the ")
+    assert told(training([11.0, 10.0, 10.0], iterator_end_ns=SECOND // 20)) == []
 
 
 def test_memory_that_grows_in_every_epoch_is_told_of_with_when_it_is_full() -> None:
