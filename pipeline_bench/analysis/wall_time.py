@@ -116,15 +116,27 @@ def _epoch_starts(epochs: Sequence[Epoch]) -> Iterator[str]:
 
 
 def _iterator_ends(epochs: Sequence[Epoch]) -> Iterator[str]:
-    """Yield how long the later epochs began by waiting for the end of an iterator."""
     later = epochs[1:]
     waited_s = sum(of_epoch(epoch)[ITERATOR_END] for epoch in later)
-    if waited_s > ITERATOR_END_SHARE * sum(epoch.seconds * epoch.count for epoch in later) and waited_s > _LEAST_S:
-        longest_s = max(epoch.iterator_end_ns / epoch.count for epoch in later) / 1e9
+    longest_s = max((of_epoch(epoch)[ITERATOR_END] / epoch.count for epoch in later), default=0.0)
+    seconds = sum(epoch.seconds * epoch.count for epoch in later)
+    yield from iterator_ends(waited_s, longest_s, seconds, " and steps_per_epoch=N in fit")
+
+
+def iterator_ends(waited_s: float, longest_s: float, seconds: float, how: str = "") -> Iterator[str]:
+    """Yield how long epochs waited for the end of an iterator, where that is worth a word.
+
+    Args:
+        waited_s: all epochs but the first.
+        longest_s: the one that waited longest.
+        seconds: how long these epochs took.
+        how: what one iterator for all needs besides `repeat`.
+    """
+    if waited_s > max(ITERATOR_END_SHARE * seconds, _LEAST_S):
         yield (
             f"{waited_s:.1f} s of the later epochs, up to {longest_s:.1f} s in one, waited for TensorFlow to end the "
-            "iterator of the epoch before (its tuning thread may sleep on for a minute); with repeat() on the dataset "
-            "and steps_per_epoch=N in fit, all epochs share one iterator"
+            "iterator of the epoch before (its tuning thread may sleep on for a minute); with repeat() on the "
+            f"dataset{how}, all epochs share one iterator"
         )
 
 

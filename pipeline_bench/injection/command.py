@@ -50,6 +50,7 @@ class Training(BaseModel):
     on_tf_data: bool = True
     """Whether `pipeline-bench diagnose` knows its kind of input."""
     time: WallTime | None = None
+    remarks: tuple[Text, ...] = ()
 
 
 class ProcessRecord(BaseModel):
@@ -213,11 +214,11 @@ def _of_process(record: ProcessRecord) -> Iterator[str]:
     """Yield a line a training, where its time went, and what of that is unusual."""
     for training in record.trainings:
         yield f"{training.name}: {training.line}{_kept(training)}"
-        if training.time is None:
-            continue
-        yield f"  {': '.join(wall_time.summary(training.time))}"
-        for remark in wall_time.remarks(training.time, environment.usable_memory_bytes()):
-            yield f"  {remark}"
+        remarks = list(training.remarks)
+        if training.time is not None:
+            yield f"  {': '.join(wall_time.summary(training.time))}"
+            remarks += wall_time.remarks(training.time, environment.usable_memory_bytes())
+        yield from (f"  {remark}" for remark in remarks)
     if record.trainings and not record.ended:
         yield f"process {record.pid} was killed, or ended by os._exit: about its last second may be missing"
 

@@ -260,7 +260,7 @@ def _kept_loop(watched: tuple[str, Any]) -> dict[str, Any] | None:
     where, loop = watched
     if loop.record.kept is None:
         return None
-    return {**_training(f"loop of {where}", loop.record.kept), "on_tf_data": loop.on_tf_data}
+    return {**_training(f"loop of {where}", loop.record.kept), "on_tf_data": loop.on_tf_data, "remarks": loop.remarks}
 
 
 def _traced(lines: Any) -> str | None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from pipeline_bench.analysis import wall_time
 from pipeline_bench.errors import UsageError
 from pipeline_bench.model.session import Session
 from pipeline_bench.monitoring.forks import ForkedLock
@@ -31,9 +32,11 @@ class LoopMonitor:
 
     Attributes:
         record: of the loop.
+        remarks: what in it is worth a word, once it has ended.
     """
 
     on_tf_data = False
+    remarks: tuple[str, ...] = ()
 
     def __init__(self, name: str, framework: str, out: Path | None = None) -> None:
         """Begin.
@@ -113,6 +116,10 @@ class DatasetMonitor(LoopMonitor):
             super().__init__(name, "tensorflow", out)
         self.record.reason = reason
         self.probe = probe.Probe(self._receive, self._ring, a_row_a_call=False)
+        probe.time_ends()
+        self._ends_ns = probe.ends_ns
+        self._passes, self._ended_s, self._longest_end_s = 0, 0.0, 0.0
+        """Of those in eager code: how many began, and how long the ends of iterators took before all but the first."""
         self._patch = probe.autograph_loops_timed()
         self._patch.__enter__()
 
@@ -125,6 +132,10 @@ class DatasetMonitor(LoopMonitor):
     def close(self, reason: str | None = None) -> SavedJob:
         """End, and keep the session; see `LoopMonitor`."""
         self._patch.__exit__(None, None, None)
+        self.read(settled=True)
+        seconds = self._ended_s + self.record.log.totals.time_ns / 1e9
+        self.remarks = tuple(wall_time.iterator_ends(self._ended_s, self._longest_end_s, seconds))
+        self.record.notes += self.remarks
         return super().close(reason)
 
     def drop(self) -> None:
@@ -144,7 +155,15 @@ class DatasetMonitor(LoopMonitor):
             super().read(settled)
 
     def _receive(self, at_ns: int, wait_ns: int) -> None:
+        if wait_ns == LEFT:
+            self._begin_pass(self._ends_ns() / 1e9)
         self._steps.receive(at_ns, wait_ns, threading.get_ident())
+
+    def _begin_pass(self, end_s: float) -> None:
+        if self._passes:
+            self._ended_s += end_s
+            self._longest_end_s = max(self._longest_end_s, end_s)
+        self._passes += 1
 
 
 class IteratorMonitor(LoopMonitor):

@@ -71,7 +71,7 @@ class Deadline:
 def restart(iterator: Any, lasted_s: float) -> None:
     """Have an iterator over a dataset begin anew.
 
-    A training waits for the end of the one before, now and then as long as half of its pass took (`end_aside`). So does
+    A training waits for the end of the one before, now and then almost as long as its pass took (`end_aside`). So does
     this after short passes, of which what is measured has many; one such wait in a few seconds would tell of chance.
 
     Args:

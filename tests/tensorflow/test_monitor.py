@@ -267,3 +267,23 @@ def test_the_dataset_outlives_its_monitor() -> None:
         pass
     assert len(list(batches)) == BATCHES
     assert by_closure(batches) == sum(range(BATCHES))
+
+
+class SlowEnd:
+    """What takes a while to be let go of."""
+
+    def __del__(self) -> None:
+        time.sleep(0.6)
+
+
+def test_what_the_ends_of_its_iterators_took_is_told() -> None:
+    job = pipeline_bench.monitor(tf.data.Dataset.range(3), out=None, quiet=True)
+    with job as watched:
+        for _ in range(3):
+            iterator = iter(watched)
+            assert len(list(iterator)) == 3
+            iterator._components = SlowEnd()
+            del iterator
+    assert job.session is not None
+    (note,) = [note for note in job.session.notes if "end the iterator" in note]
+    assert note.startswith("1.2 s of the later epochs, up to 0.6 s in one, waited"), "before the second and the third"
