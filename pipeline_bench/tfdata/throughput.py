@@ -35,7 +35,9 @@ _WINDOW_NS = 4e6
 """About how long a window takes, so that a slice ends near the time that it was given."""
 _WINDOW_MOST = 4096
 _END_S = 0.1
+"""Enough for the threads of a pipeline to stop, so that they disturb nothing that is measured next."""
 _LONG_PASS_S = 0.5
+"""From here on a trial of some seconds has too few passes for their mean to be that of a training."""
 _STEAL = 8
 """The column of the first line of /proc/stat, after its name: user, nice, system, idle, iowait, irq, softirq, steal."""
 
