@@ -230,7 +230,7 @@ _STYLES = {
     wall_time.FIRST_STEP: ("#8a8420", "square", ""),
     wall_time.INPUT_WAIT: (elements.INPUT_WAIT, "stripes", "/"),
     wall_time.COMPUTE: (elements.COMPUTE, "square", ""),
-    wall_time.ITERATOR_END: ("#b5562f", "stripes", "x"),
+    wall_time.ITERATOR_END: ("#3d5a80", "stripes", "x"),
     wall_time.VALIDATION: (elements.DEVICE, "dots", "."),
     wall_time.CALLBACKS: ("#a65fb8", "stripes", "\\"),
     wall_time.REST: (elements.NEUTRAL, "square", ""),
@@ -256,8 +256,9 @@ def epochs(session: Session) -> Figure | None:
     alt = sentence(": ".join(wall_time.summary(session.wall_time)))
     method = (
         "The first step has the model built and traced, and waits for the first batch. Compute and host is what the "
-        "other steps took beside their waits. Callbacks are timed where `pipeline-bench run` watches. The rest is what "
-        "Keras does in an epoch besides: making iterators, its progress bar."
+        "other steps took beside their waits. Before an epoch's first step TensorFlow ends the iterator of the epoch "
+        "before. Callbacks are timed where `pipeline-bench run` watches. The rest is what Keras does in an epoch "
+        "besides: making iterators, its progress bar."
     )
     table = elements.table(
         "Each epoch's seconds",
