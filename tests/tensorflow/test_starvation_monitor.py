@@ -273,14 +273,14 @@ def iterators() -> list[Any]:
 
 
 def test_an_iterator_is_let_go_of_when_keras_does_and_its_end_is_no_part_of_a_step() -> None:
-    others = set(map(id, iterators()))
+    others = iterators()
     held: list[weakref.ref[Any]] = []
     alive: list[bool] = []
 
     class Ends(keras.callbacks.Callback):  # type: ignore[name-defined,misc]
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
             if epoch == 0:
-                (iterator,) = [each for each in iterators() if id(each) not in others]
+                (iterator,) = [each for each in iterators() if all(each is not other for other in others)]
                 held.append(weakref.ref(iterator._iterator_resource))
                 iterator._components = SlowEnd(0.2)
 
