@@ -15,6 +15,7 @@ from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial
 from pipeline_bench.report.diagnosis import too_wide
+from pipeline_bench.run.observer import Progress
 from pipeline_bench.text import NAME, one_line, units
 from pipeline_bench.ui import cut, figure_table, overall_bar
 from pipeline_bench.ui.progress import SessionProgress, fraction
@@ -81,14 +82,15 @@ def now(state: SessionProgress) -> str:
     """Return what the running trial does, and how far it is."""
     if state.trial is None:
         return "deciding what to try next" if state.finished else "preparing"
-    said = named(state.trial)
-    last = state.last
-    if last is None:
-        return f"{said}: starting"
-    if last.phase != "train":
-        return f"{said}: {_PHASES.get(last.phase, last.phase)}"
-    speed = f", {units.milliseconds(last.step_ms)} each" if last.step_ms is not None else ""
-    return f"{said}: {units.share(fraction(state.trial.variant, last))}{speed}"
+    return f"{named(state.trial)}: {'starting' if state.last is None else stage(state.trial, state.last)}"
+
+
+def stage(trial: Trial, progress: Progress) -> str:
+    """Return what a running trial of a diagnosis does, or how far its training is."""
+    if progress.phase != "train":
+        return _PHASES.get(progress.phase, progress.phase)
+    speed = f", {units.milliseconds(progress.step_ms)} each" if progress.step_ms is not None else ""
+    return f"{units.share(fraction(trial.variant, progress))}{speed}"
 
 
 def best(session: Session) -> list[Result]:

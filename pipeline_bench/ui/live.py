@@ -23,7 +23,7 @@ from pipeline_bench.report import VERDICT_STYLES
 from pipeline_bench.run.observer import Observer, Progress
 from pipeline_bench.text import NAME, one_line, units
 from pipeline_bench.ui import cut, diagnosing, figure_table, overall_bar, sparkline
-from pipeline_bench.ui.progress import Row, SessionProgress
+from pipeline_bench.ui.progress import Row, SessionProgress, stage
 
 REFRESH_S = 0.25
 """The least time between two drawings: the profiler must not slow what it measures."""
@@ -34,12 +34,6 @@ _VERDICT_CELLS = len("compute-bound")
 _TRIALS_CELLS = len("10000 trials")
 _NARROW, _WIDE = 76, 110
 _NAME_CELLS = (8, 32)
-_PHASES = {
-    "import": "starting",
-    "build": "building",
-    "evaluate": "evaluating",
-    "inspect": "looking for the record",
-}
 
 
 class LiveView(Observer):
@@ -260,16 +254,7 @@ def _phase(state: SessionProgress) -> Text:
     if trial is None:
         return Text("all trials have ended" if state.ended else "preparing")
     text = Text(f"{one_line(trial.variant.name, NAME)}, repeat {trial.repeat + 1}: ")
-    return text.append(_stage(trial, last) if last is not None else "starting")
-
-
-def _stage(trial: Trial, progress: Progress) -> str:
-    if progress.phase != "train":
-        return _PHASES.get(progress.phase, progress.phase)
-    run = trial.variant.run
-    if run.time_s is not None:
-        return f"{units.clock(progress.training_s)} of {units.clock(run.time_s)}, step {progress.steps}"
-    return f"step {progress.steps}" + (f"/{run.steps}" if run.steps is not None else "")
+    return text.append(stage(trial, last) if last is not None else "starting")
 
 
 def _instrument(state: SessionProgress) -> str:

@@ -1,4 +1,4 @@
-"""Plain lines for pipes, CI and ``--no-live``: one a finished trial, no colour, no control characters."""
+"""Plain lines for pipes, CI and ``--no-live``: one a finished trial, more of a long one; no control characters."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ from pipeline_bench.model.result import Precision
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, TrialRecord
 from pipeline_bench.report.diagnosis import too_wide
-from pipeline_bench.run.observer import Observer
+from pipeline_bench.run.observer import Observer, Progress
 from pipeline_bench.text import NAME, one_line, units
 from pipeline_bench.ui import diagnosing
+from pipeline_bench.ui.progress import stage
 
 _MAKING_LINES = 4
+_LONG_TRIAL_S = 20.0
+"""A trial that takes longer says how far it is: after this time, and each time after as long again."""
 
 
 class PlainView(Observer):
@@ -36,11 +39,13 @@ class PlainView(Observer):
         self.stream = stream
         self._folder = folder
         self._planned: int | None = 0
+        self._diagnoses = False
         self._rounds = 0
         self._making = ("", 0)
         self._clock = clock
         self._started_s = clock()
         self._found = ""
+        self._next_line_s = _LONG_TRIAL_S
 
     def preparing(self, what: str) -> None:
         self._line(f"{one_line(what, NAME)} ...")
@@ -53,6 +58,7 @@ class PlainView(Observer):
 
     def session_started(self, session: Session, plan: Sequence[Trial]) -> None:
         self._planned = len(plan) if session.precision is None and session.diagnosis is None else None
+        self._diagnoses = session.diagnosis is not None
         self._started_s = self._clock()
         variants = units.count(len(session.scenario.variants), "variant")
         name = one_line(session.scenario.name, NAME)
@@ -67,16 +73,21 @@ class PlainView(Observer):
         if self._folder is not None:
             self._line(f"saved in {self._folder}")
 
+    def trial_started(self, trial: Trial) -> None:
+        self._next_line_s = _LONG_TRIAL_S
+
+    def progress(self, trial: Trial, progress: Progress) -> None:
+        if progress.elapsed_s < self._next_line_s:
+            return
+        self._next_line_s = 2 * progress.elapsed_s
+        doing = diagnosing.stage(trial, progress) if self._diagnoses else stage(trial, progress)
+        self._line(f"{self._named(trial)}: {doing}, {units.clock(progress.elapsed_s)} so far")
+
     def trial_finished(self, trial: Trial, record: TrialRecord, session: Session) -> None:
         if session.diagnosis is not None:
             self._diagnosed(trial, record, session, session.diagnosis)
             return
-        name = one_line(trial.variant.name, NAME)
-        place, repeat = f"[{trial.index + 1}]", f"repeat {trial.repeat + 1}"
-        if self._planned is not None:
-            place = f"[{trial.index + 1:>{len(str(self._planned))}}/{self._planned}]"
-            repeat += f"/{trial.variant.run.repeats}"
-        self._line(f"{place} {name}, {repeat}: {', '.join(_outcome(record))}")
+        self._line(f"{self._named(trial)}: {', '.join(_outcome(record))}")
         if session.precision is not None and session.precision.repeats > self._rounds:
             self._rounds = session.precision.repeats
             self._line(_standing(session, session.precision))
@@ -87,11 +98,21 @@ class PlainView(Observer):
         left = "" if left_s is None else f"; {units.clock(left_s)} left"
         # Why there will be no diagnosis is what the report says next.
         tried = [record.status] if diagnosis.failure is not None else _tried(trial, record, session)
-        self._line(f"[{trial.index + 1}] {diagnosing.named(trial)}: {', '.join(tried)}{left}")
+        self._line(f"{self._named(trial)}: {', '.join(tried)}{left}")
         found = diagnosis.bottleneck.text if diagnosis.bottleneck is not None else ""
         if found and found != self._found:
             self._found = found
             self._line(f"found: {found}")
+
+    def _named(self, trial: Trial) -> str:
+        """Return which trial this is: its number, what it runs and, in a comparison, which repeat of it."""
+        if self._diagnoses:
+            return f"[{trial.index + 1}] {diagnosing.named(trial)}"
+        name = one_line(trial.variant.name, NAME)
+        if self._planned is None:
+            return f"[{trial.index + 1}] {name}, repeat {trial.repeat + 1}"
+        number = f"{trial.index + 1:>{len(str(self._planned))}}/{self._planned}"
+        return f"[{number}] {name}, repeat {trial.repeat + 1}/{trial.variant.run.repeats}"
 
     def note(self, text: str) -> None:
         self._line(f"note: {text}")

@@ -14,8 +14,15 @@ from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, TrialRecord
 from pipeline_bench.run.observer import Progress
 from pipeline_bench.scenario import Variant
+from pipeline_bench.text import units
 
 _HISTORY = 256
+_PHASES = {
+    "import": "starting",
+    "build": "building",
+    "evaluate": "evaluating",
+    "inspect": "looking for the record",
+}
 
 
 @dataclass
@@ -200,3 +207,13 @@ def fraction(variant: Variant, progress: Progress) -> float:
     else:
         done = 0.0
     return min(1.0, max(0.0, done))
+
+
+def stage(trial: Trial, progress: Progress) -> str:
+    """Return what a running trial does, and how far its training is."""
+    if progress.phase != "train":
+        return _PHASES.get(progress.phase, progress.phase)
+    run = trial.variant.run
+    if run.time_s is not None:
+        return f"{units.clock(progress.training_s)} of {units.clock(run.time_s)}, step {progress.steps}"
+    return f"step {progress.steps}" + (f"/{run.steps}" if run.steps is not None else "")

@@ -169,6 +169,20 @@ def test_line_by_line() -> None:
     ]
 
 
+def test_a_long_trial_says_line_by_line_what_it_does() -> None:
+    stream = io.StringIO()
+    view = PlainView(stream, clock=Clock())
+    view.session_started(diagnoses.begun(), [])
+    inspection = trial("inspection")
+    view.trial_started(inspection)
+    for elapsed_s in range(0, 50, 10):
+        view.progress(inspection, Progress("inspect", steps=0, elapsed_s=elapsed_s, training_s=0.0))
+    assert stream.getvalue().splitlines()[1:] == [
+        "[1] inspecting the pipeline: measuring each stage alone, 0:20 so far",
+        "[1] inspecting the pipeline: measuring each stage alone, 0:40 so far",
+    ]
+
+
 def test_a_variant_that_the_session_did_not_begin_with_is_no_error() -> None:
     stream = io.StringIO()
     view = PlainView(stream, clock=Clock())
@@ -196,6 +210,8 @@ def test_the_lines_leave_the_reason_of_a_failure_to_the_report() -> None:
     stream, session = io.StringIO(), diagnoses.failed()
     assert session.diagnosis is not None
     assert session.diagnosis.failure is not None
-    PlainView(stream).trial_finished(trial("inspection"), session.trials[0], session)
+    view = PlainView(stream)
+    view.session_started(diagnoses.begun(), [])
+    view.trial_finished(trial("inspection"), session.trials[0], session)
     assert "inspecting the pipeline: failed" in stream.getvalue()
     assert (session.trials[0].reason or "no reason") not in stream.getvalue()

@@ -7,6 +7,7 @@ from typing import Any
 from pipeline_bench.model.result import Precision
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import plan
+from pipeline_bench.run.observer import Progress
 from pipeline_bench.ui.plain import PlainView
 from tests.unit import sessions
 
@@ -35,6 +36,23 @@ def test_a_session_line_by_line() -> None:
         "[ 1/12] feed_dict, repeat 1/3: ok, 1.00 ms a step, 4 steps, 4.00 s",
         "note: The machine is busy.",
     ]
+
+
+def test_a_long_trial_says_how_far_it_is_after_twenty_seconds_and_each_time_after_as_long_again() -> None:
+    view, stream = begun(sessions.normal())
+    first, second = plan(sessions.normal().scenario)[:2]
+    for trial in (first, second):
+        view.trial_started(trial)
+        for elapsed_s in range(0, 100, 10):
+            phase = "build" if elapsed_s < 30 else "train"
+            view.progress(trial, Progress(phase, steps=elapsed_s, elapsed_s=elapsed_s, training_s=elapsed_s))
+    lines = stream.getvalue().splitlines()[1:]
+    assert lines[:3] == [
+        "[ 1/12] feed_dict, repeat 1/3: building, 0:20 so far",
+        "[ 1/12] feed_dict, repeat 1/3: step 40/300, 0:40 so far",
+        "[ 1/12] feed_dict, repeat 1/3: step 80/300, 1:20 so far",
+    ]
+    assert [line.partition(": ")[2] for line in lines[3:]] == [line.partition(": ")[2] for line in lines[:3]]
 
 
 def test_making_data_is_a_line_now_and_then() -> None:
