@@ -13,6 +13,7 @@ import itertools
 import threading
 import time
 import weakref
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
@@ -132,9 +133,15 @@ class Probe:
 
 
 class _OfThisThread(threading.local):
-    """What this thread has waited for. Attributes: ends_ns: TensorFlow's ends of iterators."""
+    """When TensorFlow's ends of iterators began in this thread, and when they had come, by the mark of each."""
 
-    ends_ns = 0
+    def __init__(self) -> None:
+        self.begun_ns: dict[Any, int] = {}
+        self.ended_ns: defaultdict[Any, int] = defaultdict(time.monotonic_ns)
+
+
+class _Mark:
+    """Goes when the iterator before it in a list has gone."""
 
 
 _waited = _OfThisThread()
@@ -142,8 +149,8 @@ _waited = _OfThisThread()
 
 def ends_ns() -> int:
     """Return how long this thread has waited since the last call until iterators had ended, in ns. See `time_ends`."""
-    waited_ns, _waited.ends_ns = _waited.ends_ns, 0
-    return waited_ns
+    begun_ns, ended_ns = _waited.begun_ns, _waited.ended_ns
+    return sum(ended_ns.pop(mark) - begun_ns.pop(mark) for mark in list(ended_ns))
 
 
 @functools.cache
@@ -153,14 +160,18 @@ def time_ends() -> None:
     That may be a minute: TensorFlow wakes the thread that tunes the pipeline before it says that the pipeline is at its
     end (`CancellationManager::StartCancel`, tensorflow/core/framework/cancellation.cc), and a thread that looks sooner
     sleeps on until it would tune next (`Model::OptimizeLoop`, tensorflow/core/framework/model.cc, 2.21).
+
+    No Python runs between the wait and the program's next instruction: what a signal's handler raises, a
+    KeyboardInterrupt for one, would be lost in a `__del__`. So the end is kept by C alone: a list lets go of its last
+    item first, here of the iterator, and then of a mark, whose weak reference calls the clock, as a missing key.
     """
-    waited, now_ns = _waited, time.monotonic_ns
+    waited = _waited
 
     def __del__(self: Any) -> None:  # noqa: N807 - it becomes that method
-        start_ns = now_ns()
-        for name in ("_components", "_iterator_resource"):
-            self.__dict__.pop(name, None)
-        waited.ends_ns += now_ns() - start_ns
+        mark = _Mark()
+        held = [mark, *(self.__dict__.pop(name, None) for name in ("_components", "_iterator_resource"))]
+        self.__dict__["_held"] = held
+        waited.begun_ns[weakref.ref(mark, waited.ended_ns.__getitem__)] = time.monotonic_ns()
 
     iterator_ops.OwnedIterator.__del__ = __del__
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import time
 import weakref
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ tf = pytest.importorskip("tensorflow")
 keras = pytest.importorskip("keras")
 
 from pipeline_bench.keras import StarvationMonitor  # noqa: E402
+from pipeline_bench.monitoring import probe  # noqa: E402
 
 STEPS, BATCH = 40, 4
 DELAY_S = 0.01
@@ -296,3 +298,25 @@ def test_an_iterator_is_let_go_of_when_keras_does_and_its_end_is_no_part_of_a_st
     ends_s = [epoch.iterator_end_ns / 1e9 for epoch in callback.session.wall_time.epochs]
     assert ends_s[1] >= 0.2
     assert dict(wall_time.parts(callback.session.wall_time))[wall_time.ITERATOR_END] >= 0.2
+
+
+class RungError(Exception):
+    """What the handler of a signal raises, as that of SIGINT raises a KeyboardInterrupt."""
+
+
+def test_what_a_signals_handler_raises_while_an_iterator_ends_reaches_the_program() -> None:
+    def ring(*_: Any) -> None:
+        raise RungError
+
+    probe.time_ends()
+    iterator = iter(tf.data.Dataset.range(3))
+    iterator._components = [object() for _ in range(3_000_000)]  # whose end takes some time, all of it in C
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        with pytest.raises(RungError):
+            signal.setitimer(signal.ITIMER_REAL, 0.002)
+            del iterator
+            time.sleep(5.0)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
