@@ -143,9 +143,26 @@ def patch(module: Any) -> None:
 def _timed(plain: Any) -> Any:
     @functools.wraps(plain)
     def collective(self: Any, input_tensor: Any, *given: Any, **named: Any) -> Any:
+        if not _is_first_of_a_worker(self):
+            return plain(self, input_tensor, *given, **named)
         return _begun().timed(self, lambda tensor: plain(self, tensor, *given, **named), input_tensor)
 
     return collective
+
+
+_first_devices: dict[tuple[int, int], str] = {}
+
+
+def _is_first_of_a_worker(launcher: Any) -> bool:
+    """Return whether collectives with other processes are begun for the first device that this one has among them.
+
+    Those of one device only: TensorFlow runs what writes to one ring in the order in which it was traced, in which all
+    collectives of a device come before those of the next one, and each waits for the other devices' part in it.
+    """
+    if "/job:localhost" in launcher._device:
+        return False
+    group = (id(launcher._collective_keys), launcher._group_key)
+    return bool(_first_devices.setdefault(group, launcher._device) == launcher._device)
 
 
 def _begun() -> Collectives:
