@@ -19,6 +19,7 @@ TESTS = [
     "hypothesis>=6.115",
     "jsonschema>=4.23",
     "pyyaml>=6",
+    "tf_keras>=2.20",
 ]
 TYPES = ["mypy>=2", "scipy-stubs", "types-psutil", "types-PyYAML"]
 PYTHONS = ["3.11", "3.12", "3.13"]

@@ -7,14 +7,13 @@ that Keras makes a step, and the model's own function is back at the end.
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
-# Whoever imports this module is in a job of Keras, in whose process it is already.
-import keras
 import numpy as np
 import numpy.typing as npt
 
@@ -25,6 +24,13 @@ from pipeline_bench.monitoring.record import JobRecord, SavedJob, write_line
 from pipeline_bench.monitoring.sampling import device_of
 from pipeline_bench.monitoring.steps import NO_WAIT_NS, StepLog, Totals
 from pipeline_bench.text import line_of
+from pipeline_bench.tfdata import legacy_keras
+
+# Whoever imports this module is in a job of Keras, in whose process it is already: Keras 3, Keras 2 or both.
+if "keras" not in sys.modules and legacy_keras.NAME in sys.modules:
+    import tf_keras as keras
+else:
+    import keras
 
 if TYPE_CHECKING:
     from pipeline_bench.monitoring.steps import JobSummary
@@ -39,7 +45,33 @@ _BLOCK = 4096
 """Steps whose waits are read at once; the ring holds four times as many."""
 
 
-class StarvationMonitor(keras.callbacks.Callback):  # type: ignore[misc]
+_BATCH_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
+
+
+def default_hooks(name: str) -> list[Any]:
+    """Return a callback's method of that name where it does nothing, of each Keras that is loaded."""
+    packages = [sys.modules[each] for each in ("keras", legacy_keras.NAME) if each in sys.modules]
+    return [getattr(package.callbacks.Callback, name) for package in packages]
+
+
+class Hooks(keras.callbacks.Callback):  # type: ignore[misc]
+    """A callback that Keras 3 and Keras 2 both take, whichever of them its class is of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._supports_tf_logs = True  # else Keras 2 reads the losses of each step for it
+
+    def _implements_train_batch_hooks(self) -> bool:
+        return any(getattr(type(self), name) not in default_hooks(name) for name in _BATCH_HOOKS)
+
+    def _implements_test_batch_hooks(self) -> bool:
+        return False
+
+    def _implements_predict_batch_hooks(self) -> bool:
+        return False
+
+
+class StarvationMonitor(Hooks):
     """Prints the input wait of the steps after each epoch, and saves a session of the training.
 
     Attributes:
@@ -157,12 +189,16 @@ _timings: weakref.WeakKeyDictionary[Any, GraphTiming] = weakref.WeakKeyDictionar
 
 
 def _timing_of(model: Any) -> PlainTiming:
-    backend = keras.backend.backend()
+    backend = _backend_of(model)
     if backend != "tensorflow":
         return BatchTiming() if backend == "torch" else PlainTiming()
     if model not in _timings:
         _timings[model] = GraphTiming()
     return _timings[model]
+
+
+def _backend_of(model: Any) -> str:
+    return "tensorflow" if legacy_keras.is_model(model) else str(keras.backend.backend())
 
 
 def _write(writer: Any, figures: JobSummary, epoch: int) -> None:
@@ -188,13 +224,22 @@ def _write(writer: Any, figures: JobSummary, epoch: int) -> None:
     writer.flush()
 
 
+def _steps_a_call(model: Any) -> int:
+    """Return how many steps one call of the training function takes; Keras 2 keeps it in a variable."""
+    if legacy_keras.is_model(model):
+        variable = model._steps_per_execution
+        return 1 if variable is None else int(variable.numpy())
+    return int(getattr(model, "steps_per_execution", 1) or 1)
+
+
 class _Watch:
     """One call of `fit`: stands in the place of the model's training function, and keeps what it sees."""
 
     def __init__(self, model: Any, params: dict[str, Any], name: str, out: Path | None, timing: PlainTiming) -> None:
-        # On TensorFlow, Keras reads each step's losses for its callbacks, and so waits for the step.
-        backend = keras.backend.backend()
-        waits = {"tensorflow": True, "jax": False}.get(backend)
+        # On TensorFlow, Keras 3 reads each step's losses for its callbacks, and so waits for the step. Keras 2 leaves
+        # them on the device unless a callback asks.
+        backend = _backend_of(model)
+        waits = None if legacy_keras.is_model(model) else {"tensorflow": True, "jax": False}.get(backend)
         self.record = JobRecord(name, device_of(backend), out, waits_for_device=waits)
         if backend == "jax":
             self.record.notes.append(_ASYNCHRONOUS)
@@ -203,7 +248,9 @@ class _Watch:
         self._original = model.train_function
         self._finished: SavedJob | None = None
         self._lock = ForkedLock()
-        self._steps_a_call = int(getattr(model, "steps_per_execution", 1) or 1)
+        self._steps_a_call = _steps_a_call(model)
+        self._rows_a_call = self._steps_a_call if legacy_keras.is_model(model) else 1
+        """Rows that a call leaves in the ring: Keras 2 takes the batches of one in a loop of the graph."""
         self._steps_an_epoch: int | None = params.get("steps")
         self._calls = 0
         self._starts: list[int] = []
@@ -241,7 +288,7 @@ class _Watch:
         """Take a step, or several at once: what Keras calls in place of the model's training function."""
         if self._finished is not None:
             return self._original(*arguments, **named)
-        if len(self._starts) >= _BLOCK:
+        if len(self._starts) * self._rows_a_call >= _BLOCK:
             self.flush(more=True)
         timing = self._timing
         if not self._calls:
@@ -266,7 +313,7 @@ class _Watch:
     def so_far(self) -> tuple[StepLog, Course]:
         """Return the steps so far, with those that wait for the log, and the course; from another thread."""
         log, first = self.record.log.copy(), None
-        if self._lock.acquire(blocking=False):  # else they are on their way there
+        if self._rows_a_call == 1 and self._lock.acquire(blocking=False):  # else they are on their way there
             try:
                 log = self.record.log.copy()
                 count = len(self._waits)  # what a step appends last
@@ -296,10 +343,10 @@ class _Watch:
         """
         with self._lock:
             count = len(self._starts)
-            waits = self._read_waits(count)
+            starts = np.array(self._starts, dtype=np.int64)
+            waits = self._read_waits(starts)
             if not count:
                 return
-            starts = np.array(self._starts, dtype=np.int64)
             ends = np.append(starts[1:], monotonic_ns() if more else self._ends[-1])
             self._starts, self._ends, self._waits = [], [], []
             # Waits are of another clock, and a microsecond too long beside a step that is nothing but waiting.
@@ -318,8 +365,9 @@ class _Watch:
             return size
         return max(1, self._steps_an_epoch - (self._calls - 1) * size)
 
-    def _read_waits(self, count: int) -> npt.NDArray[np.int64]:
-        """Return the waits of the last `count` calls in ns; none is known where they cannot be told apart."""
+    def _read_waits(self, starts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the waits of the calls that began then, in ns; none is known where they cannot be told apart."""
+        count = len(starts)
         eager = np.array(self._waits, dtype=np.int64)
         try:
             rows = self._timing.read()
@@ -328,10 +376,15 @@ class _Watch:
             return eager
         if not count or (eager >= 0).all():
             return eager
-        # A call that found no data, or that raised, may have left one more.
-        if rows is not None and not rows.lost and len(rows.wait_ns) in (count, count + 1):
-            waits: npt.NDArray[np.int64] = rows.wait_ns[:count]
-            return waits
+        if rows is not None and not rows.lost:
+            if self._rows_a_call > 1:
+                calls = np.searchsorted(starts, rows.at_ns, side="right") - 1
+                sums = np.bincount(np.maximum(calls, 0), rows.wait_ns, count)
+                return sums.astype(np.int64)
+            # A call that found no data, or that raised, may have left one more.
+            if len(rows.wait_ns) in (count, count + 1):
+                waits: npt.NDArray[np.int64] = rows.wait_ns[:count]
+                return waits
         self.record.reason = _NOT_TIMED
         return np.full(count, NO_WAIT_NS, dtype=np.int64)
 

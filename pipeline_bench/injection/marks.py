@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
-# Whoever imports this module is in a job of Keras, in whose process it is already.
-import keras
+from pipeline_bench.keras import Hooks, default_hooks
 
 if TYPE_CHECKING:
     from pipeline_bench.keras import StarvationMonitor
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
 _OF_STEPS = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
 
 
-class Begin(keras.callbacks.Callback):  # type: ignore[misc]
+class Begin(Hooks):
     """Before the program's own callbacks. Attributes: at_ns: when it was last called."""
 
     at_ns = 0
@@ -34,7 +33,7 @@ class BeginOfSteps(Begin):
         self.at_ns = monotonic_ns()
 
 
-class Marks(keras.callbacks.Callback):  # type: ignore[misc]
+class Marks(Hooks):
     """Behind the program's own callbacks: has a monitor measure, and tells it how long these took.
 
     A step costs it nothing, and nothing that the monitor raises reaches the program.
@@ -105,9 +104,8 @@ def around(callbacks: Sequence[Any], monitor: StarvationMonitor, problem: Callab
 
     Keras calls a callback in each step only where one has a method for that; none is added where there was none.
     """
-    plain = keras.callbacks.Callback
     in_steps = any(
-        getattr(type(each), name, None) is not getattr(plain, name) for each in callbacks for name in _OF_STEPS
+        getattr(type(each), name, None) not in default_hooks(name) for each in callbacks for name in _OF_STEPS
     )
     begin = BeginOfSteps() if in_steps else Begin()
     return [begin, *callbacks, (MarksOfSteps if in_steps else Marks)(monitor, begin, problem)]

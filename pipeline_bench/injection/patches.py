@@ -125,6 +125,7 @@ def _time_iterators(iterable: Any, watched: Watched, framework: Callable[[], str
 
 _PATCHES: dict[str, Callable[[Any, Watched], None]] = {
     "keras": _patch_keras,
+    "tf_keras": _patch_keras,
     "tensorflow.python.data.ops.dataset_ops": _patch_datasets,
     "tensorflow.python.data.ops.dataset_autograph": _patch_scan,
     "tensorflow.python.distribute.input_lib": _patch_distributed,

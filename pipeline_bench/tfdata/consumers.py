@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.pipeline import INFINITE
-from pipeline_bench.tfdata import user_code
+from pipeline_bench.tfdata import legacy_keras, user_code
 from pipeline_bench.tfdata.describe import nbytes
 from pipeline_bench.tfdata.throughput import FlatIterator, restart, window_size
 
@@ -268,9 +268,9 @@ def step_of(model: Any, does: Does = "train") -> Step:
     """
     import keras
 
-    if isinstance(model, keras.Model):
+    if isinstance(model, keras.Model) or legacy_keras.is_model(model):
         _require_compiled(model, does)
-        on_tensorflow = keras.backend.backend() == "tensorflow"
+        on_tensorflow = _is_on_tensorflow(model)
         step = _keras_step(model, does) if on_tensorflow else _step_on_batch(model, does)
     elif callable(model):
         step = model
@@ -292,8 +292,15 @@ def step_of(model: Any, does: Does = "train") -> Step:
     return guarded
 
 
+def _is_on_tensorflow(model: Any) -> bool:
+    import keras
+
+    return legacy_keras.is_model(model) or keras.backend.backend() == "tensorflow"
+
+
 def _require_compiled(model: Any, does: Does) -> None:
-    if does != "predict" and not getattr(model, "compiled", False):
+    # The second one is that of Keras 2.
+    if does != "predict" and not (getattr(model, "compiled", False) or getattr(model, "_is_compiled", False)):
         raise UserCodeError(
             f"The Keras model {model.name} was not compiled.",
             "Call model.compile(optimizer=…, loss=…) before it is returned.",
@@ -324,7 +331,7 @@ def _step_on_batch(model: Any, does: Does) -> Callable[[Any], Any]:
     import tensorflow as tf
 
     method, own = getattr(model, f"{does}_on_batch"), getattr(model, f"{does}_step")
-    on_tensorflow = keras.backend.backend() == "tensorflow"
+    on_tensorflow = _is_on_tensorflow(model)
     given: Any = None
 
     def own_step(*state_and_data: Any) -> Any:

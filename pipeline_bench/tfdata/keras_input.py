@@ -16,7 +16,7 @@ from typing import Any
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
 from pipeline_bench.model.edits import Edit, SetArgument
 from pipeline_bench.model.pipeline import WORKERS, Inspection, Location, Stage, UserFunction
-from pipeline_bench.tfdata import describe, public_api, user_code
+from pipeline_bench.tfdata import describe, legacy_keras, public_api, user_code
 from pipeline_bench.tfdata.public_api import after_import
 from pipeline_bench.tfdata.script_datasets import Kind
 
@@ -34,14 +34,16 @@ _GENERATOR_NOTE = (
 class KerasInput:
     """The input of a `fit`, and how Keras reads it."""
 
-    def __init__(self, kind: Kind, data: Any, given: Mapping[str, Any]) -> None:
+    def __init__(self, kind: Kind, data: Any, given: Mapping[str, Any], legacy: bool = False) -> None:
         """Hold what a `fit` was given.
 
         Args:
             kind: what it is.
             data: the `fit`'s `x`.
             given: the other arguments of the `fit`, by name.
+            legacy: whether it is the `fit` of a model of Keras 2; then `data` is no PyDataset.
         """
+        self._legacy = legacy
         self.kind, self.data, self._place = kind, data, _made_in.get(id(data))
         self._given = {name: given[name] for name in _ARGUMENTS if given.get(name) is not None}
         self._given.setdefault("shuffle", True)
@@ -62,7 +64,10 @@ class KerasInput:
         """
         if self.kind != "PyDataset":
             if self._adapted is None:  # a second adapter of a generator would take its first batches anew
-                self._adapted = _adapter(self.data, self._given).get_tf_dataset()
+                if self._legacy:
+                    self._adapted = legacy_keras.dataset(self.data, self._given)
+                else:
+                    self._adapted = _adapter(self.data, self._given).get_tf_dataset()
             return self._adapted
         for name, value in self._as_written.items():
             setattr(self.data, name, value)

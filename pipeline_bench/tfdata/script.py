@@ -18,7 +18,7 @@ from typing import Any
 
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.pipeline import Target
-from pipeline_bench.tfdata import public_api, script_datasets, user_code
+from pipeline_bench.tfdata import legacy_keras, public_api, script_datasets, user_code
 from pipeline_bench.tfdata.consumers import Does
 from pipeline_bench.tfdata.public_api import after_import
 from pipeline_bench.tfdata.script_datasets import Training
@@ -106,6 +106,7 @@ class _Watch:
         with self._patches:
             # Keras reads from the environment what it runs on, which the script may set before it imports it.
             self._patches.enter_context(after_import("keras", self._patch_keras))
+            self._patches.enter_context(after_import(legacy_keras.NAME, self._patch_keras))
             self._patches.enter_context(self.loops.watched())
             yield
 

@@ -34,6 +34,7 @@ from pipeline_bench.tfdata import (
     disk,
     keras_input,
     keras_stages,
+    legacy_keras,
     loading,
     pipeline_benchmark,
     rebuild,
@@ -94,7 +95,7 @@ class PipelineEngine(Engine):
         self._make_ns = float(time.perf_counter_ns() - start_ns)
         kind = script_datasets.kind(made)
         if kind in ("PyDataset", "generator") or (kind == "arrays" and self._trained is not None):
-            self._read = KerasInput(kind, made, self._given)
+            self._read = KerasInput(kind, made, self._given, legacy_keras.is_model(self._model))
             return
         self._recipe = recording.recipe(made)
         _require_eager(self._recipe)

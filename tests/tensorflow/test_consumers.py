@@ -12,6 +12,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf  # noqa: TID253
+import tf_keras
 
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.tfdata import consumers, throughput, user_code
@@ -115,9 +116,9 @@ def test_what_a_generator_raises_is_in_its_own_words() -> None:
     assert "site-packages" not in raised.value.traceback
 
 
-def compiled(**options: Any) -> Any:
-    model = keras.Sequential([keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")])
-    model.compile(optimizer=keras.optimizers.SGD(0.1), loss="mse", **options)
+def compiled(package: Any = keras, **options: Any) -> Any:
+    model = package.Sequential([package.layers.Dense(1, use_bias=False, kernel_initializer="zeros")])
+    model.compile(optimizer=package.optimizers.SGD(0.1), loss="mse", **options)
     return model
 
 
@@ -125,9 +126,10 @@ def pairs() -> Any:
     return tf.data.Dataset.from_tensors((np.ones((4, 1), np.float32), np.ones((4, 1), np.float32))).repeat()
 
 
+@pytest.mark.parametrize("package", [keras, tf_keras])
 @pytest.mark.parametrize("options", [{}, {"run_eagerly": True}])
-def test_a_keras_model_trains(options: dict[str, Any]) -> None:
-    model, steps = compiled(**options), Steps(30)
+def test_a_keras_model_trains(package: Any, options: dict[str, Any]) -> None:
+    model, steps = compiled(package, **options), Steps(30)
     consumers.train(pairs(), consumers.step_of(model), steps)
     assert float(model.weights[0].numpy().item()) == pytest.approx(1.0, abs=0.01)
     assert steps.loss[-1] < steps.loss[0]
@@ -136,26 +138,30 @@ def test_a_keras_model_trains(options: dict[str, Any]) -> None:
     )
 
 
-def test_sample_weights_are_the_third_of_a_tuple() -> None:
+@pytest.mark.parametrize("package", [keras, tf_keras])
+def test_sample_weights_are_the_third_of_a_tuple(package: Any) -> None:
     weightless = pairs().map(lambda x, y: (x, y, tf.zeros(4)))
-    model = compiled()
+    model = compiled(package)
     consumers.train(weightless, consumers.step_of(model), Steps(3))
     assert float(model.weights[0].numpy().item()) == 0.0
 
 
+@pytest.mark.parametrize("package", [keras, tf_keras])
 @pytest.mark.parametrize("parts", [1, 2, 3])
 @pytest.mark.parametrize("options", [{}, {"run_eagerly": True}])
-def test_a_train_step_of_the_users_own_is_given_what_the_dataset_gives(parts: int, options: dict[str, Any]) -> None:
+def test_a_train_step_of_the_users_own_is_given_what_the_dataset_gives(
+    package: Any, parts: int, options: dict[str, Any]
+) -> None:
     seen: list[Any] = []
 
-    class Own(keras.Model):  # type: ignore[misc]
+    class Own(package.Model):  # type: ignore[misc]
         def train_step(self, data: Any) -> Any:
             seen.append(data)
             x = data[0] if parts > 1 else data
             return {"loss": tf.reduce_mean(self(x, training=True))}
 
-    inputs = keras.Input((4,))
-    model = Own(inputs, keras.layers.Dense(1)(inputs))
+    inputs = package.Input((4,))
+    model = Own(inputs, package.layers.Dense(1)(inputs))
     model.compile(optimizer="sgd", loss="mse", **options)
     elements = (tf.ones((8, 4)), tf.ones((8, 1)), tf.ones((8,)))[:parts]
     given = elements if parts > 1 else elements[0]
@@ -184,9 +190,10 @@ def test_the_input_wait_is_that_of_the_input_alone() -> None:
     assert steps.loss == [4.0] * 5
 
 
-def test_a_model_that_was_not_compiled_is_told_what_to_do() -> None:
+@pytest.mark.parametrize("package", [keras, tf_keras])
+def test_a_model_that_was_not_compiled_is_told_what_to_do(package: Any) -> None:
     with pytest.raises(UserCodeError, match="not compiled") as raised:
-        consumers.step_of(keras.Sequential([keras.layers.Dense(1)]))
+        consumers.step_of(package.Sequential([package.layers.Dense(1)]))
     assert "compile" in raised.value.hint
 
 

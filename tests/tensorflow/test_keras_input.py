@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -96,6 +97,19 @@ def test_a_generator_and_arrays_are_measured_as_they_are() -> None:
     found = stages_of(read(np.ones([64, 2]), "arrays", y=np.ones(64), batch_size=16))
     assert [stage.method for stage in found.stages] == ["arrays"]
     assert found.batch_size == 16
+
+
+def test_a_generator_and_arrays_of_keras_2_are_read_as_it_reads_them() -> None:
+    pytest.importorskip("tf_keras")
+    batches = ((np.full([4, 2], number, np.float32), np.ones([4], np.float32)) for number in range(5))
+    assert [x[0, 0] for x, _ in KerasInput("generator", batches, {}, legacy=True).dataset().as_numpy_iterator()] == [
+        *range(5)
+    ]
+    given = {"y": np.arange(64), "batch_size": 16, "sample_weight": np.ones(64), "shuffle": True}
+    epochs = KerasInput("arrays", np.arange(64), given, legacy=True).dataset()
+    epoch = [x.tolist() for x, *_ in epochs.as_numpy_iterator()]
+    assert [len(batch) for batch in epoch] == [16] * 4
+    assert sorted(itertools.chain(*epoch)) == [*range(64)] != list(itertools.chain(*epoch))
 
 
 def test_a_line_is_charged_with_the_libraries_that_it_calls() -> None:

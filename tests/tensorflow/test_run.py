@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from pipeline_bench.model.session import load
 
 SCRIPT = """
@@ -153,3 +155,69 @@ def test_loops_that_a_function_is_traced_with_are_measured_once_each_and_compute
     (epoch,) = (trial.steps for trial, count in zip(trials, counts, strict=True) if count == 38 and trial.steps)
     assert epoch.wait_ns is not None
     assert epoch.wait_ns.unpack().mean() > 0.9 * 20e6  # what so long a sleep takes at the least
+
+
+KERAS_2 = """
+import os, sys, time
+os.environ["TF_USE_LEGACY_KERAS"] = "1"
+import numpy as np, tensorflow as tf
+tf_keras = tf.keras
+
+class Hook(tf_keras.callbacks.Callback):
+    def on_train_batch_end(self, number, logs=None):
+        pass
+
+def batches(count):
+    def slow(number):
+        time.sleep(0.01)
+        return np.float32(number)
+    def batch(number):
+        value = tf.ensure_shape(tf.numpy_function(slow, [number], tf.float32), [])
+        return tf.fill([4, 3], value), tf.zeros([4, 1])
+    return tf.data.Dataset.range(count).map(batch)
+
+model = tf_keras.Sequential([tf_keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+for callbacks in (None, [Hook(), tf_keras.callbacks.ModelCheckpoint("kept")]):
+    model.fit(batches(40), epochs=2, verbose=0, validation_data=batches(3), callbacks=callbacks)
+print("Keras 3 was imported:", "keras" in sys.modules)
+"""
+
+
+def test_a_fit_of_keras_2_is_measured_without_importing_keras_3(tmp_path: Path) -> None:
+    pytest.importorskip("tf_keras")
+    done = run(tmp_path, KERAS_2)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "Keras 3 was imported: False\n"
+    assert done.stderr.count("pipeline-bench: fit of train.py: 72 steps") == 2
+    assert done.stderr.count("severely input-bound") == 2
+    assert (tmp_path / "kept").is_dir()
+
+
+REPLICAS = """
+import time
+import numpy as np, keras, tensorflow as tf, tf_keras
+(cpu,) = tf.config.list_physical_devices("CPU")
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+
+def slow(number):
+    time.sleep(0.01)
+    return np.float32(number)
+
+def batch(number):
+    value = tf.ensure_shape(tf.numpy_function(slow, [number], tf.float32), [])
+    return tf.fill([4, 3], value), tf.zeros([4, 1])
+
+for package in (keras, tf_keras):
+    with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
+        model = package.Sequential([package.layers.Dense(2), package.layers.Dense(1)])
+        model.compile("sgd", "mse")
+    model.fit(tf.data.Dataset.range(40).map(batch), epochs=2, verbose=0)
+"""
+
+
+def test_a_fit_on_several_devices_of_one_process_is_measured_and_goes_on(tmp_path: Path) -> None:
+    pytest.importorskip("tf_keras")
+    done = run(tmp_path, REPLICAS)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("pipeline-bench: fit of train.py: ") == 2

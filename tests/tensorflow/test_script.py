@@ -100,6 +100,16 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         [10, True, 9],
     ),
     "annotated": ("class Named:\n    size: int\nmodel.fit(data.take(Named.__annotations__['size'](6)))", [6, True, 9]),
+    "keras_2": (
+        "import tf_keras\nold = tf_keras.Sequential([tf_keras.layers.Dense(1)])\nold.compile('sgd', 'mse')\n"
+        "list(data)\nold.fit(data.take(6))",
+        [6, True, 11],
+    ),
+    "keras_2_arrays": (
+        "import tf_keras\nold = tf_keras.Sequential([tf_keras.layers.Dense(1)])\n"
+        "old.fit(np.zeros([8, 1]), np.zeros(8))",
+        ["arrays", True, 9],
+    ),
     "arrays": ("model.fit(np.zeros([8, 1]), np.zeros(8))", ["arrays", True, 7]),
     "bare": (
         "for step in range(10**9):\n    with tf.GradientTape(): pass",

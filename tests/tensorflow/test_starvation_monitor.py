@@ -18,6 +18,7 @@ from pipeline_bench.analysis import wall_time
 
 tf = pytest.importorskip("tensorflow")
 keras = pytest.importorskip("keras")
+tf_keras = pytest.importorskip("tf_keras")
 
 from pipeline_bench.keras import StarvationMonitor  # noqa: E402
 from pipeline_bench.monitoring import probe  # noqa: E402
@@ -184,6 +185,39 @@ def test_one_monitor_measures_one_fit_after_the_other_and_the_training_function_
         assert model.train_function is before
 
 
+@pytest.mark.parametrize("compiled", [{}, {"steps_per_execution": 4}, {"run_eagerly": True}], ids=str)
+@pytest.mark.parametrize("with_batch_hook", [False, True])
+def test_a_fit_of_keras_2_is_measured_and_left_as_it_was(compiled: dict[str, Any], with_batch_hook: bool) -> None:
+    class Hook(tf_keras.callbacks.Callback):  # type: ignore[name-defined,misc]
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            hooked.append(batch)
+
+    def losses(callbacks: list[Any]) -> list[float]:
+        tf_keras.utils.set_random_seed(3)
+        model = tf_keras.Sequential([tf_keras.layers.Dropout(0.5), tf_keras.layers.Dense(1)])
+        model.compile(tf_keras.optimizers.SGD(1e-3), "mse", **compiled)
+        callbacks = [*callbacks, *([Hook()] if with_batch_hook else [])]
+        counted = tf.data.experimental.assert_cardinality(STEPS)
+        data = {"x": slowly().apply(counted), "validation_data": slowly(0.0, 4), "validation_steps": 4}
+        found: list[float] = model.fit(epochs=2, verbose=0, callbacks=callbacks, **data).history["loss"]
+        trained = model.train_function
+        model.fit(slowly(0.0).apply(counted), verbose=0)
+        assert model.train_function is trained
+        return found
+
+    hooked: list[int] = []
+    callback = StarvationMonitor(out=None, quiet=True)
+    assert losses([]) == losses([callback])
+    assert bool(hooked) == with_batch_hook
+    assert wait_ms(callback) >= WAITED_MS
+    assert callback.session is not None
+    assert callback.session.wall_time is not None
+    assert [epoch.validation_ns > 0 for epoch in callback.session.wall_time.epochs] == [True, True]
+    steps = callback.session.trials[0].steps
+    assert steps is not None
+    assert steps.count == 2 * STEPS // compiled.get("steps_per_execution", 1)
+
+
 @pytest.mark.parametrize("at_once", [1, 4])
 def test_a_distributed_training_has_its_wait_measured(at_once: int) -> None:
     """Its iterator has a buffer ahead of the replica: a step that takes no time waits for what fills that."""
@@ -313,8 +347,8 @@ def test_what_a_signals_handler_raises_while_an_iterator_ends_reaches_the_progra
     iterator._components = [object() for _ in range(3_000_000)]  # whose end takes some time, all of it in C
     before = signal.signal(signal.SIGALRM, ring)
     try:
-        with pytest.raises(RungError):
-            signal.setitimer(signal.ITIMER_REAL, 0.002)
+        signal.setitimer(signal.ITIMER_REAL, 0.002)
+        with pytest.raises(RungError):  # noqa: PT012 - the iterator goes, and then the program goes on
             del iterator
             time.sleep(5.0)
     finally:

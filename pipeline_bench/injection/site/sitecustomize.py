@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _WATCHED = (
     "keras",
+    "tf_keras",
     "tensorflow.python.data.ops.dataset_ops",
     "tensorflow.python.data.ops.dataset_autograph",
     "tensorflow.python.distribute.input_lib",

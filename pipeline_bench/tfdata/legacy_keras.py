@@ -1,0 +1,43 @@
+"""Keras 2, the package `tf_keras`, which `TF_USE_LEGACY_KERAS=1` makes `tf.keras`; Keras 3 may be loaded beside it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from pipeline_bench.errors import PipelineBenchError, UserCodeError
+
+NAME = "tf_keras"
+
+
+def is_model(value: object) -> bool:
+    """Return whether it is a model of Keras 2; imports nothing."""
+    keras = sys.modules.get(NAME)
+    return keras is not None and isinstance(value, keras.Model)
+
+
+def dataset(data: Any, given: Mapping[str, Any]) -> Any:
+    """Return the `tf.data.Dataset` that Keras 2 makes of arrays or of a generator for one epoch.
+
+    Args:
+        data: the `x` of a `fit`.
+        given: its other arguments that say what the batches are, by name.
+
+    Raises:
+        PipelineBenchError: this Keras 2 has it elsewhere.
+        UserCodeError: Keras 2 does not take it.
+    """
+    from pipeline_bench.tfdata import user_code
+
+    try:
+        from tf_keras.src.engine.data_adapter import DataHandler
+    except ImportError as error:
+        raise PipelineBenchError(
+            "This tf_keras does not have its data adapters where tf_keras 2.21 has them."
+        ) from error
+    try:
+        return DataHandler(data, epochs=1, **given)._dataset
+    except Exception as error:
+        message = f"Keras does not take what the fit was given: {user_code.summary(error)}"
+        raise UserCodeError(message, traceback=user_code.traceback_of(error)) from error
