@@ -270,8 +270,7 @@ def step_of(model: Any, does: Does = "train") -> Step:
 
     if isinstance(model, keras.Model) or legacy_keras.is_model(model):
         _require_compiled(model, does)
-        on_tensorflow = _is_on_tensorflow(model)
-        step = _keras_step(model, does) if on_tensorflow else _step_on_batch(model, does)
+        step = _keras_step(model, does) if _is_on_tensorflow(model) else _step_on_batch(model, does)
     elif callable(model):
         step = model
     else:
@@ -311,6 +310,8 @@ def _keras_step(model: Any, does: Does) -> Callable[[Any], Any]:
     import tensorflow as tf
 
     own, whole = getattr(model, f"{does}_step"), _step_on_batch(model, does)
+    if getattr(model.distribute_strategy, "num_replicas_in_sync", 1) > 1:
+        own = _on_each_replica(model.distribute_strategy, own)
     traced: Callable[[Any], Any] | None = None
 
     def step(batch: Any) -> Any:
@@ -323,6 +324,23 @@ def _keras_step(model: Any, does: Does) -> Callable[[Any], Any]:
         return traced(batch)
 
     return step
+
+
+def _on_each_replica(strategy: Any, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a step that has each replica of a strategy take its part of a batch; it gives what the first one gives."""
+    import tensorflow as tf
+
+    count = strategy.num_replicas_in_sync
+
+    def own_part(batch: Any) -> Any:
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        return step(tf.nest.map_structure(lambda part: part[replica::count], batch))
+
+    def step_of_all(batch: Any) -> Any:
+        given = strategy.run(own_part, (batch,))
+        return tf.nest.map_structure(lambda value: strategy.experimental_local_results(value)[0], given)
+
+    return step_of_all
 
 
 def _step_on_batch(model: Any, does: Does) -> Callable[[Any], Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import subprocess
 import sys
 import threading
 import time
@@ -312,3 +313,30 @@ def test_nothing_holds_the_iterator_of_a_long_pass_that_has_ended(monkeypatch: p
     for _ in range(3):
         take()
     assert holders == [2], "the list, and the call that counts"
+
+
+REPLICAS = """
+import keras, tensorflow as tf, tf_keras
+from pipeline_bench.tfdata import consumers
+(cpu,) = tf.config.list_physical_devices("CPU")
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+batches = tf.data.Dataset.from_tensors((tf.ones([6, 1]), tf.ones([6, 1])))
+for package in (keras, tf_keras):
+    seen, loss = [], []
+    class Own(package.Model):
+        def train_step(self, data):
+            seen.append((tf.distribute.get_replica_context().num_replicas_in_sync, data[0].shape[0]))
+            return super().train_step(data)
+    with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
+        inputs = package.Input((1,))
+        model = Own(inputs, package.layers.Dense(1, use_bias=False, kernel_initializer="zeros")(inputs))
+        model.compile(package.optimizers.SGD(0.1), "mse")
+    consumers.train(batches.repeat(), consumers.step_of(model), lambda *step: loss.append(step[3]) or len(loss) < 30)
+    print(seen[-1], loss[-1] < loss[0], round(float(model.weights[0].numpy().item()), 2))
+"""
+
+
+def test_a_model_on_several_devices_steps_on_each_of_them() -> None:
+    done = subprocess.run([sys.executable, "-c", REPLICAS], capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "(2, 3) True 1.0\n" * 2
