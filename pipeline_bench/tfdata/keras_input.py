@@ -17,13 +17,13 @@ from pipeline_bench.errors import PipelineBenchError, UserCodeError
 from pipeline_bench.model.edits import Edit, SetArgument
 from pipeline_bench.model.pipeline import WORKERS, Inspection, Location, Stage, UserFunction
 from pipeline_bench.tfdata import describe, legacy_keras, public_api, user_code
+from pipeline_bench.tfdata.legacy_keras import POOL
 from pipeline_bench.tfdata.public_api import after_import
 from pipeline_bench.tfdata.script_datasets import Kind
 
 GET_ITEM, WORKERS_STAGE, QUEUE, COPY = range(4)
 """The stages of a PyDataset, by id; `COPY` comes last of a generator as well."""
 _FINGERPRINT_BATCHES = 16
-_POOL = ("workers", "use_multiprocessing", "max_queue_size")
 _ARGUMENTS = ("y", "sample_weight", "batch_size", "steps_per_epoch", "shuffle", "class_weight")
 _GENERATOR_NOTE = (
     "A generator makes one batch at a time, in one thread: a keras.utils.PyDataset with workers, or tf.data, can make "
@@ -48,7 +48,7 @@ class KerasInput:
         self._given = {name: given[name] for name in _ARGUMENTS if given.get(name) is not None}
         self._given.setdefault("shuffle", True)
         self._adapted: Any = None
-        self._as_written = {name: getattr(data, name) for name in _POOL} if kind == "PyDataset" else {}
+        self._as_written = {name: getattr(data, name) for name in POOL} if kind == "PyDataset" else {}
 
     @property
     def pooled(self) -> bool:
@@ -102,7 +102,7 @@ class KerasInput:
             def __getitem__(self, index: int) -> Any:
                 return whole[index]
 
-        named = {name: getattr(whole, name) for name in _POOL}
+        named = {name: getattr(whole, name) for name in POOL}
         return _passes(FirstBatches(**named), {**self._given, "shuffle": False})
 
     def described(self, make_ns: float) -> Inspection:

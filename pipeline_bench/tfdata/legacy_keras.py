@@ -9,12 +9,33 @@ from typing import Any
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
 
 NAME = "tf_keras"
+POOL = ("workers", "use_multiprocessing", "max_queue_size")
+"""The arguments that say who makes the batches of a PyDataset, or of a `Sequence`."""
 
 
 def is_model(value: object) -> bool:
     """Return whether it is a model of Keras 2; imports nothing."""
     keras = sys.modules.get(NAME)
     return keras is not None and isinstance(value, keras.Model)
+
+
+def as_py_dataset(data: Any, given: Mapping[str, Any]) -> Any:
+    """Return what a `fit` was given; a `Sequence` of Keras 2 has then become a PyDataset as well, of the same batches.
+
+    Args:
+        data: the `x` of a `fit`.
+        given: its other arguments, by name; those of the workers belong to the `fit` there, and to the PyDataset here.
+    """
+    import keras
+
+    legacy = sys.modules.get(NAME)
+    if legacy is None or not isinstance(data, legacy.utils.Sequence):
+        return data
+    kind = type(data)
+    data.__class__ = type(kind.__name__, (kind, keras.utils.PyDataset), {"__module__": kind.__module__})
+    pool = {name: given[name] for name in POOL if given.get(name) is not None}
+    keras.utils.PyDataset.__init__(data, **pool)
+    return data
 
 
 def dataset(data: Any, given: Mapping[str, Any]) -> Any:

@@ -165,7 +165,8 @@ class _Watch:
         return wrapper
 
     def _of_keras(self, given: dict[str, Any], does: Does) -> Training | UserCodeError:
-        model, data, line = given.pop("self"), given.get("x"), user_code.line()
+        model, line = given.pop("self"), user_code.line()
+        data = legacy_keras.as_py_dataset(given.get("x"), given)
         if script_datasets.kind(data) is None:
             return UserCodeError(
                 f"what the {_METHODS[does]} of {line} takes its batches from, a "

@@ -12,10 +12,11 @@ import pytest
 
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.edits import InsertAfter, SetArgument
-from pipeline_bench.tfdata import keras_input, keras_stages, user_code
+from pipeline_bench.tfdata import keras_input, keras_stages, legacy_keras, user_code
 from pipeline_bench.tfdata.keras_input import COPY, GET_ITEM, WORKERS_STAGE, KerasInput
 
 keras = pytest.importorskip("keras")
+tf_keras = pytest.importorskip("tf_keras")
 
 
 class Batches(keras.utils.PyDataset):  # type: ignore[name-defined,misc]
@@ -99,8 +100,35 @@ def test_a_generator_and_arrays_are_measured_as_they_are() -> None:
     assert found.batch_size == 16
 
 
+class OfKeras2(tf_keras.utils.Sequence):  # type: ignore[name-defined,misc]
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+        self.epochs = 0
+
+    def __len__(self) -> int:
+        return 5
+
+    def __getitem__(self, number: int) -> Any:
+        return np.full([self._rows, 2], number, np.float32), np.ones([self._rows], np.float32)
+
+    def on_epoch_end(self) -> None:
+        self.epochs += 1
+
+
+def test_a_sequence_of_keras_2_becomes_a_py_dataset_with_the_workers_of_its_fit() -> None:
+    data = OfKeras2(4)
+    given = {"x": data, "workers": 3, "use_multiprocessing": None, "max_queue_size": 7, "epochs": 9}
+    assert legacy_keras.as_py_dataset(data, given) is data
+    assert isinstance(data, OfKeras2)
+    found = read(data)
+    assert [x[0, 0] for x, _ in found.dataset().as_numpy_iterator()] == [0, 1, 2, 3, 4]
+    assert data.epochs == 1
+    stages = found.described(0.0).stages
+    assert [stage.label for stage in stages] == ["__getitem__(OfKeras2)", "workers", "queue", "copy"]
+    assert stages[WORKERS_STAGE].arguments == {"workers": 3, "use_multiprocessing": False, "max_queue_size": 7}
+
+
 def test_a_generator_and_arrays_of_keras_2_are_read_as_it_reads_them() -> None:
-    pytest.importorskip("tf_keras")
     batches = ((np.full([4, 2], number, np.float32), np.ones([4], np.float32)) for number in range(5))
     assert [x[0, 0] for x, _ in KerasInput("generator", batches, {}, legacy=True).dataset().as_numpy_iterator()] == [
         *range(5)

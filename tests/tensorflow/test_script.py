@@ -105,6 +105,11 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         "list(data)\nold.fit(data.take(6))",
         [6, True, 11],
     ),
+    "keras_2_sequence": (
+        "import tf_keras\nclass Own(tf_keras.utils.Sequence):\n    def __len__(self): return 3\n"
+        "tf_keras.Sequential([tf_keras.layers.Dense(1)]).fit(Own(), workers=2)",
+        ["PyDataset", True, 10],
+    ),
     "keras_2_arrays": (
         "import tf_keras\nold = tf_keras.Sequential([tf_keras.layers.Dense(1)])\n"
         "old.fit(np.zeros([8, 1]), np.zeros(8))",
