@@ -44,17 +44,19 @@ _NOT_TIMED = "the model's training function takes its batches in a way that is n
 _BLOCK = 4096
 """Steps whose waits are read at once; the ring holds four times as many."""
 
-
-_BATCH_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
-
-
-def default_hooks(name: str) -> list[Any]:
-    """Return a callback's method of that name where it does nothing, of each Keras that is loaded."""
-    packages = [sys.modules[each] for each in ("keras", legacy_keras.NAME) if each in sys.modules]
-    return [getattr(package.callbacks.Callback, name) for package in packages]
+_METHODS_OF_STEPS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
 
 
-class Hooks(keras.callbacks.Callback):  # type: ignore[misc]
+def is_called_in_steps(callback: type) -> bool:
+    """Return whether Keras calls a callback of this class in each step: where it has a method of its own for that."""
+    packages = [sys.modules[name] for name in ("keras", legacy_keras.NAME) if name in sys.modules]
+    plain = [package.callbacks.Callback for package in packages]
+    return any(
+        getattr(callback, name, None) not in [getattr(each, name) for each in plain] for name in _METHODS_OF_STEPS
+    )
+
+
+class AnyKerasCallback(keras.callbacks.Callback):  # type: ignore[misc]
     """A callback that Keras 3 and Keras 2 both take, whichever of them its class is of."""
 
     def __init__(self) -> None:
@@ -62,7 +64,7 @@ class Hooks(keras.callbacks.Callback):  # type: ignore[misc]
         self._supports_tf_logs = True  # else Keras 2 reads the losses of each step for it
 
     def _implements_train_batch_hooks(self) -> bool:
-        return any(getattr(type(self), name) not in default_hooks(name) for name in _BATCH_HOOKS)
+        return is_called_in_steps(type(self))
 
     def _implements_test_batch_hooks(self) -> bool:
         return False
@@ -71,7 +73,7 @@ class Hooks(keras.callbacks.Callback):  # type: ignore[misc]
         return False
 
 
-class StarvationMonitor(Hooks):
+class StarvationMonitor(AnyKerasCallback):
     """Prints the input wait of the steps after each epoch, and saves a session of the training.
 
     Attributes:
@@ -376,15 +378,14 @@ class _Watch:
             return eager
         if not count or (eager >= 0).all():
             return eager
-        if rows is not None and not rows.lost:
-            if self._rows_a_call > 1:
-                calls = np.searchsorted(starts, rows.at_ns, side="right") - 1
-                sums = np.bincount(np.maximum(calls, 0), rows.wait_ns, count)
-                return sums.astype(np.int64)
-            # A call that found no data, or that raised, may have left one more.
-            if len(rows.wait_ns) in (count, count + 1):
-                waits: npt.NDArray[np.int64] = rows.wait_ns[:count]
-                return waits
+        found = 0 if rows is None or rows.lost else len(rows.wait_ns)
+        if rows is not None and found >= count and self._rows_a_call > 1:
+            calls = np.searchsorted(starts, rows.at_ns, side="right") - 1
+            return np.bincount(np.maximum(calls, 0), rows.wait_ns, count).astype(np.int64)
+        # A call that found no data, or that raised, may have left one more.
+        if rows is not None and found in (count, count + 1):
+            waits: npt.NDArray[np.int64] = rows.wait_ns[:count]
+            return waits
         self.record.reason = _NOT_TIMED
         return np.full(count, NO_WAIT_NS, dtype=np.int64)
 

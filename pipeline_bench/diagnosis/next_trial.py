@@ -142,19 +142,28 @@ class NextTrial:
         leaders = self._leaders
         # In every round, so that it is known by the time that others could be built upon it.
         yield from (each.name for each in leaders[:1] if each.trials < CONFIRMED_TRIALS)
-        screening = not leaders or self._elapsed_s() < _SCREENED_BY * self._diagnosis.budget_s
         if self._room_to_confirm(leaders):
-            yield from (each.name for each in fresh if screening or each.attempt.fix.combines)
+            yield from (each.name for each in fresh if self._screening or each.attempt.fix.combines)
         if fresh and not leaders:
             return
         if not self._combinations:
             yield from self._unsure(leaders)
 
+    @property
+    def _screening(self) -> bool:
+        """Whether attempts are tried that were not tried yet."""
+        return not self._leaders or self._elapsed_s() < _SCREENED_BY * self._diagnosis.budget_s
+
     def _last_wanted(self) -> AttemptStatistics | None:
         """The attempt that the rest of the budget must go to if it is to be confirmed; None while there is more time.
 
-        Of those that gained about as much as the best, the one that needs the fewest trials for it.
+        Of those that gained about as much as the best, the one that needs the fewest trials for it. After the screening
+        also the best that has all of these, and is still not known to gain: on a noisy machine other attempts in its
+        rounds would take most of the time.
         """
+        for best in self._leaders[:1]:
+            if not self._screening and not best.faster and CONFIRMED_TRIALS <= best.trials < _MOST_TRIALS:
+                return best
         most = max((each.gain or 0.0 for each in self._leaders), default=0.0)
         alike = [each for each in self._leaders if (each.gain or 0.0) * _ABOUT_AS_MUCH >= most]
         last = min(alike, key=lambda each: (-each.trials, attempt_statistics.by_gain(each)), default=None)

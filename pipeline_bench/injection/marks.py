@@ -6,15 +6,13 @@ from collections.abc import Callable, Sequence
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
-from pipeline_bench.keras import Hooks, default_hooks
+from pipeline_bench.keras import AnyKerasCallback, is_called_in_steps
 
 if TYPE_CHECKING:
     from pipeline_bench.keras import StarvationMonitor
 
-_OF_STEPS = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
 
-
-class Begin(Hooks):
+class Begin(AnyKerasCallback):
     """Before the program's own callbacks. Attributes: at_ns: when it was last called."""
 
     at_ns = 0
@@ -33,7 +31,7 @@ class BeginOfSteps(Begin):
         self.at_ns = monotonic_ns()
 
 
-class Marks(Hooks):
+class Marks(AnyKerasCallback):
     """Behind the program's own callbacks: has a monitor measure, and tells it how long these took.
 
     A step costs it nothing, and nothing that the monitor raises reaches the program.
@@ -104,8 +102,6 @@ def around(callbacks: Sequence[Any], monitor: StarvationMonitor, problem: Callab
 
     Keras calls a callback in each step only where one has a method for that; none is added where there was none.
     """
-    in_steps = any(
-        getattr(type(each), name, None) not in default_hooks(name) for each in callbacks for name in _OF_STEPS
-    )
+    in_steps = any(is_called_in_steps(type(each)) for each in callbacks)
     begin = BeginOfSteps() if in_steps else Begin()
     return [begin, *callbacks, (MarksOfSteps if in_steps else Marks)(monitor, begin, problem)]

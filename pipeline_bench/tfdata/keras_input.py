@@ -41,11 +41,13 @@ class KerasInput:
             kind: what it is.
             data: the `fit`'s `x`.
             given: the other arguments of the `fit`, by name.
-            legacy: whether it is the `fit` of a model of Keras 2; then `data` is no PyDataset.
+            legacy: whether Keras 2 reads it, if it is no PyDataset.
         """
         self._legacy = legacy
         self.kind, self.data, self._place = kind, data, _made_in.get(id(data))
-        self._given = {name: given[name] for name in _ARGUMENTS if given.get(name) is not None}
+        # Keras 2 reads the epochs of arrays with one iterator, Keras 3 makes one for each.
+        names = (*_ARGUMENTS, "epochs") if legacy else _ARGUMENTS
+        self._given = {name: given[name] for name in names if given.get(name) is not None}
         self._given.setdefault("shuffle", True)
         self._adapted: Any = None
         self._as_written = {name: getattr(data, name) for name in POOL} if kind == "PyDataset" else {}

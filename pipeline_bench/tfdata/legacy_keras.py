@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
+from pipeline_bench.tfdata import user_code
 
 NAME = "tf_keras"
 POOL = ("workers", "use_multiprocessing", "max_queue_size")
@@ -32,14 +34,17 @@ def as_py_dataset(data: Any, given: Mapping[str, Any]) -> Any:
     if legacy is None or not isinstance(data, legacy.utils.Sequence):
         return data
     kind = type(data)
-    data.__class__ = type(kind.__name__, (kind, keras.utils.PyDataset), {"__module__": kind.__module__})
+    with suppress(TypeError):  # it has slots, or a class of its own kind: it stays what it is
+        data.__class__ = type(kind.__name__, (kind, keras.utils.PyDataset), {"__module__": kind.__module__})
+    if not isinstance(data, keras.utils.PyDataset):
+        return data
     pool = {name: given[name] for name in POOL if given.get(name) is not None}
     keras.utils.PyDataset.__init__(data, **pool)
     return data
 
 
 def dataset(data: Any, given: Mapping[str, Any]) -> Any:
-    """Return the `tf.data.Dataset` that Keras 2 makes of arrays or of a generator for one epoch.
+    """Return the `tf.data.Dataset` that Keras 2 makes of arrays or of a generator, of arrays for all epochs.
 
     Args:
         data: the `x` of a `fit`.
@@ -49,8 +54,6 @@ def dataset(data: Any, given: Mapping[str, Any]) -> Any:
         PipelineBenchError: this Keras 2 has it elsewhere.
         UserCodeError: Keras 2 does not take it.
     """
-    from pipeline_bench.tfdata import user_code
-
     try:
         from tf_keras.src.engine.data_adapter import DataHandler
     except ImportError as error:
@@ -58,7 +61,7 @@ def dataset(data: Any, given: Mapping[str, Any]) -> Any:
             "This tf_keras does not have its data adapters where tf_keras 2.21 has them."
         ) from error
     try:
-        return DataHandler(data, epochs=1, **given)._dataset
+        return DataHandler(data, **given)._dataset
     except Exception as error:
         message = f"Keras does not take what the fit was given: {user_code.summary(error)}"
         raise UserCodeError(message, traceback=user_code.traceback_of(error)) from error

@@ -133,11 +133,13 @@ def test_a_generator_and_arrays_of_keras_2_are_read_as_it_reads_them() -> None:
     assert [x[0, 0] for x, _ in KerasInput("generator", batches, {}, legacy=True).dataset().as_numpy_iterator()] == [
         *range(5)
     ]
-    given = {"y": np.arange(64), "batch_size": 16, "sample_weight": np.ones(64), "shuffle": True}
-    epochs = KerasInput("arrays", np.arange(64), given, legacy=True).dataset()
-    epoch = [x.tolist() for x, *_ in epochs.as_numpy_iterator()]
-    assert [len(batch) for batch in epoch] == [16] * 4
-    assert sorted(itertools.chain(*epoch)) == [*range(64)] != list(itertools.chain(*epoch))
+    given = {"y": np.arange(64), "batch_size": 16, "sample_weight": np.ones(64), "shuffle": True, "epochs": 2}
+    dataset = KerasInput("arrays", np.arange(64), given, legacy=True).dataset()
+    batches = [x.tolist() for x, *_ in dataset.as_numpy_iterator()]
+    assert [len(batch) for batch in batches] == [16] * 8
+    first, second = (list(itertools.chain(*each)) for each in (batches[:4], batches[4:]))
+    assert sorted(first) == sorted(second) == [*range(64)]
+    assert first != second
 
 
 def test_a_line_is_charged_with_the_libraries_that_it_calls() -> None:

@@ -439,6 +439,12 @@ def test_what_is_left_of_a_short_budget_confirms_a_fix_rather_than_the_ceiling()
     assert len(trials_of(slow, CEILING)) == 1
 
 
+def test_after_the_screening_the_most_promising_fix_is_repeated_alone_while_it_is_not_known() -> None:
+    ran = machine({CACHED: 1.4}, noise=0.2, seed=7)
+    assert said(diagnose(ran, budget_s=60.0, allow_threads=True)).proposal is None
+    assert [trial.variant.name for trial in ran.ran][-4:] == ["as written", CACHED] * 2
+
+
 def test_the_length_of_a_trial_follows_from_what_an_element_takes() -> None:
     def time_s(decode_ms: float) -> float | None:
         ran = Machine(python_decode(decode_ms), lambda edits: decode_ms)
