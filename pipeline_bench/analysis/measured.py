@@ -223,7 +223,9 @@ class Measured:
         return float(steps.end_ns.unpack()[-1] - steps.start_ns.unpack()[0]) / 1e9
 
 
-ByVariant = dict[str, dict[int, Measured]]
+Rounds = dict[int, Measured]
+"""The trials of one variant that have figures, by round."""
+ByVariant = dict[str, Rounds]
 """The good trials of a session, by variant and by round."""
 Pair = tuple[Measured, Measured]
 """A trial, and that of its ceiling in the same round."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from pipeline_bench.analysis import stats, thresholds
-from pipeline_bench.analysis.measured import ByVariant, systematic_error
+from pipeline_bench.analysis.measured import ByVariant, Rounds, systematic_error
 from pipeline_bench.model.hosts import Hosts
 from pipeline_bench.model.result import Result, Speedup
 from pipeline_bench.model.selftest import PartStatus, Selftest
@@ -86,19 +86,20 @@ def batch_size(variant: Variant) -> int:
 
 def _speedup(variant: Variant, over: Variant, measured: ByVariant) -> Speedup:
     own, base = measured[variant.name], measured[over.name]
-    shared = [repeat for repeat in sorted(own) if repeat in base]
+    shared = _shared(own, base)
     if not shared:
         return Speedup(over=over.name, reason=f"{over.name!r} was not measured")
     emulated = {own[shared[0]].emulated, base[shared[0]].emulated}
     if len(emulated) > 1:
         which = "one of the two is emulated" if None in emulated else "the two emulate different devices"
         return Speedup(over=over.name, reason=f"{which}: {over.name!r} is not comparable with it")
-    scale = batch_size(variant) / batch_size(over)
-    logs = [math.log(scale * base[repeat].mean_ms / own[repeat].mean_ms) for repeat in shared]
+    scale = math.log(batch_size(variant) / batch_size(over))
+    logs = [scale + log for log in _logs(own, base)]
     if len(logs) == 1:
         return Speedup(over=over.name, value=math.exp(logs[0]), reason=TOO_FEW_TRIALS)
     taken = sum(own[repeat].taken + base[repeat].taken for repeat in shared) / (2 * len(shared))
-    known = stats.believe(logs, thresholds.RATIO_SCATTER, trimmed=True)
+    beside = [_logs(each, base) for name, each in measured.items() if name != over.name]
+    known = stats.believe(logs, stats.usual_scatter(beside, thresholds.RATIO_SCATTER), trimmed=True)
     # More rounds narrow the interval of what was measured here; a claim is of the variants, on any machine and any day.
     error = math.hypot(thresholds.SAME_JOB_SCATTER, systematic_error("ratio", own[shared[0]].device_kind, taken))
     certain, probable = (
@@ -117,6 +118,15 @@ def _speedup(variant: Variant, over: Variant, measured: ByVariant) -> Speedup:
         certainty="certain" if surely else "probable",
         smallest=stats.half_width((math.exp(probable[0]), math.exp(probable[1]))),
     )
+
+
+def _shared(own: Rounds, base: Rounds) -> list[int]:
+    return [repeat for repeat in sorted(own) if repeat in base]
+
+
+def _logs(own: Rounds, base: Rounds) -> list[float]:
+    """Return the logarithm of the ratio of two variants' steps a second, one for each round that has both."""
+    return [math.log(base[repeat].mean_ms / own[repeat].mean_ms) for repeat in _shared(own, base)]
 
 
 # --- who is fastest --------------------------------------------------------------------------------------------------

@@ -28,6 +28,9 @@ BOOTSTRAP_FROM_TRIALS = 8
 TRIMMED_SHARE = 0.2
 _TRIMMED_FROM_ROUNDS = 5
 
+MAD_TO_SIGMA = 1.4826
+"""The standard deviation of normal noise over its median absolute deviation (Huber, "Robust Statistics", 1981)."""
+
 PRIOR_FREEDOM = 2.0
 """What was known of the scatter between rounds before the first one counts as so many degrees of freedom."""
 SOME_ROUNDS, MANY_ROUNDS = 5, 8
@@ -131,6 +134,27 @@ def believe(values: Sequence[float], scatter: float, *, trimmed: bool = False) -
         variance, prior = squares / freedom, 0.0
     error = math.sqrt(variance / count) * count / kept.size
     return Belief(value=float(kept.mean()), scale=error, freedom=prior + freedom, rounds=count)
+
+
+def usual_scatter(groups: Sequence[Sequence[float]], least: float) -> float:
+    """Return the scatter between rounds that several figures of one session show, where that is more than `least`.
+
+    Few rounds of one figure may agree by chance, and of many figures the ones that seem to differ most are those: what
+    the others scatter by on the same machine says how little that proves. It is the median absolute deviation of all
+    of them from their own means, as a standard deviation, which one figure of its own kind does not move, beside
+    `least` with `PRIOR_FREEDOM`.
+
+    Args:
+        groups: the values of each figure, one a round.
+        least: the standard deviation that is usual on any machine.
+    """
+    several = [np.asarray(group, dtype=np.float64) for group in groups if len(group) > 1]
+    if not several:
+        return least
+    deviations = [np.abs(group - group.mean()) * math.sqrt(group.size / (group.size - 1)) for group in several]
+    freedom = sum(group.size - 1 for group in several)
+    scatter = float(np.median(np.concatenate(deviations))) * MAD_TO_SIGMA
+    return max(least, math.sqrt((PRIOR_FREEDOM * least**2 + freedom * scatter**2) / (PRIOR_FREEDOM + freedom)))
 
 
 def usual_reach(scatter: float, rounds: int) -> float:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from pipeline_bench.analysis import thresholds
 from pipeline_bench.analysis.measured import columns
-from pipeline_bench.analysis.stats import Floats
+from pipeline_bench.analysis.stats import MAD_TO_SIGMA, Floats
 from pipeline_bench.model.result import Disturbance, DisturbanceKind
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.text import units
@@ -26,9 +26,6 @@ _BLOCK_STEPS = 10
 _MOST_BLOCKS = 200
 _MOST_DRIFT_BLOCKS = 40
 _FEWEST_BLOCKS = 10
-
-_MAD_TO_SIGMA = 1.4826
-"""The standard deviation of normal noise over its median absolute deviation."""
 
 # What a quarter of the other repeats stay below is taken for what every repeat shows: with three repeats, about the
 # less disturbed of the two others, and one odd repeat among many does not decide.
@@ -215,7 +212,7 @@ def _noise(blocks: Floats, deviation: Floats) -> float:
     Neighbours, because half a trial at another level would widen the scatter of all. The second holds where a few
     blocks happen to be alike.
     """
-    scatter = _MAD_TO_SIGMA * float(np.median(np.abs(np.diff(deviation)))) / np.sqrt(2)
+    scatter = MAD_TO_SIGMA * float(np.median(np.abs(np.diff(deviation)))) / np.sqrt(2)
     expected = float(np.median(blocks.std(axis=1) / blocks.mean(axis=1))) / np.sqrt(blocks.shape[1])
     return float(max(scatter, expected))
 
@@ -300,7 +297,7 @@ def _start(trial: MeasuredTrial, others: Sequence[MeasuredTrial]) -> Disturbance
     if warmup < thresholds.SLOW_START_FACTOR * usual:
         return None
     early_ns, middle_ns = float(np.median(trial.step_ns[:warmup])), float(np.median(trial.measured_ns))
-    noise = _MAD_TO_SIGMA * float(np.median(np.abs(trial.measured_ns / middle_ns - 1))) / np.sqrt(warmup)
+    noise = MAD_TO_SIGMA * float(np.median(np.abs(trial.measured_ns / middle_ns - 1))) / np.sqrt(warmup)
     excess = early_ns / middle_ns - 1
     if abs(excess) < max(thresholds.SLOW_START_EXCESS, thresholds.SLOW_START_DEVIATIONS * noise):
         return None

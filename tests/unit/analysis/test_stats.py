@@ -296,3 +296,27 @@ def test_cpu_utilization_keeps_nanoseconds_on_a_clock_that_runs_for_years() -> N
 def test_cpu_utilization_of_no_cores_is_an_error(cores: int) -> None:
     with pytest.raises(ValueError, match="cores"):
         stats.cpu_utilization_percent(AT_NS, CPU_SECONDS, 0, 99 * S, cores)
+
+
+groups_of_rounds = st.lists(st.lists(st.floats(-5, 5), max_size=8), max_size=8)
+
+
+@given(groups=groups_of_rounds, least=st.floats(0.01, 0.2), shift=st.floats(-3, 3))
+def test_the_usual_scatter_is_never_less_than_usual_and_is_of_scatter_alone(
+    groups: list[list[float]], least: float, shift: float
+) -> None:
+    found = stats.usual_scatter(groups, least)
+    assert found >= least
+    moved = [[value + shift * number for value in group] for number, group in enumerate(groups)]
+    assert stats.usual_scatter(moved, least) == pytest.approx(found, rel=1e-6)
+
+
+@pytest.mark.parametrize("wild", [[], [[-3.0, 2.0]]])
+def test_the_usual_scatter_of_many_figures_is_theirs_whatever_one_of_them_does(wild: list[list[float]]) -> None:
+    rng = np.random.default_rng(5)
+    groups = [rng.normal(number, 0.2, 3).tolist() for number in range(40)]
+    assert stats.usual_scatter(groups + wild, 0.05) == pytest.approx(0.2, rel=0.15)
+
+
+def test_figures_of_one_round_say_nothing_of_scatter() -> None:
+    assert stats.usual_scatter([[1.0], [], [-4.0]], 0.05) == 0.05
