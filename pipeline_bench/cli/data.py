@@ -29,7 +29,14 @@ _PROBED_SAMPLES = 64
 _LINES = 10
 _EXAMPLE = {"csv": "two_layer", "npz": "decode_jpeg --backends feed_dict,fifo_queue,tf_data"}
 
-data = typer.Typer(name="data", help="Make synthetic datasets; list or remove them.", no_args_is_help=True)
+data = typer.Typer(name="data")
+
+
+@data.callback(invoke_without_command=True)
+def _root(context: typer.Context) -> None:
+    """Make synthetic datasets; list or remove them."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
 
 
 @data.command()

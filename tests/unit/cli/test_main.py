@@ -32,11 +32,12 @@ def raising(monkeypatch: pytest.MonkeyPatch) -> list[BaseException]:
     return to_raise
 
 
-def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("group", [[], ["data"]])
+def test_without_a_command_the_help_is_shown(group: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """What it says is held by the golden texts."""
     shown = []
     for arguments in ([], ["--help"], ["-h"]):
-        assert cli.run(arguments) == 0
+        assert cli.run([*group, *arguments]) == 0
         shown.append(capsys.readouterr().out)
     assert "compare" in shown[0]
     assert shown[0] == shown[1] == shown[2]
