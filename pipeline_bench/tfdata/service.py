@@ -44,44 +44,61 @@ class _Assignment(NamedTuple):
 
 
 class ServiceProcesses:
-    """A dispatcher and so many workers on loopback, started when it is made.
+    """A dispatcher and so many workers on loopback: processes, started when it is made.
 
     Args:
         workers: how many.
         can_fork: whether they may be forks of this process.
-        dispatch_here: whether the dispatcher is a server inside this process, which then has TensorFlow in use.
+        dispatch_here: whether the dispatcher is a server inside this process, which then has TensorFlow in use. The
+            workers, which may be forked before that, wait for `serve`.
 
     Raises:
         PipelineBenchError: one did not start.
     """
 
+    address = ""
+    """Of the dispatcher, with its scheme; once it serves."""
+
     def __init__(self, workers: int, *, can_fork: bool, dispatch_here: bool = False) -> None:
         run = serve if can_fork else __name__
-        ports = _free_ports(workers + 1)
-        dispatcher, *addresses = [f"{HOST}:{port}" for port in ports]
-        self.address = SCHEME + dispatcher
+        self._workers = workers
         self._processes: list[Process] = []
-        self._addresses = addresses if dispatch_here else [dispatcher, *addresses]
+        self._addresses: Sequence[str] = ()
         self._dispatcher: Any = None
-        dispatches = _Assignment(ports[0], None, addresses)
+        jobs = [*([] if dispatch_here else [("dispatcher", 0)]), *((WORKER, index) for index in range(workers))]
         try:
-            if dispatch_here:
-                self._dispatcher = _server(dispatches)
-            else:
-                self._start("dispatcher", 0, run, dispatches)
-            for index, port in enumerate(ports[1:]):
-                self._start(WORKER, index, run, _Assignment(port, dispatcher, ()))
-            self._wait_for(self._processes[-workers:])
+            for job, index in jobs:
+                self._processes.append(children.start(job, index, self._processes, run))
+            if not dispatch_here:
+                self.serve()
         except BaseException:
             self.end()
             raise
 
-    def _start(self, job: str, index: int, run: Any, assignment: _Assignment) -> None:
-        process = children.start(job, index, self._processes, run)
-        self._processes.append(process)
-        process.connection.send(assignment)
-        if assignment.dispatcher is None:  # the workers look for it at once
-            self._wait_for([process])
+    def serve(self) -> None:
+        """Have the dispatcher and then the workers, which look for it at once, serve.
+
+        Raises:
+            PipelineBenchError: one did not start.
+        """
+        port, *ports = _free_ports(self._workers + 1)
+        dispatcher, *addresses = [f"{HOST}:{each}" for each in (port, *ports)]
+        self.address = SCHEME + dispatcher
+        workers = self._processes[-self._workers :]
+        dispatches = _Assignment(port, None, addresses)
+        if len(self._processes) > len(workers):
+            self._addresses = [dispatcher, *addresses]
+            self._assign(self._processes[:1], [dispatches])
+        else:
+            self._addresses = addresses
+            self._dispatcher = _server(dispatches)
+        self._assign(workers, [_Assignment(each, dispatcher, ()) for each in ports])
+
+    def _assign(self, processes: Sequence[Process], assignments: Sequence[_Assignment]) -> None:
+        """Send each process what it is to be, and wait until all of them are."""
+        for process, assignment in zip(processes, assignments, strict=True):
+            process.connection.send(assignment)
+        self._wait_for(processes)
 
     def _wait_for(self, processes: Sequence[Process]) -> None:
         end_s = time.monotonic() + _READY_S
@@ -99,7 +116,7 @@ class ServiceProcesses:
             return children.why_ended(self._processes, ended)
         if stalled_s is None:
             return None
-        for process, address in zip(self._processes, self._addresses, strict=True):
+        for process, address in zip(self._processes, self._addresses, strict=False):  # none before they serve
             state = "is stopped" if process.stopped_s is not None else "does not answer"
             if process.stopped_s is not None or not answers(address):
                 return f"{process.label} {state}, and no step came for {stalled_s:g} s"
@@ -120,12 +137,18 @@ class ServiceProcesses:
             self._dispatcher = None
 
 
-_running: list[ServiceProcesses] = []
-"""What `offload` started: it runs as long as somebody holds it."""
+_started: list[ServiceProcesses] = []
+"""The workers of this trial, of which `offload` takes the last; they run as long as somebody holds them."""
+
+
+def start_workers(workers: int, *, can_fork: bool) -> ServiceProcesses:
+    """Start the processes that `offload` will have run a dataset: it takes a fresh interpreter seconds until it can."""
+    _started.append(ServiceProcesses(workers, can_fork=can_fork, dispatch_here=True))
+    return _started[-1]
 
 
 def offload(dataset: Any, workers: int) -> Any:
-    """Return the dataset, run by so many worker processes; each sample arrives once.
+    """Return the dataset, run by so many workers, those of `start_workers` or others; each sample arrives once.
 
     One worker runs the pipeline as it is. Several divide its source among them as they go, so that the order changes.
 
@@ -135,8 +158,9 @@ def offload(dataset: Any, workers: int) -> Any:
     import tensorflow as tf
 
     check_serializable(dataset)
-    processes = ServiceProcesses(workers, can_fork=False, dispatch_here=True)
-    _running.append(processes)
+    processes = _started[-1] if _started else start_workers(workers, can_fork=False)
+    if not processes.address:
+        processes.serve()
     service = tf.data.experimental.service
     policy = service.ShardingPolicy.OFF if workers == 1 else service.ShardingPolicy.DYNAMIC
     try:
@@ -164,13 +188,6 @@ def check_serializable(dataset: Any) -> None:
     nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
     if any(node.op in PYTHON_OPS for node in nodes):
         raise PipelineBenchError("The pipeline runs Python functions, which tf.data service workers do not have.")
-
-
-def stop() -> None:
-    """End the workers that were started here, where the process goes on without them."""
-    for processes in _running:
-        processes.end()
-    _running.clear()
 
 
 def _first_line(error: Exception) -> str:
@@ -204,6 +221,8 @@ def serve(connection: Any) -> None:
     """Be the dispatcher or the worker that the first message says; does not return."""
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     try:
+        import tensorflow as tf  # noqa: F401 - while it waits for what it is to be
+
         server = _server(connection.recv())
         connection.send("ready")
         server.join()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import random
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
-from pipeline_bench.model.edits import DistributeToService, Edit
+from pipeline_bench.model.edits import DistributeToService, Edit, OffloadToService
 from pipeline_bench.model.events import Fingerprinted, Inspected
 from pipeline_bench.model.pipeline import (
     INFINITE,
@@ -39,6 +40,7 @@ from pipeline_bench.tfdata import (
     pipeline_benchmark,
     rebuild,
     script_datasets,
+    service,
     service_cluster,
     splitting,
     throughput,
@@ -74,6 +76,13 @@ class PipelineEngine(Engine):
     _given: Mapping[str, Any] = MappingProxyType({})
     _read: KerasInput | None = None
     """What a `fit` was given that is no tf.data pipeline; the recipe is then none."""
+
+    def start_processes(self) -> None:
+        """Start the workers that an edit has run the pipeline, before the user's code is in use here."""
+        for edit in Task.model_validate(self.variant.source.options).edits:
+            if isinstance(edit, OffloadToService):
+                workers = service.start_workers(edit.workers, can_fork="tensorflow" in sys.modules)
+                self.recorder.guard(workers.why_dead)
 
     def build(self) -> None:
         """Call the user's function, and record what it makes.

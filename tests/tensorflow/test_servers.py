@@ -99,3 +99,29 @@ def test_servers_are_exposed_where_that_was_asked_for(fork_server: TrialServer, 
     (record,) = runner.run(new_session(workers(tmp_path))).session.trials
     assert record.status == "interrupted", record.reason
     assert list(+seen.sockets) == [network_of(fork_server.pid)]
+
+
+class Killer(Observer):
+    """Kills the trial's worker of the tf.data service at the first steps, and keeps what it was: a command line."""
+
+    def __init__(self, server: TrialServer) -> None:
+        self.server = server
+        self.killed: list[str] = []
+        self.trials: list[str] = []
+
+    def progress(self, trial: Trial, progress: Progress) -> None:
+        if progress.steps and not self.killed:
+            (running,) = psutil.Process(self.server.pid).children()
+            (worker,) = running.children()
+            self.trials, self.killed = running.cmdline(), worker.cmdline()
+            worker.kill()
+
+
+def test_a_pipelines_worker_is_a_fork_with_tensorflow_in_it_and_its_death_ends_the_trial(
+    fork_server: TrialServer, tmp_path: Path
+) -> None:
+    """A fresh interpreter imports TensorFlow first, for longer than a trial of a short budget may stall."""
+    seen = Killer(fork_server)
+    (record,) = run(fork_server, service(tmp_path), tmp_path, seen).trials
+    assert seen.killed == seen.trials
+    assert (record.status, record.reason) == ("failed", "tf.data service worker 0 was killed by SIGKILL")

@@ -23,6 +23,8 @@ WORTH = 0.03
 """A fix that cannot gain more than this share of the time is not tried: it could hardly be told from none."""
 _NAME_CHARACTERS = 40
 _VARIANT_CHARACTERS = 60
+_UNKNOWN_SHARE = 0.1
+"""What a fix may save is this share of its usual saving, where the costs do not tell what its stages take."""
 _BESIDE = 0.3
 """What the expected saving of a fix is worth whose stages run beside the segment that limits the pipeline."""
 
@@ -148,8 +150,7 @@ def _not_tried(kind: Kind, fix: Fix, inspection: Inspection, context: Context, p
     if (missing := _not_allowed(fix, context)) is not None:
         return missing
     share = could_save(fix.stages, parts, context.as_written_ms)
-    is_explained = context.as_written_ms is None or parts.explained(context.as_written_ms) >= chain.EXPLAINED
-    if is_explained and share is not None and share < WORTH:
+    if _is_explained(parts, context) and share is not None and share < WORTH:
         names = ", ".join(short(inspection.stage(number)) for number in fix.stages[:3])
         took = f"{names} takes" if len(fix.stages) == 1 else f"{names} take"
         first = could_save(fix.stages, chain.segments_of(inspection.of_first_epoch(), context.cores), None)
@@ -160,6 +161,11 @@ def _not_tried(kind: Kind, fix: Fix, inspection: Inspection, context: Context, p
             )
         return f"{took} {units.share(share)} of the time: there is almost nothing to gain."
     return None
+
+
+def _is_explained(parts: Segments, context: Context) -> bool:
+    """Return whether the stages' costs make up enough of the time, so that a stage of little cost is no gain."""
+    return context.as_written_ms is None or parts.explained(context.as_written_ms) >= chain.EXPLAINED
 
 
 def _not_allowed(fix: Fix, context: Context) -> str | None:
@@ -177,8 +183,8 @@ def _not_allowed(fix: Fix, context: Context) -> str | None:
 
 def _rank(kind: Kind, fix: Fix, parts: Segments, context: Context) -> float:
     share = could_save(fix.stages, parts, context.as_written_ms)
-    if share is None:
-        return kind.saving * 0.1
+    if share is None or (share < _UNKNOWN_SHARE and not _is_explained(parts, context)):
+        return kind.saving * _UNKNOWN_SHARE
     limiting = parts.cores_limit or any(stage in parts.longest for stage in fix.stages)
     return kind.saving * share * (1.0 if limiting else _BESIDE)
 

@@ -353,6 +353,17 @@ def test_the_gpu_needs_a_gpu_and_a_model_and_the_service_no_python() -> None:
     assert "the same cores" in reason(tried(python_decode()), "service")
 
 
+@pytest.mark.parametrize("as_written_ms", [3.0, 300.0])
+def test_where_the_costs_do_not_explain_the_time_a_fix_is_ranked_by_what_its_kind_usually_saves(
+    as_written_ms: float,
+) -> None:
+    looked = chain_of(stage(0, "range"), mapped(1), stage(2, "batch", 1, batch_size=8), costs_ms=(0.1, 2.4, 0.5))
+    found = tried(looked, model=True, allow_threads=True, as_written_ms=as_written_ms)
+    named = [attempt.fix.kind for attempt in found if attempt.outcome == "pending"]
+    assert len(named) > 1
+    assert named[-1] == "service", "it has the same cores here"
+
+
 def test_a_private_pool_of_the_users_grows_with_the_calls_that_wait() -> None:
     stages = (
         stage(0, "range"),
