@@ -52,7 +52,7 @@ def screen(state: SessionProgress, elapsed_s: float, width: int, height: int, no
     rows = max(1, min(_MOST_ROWS, height - _FIXED_LINES))
     return Group(
         cut(Text(state.session.scenario.name, style="bold"), width),
-        *(cut(Text(line), width) for line in _found_lines(diagnosis, width)),
+        *(cut(Text(line), width) for line in _found_lines(state.session, width)),
         Text(),
         _gains(state, diagnosis, rows, width),
         overall_bar(elapsed_s, diagnosis.budget_s, _time_left(state, elapsed_s, diagnosis.budget_s), width),
@@ -111,17 +111,22 @@ def outcome(session: Session, result: Result) -> str:
     return said.replace("no-gain", "no gain")
 
 
-def _found(diagnosis: Diagnosis) -> str:
-    if diagnosis.bottleneck is not None and diagnosis.bottleneck.text:
-        return f"→ {diagnosis.bottleneck.text}"
-    return "→ searching for the stage that limits the pipeline"
+def found(session: Session) -> str:
+    """Return which stage limits the pipeline; with a model nothing before its ceiling was measured.
+
+    Until then it is not known what part of a step the stages take, be it 60 % of a pipeline that hardly takes any.
+    """
+    diagnosis = session.diagnosis
+    if diagnosis is None or diagnosis.bottleneck is None:
+        return ""
+    known = diagnosis.model is None or any(trial.variant == CEILING for trial in session.trials)
+    return diagnosis.bottleneck.text if known else ""
 
 
-def _found_lines(diagnosis: Diagnosis, width: int) -> list[str]:
+def _found_lines(session: Session, width: int) -> list[str]:
     """Return the sentence of what was found, always on as many lines."""
-    lines = textwrap.wrap(
-        _found(diagnosis), max(8, width), max_lines=_FOUND_LINES, placeholder=" …", subsequent_indent="  "
-    )
+    said = found(session) or "searching for the stage that limits the pipeline"
+    lines = textwrap.wrap(f"→ {said}", max(8, width), max_lines=_FOUND_LINES, placeholder=" …", subsequent_indent="  ")
     return (lines + [""] * _FOUND_LINES)[:_FOUND_LINES]
 
 

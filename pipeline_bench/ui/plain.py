@@ -99,7 +99,7 @@ class PlainView(Observer):
         # Why there will be no diagnosis is what the report says next.
         tried = [record.status] if diagnosis.failure is not None else _tried(trial, record, session)
         self._line(f"{self._named(trial)}: {', '.join(tried)}{left}")
-        found = diagnosis.bottleneck.text if diagnosis.bottleneck is not None else ""
+        found = diagnosing.found(session)
         if found and found != self._found:
             self._found = found
             self._line(f"found: {found}")

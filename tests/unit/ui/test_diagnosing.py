@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.cells import cell_len
 
-from pipeline_bench.model.diagnosis import AS_WRITTEN
+from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING
 from pipeline_bench.model.result import Speedup
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, plan
@@ -167,6 +167,22 @@ def test_line_by_line() -> None:
         "[2] trying parallel map(decode): 1.67 ms, 2.95× (2.85× to 3.05×) so far, faster; 1:30 left",
         "[3] trying cache: failed: out of memory; 1:30 left",
     ]
+
+
+def test_with_a_model_nothing_is_found_before_its_ceiling_was_measured() -> None:
+    whole, stream, screen = diagnoses.with_model(), io.StringIO(), Screen()
+    view = PlainView(stream, clock=Clock())
+    view.session_started(diagnoses.begun(), [])
+    first, second, third = whole.trials[:3]
+    trials = (first, second, second.model_copy(update={"variant": CEILING}), third)
+    for count, record in enumerate(trials, 1):
+        so_far = whole.model_copy(update={"trials": trials[:count]})
+        view.trial_finished(trial(record.variant, record.index), record, so_far)
+        screen.finish(record.variant, so_far, record.index)
+        is_known = any(each.variant == CEILING for each in so_far.trials)
+        assert ("\nfound: " in stream.getvalue()) == is_known
+        assert ("searching for the stage" in screen.text) != is_known
+    assert stream.getvalue().count("\nfound: ") == 1
 
 
 def test_a_long_trial_says_line_by_line_what_it_does() -> None:
