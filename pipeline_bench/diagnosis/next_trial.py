@@ -40,6 +40,9 @@ _WORTH_BESIDE = 0.15
 """A stage with this share of what is left of the time is worth a fix beside the best, whatever it gained alone."""
 _LOST = 0.9
 """A fix that alone left less than this of the speed is no part of a combination."""
+_CLEARLY = 1.4
+"""Two fixes that each gained so much in their first trial are tried together at once: a short budget ends before one of
+them has been confirmed and both together as well."""
 _ABOUT_AS_MUCH = 1.25
 """A fix that is confirmed sooner is worth this much less of gain, when the budget ends."""
 _TELLING = "fingerprint"
@@ -140,10 +143,13 @@ class NextTrial:
         """Yield the variants that should have another trial, the most urgent first."""
         fresh = [each for each in self._found if each.possible and each.asked == 0]
         leaders = self._leaders
+        now = [each.name for each in fresh if self._screening or each.attempt.fix.combines]
+        if not now and self._combinations:
+            return
         # In every round, so that it is known by the time that others could be built upon it.
         yield from (each.name for each in leaders[:1] if each.trials < CONFIRMED_TRIALS)
         if self._room_to_confirm(leaders):
-            yield from (each.name for each in fresh if self._screening or each.attempt.fix.combines)
+            yield from now
         if fresh and not leaders:
             return
         if not self._combinations:
@@ -206,9 +212,9 @@ class NextTrial:
         late = self._elapsed_s() > _COMBINED_BY * self._diagnosis.budget_s
         if not leaders or late or self._at_the_ceiling(leaders[0]):
             return []
-        # Nothing is built upon what is not confirmed, and nothing new is begun that cannot be confirmed.
+        # Nothing new is begun that cannot be confirmed.
         rounds = [*self._base, leaders[0].name] * (CONFIRMED_TRIALS - 1)
-        if leaders[0].trials < CONFIRMED_TRIALS or not self._has_time_for([_SOME_OTHER, *rounds]):
+        if not self._has_time_for([_SOME_OTHER, *rounds]):
             return []
         singles = {each.name: each for each in self._found if not each.attempt.fix.combines}
         names = leaders[0].attempt.fix.combines or (leaders[0].name,)
@@ -217,6 +223,8 @@ class NextTrial:
             return []
         tried = {frozenset(each.attempt.fix.combines) for each in self._found}
         partners = self._partners(parts, leaders[0].gain or 1.0)[:_COMBINATIONS_A_STEP]
+        if leaders[0].trials < CONFIRMED_TRIALS:  # else nothing is built upon what is not confirmed
+            partners = [each for each in partners if min(each.gain or 0.0, leaders[0].gain or 0.0) >= _CLEARLY]
         taken = {each.name for each in self._found}
         added = []
         for partner in partners:

@@ -96,6 +96,15 @@ def test_two_faults_are_mended_by_a_combination() -> None:
     assert found.result(proposal.fix.variant).speedup.value == pytest.approx(2.88, rel=0.1)
 
 
+def test_two_fixes_that_clearly_gained_are_tried_together_before_either_is_confirmed() -> None:
+    found = diagnose(machine({BATCHED: 1.6, PARALLEL: 1.8}, noise=0.02), allow_threads=True, budget_s=60.0)
+    proposal = said(found).attempt(said(found).proposal or "")
+    assert set(proposal.fix.combines) == {BATCHED, PARALLEL}
+    ran = [trial.variant for trial in found.trials]
+    assert ran.index(proposal.fix.variant) < len(ran) - 4
+    assert max(ran[: ran.index(proposal.fix.variant)].count(name) for name in (BATCHED, PARALLEL)) < 3
+
+
 def test_a_combination_that_adds_nothing_to_its_part_is_not_proposed() -> None:
     def true_ms(edits: tuple[Edit, ...]) -> float:
         kinds = {kind_of(edit) for edit in edits}
