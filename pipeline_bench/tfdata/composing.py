@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.model.calls import TAKE_ANY
+from pipeline_bench.model.calls import BATCH_AS_IS, TAKE_ANY
 from pipeline_bench.model.pipeline import OnBatches, Stage
 from pipeline_bench.tfdata import public_api
 
@@ -78,28 +78,30 @@ def vectorized(function: Callable[..., Any], fallback: bool = True) -> Callable[
 
 
 def with_batches(recipe: Recipe, stages: Sequence[Stage]) -> tuple[Stage, ...]:
-    """Return the stages, of each map that single samples pass in front of a `batch` with how it can be given batches.
+    """Return the stages, of each map that single samples pass before they are batched with how it can be given batches.
 
     A function that draws, keeps a state or runs Python is not traced for that.
     """
-    maps: set[int] = set()
-    for batch in (stage for stage in stages if stage.method == "batch"):
+    batched: dict[int, str] = {}
+    for batch in (stage for stage in stages if stage.method in BATCH_AS_IS):
         at = recipe.calls[batch.inputs[0]]
         while at.method == "map" or at.method in TAKE_ANY:
-            maps |= {at.id} if at.method == "map" else set()
+            batched |= {at.id: batch.method} if at.method == "map" else {}
             at = recipe.calls[at.inputs[0]]
-    return tuple(_with_batches(recipe, stage) if stage.id in maps else stage for stage in stages)
+    return tuple(_with_batches(recipe, stage, batched[stage.id]) if stage.id in batched else stage for stage in stages)
 
 
-def _with_batches(recipe: Recipe, stage: Stage) -> Stage:
+def _with_batches(recipe: Recipe, stage: Stage, batch: str) -> Stage:
     function, call = stage.function, recipe.calls[stage.id]
     if function is None or call.function is None or function.python or function.stateful or function.random:
         return stage
-    found = _on_batches(call.function, function.parses_examples, recipe.dataset(stage.inputs[0]), call.result)
+    found = _on_batches(call.function, function.parses_examples, recipe.dataset(stage.inputs[0]), call.result, batch)
     return stage.model_copy(update={"function": function.model_copy(update={"on_batches": found})})
 
 
-def _on_batches(function: Callable[..., Any], parses_examples: bool, samples: Any, mapped: Any) -> OnBatches:
+def _on_batches(
+    function: Callable[..., Any], parses_examples: bool, samples: Any, mapped: Any, batch: str
+) -> OnBatches:
     """Return how a map's function can be given whole batches, by the shapes of what it gives when it is traced so.
 
     Args:
@@ -107,16 +109,17 @@ def _on_batches(function: Callable[..., Any], parses_examples: bool, samples: An
         parses_examples: whether it calls a parser of examples.
         samples: the dataset that it is mapped over.
         mapped: the dataset of the map.
+        batch: the method that makes the batches.
     """
     ways: dict[OnBatches, Callable[..., Any]] = {"as-is": function}
     if parses_examples:
         ways["parse-example"] = parsing_batches(function)
     ways["vectorized-map"] = vectorized(function, fallback=False)
     with contextlib.suppress(Exception):  # what cannot be batched at all
-        batches, wanted = samples.batch(_SOME), mapped.batch(_SOME).element_spec
+        batches, wanted = (getattr(each, batch)(_SOME) for each in (samples, mapped))
         for way, changed in ways.items():
             with contextlib.suppress(Exception):  # of the user's code, which was not written for batches
-                if _are_batches(batches.map(changed).element_spec, wanted):
+                if _are_batches(batches.map(changed).element_spec, wanted.element_spec):
                     return way
     return "not"
 
@@ -127,13 +130,15 @@ def _are_batches(given: Any, wanted: Any) -> bool:
     from tensorflow.python.data.util import nest
 
     nest.assert_same_structure(given, wanted)
+    batched = (tf.TensorSpec, tf.RaggedTensorSpec)
     return all(
-        isinstance(one, tf.TensorSpec)
-        and isinstance(other, tf.TensorSpec)
+        isinstance(one, batched)
+        and type(one) is type(other)
         and one.dtype == other.dtype
         and one.shape.rank == other.shape.rank
         and one.shape[0] is None
         and one.shape.is_compatible_with(other.shape)
+        and (isinstance(one, tf.TensorSpec) or one.ragged_rank == other.ragged_rank)
         for one, other in zip(nest.flatten(given), nest.flatten(wanted), strict=True)
     )
 

@@ -197,6 +197,37 @@ def test_examples_are_parsed_by_whole_batches_in_a_trial_and_as_it_is_written(
         assert recorded.values(space["validation"]) == [2]
 
 
+WORDS = """
+import tensorflow as tf
+
+def split(line):
+    return tf.strings.split(line)
+
+def make_dataset():
+    lines = tf.data.Dataset.from_tensor_slices(["a b c", "d", "", "e f", "g h i j", "k"]).filter(lambda line: True)
+    return lines.map(split).ragged_batch(4)
+"""
+
+
+def test_a_function_whose_samples_are_put_into_ragged_batches_takes_a_batch_of_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "words.py"
+    file.write_text(WORDS)
+    recipe = recorded.recipe("make_dataset", file=file)
+    stages = composing.with_batches(recipe, recipe.stages)
+    (of_map,) = (stage for stage in stages if stage.method == "map")
+    assert of_map.function is not None
+    assert of_map.function.on_batches == "as-is"
+    inspected = Inspection(stages=stages, sink=recipe.sink)
+    batched = next(iter(order.batch_before_map(inspected, Context(cores=2))))
+    moved = rebuild.rebuild(recipe, batched.edits, tmp_path).dataset
+    as_written = recorded.call("make_dataset", file=file)
+    assert moved.element_spec == as_written.element_spec
+    assert [each.to_list() for each in moved] == [each.to_list() for each in as_written]
+    code = change({str(file): WORDS}, inspected, batched)
+    assert code.diff is not None
+    assert "lines.ragged_batch(4).map(split)" in patched(WORDS, code.diff)
+
+
 def test_a_function_that_parses_examples_of_any_shape_takes_batches_as_it_is(tmp_path: Path) -> None:
     file = tmp_path / "examples.py"
     file.write_text(EXAMPLES.replace("FUNCTION", "parse").replace("parse_single_example", "parse_example"))

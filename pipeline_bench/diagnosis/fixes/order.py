@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from pipeline_bench.diagnosis import chain
 from pipeline_bench.diagnosis.fixes import Context, fix, kind, short
-from pipeline_bench.model.calls import TAKE_ANY
+from pipeline_bench.model.calls import BATCH_AS_IS, TAKE_ANY
 from pipeline_bench.model.diagnosis import Fix
 from pipeline_bench.model.edits import (
     BatchInGenerator,
@@ -31,7 +31,7 @@ def batch_before_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
 
     Whether the function takes a batch and gives the same samples is tried, not guessed.
     """
-    for batch in (stage for stage in inspection.stages if stage.method == "batch"):
+    for batch in (stage for stage in inspection.stages if stage.method in BATCH_AS_IS):
         passed = chain.run_before(inspection, batch, TAKE_ANY)
         run = chain.maps_before(inspection, passed[0] if passed else batch)
         while run and _on_batches(run) is None:

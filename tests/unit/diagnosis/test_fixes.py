@@ -111,6 +111,8 @@ def mapped(number: int, name: str = "f", **arguments: Any) -> Stage:
         ("cache", (source(shuffle=False), mapped(1, "decode"), stage(2, "cache", 1)), False),
         ("batch_before_map", (source(), mapped(1), stage(2, "cache", 1), stage(3, "batch", 2)), False),
         ("batch_before_map", (source(), mapped(1, on_batches="not"), stage(2, "batch", 1)), False),
+        ("batch_before_map", (source(), mapped(1, on_batches="as-is"), stage(2, "ragged_batch", 1)), True),
+        ("batch_before_map", (source(), mapped(1), stage(2, "padded_batch", 1)), False),
         ("superfluous", (source(), stage(1, "batch", 0, drop_remainder=True), stage(2, "unbatch", 1)), False),
         ("superfluous", (source(), mapped(1), stage(2, "cache", 1), stage(3, "batch", 2)), True),
         ("superfluous", (source(), mapped(1, random=True), stage(2, "cache", 1), stage(3, "batch", 2)), False),
