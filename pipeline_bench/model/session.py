@@ -208,43 +208,40 @@ def _verify(session: Session, file: Path, most_bytes: int) -> None:
     Raises:
         SessionError: one cannot or is not, or they are more.
     """
-    unpacked_bytes = sum(column.unpacked_bytes for _, column in _columns(session))
+    # Each trial by itself: two may have the same name, as two looks at a pipeline have.
+    parts = [(f"{trial.label}: ", tuple(_columns(trial))) for trial in session.trials]
+    parts.append(("", tuple(_columns(session.model_copy(update={"trials": ()})))))
+    unpacked_bytes = sum(column.unpacked_bytes for _, columns in parts for _, column in columns)
     if unpacked_bytes > most_bytes:
         raise SessionError(
             f"{file} is damaged: its columns would unpack to {units.size(unpacked_bytes)}, "
             f"and those of a session of its size to {units.size(most_bytes)} at most.",
             "Give an undamaged session.json.",
         )
-    counts: dict[str, int] = {}
-    for name, column in _columns(session):
-        try:
-            column.unpack()
-            if (beside := counts.setdefault(name.rpartition(".")[0], column.count)) != column.count:
-                raise ValueError(f"it holds {column.count} values, and the column beside it {beside}")
-            if name.endswith("_ns") and not column.dtype.endswith("i8"):
-                raise ValueError(f"times are whole nanoseconds, and not {column.dtype}")
-        except ValueError as error:
-            raise SessionError(f"{file} is damaged: {name}: {error}.", "Give an undamaged session.json.") from None
+    for label, columns in parts:
+        counts: dict[str, int] = {}
+        for place, column in columns:
+            try:
+                column.unpack()
+                if (beside := counts.setdefault(place.rpartition(".")[0], column.count)) != column.count:
+                    raise ValueError(f"it holds {column.count} values, and the column beside it {beside}")
+                if place.endswith("_ns") and not column.dtype.endswith("i8"):
+                    raise ValueError(f"times are whole nanoseconds, and not {column.dtype}")
+            except ValueError as error:
+                damage = f"{label}{place}: {error}"
+                raise SessionError(f"{file} is damaged: {damage}.", "Give an undamaged session.json.") from None
 
 
-def _columns(session: Session) -> Iterator[tuple[str, Series]]:
-    """Yield every packed column of a session with what it is of: ``feed_dict, repeat 2: steps.end_ns``."""
-    for trial in session.trials:
-        for place, column in _columns_within(trial):
-            yield f"{trial.label}: {place}", column
-    yield from _columns_within(session.model_copy(update={"trials": ()}))
-
-
-def _columns_within(value: object, *place: str | int) -> Iterator[tuple[str, Series]]:
+def _columns(value: object, *place: str | int) -> Iterator[tuple[str, Series]]:
     """Yield every packed column within a value, with the place where it stands: ``steps.end_ns``."""
     if isinstance(value, Series):
         yield ".".join(map(str, place)), value
     elif isinstance(value, BaseModel):
         for field in type(value).model_fields:
-            yield from _columns_within(getattr(value, field), *place, field)
+            yield from _columns(getattr(value, field), *place, field)
     elif isinstance(value, tuple):
         for index, each in enumerate(value):
-            yield from _columns_within(each, *place, index)
+            yield from _columns(each, *place, index)
 
 
 REPORTS = Path("reports")

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from pydantic import BaseModel
 from rich.cells import cell_len
@@ -55,6 +56,15 @@ def test_what_is_saved_is_read_again(session: Session, tmp_path: Path) -> None:
     assert sessions.load(path) == session
     assert sessions.load(tmp_path) == session
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_two_trials_of_one_name_need_not_be_alike(session: Session, tmp_path: Path) -> None:
+    """A diagnosis that looked at its pipeline twice has two inspections of the same round."""
+    one, none = Series.pack([0]), Series.pack(np.zeros(1))
+    steps = TrialSteps(start_ns=one, end_ns=one, wait_ns=None, loss=none)
+    second = session.trials[0].model_copy(update={"index": 1, "steps": steps})
+    twice = session.model_copy(update={"trials": (*session.trials, second)})
+    assert sessions.load(sessions.save(twice, tmp_path)) == twice
 
 
 def test_printed_it_is_the_terminals_report_without_colours(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
