@@ -69,7 +69,9 @@ class NextTrial:
         self._round = max((trial.repeat for trial in self._timed), default=0)
         self._in_round = {trial.variant for trial in session.trials if trial.repeat == self._round}
         self._ceilings = sum(trial.variant == CEILING and trial.measured for trial in self._timed)
-        self._leaders = sorted((each for each in self._found if each.contends), key=self._as_leader)
+        # What can no longer be confirmed gets no more of the budget: something that gained less still can be.
+        in_reach = (each for each in self._found if each.contends and self._can_be_confirmed(each))
+        self._leaders = sorted(in_reach, key=self._as_leader)
         self._base = self._base_of_a_round()
 
     def next(self) -> tuple[Session, Trial | None]:
@@ -237,6 +239,13 @@ class NextTrial:
     def _as_leader(self, each: AttemptStatistics) -> tuple[bool, float]:
         """Sorts the attempts: a combination that gains hardly more than a part of it comes after all others."""
         return conclusion.beaten(each, conclusion.best_part(each, self._found)), attempt_statistics.by_gain(each)
+
+    def _can_be_confirmed(self, each: AttemptStatistics) -> bool:
+        """Return whether an attempt has as many trials as a proposal needs, or the budget still allows them."""
+        needed = [AS_WRITTEN, each.name] * (CONFIRMED_TRIALS - each.trials)
+        if AS_WRITTEN in self._in_round and each.name not in self._in_round:
+            needed = needed[1:]
+        return not needed or self._has_time_for(needed)
 
     def _at_the_ceiling(self, best: AttemptStatistics) -> bool:
         """Return whether the model takes all of the step that is left."""

@@ -515,6 +515,25 @@ def test_one_stall_beside_good_trials_does_not_rule_a_fix_out(stalls: set[int], 
     assert outcome(state, BATCHED) == told
 
 
+class SlowToCache(Machine):
+    """A machine on which each trial with a cache fills it first, for so long that three of them fit into no budget."""
+
+    def run(self, trial: Trial) -> TrialRecord:
+        fills_s = 12.0 if CACHED in trial.variant.name else 0.0
+        self.now_s += fills_s
+        record = super().run(trial)
+        return record.model_copy(update={"started_ns": record.started_ns - int(fills_s * 1e9)})
+
+
+def test_where_the_best_can_no_longer_be_confirmed_the_next_best_is() -> None:
+    ran = machine({CACHED: 50.0, BATCHED: 3.0}, noise=0.02)
+    slow = SlowToCache(ran.looked_at, ran.period_ms, noise=0.02)
+    found = diagnose(slow, budget_s=60.0)
+    assert found.result(CACHED).speedup.value == pytest.approx(50.0, rel=0.1)
+    assert said(found).proposal == BATCHED
+    assert slow.now_s - 5.0 <= 60.0
+
+
 @pytest.mark.parametrize("budget_s", [30.0, 40.0, 55.0])
 def test_of_several_fixes_that_help_a_short_budget_confirms_one_rather_than_begin_others(budget_s: float) -> None:
     ran = machine({CACHED: 9.0, BATCHED: 8.0, PARALLEL: 2.0, PREFETCHED: 1.5}, noise=0.05)
