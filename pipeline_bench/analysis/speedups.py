@@ -93,13 +93,14 @@ def _speedup(variant: Variant, over: Variant, measured: ByVariant) -> Speedup:
     if len(emulated) > 1:
         which = "one of the two is emulated" if None in emulated else "the two emulate different devices"
         return Speedup(over=over.name, reason=f"{which}: {over.name!r} is not comparable with it")
+    ratios = {name: _logs(each, base) for name, each in measured.items() if name != over.name}
     scale = math.log(batch_size(variant) / batch_size(over))
-    logs = [scale + log for log in _logs(own, base)]
+    logs = [scale + log for log in ratios[variant.name]]
     if len(logs) == 1:
         return Speedup(over=over.name, value=math.exp(logs[0]), reason=TOO_FEW_TRIALS)
     taken = sum(own[repeat].taken + base[repeat].taken for repeat in shared) / (2 * len(shared))
-    beside = [_logs(each, base) for name, each in measured.items() if name != over.name]
-    known = stats.believe(logs, stats.usual_scatter(beside, thresholds.RATIO_SCATTER), trimmed=True)
+    scatter = stats.usual_scatter(list(ratios.values()), thresholds.RATIO_SCATTER)
+    known = stats.believe(logs, scatter, trimmed=True)
     # More rounds narrow the interval of what was measured here; a claim is of the variants, on any machine and any day.
     error = math.hypot(thresholds.SAME_JOB_SCATTER, systematic_error("ratio", own[shared[0]].device_kind, taken))
     certain, probable = (

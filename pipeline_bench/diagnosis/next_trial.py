@@ -177,7 +177,7 @@ class NextTrial:
         last = min(alike, key=lambda each: (-each.trials, attempt_statistics.by_gain(each)), default=None)
         if last is None or last.trials >= CONFIRMED_TRIALS:
             return None
-        rounds = [*self._base, last.name] * (CONFIRMED_TRIALS - last.trials)
+        rounds = self._rounds_to_confirm(last.name, last.trials)
         return None if self._has_time_for([*rounds, _SOME_OTHER]) else last
 
     def _unsure(self, leaders: list[AttemptStatistics]) -> Iterator[str]:
@@ -210,23 +210,22 @@ class NextTrial:
     @cached_property
     def _combinations(self) -> list[Attempt]:
         """The best so far with one more fix each, where that has not been tried and could be worth it."""
-        leaders = self._leaders
+        best = next(iter(self._leaders), None)
         late = self._elapsed_s() > _COMBINED_BY * self._diagnosis.budget_s
-        if not leaders or late or self._at_the_ceiling(leaders[0]):
+        if best is None or late or self._at_the_ceiling(best):
             return []
         # Nothing new is begun that cannot be confirmed.
-        rounds = [*self._base, leaders[0].name] * (CONFIRMED_TRIALS - 1)
-        if not self._has_time_for([_SOME_OTHER, *rounds]):
+        if not self._has_time_for([_SOME_OTHER, *self._rounds_to_confirm(best.name, 1)]):
             return []
         singles = {each.name: each for each in self._found if not each.attempt.fix.combines}
-        names = leaders[0].attempt.fix.combines or (leaders[0].name,)
+        names = best.attempt.fix.combines or (best.name,)
         parts = [singles[name] for name in names]
         if len(parts) >= _MOST_PARTS:
             return []
         tried = {frozenset(each.attempt.fix.combines) for each in self._found}
-        partners = self._partners(parts, leaders[0].gain or 1.0)[:_COMBINATIONS_A_STEP]
-        if leaders[0].trials < CONFIRMED_TRIALS:  # else nothing is built upon what is not confirmed
-            partners = [each for each in partners if min(each.gain or 0.0, leaders[0].gain or 0.0) >= _CLEARLY]
+        partners = self._partners(parts, best.gain or 1.0)[:_COMBINATIONS_A_STEP]
+        if best.trials < CONFIRMED_TRIALS:  # else nothing is built upon what is not confirmed
+            partners = [each for each in partners if min(each.gain or 0.0, best.gain or 0.0) >= _CLEARLY]
         taken = {each.name for each in self._found}
         added = []
         for partner in partners:
@@ -290,9 +289,12 @@ class NextTrial:
 
     def _room_to_confirm(self, leaders: list[AttemptStatistics]) -> bool:
         """Return whether one more attempt leaves the time to try the best one often enough to propose it."""
-        confirmed = leaders[0].name if leaders else _SOME_OTHER
-        missing = max(0, CONFIRMED_TRIALS - leaders[0].trials) if leaders else 0
-        return self._has_time_for([_SOME_OTHER, *[*self._base, confirmed] * missing])
+        rounds = self._rounds_to_confirm(leaders[0].name, leaders[0].trials) if leaders else []
+        return self._has_time_for([_SOME_OTHER, *rounds])
+
+    def _rounds_to_confirm(self, name: str, trials: int) -> list[str]:
+        """Return the variants of the rounds that a variant with so many trials needs until it is confirmed."""
+        return [*self._base, name] * (CONFIRMED_TRIALS - trials)
 
     def _base_failed(self) -> bool:
         return any(

@@ -228,8 +228,9 @@ def _verify(session: Session, file: Path, most_bytes: int) -> None:
                 if place.endswith("_ns") and not column.dtype.endswith("i8"):
                     raise ValueError(f"times are whole nanoseconds, and not {column.dtype}")
             except ValueError as error:
-                damage = f"{label}{place}: {error}"
-                raise SessionError(f"{file} is damaged: {damage}.", "Give an undamaged session.json.") from None
+                raise SessionError(
+                    f"{file} is damaged: {label}{place}: {error}.", "Give an undamaged session.json."
+                ) from None
 
 
 def _columns(value: object, *place: str | int) -> Iterator[tuple[str, Series]]:

@@ -86,7 +86,8 @@ def with_batches(recipe: Recipe, stages: Sequence[Stage]) -> tuple[Stage, ...]:
     for batch in (stage for stage in stages if stage.method in BATCH_AS_IS):
         at = recipe.calls[batch.inputs[0]]
         while at.method == "map" or at.method in TAKE_ANY:
-            batched |= {at.id: batch.method} if at.method == "map" else {}
+            if at.method == "map":
+                batched[at.id] = batch.method
             at = recipe.calls[at.inputs[0]]
     return tuple(_with_batches(recipe, stage, batched[stage.id]) if stage.id in batched else stage for stage in stages)
 

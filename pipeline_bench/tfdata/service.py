@@ -50,7 +50,7 @@ class ServiceProcesses:
         workers: how many.
         can_fork: whether they may be forks of this process.
         dispatch_here: whether the dispatcher is a server inside this process, which then has TensorFlow in use. The
-            workers, which may be forked before that, wait for `serve`.
+            workers, which may be forked before that, wait for `start_servers`.
 
     Raises:
         PipelineBenchError: one did not start.
@@ -70,13 +70,13 @@ class ServiceProcesses:
             for job, index in jobs:
                 self._processes.append(children.start(job, index, self._processes, run))
             if not dispatch_here:
-                self.serve()
+                self.start_servers()
         except BaseException:
             self.end()
             raise
 
-    def serve(self) -> None:
-        """Have the dispatcher and then the workers, which look for it at once, serve.
+    def start_servers(self) -> None:
+        """Start the server of the dispatcher, and then those of the workers, which look for it at once.
 
         Raises:
             PipelineBenchError: one did not start.
@@ -138,7 +138,7 @@ class ServiceProcesses:
 
 
 _started: list[ServiceProcesses] = []
-"""The workers of this trial, of which `offload` takes the last; they run as long as somebody holds them."""
+"""The workers of this trial, once: they run as long as somebody holds them."""
 
 
 def start_workers(workers: int, *, can_fork: bool) -> ServiceProcesses:
@@ -148,7 +148,7 @@ def start_workers(workers: int, *, can_fork: bool) -> ServiceProcesses:
 
 
 def offload(dataset: Any, workers: int) -> Any:
-    """Return the dataset, run by so many workers, those of `start_workers` or others; each sample arrives once.
+    """Return the dataset, run by the workers that `start_workers` has started, so many; each sample arrives once.
 
     One worker runs the pipeline as it is. Several divide its source among them as they go, so that the order changes.
 
@@ -158,9 +158,9 @@ def offload(dataset: Any, workers: int) -> Any:
     import tensorflow as tf
 
     check_serializable(dataset)
-    processes = _started[-1] if _started else start_workers(workers, can_fork=False)
+    (processes,) = _started
     if not processes.address:
-        processes.serve()
+        processes.start_servers()
     service = tf.data.experimental.service
     policy = service.ShardingPolicy.OFF if workers == 1 else service.ShardingPolicy.DYNAMIC
     try:

@@ -81,6 +81,7 @@ class PipelineEngine(Engine):
         """Start the workers that an edit has run the pipeline, before the user's code is in use here."""
         for edit in Task.model_validate(self.variant.source.options).edits:
             if isinstance(edit, OffloadToService):
+                # No import for it: the user's script may first set what TensorFlow reads when it is imported.
                 workers = service.start_workers(edit.workers, can_fork="tensorflow" in sys.modules)
                 self.recorder.guard(workers.why_dead)
 
