@@ -167,13 +167,14 @@ def diagnose(
         str,
         typer.Argument(
             metavar="SCRIPT|FILE:FUNCTION",
-            help="Your script, train.py, which runs up to its training. Or your function that returns a tf.data "
-            "pipeline: train.py:make_dataset.",
+            help="Your script, train.py, or its module, package.train; it runs up to its training. Or your function "
+            "that returns a tf.data pipeline: train.py:make_dataset.",
         ),
     ],
     arguments: Annotated[
         list[str] | None, typer.Argument(metavar="[-- ARGS…]", help="The script's own arguments: -- --epochs 3.")
     ] = None,
+    module: Annotated[bool, typer.Option("-m", help="SCRIPT is a module, run as by python -m.")] = False,
     dataset: Annotated[
         str | None,
         typer.Option(
@@ -240,6 +241,8 @@ def diagnose(
             f"--budget {budget:g}: it is from {_LEAST_BUDGET_S:g} to {_MOST_BUDGET_S:g} seconds.",
             "The default of 120 tries most fixes; a slow pipeline or a large model needs more.",
         )
+    if module and (target.endswith(".py") or not is_script(target)):
+        raise UsageError(f"-m {target}: it is not the name of a module.", "Write -m package.train, or leave out -m.")
     if is_script(target):
         made, network = parse_script(target, arguments or (), model, batch_arg, dataset), None
     else:

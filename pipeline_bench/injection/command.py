@@ -200,14 +200,34 @@ def lines(ended: Ended, command: Sequence[str]) -> list[str]:
 
 def next_command(ended: Ended, command: Sequence[str]) -> str | None:
     """Return the command that diagnoses what waited for its input; None where none did."""
-    trainings = [each for record in ended.records for each in record.trainings]
-    starved = [each for each in trainings if each.verdict == "input-bound" and each.on_tf_data]
-    script = next((part for part in command if part.endswith(".py")), None)
+    starved = [
+        record
+        for record in ended.records
+        for each in record.trainings
+        if each.verdict == "input-bound" and each.on_tf_data
+    ]
+    script = _script_in(command, starved[0].program) if starved else None
     # A process of its own is no worker of a training of several: it would wait for the others.
-    if not starved or script is None or ranks.of_training(os.environ) is not None:
+    if script is None or ranks.of_training(os.environ) is not None:
         return None
-    given = shlex.join(command[command.index(script) + 1 :])
-    return f"pipeline-bench diagnose {shlex.quote(script)}{given and ' -- '}{given}"
+    given = shlex.join(command[script.stop :])
+    return f"pipeline-bench diagnose {shlex.join(command[script])}{given and ' -- '}{given}"
+
+
+def _script_in(command: Sequence[str], program: str) -> slice | None:
+    """Return which parts of a command name the script, ``train.py`` or ``-m package.train``; None where none does.
+
+    Args:
+        command: the command that was run.
+        program: the name of the file that trained, which tells a script from a launcher's own module.
+    """
+    for index, part in enumerate(command):
+        if part.endswith(".py"):
+            return slice(index, index + 1)
+        module = command[index + 1].rpartition(".")[2] if part == "-m" and index + 1 < len(command) else None
+        if module is not None and program in (f"{module}.py", "__main__.py"):
+            return slice(index, index + 2)
+    return None
 
 
 def _of_process(record: ProcessRecord) -> Iterator[str]:

@@ -59,12 +59,15 @@ class Target(_Part):
     def text(self) -> str:
         """The target as a user writes it: ``train.py:make_dataset``."""
         if self.arguments is not None:
-            return safe(shlex.join([str(self.file), *self.arguments]))
+            script = ["-m", str(self.module)] if self.file is None else [self.file]
+            return safe(shlex.join([*script, *self.arguments]))
         return safe(f"{self.file or self.module}:{self.name}" if self.pickled is None else self.name)
 
     @property
     def label(self) -> str:
         """The target without its folder, for a title: ``train.py:make_dataset``."""
+        if self.is_script and self.file is None:
+            return safe(str(self.module))
         if self.file is None:
             return self.text
         return safe(PurePath(self.file).name if self.is_script else f"{PurePath(self.file).name}:{self.name}")

@@ -20,6 +20,7 @@ from pipeline_bench.run.observer import Guarded, Observer
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.system import interrupts
+from pipeline_bench.tfdata import targets
 
 _DOWNLOADS = frozenset(
     {"get_file", "urlretrieve", "urlopen", "load_data", "load_dataset", "download", "download_and_prepare"}
@@ -59,7 +60,7 @@ def run_diagnosis(
     """
     observer = Guarded(observer)
     if asked.target.is_script:
-        script = Path(str(asked.target.file)).read_text(encoding="utf-8", errors="replace")
+        script = targets.script_file(asked.target).read_text(encoding="utf-8", errors="replace")
         observer.note(
             f"{asked.target.text} runs in every trial up to its training, with everything that it does before; nothing "
             f"after that runs.{side_effects(script)}"

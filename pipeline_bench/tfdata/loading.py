@@ -181,7 +181,7 @@ def _hint(error: BaseException) -> str:
     if isinstance(error, ModuleNotFoundError):
         return "install it into the environment that runs pipeline-bench, or run from the folder that it is in"
     if isinstance(error, ImportError) and "relative import" in str(error):
-        return "name the module instead of the file: package.module:FUNCTION"
+        return "name the module instead of the file: package.module, or package.module:FUNCTION"
     if isinstance(error, EOFError):
         return "it cannot ask for input here"
     return ""

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import ast
 import functools
+import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -49,14 +51,15 @@ def run_to_training(target: Target) -> Training:
         UserCodeError: it trains on something that cannot be looked at, or ends without a training.
         BaseException: whatever the script raises before.
     """
-    file = Path(str(target.file))
+    spec = None if target.module is None else _spec(target.module)
+    file = Path(str(target.file if spec is None else spec.origin))
     if not file.is_file():
         raise UserCodeError(f"there is no file {file}", "was it moved, or has the working folder changed?")
     tree = ast.parse(file.read_bytes(), filename=str(file))
     watch = _Watch(trains(tree))
     try:
         with watch.watching():
-            _execute(file, tree, target.arguments or ())
+            _execute(file, tree, target.arguments or (), spec)
     except BaseException:
         # What is raised on the way out of the training, by a `finally` for one, is no more the script's failure.
         if watch.found is None:
@@ -65,20 +68,42 @@ def run_to_training(target: Target) -> Training:
     if found is None:
         raise UserCodeError(
             f"{target.text} ran to its end, and no training was found: no fit, and no loop over a tf.data.Dataset",
-            f"name the function that makes the dataset: {file}:FUNCTION",
+            f"name the function that makes the dataset: {target.module or file}:FUNCTION",
         )
     if isinstance(found, UserCodeError):
         raise found
     return found
 
 
-def _execute(file: Path, tree: ast.Module, arguments: tuple[str, ...]) -> None:
-    """Run a file as `python FILE ARGUMENTS` does; its module stays `__main__`, for its functions are called later."""
+def _spec(module: str) -> ModuleSpec:
+    """Return the specification of what `python -m MODULE` runs; the packages around it are imported for that.
+
+    Raises:
+        UserCodeError: there is no such module, or it has no file.
+        BaseException: whatever importing the packages raises.
+    """
+    sys.path.insert(0, str(Path.cwd()))
+    spec = importlib.util.find_spec(module)
+    if spec is not None and spec.submodule_search_locations is not None:
+        spec = importlib.util.find_spec(f"{module}.__main__")
+    if spec is None or not spec.has_location:
+        raise UserCodeError(f"there is no module {module} to run", "has the working folder changed?")
+    return spec
+
+
+def _execute(file: Path, tree: ast.Module, arguments: tuple[str, ...], spec: ModuleSpec | None) -> None:
+    """Run a file as `python FILE ARGUMENTS` does; its module stays `__main__`, for its functions are called later.
+
+    With the specification of a module it is run as `python -m MODULE ARGUMENTS` does.
+    """
     module = ModuleType("__main__")
     module.__dict__.update(__file__=str(file), __builtins__=__builtins__, __cached__=None)
+    if spec is None:
+        sys.path.insert(0, str(file.resolve().parent))
+    else:
+        module.__dict__.update(__spec__=spec, __package__=spec.parent, __loader__=spec.loader)
     sys.modules["__main__"] = module
     sys.argv = [str(file), *arguments]
-    sys.path.insert(0, str(file.resolve().parent))
     # Without this module's own `from __future__`, which would leave the script's annotations unevaluated.
     code = compile(tree, str(file), "exec", dont_inherit=True)
     exec(code, module.__dict__)  # noqa: S102 - this is what was asked for

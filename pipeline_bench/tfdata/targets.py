@@ -34,6 +34,11 @@ def parse(text: str, argument: int | None = None, what: str = "dataset") -> Targ
         UsageError: there is no colon, or see `check`.
     """
     _require_text(text)
+    if text.endswith(".ipynb"):
+        hint = (
+            f"write its code as a script, jupyter nbconvert --to script {text}; or call pipeline_bench.diagnose in it"
+        )
+        raise UsageError(f"{text} is a notebook", hint)
     where, colon, name = text.rpartition(":")
     if not colon or not where:
         hint = f"write FILE.py:FUNCTION, such as {_EXAMPLES[what]}"
@@ -45,8 +50,12 @@ def parse(text: str, argument: int | None = None, what: str = "dataset") -> Targ
 
 
 def is_script(text: str) -> bool:
-    """Return whether a whole script is named, ``train.py``, and no function in it."""
-    return text.endswith(".py")
+    """Return whether a whole script is named, ``train.py`` or ``package.train``, and no function in it."""
+    return text.endswith(".py") or (_is_module_name(text) and not Path(text).is_file())
+
+
+def _is_module_name(text: str) -> bool:
+    return all(part.isidentifier() for part in text.split("."))
 
 
 def parse_script(
@@ -55,14 +64,15 @@ def parse_script(
     """Return the target of a whole script.
 
     Args:
-        text: the script's file.
+        text: the script's file, or the module that ``python -m`` would run.
         arguments: what it is to be run with.
         model: has to be None, as `argument` has: they go with a function that makes the dataset.
         argument: see `model`.
         dataset: which of its datasets is meant, by name, line or number.
 
     Raises:
-        UsageError: there is no such file, it is no valid Python, or something is given that a script does not take.
+        UsageError: there is no such file or module, it is no valid Python, or something is given that a script does
+            not take.
     """
     if model is not None or argument is not None:
         option = "--model" if model is not None else "--batch-arg"
@@ -70,8 +80,34 @@ def parse_script(
             f"{text} is a whole script: {option} goes with a function", f"write {text}:FUNCTION, or leave it out"
         )
     _require_text(text)
-    _parsed(_source_of_file(text, "dataset"), text)
-    return Target(file=text, name="", arguments=tuple(arguments), dataset=dataset)
+    is_file = text.endswith(".py")
+    target = Target(
+        file=text if is_file else None,
+        module=None if is_file else text,
+        name="",
+        arguments=tuple(arguments),
+        dataset=dataset,
+    )
+    _parsed(script_file(target), text)
+    return target
+
+
+def script_file(target: Target) -> Path:
+    """Return the file that holds a script's code; of a package its ``__main__``, as ``python -m`` has it.
+
+    Raises:
+        UsageError: there is no such file or module, or the module has no Python source.
+    """
+    if target.file is not None:
+        return _source_of_file(target.file, "dataset")
+    module = str(target.module)
+    found = _source_of_module(module)
+    if found is not None and found.name == "__init__.py":
+        module = f"{module}.__main__"
+        found = _source_of_module(module)
+    if found is None:
+        raise UsageError(f"the module {module} has no Python source", "name a .py file")
+    return found
 
 
 def check(target: Target, what: str = "dataset") -> ast.AST | None:

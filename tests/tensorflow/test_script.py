@@ -142,6 +142,12 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
     ),
     "unreadable": ("model.fit(data", "SyntaxError: '(' was never closed"),
     "raises": ("model.fit(dta)", "NameError: name 'dta' is not defined"),
+    "within.train": (
+        "from .helper import take\nassert (__name__, __package__, __file__) == ('__main__', 'within', sys.argv[0])\n"
+        "model.fit(take(data))",
+        [3, True, 9],
+    ),
+    "within": ("from . import helper\nmodel.fit(helper.take(data))", [3, True, 8]),
 }
 RUN = """
 import json, os, sys
@@ -151,7 +157,8 @@ from pipeline_bench.tfdata import loading, script_datasets
 import tensorflow as tf
 found = {}
 for name in sys.argv[1:]:
-    target = Target(file=name + ".py", name="", arguments=("--epochs", "3"))
+    where = {"module": name} if name.startswith("within") else {"file": name + ".py"}
+    target = Target(**where, name="", arguments=("--epochs", "3"))
     try:
         training = loading.reach_training(target)
         line = int(training.line.partition(":")[2])
@@ -170,9 +177,13 @@ with open("found.json", "w") as file:
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("scripts")
-    for name, (body, _) in SCRIPTS.items():
-        (folder / f"{name}.py").write_text(HEAD + body)
+    files = {"within": "within/__main__.py", "within.train": "within/train.py"}
     (folder / "site-packages").mkdir()
+    (folder / "within").mkdir()
+    (folder / "within" / "__init__.py").touch()
+    (folder / "within" / "helper.py").write_text("def take(data):\n    return data.take(3)\n")
+    for name, (body, _) in SCRIPTS.items():
+        (folder / files.get(name, f"{name}.py")).write_text(HEAD + body)
     (folder / "site-packages" / "helper.py").write_text(
         "def bar(data):\n    for each in data:\n        yield each[1]\n"
     )

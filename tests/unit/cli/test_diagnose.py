@@ -49,6 +49,9 @@ def found(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     [
         ([], "FILE:FUNCTION"),
         (["trian.py"], "there is no file trian.py"),
+        (["trian"], "there is no module trian"),
+        (["-m", "train.py"], "-m train.py: it is not the name of a module"),
+        (["-m", "train:make_dataset"], "it is not the name of a module"),
         (["train.py", "--model", "train.py:make_model"], "--model goes with a function"),
         (["train.py", "--batch-arg", "4"], "--batch-arg goes with a function"),
         (["train.py", "--epochs", "3"], "--epochs"),

@@ -68,6 +68,7 @@ def test_in_doubt_a_name_is_accepted(line: str, script: Path) -> None:
     ("text", "message", "hint"),
     [
         ("train.py", "'train.py' does not name a function", "FILE.py:FUNCTION, such as train.py:make_model"),
+        ("train.ipynb", "train.ipynb is a notebook", "jupyter nbconvert --to script train.ipynb"),
         ("trian.py:make_dataset", "there is no file trian.py", "did you mean 'train.py'"),
         ("data.txt:make", "data.txt is not a .py file", "FILE.py:FUNCTION"),
         (".:make", r"\. is a folder", "FILE.py:FUNCTION"),

@@ -1,0 +1,42 @@
+"""What is told when a watched command has ended."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from pipeline_bench.injection.command import Ended, ProcessRecord, Training, next_command
+
+
+def ended(program: str, verdict: str = "input-bound") -> Ended:
+    training = Training(
+        name=f"fit of {program}", steps=100, input_wait_share=0.9, verdict=verdict, line="waits", folder=None
+    )
+    record = ProcessRecord(
+        pid=7, program=program, executable="python", trainings=(training,), more=0, problem=None, ended=True
+    )
+    return Ended(0, 9.0, (record,), (), (), (None, None), None)
+
+
+@pytest.mark.parametrize(
+    ("command", "program", "expected"),
+    [
+        ("python train.py", "train.py", "train.py"),
+        ("python src/train.py --epochs 3", "train.py", "src/train.py -- --epochs 3"),
+        ("python -m package.train --config a.py", "train.py", "-m package.train -- --config a.py"),
+        ("python -m package", "__main__.py", "-m package"),
+        ("python -m cProfile -o out train.py 3", "train.py", "train.py -- 3"),
+        ("./job.sh", "train.py", None),
+        ("python -m", "train.py", None),
+    ],
+)
+def test_the_command_that_diagnoses_takes_the_same_script_and_arguments(
+    command: str, program: str, expected: str | None
+) -> None:
+    told = next_command(ended(program), shlex.split(command))
+    assert told == (expected and f"pipeline-bench diagnose {expected}")
+
+
+def test_what_does_not_starve_needs_no_diagnosis() -> None:
+    assert next_command(ended("train.py", "not input-bound"), ["python", "train.py"]) is None
