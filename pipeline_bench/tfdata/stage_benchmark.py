@@ -185,7 +185,7 @@ class StageBenchmark:
                 iterator = FlatIterator(dataset) if positional else iterator
                 gross = throughput.rate(iterator, deadline, share_s / 2)
             else:
-                gross = throughput.windowed_rate(dataset, deadline, kept.each_ns, kept.element_bytes, share_s / 2)
+                gross = _by_windows(dataset, deadline, kept.each_ns, kept.element_bytes, share_s / 2)
         result.rate = self._net(stage, gross, result.inputs or 0.0)
         self._keep(stage, dataset.element_spec, kept.elements)
 
@@ -210,7 +210,7 @@ class StageBenchmark:
         """Return what taking from memory costs by itself."""
         dataset = self._as_in_pipeline(elements.dataset().repeat())
         with Deadline(_FIRST_ELEMENT_S) as deadline:
-            return throughput.windowed_rate(dataset, deadline, 1000.0, 0.0, _LEAST_STAGE_S / 2)
+            return _by_windows(dataset, deadline, 1000.0, 0.0, _LEAST_STAGE_S / 2)
 
     def _net(self, stage: Stage, gross: Rate, inputs: float) -> Rate:
         """Return the cost without what the feeding cost."""
@@ -252,6 +252,18 @@ class StageBenchmark:
         taken = min(feed.taken for feed in feeds)
         more = taken - first
         return more / (given - 1) if more >= _ENOUGH_TAKEN else taken / given
+
+
+def _by_windows(dataset: Any, deadline: Deadline, each_ns: float, element_bytes: float, seconds: float) -> Rate:
+    """Return the rate by windows (`throughput.windowed_rate`); of single elements where a window does not come in time.
+
+    Beside much other work each element may wait for a core, and a window of a thousand elements a thousand times.
+    """
+    try:
+        return throughput.windowed_rate(dataset, deadline, each_ns, element_bytes, seconds)
+    except throughput.OutOfTimeError:
+        with Deadline(_FIRST_ELEMENT_S) as anew:
+            return throughput.rate(FlatIterator(dataset), anew, seconds)
 
 
 def _cost(stage: Stage, result: _Result, usual: float | None, first_epoch: float | None) -> StageCost:

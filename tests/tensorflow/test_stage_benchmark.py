@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf  # noqa: TID253
 
 from pipeline_bench.model.pipeline import Stage, StageCost, UserFunction
-from pipeline_bench.tfdata import stage_benchmark
+from pipeline_bench.tfdata import stage_benchmark, throughput
 from pipeline_bench.tfdata.stage_benchmark import StageBenchmark
 
 Call = Callable[..., Any]
@@ -180,6 +180,16 @@ def test_an_asserted_cardinality_costs_nothing_and_hands_on_what_feeds_it() -> N
     assert (asserted.elapsed_ns, asserted.elements, asserted.reason) == (0.0, 1.0, None)
     assert source.elements == 1.0
     assert mapped.elapsed_ns is not None, mapped.reason
+
+
+@pytest.mark.usefixtures("briefly")
+def test_a_stage_whose_windows_do_not_come_in_time_is_measured_by_single_elements(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(throughput, "window_size", lambda each_ns, element_bytes: 10**7)
+    monkeypatch.setattr(stage_benchmark, "_FIRST_ELEMENT_S", 1.0)
+    (cost,) = Chain().source("range", numbers).measured(limit_s=3.0)
+    assert cost.elapsed_ns is not None, cost.reason
 
 
 @pytest.mark.usefixtures("briefly")
