@@ -268,7 +268,10 @@ def _why_none(ended: Ended, command: Sequence[str]) -> str:
     if ended_by is not None:
         return f"{ended_by} ended the command before one was recorded: it may still have imported, or taken first steps"
     if ended.records:
-        return "Keras' fit was not called, and no loop took three batches from a tf.data.Dataset, a DataLoader or grain"
+        return (
+            "Keras' fit was not called, and no loop took three batches from a tf.data.Dataset, a DataLoader or grain, "
+            "or trained by Session.run"
+        )
     if ended.problems:
         return "see above"
     isolated = [part for part in command[1:3] if part in ("-I", "-E", "-S", "-IS", "-IE")]

@@ -47,6 +47,7 @@ class Watched:
         self._pid = os.getpid()
         self._trainings: list[tuple[str, Any]] = []
         self._loops: dict[str, Any] = {}
+        self.__dict__.pop("_session_runs", None)
         self._more = 0
         self._problem: str | None = None
         self._ended = False
@@ -143,6 +144,25 @@ class Watched:
         except Exception as error:
             self.problem(error)
             return dataset
+
+    def session_run(self, session: Any, fetches: Any, feed: Any, plain: Callable[[Any], Any]) -> Any:
+        """Run a graph of TensorFlow 1, and tell its waits where its loop is watched; `plain` runs what it is given."""
+        if self._is_in_library or self._session_runs is None:
+            return plain(fetches)
+        return self._session_runs.run(session, fetches, feed, plain)
+
+    @functools.cached_property
+    def _session_runs(self) -> Any:
+        """Where the program's calls of `Session.run` are told; None where that cannot be."""
+        try:
+            with _no_collection():
+                from pipeline_bench.injection import lines
+                from pipeline_bench.monitoring.session_runs import SessionRuns
+
+            return SessionRuns(lines.of_user, self._watched_loop, self.problem, self._out)
+        except Exception as error:
+            self.problem(error)
+            return None
 
     def batches(self, iterator: Any, framework: str) -> Any:
         """Return an iterator of a DataLoader or of grain, which tells its waits where its loop is watched."""

@@ -86,6 +86,20 @@ def _patch_collectives(module: Any, _: Watched) -> None:
     collectives.patch(module)
 
 
+def _patch_sessions(module: Any, watched: Watched) -> None:
+    """Patch what runs a graph of TensorFlow 1."""
+    plain = module.BaseSession.run
+
+    @functools.wraps(plain)
+    def run(self: Any, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
+        def of(fetched: Any) -> Any:
+            return plain(self, fetched, feed_dict, options, run_metadata)
+
+        return watched.session_run(self, fetches, feed_dict, of)
+
+    module.BaseSession.run = run
+
+
 def _patch_data_loader(module: Any, watched: Watched) -> None:
     _time_iterators(module.DataLoader, watched, lambda: "torch")
 
@@ -130,6 +144,7 @@ _PATCHES: dict[str, Callable[[Any, Watched], None]] = {
     "tensorflow.python.data.ops.dataset_autograph": _patch_scan,
     "tensorflow.python.distribute.input_lib": _patch_distributed,
     "tensorflow.python.distribute.cross_device_utils": _patch_collectives,
+    "tensorflow.python.client.session": _patch_sessions,
     "torch.utils.data.dataloader": _patch_data_loader,
     "grain._src.python.dataset.dataset": _patch_grain,
 }

@@ -13,6 +13,7 @@ from typing import Any
 
 from pipeline_bench.analysis import wall_time
 from pipeline_bench.errors import UsageError
+from pipeline_bench.model.events import Device
 from pipeline_bench.model.session import Session
 from pipeline_bench.monitoring.forks import ForkedLock
 from pipeline_bench.monitoring.record import JobRecord, SavedJob, write_line
@@ -38,16 +39,19 @@ class LoopMonitor:
     on_tf_data = False
     remarks: tuple[str, ...] = ()
 
-    def __init__(self, name: str, framework: str, out: Path | None = None) -> None:
+    def __init__(
+        self, name: str, device: Device, out: Path | None = None, *, waits_for_device: bool | None = None
+    ) -> None:
         """Begin.
 
         Args:
             name: of the loop, for a reader.
-            framework: whose device the loop works on: ``tensorflow``, ``torch`` or ``jax``.
+            device: that the loop works on.
             out: the folder in which the session's own folder is made; None keeps no file.
+            waits_for_device: as of `JobRecord`.
         """
         self._closed = False
-        self.record = JobRecord(name, device_of(framework), out, after_poll=_reader(self))
+        self.record = JobRecord(name, device, out, after_poll=_reader(self), waits_for_device=waits_for_device)
         self._steps = LoopSteps(self.record.log)
 
     @property
@@ -113,7 +117,7 @@ class DatasetMonitor(LoopMonitor):
         self._lock = ForkedLock()
         with tf.init_scope():  # a loop may first be seen as its function is traced
             self._ring = ring.Ring(lasting)
-            super().__init__(name, "tensorflow", out)
+            super().__init__(name, device_of("tensorflow"), out)
         self.record.reason = reason
         self.probe = probe.Probe(self._receive, self._ring, a_row_a_call=False)
         probe.time_ends()
@@ -170,8 +174,8 @@ class IteratorMonitor(LoopMonitor):
     """Times the batches of every iterator, of PyTorch's DataLoader or of grain, that one loop is given."""
 
     def __init__(self, name: str, framework: str, out: Path | None = None) -> None:
-        """Begin; see `LoopMonitor`."""
-        super().__init__(name, framework, out)
+        """Begin; `framework` is that of the loop's device, see `device_of`."""
+        super().__init__(name, device_of(framework), out)
         self._ready: Any = None
         self.record.buffered = self._buffered
 

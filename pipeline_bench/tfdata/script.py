@@ -162,13 +162,13 @@ class _Watch:
             datasets = script_datasets.named(sys._getframe(1), dataset)
             self.noted = Training(dataset, None, line, datasets=datasets)
 
-    def _reach_bare(self, line: str) -> None:
-        self._reach(
-            UserCodeError(
-                f"the training of {line} takes its batches from no tf.data pipeline that a loop is over",
-                _BARE_HINT,
-            )
-        )
+    def _reach_bare(self, line: str, by_session: bool = False) -> None:
+        message = f"the training of {line} takes its batches from no tf.data pipeline that a loop is over"
+        hint = _BARE_HINT
+        if by_session:
+            message = f"{line} trains by Session.run, in which no pipeline can be looked at or changed"
+            hint = _RUN_HINT.format(file=line.partition(":")[0])
+        self._reach(UserCodeError(message, hint))
 
     def _whole(self, does: Does) -> Callable[[Any], Any]:
         """Return what stands in the place of a model's `fit`, `evaluate` or `predict`."""

@@ -38,7 +38,7 @@ class Loops:
         self,
         reach: Callable[[Any, str], None],
         note: Callable[[Any, str], None],
-        bare: Callable[[str], None],
+        bare: Callable[[str, bool], None],
         needs_training: bool,
     ) -> None:
         """Prepare.
@@ -46,7 +46,8 @@ class Loops:
         Args:
             reach: called with the dataset and the line of a loop that trains; does not return.
             note: called with those of a loop that may be the training.
-            bare: called with the line of what trains again and again without a loop over a dataset; does not return.
+            bare: called with the line of what trains again and again without a loop over a dataset, and whether it does
+                so by `Session.run`; does not return.
             needs_training: whether only a loop counts in which something trains; else one of three elements does.
         """
         self._reach, self._note, self._bare = reach, note, bare
@@ -83,7 +84,7 @@ class Loops:
             (control_flow, "_tf_distributed_iterable_for_stmt", self._in_graph),
             (backprop.GradientTape, "__enter__", self.training),
             (Function, "__call__", self._calling),
-            (BaseSession, "run", self._bare_step),
+            (BaseSession, "run", self._session_run),
         ]
         with ExitStack() as patches:
             for owner, name, wrapper in places:
@@ -136,20 +137,20 @@ class Loops:
 
         return call
 
-    def _bare_step(self, plain: Any) -> Any:
-        """Return what stands in the place of what is a step, whatever it takes."""
+    def _session_run(self, plain: Any) -> Any:
+        """Return what stands in the place of `Session.run`: a step, whatever it takes."""
 
         @functools.wraps(plain)
         def step(*arguments: Any, **named: Any) -> Any:
-            self._count_bare()
+            self._count_bare(by_session=True)
             return plain(*arguments, **named)
 
         return step
 
-    def _count_bare(self) -> None:
+    def _count_bare(self, by_session: bool = False) -> None:
         self._bare_steps = 0 if self._loops else self._bare_steps + 1
         if self._bare_steps > _BARE_STEPS and not self._paused:
-            self._bare(user_code.line())
+            self._bare(user_code.line(), by_session)
 
     def _iterate(self, plain: Any) -> Any:
         @functools.wraps(plain)

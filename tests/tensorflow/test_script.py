@@ -127,7 +127,8 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
     "bare_session": (
         "graph = tf.Graph()\nwith tf.compat.v1.Session(graph=graph) as session:\n    with graph.as_default():\n"
         "        one = tf.constant(1)\n    while True:\n        session.run(one)",
-        "the training of bare_session.py:12 takes its batches from no tf.data pipeline",
+        "bare_session.py:12 trains by Session.run, in which no pipeline can be looked at or changed `pipeline-bench "
+        "run -- python bare_session.py`",
     ),
     "bare_batches": (
         "model.train_on_batch(np.zeros([8, 1]), np.zeros(8))",

@@ -23,6 +23,7 @@ _WATCHED = (
     "tensorflow.python.data.ops.dataset_autograph",
     "tensorflow.python.distribute.input_lib",
     "tensorflow.python.distribute.cross_device_utils",
+    "tensorflow.python.client.session",
     "torch.utils.data.dataloader",
     "grain._src.python.dataset.dataset",
 )
