@@ -118,7 +118,7 @@ def _percent(source: str, of_trials: Sequence[float], samples: int) -> DeviceUti
 def _activity(runs: Sequence[Measured]) -> tuple[Activity, ...]:
     """Return what was sampled of each metric, or why nothing was; empty where no trial asked for it.
 
-    A value speaks of the time since the one before it, and counts where all of that lies within the measured steps.
+    A value counts where all of the time that it speaks of lies within the measured steps.
     """
     return tuple(found for metric in ACTIVITY if (found := _activity_of(metric, runs)) is not None)
 
@@ -148,8 +148,8 @@ def _activity_of(metric: str, runs: Sequence[Measured]) -> Activity | None:
 
 def _whole(run: Measured, track: Track) -> tuple[np.ndarray, np.ndarray]:
     """Return the values of a track whose windows lie within the measured steps, and these windows in ns."""
-    if track.at_ns is None or track.values is None:
+    if track.from_ns is None or track.at_ns is None or track.values is None:
         return np.zeros(0), np.zeros(0)
-    at_ns, values = track.at_ns.unpack(), track.values.unpack()
-    inside = (at_ns[:-1] >= run.start_ns[0]) & (at_ns[1:] <= run.end_ns[-1])
-    return values[1:][inside], np.diff(at_ns)[inside].astype(np.float64)
+    from_ns, to_ns = track.from_ns.unpack(), track.at_ns.unpack()
+    inside = (from_ns >= run.start_ns[0]) & (to_ns <= run.end_ns[-1])
+    return track.values.unpack()[inside], (to_ns - from_ns)[inside].astype(np.float64)

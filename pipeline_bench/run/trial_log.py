@@ -190,6 +190,7 @@ def tracks(readings: Sequence[Reading]) -> tuple[Track, ...]:
 
 def _track(metric: str, source: str, readings: Sequence[Reading]) -> Track:
     seen = [(reading.at_ns, reading.value) for reading in readings if reading.value is not None]
+    from_ns = [each.from_ns for each in readings if each.value is not None and each.from_ns is not None]
     reason = next((reading.reason for reading in reversed(readings) if reading.reason), None)
     if not seen:
         return Track(metric=metric, source=source, reason=reason or "no sample was taken")
@@ -198,6 +199,7 @@ def _track(metric: str, source: str, readings: Sequence[Reading]) -> Track:
         source=source,
         at_ns=Series.pack(np.array([at_ns for at_ns, _ in seen], dtype=np.int64)),
         values=Series.pack(np.array([value for _, value in seen], dtype=np.float64)),
+        from_ns=Series.pack(from_ns) if len(from_ns) == len(seen) else None,
         reason=reason,
     )
 

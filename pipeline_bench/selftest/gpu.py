@@ -18,14 +18,14 @@ import numpy.typing as npt
 from pipeline_bench.analysis import thresholds
 from pipeline_bench.model import Series
 from pipeline_bench.model.selftest import Check, Copy, GpuRun, Part, Selftest, Window
-from pipeline_bench.model.trial import ACTIVITY, SAMPLES_SOURCE, Track
+from pipeline_bench.model.trial import ACTIVITY, SAMPLES_SOURCE
 from pipeline_bench.planted import gpu_loads
 from pipeline_bench.run.child import call
 from pipeline_bench.run.observer import Observer
+from pipeline_bench.run.trial_log import tracks
 from pipeline_bench.samplers import Reading
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.samplers.nvml_metrics import RATES, UTILIZATION
-from pipeline_bench.samplers.nvml_metrics import SOURCE as GPM
 from pipeline_bench.selftest import cases, judge
 
 Change = Callable[[Selftest], Selftest]
@@ -149,10 +149,12 @@ def _activity_checks(run: GpuRun, facts: dict[str, Any]) -> Iterator[Check]:
 
 def _gpm_check(run: GpuRun, metric: str, planted: float | None, *, judged: bool = False) -> Check:
     """Return what GPM said of a run; only what follows from the load alone is judged."""
-    at_ns, values = readings(run, metric, GPM)
-    between = (at_ns[:-1] >= run.start_ns) & (at_ns[1:] <= run.end_ns)  # a value is of the time since the one before
-    found = values[1:][between]
-    measured = float(found.mean()) if found.size else None
+    found = [
+        track.values.unpack()[(track.from_ns.unpack() >= run.start_ns) & (track.at_ns.unpack() <= run.end_ns)]
+        for track in run.tracks
+        if track.metric == metric and track.from_ns and track.at_ns and track.values
+    ]
+    measured = float(np.mean(found[0])) if found and found[0].size else None
     unit = "percent" if metric.endswith("percent") else "mib_per_s"
     figure = metric.removeprefix("device_").removesuffix("_percent").removesuffix("_mib_per_s").replace("_", " ")
     if judged and measured is not None and planted is not None:
@@ -243,29 +245,14 @@ def _sampled(sampler: NvmlSampler) -> Iterator[list[Reading]]:
 
 
 def _with_readings(load: dict[str, Any], readings: Sequence[Reading]) -> GpuRun:
-    own: dict[tuple[str, str], list[Reading]] = {}
-    for reading in readings:
-        wanted = reading.metric == UTILIZATION or reading.metric in ACTIVITY
-        near = load["start_ns"] <= reading.at_ns <= load["end_ns"] + _LATE_NS
-        if wanted and (near or reading.reason is not None):
-            own.setdefault((reading.metric, reading.source), []).append(reading)
+    own = [
+        reading
+        for reading in readings
+        if (reading.metric == UTILIZATION or reading.metric in ACTIVITY)
+        and (load["start_ns"] <= reading.at_ns <= load["end_ns"] + _LATE_NS or reading.reason is not None)
+    ]
     columns = {name: Series.pack(load[name]) if load.get(name) else None for name in ("busy_start_ns", "busy_end_ns")}
-    tracks = tuple(_track(metric, source, own[metric, source]) for metric, source in own)
-    return GpuRun(**{**load, **columns}, tracks=tracks)
-
-
-def _track(metric: str, source: str, readings: Sequence[Reading]) -> Track:
-    known = [reading for reading in readings if reading.value is not None]
-    reason = next((reading.reason for reading in readings if reading.reason), None)
-    if not known:
-        return Track(metric=metric, source=source, reason=reason)
-    return Track(
-        metric=metric,
-        source=source,
-        at_ns=Series.pack([reading.at_ns for reading in known]),
-        values=Series.pack([reading.value for reading in known if reading.value is not None]),
-        reason=reason,
-    )
+    return GpuRun(**{**load, **columns}, tracks=tracks(own))
 
 
 Floats = npt.NDArray[np.float64]

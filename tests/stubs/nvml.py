@@ -76,8 +76,9 @@ def _probe() -> subprocess.Popen[str]:
 def run_probe(folder: Path, steps: list[dict[str, Any]], *, gpm: bool = False, **variables: str) -> list[Any]:
     """Run nvml_probe.py against the library in `folder`; returns what each step gave, `{"do": "open"}` being the first.
 
-    A step is ``{"do": "open" | "select" | "begin" | "poll" | "close", "at_ns": …, "wall_ns": …, "env": {…}}``: the two
-    clocks are set before it (they start at 0), and so are the variables of the stub. What GPM says, or why it says
+    A step is ``{"do": "open" | "select" | "begin" | "poll" | "close", "at_ns": …, "wall_ns": …, "tick_ns": …,
+    "env": {…}}``: the two clocks are set before it (they start at 0), and so are the variables of the stub; with a tick
+    the first clock goes on by it whenever it is read. What GPM says, or why it says
     nothing, is among the answers only where it is asked for.
     """
     probe = _probe()

@@ -22,9 +22,15 @@ UTILIZATION, SMS = "device_utilization_percent", "device_sm_active_percent"
 S = 10**9
 
 
-def track(metric: str, source: str, at_s: npt.ArrayLike, values: npt.ArrayLike) -> Track:
-    at_ns = Series.pack(np.round(np.asarray(at_s) * S).astype(np.int64))
-    return Track(metric=metric, source=source, at_ns=at_ns, values=Series.pack(np.asarray(values, dtype=np.float64)))
+def track(
+    metric: str, source: str, at_s: npt.ArrayLike, values: npt.ArrayLike, from_s: npt.ArrayLike | None = None
+) -> Track:
+    def ns(seconds: npt.ArrayLike) -> Series:
+        return Series.pack(np.round(np.asarray(seconds) * S).astype(np.int64))
+
+    column = Series.pack(np.asarray(values, dtype=np.float64))
+    spans = None if from_s is None else ns(from_s)
+    return Track(metric=metric, source=source, at_ns=ns(at_s), values=column, from_ns=spans)
 
 
 def session(
@@ -69,12 +75,19 @@ def test_the_instruments_own_error_is_in_the_interval() -> None:
 
 
 def test_gpm_counts_where_its_window_lies_within_the_measured_steps() -> None:
-    at_s = [-0.5, 0.5, 1.0, 1.5, 3.0]
-    (found,) = result(track(SMS, "NVML GPM", at_s, [90, 90, 10, 20, 90])).device_utilization.activity
+    from_s, at_s = [-0.5, 0.5, 1.0, 1.5], [0.5, 1.0, 1.5, 3.0]
+    (found,) = result(track(SMS, "NVML GPM", at_s, [90, 10, 20, 90], from_s)).device_utilization.activity
     assert found.mean == pytest.approx(15)
     assert found.samples == 2
     assert found.window_ms == pytest.approx(500)
     assert found.coverage == pytest.approx(0.5, abs=0.06)
+
+
+def test_gpm_figures_weigh_as_long_as_their_own_window_whatever_time_passed_between_them() -> None:
+    one = track(SMS, "NVML GPM", [0.6, 1.6], [10, 40], from_s=[0.4, 1.2])
+    (found,) = result(one).device_utilization.activity
+    assert found.mean == pytest.approx(30)  # 200 ms of 10 %, 400 ms of 40 %
+    assert found.coverage == pytest.approx(0.3, abs=0.04)
 
 
 def test_a_gpu_without_gpm_says_why() -> None:
@@ -85,5 +98,5 @@ def test_a_gpu_without_gpm_says_why() -> None:
 @pytest.mark.parametrize(("percent", "wait_ms", "said"), [(12.0, 0.2, True), (80.0, 0.2, False), (12.0, 4.0, False)])
 def test_a_fed_gpu_with_idle_sms_has_small_kernels(percent: float, wait_ms: float, said: bool) -> None:
     at_s = np.arange(0.2, 2.0, 0.2)
-    shown = facts.activity(session(track(SMS, "NVML GPM", at_s, at_s * 0 + percent), wait_ms=wait_ms))
+    shown = facts.activity(session(track(SMS, "NVML GPM", at_s, at_s * 0 + percent, at_s - 0.2), wait_ms=wait_ms))
     assert ("small kernels, not data" in shown[0][1]) is said

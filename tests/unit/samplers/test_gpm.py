@@ -38,10 +38,34 @@ def test_samples_that_are_too_close_are_no_figure(nvml_stub: Path) -> None:
     assert third
 
 
-def test_a_sample_that_is_not_ready_ends_nothing_and_no_figure_reaches_back_beyond_it(nvml_stub: Path) -> None:
-    *early, last = polled(nvml_stub, 1.0, 1.2, 1.4, 1.6, NVML_STUB_GPM=FIGURES, NVML_STUB_GPM_NOT_READY="2")
-    assert early == [{}, {}, {}]
-    assert set(last) == set(ACTIVITY)
+def spans_s(folder: Path, *times_s: float, **variables: str) -> list[tuple[float, float]]:
+    """From when to when each figure of SM activity speaks of, in seconds."""
+    polls = [{"do": "poll", "at_ns": round(at * S)} for at in times_s]
+    answers = run_probe(folder, [{"do": "open"}, *polls], gpm=True, **variables)[1:]
+    readings = [each for poll in answers for each in poll if each["metric"] == ACTIVITY[0]]
+    return [(each["from_ns"] / S, each["at_ns"] / S) for each in readings if each["value"] is not None]
+
+
+def test_after_a_sample_that_is_not_ready_a_figure_spans_both_of_its_samples(nvml_stub: Path) -> None:
+    missed = spans_s(nvml_stub, 1.0, 1.2, 1.4, 1.6, NVML_STUB_GPM=FIGURES, NVML_STUB_GPM_NOT_READY="2")
+    assert missed == [(1.0, 1.4), (1.4, 1.6)]
+
+
+def test_a_figure_that_was_not_given_lengthens_no_other_span(nvml_stub: Path) -> None:
+    polls = [{"do": "poll", "at_ns": round(at * S)} for at in (1.0, 1.2, 1.4, 1.6)]
+    polls[2]["env"] = {"NVML_STUB_GPM": "10:3"}
+    polls[3]["env"] = {"NVML_STUB_GPM": FIGURES}
+    answers = run_probe(nvml_stub, [{"do": "open"}, *polls], gpm=True, NVML_STUB_GPM=FIGURES)[1:]
+    spans = [(each["from_ns"], each["value"]) for poll in answers for each in poll if each["metric"] == ACTIVITY[0]]
+    assert spans[0] == (1.0 * S, 12.5)
+    assert spans[-1] == (1.4 * S, 12.5)
+
+
+def test_a_sample_is_stamped_when_it_is_taken_and_not_when_the_poll_began(nvml_stub: Path) -> None:
+    polls = [{"do": "poll", "at_ns": round(at * S), "tick_ns": 1000} for at in (1.0, 1.2)]
+    *_, last = run_probe(nvml_stub, [{"do": "open"}, *polls], gpm=True, NVML_STUB_GPM=FIGURES)
+    stamps = {each["metric"]: each["at_ns"] for each in last}
+    assert stamps[ACTIVITY[0]] > stamps["device_temperature_celsius"]
 
 
 def test_a_gpu_without_gpm_gives_its_reason_once(nvml_stub: Path) -> None:
