@@ -13,7 +13,6 @@ from typing import Any
 from pipeline_bench.model.trial import ACTIVITY
 from pipeline_bench.samplers import Reading
 from pipeline_bench.samplers.nvml_metrics import (
-    FUNCTION_NOT_FOUND,
     NOT_SUPPORTED,
     NOTHING_NEW,
     code_of,
@@ -29,7 +28,8 @@ _MOST_PERCENT = 100.5
 """What is above by rounding is taken for 100."""
 _LEAST_APART_NS = 90_000_000
 """nvml.h asks for 100 ms between two samples; ours are taken five times a second, and now and then a little early."""
-_BEFORE_HOPPER = "this GPU has no GPM: it is older than Hopper"
+_NONE_HERE = "NVML gives no GPM on this GPU; GPUs from Hopper on have it"
+_OLD_PYNVML = "the installed nvidia-ml-py does not know GPM"
 
 
 class Gpm:
@@ -52,11 +52,11 @@ class Gpm:
         self._reason: str | None = None
         try:
             if not nvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice:
-                self._reason = _BEFORE_HOPPER
+                self._reason = _NONE_HERE
             elif mig:
-                self._instance = _visible_instance(nvml, handle)
+                self._instance, self._reason = _visible_instance(nvml, handle)
         except Exception as error:  # an older driver, or pynvml, lacks the functions
-            self._fail(error)
+            self._reason = _NONE_HERE if code_of(error) == NOT_SUPPORTED else _refusal(error)
 
     def begin(self) -> None:
         """Start a trial: the first figure speaks of no time before now."""
@@ -72,7 +72,7 @@ class Gpm:
             except Exception as error:
                 if code_of(error) in NOTHING_NEW:  # no figure now; the next one reaches back to the last good sample
                     return []
-                self._fail(error)
+                self._reason = _refusal(error)
         if self._reason is None:
             return []
         return [self._absent(metric, now_ns, self._reason) for metric in self._not_explained()]
@@ -82,10 +82,6 @@ class Gpm:
         samples, self._samples = self._samples, []
         for sample in samples:
             self._nvml.nvmlGpmSampleFree(sample)
-
-    def _fail(self, error: Exception) -> None:
-        old = isinstance(error, AttributeError) or code_of(error) in (NOT_SUPPORTED, FUNCTION_NOT_FOUND)
-        self._reason = _BEFORE_HOPPER if old else explain(error)
 
     def _poll(self) -> list[Reading]:
         while len(self._samples) < 2:  # noqa: PLR2004 - the last one, behind room for the next
@@ -129,14 +125,25 @@ class Gpm:
         return Reading(metric, SOURCE, now_ns, reason=reason)
 
 
-def _visible_instance(nvml: Any, handle: Any) -> int:
-    """Return the GPU instance that CUDA numbers 0: the one that `CUDA_VISIBLE_DEVICES` begins with, or the first.
+def _refusal(error: Exception) -> str:
+    """Return why GPM cannot be read; a driver that is too old and a pynvml that is say nothing about the GPU."""
+    return _OLD_PYNVML if isinstance(error, AttributeError) else explain(error)
 
-    Raises what pynvml raises, where there is none.
+
+def _visible_instance(nvml: Any, handle: Any) -> tuple[int | None, str | None]:
+    """Return the GPU instance that CUDA numbers 0, or the reason why it is not known; raises what pynvml raises.
+
+    It is the one that `CUDA_VISIBLE_DEVICES` begins with, by its UUID or as older drivers wrote it,
+    ``MIG-GPU-…/INSTANCE/…``; the first where none is named.
     """
     wanted = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
     found = mig_instances(nvml, handle)
-    own = [instance for uuid, instance in found if wanted.startswith("MIG-") and uuid.startswith(wanted)]
     if not found:
-        raise nvml.NVMLError(6)  # NOT_FOUND
-    return own[0] if own else found[0][1]
+        return None, "MIG is enabled on this GPU, and NVML lists no MIG device"
+    if not wanted.startswith("MIG-"):
+        return found[0][1], None
+    number = wanted.split("/")[1] if wanted.startswith("MIG-GPU-") and "/" in wanted else None
+    for uuid, instance in found:
+        if uuid.startswith(wanted) or number == str(instance):
+            return instance, None
+    return None, f"CUDA_VISIBLE_DEVICES begins with {wanted}, which is no MIG device that NVML lists on this GPU"

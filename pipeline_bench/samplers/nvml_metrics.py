@@ -20,7 +20,6 @@ _ALL_ONES = frozenset({2**32 - 1, 2**64 - 1})
 # --- what NVML answers when it refuses: nvmlReturn_t (nvml.h) ---------------------------------------------------------
 
 NOT_SUPPORTED = 3
-FUNCTION_NOT_FOUND = 13
 NOTHING_NEW = frozenset({6, 10, 21, 27})
 """NOT_FOUND, TIMEOUT, NO_DATA, NOT_READY: no failure, there is nothing to record at this poll."""
 LOST: Mapping[int, str] = {
@@ -37,7 +36,7 @@ _REFUSED: Mapping[int, str] = {
     NOT_SUPPORTED: "NVML does not support it on this GPU",
     4: "the NVIDIA driver refused: no permission",  # NO_PERMISSION
     12: "no NVIDIA driver here (libnvidia-ml.so.1 was not found)",  # LIBRARY_NOT_FOUND
-    FUNCTION_NOT_FOUND: "this driver's NVML library is too old for it",
+    13: "this driver's NVML library is too old for it",  # FUNCTION_NOT_FOUND
 }
 
 

@@ -79,6 +79,8 @@ def _answer(request: dict[str, Any]) -> None:
     os.environ.update(request["environment"])
     if Path(request["library"]).exists():  # LD_LIBRARY_PATH is read when a process starts
         pynvml.CDLL = lambda _: ctypes.CDLL(request["library"])
+    for name in os.environ.get("PYNVML_LACKS", "").split():  # as an older pynvml does
+        delattr(pynvml, name)
     sys.stdout.write(json.dumps(_answers(request["steps"])) + "\n")
     sys.stdout.flush()
 

@@ -70,8 +70,24 @@ def test_a_sample_is_stamped_when_it_is_taken_and_not_when_the_poll_began(nvml_s
 
 def test_a_gpu_without_gpm_gives_its_reason_once(nvml_stub: Path) -> None:
     first, second = polled(nvml_stub, 1.0, 1.2)
-    assert set(first) == set(ACTIVITY)
-    assert all(value is None and "older than Hopper" in reason for value, reason in first.values())
+    assert first == dict.fromkeys(ACTIVITY, (None, "NVML gives no GPM on this GPU; GPUs from Hopper on have it"))
+    assert second == {}
+
+
+def test_a_driver_without_gpm_says_nothing_about_the_gpu(old_nvml_stub: Path) -> None:
+    first, _ = polled(old_nvml_stub, 1.0, 1.2)
+    assert first == dict.fromkeys(ACTIVITY, (None, "this driver's NVML library is too old for it"))
+
+
+@pytest.mark.parametrize("lacks", ["nvmlGpmQueryDeviceSupport", "c_nvmlGpmMetricsGet_t"])
+def test_a_pynvml_without_gpm_says_nothing_about_the_gpu(nvml_stub: Path, lacks: str) -> None:
+    first, second = polled(nvml_stub, 1.0, 1.2, NVML_STUB_GPM=FIGURES, PYNVML_LACKS=lacks)
+    assert {**first, **second} == dict.fromkeys(ACTIVITY, (None, "the installed nvidia-ml-py does not know GPM"))
+
+
+def test_samples_that_are_refused_are_a_reason_once(nvml_stub: Path) -> None:
+    first, second = polled(nvml_stub, 1.0, 1.2, NVML_STUB_GPM=FIGURES, NVML_STUB_GPM_REFUSES="4")
+    assert first == dict.fromkeys(ACTIVITY, (None, "the NVIDIA driver refused: no permission"))
     assert second == {}
 
 
@@ -90,9 +106,33 @@ def test_what_cannot_be_is_a_reason(nvml_stub: Path, figure: str) -> None:
     assert "cannot be" in reason
 
 
-def test_under_mig_the_instance_is_sampled(nvml_stub: Path) -> None:
-    _, second = polled(nvml_stub, 1.0, 1.2, NVML_STUB_GPM=FIGURES, NVML_STUB_MODE="mig")
-    assert second["device_sm_active_percent"] == (12.5, None)
+@pytest.mark.parametrize(
+    ("visible", "percent"),
+    [(None, 12.5), ("0", 12.5), ("MIG-stub-7", 12.5), ("MIG-stub-9,MIG-stub-7", 6.25), ("MIG-GPU-stub-0/9/0", 6.25)],
+)
+def test_under_mig_the_instance_that_cuda_is_shown_is_sampled(
+    nvml_stub: Path, visible: str | None, percent: float
+) -> None:
+    variables = {"NVML_STUB_MODE": "mig"} | ({"CUDA_VISIBLE_DEVICES": visible} if visible else {})
+    _, second = polled(nvml_stub, 1.0, 1.2, NVML_STUB_GPM=FIGURES, **variables)
+    assert second["device_sm_active_percent"] == (percent, None)
+
+
+@pytest.mark.parametrize("visible", ["MIG-stub-8", "MIG-GPU-stub-0/8/0"])
+def test_a_mig_device_that_nvml_does_not_list_is_not_taken_for_another_one(nvml_stub: Path, visible: str) -> None:
+    variables = {"NVML_STUB_MODE": "mig", "NVML_STUB_GPM": FIGURES, "CUDA_VISIBLE_DEVICES": visible}
+    select = {"do": "select", "pci_bus_id": "0000:01:00.0"}  # as CUDA has it, whatever NVML lists
+    *_, polled = run_probe(nvml_stub, [{"do": "open"}, select, {"do": "poll", "at_ns": S}], gpm=True, **variables)
+    reasons = {each["reason"] for each in polled if each["metric"] in ACTIVITY}
+    assert reasons == {
+        f"CUDA_VISIBLE_DEVICES begins with {visible}, which is no MIG device that NVML lists on this GPU"
+    }
+
+
+def test_a_gpu_without_a_mig_device_under_mig_is_a_reason(nvml_stub: Path) -> None:
+    variables = {"NVML_STUB_MODE": "mig", "NVML_STUB_NO_MIG_DEVICES": "1"}
+    first, _ = polled(nvml_stub, 1.0, 1.2, NVML_STUB_GPM=FIGURES, **variables)
+    assert first == dict.fromkeys(ACTIVITY, (None, "MIG is enabled on this GPU, and NVML lists no MIG device"))
 
 
 def test_the_next_trial_does_not_speak_of_the_time_before_it(nvml_stub: Path) -> None:
