@@ -79,6 +79,18 @@ def test_a_driver_that_refuses_is_a_reason(sampler: NvmlSampler, monkeypatch: py
     assert "CUDA_ERROR_NO_DEVICE" in answer.failed
 
 
+def test_under_mig_utilization_is_not_judged_and_says_why(
+    sampler: NvmlSampler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NVML_STUB_MODE", "mig")
+    with closing(NvmlSampler.open()) as under_mig:
+        short = {**loads(0.5)[0], "period_ms": 100.0, "seconds": 0.2}
+        found = gpu._duty_cycles(under_mig, Observer(), [short], Selftest())
+    why = "NVML does not report it while MIG is enabled on this GPU"
+    assert [window.reason for window in found.windows] == [why, why]
+    assert (found.parts[0].status, found.parts[0].reason) == ("not-run", why)
+
+
 def test_a_container_without_the_drivers_compiler_is_told_what_it_lacks(
     sampler: NvmlSampler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
