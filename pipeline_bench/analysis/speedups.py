@@ -195,11 +195,16 @@ def conclude(session: Session) -> str:
 
 def _checked(selftest: Selftest) -> str:
     """Return what a selftest found: the parts that failed, or that none did."""
-    ran = [part for part in selftest.parts if part.status != "not-run"]
+    ran = [part for part in selftest.parts if part.status not in ("shown", "not-run")]
     if not ran:
         return "Nothing could be checked on this machine."
     passed = sum(part.status == "passed" for part in ran)
-    others: dict[str, PartStatus] = {"failed": "failed", "not decided": "disturbed", "not run": "not-run"}
+    others: dict[str, PartStatus] = {
+        "failed": "failed",
+        "not decided": "disturbed",
+        "measured, not judged": "shown",
+        "not run": "not-run",
+    }
     exceptions = [
         f"{word}: {', '.join(names)}"
         for word, status in others.items()

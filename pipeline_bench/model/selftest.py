@@ -15,8 +15,9 @@ from pipeline_bench.system.files import write_atomically
 from pipeline_bench.text import Line, read_text
 
 Unit = Literal["share", "ratio", "ms", "percent", "us", "cores", "mib_per_s", "word"]
-PartStatus = Literal["passed", "failed", "disturbed", "not-run"]
-"""``disturbed``: it did not pass, beside other work that left too little of the CPU to decide."""
+PartStatus = Literal["passed", "failed", "shown", "disturbed", "not-run"]
+"""``shown``: it was measured, and nothing says what is right. ``disturbed``: it did not pass, beside other work that
+left too little of the CPU to decide."""
 
 
 class Check(Record):
@@ -107,6 +108,8 @@ class Copy(Record):
     """By the device's events around it."""
     wall_ms: float | None = None
     """Until the host knew that it was over."""
+    call_ms: float | None = None
+    """Until the call came back: the host does nothing else meanwhile, also where a kernel hides the copy."""
     hidden_share: float | None = None
     """Of its time, beside a kernel on another stream, 0 to 1."""
     reason: Line | None = None

@@ -15,7 +15,7 @@ from pipeline_bench.model.selftest import Check, Checked, Part, Selftest, Unit
 from pipeline_bench.model.session import Session
 from pipeline_bench.text import NAME, one_line, units
 
-_STYLES = {"passed": "green", "failed": "bold red", "disturbed": "yellow", "not-run": "yellow"}
+_STYLES = {"passed": "green", "failed": "bold red", "shown": "dim", "disturbed": "yellow", "not-run": "yellow"}
 _CELLS = (11, 11, 12, 6)
 
 
@@ -94,6 +94,8 @@ def _shown(part: Part) -> Iterator[Check]:
 def _row(check: Check) -> list[Text]:
     mark = {True: ("ok", "green"), False: ("FAILED", "bold red"), None: ("shown", "dim")}[check.passed]
     name = Text(f"{one_line(check.what, NAME)}, {check.figure}")
+    if check.reason and check.measured is None and check.unit != "word":
+        name.append(f": {check.reason}", style="dim")
     if check.unit == "word":
         planted, measured = check.planted_word, check.measured_word
     else:
@@ -111,11 +113,18 @@ def _load(part: Part) -> str:
 def _meanings(selftest: Selftest) -> Iterator[Text]:
     for part in selftest.parts:
         if part.status == "failed":
-            yield Text.assemble((f"{part.name} failed: ", "bold red"), part.meaning, ".")
+            yield Text.assemble((f"{part.name} failed: ", "bold red"), part.meaning, ".", _why(part))
         elif part.status == "disturbed":
             yield Text.assemble((f"{part.name} was not decided: ", "yellow"), _DISTURBED)
         elif part.status == "not-run":
             yield Text.assemble((f"{part.name} was not run: ", "yellow"), one_line(part.reason or ""))
+
+
+def _why(part: Part) -> str:
+    """Return what the first failed check with a reason says; empty where its figure says it all."""
+    failed = (check for check in part.checks if check.passed is False and check.reason)
+    first = next(failed, None)
+    return f" {one_line(first.what, NAME)}: {first.reason}." if first and first.reason else ""
 
 
 def facts(session: Session) -> list[tuple[str, str]]:
@@ -134,7 +143,7 @@ def _line(part: Part) -> str:
         measured, planted = value(worst.measured, worst.unit), value(worst.planted, worst.unit)
         text += f"; worst: {worst.what}, {worst.figure} {measured} where {planted} was planted"
         text += f" ({error(worst)})" if error(worst) else ""
-    return f"{text}{_load(part)}" + (f". What it means: {part.meaning}" if part.status == "failed" else "")
+    return f"{text}{_load(part)}" + (f". What it means: {part.meaning}.{_why(part)}" if part.status == "failed" else "")
 
 
 def cited(session: Session) -> list[tuple[str, str]]:

@@ -19,7 +19,7 @@ from pipeline_bench.model import Series
 from pipeline_bench.model.selftest import Check, Copy, GpuRun, Part, Selftest, Window
 from pipeline_bench.model.trial import ACTIVITY, SAMPLES_SOURCE
 from pipeline_bench.planted import gpu_loads
-from pipeline_bench.run.child import call
+from pipeline_bench.run.child import Answer, call
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.run.trial_log import tracks
 from pipeline_bench.samplers import Reading
@@ -42,6 +42,7 @@ _SM_SHARES = (0.25, 0.5, 1.0)
 _SIZES_BYTES, _QUICK_SIZES_BYTES = (1 << 20, 16 << 20, 256 << 20), (16 << 20,)
 _ACTIVITY_S = 2.0
 _LIMIT_S = 240.0
+_NO_WINDOW = "no figure speaks of the run alone"
 INSTRUMENTS = (SAMPLES_SOURCE, RATES.source)
 
 
@@ -76,14 +77,12 @@ def _duty_cycles(
 ) -> Selftest:
     """Run duty cycles of one period, and judge all that were run so far."""
     observer.preparing(f"kernels of known busy time, every {loads[0]['period_ms']:g} ms")
-    ran, failed, _ = _ran(sampler, loads)
-    runs = (*selftest.gpu_runs, *ran)
+    runs = (*selftest.gpu_runs, *_ran(sampler, loads)[0])
     cycles = [run for run in runs if run.asked_share is not None and run.kernel in _KERNELS]
     found = tuple(fit(cycles, UTILIZATION, source) for source in INSTRUMENTS)
     checks = [check for window in found for check in _utilization_checks(cycles, window)]
-    part = judge.part(cases.UTILIZATION, checks)
-    if failed and not cycles:
-        part = part.model_copy(update={"status": "not-run", "reason": failed})
+    broken = [_broke_off(run.name, run.reason) for run in cycles if run.reason]
+    part = _part(cases.UTILIZATION, checks, broken, whole=len(cycles) - len(broken))
     return judge.with_parts(selftest.model_copy(update={"gpu_runs": runs, "windows": found}), [part])
 
 
@@ -102,6 +101,28 @@ def _utilization_checks(runs: Sequence[GpuRun], window: Window) -> Iterator[Chec
         ]
         if judged:
             yield max(judged, key=lambda check: abs(check.error or 0.0))
+        if missing := len([run for run in alike if not run.reason]) - len(judged):
+            what = f"{missing} of {len(alike)} runs, {kernel}, every {period_ms or 0:g} ms"
+            yield Check(what=what, figure=window.source, unit="percent", reason=_NO_WINDOW)
+
+
+def _part(name: str, checks: Sequence[Check], broken: Sequence[Check], whole: int) -> Part:
+    """Return a part: not run where no load came to its end, and failed where one broke off beside `whole` ones."""
+    if broken and not whole:
+        return Part(name=name, status="not-run", meaning=cases.MEANING[name], reason=broken[0].reason)
+    return judge.part(name, [*checks, *broken])
+
+
+def _broke_off(what: str, reason: str | None) -> Check:
+    return Check(
+        what=what,
+        figure="load",
+        unit="word",
+        planted_word="runs",
+        measured_word="broke off",
+        passed=False,
+        reason=reason,
+    )
 
 
 # --- what GPM says ---------------------------------------------------------------------------------------------------
@@ -118,13 +139,13 @@ def _activity(sampler: NvmlSampler, observer: Observer, selftest: Selftest) -> S
     loads.append({"name": "tensor cores", "kernel": "tensor", "sm_share": 1.0, **always})
     copies = ("copy in memory", "copy to the device")
     loads += [{"name": kernel, "kernel": kernel, "seconds": _ACTIVITY_S} for kernel in copies]
-    ran, failed, facts = _ran(sampler, loads)
+    ran, facts, failed = _ran(sampler, loads)
     # They are no duty cycles: what was asked of them is a share of the SMs.
     ran = [run.model_copy(update={"asked_share": None}) for run in ran]
-    checks = [check for run in ran for check in _activity_checks(run, facts)]
-    part = judge.part(cases.ACTIVITY, checks)
-    if failed and not ran:
-        part = part.model_copy(update={"status": "not-run", "reason": failed})
+    whole = ran[:-1] if failed else ran
+    checks = [check for run in whole for check in _activity_checks(run, facts)]
+    broken = [_broke_off(run.name, failed) for run in ran[len(whole) :]]
+    part = _part(cases.ACTIVITY, checks, broken, len(whole))
     selftest = selftest.model_copy(update={"gpu_runs": (*selftest.gpu_runs, *ran)})
     return judge.with_parts(selftest, [part])
 
@@ -177,35 +198,36 @@ def _copies(observer: Observer, sizes_bytes: Sequence[int], selftest: Selftest) 
         limit_s=_LIMIT_S,
         progress=lambda message: found.append(Copy(**message["copy"])),
     )
-    checks = [
-        Check(
-            what=f"{each.size_bytes >> 20} MiB, {each.memory}, {each.hidden_share or 0:.0%} hidden by a kernel",
-            figure="copy",
-            unit="ms",
-            planted=each.device_ms,
-            measured=each.wall_ms,
-        )
-        for each in found
-    ]
-    part = Part(
-        name=cases.COPY,
-        # A pinned copy that the engine makes beside a kernel costs nothing; none hidden is worth a word.
-        status="passed" if found else "not-run",
-        meaning=cases.MEANING[cases.COPY],
-        checks=tuple(checks),
-        reason=None if found else answer.failed or answer.ending,
-    )
+    failed = _failure(answer)
+    due = [(size, memory) for size in sizes_bytes for memory in gpu_loads.MEMORIES][len(found) :]
+    if failed and due:
+        found.append(Copy(size_bytes=due[0][0], memory=due[0][1], reason=failed))
+    broken = [_broke_off(_copy_name(each), each.reason) for each in found if each.reason]
+    checks = [check for each in found if not each.reason for check in _copy_checks(each)]
+    part = _part(cases.COPY, checks, broken, len(found) - len(broken))
     return judge.with_parts(selftest.model_copy(update={"copies": tuple(found)}), [part])
+
+
+def _copy_name(copy: Copy) -> str:
+    return f"{copy.size_bytes >> 20} MiB, {copy.memory}"
+
+
+def _copy_checks(copy: Copy) -> Iterator[Check]:
+    """Yield what is shown of a copy: its time by the device and by the host, and what of it a kernel hides."""
+    what = _copy_name(copy)
+    yield Check(what=what, figure="copy", unit="ms", planted=copy.device_ms, measured=copy.wall_ms)
+    yield Check(what=what, figure="until the call is back", unit="ms", measured=copy.call_ms)
+    yield Check(what=what, figure="hidden by a kernel", unit="share", measured=copy.hidden_share)
 
 
 # --- loads beside the sampler ----------------------------------------------------------------------------------------
 
 
-def _ran(sampler: NvmlSampler, loads: Sequence[dict[str, Any]]) -> tuple[list[GpuRun], str, dict[str, Any]]:
+def _ran(sampler: NvmlSampler, loads: Sequence[dict[str, Any]]) -> tuple[list[GpuRun], dict[str, Any], str]:
     """Run loads in a child while NVML is sampled.
 
     Returns:
-        Each with what was read of it; why they ended before the last, empty where they did not; facts of the GPU.
+        Each with what was read of it, the last with a reason where it broke off; facts of the GPU; that reason or "".
     """
     facts: dict[str, Any] = {}
     ended: list[dict[str, Any]] = []
@@ -221,8 +243,22 @@ def _ran(sampler: NvmlSampler, loads: Sequence[dict[str, Any]]) -> tuple[list[Gp
     with _sampled(sampler) as readings:
         answer = call(gpu_loads.run, {"loads": list(loads)}, limit_s=_LIMIT_S, progress=take)
         time.sleep(2 * _POLL_S)
-    failed = "" if answer.result is not None else answer.failed or answer.ending
-    return [_with_readings(load, readings) for load in ended], failed, facts
+    runs = [_with_readings(load, readings) for load in ended]
+    failed = _failure(answer) if len(ended) < len(loads) else ""
+    return [*runs, _broken(loads[len(ended)], failed)] if failed else runs, facts, failed
+
+
+def _failure(answer: Answer) -> str:
+    """Return why a call came to no end; empty where it did."""
+    if answer.result is not None:
+        return ""
+    return f"it took longer than {_LIMIT_S:.0f} s" if answer.timed_out else answer.failed or answer.ending
+
+
+def _broken(load: dict[str, Any], reason: str) -> GpuRun:
+    now_ns = time.monotonic_ns()
+    asked = {"period_ms": load.get("period_ms"), "asked_share": load.get("share")}
+    return GpuRun(name=load["name"], kernel=load["kernel"], start_ns=now_ns, end_ns=now_ns, reason=reason, **asked)
 
 
 @contextmanager

@@ -56,12 +56,13 @@ def of_comparison(session: Session, planted: Sequence[Planted], bare_ms: Mapping
 
 
 def part(name: str, checks: Sequence[Check], taken: float | None = None, seconds: float | None = None) -> Part:
-    """Return a part, failed where one of its checks is."""
+    """Return a part: failed where one of its checks is, shown where none is judged."""
     failed = [check for check in checks if check.passed is False]
     judged = any(check.passed is not None for check in checks)
+    measured = judged or any(check.measured is not None for check in checks)
     # What is no figure, as whose work was equal, no load makes wrong.
     excused = (taken or 0.0) >= thresholds.SELFTEST_DISTURBED and all(check.unit != "word" for check in failed)
-    status: PartStatus = "passed" if judged else "not-run"
+    status: PartStatus = "passed" if judged else "shown" if measured else "not-run"
     if failed:
         status = "disturbed" if excused else "failed"
     return Part(
@@ -71,7 +72,7 @@ def part(name: str, checks: Sequence[Check], taken: float | None = None, seconds
         checks=tuple(checks),
         taken_share=taken,
         seconds=seconds,
-        reason=None if judged else next((check.reason for check in checks if check.reason), "nothing was measured"),
+        reason=None if measured else next((check.reason for check in checks if check.reason), "nothing was measured"),
     )
 
 

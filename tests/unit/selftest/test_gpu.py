@@ -5,19 +5,26 @@ The stub of the driver writes down what its kernels kept busy, and that of NVML 
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from pipeline_bench.model.selftest import GpuRun, Selftest
+from pipeline_bench.model import Series
+from pipeline_bench.model.selftest import GpuRun, Part, Selftest, Window
+from pipeline_bench.model.trial import Track
 from pipeline_bench.planted import cuda, gpu_loads
+from pipeline_bench.report import selftest as report
 from pipeline_bench.run.child import call
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.samplers.nvml import NvmlSampler
+from pipeline_bench.samplers.nvml_metrics import UTILIZATION
 from pipeline_bench.selftest import gpu
 from tests.stubs.nvml import gpu_stub, stub_environment
+from tests.unit.selftest.test_windows import cycles
 
 __all__ = ["gpu_stub"]
 
@@ -33,6 +40,16 @@ def sampler(gpu_stub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     with closing(NvmlSampler.open()) as opened:
         assert opened.accelerator.name == "NVIDIA Stub"
         yield opened
+
+
+BROKE_OFF = "cuLaunchKernel failed: CUDA_ERROR_LAUNCH_FAILED"
+
+
+def output(part: Part) -> str:
+    """What the terminal shows of a part."""
+    console = Console(width=120, file=io.StringIO(), record=True)
+    console.print(report.table(Selftest(parts=(part,))))
+    return console.export_text()
 
 
 def loads(*shares: float) -> list[dict[str, object]]:
@@ -62,12 +79,59 @@ def test_gpm_says_which_share_of_the_sms_was_busy(sampler: NvmlSampler, monkeypa
     assert by_name["copy to the device", "pcie rx"].passed is None
 
 
-def test_a_copy_of_the_stubs_takes_its_size(sampler: NvmlSampler) -> None:
-    found = gpu._copies(Observer(), (16 << 20,), Selftest())
-    assert {each.memory for each in found.copies} == {"pinned", "pageable"}
-    for each in found.copies:
-        assert each.device_ms == pytest.approx(1.68, rel=0.05)  # 16 MiB at the stub's 10 GB/s
-        assert each.hidden_share is not None
+@pytest.mark.parametrize(("engines", "hidden"), [("several", 1.0), ("one", 0.0)])
+def test_what_of_a_copy_a_kernel_hides_does_not_depend_on_what_launching_takes(
+    sampler: NvmlSampler, monkeypatch: pytest.MonkeyPatch, engines: str, hidden: float
+) -> None:
+    monkeypatch.setenv("CUDA_STUB_GB_PER_S", "1")
+    monkeypatch.setenv("CUDA_STUB_LAUNCH_MS", "3")
+    if engines == "one":
+        monkeypatch.setenv("CUDA_STUB_ONE_ENGINE", "1")
+    pinned, pageable = gpu._copies(Observer(), (4 << 20,), Selftest()).copies
+    for each in (pinned, pageable):
+        assert each.device_ms == pytest.approx(4.2, rel=0.05)
+        assert each.hidden_share == pytest.approx(hidden, abs=0.3)
+    assert (pinned.call_ms or 0) < 0.5 * (pinned.device_ms or 0)
+    assert (pageable.call_ms or 0) > 0.9 * (pageable.device_ms or 0)  # the host does nothing else meanwhile
+
+
+def test_copies_are_shown_and_not_judged(sampler: NvmlSampler) -> None:
+    (part,) = gpu._copies(Observer(), (1 << 20,), Selftest()).parts
+    assert part.status == "shown"
+    assert [check.figure for check in part.checks] == 2 * ["copy", "until the call is back", "hidden by a kernel"]
+
+
+def test_a_copy_that_fails_behind_others_fails_its_part_with_its_reason(
+    sampler: NvmlSampler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_STUB_LAUNCHES", "11")  # one to warm up, and ten beside the first copy
+    found = gpu._copies(Observer(), (1 << 20,), Selftest())
+    assert [(each.memory, each.reason) for each in found.copies] == [("pinned", None), ("pageable", BROKE_OFF)]
+    assert (found.parts[0].status, found.parts[0].checks[-1].reason) == ("failed", BROKE_OFF)
+
+
+def test_a_load_that_fails_fails_its_part_also_when_later_ones_run(
+    sampler: NvmlSampler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = [{**load, "period_ms": 50.0, "seconds": 0.1} for load in loads(0.0, 0.5)]
+    monkeypatch.setenv("CUDA_STUB_LAUNCHES", "2")
+    found = gpu._duty_cycles(sampler, Observer(), short, Selftest())
+    assert [run.reason for run in found.gpu_runs] == [None, BROKE_OFF]
+    monkeypatch.delenv("CUDA_STUB_LAUNCHES")
+    (part,) = gpu._duty_cycles(sampler, Observer(), short[1:], found).parts
+    assert part.status == "failed"
+    assert "wide, 0.5: cuLaunchKernel failed" in output(part)
+
+
+def test_runs_without_a_whole_window_are_counted() -> None:
+    long = [cycles(20, share, 8000 * place) for place, share in enumerate((0.0, 0.5, 1.0))]
+    short = cycles(100, 0.5, 24_000, 100)
+    at_ns = Series.pack([24_050 * 10**6])
+    track = Track(metric=UTILIZATION, source="NVML samples", at_ns=at_ns, values=Series.pack([50.0]))
+    window = Window(source="NVML samples", window_ms=167, latency_ms=0, error_points=1.0)
+    found = list(gpu._utilization_checks([*long, short.model_copy(update={"tracks": (track,)})], window))
+    assert [check.what for check in found] == ["3 of 3 runs, wide, every 20 ms", "1 of 1 runs, wide, every 100 ms"]
+    assert all(check.passed is None and check.reason for check in found)
 
 
 def test_a_driver_that_refuses_is_a_reason(sampler: NvmlSampler, monkeypatch: pytest.MonkeyPatch) -> None:
