@@ -94,7 +94,7 @@ class Window(Record):
     period_ms: float | None = None
     """Between two new figures, the median."""
     error_points: float | None = None
-    """95 of 100 runs came this close to the device's own time, in percentage points."""
+    """95 of 100 runs came this close to the device's own time in the very windows of their figures, in points."""
     runs: int = 0
     reason: Line | None = None
 

@@ -96,9 +96,9 @@ def _reason(runs: Sequence[GpuRun], metric: str, source: str) -> str:
 
 
 def error_of(run: GpuRun, metric: str, window: Window) -> float | None:
-    """Return the mean of a run's figures less its busy time, in percentage points; None where it has no figure."""
-    measured = mean_of(run, metric, window)
-    return None if measured is None or run.busy_share is None else measured - 100 * run.busy_share
+    """Return the mean of a run's figures less what they should come to, in percentage points; None without a figure."""
+    measured, planted = mean_of(run, metric, window), spoken_of(run, metric, window)
+    return None if measured is None or planted is None else measured - planted
 
 
 def mean_of(run: GpuRun, metric: str, window: Window) -> float | None:
