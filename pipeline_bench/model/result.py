@@ -86,6 +86,10 @@ class DeviceUtilization(Record):
     mean_percent: float | None = None
     ci95: Interval | None = None
     samples: Count = 0
+    window_ms: float | None = None
+    """What one sample of a GPU's speaks of."""
+    coverage: float | None = None
+    """How much of the measured time the samples speak of, 0 to 1; of a GPU."""
     activity: tuple[Activity, ...] = ()
     """Of a GPU: what GPM says of its SMs, tensor cores, memory and bus, or why it says nothing."""
     reason: Line | None = None

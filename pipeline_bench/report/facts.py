@@ -8,19 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline_bench.analysis import advice, validity, wall_time
-from pipeline_bench.analysis.thresholds import COMPUTE_BOUND_AU, SMS_IDLE_PERCENT
 from pipeline_bench.errors import sentence
 from pipeline_bench.model.result import (
     BUSY_TIME,
     CPU_TIME,
-    Activity,
     Disturbance,
     PublishedComparison,
     Result,
 )
 from pipeline_bench.model.session import Session
-from pipeline_bench.model.trial import ACTIVITY, TrialRecord
-from pipeline_bench.report import ceilings, selftest
+from pipeline_bench.model.trial import TrialRecord
+from pipeline_bench.report import activity, ceilings, selftest
 from pipeline_bench.text import NAME, REASON, code_line, one_line, units
 
 Fact = tuple[str, str]
@@ -31,7 +29,6 @@ _OVERRUN = 1.05
 """A median busy time of so many times what was asked for is worth a word; waits come out right within 2 %."""
 
 
-_BUSY = dict(zip(ACTIVITY, ("SMs busy", "warps", "tensor cores", "DRAM"), strict=False))
 PARTS = ("input wait", "compute", "host slowdown")
 """The parts of a step in their order."""
 
@@ -139,32 +136,6 @@ def _listed(names: Iterable[str]) -> str:
     return ("; " if any("," in name for name in listed) else ", ").join(listed)
 
 
-def activity(session: Session) -> list[Fact]:
-    """Return what of a GPU was busy beneath its utilization: a line a variant, where GPM reported anything."""
-    lines = []
-    for result in session.results:
-        known = {each.metric: each for each in result.device_utilization.activity if each.mean is not None}
-        if not known:
-            continue
-        parts = [f"{noun} {units.percent(known[metric].mean)}" for metric, noun in _BUSY.items() if metric in known]
-        first = next(iter(known.values()))
-        text = f"{', '.join(parts)} ({first.source}, windows of {first.window_ms or 0:.0f} ms, "
-        text += f"{units.share(first.coverage)} of the measured time)"
-        lines.append((one_line(result.variant, NAME), text + _small_kernels(result, known.get(ACTIVITY[0]))))
-    return lines
-
-
-def _small_kernels(result: Result, busy: Activity | None) -> str:
-    """Return what it means that a GPU was fed and its SMs were idle; empty where that is not so."""
-    utilization = result.accelerator_utilization.value
-    if busy is None or busy.mean is None or utilization is None or utilization < COMPUTE_BOUND_AU:
-        return ""
-    if busy.mean >= SMS_IDLE_PERCENT:
-        return ""
-    share = units.percent(busy.mean)
-    return f": fed (AU {units.fraction(utilization)}), but {share} of the SMs busy: small kernels, not data"
-
-
 @dataclass(frozen=True)
 class Section:
     """A section of facts: every format lays it out as lines, each with the name of what it is of."""
@@ -187,7 +158,7 @@ def _wall_time(session: Session) -> list[Fact]:
 
 
 SECTIONS = (
-    Section("Activity", "{}: ", "{}: ", activity),
+    Section("Activity", "{}: ", "{}: ", activity.facts),
     Section("Selftest", "selftest: {}: ", "{}: ", selftest.facts),
     Section("Checked", "{}: ", "{}: ", selftest.cited),
     Section("Storage", "storage: {}; ", "Storage: {}; ", storage),

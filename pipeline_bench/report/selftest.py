@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pipeline_bench.analysis.thresholds import BUSY_SHARE
-from pipeline_bench.model.selftest import Check, Checked, Part, Selftest, Unit
+from pipeline_bench.model.selftest import Check, Checked, Part, Selftest, Unit, Window
 from pipeline_bench.model.session import Session
 from pipeline_bench.text import NAME, one_line, units
 
@@ -54,10 +54,10 @@ _DISTURBED = "other work took too much of the CPU; repeat it on a quieter machin
 
 
 def table(selftest: Selftest) -> RenderableType:
-    """Return the table of every check by part, and below it what failed means and what could not be run."""
+    """Return the table of every check by part, and the notes below it."""
     heads = _grid()
     heads.add_row("", *(Text(head, style="dim") for head in ("planted", "measured", "error", "")))
-    return Group(heads, *(line for part in selftest.parts for line in _part(part)), *_meanings(selftest))
+    return Group(heads, *(line for part in selftest.parts for line in _part(part)), *_notes(selftest))
 
 
 def _grid() -> Table:
@@ -110,7 +110,10 @@ def _load(part: Part) -> str:
     return f"  beside other work, {units.share(part.taken_share)} of the CPU"
 
 
-def _meanings(selftest: Selftest) -> Iterator[Text]:
+def _notes(selftest: Selftest) -> Iterator[Text]:
+    """Yield what NVML's figures were found to speak of, what failed means, and what could not be run."""
+    for window in selftest.windows:
+        yield Text.assemble((f"{window.source}: ", "bold"), _window(window))
     for part in selftest.parts:
         if part.status == "failed":
             yield Text.assemble((f"{part.name} failed: ", "bold red"), part.meaning, ".", _why(part))
@@ -128,10 +131,22 @@ def _why(part: Part) -> str:
 
 
 def facts(session: Session) -> list[tuple[str, str]]:
-    """Return a line for each part of a selftest: its worst check, and what a failure means."""
+    """Return a line for each part of a selftest, its worst check and what a failure means, and for NVML's windows."""
     if session.selftest is None:
         return []
-    return [(part.name, _line(part)) for part in session.selftest.parts]
+    windows = [(window.source, _window(window)) for window in session.selftest.windows]
+    return [*((part.name, _line(part)) for part in session.selftest.parts), *windows]
+
+
+def _window(window: Window) -> str:
+    """Return what a figure of NVML's speaks of, how often there is a new one, and how far it is to be believed."""
+    if window.window_ms is None:
+        return f"which time a figure is of is not known: {one_line(window.reason or '')}"
+    text = f"a figure is of {window.window_ms:.0f} ms, which end {window.latency_ms or 0:.0f} ms before its stamp"
+    text += f"; a new one every {window.period_ms or 0:.0f} ms"
+    if window.error_points is None:
+        return f"{text}; its error is not known: {one_line(window.reason or '')}"
+    return f"{text}; {units.count(window.runs, 'run')}, of which 95 % within {window.error_points:.1f} points"
 
 
 def _line(part: Part) -> str:

@@ -14,8 +14,8 @@ from pipeline_bench.model import Series
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.selftest import Window
 from pipeline_bench.model.session import Session
-from pipeline_bench.model.trial import RATES_SOURCE, SAMPLES_SOURCE, Track
-from pipeline_bench.report import facts
+from pipeline_bench.model.trial import ACTIVITY, RATES_SOURCE, SAMPLES_SOURCE, Track
+from pipeline_bench.report import activity
 from tests.unit import records
 
 UTILIZATION, SMS = "device_utilization_percent", "device_sm_active_percent"
@@ -98,5 +98,31 @@ def test_a_gpu_without_gpm_says_why() -> None:
 @pytest.mark.parametrize(("percent", "wait_ms", "said"), [(12.0, 0.2, True), (80.0, 0.2, False), (12.0, 4.0, False)])
 def test_a_fed_gpu_with_idle_sms_has_small_kernels(percent: float, wait_ms: float, said: bool) -> None:
     at_s = np.arange(0.2, 2.0, 0.2)
-    shown = facts.activity(session(track(SMS, "NVML GPM", at_s, at_s * 0 + percent, at_s - 0.2), wait_ms=wait_ms))
+    shown = activity.facts(session(track(SMS, "NVML GPM", at_s, at_s * 0 + percent, at_s - 0.2), wait_ms=wait_ms))
     assert ("small kernels, not data" in shown[0][1]) is said
+
+
+def test_every_metric_has_its_own_source_window_and_coverage_or_reason() -> None:
+    at_s = np.arange(0.2, 2.0, 0.2)
+    found = session(
+        track(UTILIZATION, SAMPLES_SOURCE, np.arange(0.1, 2.0, 0.1), np.full(19, 40.0)),
+        track(SMS, "NVML GPM", at_s, at_s * 0 + 80, at_s - 0.2),
+        track("device_dram_percent", "NVML GPM", at_s[4:], at_s[4:] * 0 + 3, at_s[4:] - 0.2),
+        track("device_pcie_rx_mib_per_s", "NVML GPM", at_s, at_s * 0 + 900, at_s - 0.2),
+        Track(metric="device_tensor_percent", source="NVML GPM", reason="no permission"),
+    )
+    ((names, said),) = activity.facts(found)
+    assert names == "fifo_queue; ceiling"
+    assert said == (
+        "kernels ran 40 % (NVML samples, windows of 167 ms, 94 % of the measured time); "
+        "SMs busy 80 %, PCIe in 900 MiB/s (NVML GPM, windows of 200 ms, 80 % of the measured time); "
+        "tensor cores (not measured: no permission); "
+        "DRAM 3 % (NVML GPM, windows of 200 ms, 50 % of the measured time)"
+    )
+
+
+def test_a_gpu_without_gpm_has_a_line_that_says_why() -> None:
+    lost = Track(metric=UTILIZATION, source=SAMPLES_SOURCE, reason="the GPU was lost")
+    gone = [Track(metric=metric, source="NVML GPM", reason="no GPM") for metric in ACTIVITY[:2]]
+    ((_, said),) = activity.facts(session(lost, *gone))
+    assert said == "kernels ran (not measured: the GPU was lost); SMs busy, warps (not measured: no GPM)"

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from pipeline_bench.environment import Accelerator, describe
 from pipeline_bench.model import selftest
-from pipeline_bench.model.selftest import Checked, Window
-from pipeline_bench.report.selftest import words
+from pipeline_bench.model.selftest import Checked, Selftest, Window
+from pipeline_bench.report.selftest import facts, table, words
+from tests.unit import records
 
 CHECKED = Checked(
     at="2026-11-22T12:00:00+00:00",
@@ -57,3 +61,22 @@ def test_a_damaged_file_is_none() -> None:
     selftest.keep_last(CHECKED)
     selftest.last_file().write_text("{", encoding="utf-8")
     assert selftest.last_selftest("580.1", "a CPU").at is None
+
+
+def test_a_selftest_says_what_the_figures_of_nvml_speak_of() -> None:
+    known = Window(source="NVML samples", window_ms=200, latency_ms=60, period_ms=167, error_points=2.6, runs=14)
+    unknown = Window(source="NVML utilization rates", reason="no permission")
+    session = records.session(records.scenario(), [], describe(Accelerator()))
+    found = facts(session.model_copy(update={"selftest": Selftest(windows=(known, unknown))}))
+    assert found == [
+        (
+            "NVML samples",
+            "a figure is of 200 ms, which end 60 ms before its stamp; a new one every 167 ms; "
+            "14 runs, of which 95 % within 2.6 points",
+        ),
+        ("NVML utilization rates", "which time a figure is of is not known: no permission"),
+    ]
+    console = Console(width=200, file=io.StringIO(), record=True)
+    console.print(table(Selftest(windows=(known, unknown))))
+    shown = console.export_text()
+    assert all(f"{name}: {text}" in shown for name, text in found)
