@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -140,6 +141,8 @@ class Checked(Record):
     quick: bool = False
     package: Line | None = None
     cpu: Line | None = None
+    gpu: Line | None = None
+    """The first GPU that NVML lists, by name; None without one."""
     driver: Line | None = None
     other_driver: bool = False
     """Whether the driver was another one than that of the session that cites it."""
@@ -154,36 +157,69 @@ class Checked(Record):
     disturbed: tuple[Line, ...] = ()
     """Those that other work left undecided."""
     windows: tuple[Window, ...] = ()
+    windows_at: Line | None = None
+    """When these were found, where that was not `at`: by a selftest that was interrupted, or by an earlier one."""
+
+    @property
+    def usable_windows(self) -> tuple[Window, ...]:
+        """Those that hold for the driver of the session that cites this: none where it is another."""
+        return () if self.other_driver else self.windows
+
+    def after(self, last: Checked, ended: bool) -> Checked:
+        """Return what is remembered of this one and the last of the same machine, whose worth a lesser one leaves.
+
+        Without its end it has nothing to say but windows. A quick one replaces no full one of the same driver and
+        version, unless it failed; nor its windows. What found no window leaves the last one's.
+        """
+        if last.at is None or last.other_driver:
+            return self
+        lesser = self.quick and not last.quick
+        found = {window.source: window for window in self.windows if window.error_points is not None}
+        known = {window.source: window for window in last.windows if window.error_points is not None}
+        kept = known if known and (lesser or not found) else {**known, **found}
+        at = (last.windows_at or last.at) if kept == known else self.at
+        stays = not ended or (lesser and not self.failed and self.package == last.package)
+        base = last if stays else self
+        windows = tuple(kept.values()) or base.windows
+        return base.model_copy(update={"windows": windows, "windows_at": None if at == base.at else at})
 
 
 _LARGEST_FILE_BYTES = 1 << 20
 
 
-def last_file() -> Path:
-    """Return where it is kept: in the user's state, not among the sessions, which come and go with a project."""
+def last_file(cpu: str, gpu: str | None) -> Path:
+    """Return where it is kept: in the user's state, not among the sessions, which come and go with a project.
+
+    Machines that share a home folder each have their own, by what they measure with; a container's host name is new
+    with every start, and is no part of it.
+    """
     state = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser()
-    return state / "pipeline-bench" / "selftest.json"
+    machine = hashlib.sha256(f"{cpu}\n{gpu or ''}".encode()).hexdigest()[:12]
+    return state / "pipeline-bench" / f"selftest-{machine}.json"
 
 
-def keep_last(checked: Checked) -> None:
-    """Remember a selftest that has come to its end; where the user's state cannot be written, it is not remembered."""
+def keep_last(checked: Checked, *, ended: bool = True) -> None:
+    """Remember a selftest beside what the last one of the machine was better for (`Checked.after`).
+
+    Where the user's state cannot be written, it is not remembered.
+    """
     with suppress(OSError):
-        path = last_file()
+        path = last_file(checked.cpu or "", checked.gpu)
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, checked.to_json())
+        last = last_selftest(checked.driver, checked.cpu or "", checked.gpu)
+        write_atomically(path, checked.after(last, ended).to_json())
 
 
-def last_selftest(driver: str | None, cpu: str) -> Checked:
+def last_selftest(driver: str | None, cpu: str, gpu: str | None) -> Checked:
     """Return the last one of this machine, or that there was none.
 
     Args:
         driver: NVIDIA's, as it is now; None where there is none.
-        cpu: this machine's; a home folder may be shared by several machines.
+        cpu: this machine's.
+        gpu: its first GPU, by name; None where there is none.
     """
     try:
-        found = Checked.model_validate_json(read_text(last_file(), _LARGEST_FILE_BYTES, regular=True))
+        found = Checked.model_validate_json(read_text(last_file(cpu, gpu), _LARGEST_FILE_BYTES, regular=True))
     except (OSError, ValueError):
-        return Checked()
-    if found.cpu != cpu:
         return Checked()
     return found.model_copy(update={"other_driver": found.driver != driver})

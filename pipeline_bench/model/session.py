@@ -29,7 +29,7 @@ History of `schema_version`; every version up to this one can be read:
     12  adds, with a default: of a user's function `on_batches`; an edit that vectorizes a map
     13  adds, with a default: of a watched training's epoch `iterator_end_ns`
     14  adds, each with a default: of a track `from_ns`; of a selftest's copy `call_ms`, and a part may be `shown`; of a
-        device utilization `window_ms` and `coverage`
+        device utilization `window_ms` and `coverage`; of `checked` the `gpu` and `windows_at`
 """
 
 from __future__ import annotations
@@ -81,6 +81,11 @@ class Environment(Record):
     cores: Annotated[int, Field(ge=1, le=2**20)]
     memory_bytes: int
     package: Line
+
+    @property
+    def gpu(self) -> str | None:
+        """The GPU's name; None where the accelerator is none."""
+        return self.accelerator_name if self.accelerator_kind == "gpu" else None
 
 
 class Session(Record):

@@ -175,8 +175,9 @@ def words(checked: Checked) -> str:
         for name, error in (("waits", checked.wait_error), ("AU", checked.utilization_error))
         if error is not None
     ]
+    on = f" on {_day(checked.windows_at)}" if checked.windows_at else ""
     found += [
-        f"utilization ({window.source}) within {window.error_points:.1f} points"
+        f"utilization ({window.source}) within {window.error_points:.1f} points{on}"
         for window in checked.windows
         if window.error_points is not None
     ]

@@ -306,5 +306,5 @@ def new_session(scenario: Scenario, gpu: NvmlSampler, command: str = "", observe
         scenario=scenario,
         environment=described,
         notes=scenario.notes,
-        checked=last_selftest(described.driver, described.cpu),
+        checked=last_selftest(described.driver, described.cpu, described.gpu),
     )

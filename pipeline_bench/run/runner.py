@@ -176,7 +176,7 @@ class Runner:
     def _with_results(self, session: Session) -> Session:
         cores = session.environment.cores
         disturbed = interference.find(session.trials, cores)
-        known = session.checked.windows if session.checked is not None and not session.checked.other_driver else ()
+        known = session.checked.usable_windows if session.checked is not None else ()
         results = summarise(session.scenario, session.trials, cores, known)
         return session.model_copy(update={"results": results, "disturbances": disturbed})
 

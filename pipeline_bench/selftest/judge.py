@@ -11,7 +11,7 @@ from pipeline_bench.analysis import thresholds
 from pipeline_bench.analysis.measured import Figure, systematic_error, taken_by_others
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.selftest import Check, Checked, Part, PartStatus, Selftest, Unit
-from pipeline_bench.model.session import Session
+from pipeline_bench.model.session import Environment, Session
 from pipeline_bench.selftest import cases
 from pipeline_bench.selftest.cases import Planted
 from pipeline_bench.selftest.truth import Truth
@@ -242,17 +242,23 @@ def of_beside(cpu_s: float, wall_s: float) -> Part:
 # --- what later sessions cite ----------------------------------------------------------------------------------------
 
 
-def cited(session: Session) -> Checked:
-    """Return what later sessions say of a selftest that has come to its end."""
+def cited(session: Session, machine: Environment) -> Checked:
+    """Return what later sessions say of a selftest, as far as it has come.
+
+    Args:
+        session: the selftest's.
+        machine: as it was described before any trial; the trials' accelerators are emulated.
+    """
     selftest = session.selftest
     assert selftest is not None
     cost = next((each.checks[0].measured for each in selftest.parts if each.name == cases.COST and each.checks), None)
     return Checked(
         at=session.started_at,
         quick=selftest.quick,
-        package=session.environment.package,
-        cpu=session.environment.cpu,
-        driver=session.environment.driver,
+        package=machine.package,
+        cpu=machine.cpu,
+        gpu=machine.gpu,
+        driver=machine.driver,
         wait_error=largest_error(selftest.parts, "input wait"),
         utilization_error=largest_error(selftest.parts, "AU"),
         cost_share=cost,

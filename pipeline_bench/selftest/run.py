@@ -82,9 +82,11 @@ def run(plan: Plan, folder: Path, observer: Observer, command: str = "") -> Outc
                 if outcome.interrupted or outcome.unsaved:
                     return outcome
                 save(outcome.session, folder)
+                if gpu.tells_windows(outcome.session.selftest):  # the rest takes minutes, and may be interrupted
+                    keep_last(judge.cited(outcome.session, session.environment), ended=False)
         except KeyboardInterrupt:
             return replace(outcome, interrupted=True)
-    keep_last(judge.cited(outcome.session))
+    keep_last(judge.cited(outcome.session, session.environment))
     return outcome
 
 
