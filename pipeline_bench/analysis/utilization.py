@@ -79,11 +79,14 @@ def _window_ns(source: str, known: Sequence[Window]) -> tuple[float, float]:
 
 
 def _widened(found: DeviceUtilization, error_points: float | None) -> DeviceUtilization:
-    """Return a utilization whose interval has what the instrument's own error adds, as the selftest found it."""
-    if error_points is None or found.ci95 is None or found.mean_percent is None:
+    """Return a utilization whose interval has what the instrument's own error adds, as the selftest found it.
+
+    Of one trial, which has no interval of its own, it is that error.
+    """
+    if error_points is None or found.mean_percent is None:
         return found
     mean = found.mean_percent
-    low, high = (math.hypot(end - mean, error_points) for end in found.ci95)
+    low, high = (math.hypot(end - mean, error_points) for end in found.ci95 or (mean, mean))
     return found.model_copy(update={"ci95": (max(0.0, mean - low), min(100.0, mean + high))})
 
 

@@ -72,6 +72,8 @@ def test_the_instruments_own_error_is_in_the_interval() -> None:
     known = [Window(source=SAMPLES_SOURCE, window_ms=100, latency_ms=0, error_points=3.0)]
     assert result(one, repeats=3).device_utilization.ci95 == pytest.approx((40, 40))
     assert result(one, repeats=3, known=known).device_utilization.ci95 == pytest.approx((37, 43))
+    assert result(one).device_utilization.ci95 is None
+    assert result(one, known=known).device_utilization.ci95 == pytest.approx((37, 43))
 
 
 def test_gpm_counts_where_its_window_lies_within_the_measured_steps() -> None:
