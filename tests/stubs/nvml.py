@@ -64,6 +64,13 @@ def stub_environment(folder: Path, **variables: str) -> dict[str, str]:
     return {**inherited, "LD_LIBRARY_PATH": os.pathsep.join(paths), **variables}
 
 
+def gpu_environment(folder: Path, timeline: Path, **variables: str) -> dict[str, str]:
+    """The environment in which the stub of NVML computes its figures of what the stub of the driver keeps busy."""
+    timeline.touch()
+    shared = {"NVML_STUB_TIMELINE": str(timeline), "CUDA_STUB_TIMELINE": str(timeline)}
+    return stub_environment(folder, **shared, NVML_STUB_GPM="3:6,10:3,20:100,21:900", **variables)
+
+
 @cache
 def _probe() -> subprocess.Popen[str]:
     command = [sys.executable, "-W", "error", str(HERE / "nvml_probe.py")]

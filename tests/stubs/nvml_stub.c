@@ -32,6 +32,8 @@
  *   NVML_STUB_SAMPLE_TYPE        the nvmlValueType_t of the samples: 1 unsigned int (default) or 0 double
  *   NVML_STUB_TIMELINE           a file of what the GPU did, "start_ns end_ns sm_share tensor_share" a line by
  *                                CLOCK_MONOTONIC: utilization and GPM are then computed of it
+ *   NVML_STUB_PERIOD_MS          from one buffered sample to the next (166.667)
+ *   NVML_STUB_BIAS               percentage points that a utilization of the timeline is too high by (0)
  *   NVML_STUB_WINDOW_MS          what a utilization speaks of (167), ending NVML_STUB_LATENCY_MS (0) before its stamp
  *   NVML_STUB_NO_MIG_DEVICES     no MIG device was made
  *   NVML_STUB_GPM_REFUSES        what every sample of GPM is answered with, an nvmlReturn_t
@@ -49,7 +51,7 @@ enum { /* nvmlReturn_t */
     OK = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6,
     INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, GPU_IS_LOST = 15, VERSION_MISMATCH = 18
 };
-enum { MAX_DEVICES = 8, BUFFER = 100, PERIOD_US = 166667, MIG = 100 };
+enum { MAX_DEVICES = 8, BUFFER = 100, MIG = 100 };
 
 typedef unsigned long long u64;
 typedef struct { int index; } Device;
@@ -125,7 +127,8 @@ static double utilization_at(double stamp_ns) {
     if (getenv("NVML_STUB_TIMELINE") == NULL) return utilization();
     double offset = (double)clock_ns(CLOCK_REALTIME) - (double)clock_ns(CLOCK_MONOTONIC);
     double end = stamp_ns - offset - 1e6 * number("NVML_STUB_LATENCY_MS", 0);
-    return of_timeline(end - 1e6 * number("NVML_STUB_WINDOW_MS", 167), end, 0);
+    double percent = of_timeline(end - 1e6 * number("NVML_STUB_WINDOW_MS", 167), end, 0) + number("NVML_STUB_BIAS", 0);
+    return percent < 100 ? percent : 100;
 }
 
 static unsigned listed_samples(const char *text, u64 after_us, unsigned type, Sample *out) {
@@ -144,14 +147,13 @@ static unsigned listed_samples(const char *text, u64 after_us, unsigned type, Sa
 }
 
 static unsigned clocked_samples(u64 after_us, unsigned type, Sample *out) {
-    struct timespec now;
+    const char *text = getenv("NVML_STUB_PERIOD_MS");
+    u64 period_us = text ? (u64)(1000 * atof(text)) : 166667, last = clock_ns(CLOCK_REALTIME) / 1000 / period_us;
     unsigned count = 0;
-    clock_gettime(CLOCK_REALTIME, &now);
-    u64 last = ((u64)now.tv_sec * 1000000 + (u64)now.tv_nsec / 1000) / PERIOD_US;
     for (u64 tick = last - BUFFER + 1; tick <= last; tick++) {
-        if (tick * PERIOD_US <= after_us) continue;
-        out[count].stamp_us = tick * PERIOD_US;
-        put(utilization_at(1e3 * (double)(tick * PERIOD_US)), type, &out[count++]);
+        if (tick * period_us <= after_us) continue;
+        out[count].stamp_us = tick * period_us;
+        put(utilization_at(1e3 * (double)(tick * period_us)), type, &out[count++]);
     }
     return count;
 }

@@ -1,6 +1,6 @@
-"""The parts on a GPU, whole, against stubs of the driver and of NVML: the plumbing and the arithmetic, no GPU.
+"""Each part on a GPU, and how it fails, against stubs of the driver and of NVML: the plumbing, and nothing of a GPU.
 
-The stub of the driver writes down what its kernels kept busy, and that of NVML computes its figures of it.
+What comes out of the whole is in `test_chain`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pipeline_bench.run.observer import Observer
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.samplers.nvml_metrics import UTILIZATION
 from pipeline_bench.selftest import gpu
-from tests.stubs.nvml import gpu_stub, stub_environment
+from tests.stubs.nvml import gpu_environment, gpu_stub
 from tests.unit.selftest.test_windows import cycles
 
 __all__ = ["gpu_stub"]
@@ -31,11 +31,7 @@ __all__ = ["gpu_stub"]
 
 @pytest.fixture
 def sampler(gpu_stub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NvmlSampler]:
-    timeline = tmp_path / "timeline"
-    timeline.touch()
-    variables = {"NVML_STUB_TIMELINE": str(timeline), "CUDA_STUB_TIMELINE": str(timeline)}
-    figures = {"NVML_STUB_GPM": "3:6,10:3,20:100,21:900", "NVML_STUB_WINDOW_MS": "200"}
-    for name, value in stub_environment(gpu_stub, **variables, **figures).items():
+    for name, value in gpu_environment(gpu_stub, tmp_path / "timeline").items():
         monkeypatch.setenv(name, value)
     with closing(NvmlSampler.open()) as opened:
         assert opened.accelerator.name == "NVIDIA Stub"
@@ -55,28 +51,6 @@ def output(part: Part) -> str:
 def loads(*shares: float) -> list[dict[str, object]]:
     common = {"kernel": "wide", "period_ms": 500.0, "sm_share": 1.0, "seconds": 1.0}
     return [{"name": f"wide, {share}", "share": share, **common} for share in shares]
-
-
-def test_what_kernels_keep_busy_is_held_against_both_of_nvmls_figures(sampler: NvmlSampler) -> None:
-    found = gpu._duty_cycles(sampler, Observer(), loads(0.0, 0.5, 1.0), Selftest())
-    shares = [run.busy_share for run in found.gpu_runs]
-    assert shares == [0.0, pytest.approx(0.5, abs=0.2), pytest.approx(1.0, abs=0.1)]
-    assert [window.source for window in found.windows] == list(gpu.INSTRUMENTS)
-    assert all(window.window_ms is not None for window in found.windows)
-    assert {check.figure for check in found.parts[0].checks} == set(gpu.INSTRUMENTS)
-
-
-def test_gpm_says_which_share_of_the_sms_was_busy(sampler: NvmlSampler, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "_ACTIVITY_S", 0.8)
-    found = gpu._activity(sampler, Observer(), Selftest())
-    by_name = {(check.what, check.figure): check for check in found.parts[0].checks}
-    for share in (25, 50, 100):
-        check = by_name[f"{share} % of the SMs", "sm active"]
-        assert check.planted == pytest.approx(share, abs=5)
-        assert check.measured == pytest.approx(share, abs=10)
-    assert by_name["tensor cores", "tensor"].measured == pytest.approx(50, abs=10)
-    assert by_name["copy to the device", "pcie rx"].measured == 900
-    assert by_name["copy to the device", "pcie rx"].passed is None
 
 
 @pytest.mark.parametrize(("engines", "hidden"), [("several", 1.0), ("one", 0.0)])
