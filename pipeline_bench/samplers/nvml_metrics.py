@@ -150,6 +150,9 @@ GAUGES = (
         constant="NVML_TEMPERATURE_GPU",
     ),
 )
+POWER = "device_power_watts"
+POWER_WINDOW_NS = 1_000_000_000
+"""What a power speaks of, up to its stamp, on most GPUs from Ampere on (nvml.h, nvmlDeviceGetPowerUsage)."""
 METRICS = (UTILIZATION, *(gauge.metric for gauge in GAUGES))
 
 
