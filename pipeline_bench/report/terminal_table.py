@@ -31,8 +31,8 @@ _DROPPED = ("device_utilization_percent", "host_slowdown_share", "accelerator_ut
 """The columns of a narrow terminal, and those of them that go first: a figure that is cut would be another figure."""
 _GAP = 2
 _SMALLEST_NAME = 12
-_FEW_VARIANTS = 4
-"""So many rows of two lines leave room on a screen of 24 lines for what is said of them."""
+_LIMIT_CELLS = 24
+"""What a variant's limit in its row needs at least."""
 _BAR_CELLS = 22
 _PARTS = (("wait", "▓", INPUT_WAIT), ("compute", "█", COMPUTE), ("host", "░", HOST_SLOWDOWN))
 _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -104,10 +104,29 @@ def variants_table(session: Session, width: int) -> RenderableType:
     return Group(*parts, Text(), *_captions(session), *footnotes.lines())
 
 
-def figures_table(session: Session, width: int) -> Table:
-    """Return the figures alone, in few lines: each with its margin below it where there are few variants."""
-    rows = _rows(session, Footnotes(shown=False), len(session.results) <= _FEW_VARIANTS)
-    return _grid(rows, _columns(session, min(width, _FULL - 1)), width, fold=session.hosts is not None)
+def figures_table(
+    session: Session,
+    width: int,
+    *,
+    margins: bool = True,
+    references: bool = True,
+    limit: Callable[[Result, int], Text] | None = None,
+    most: int | None = None,
+) -> Table:
+    """Return the figures alone, in few lines.
+
+    Args:
+        session: whose results they are.
+        width: the columns of the terminal.
+        margins: whether each figure has its margin below it.
+        references: whether the ceilings have rows.
+        limit: what limits a variant, in so many cells, to stand in its row in place of some figures.
+        most: how many rows there may be.
+    """
+    rows = _rows(session, Footnotes(shown=False), margins)
+    rows = [row for row in rows if references or not row.is_ceiling][:most]
+    drawn = _columns(session, min(width, _FULL - 1)) if limit is None else _with_limits(session, rows, width, limit)
+    return _grid(rows, drawn, width, fold=session.hosts is not None)
 
 
 def variant_name(name: str) -> str:
@@ -125,8 +144,7 @@ def _rows(session: Session, footnotes: Footnotes, margins: bool = True) -> list[
 def _grid(rows: Sequence[_Row], drawn: Sequence[_Cells], width: int, *, fold: bool = True) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, _GAP - 1, 0, 0))
     left = width - sum(column.width + _GAP for column in drawn)
-    longest = max((Text(variant_name(row.result.variant)).cell_len for row in rows), default=0)
-    cells = max(_SMALLEST_NAME, min(left, longest + 1))
+    cells = max(_SMALLEST_NAME, min(left, _longest_name(rows) + 1))
     table.add_column("\nvariant", width=cells, overflow="fold" if fold else "ellipsis", no_wrap=not fold)
     for column in drawn:
         table.add_column(column.head, width=column.width, justify="right", no_wrap=True)
@@ -138,12 +156,37 @@ def _grid(rows: Sequence[_Row], drawn: Sequence[_Cells], width: int, *, fold: bo
     return table
 
 
-def _columns(session: Session, width: int) -> list[_Cells]:
-    drawn = {
+def _longest_name(rows: Sequence[_Row]) -> int:
+    return max((Text(variant_name(row.result.variant)).cell_len for row in rows), default=0)
+
+
+def _with_limits(
+    session: Session, rows: Sequence[_Row], width: int, limit: Callable[[Result, int], Text]
+) -> list[_Cells]:
+    """Return the columns of figures beside which a variant's limit has room, and a last one for it."""
+    drawn = _of_figures(session)
+    left = width - _longest_name(rows) - 1 - _GAP
+
+    def room() -> int:
+        return left - sum(column.width + _GAP for column in drawn.values())
+
+    for key in ("samples_per_second", *_DROPPED):
+        if room() < _LIMIT_CELLS:
+            del drawn[key]
+    cells = room()
+    return [*drawn.values(), _Cells(Text("\nlimit", justify="left"), lambda row: limit(row.result, cells), cells)]
+
+
+def _of_figures(session: Session) -> dict[str, _Cells]:
+    return {
         column.key: _Cells(column.two_lines.format(device=session.device_label), _cell(column, unit), column.cells)
         for column, unit in columns()
         if column.two_lines
     }
+
+
+def _columns(session: Session, width: int) -> list[_Cells]:
+    drawn = _of_figures(session)
     if width < _MEDIUM:
         drawn["step_ms_median"] = _Cells("ms/step\nsamp./s", _step_and_rate, 7)
         drawn["host_slowdown_share"] = _Cells("host\nslow.", drawn["host_slowdown_share"].cell, 5)
