@@ -76,18 +76,21 @@ def busy_time(session: Session) -> str | None:
         return None
     who = "" if len(emulated) == len(session.results) else " of " + _names(emulated)
     text = f"emul. util.{who}: how long the emulated device was busy ÷ wall time; no device was measured"
-    late = [f"{name}'s {took}" for name, took in _overrun(session)]
+    late = [f"{name}'s {took}" for name, took in overruns(session)]
     return f"{text}; busy for longer than set, because the host was too slow: {', '.join(late)}" if late else text
 
 
-def _overrun(session: Session) -> Iterator[tuple[str, str]]:
-    """Yield the variants whose device was busy longer than asked for, each with how long it was, and was to be."""
+def overruns(session: Session) -> list[tuple[str, str]]:
+    """Return the variants whose device was busy longer than asked for, the worst first: for how long, and was to be."""
+    found = []
     for variant in session.scenario.variants:
         step_ms = variant.model.options.get("step_ms")
         columns = [trial.steps.busy_ns for trial in session.trials if trial.variant == variant.name and trial.steps]
         busy_ms = [column.unpack() / 1e6 for column in columns if column is not None and column.count]
         if step_ms and busy_ms and (median := float(np.median(np.concatenate(busy_ms)))) > _OVERRUN * step_ms:
-            yield one_line(variant.name, NAME), f"{units.milliseconds(median)} a step, not {step_ms:g} ms"
+            took = f"{units.milliseconds(median)} a step, not {step_ms:g} ms"
+            found.append((median / step_ms, one_line(variant.name, NAME), took))
+    return [(name, took) for _, name, took in sorted(found, reverse=True)]
 
 
 def other_device(session: Session) -> str | None:

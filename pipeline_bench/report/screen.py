@@ -47,7 +47,7 @@ class _Layout:
     """How much of a comparison is shown."""
 
     margins: bool = False
-    """Whether each figure has its margin below it."""
+    """Whether each figure of a variant has its margin below it."""
     ceilings: bool = False
     space: bool = False
     """Whether there is an empty line below the table."""
@@ -259,7 +259,7 @@ def _other(verdict: Verdict) -> str:
 
 
 def _remarks(session: Session) -> Iterator[Text]:
-    """Yield the equal work, the machine's noise, what is open, and the first notes: a line each."""
+    """Yield the equal work, the noise, how long the device took, what is open, and the first notes: a line each."""
     checked = [result for result in _compared_results(session) if result.trials]
     equal = bool(checked) and all(result.work.status == "equal" for result in checked)
     beside, measured = _beside_other_work(session), sum(trial.measured for trial in session.trials)
@@ -269,6 +269,8 @@ def _remarks(session: Session) -> Iterator[Text]:
         noise = [f"{len(beside)} of {trials} beside other work, up to {units.share(max(beside))} of the CPU"]
     if parts := [*(["equal work ✓"] if equal else []), *noise]:
         yield Text(" · ".join(parts), style="dim")
+    for name, took in facts.overruns(session)[:1]:
+        yield Text(f"{name}'s device was busy {took}: the host was too slow", style="yellow")
     if session.precision is not None and precision.open_questions(session):
         mostly = 2 * len(beside) > measured
         what = "it takes a quieter machine" if mostly else "a larger --budget may do it"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -118,13 +118,16 @@ def figures_table(
     Args:
         session: whose results they are.
         width: the columns of the terminal.
-        margins: whether each figure has its margin below it.
+        margins: whether each figure of a variant has its margin below it.
         references: whether the ceilings have rows.
         limit: what limits a variant, in so many cells, to stand in its row in place of some figures.
         most: how many rows there may be.
     """
-    rows = _rows(session, Footnotes(shown=False), margins)
-    rows = [row for row in rows if references or not row.is_ceiling][:most]
+    rows = [
+        replace(row, margins=margins and not row.is_ceiling)
+        for row in _rows(session, Footnotes(shown=False))
+        if references or not row.is_ceiling
+    ][:most]
     drawn = _columns(session, min(width, _FULL - 1)) if limit is None else _with_limits(session, rows, width, limit)
     return _grid(rows, drawn, width, fold=session.hosts is not None)
 
@@ -136,9 +139,9 @@ def variant_name(name: str) -> str:
     return text.plain
 
 
-def _rows(session: Session, footnotes: Footnotes, margins: bool = True) -> list[_Row]:
+def _rows(session: Session, footnotes: Footnotes) -> list[_Row]:
     references = ceilings(session)
-    return [_Row(result, result.variant in references, footnotes, margins) for result in in_order(session)]
+    return [_Row(result, result.variant in references, footnotes) for result in in_order(session)]
 
 
 def _grid(rows: Sequence[_Row], drawn: Sequence[_Cells], width: int, *, fold: bool = True) -> Table:

@@ -65,6 +65,14 @@ def test_an_emulated_accelerator_is_named_in_one_line() -> None:
     ]
 
 
+def test_a_device_that_was_busy_for_longer_than_set_is_one_clause() -> None:
+    session = load(ROOT / "reports/example/session.json")
+    clause = "fifo_queue's device was busy 1.35 ms a step, not 1.1 ms: the host was too slow"
+    assert clause in shown(session)
+    few = tuple(trial for trial in session.trials if trial.variant not in ("fifo_queue", "tf_data"))
+    assert not any("device was busy" in line for line in shown(session.model_copy(update={"trials": few})))
+
+
 def test_many_variants_are_counted_where_they_do_not_fit() -> None:
     session = sessions.normal()
     some = session.results[0]
