@@ -174,7 +174,7 @@ def _settings(variant: Variant) -> dict[str, str]:
 def _runtime_settings(runtime: Runtime) -> dict[str, Any]:
     """Return what of a runtime a ceiling's steps depend on: how replicas work together only where there are some."""
     left_out = {"log_placement"}
-    if runtime.replicas == 1:
+    if not runtime.is_replicated:
         left_out |= {"replication", "synchronous"}
     elif runtime.replication != "between_graph":
         left_out.add("synchronous")
