@@ -20,7 +20,10 @@ PartStatus = Literal["passed", "failed", "disturbed", "not-run"]
 
 
 class Check(Record):
-    """One figure that was planted, and what the program said of it; `word` for what is no number."""
+    """One figure that was planted, and what the program said of it; `word` for what is no number.
+
+    Where the truth is not known, `planted_word` of a number is the direction that is expected: ``> 31.0 %``.
+    """
 
     what: Line
     figure: Line
@@ -49,7 +52,7 @@ class Part(Record):
     """What other work took of the machine's CPU meanwhile, 0 to 1."""
     seconds: float | None = None
     reason: Line | None = None
-    """Why it was not run."""
+    """Why it was not run, or what it raised."""
 
     @property
     def worst(self) -> Check | None:

@@ -34,6 +34,9 @@ PYTHON, HOST, LOOPS = "wait for Python", "host slowdown", "loops"
 CEILING, DIFFERENCE, WORK = "ceiling", "difference", "equal work"
 COST, BESIDE = "cost of measuring", "the program beside a trial"
 UTILIZATION, ACTIVITY, COPY = "GPU utilization", "GPU activity", "copy to the device"
+TRAINING, PLACED, MIRRORED = "training on the GPU", "placement on the GPU", "mirrored replicas on the GPU"
+MATPOW, NEIGHBOUR = "matrix powers on the GPU", "another process on the GPU"
+TUTORIAL, STARVED = "the tutorial on the GPU", "a starved GPU"
 
 MEANING = {
     SOURCE: "input waits of in-graph sources are off by more than reports say",
@@ -50,6 +53,13 @@ MEANING = {
     UTILIZATION: "what the driver calls utilization is off by more than reports say: trust AU, not this column",
     ACTIVITY: "how many SMs were busy, and their tensor cores, cannot be relied on here",
     COPY: "how long copies take here is not known",
+    TRAINING: "that loop does not train on this GPU, or its step is not split correctly there",
+    PLACED: "where the placement log says that ops ran cannot be relied on, or they do not run on the GPU",
+    MIRRORED: "MirroredStrategy cannot be compared on this GPU",
+    MATPOW: "the scenario matpow does not show what this GPU can do",
+    NEIGHBOUR: "other programs on the GPU go unnoticed here: look at nvidia-smi before a comparison",
+    TUTORIAL: "a queue does not gain here what the tutorial says, or the figures do not show it",
+    STARVED: "where feed_dict starves the GPU, a queue does not feed it better, or the figures do not show it",
 }
 
 
