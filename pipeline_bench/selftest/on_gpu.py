@@ -20,7 +20,7 @@ from pipeline_bench.selftest import cases, judge
 
 FEED, QUEUE, CEILING = "feed_dict", "fifo_queue", "ceiling"
 ALONE, BESIDE = "session", "session, beside another process"
-_MIRRORED, _MATPOW = "mirrored", "matpow"
+_MIRRORED, _POWERS = "mirrored", "matpow"
 _LOOPS: Mapping[str, dict[str, Any]] = {
     ALONE: {"kind": "session"},
     "callable": {"kind": "callable"},
@@ -31,9 +31,10 @@ _LOOPS: Mapping[str, dict[str, Any]] = {
     "native": {"kind": "native"},
 }
 _TIME_S = 2.0
-_MATPOW_SIZE = 8192
-"""A step's 18 products then take some ten times as long as the way of both powers to the host, where they are added."""
-_MATPOW_BUSY_PERCENT = 50.0
+_MATPOW = {"kind": "matpow", "size": 2048, "power": 200}
+"""So many products that a step is theirs by the data sheets of any GPU, and little of it the way of both powers to the
+host, where they are added."""
+_POWERS_BUSY_PERCENT = 50.0
 STARVED_PERCENT, STARVED_WITHIN = 31.0, 5.0
 """The utilization of the tutorial's Titan X under feed_dict, and how many points from it a width may be."""
 FIRST_WIDTH, _NARROWEST, _WIDEST = 1024, 16, 2**17
@@ -59,13 +60,10 @@ def every_way(device: str, replicas: int) -> Scenario:
     # The program in C cannot tell where its ops are.
     variants[-1]["runtime"] = {"device": device}
     mirrored = {**placed, "replicas": replicas, "replication": "mirrored"}
-    matpow = {
-        "source": {"kind": "memory", "batch_size": 1, "features": 16},
-        "model": {"kind": "matpow", "size": _MATPOW_SIZE},
-    }
+    matpow = {"source": {"kind": "memory", "batch_size": 1, "features": 16}, "model": _MATPOW}
     variants += [
         {"name": _MIRRORED, "backend": "tf_data", "runtime": mirrored},
-        {"name": _MATPOW, "backend": "tf_data", "runtime": placed, **matpow},
+        {"name": _POWERS, "backend": "tf_data", "runtime": placed, **matpow},
         {"name": BESIDE, "runtime": {"device": device}, **common},
         {"name": CEILING, "backend": CEILING, "loop": {"kind": "while_loop", "steps_per_call": 50}},
     ]
@@ -95,9 +93,9 @@ def parts_of_every_way(session: Session, device: str) -> list[Part]:
             if name in known
             for check in (*_trained(session, name, device), _au(session, name))
         ],
-        cases.PLACED: [check for name in (*_LOOPS, _MIRRORED, _MATPOW) for check in _placed(session, name, device)],
+        cases.PLACED: [check for name in (*_LOOPS, _MIRRORED, _POWERS) for check in _placed(session, name, device)],
         cases.MIRRORED: list(_trained(session, _MIRRORED, device)),
-        cases.MATPOW: [*_trained(session, _MATPOW, device), _busy(session, _MATPOW, _MATPOW_BUSY_PERCENT)],
+        cases.MATPOW: [*_trained(session, _POWERS, device), _busy(session, _POWERS, _POWERS_BUSY_PERCENT)],
         cases.NEIGHBOUR: [*_trained(session, BESIDE, device), *_beside(session)],
     }
     names = {variant.name for variant in session.scenario.variants}

@@ -52,7 +52,7 @@ def planned(quick: bool) -> Iterator[Plan]:
         if not quick:
             cases.write_files(folder.path)
         planted = cases.all_of(quick, folder.path)
-        yield Plan(planted, cases.scenario(planted, quick), quick)
+        yield Plan(planted, comparison.without_unavailable(cases.scenario(planted, quick)), quick)
 
 
 def run(plan: Plan, folder: Path, observer: Observer, command: str = "") -> Outcome:
