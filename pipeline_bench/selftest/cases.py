@@ -65,7 +65,7 @@ MEANING = {
     UTILIZATION: "what the driver calls utilization is off by more than reports say: trust AU, not this column",
     ACTIVITY: "how many SMs were busy, and their tensor cores, cannot be relied on here",
     COPY: "how long copies take here is not known",
-    TRAINING: "that loop does not train on this GPU, or its step is not split correctly there",
+    TRAINING: "that loop does not train on this GPU, or not on the right samples",
     PLACED: "where the placement log says that ops ran cannot be relied on, or they do not run on the GPU",
     MIRRORED: "MirroredStrategy cannot be compared on this GPU",
     MATPOW: "the scenario matpow does not show what this GPU can do",
