@@ -12,7 +12,7 @@ from typing import Literal
 from pipeline_bench.analysis import stats, thresholds
 from pipeline_bench.analysis.measured import ByVariant, Rounds, systematic_error
 from pipeline_bench.model.hosts import Hosts
-from pipeline_bench.model.result import Result, Speedup
+from pipeline_bench.model.result import Estimate, Result, Speedup
 from pipeline_bench.model.selftest import PartStatus, Selftest
 from pipeline_bench.model.session import Session
 from pipeline_bench.scenario import Scenario, Variant
@@ -26,7 +26,7 @@ def over_baseline(scenario: Scenario, variant: Variant, measured: ByVariant) -> 
     over = scenario.baseline
     if variant.name == over.name:
         return Speedup(over=over.name, reason="this is the variant that the others are compared with")
-    return _speedup(variant, over, measured)
+    return throughput_over(variant, over, measured)
 
 
 def against_fastest(scenario: Scenario, results: Sequence[Result], measured: ByVariant) -> tuple[Result, ...]:
@@ -44,7 +44,7 @@ def against_fastest(scenario: Scenario, results: Sequence[Result], measured: ByV
         if result is best:
             against = Speedup(over=over.name, reason="this is the fastest variant")
         elif result in able:
-            against = _speedup(scenario.variant(result.variant), over, measured)
+            against = throughput_over(scenario.variant(result.variant), over, measured)
         else:
             against = Speedup(over=over.name, reason="it is not compared with the others")
         found.append(result.model_copy(update={"against_fastest": against}))
@@ -84,7 +84,15 @@ def batch_size(variant: Variant) -> int:
     return int(next((table["batch_size"] for table in tables if "batch_size" in table), 1))
 
 
-def _speedup(variant: Variant, over: Variant, measured: ByVariant) -> Speedup:
+def estimate_of(known: stats.Belief) -> Estimate:
+    """Return a figure with its interval; of one round without, and the reason."""
+    if known.rounds == 1:
+        return Estimate(value=known.value, reason=TOO_FEW_TRIALS)
+    return Estimate(value=known.value, ci95=known.interval())
+
+
+def throughput_over(variant: Variant, over: Variant, measured: ByVariant) -> Speedup:
+    """Return the throughput of a variant over that of another one, or why there is none."""
     own, base = measured[variant.name], measured[over.name]
     shared = _shared(own, base)
     if not shared:

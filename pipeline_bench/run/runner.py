@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from pipeline_bench import environment
-from pipeline_bench.analysis import interference, precision
+from pipeline_bench.analysis import copies, interference, precision
 from pipeline_bench.analysis.results import summarise
 from pipeline_bench.errors import PipelineBenchError, SessionError
 from pipeline_bench.model import session as sessions
@@ -62,7 +62,8 @@ class ByPrecision:
     """The scenario's plan, and further rounds where the session has a goal of precision."""
 
     def next(self, session: Session) -> tuple[Session, Trial | None]:
-        """See `Planner`."""
+        """See `Planner`; where a model is on a GPU, its copies are measured as well."""
+        session = copies.with_host_ceilings(session)
         return session, precision.next_trial(session)
 
     def updated(self, session: Session, interrupted: bool) -> Session:
