@@ -20,7 +20,7 @@ from pipeline_bench.model.result import (
 )
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import ACTIVITY, TrialRecord
-from pipeline_bench.report import ceilings, selftest
+from pipeline_bench.report import ceilings, selftest, step_parts
 from pipeline_bench.text import NAME, REASON, code_line, one_line, units
 
 Fact = tuple[str, str]
@@ -32,20 +32,6 @@ _OVERRUN = 1.05
 
 
 _BUSY = dict(zip(ACTIVITY, ("SMs busy", "warps", "tensor cores", "DRAM"), strict=False))
-PARTS = ("input wait", "compute", "host slowdown")
-"""The parts of a step in their order."""
-
-
-def parts(result: Result) -> list[tuple[float, float]]:
-    """Return each part of the step as measured and as its length, of 1; empty where one was not measured.
-
-    A part below nothing, which noise can make, has no length.
-    """
-    shares = (result.input_wait_share, result.accelerator_utilization, result.host_slowdown_share)
-    values = [max(0.0, share.value) for share in shares if share.value is not None]
-    if len(values) < len(PARTS) or not sum(values):
-        return []
-    return [(value, value / sum(values)) for value in values]
 
 
 def span(numbers: Sequence[int]) -> str:
@@ -190,6 +176,7 @@ def _wall_time(session: Session) -> list[Fact]:
 
 
 SECTIONS = (
+    Section("Copy to the GPU", "copy to the GPU, {}: ", "{}: ", step_parts.copies),
     Section("Activity", "{}: ", "{}: ", activity),
     Section("Selftest", "selftest: {}: ", "{}: ", selftest.facts),
     Section("Checked", "{}: ", "{}: ", selftest.cited),

@@ -12,7 +12,19 @@ from rich.text import Text
 
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session
-from pipeline_bench.report import COMPUTE, HOST_SLOWDOWN, INPUT_WAIT, Column, Unit, ceilings, columns, facts, in_order
+from pipeline_bench.report import (
+    COMPUTE,
+    COPY,
+    HOST_SLOWDOWN,
+    INPUT_WAIT,
+    Column,
+    Unit,
+    ceilings,
+    columns,
+    facts,
+    in_order,
+    step_parts,
+)
 from pipeline_bench.text import units
 
 NAME_LIMIT = 48
@@ -34,7 +46,7 @@ _SMALLEST_NAME = 12
 _LIMIT_CELLS = 24
 """What a variant's limit in its row needs at least."""
 _BAR_CELLS = 22
-_PARTS = (("wait", "▓", INPUT_WAIT), ("compute", "█", COMPUTE), ("host", "░", HOST_SLOWDOWN))
+_PARTS = (("wait", "▓", INPUT_WAIT), ("compute", "█", COMPUTE), ("host", "░", HOST_SLOWDOWN), ("copy", "▒", COPY))
 _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -200,7 +212,7 @@ def _columns(session: Session, width: int) -> list[_Cells]:
         return [drawn[key] for key in kept]
     made = list(drawn.values())
     if width >= _WIDE:
-        made.insert([*drawn].index("accelerator_utilization"), _Cells(_legend(), _bar, _BAR_CELLS))
+        made.insert([*drawn].index("accelerator_utilization"), _Cells(_legend(session), _bar, _BAR_CELLS))
     return made + _learning() if width >= _FULL else made
 
 
@@ -236,17 +248,21 @@ def _accuracy(row: _Row) -> Text:
     return Text(f"{units.share(accuracy.before)} → {units.share(accuracy.after)}", justify="right")
 
 
-def _legend() -> Text:
-    legend = Text("a step\n", justify="left")
-    for name, block, colour in _PARTS:
+def _legend(session: Session) -> Text:
+    legend = Text("a step", justify="left")
+    *shown, copied = _PARTS
+    if len(step_parts.names(session.results)) == len(_PARTS):
+        legend.append(f" {copied[1]}", style=copied[2]).append(copied[0])
+    legend.append("\n")
+    for name, block, colour in shown:
         legend.append(block, style=colour).append(f"{name} ")
     return legend
 
 
 def _bar(row: _Row) -> Text:
-    """Return the step's three parts as lengths; a part below nothing, which noise can make, has none."""
+    """Return the step's parts as lengths; a part below nothing, which noise can make, has none."""
     bar, reached, drawn = Text(justify="left"), 0.0, 0
-    for (_, length), (_, block, colour) in zip(facts.parts(row.result), _PARTS, strict=False):
+    for (_, length), (_, block, colour) in zip(step_parts.of(row.result), _PARTS, strict=False):
         reached += length
         cells = round(reached * _BAR_CELLS) - drawn  # rounding the ends, not the lengths, keeps the bar's length
         bar.append(block * cells, style=colour)

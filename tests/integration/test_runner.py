@@ -212,6 +212,18 @@ def test_rounds_are_added_until_the_speedup_is_known_well_enough(run: Run, tmp_p
     assert load(tmp_path) == session
 
 
+@pytest.mark.parametrize("device", ["on gpu", "ok"])
+def test_the_copy_to_a_gpu_is_measured_where_a_trial_says_that_it_has_one(run: Run, device: str) -> None:
+    ceiling = {"name": f"{device}, ceiling", "backend": "ceiling"}
+    variants = [{"name": device, "backend": "feed_dict"}, ceiling]
+    session = run(resolve({"name": "copy", "run": {"repeats": 2}, "variants": variants})).session
+    own = [device, f"{device}, ceiling", *([f"{device}, ceiling, copied"] if device == "on gpu" else [])]
+    assert [trial.variant for trial in session.trials] == own * 2
+    assert [result.variant for result in session.results] == own
+    copy = session.results[0].device_copy
+    assert (copy.ms.value is not None) == (device == "on gpu"), copy.ms.reason
+
+
 def test_a_budget_that_is_too_small_still_gives_an_interval(run: Run) -> None:
     session, *_ = run(scripted("ok", "ok too"), precision=Precision(goal=0.02, budget_s=0.01))
     assert len(session.trials) == 4
