@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from pipeline_bench import environment
 from pipeline_bench.analysis import copies, interference, precision
@@ -61,14 +61,24 @@ class Gate(Protocol):
 class ByPrecision:
     """The scenario's plan, and further rounds where the session has a goal of precision."""
 
+    measures_copies: ClassVar[bool] = True
+    """Whether the ceilings that copies to a GPU are measured by join the plan, where a model is on one."""
+
     def next(self, session: Session) -> tuple[Session, Trial | None]:
-        """See `Planner`; where a model is on a GPU, its copies are measured as well."""
-        session = copies.with_host_ceilings(session)
+        """See `Planner`."""
+        if self.measures_copies:
+            session = copies.with_host_ceilings(session)
         return session, precision.next_trial(session)
 
     def updated(self, session: Session, interrupted: bool) -> Session:
         """See `Planner`."""
         return precision.updated(session, interrupted)
+
+
+class _Agreed(ByPrecision):
+    """The plan behind a gate, which knows each trial beforehand: none joins it."""
+
+    measures_copies = False
 
 
 class Runner:
@@ -106,7 +116,7 @@ class Runner:
         self._observer = observer
         self._clock_ns = clock_ns
         self._stderr_folder = folder / TRIALS_FOLDER
-        self._planner: Planner = planner or ByPrecision()
+        self._planner: Planner = planner or (ByPrecision() if gate is None else _Agreed())
         self._replacement = replacement
         self._replaced: list[TrialServer] = []
         self._expose_servers = expose_servers
