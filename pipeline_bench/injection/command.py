@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,10 +99,10 @@ def run(command: Sequence[str], out: Path) -> Ended:
     Raises:
         OSError: the program cannot be started.
     """
-    with ScratchFolder() as scratch, _signals_passed_on() as passed:
+    with ScratchFolder() as scratch, _signals_passed_on() as pass_on_to:
         started_ns = time.monotonic_ns()
         child = subprocess.Popen(command, env=environment_of(os.environ, scratch.path, out))
-        passed.append(child)
+        pass_on_to(child)
         readings = Readings()
         gpu = NvmlSampler.open()
         sampler = SamplerThread([HostSampler(child.pid, helper=gpu), gpu], readings)
@@ -150,12 +150,23 @@ def environment_of(own: Mapping[str, str], folder: Path, out: Path) -> dict[str,
 
 
 @contextmanager
-def _signals_passed_on() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Leave INT and QUIT to the command, which the terminal sends them to as well, and pass TERM and HUP on."""
+def _signals_passed_on() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
+    """Leave INT and QUIT to the command, which the terminal sends them to as well, and pass TERM and HUP on.
+
+    Yields a function that is given the command's process once it runs; a signal that came before is passed on then.
+    """
     children: list[subprocess.Popen[bytes]] = []
+    early: list[int] = []
 
     def pass_on(number: int, _frame: FrameType | None) -> None:
         for child in children:
+            child.send_signal(number)
+        if not children:
+            early.append(number)
+
+    def pass_on_to(child: subprocess.Popen[bytes]) -> None:
+        children.append(child)
+        for number in early:
             child.send_signal(number)
 
     def leave(_number: int, _frame: FrameType | None) -> None:
@@ -170,7 +181,7 @@ def _signals_passed_on() -> Iterator[list[subprocess.Popen[bytes]]]:
     # Who ignores a signal, as nohup does a HUP, means the command to ignore it as well.
     kept = {n: signal.signal(n, h) for n, h in handlers.items() if signal.getsignal(n) is not signal.SIG_IGN}
     try:
-        yield children
+        yield pass_on_to
     finally:
         for number, handler in kept.items():
             signal.signal(number, handler)

@@ -22,7 +22,10 @@ left too little of the CPU to decide."""
 
 
 class Check(Record):
-    """One figure that was planted, and what the program said of it; `word` for what is no number."""
+    """One figure that was planted, and what the program said of it; `word` for what is no number.
+
+    Where the truth is not known, `planted_word` of a number is the direction that is expected: ``> 31.0 %``.
+    """
 
     what: Line
     figure: Line
@@ -51,7 +54,7 @@ class Part(Record):
     """What other work took of the machine's CPU meanwhile, 0 to 1."""
     seconds: float | None = None
     reason: Line | None = None
-    """Why it was not run."""
+    """Why it was not run, or what it raised."""
 
     @property
     def worst(self) -> Check | None:

@@ -28,8 +28,8 @@ History of `schema_version`; every version up to this one can be read:
     11  adds, with a default: of a user's function `parses_examples`; edits that parse a batch and that gather windows
     12  adds, with a default: of a user's function `on_batches`; an edit that vectorizes a map
     13  adds, with a default: of a watched training's epoch `iterator_end_ns`
-    14  adds, each with a default: of a track `from_ns`; of a selftest's copy `call_ms`, and a part may be `shown`; of a
-        device utilization `window_ms` and `coverage`; of `checked` the `gpu` and `windows_at`
+    14  adds, each with a default: a result's `device_copy`; of a track `from_ns`; of a selftest's copy `call_ms`, and a
+        part may be `shown`; of a device utilization `window_ms` and `coverage`; of `checked` the `gpu` and `windows_at`
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.hosts import ranks
 from pipeline_bench.model import Series
 from pipeline_bench.model.events import Device
-from pipeline_bench.model.result import DeviceUtilization, Estimate, Result, Speedup, StepTime
+from pipeline_bench.model.result import DeviceCopy, DeviceUtilization, Estimate, Result, Speedup, StepTime
 from pipeline_bench.model.selftest import Checked, last_selftest
 from pipeline_bench.model.session import Session, make_folder, save
 from pipeline_bench.model.trial import PhaseMark, TrialRecord, TrialSteps
@@ -313,6 +313,7 @@ class JobRecord:
             "host_slowdown_ms": none,
             "host_slowdown_share": none,
             "ceiling_ms": none,
+            "device_copy": DeviceCopy.without(_NO_CEILING),
             "missing": _MISSING,
         }
         if trial.steps is None:

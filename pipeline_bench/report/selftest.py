@@ -99,8 +99,13 @@ def _row(check: Check) -> list[Text]:
     if check.unit == "word":
         planted, measured = check.planted_word, check.measured_word
     else:
-        planted, measured = value(check.planted, check.unit), value(check.measured, check.unit)
+        planted, measured = _planted(check), value(check.measured, check.unit)
     return [name, Text(planted), Text(measured), Text(error(check)), Text(*mark)]
+
+
+def _planted(check: Check) -> str:
+    """Return the figure that was planted, or the direction that is expected."""
+    return check.planted_word or value(check.planted, check.unit)
 
 
 def _load(part: Part) -> str:
@@ -116,18 +121,18 @@ def _notes(selftest: Selftest) -> Iterator[Text]:
         yield Text.assemble((f"{window.source}: ", "bold"), _window(window))
     for part in selftest.parts:
         if part.status == "failed":
-            yield Text.assemble((f"{part.name} failed: ", "bold red"), part.meaning, ".", _why(part))
+            yield Text.assemble((f"{part.name} failed: ", "bold red"), part.meaning, ".")
+            yield from (Text(f"  {one_line(reason)}", style="dim") for reason in _reasons(part))
         elif part.status == "disturbed":
             yield Text.assemble((f"{part.name} was not decided: ", "yellow"), _DISTURBED)
         elif part.status == "not-run":
             yield Text.assemble((f"{part.name} was not run: ", "yellow"), one_line(part.reason or ""))
 
 
-def _why(part: Part) -> str:
-    """Return what the first failed check with a reason says; empty where its figure says it all."""
-    failed = (check for check in part.checks if check.passed is False and check.reason)
-    first = next(failed, None)
-    return f" {one_line(first.what, NAME)}: {first.reason}." if first and first.reason else ""
+def _reasons(part: Part) -> Iterator[str]:
+    """Yield why the part, and those of its checks that did not pass, have no figure."""
+    yield from filter(None, [part.reason])
+    yield from (f"{each.what}, {each.figure}: {each.reason}" for each in part.checks if each.reason and not each.passed)
 
 
 def facts(session: Session) -> list[tuple[str, str]]:
@@ -155,10 +160,13 @@ def _line(part: Part) -> str:
     worst = part.worst
     text = str(part.status)
     if worst is not None and worst.unit != "word":
-        measured, planted = value(worst.measured, worst.unit), value(worst.planted, worst.unit)
-        text += f"; worst: {worst.what}, {worst.figure} {measured} where {planted} was planted"
+        verb = "expected" if worst.planted_word else "planted"
+        text += f"; worst: {worst.what}, {worst.figure} {value(worst.measured, worst.unit)}"
+        text += f" where {_planted(worst)} was {verb}"
         text += f" ({error(worst)})" if error(worst) else ""
-    return f"{text}{_load(part)}" + (f". What it means: {part.meaning}.{_why(part)}" if part.status == "failed" else "")
+    if part.status == "failed":
+        return ". ".join([f"{text}{_load(part)}", f"What it means: {part.meaning}", *map(one_line, _reasons(part))])
+    return f"{text}{_load(part)}"
 
 
 def cited(session: Session) -> list[tuple[str, str]]:

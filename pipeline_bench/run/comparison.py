@@ -195,7 +195,8 @@ def compare(
 
     Raises:
         SessionError: the folder cannot be written.
-        UsageError: what a source reads is not there, or cannot be made; nothing was measured.
+        UsageError: every variant asks for a GPU and there is none, or what a source reads is not there and cannot be
+            made; nothing was measured.
     """
     observer = Guarded(observer)
     with interrupts.deferred(), closing(NvmlSampler.open()) as gpu:
@@ -204,6 +205,7 @@ def compare(
             update={"precision": precision, "host": host}
         )
         try:
+            machine.see_that_gpu_is_there(scenario, observer)
             prepare_data(scenario, observer)
         except KeyboardInterrupt:
             return Outcome(session, folder, interrupted=True)

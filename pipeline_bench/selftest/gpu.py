@@ -47,12 +47,12 @@ _NO_WINDOW = "no figure speaks of the run alone"
 INSTRUMENTS = (SAMPLES_SOURCE, RATES.source)
 
 
-def parts(sampler: NvmlSampler, observer: Observer, quick: bool) -> Iterator[Change]:
-    """Yield what is done on a GPU, a few dozen seconds each; every one gives the selftest with what it found."""
+def parts(sampler: NvmlSampler, observer: Observer, quick: bool) -> Iterator[tuple[str, Change]]:
+    """Yield what is done on a GPU, a few dozen seconds each: its part, and what gives the selftest with its finding."""
     for period_ms, seconds in (_QUICK_PERIODS_S if quick else _PERIODS_S).items():
-        yield partial(_duty_cycles, sampler, observer, _duty(period_ms, seconds, quick))
-    yield partial(_activity, sampler, observer)
-    yield partial(_copies, observer, _QUICK_SIZES_BYTES if quick else _SIZES_BYTES)
+        yield cases.UTILIZATION, partial(_duty_cycles, sampler, observer, _duty(period_ms, seconds, quick))
+    yield cases.ACTIVITY, partial(_activity, sampler, observer)
+    yield cases.COPY, partial(_copies, observer, _QUICK_SIZES_BYTES if quick else _SIZES_BYTES)
 
 
 def tells_windows(selftest: Selftest | None) -> bool:

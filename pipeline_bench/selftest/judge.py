@@ -41,7 +41,7 @@ def of_comparison(session: Session, planted: Sequence[Planted], bare_ms: Mapping
         result = results.get(each.name)
         if result is None or result.status == "pending":
             continue
-        taken = _taken(session, {each.name})
+        taken = taken_during(session, {each.name})
         checks.setdefault(each.part, []).extend(_of_variant(each, result, bare_ms, taken))
         names.setdefault(each.part, set()).add(each.name)
         if not each.cheats:
@@ -52,7 +52,7 @@ def of_comparison(session: Session, planted: Sequence[Planted], bare_ms: Mapping
     names[cases.CEILING] = {variant.name for variant in session.scenario.variants if variant.is_ceiling}
     names[cases.DIFFERENCE] = {each.name for each in planted[:3]}
     ordered = [name for name in cases.MEANING if checks.get(name)]
-    return tuple(part(name, checks[name], _taken(session, names[name])) for name in ordered)
+    return tuple(part(name, checks[name], taken_during(session, names[name])) for name in ordered)
 
 
 def part(name: str, checks: Sequence[Check], taken: float | None = None, seconds: float | None = None) -> Part:
@@ -164,7 +164,7 @@ def _ceilings(session: Session, results: Mapping[str, Result], bare_ms: Mapping[
         result = results.get(variant.name)
         if not variant.is_ceiling or bare is None or host or result is None or result.status == "pending":
             continue
-        limit = thresholds.SELFTEST_RATIO + _CERTAIN_DEVIATIONS * _taken(session, {variant.name}) * 0.03
+        limit = thresholds.SELFTEST_RATIO + _CERTAIN_DEVIATIONS * taken_during(session, {variant.name}) * 0.03
         what = f"{variant.name}, of {variant.source.kind}"
         yield judged(what, "step", "ms", bare, result.step_ms.median, limit, result.reason)
 
@@ -176,7 +176,7 @@ def _differences(session: Session, results: Mapping[str, Result]) -> Iterator[Ch
         if result is None or result.status == "pending":
             continue
         speedup = result.speedup
-        taken = _taken(session, {name, session.scenario.baseline.name})
+        taken = taken_during(session, {name, session.scenario.baseline.name})
         limit = thresholds.SELFTEST_RATIO + _CERTAIN_DEVIATIONS * systematic_error("ratio", "emulated", taken)
         yield judged(name, "speed-up", "ratio", planted, speedup.value, limit, speedup.reason)
         if speedup.difference is not None:
@@ -191,7 +191,7 @@ def _differences(session: Session, results: Mapping[str, Result]) -> Iterator[Ch
             )
 
 
-def _taken(session: Session, names: set[str]) -> float:
+def taken_during(session: Session, names: set[str]) -> float:
     """Return what other work took of the CPU during the trials of these variants, 0 to 1, on average."""
     shares = [taken_by_others(trial) for trial in session.trials if trial.variant in names]
     return float(np.mean(shares)) if shares else 0.0

@@ -28,6 +28,7 @@
  *                                every sixth of a second of the wall clock, the last 100 of them
  *   NVML_STUB_THROTTLE_REASONS   the bit mask of nvmlClocksEventReasons (0)
  *   NVML_STUB_PROCESSES          how many processes have the GPU open for computing (1)
+ *   NVML_STUB_NEIGHBOUR          a timeline of one more, which has the GPU open while it was busy in the last 0.1 s
  *   NVML_STUB_DELAY_MS           how long a temperature reading takes (0)
  *   NVML_STUB_SAMPLE_TYPE        the nvmlValueType_t of the samples: 1 unsigned int (default) or 0 double
  *   NVML_STUB_TIMELINE           a file of what the GPU did, "start_ns end_ns sm_share tensor_share" a line by
@@ -110,8 +111,8 @@ static u64 clock_ns(clockid_t clock) {
 }
 
 /* The percent of a span that the timeline fills, by CLOCK_MONOTONIC: 0 of it at all, 1 weighted by its SMs, 2 tensor. */
-static double of_timeline(double from_ns, double to_ns, int column) {
-    FILE *file = fopen(getenv("NVML_STUB_TIMELINE"), "r");
+static double of_file(const char *path, double from_ns, double to_ns, int column) {
+    FILE *file = fopen(path, "r");
     double start, end, sm, tensor, busy = 0;
     if (file == NULL) return 0;
     while (fscanf(file, "%lf %lf %lf %lf", &start, &end, &sm, &tensor) == 4) {
@@ -120,6 +121,10 @@ static double of_timeline(double from_ns, double to_ns, int column) {
     }
     fclose(file);
     return to_ns > from_ns ? 100 * busy / (to_ns - from_ns) : 0;
+}
+
+static double of_timeline(double from_ns, double to_ns, int column) {
+    return of_file(getenv("NVML_STUB_TIMELINE"), from_ns, to_ns, column);
 }
 
 /* The utilization that is stamped at a time of the wall clock. */
@@ -273,6 +278,8 @@ int nvmlDeviceGetCurrentClocksEventReasons(Device *device, u64 *reasons) {
 
 int nvmlDeviceGetComputeRunningProcesses_v3(Device *device, unsigned *count, ProcessInfo *processes) {
     unsigned room = *count, found = number("NVML_STUB_PROCESSES", 1);
+    double now_ns = (double)clock_ns(CLOCK_MONOTONIC);
+    if (getenv("NVML_STUB_NEIGHBOUR") && of_file(getenv("NVML_STUB_NEIGHBOUR"), now_ns - 1e8, now_ns, 0) > 0) found++;
     int state = is("refused_processes") ? NO_PERMISSION : device_state();
     (void)device;
     if (state != OK) return state;

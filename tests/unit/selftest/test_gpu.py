@@ -94,7 +94,7 @@ def test_a_load_that_fails_fails_its_part_also_when_later_ones_run(
     monkeypatch.delenv("CUDA_STUB_LAUNCHES")
     (part,) = gpu._duty_cycles(sampler, Observer(), short[1:], found).parts
     assert part.status == "failed"
-    assert "wide, 0.5: cuLaunchKernel failed" in output(part)
+    assert "wide, 0.5, load: cuLaunchKernel failed" in output(part)
 
 
 def test_runs_without_a_whole_window_are_counted() -> None:
