@@ -71,11 +71,7 @@ def judge(split: StepSplit, steps: int, taken: float = 0.0, for_more: str = "rai
     if is_certain and utilization.ci95 is not None:
         return _limit(kind, split, None)
     doubt = _doubt(split, kind, chances, taken)
-    # That it waits and is slowed is certain then, and which is more is the doubt.
-    is_both = chances["input-bound"] + chances["host-bound"] >= thresholds.CERTAIN
-    if chances[kind] >= thresholds.PROBABLE or is_both:
-        return _limit(kind, split, doubt)
-    return _undecided(kind, doubt)
+    return _limit(kind, split, doubt) if chances[kind] >= thresholds.PROBABLE else _undecided(kind, doubt)
 
 
 def probabilities(split: StepSplit) -> dict[VerdictKind, float]:
