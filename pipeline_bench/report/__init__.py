@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from pipeline_bench.analysis.speedups import smallest
+from pipeline_bench.analysis.speedups import no_claim
 from pipeline_bench.model.events import PlacedOp, Placement
 from pipeline_bench.model.result import Estimate, Interval, Result, VerdictKind
 from pipeline_bench.model.session import Session
@@ -120,8 +120,7 @@ def _speedup(result: Result) -> Figure:
     speedup = result.speedup
     if speedup.over == result.variant and speedup.value is None:
         return Figure(is_baseline=True)
-    remark = f"no difference found ({smallest(speedup)})" if speedup.difference == "none" else ""
-    return Figure(speedup.value, speedup.ci95, speedup.reason, remark)
+    return Figure(speedup.value, speedup.ci95, speedup.reason, no_claim(speedup))
 
 
 def _loss(result: Result) -> Figure:
