@@ -315,8 +315,9 @@ def _kept_busy(able: Sequence[Result]) -> str:
         unknown = any(result.verdict.kind == "inconclusive" for result in own)
         best = enough or own[0]
         answer = "kept busy" if enough else "not known" if unknown else "not kept busy"
-        reached = units.fraction(best.accelerator_utilization.value)
-        said[answer].append(f"{name} ({best.variant}, AU {reached})")
+        au = best.accelerator_utilization.value
+        reached = "" if au is None else f", AU {units.fraction(au)}"
+        said[answer].append(f"{name} ({best.variant}{reached})")
     answers = [f"{answer}: {_joined(names, 'and')}" for answer, names in said.items() if names]
     return f"Of the emulated accelerators, {'; '.join(answers)}."
 

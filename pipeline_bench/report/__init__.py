@@ -54,12 +54,16 @@ class Unit:
         return f"{low.removesuffix(' %').removesuffix('×')} to {high}"
 
 
+def _share_margin(value: float | None, ci95: Interval | None) -> str:
+    return units.percent_margin(value and value * 100, ci95 and (ci95[0] * 100, ci95[1] * 100))
+
+
 MS = Unit(units.plain_milliseconds, units.margin, "{:.2f}".format)
 RATE = Unit(units.rate, units.rate_margin, units.rate)
-SHARE = Unit(units.share, units.share_margin, lambda end: f"{100 * end:.0f}")
+SHARE = Unit(units.share, _share_margin, lambda end: f"{100 * end:.0f}")
 FRACTION = Unit(units.fraction, units.margin)
 PERCENT = Unit(units.percent, units.percent_margin, "{:.0f}".format)
-RATIO = Unit(units.ratio, units.margin, "{:.2f}".format)
+RATIO = Unit(units.ratio, units.ratio_margin, "{:.2f}".format)
 
 
 @dataclass(frozen=True)
@@ -147,7 +151,7 @@ COLUMNS = (
     Column("accelerator_utilization", _of("accelerator_utilization"), "AU", FRACTION, "\nAU", 5),
     Column("device_utilization_percent", _device, "{device} util.", PERCENT, "{device}\nutil.", 5),
     Column("device_utilization_source", attrgetter("device_utilization.source")),
-    Column("speedup", _speedup, "speed-up", RATIO, "speed-\nup", 6),
+    Column("speedup", _speedup, "speed-up", RATIO, "speed-\nup", 7),
     *(Column(f"speedup_{name}", attrgetter(f"speedup.{name}")) for name in ("difference", "smallest", "over")),
     Column("loss", _loss, "final loss", Unit(units.loss), "final\nloss", 8, is_learning=True),
     Column("accuracy_before", _accuracy_before, "accuracy before", Unit(units.share), is_learning=True),

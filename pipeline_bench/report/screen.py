@@ -105,7 +105,7 @@ def _said(result: Result) -> str:
             said = f"waits {units.milliseconds(result.input_wait_ms.value)} of {step}"
         case "host-bound":
             said = f"the host takes {units.milliseconds(result.host_slowdown_ms.value)} of {step}"
-        case "compute-bound" | "mixed":
+        case "compute-bound" | "mixed" if result.accelerator_utilization.value is not None:
             said = f"{units.share(result.accelerator_utilization.value)} of the ceiling's speed"
         case _:
             said = verdict.reason

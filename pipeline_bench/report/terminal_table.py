@@ -35,6 +35,9 @@ _FEW_VARIANTS = 4
 """So many rows of two lines leave room on a screen of 24 lines for what is said of them."""
 _BAR_CELLS = 22
 _PARTS = (("wait", "▓", INPUT_WAIT), ("compute", "█", COMPUTE), ("host", "░", HOST_SLOWDOWN))
+_INTERVALS = (
+    "±: the wider side of the 95 % interval over trials; its two ends where that is as much as the figure itself"
+)
 _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -173,7 +176,8 @@ def _cell(column: Column, unit: Unit) -> Callable[[_Row], Text]:
         if figure.is_baseline:
             return Text("1×", justify="right")
         under = unit.margin(figure.value, figure.ci95) if unit.margin else ""
-        return row.figure(unit.show(figure.value), figure.reason, under)
+        fits = len(under) <= column.cells  # what is cut would be another interval
+        return row.figure(unit.show(figure.value), figure.reason, under if fits else units.NOT_MEASURED)
 
     return cell
 
@@ -211,7 +215,7 @@ def _bar(row: _Row) -> Text:
 def _captions(session: Session) -> list[Text]:
     """Return what the heads have no room to say, and what the small figures mean."""
     steps = [result.step_ms for result in session.results]
-    intervals = ["±: the wider side of the 95 % interval over trials"] if any(each.ci95 for each in steps) else []
+    intervals = [_INTERVALS] if any(each.ci95 for each in steps) else []
     alone = dict.fromkeys(each.reason for each in steps if each.median is not None)
     intervals += [f"no ±: {reason}" for reason in alone if reason]
     warmups = [f"{variant_name(r.variant)}: {facts.span(r.warmup_steps)}" for r in in_order(session) if r.warmup_steps]
