@@ -106,7 +106,17 @@ def _of(name: str) -> Callable[[Result], Figure]:
     return read
 
 
-def _step(result: Result) -> Figure:
+def mean_step(result: Result) -> Figure:
+    """Return the mean step, which the shares and the throughput are of; the median of a session without means."""
+    step, rate, ci95 = result.step_ms, result.samples_per_second, result.samples_per_second_ci95
+    if step.mean is None:
+        return _median_step(result)
+    # The throughput is over the mean step, and so are the ends of its interval.
+    ends = (step.mean * rate / ci95[1], step.mean * rate / ci95[0]) if rate and ci95 else None
+    return Figure(step.mean, ends, step.reason)
+
+
+def _median_step(result: Result) -> Figure:
     return Figure(result.step_ms.median, result.step_ms.ci95, result.step_ms.reason)
 
 
@@ -142,8 +152,9 @@ def _accuracy_after(result: Result) -> Figure:
 
 COLUMNS = (
     *(Column(name, attrgetter(name)) for name in ("variant", "backend", "status", "reason", "trials", "steps")),
-    Column("step_ms_median", _step, "ms/step", MS, "\nms/step", 7),
-    *(Column(f"step_ms_{name}", attrgetter(f"step_ms.{name}")) for name in ("mean", "p05", "p95")),
+    Column("step_ms_mean", mean_step, "ms/step", MS, "\nms/step", 7),
+    Column("step_ms_median", _median_step, unit=MS),
+    *(Column(f"step_ms_{name}", attrgetter(f"step_ms.{name}")) for name in ("p05", "p95")),
     Column("samples_per_second", _rate, "samples/s", RATE, "samples\n/s", 7),
     Column("input_wait_share", _of("input_wait_share"), "input wait", SHARE, "input\nwait", 5),
     Column("", _of("accelerator_utilization"), "compute", SHARE),
@@ -165,7 +176,8 @@ COLUMNS = (
 
 def columns(*, learning: bool = False) -> list[tuple[Column, Unit]]:
     """Return the columns of figures with their units: those of time, or those of what the model learned."""
-    return [(each, each.unit) for each in COLUMNS if each.unit is not None and each.is_learning is learning]
+    shown = (each for each in COLUMNS if each.head and each.is_learning is learning)
+    return [(each, each.unit) for each in shown if each.unit is not None]
 
 
 def ceilings(session: Session) -> frozenset[str]:

@@ -12,7 +12,18 @@ from rich.text import Text
 
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session
-from pipeline_bench.report import COMPUTE, HOST_SLOWDOWN, INPUT_WAIT, Column, Unit, ceilings, columns, facts, in_order
+from pipeline_bench.report import (
+    COMPUTE,
+    HOST_SLOWDOWN,
+    INPUT_WAIT,
+    Column,
+    Unit,
+    ceilings,
+    columns,
+    facts,
+    in_order,
+    mean_step,
+)
 from pipeline_bench.text import units
 
 NAME_LIMIT = 48
@@ -20,7 +31,7 @@ NAME_LIMIT = 48
 
 _FULL, _WIDE, _MEDIUM = 136, 112, 78
 _NARROW = (
-    "step_ms_median",
+    "step_ms_mean",
     "input_wait_share",
     "accelerator_utilization",
     "host_slowdown_share",
@@ -148,7 +159,7 @@ def _columns(session: Session, width: int) -> list[_Cells]:
         if column.two_lines
     }
     if width < _MEDIUM:
-        drawn["step_ms_median"] = _Cells("ms/step\nsamp./s", _step_and_rate, 7)
+        drawn["step_ms_mean"] = _Cells("ms/step\nsamp./s", _step_and_rate, 7)
         drawn["host_slowdown_share"] = _Cells("host\nslow.", drawn["host_slowdown_share"].cell, 5)
         kept = [*_NARROW]
         for key in _DROPPED:
@@ -183,8 +194,8 @@ def _cell(column: Column, unit: Unit) -> Callable[[_Row], Text]:
 
 
 def _step_and_rate(row: _Row) -> Text:
-    step, rate = row.result.step_ms, row.result.samples_per_second
-    return row.figure(units.plain_milliseconds(step.median), step.reason, units.rate(rate) if rate is not None else "")
+    step, rate = mean_step(row.result), row.result.samples_per_second
+    return row.figure(units.plain_milliseconds(step.value), step.reason, units.rate(rate) if rate is not None else "")
 
 
 def _accuracy(row: _Row) -> Text:
