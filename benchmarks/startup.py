@@ -1,4 +1,4 @@
-"""How long a user waits: for ``--help``, and from a process's start to a trial's first step.
+"""How long a user waits: for ``--help``, to a trial's first step, and for all of a trial but its steps.
 
 ``python -m benchmarks.startup [--runs N]``.
 """
@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.run.comparison import compare
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.scenario.load import load
@@ -26,19 +27,31 @@ def help_s() -> float:
     return time.perf_counter() - begin
 
 
-def first_steps_s(repeats: int) -> list[float]:
-    """Seconds from a trial's start to the end of its first step, every trial of the default scenario."""
+def measured(repeats: int) -> list[TrialRecord]:
+    """Every trial of the default scenario that has steps, of which each trains two."""
     scenario = load(run={"steps": 2, "repeats": repeats})
     with tempfile.TemporaryDirectory() as folder:
         trials = compare(scenario, Path(folder), Observer()).session.trials
-    return [trial.first_step_s for trial in trials if trial.first_step_s is not None]
+    return [trial for trial in trials if trial.steps is not None]
+
+
+def outside_steps_s(trial: TrialRecord) -> float:
+    """Seconds of a trial, from its start to its end, that no step had: build, evaluation before and after, stop."""
+    assert trial.steps is not None
+    steps_ns = int(trial.steps.end_ns.unpack()[-1] - trial.steps.start_ns.unpack()[0])
+    return (trial.ended_ns - trial.started_ns - steps_ns) / 1e9
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=10)
     runs = parser.parse_args().runs
-    rows = {"--help": [help_s() for _ in range(runs)], "first step, the first trial too": first_steps_s(runs)}
+    trials = measured(runs)
+    rows = {
+        "--help": [help_s() for _ in range(runs)],
+        "first step, the first trial too": [t.first_step_s for t in trials if t.first_step_s is not None],
+        "a trial outside its steps": [outside_steps_s(trial) for trial in trials],
+    }
     print(f"{'':<32} {'runs':>4} {'min s':>7} {'median s':>9} {'max s':>7}")
     for name, seconds in rows.items():
         print(f"{name:<32} {len(seconds):>4} {min(seconds):>7.3f} {np.median(seconds):>9.3f} {max(seconds):>7.3f}")

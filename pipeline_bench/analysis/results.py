@@ -222,18 +222,21 @@ def _shares(variant: Variant, used: Sequence[Measured], pairs: Sequence[Pair]) -
         return wait, (unknown if no_wait else missing), missing
     utilization = share("utilization", tops)
     host = unknown if no_wait else share("host", [1 - own - top for own, top in zip(waits, tops, strict=True)])
-    lowest = utilization.ci95[0] if utilization.ci95 else utilization.value or 0.0
-    highest = host.ci95[1] if host.ci95 else host.value or 0.0
-    beyond = max(lowest - 1, -highest)
-    if beyond > CEILING_TOLERANCE:
-        impossible = Estimate(
-            impossible=True,
-            reason=f"beside its wait it beats its ceiling by {units.share(beyond)} or more, which cannot be: "
-            "the ceiling was disturbed, or this variant does less work",
-        )
-        return _within(wait, 0.0, 1.0), (unknown if no_wait else impossible), impossible
-    most = 1.0 if wait.value is None else 1 - wait.value
-    return _within(wait, 0.0, 1.0), _within(host, 0.0, 1.0), _within(utilization, 0.0, most)
+    wait = _within(wait, 0.0, 1.0)
+    # Wait and ceiling together cannot be more than the step.
+    beyond = (utilization.value or 0.0) - 1 if host.value is None else -host.value
+    if beyond <= CEILING_TOLERANCE:
+        most = 1.0 if wait.value is None else 1 - wait.value
+        return wait, _within(host, 0.0, 1.0), _within(utilization, 0.0, most)
+    least = [utilization.ci95[0] - 1 if utilization.ci95 else beyond, *([-host.ci95[1]] if host.ci95 else [])]
+    is_noise = max(least) <= CEILING_TOLERANCE
+    why = "its rounds differ too much" if is_noise else "the ceiling was disturbed, or this variant does less work"
+    reason = f"beside its wait it beats its ceiling by {units.share(beyond)} of the step, which cannot be: {why}"
+    # Of noise there is no figure, but how far its rounds reach still decides a verdict.
+    impossible, reaching = (
+        Estimate(ci95=each.ci95 if is_noise else None, impossible=True, reason=reason) for each in (host, utilization)
+    )
+    return wait, (unknown if no_wait else impossible), reaching
 
 
 def _within(estimate: Estimate, lowest: float, highest: float) -> Estimate:

@@ -74,6 +74,13 @@ def smallest(speedup: Speedup) -> str:
     return f"smallest detectable: {units.precision(speedup.smallest)}"
 
 
+def no_claim(speedup: Speedup) -> str:
+    """Return what is said of two variants of which neither was found to be faster; empty where one was."""
+    if speedup.difference != "none":
+        return ""
+    return "tie" if tie(speedup) else f"not decided ({smallest(speedup)})"
+
+
 def batch_size(variant: Variant) -> int:
     """Return the samples of a step, by the option of that name; a step of a source without it counts as one.
 
@@ -262,18 +269,30 @@ def _none_faster(others: Sequence[Result], best: Result, base: Result) -> str:
         times = units.ratio(best.speedup.value)
         return f"{best.variant} had {times} the throughput of {baseline} in one trial each, which may be chance"
     ties = [result.variant for result in others if tie(result.speedup)]
-    slower = [result.variant for result in others if _is(result.speedup, "slower")]
-    unsure = [result for result in others if result.variant not in (*ties, *slower)]
+    slower = [result for result in others if _is(result.speedup, "slower")]
+    unsure = [result for result in others if result.variant not in ties and result not in slower]
+    if not ties and not unsure:
+        return f"No variant is faster than {baseline}"
     said = [f"{_joined([baseline, *ties], 'and')} tie"] if ties else []
-    if best in unsure and (best.speedup.value or 0.0) > thresholds.WORTH:
-        low, high = (units.ratio(end) for end in best.speedup.ci95 or ())
-        said.append(
-            f"{best.variant} may be faster than {baseline}: {units.ratio(best.speedup.value)} ({low} to {high})"
-        )
+    # A high figure alone is no hint: its 95 % interval has to leave out 1. "Faster" needs more than that.
+    if best in unsure and may_gain(best.speedup) and best.speedup.ci95 is not None and best.speedup.ci95[0] > 1:
+        times = units.ratio(best.speedup.value)
+        said.append(f"{best.variant} may be faster than {baseline}: {times}{_between(best.speedup)}")
         unsure.remove(best)
     if unsure:
-        said.append(f"no difference found between {baseline} and {_joined([each.variant for each in unsure], 'or')}")
-    return "; ".join(said) or f"No variant is faster than {baseline}"
+        shown = _between(unsure[0].speedup) if len(unsure) == 1 else ""
+        named = _joined([each.variant for each in unsure], "or")
+        said.append(f"whether {named} is faster or slower than {baseline} is not decided{shown}")
+    if slower:
+        probably = "probably " if any(each.speedup.certainty == "probable" for each in slower) else ""
+        verb = "is" if len(slower) == 1 else "are"
+        said.append(f"{_joined([each.variant for each in slower], 'and')} {verb} {probably}slower")
+    return "; ".join(said)
+
+
+def _between(speedup: Speedup) -> str:
+    """Return the interval in brackets behind a space, `` (1.73× to 2.00×)``; nothing of one trial."""
+    return f" ({units.ratio(speedup.ci95[0])} to {units.ratio(speedup.ci95[1])})" if speedup.ci95 else ""
 
 
 def _is(speedup: Speedup, difference: Literal["faster", "slower"]) -> bool:
@@ -287,8 +306,7 @@ def _gain(others: Sequence[Result], leader: Result, baseline: str) -> str:
     """Return by how much the fastest one is faster than the baseline, and who may be as fast."""
     speedup = leader.speedup
     ties, unsure = _rivals(others, leader)
-    low, high = (units.ratio(end) for end in speedup.ci95 or (speedup.value, speedup.value))
-    times = f"{units.ratio(speedup.value)} the throughput of {baseline} ({low} to {high})"
+    times = f"{units.ratio(speedup.value)} the throughput of {baseline}{_between(speedup)}"
     probably = "probably " if speedup.certainty == "probable" else ""
     if ties:
         said = f"{_joined([leader.variant, *ties], 'and')} tie: {probably}about {times}"
@@ -296,7 +314,7 @@ def _gain(others: Sequence[Result], leader: Result, baseline: str) -> str:
         said = f"{leader.variant} is {probably}faster: {times}"
     else:
         said = f"{leader.variant} is fastest: {times}"
-    return f"{said}; {_joined(unsure, 'and')} may be as fast" if unsure else said
+    return f"{said}; {_joined(unsure, 'and')} may be as fast as {leader.variant}" if unsure else said
 
 
 def overlap(copy: DeviceCopy) -> str:
@@ -336,8 +354,9 @@ def _kept_busy(able: Sequence[Result]) -> str:
         unknown = any(result.verdict.kind == "inconclusive" for result in own)
         best = enough or own[0]
         answer = "kept busy" if enough else "not known" if unknown else "not kept busy"
-        reached = units.fraction(best.accelerator_utilization.value)
-        said[answer].append(f"{name} ({best.variant}, AU {reached})")
+        au = best.accelerator_utilization.value
+        reached = "" if au is None else f", AU {units.fraction(au)}"
+        said[answer].append(f"{name} ({best.variant}{reached})")
     answers = [f"{answer}: {_joined(names, 'and')}" for answer, names in said.items() if names]
     return f"Of the emulated accelerators, {'; '.join(answers)}."
 

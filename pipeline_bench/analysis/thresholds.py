@@ -17,7 +17,8 @@ COMPUTE_BOUND_AU = 0.90
 OVERLAPPED_SHARE = 0.90
 """A copy to the GPU overlaps where at least so much of it costs the step nothing; in part where more than the rest."""
 CEILING_TOLERANCE = 0.02
-"""A variant may beat its ceiling by this share of the step, beyond the noise, before the figures are impossible."""
+"""A variant may beat its ceiling by this share of the step before its figures are impossible. By more, they are not
+shown, and where the noise does not explain it, they decide no verdict."""
 NEEDED_STEPS = 30
 """Measured steps that a verdict needs, over all trials: below, a percentile and a mean over steps say little."""
 CERTAIN = 0.975

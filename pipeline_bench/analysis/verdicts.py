@@ -23,7 +23,10 @@ _PARTS = 201
 
 
 class StepSplit(NamedTuple):
-    """The parts of a variant's mean step, as shares of it and in ms, over so many rounds."""
+    """The parts of a variant's mean step, as shares of it and in ms, over so many rounds.
+
+    A part that came out beyond what can be has no value; it has an interval where that reaches to what can be.
+    """
 
     input_wait_share: Estimate = Estimate()
     host_slowdown_share: Estimate = Estimate()
@@ -44,8 +47,11 @@ class StepSplit(NamedTuple):
 
     @property
     def parts(self) -> dict[str, Estimate]:
-        """The parts by name, which are fields of a `Result`."""
-        return {name: getattr(self, name) for name in PARTS}
+        """The parts by name, which are fields of a `Result`; of one that cannot be there is the reason alone."""
+        found: dict[str, Estimate] = {name: getattr(self, name) for name in PARTS}
+        return {
+            name: part.model_copy(update={"ci95": None}) if part.impossible else part for name, part in found.items()
+        }
 
 
 PARTS = StepSplit._fields[:6]
@@ -68,16 +74,12 @@ def judge(split: StepSplit, steps: int, taken: float = 0.0, for_more: str = "rai
     chances = probabilities(split)
     kind = max(chances, key=lambda each: chances[each])
     is_certain = chances[kind] >= thresholds.CERTAIN
-    if utilization.value is None and not (kind == "input-bound" and is_certain):
+    if not _is_known(utilization) and not (kind == "input-bound" and is_certain):
         return inconclusive(utilization.reason or "there is no ceiling to compare with")
     if is_certain and utilization.ci95 is not None:
         return _limit(kind, split, None)
     doubt = _doubt(split, kind, chances, taken)
-    # That it waits and is slowed is certain then, and which is more is the doubt.
-    is_both = chances["input-bound"] + chances["host-bound"] >= thresholds.CERTAIN
-    if chances[kind] >= thresholds.PROBABLE or is_both:
-        return _limit(kind, split, doubt)
-    return _undecided(kind, doubt)
+    return _limit(kind, split, doubt) if chances[kind] >= thresholds.PROBABLE else _undecided(kind, doubt)
 
 
 def probabilities(split: StepSplit) -> dict[VerdictKind, float]:
@@ -88,7 +90,7 @@ def probabilities(split: StepSplit) -> dict[VerdictKind, float]:
     """
     wait = np.clip(_plausible(split.input_wait_share), 0.0, 1.0)[:, None]
     host = _plausible(split.host_slowdown_share)[None, :]
-    if split.host_slowdown_share.value is None:
+    if not _is_known(split.host_slowdown_share):
         host = np.linspace(0.0, max(0.0, 1 - _value(split.input_wait_share)), _PARTS)[None, :]
     bound = np.maximum(wait, host) >= thresholds.BOUND_SHARE
     holds: dict[VerdictKind, npt.NDArray[np.bool_]] = {
@@ -113,8 +115,8 @@ def _doubt(split: StepSplit, kind: VerdictKind, chances: dict[VerdictKind, float
     low, high = _ends(estimate)
     return Doubt(
         figure=figure,
-        low=low,
-        high=high,
+        low=max(0.0, low),
+        high=min(1.0, high),
         line=line,
         instead=tuple(each for each in others if chances[each] >= thresholds.PLAUSIBLE),
         rounds=split.rounds if estimate.ci95 else 1,
@@ -149,8 +151,15 @@ def _width(estimate: Estimate) -> float:
     return stats.believe([0.0], thresholds.SHARE_SCATTER).interval()[1]
 
 
+def _is_known(estimate: Estimate) -> bool:
+    """Return whether there is anything to judge by: a figure, or how far the rounds of an impossible one reach."""
+    return estimate.value is not None or estimate.ci95 is not None
+
+
 def _value(estimate: Estimate) -> float:
-    return estimate.value if estimate.value is not None else 0.0
+    if estimate.value is None and estimate.ci95 is not None:
+        return sum(estimate.ci95) / 2
+    return estimate.value or 0.0
 
 
 def _limit(kind: VerdictKind, split: StepSplit, doubt: Doubt | None) -> Verdict:
@@ -301,7 +310,10 @@ def _host_bound(split: StepSplit) -> str:
 
 def _compute_bound(split: StepSplit) -> str:
     au = split.accelerator_utilization
-    gain = max(0.0, 1 / max(_value(au), 1e-9) - 1)
+    if au.value is None:
+        gain = max(0.0, 1 / max(_ends(au)[0], 1e-9) - 1)
+        return f"as fast as its ceiling, beside noise; a faster input would gain at most {units.share(gain)}"
+    gain = max(0.0, 1 / max(au.value, 1e-9) - 1)
     return f"runs at {units.share(au.value)} of the ceiling; a faster input would gain at most {units.share(gain)}"
 
 

@@ -62,7 +62,12 @@ def compare(
             help="Add repeats until every speed-up is known within ±2 %, or until --budget is spent. From 0.1% to 50%.",
         ),
     ] = None,
-    budget: Annotated[float | None, seconds("Maximum time for rounds: 60 by default, 600 with --precision.")] = None,
+    budget: Annotated[
+        float | None,
+        seconds(
+            "Maximum time for rounds, from the first trial on: 60 by default, 600 with --precision; two always run."
+        ),
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(

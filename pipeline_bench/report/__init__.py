@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from pipeline_bench.analysis.speedups import smallest
+from pipeline_bench.analysis.speedups import no_claim
 from pipeline_bench.model.events import PlacedOp, Placement
 from pipeline_bench.model.result import Estimate, Interval, Result, VerdictKind
 from pipeline_bench.model.session import Session
@@ -55,12 +55,16 @@ class Unit:
         return f"{low.removesuffix(' %').removesuffix('×')} to {high}"
 
 
+def _share_margin(value: float | None, ci95: Interval | None) -> str:
+    return units.percent_margin(value and value * 100, ci95 and (ci95[0] * 100, ci95[1] * 100))
+
+
 MS = Unit(units.plain_milliseconds, units.margin, "{:.2f}".format)
 RATE = Unit(units.rate, units.rate_margin, units.rate)
-SHARE = Unit(units.share, units.share_margin, lambda end: f"{100 * end:.0f}")
+SHARE = Unit(units.share, _share_margin, lambda end: f"{100 * end:.0f}")
 FRACTION = Unit(units.fraction, units.margin)
 PERCENT = Unit(units.percent, units.percent_margin, "{:.0f}".format)
-RATIO = Unit(units.ratio, units.margin, "{:.2f}".format)
+RATIO = Unit(units.ratio, units.ratio_margin, "{:.2f}".format)
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,17 @@ def _of(name: str) -> Callable[[Result], Figure]:
     return read
 
 
-def _step(result: Result) -> Figure:
+def mean_step(result: Result) -> Figure:
+    """Return the mean step, which the shares and the throughput are of; the median of a session without means."""
+    step, rate, ci95 = result.step_ms, result.samples_per_second, result.samples_per_second_ci95
+    if step.mean is None:
+        return _median_step(result)
+    # The throughput is over the mean step, and so are the ends of its interval.
+    ends = (step.mean * rate / ci95[1], step.mean * rate / ci95[0]) if rate and ci95 else None
+    return Figure(step.mean, ends, step.reason)
+
+
+def _median_step(result: Result) -> Figure:
     return Figure(result.step_ms.median, result.step_ms.ci95, result.step_ms.reason)
 
 
@@ -121,8 +135,7 @@ def _speedup(result: Result) -> Figure:
     speedup = result.speedup
     if speedup.over == result.variant and speedup.value is None:
         return Figure(is_baseline=True)
-    remark = f"no difference found ({smallest(speedup)})" if speedup.difference == "none" else ""
-    return Figure(speedup.value, speedup.ci95, speedup.reason, remark)
+    return Figure(speedup.value, speedup.ci95, speedup.reason, no_claim(speedup))
 
 
 def _loss(result: Result) -> Figure:
@@ -140,8 +153,9 @@ def _accuracy_after(result: Result) -> Figure:
 
 COLUMNS = (
     *(Column(name, attrgetter(name)) for name in ("variant", "backend", "status", "reason", "trials", "steps")),
-    Column("step_ms_median", _step, "ms/step", MS, "\nms/step", 7),
-    *(Column(f"step_ms_{name}", attrgetter(f"step_ms.{name}")) for name in ("mean", "p05", "p95")),
+    Column("step_ms_mean", mean_step, "ms/step", MS, "\nms/step", 7),
+    Column("step_ms_median", _median_step, unit=MS),
+    *(Column(f"step_ms_{name}", attrgetter(f"step_ms.{name}")) for name in ("p05", "p95")),
     Column("samples_per_second", _rate, "samples/s", RATE, "samples\n/s", 7),
     Column("input_wait_share", _of("input_wait_share"), "input wait", SHARE, "input\nwait", 5),
     Column("", _of("accelerator_utilization"), "compute", SHARE),
@@ -149,7 +163,7 @@ COLUMNS = (
     Column("accelerator_utilization", _of("accelerator_utilization"), "AU", FRACTION, "\nAU", 5),
     Column("device_utilization_percent", _device, "{device} util.", PERCENT, "{device}\nutil.", 5),
     Column("device_utilization_source", attrgetter("device_utilization.source")),
-    Column("speedup", _speedup, "speed-up", RATIO, "speed-\nup", 6),
+    Column("speedup", _speedup, "speed-up", RATIO, "speed-\nup", 7),
     *(Column(f"speedup_{name}", attrgetter(f"speedup.{name}")) for name in ("difference", "smallest", "over")),
     Column("loss", _loss, "final loss", Unit(units.loss), "final\nloss", 8, is_learning=True),
     Column("accuracy_before", _accuracy_before, "accuracy before", Unit(units.share), is_learning=True),
@@ -163,7 +177,8 @@ COLUMNS = (
 
 def columns(*, learning: bool = False) -> list[tuple[Column, Unit]]:
     """Return the columns of figures with their units: those of time, or those of what the model learned."""
-    return [(each, each.unit) for each in COLUMNS if each.unit is not None and each.is_learning is learning]
+    shown = (each for each in COLUMNS if each.head and each.is_learning is learning)
+    return [(each, each.unit) for each in shown if each.unit is not None]
 
 
 def ceilings(session: Session) -> frozenset[str]:

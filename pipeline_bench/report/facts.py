@@ -332,11 +332,15 @@ def captions(session: Session, intervals: Iterable[str] = ()) -> list[str]:
     sources = dict.fromkeys(used.source for used in measured if used.source and used.source != BUSY_TIME)
     kind = session.environment.accelerator_kind.upper()
     busy = busy_time(session)
+    has_means = any(result.step_ms.mean is not None for result in results)
     overs = dict.fromkeys(one_line(r.speedup.over, NAME) for r in results if r.speedup.over is not None)
-    inputs, said = "the input's work included", "faster or slower: only if the 99 % interval excludes 1"
+    inputs, said = (
+        "the input's work included",
+        "faster or slower: if the 99.8 % interval excludes 1; probably: the 99 % one",
+    )
     batch = "the same model on one batch that stays on the device, again and again"
     return [
-        "ms/step: the median; all other figures use means",
+        f"ms/step: the {'mean, as every figure is of means' if has_means else 'median; all other figures use means'}",
         *([busy] if busy else []),
         *(f"{kind} util.: {instrument(session, each)}{', ' + inputs if each == CPU_TIME else ''}" for each in sources),
         *(f"speed-up: samples/s ÷ those of {over}; {said}" for over in overs),

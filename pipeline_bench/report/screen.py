@@ -238,7 +238,7 @@ def _figures(result: Result) -> list[str]:
             said = f"waits {ms(result.input_wait_ms.value)}"
         case "host-bound":
             said = f"the host takes {ms(result.host_slowdown_ms.value)}"
-        case "compute-bound" | "mixed":
+        case "compute-bound" | "mixed" if result.accelerator_utilization.value is not None:
             return [f"{units.share(result.accelerator_utilization.value)} of the ceiling's speed"]
         case _:
             return []

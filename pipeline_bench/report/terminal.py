@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from pipeline_bench.analysis.speedups import smallest
+from pipeline_bench.analysis.speedups import no_claim
 from pipeline_bench.model.selftest import Selftest
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
@@ -117,9 +117,9 @@ def _verdicts(session: Session) -> RenderableType:
         if result.variant in references:
             text.stylize("dim")
         else:
-            if result.speedup.difference == "none":
+            if found := no_claim(result.speedup):
                 over = one_line(result.speedup.over or "the baseline", NAME_LIMIT)
-                text.append(f" No difference from {over} found ({smallest(result.speedup)}).")
+                text.append(f" Against {over}: {found}.")
             text.highlight_words([verdict.kind], style=f"bold {colour}")
         grid.add_row(Text("■" if verdict.severe else "●", style=colour), text)
     return grid

@@ -23,6 +23,7 @@ from pipeline_bench.report import (
     columns,
     facts,
     in_order,
+    mean_step,
     step_parts,
 )
 from pipeline_bench.text import units
@@ -32,7 +33,7 @@ NAME_LIMIT = 48
 
 _FULL, _WIDE, _MEDIUM = 136, 112, 78
 _NARROW = (
-    "step_ms_median",
+    "step_ms_mean",
     "input_wait_share",
     "accelerator_utilization",
     "host_slowdown_share",
@@ -47,6 +48,9 @@ _LIMIT_CELLS = 24
 """What a variant's limit in its row needs at least."""
 _BAR_CELLS = 22
 _PARTS = (("wait", "▓", INPUT_WAIT), ("compute", "█", COMPUTE), ("host", "░", HOST_SLOWDOWN), ("copy", "▒", COPY))
+_INTERVALS = (
+    "±: the wider side of the 95 % interval over trials; its two ends where that is as much as the figure itself"
+)
 _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -203,7 +207,7 @@ def _of_figures(session: Session) -> dict[str, _Cells]:
 def _columns(session: Session, width: int) -> list[_Cells]:
     drawn = _of_figures(session)
     if width < _MEDIUM:
-        drawn["step_ms_median"] = _Cells("ms/step\nsamp./s", _step_and_rate, 7)
+        drawn["step_ms_mean"] = _Cells("ms/step\nsamp./s", _step_and_rate, 7)
         drawn["host_slowdown_share"] = _Cells("host\nslow.", drawn["host_slowdown_share"].cell, 5)
         kept = [*_NARROW]
         for key in _DROPPED:
@@ -231,14 +235,15 @@ def _cell(column: Column, unit: Unit) -> Callable[[_Row], Text]:
         if figure.is_baseline:
             return Text("1×", justify="right")
         under = unit.margin(figure.value, figure.ci95) if unit.margin else ""
-        return row.figure(unit.show(figure.value), figure.reason, under)
+        fits = len(under) <= column.cells  # what is cut would be another interval
+        return row.figure(unit.show(figure.value), figure.reason, under if fits else units.NOT_MEASURED)
 
     return cell
 
 
 def _step_and_rate(row: _Row) -> Text:
-    step, rate = row.result.step_ms, row.result.samples_per_second
-    return row.figure(units.plain_milliseconds(step.median), step.reason, units.rate(rate) if rate is not None else "")
+    step, rate = mean_step(row.result), row.result.samples_per_second
+    return row.figure(units.plain_milliseconds(step.value), step.reason, units.rate(rate) if rate is not None else "")
 
 
 def _accuracy(row: _Row) -> Text:
@@ -273,7 +278,7 @@ def _bar(row: _Row) -> Text:
 def _captions(session: Session) -> list[Text]:
     """Return what the heads have no room to say, and what the small figures mean."""
     steps = [result.step_ms for result in session.results]
-    intervals = ["±: the wider side of the 95 % interval over trials"] if any(each.ci95 for each in steps) else []
+    intervals = [_INTERVALS] if any(each.ci95 for each in steps) else []
     alone = dict.fromkeys(each.reason for each in steps if each.median is not None)
     intervals += [f"no ±: {reason}" for reason in alone if reason]
     warmups = [f"{variant_name(r.variant)}: {facts.span(r.warmup_steps)}" for r in in_order(session) if r.warmup_steps]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
+import time
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,6 +28,7 @@ from pipeline_bench.run import machine, synthetic_data
 from pipeline_bench.run.launcher import LauncherName, best_launcher, fresh_launcher
 from pipeline_bench.run.observer import Guarded, Observer
 from pipeline_bench.run.runner import TRIALS_FOLDER, Gate, Planner, Runner
+from pipeline_bench.samplers.host import OTHER_CPU, STEAL, MachineCpu
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.scenario.files import COMPONENTS
@@ -35,6 +38,8 @@ from pipeline_bench.system import interrupts
 from pipeline_bench.text import units
 
 _LOOK_S = 0.2
+"""The shortest look, where nothing is imported meanwhile."""
+_TICK_S = 0.01
 _BUSY_SHARE = 0.2
 """Of two cores, less than half of one: an idle machine's own services take a tenth of that."""
 _OPENS_WITHIN_S = 1.0
@@ -251,14 +256,15 @@ def run(
     logs.mkdir(exist_ok=True)
     save(session, folder)
     with interrupts.deferred():
-        if (busy := load_note(psutil.cpu_percent(_LOOK_S) / 100)) is not None:
-            observer.note(busy)
         observer.preparing("importing TensorFlow, once for all trials")
+        others = OtherWork()
         try:
             chosen, reason = best_launcher(logs / "import.stderr", launcher)
         except KeyboardInterrupt:
             return Outcome(session, folder, interrupted=True)
         with closing(chosen):
+            if (busy := load_note(others.share(chosen.pid))) is not None:
+                observer.note(busy)
             if reason:
                 observer.note(reason)
                 session = session.model_copy(update={"notes": (*session.notes, reason)})
@@ -276,11 +282,44 @@ def run(
             return Outcome(folder=folder, **runner.run(session)._asdict())
 
 
+class OtherWork:
+    """What others take of the machine's CPU from now on.
+
+    The import of TensorFlow takes seconds: a load that comes and goes is seen while it lasts, and not in a short look.
+    """
+
+    def __init__(self) -> None:
+        """Begin to look."""
+        self._machine = MachineCpu(_own_cpu_s)
+        while not self._machine.poll(0.0):  # a tick of the kernel's counter has to pass
+            time.sleep(_TICK_S)
+        self._until_s = time.monotonic() + _LOOK_S
+
+    def share(self, server: int) -> float:
+        """Return their share, 0 to 1, without this process and the server that it has started since.
+
+        Args:
+            server: its process id.
+        """
+        time.sleep(max(0.0, self._until_s - time.monotonic()))
+        with suppress(psutil.Error):
+            times = psutil.Process(server).cpu_times()
+            taken = self._machine.poll(times.user + times.system)
+            return sum(value for key in (OTHER_CPU, STEAL) if isinstance(value := taken.get(key), float)) / 100
+        return 0.0  # it has ended, which the first trial will tell
+
+
+def _own_cpu_s() -> float:
+    """Return the CPU seconds of this process and of the children that it has waited for."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
 def load_note(busy_share: float) -> str | None:
     """Return what a busy machine means for what is measured on it; None of one that is not.
 
     Args:
-        busy_share: of the machine's CPU, 0 to 1, before anything of this program runs.
+        busy_share: what others take of the machine's CPU, 0 to 1, before the first trial.
     """
     if busy_share < _BUSY_SHARE:
         return None

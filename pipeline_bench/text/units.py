@@ -10,8 +10,11 @@ from collections.abc import Sequence
 
 NOT_MEASURED = "–"
 
-# An interval wider than this many times its figure says only that; its digits would not fit the column.
-_WIDE_MARGIN = 10
+_MAGNITUDES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+_LOPSIDED = 1.5
+"""A ratio's interval that reaches so many times as far to one side is shown by its ends: ± would say that a variant
+which is surely faster may be slower."""
 
 
 def milliseconds(value_ms: float | None) -> str:
@@ -80,36 +83,49 @@ def loss(value: float | None) -> str:
 
 
 def margin(value: float | None, interval: tuple[float, float] | None) -> str:
-    """Return the wider side of an interval in its figure's own digits: ``±0.4``; empty if either is None."""
+    """Return the wider side of an interval in its figure's own digits: ``±0.4``; empty if either is None.
+
+    Where that is as much as the figure itself, it is the two ends: ``0.4–6.7``.
+    """
     if value is None or interval is None:
         return ""
-    reach = max(value - interval[0], interval[1] - value, 0.0)
-    if not math.isfinite(reach):
-        return ""
-    if reach > _WIDE_MARGIN * abs(value):
-        return f"±>{_WIDE_MARGIN}×"
+    reach = _reach(value, interval)
+    if 0 < reach >= abs(value):
+        return _two_ends(interval)
     whole = abs(value) >= 100
     text = f"{reach:.0f}" if whole else f"{reach:.1f}" if abs(value) >= 10 else f"{reach:.2f}"
     smallest = "1" if whole else "0.1" if abs(value) >= 10 else "0.01"
     return f"±{text}" if float(text) or not reach else f"±<{smallest}"
 
 
-def share_margin(value: float | None, interval: tuple[float, float] | None) -> str:
-    """Return the wider side of a share's interval in percentage points: ``±2``."""
+def ratio_margin(value: float | None, interval: tuple[float, float] | None) -> str:
+    """Return the wider side of a ratio's interval, ``±0.14``; its two ends, ``1.2–3.1``, where the sides differ."""
     if value is None or interval is None:
         return ""
-    return percent_margin(value * 100, (interval[0] * 100, interval[1] * 100))
+    if _reach(value, interval) > _LOPSIDED * min(value - interval[0], interval[1] - value):
+        return _two_ends(interval)
+    return margin(value, interval)
 
 
-def percent_margin(value_percent: float | None, interval: tuple[float, float] | None) -> str:
-    """Return the wider side of a percentage's interval in percentage points: ``±2``."""
-    if value_percent is None or interval is None:
+def share_margin(value: float | None, interval: tuple[float, float] | None) -> str:
+    """Return the wider side of the interval of a share's change in percentage points: ``±2``."""
+    if value is None or interval is None:
         return ""
-    reach = max(value_percent - interval[0], interval[1] - value_percent, 0.0)
+    reach = 100 * _reach(value, interval)
     if reach > 100:
         return "±>100"
     text = f"{reach:.0f}" if reach >= 1 or reach == 0 else f"{reach:.1f}"
     return f"±{text}" if float(text) or not reach else "±<0.1"
+
+
+def percent_margin(value_percent: float | None, interval: tuple[float, float] | None) -> str:
+    """Return the wider side of a percentage's interval in percentage points, ``±2``, or its two ends, ``0–51``."""
+    if value_percent is None or interval is None:
+        return ""
+    low, high = interval
+    if 1 <= _reach(value_percent, interval) >= abs(value_percent):
+        return _two_ends((round(low), round(high)))
+    return share_margin(value_percent / 100, (low / 100, high / 100))
 
 
 def precision(value: float | None) -> str:
@@ -163,20 +179,21 @@ def rate(per_second: float | None) -> str:
     """Samples per second with three significant digits and a thousands mark: ``38.2k``, ``912``."""
     if per_second is None or not math.isfinite(per_second):
         return NOT_MEASURED
-    for limit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+    for limit, letter in _MAGNITUDES:
         if per_second >= 0.9995 * limit:
             return f"{_digits(per_second / limit)}{letter}"
     return _digits(per_second)
 
 
 def rate_margin(per_second: float | None, interval: tuple[float, float] | None) -> str:
-    """Return the wider side of a rate's interval, with the digits of a rate: ``±3.8k``."""
+    """Return the wider side of a rate's interval, with the digits of a rate: ``±3.8k``; its two ends, ``12–62k``."""
     if per_second is None or interval is None:
         return ""
-    reach = max(per_second - interval[0], interval[1] - per_second, 0.0)
-    if reach > _WIDE_MARGIN * per_second or not math.isfinite(reach):
-        return f"±>{_WIDE_MARGIN}×"
-    return f"±{rate(reach)}"
+    reach = _reach(per_second, interval)
+    if reach < per_second:
+        return f"±{rate(reach)}"
+    scale, letter = next((each for each in _MAGNITUDES if interval[1] >= each[0]), (1.0, ""))
+    return _two_ends((interval[0] / scale, interval[1] / scale)) + letter
 
 
 def size(value_bytes: float | None) -> str:
@@ -211,6 +228,20 @@ def without_shared_start(names: Sequence[str]) -> list[str]:
     while len(set(names)) > 1 and all(len(own) > shared + 1 and own[shared] == words[0][shared] for own in words):
         shared += 1
     return [" ".join(own[shared:]) for own in words]
+
+
+def _reach(value: float, interval: tuple[float, float]) -> float:
+    return max(value - interval[0], interval[1] - value, 0.0)
+
+
+def _two_ends(interval: tuple[float, float]) -> str:
+    """Return an interval in the few digits that one so wide has: ``0.4–6.7``, ``0–51``; empty where it has no end."""
+    if not all(map(math.isfinite, interval)):
+        return ""
+    return "–".join(
+        f"{end:.1g}" if abs(end) < 1 else f"{end:.1f}".removesuffix(".0") if abs(end) < 10 else f"{end:.0f}"
+        for end in interval
+    )
 
 
 def _digits(value: float) -> str:

@@ -18,7 +18,7 @@ import cloudpickle
 
 from pipeline_bench.errors import UserCodeError, did_you_mean
 from pipeline_bench.model.pipeline import Target
-from pipeline_bench.tfdata import script, user_code
+from pipeline_bench.tfdata import script, targets, user_code
 from pipeline_bench.tfdata.script_datasets import Training
 
 _TRAINING = "training"
@@ -146,9 +146,9 @@ def _check_call(function: Callable[..., Any], arguments: tuple[int, ...], target
         names = ", ".join(each.name for each in needed)
         one = len(needed) == 1
         text = f"{target.name} wants {'an argument' if one else f'{len(needed)} arguments'}: {names}"
-        hint = "give them defaults, or name a function without arguments that calls it"
-        if any(each.kind is each.KEYWORD_ONLY for each in needed):
-            text += f"; {needed[0].name if one else 'some'} by keyword, which --batch-arg does not give"
+        hint = targets.NO_ARGUMENTS_HINT
+        if named := [each.name for each in needed if each.kind is each.KEYWORD_ONLY]:
+            text = targets.by_keyword(target.name, named)
         elif one and not arguments and what == "dataset":
             hint = f"give it a number by --batch-arg N, or {names} a default"
         raise UserCodeError(text, hint) from error

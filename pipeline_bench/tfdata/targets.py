@@ -141,10 +141,52 @@ def check(target: Target, what: str = "dataset") -> ast.AST | None:
         hint = did_you_mean(name, functions)
         more = f"; or of the whole script: {where} --dataset NAME: {'; '.join(held[:_MOST_HELD])}" if held else ""
         raise UsageError(f"there is no function {name!r} in {where}", f"{hint}{more}")
+    _check_method(tree, defined, name, where)
     found = _defined(defined, name)
     if what in ("dataset", "model"):
         _check_returns(found, name, what)
+        _check_keywords(found, name)
     return found
+
+
+def _check_method(tree: ast.Module, defined: Mapping[str, ast.AST], name: str, where: str) -> None:
+    """Check that a class has the method, where its text shows all that it has.
+
+    Raises:
+        UsageError: it has none of that name.
+    """
+    first, _, method = name.partition(".")
+    found = defined.get(first)
+    if not method or not isinstance(found, ast.ClassDef) or found.bases or found.keywords or found.decorator_list:
+        return
+    set_later = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    has = set_later.union(each for each, _ in _bound_names(ast.Module(found.body, [])))
+    called = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    if method.partition(".")[0] not in has and not _DOUBTFUL & (has | called):
+        methods = [f"{first}.{node.name}" for node in found.body if isinstance(node, _DEFINITIONS)]
+        raise UsageError(f"there is no function {name!r} in {where}", did_you_mean(name, methods))
+
+
+def _check_keywords(definition: ast.AST | None, name: str) -> None:
+    """Check that a function can be called by position.
+
+    Raises:
+        UsageError: it has an argument without a default that has to be named.
+    """
+    if not isinstance(definition, ast.FunctionDef) or definition.decorator_list:
+        return
+    takes = definition.args
+    needed = [each.arg for each, value in zip(takes.kwonlyargs, takes.kw_defaults, strict=True) if value is None]
+    if needed:
+        raise UsageError(by_keyword(name, needed), NO_ARGUMENTS_HINT)
+
+
+NO_ARGUMENTS_HINT = "give them defaults, or name a function without arguments that calls it"
+
+
+def by_keyword(name: str, needed: Sequence[str]) -> str:
+    """Return that a function has arguments that have to be named, which are never given."""
+    return f"{name} needs {' and '.join(needed)} by keyword, which no option gives"
 
 
 def _defined(defined: Mapping[str, ast.AST], name: str) -> ast.AST | None:

@@ -147,7 +147,10 @@ def test_a_class_that_wants_arguments_is_told(tmp_path: Path) -> None:
 
 def test_an_argument_by_keyword_is_not_said_to_be_given_by_an_option(tmp_path: Path) -> None:
     file = script(tmp_path, "def make(*, size): return size\n")
-    with recorded.importing(), pytest.raises(UserCodeError, match="wants an argument: size; size by keyword") as caught:
+    with (
+        recorded.importing(),
+        pytest.raises(UserCodeError, match="needs size by keyword, which no option gives") as caught,
+    ):
         loading.call(Target(file=file, name="make"), "dataset")
     assert "--batch-arg N" not in caught.value.hint
     assert "give them defaults" in caught.value.hint

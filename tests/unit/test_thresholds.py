@@ -25,7 +25,7 @@ METHOD = [
     f'| ≥ {percent(limit.PROBABLE)} | "probably',
     f"the plausible verdicts ({percent(limit.PLAUSIBLE)} and more)",
     f"fewer than {limit.NEEDED_STEPS} steps",
-    f"exceed the step by more than {percent(limit.CEILING_TOLERANCE)} and the noise",
+    f"exceed the step by more than {percent(limit.CEILING_TOLERANCE)}, the AU",
     f"more than {percent(limit.OTHER_STATE_SHARE)} of the files was resident",
     f"only if the {percent(limit.CERTAIN_CLAIM)} interval of the ratio excludes 1, and *probably* so if the "
     f"{percent(limit.PROBABLE_CLAIM)} interval does",

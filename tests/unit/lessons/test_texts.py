@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import re
 import runpy
 import textwrap
 from pathlib import Path
@@ -17,6 +18,8 @@ from tests.unit.lessons import results
 
 ROOT = Path(__file__).parents[3]
 PAGES = ROOT / "docs" / "lessons"
+_BEGIN = 30
+"""So many characters tell a sentence of a lesson from the others."""
 SCRIPT: dict[str, Any] = runpy.run_path(str(ROOT / "docs" / "render_lessons.py"))
 ALL = lessons()
 NAMES = [lesson.name for lesson in ALL]
@@ -200,6 +203,18 @@ def test_the_page_in_docs_has_the_text_and_the_code_of_today(lesson: Lesson) -> 
     for part in lesson.parts:
         if isinstance(part, Say | Show | Ask):
             assert f"\n\n{SCRIPT['block'](part, Played())}\n\n" in page
+
+
+@every_lesson
+def test_the_page_in_docs_has_what_is_told_word_for_word(lesson: Lesson) -> None:
+    """The words between two figures stand in a page as in the lesson, if the page has those that begin them."""
+    page = " ".join((PAGES / f"{lesson.name}.md").read_text(encoding="utf-8").split())
+    for part in lesson.parts:
+        if isinstance(part, Tell):
+            for piece in re.split(r"{%.*?%}|{{.*?}}", part.template, flags=re.DOTALL):
+                words = " ".join(piece.split())
+                begin = words[:_BEGIN]
+                assert len(words) <= _BEGIN or begin not in page or words in page, words
 
 
 def test_the_index_in_docs_is_that_of_today() -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from rich.cells import cell_len
 
+from pipeline_bench.report import mean_step
 from pipeline_bench.report.terminal_table import Footnotes, variant_name
+from tests.unit import records, sessions
+from tests.unit.records import record, scenario
 
 
 def test_a_reason_is_told_once_and_numbered_by_its_first_mark() -> None:
@@ -16,3 +20,25 @@ def test_a_reason_is_told_once_and_numbered_by_its_first_mark() -> None:
 def test_a_long_name_is_cut_by_the_cells_it_takes() -> None:
     assert variant_name("x" * 49) == "x" * 47 + "…"
     assert cell_len(variant_name("名" * 41)) == 48
+
+
+def test_the_step_that_is_shown_is_the_mean_which_the_wait_and_the_speed_up_are_of() -> None:
+    """One step in ten waits 40 ms: beside the median of 4 ms a mean wait of 4 ms would be the whole step."""
+    bursty = ([4.0] * 9 + [44.0]) * 10
+    trials = [
+        each
+        for repeat in range(3)
+        for each in (record("feed_dict", repeat, bursty, 4.0), record("ceiling", repeat, 4.0, None))
+    ]
+    (found, _) = records.session(scenario("feed_dict"), trials).results
+    shown = mean_step(found)
+    assert found.step_ms.median == pytest.approx(4.0)
+    assert shown.value == pytest.approx(8.0, rel=0.05)
+    assert shown.ci95 is not None
+    assert shown.ci95 == pytest.approx((8.0, 8.0), rel=0.05)
+    assert (found.input_wait_ms.value or 0.0) / (shown.value or 1.0) == pytest.approx(found.input_wait_share.value)
+
+
+def test_a_session_of_the_first_version_has_medians_alone() -> None:
+    (found, *_) = sessions.normal().results
+    assert mean_step(found).value == found.step_ms.median

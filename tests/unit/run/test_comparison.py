@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
@@ -14,7 +16,7 @@ from pipeline_bench.model.result import Precision
 from pipeline_bench.model.session import load, make_folder, save
 from pipeline_bench.model.trial import round_of
 from pipeline_bench.run import comparison
-from pipeline_bench.run.comparison import Outcome, new_session
+from pipeline_bench.run.comparison import OtherWork, Outcome, new_session
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.samplers.nvml import STOPPED, Limits, NvmlSampler
 from tests.stubs.nvml import nvml_stub, stub_environment
@@ -119,3 +121,29 @@ def test_with_a_goal_of_precision_all_is_ok_when_its_end_was_reached() -> None:
     assert outcome(2, goal.model_copy(update={"ended_by": "budget"})).all_ok
     assert not outcome(9, goal.model_copy(update={"ended_by": "precision"}), failing=4).all_ok
     assert not outcome(2, goal.model_copy(update={"ended_by": "interrupted"})).all_ok
+
+
+_BUSY = """
+import time
+while time.process_time() < 0.5:
+    pass
+print("done", flush=True)
+input()
+"""
+
+
+def _started(code: str) -> subprocess.Popen[bytes]:
+    """A process that has run the code up to its end, and waits."""
+    started = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert started.stdout is not None
+    assert started.stdout.readline() == b"done\n"
+    return started
+
+
+def test_what_others_take_is_seen_while_the_import_lasts_and_the_import_itself_is_none_of_it() -> None:
+    """Two look at once: to one of them the busy process is the server, to the other a stranger beside an idle one."""
+    seen_by_its_own, seen_by_others = OtherWork(), OtherWork()
+    with _started(_BUSY) as busy, _started("print('done', flush=True); input()") as idle:
+        assert seen_by_its_own.share(busy.pid) < seen_by_others.share(idle.pid)
+        busy.communicate(b"\n")
+        idle.communicate(b"\n")

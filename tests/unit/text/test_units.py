@@ -47,20 +47,30 @@ def test_a_number_as_text(of: Callable[[Any], str], given_values: list[Any], tex
     [
         (units.rate_margin, 36500.0, (33000.0, 40460.0), "±3.96k"),
         (units.rate_margin, 912.0, (900.0, 920.0), "±12.0"),
-        (units.rate_margin, 5.0, (0.1, 1000.0), "±>10×"),
+        (units.rate_margin, 28_700.0, (12_400.0, 62_000.0), "12–62k"),  # ± would be more than the figure
+        (units.rate_margin, 5.0, (0.1, 1000.0), "0.0001–1k"),
         (units.rate_margin, 5.0, None, ""),
         (units.rate_margin, None, (1.0, 2.0), ""),
         (units.percent_margin, 84.0, (82.0, 86.4), "±2"),  # in points
         (units.percent_margin, 84.0, (83.96, 84.03), "±<0.1"),
         (units.percent_margin, None, (1.0, 2.0), ""),
+        (units.percent_margin, 6.0, (0.0, 51.0), "0–51"),
+        (units.percent_margin, 0.0, (0.0, 0.0), "±0"),
         (units.share_margin, 0.3, (0.2, 0.33), "±10"),
         (units.share_margin, 0.3, (0.2996, 0.3001), "±<0.1"),
+        (units.share_margin, -0.02, (-0.1, 0.06), "±8"),  # a change is often less than what it is known by
         (units.margin, 12.3, (12.0, 12.7), "±0.4"),  # with the digits of their figure
         (units.margin, 123.0, (100.0, 130.0), "±23"),
         (units.margin, 0.57, (0.5, 0.6), "±0.07"),
         (units.margin, 12.3, (12.299, 12.301), "±<0.1"),
         (units.margin, 12.3, (12.3, 12.3), "±0.0"),
         (units.margin, 12.3, None, ""),
+        (units.margin, 2.14, (0.69, 6.67), "0.7–6.7"),
+        (units.margin, 0.31, (0.0, 0.64), "0–0.6"),
+        (units.margin, 2.0, (1.0, math.inf), ""),
+        (units.ratio_margin, 1.86, (1.73, 2.0), "±0.14"),
+        (units.ratio_margin, 1.96, (1.23, 3.14), "1.2–3.1"),  # ±1.18 would say that it may be slower
+        (units.ratio_margin, 2.88, (0.16, 52.6), "0.2–53"),
         (units.margin, None, (1.0, 2.0), ""),
     ],
 )

@@ -58,6 +58,14 @@ def test_names_that_a_file_may_have_are_accepted(name: str, script: Path) -> Non
     assert targets.parse(f"{script}:{name}").text == f"{script}:{name}"
 
 
+@pytest.mark.parametrize(
+    "line", ["Pipelines.late = print", "setattr(Pipelines, 'late', print)", "class Pipelines(Base): ..."]
+)
+def test_in_doubt_a_method_is_accepted(line: str, script: Path) -> None:
+    script.write_text(f"{SCRIPT}{line}\n")
+    assert targets.parse("train.py:Pipelines.late").name == "Pipelines.late"
+
+
 @pytest.mark.parametrize("line", ["from somewhere import *", "globals()['f'] = 1", "def __getattr__(name): ..."])
 def test_in_doubt_a_name_is_accepted(line: str, script: Path) -> None:
     script.write_text(line)
@@ -73,6 +81,12 @@ def test_in_doubt_a_name_is_accepted(line: str, script: Path) -> None:
         ("data.txt:make", "data.txt is not a .py file", "FILE.py:FUNCTION"),
         (".:make", r"\. is a folder", "FILE.py:FUNCTION"),
         ("train.py:make_datasets", "there is no function 'make_datasets' in train.py", "did you mean 'make_dataset'"),
+        (
+            "train.py:Pipelines.tran",
+            "there is no function 'Pipelines.tran' in train.py",
+            "did you mean 'Pipelines.train'",
+        ),
+        ("keyword.py:make", "make needs size and seed by keyword, which no option gives", "give them defaults"),
         ("train.py:", "train.py: names no function", "make_dataset, Pipelines"),
         ("train.py:make dataset()", "'make dataset\\(\\)' is not the name of a function", "train.py:FUNCTION"),
         ("broken.py:make", "broken.py:2: ", "correct the file"),
@@ -86,6 +100,7 @@ def test_in_doubt_a_name_is_accepted(line: str, script: Path) -> None:
 def test_what_cannot_be_is_refused_in_words(text: str, message: str, hint: str) -> None:
     Path("data.txt").write_text("")
     Path("broken.py").write_text("x = 1\ndef make(:\n")
+    Path("keyword.py").write_text("def make(*, size, seed, more=1): ...\n")
     with pytest.raises(UsageError, match=message) as caught:
         targets.parse(text, what="model")
     assert hint in caught.value.hint
@@ -200,7 +215,7 @@ def made(size): return tf.data.Dataset.range(size) if size else None
 def raised(): raise ValueError
 @tf.function
 def wrapped(): pass
-class Data:
+class Data(Base):
     def batches(self): return tf.data.Dataset.range(3)
     def keeps(self): self.size = 3
 """
