@@ -63,7 +63,7 @@ def separately(case: Case, rng: np.random.Generator) -> Named:
         alone.append(_share(waits[0], steps))
         together.append(_share(waits[1], steps))
         ceilings.append(float(np.median(_noisy(own_ms, scatter, rng))))
-    figures = [HostFigures(*each) for each in zip(alone, together, ceilings, strict=True)]
+    figures = [HostFigures(*each) for each in zip(range(case.hosts), alone, together, ceilings, strict=True)]
     rounds = {number: (float(both), float(single)) for number, (single, both) in enumerate(rates)}
     found = efficiency.result("simulated", case.hosts, rounds, figures)
     return (found.kind, found.host) if found.host is not None else (None, None)
@@ -83,8 +83,10 @@ def synchronously(case: Case, rng: np.random.Generator) -> Named:
         (waits if case.kind == "slow-input" else model)[case.rank] += late_ms * rng.lognormal(0, 0.2, steps)
     ready = waits + model
     end = ready.max(axis=0) + 0.05 * step_ms
-    parts = zip(waits.mean(axis=1), (end - ready).mean(axis=1), strict=True)
-    found = efficiency.training([WorkerFigures(float(end.mean()), float(wait), float(at)) for wait, at in parts])
+    parts = enumerate(zip(waits.mean(axis=1), (end - ready).mean(axis=1), strict=True))
+    found = efficiency.training(
+        [WorkerFigures(rank, float(end.mean()), float(wait), float(at)) for rank, (wait, at) in parts]
+    )
     return (None, None) if found is None else found[:2]
 
 

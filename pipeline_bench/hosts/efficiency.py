@@ -74,6 +74,7 @@ def rates(
 class HostFigures(NamedTuple):
     """One host's figures, from its own session; None where it has none."""
 
+    rank: int
     wait_alone: float | None
     wait_together: float | None
     ceiling_ms: float | None
@@ -114,6 +115,7 @@ def result(
 class WorkerFigures(NamedTuple):
     """A step of one worker of a synchronous training, in ms, by parts; None where one was not measured."""
 
+    rank: int
     step_ms: float | None
     wait_ms: float | None
     collective_ms: float | None
@@ -129,12 +131,11 @@ def training(workers: Sequence[WorkerFigures]) -> tuple[HostsKind, int | None, s
     known = [each for each in workers if None not in each]
     if len(known) < len(workers) or len(known) < 2:  # noqa: PLR2004 - one has nobody to wait for
         return None
-    at = [each.collective_ms or 0.0 for each in workers]
-    last = at.index(min(at))
-    others = [rank for rank in range(len(workers)) if rank != last]
+    last = min(workers, key=lambda each: each.collective_ms or 0.0)
+    others = [each for each in workers if each is not last]
     step_ms = median(each.step_ms or 0.0 for each in workers)
-    lost_ms = median(at[rank] for rank in others) - at[last]
-    wait_ms, theirs_ms = workers[last].wait_ms or 0.0, median(workers[rank].wait_ms or 0.0 for rank in others)
+    lost_ms = median(each.collective_ms or 0.0 for each in others) - (last.collective_ms or 0.0)
+    wait_ms, theirs_ms = last.wait_ms or 0.0, median(each.wait_ms or 0.0 for each in others)
     if not step_ms or lost_ms < thresholds.STRAGGLER_WAIT * step_ms:
         return None
     lost = f"at the collective the others wait {lost_ms:.1f} ms for it, {units.share(lost_ms / step_ms)} of their step"
@@ -142,14 +143,14 @@ def training(workers: Sequence[WorkerFigures]) -> tuple[HostsKind, int | None, s
         share = units.share(wait_ms / step_ms)
         return (
             "slow-input",
-            last,
-            f"the input of rank {last} delays all workers: it waits {wait_ms:.1f} ms for it, {share} of a step, the "
-            f"others {theirs_ms:.1f} ms; {lost}",
+            last.rank,
+            f"the input of rank {last.rank} delays all workers: it waits {wait_ms:.1f} ms for it, {share} of a step, "
+            f"the others {theirs_ms:.1f} ms; {lost}",
         )
     return (
         "slow-model",
-        last,
-        f"rank {last} delays all workers, but not by its input wait ({wait_ms:.1f} ms): its own part of the "
+        last.rank,
+        f"rank {last.rank} delays all workers, but not by its input wait ({wait_ms:.1f} ms): its own part of the "
         f"step takes longer; {lost}",
     )
 
@@ -161,9 +162,9 @@ def verdict(hosts: int, efficiency: Estimate, figures: Sequence[HostFigures]) ->
     What is left over is what they do to each other: to all of them alike, or to one.
     """
     odd = (
-        _odd("slow-host", [each.ceiling_ms for each in figures])
-        or _odd_wait("slow-input", [each.wait_alone for each in figures])
-        or _odd_wait("straggler", [each.wait_together for each in figures])
+        _odd("slow-host", {each.rank: each.ceiling_ms for each in figures})
+        or _odd_wait("slow-input", {each.rank: each.wait_alone for each in figures})
+        or _odd_wait("straggler", {each.rank: each.wait_together for each in figures})
     )
     if odd is not None:
         return odd
@@ -192,9 +193,9 @@ def _typical(figures: Sequence[HostFigures], name: str) -> float | None:
     return median(known) if known else None
 
 
-def _odd(kind: HostsKind, values: Sequence[float | None]) -> tuple[HostsKind, int, str] | None:
+def _odd(kind: HostsKind, values: Mapping[int, float | None]) -> tuple[HostsKind, int, str] | None:
     """Return the one host that is slower than the median of the others by `HOST_SLOWER` or more."""
-    known = {rank: value for rank, value in enumerate(values) if value is not None and not math.isnan(value)}
+    known = {rank: value for rank, value in values.items() if value is not None and not math.isnan(value)}
     slow = [
         (rank, value / others)
         for rank, value in known.items()
@@ -207,9 +208,9 @@ def _odd(kind: HostsKind, values: Sequence[float | None]) -> tuple[HostsKind, in
     return kind, rank, f"rank {rank} is slow: its ceiling is {times:.1f}× the others'"
 
 
-def _odd_wait(kind: HostsKind, values: Sequence[float | None]) -> tuple[HostsKind, int, str] | None:
+def _odd_wait(kind: HostsKind, values: Mapping[int, float | None]) -> tuple[HostsKind, int, str] | None:
     """Return the one host that waits for its input, where the others do not, or far less."""
-    known = {rank: value for rank, value in enumerate(values) if value is not None}
+    known = {rank: value for rank, value in values.items() if value is not None}
     odd = [
         (rank, value, others)
         for rank, value in known.items()

@@ -202,7 +202,7 @@ _STAMPS = frozenset({"at_ns", "start_ns", "end_ns", "started_ns", "ended_ns"})
 
 def _results(sessions: Sequence[Session], size: int) -> Iterator[HostsResult]:
     if sessions[0].watched:
-        yield _watched(sessions)
+        yield _watched(sessions, size)
         return
     by_rank = {session.host.rank: session for session in sessions if session.host is not None}
     for base, variant in _bases(sessions[0].scenario):
@@ -212,7 +212,7 @@ def _results(sessions: Sequence[Session], size: int) -> Iterator[HostsResult]:
             alone, together = ranks.variant_name(base, 1), ranks.variant_name(base, hosts)
             of = {rank: by_rank[rank] for rank in range(hosts)}
             rounds = _rounds(of, alone, together, batch_size(variant))
-            figures = [_figures(session, alone, together) for session in of.values()]
+            figures = [_figures(rank, session, alone, together) for rank, session in of.items()]
             yield efficiency.result(base, hosts, rounds, figures)
 
 
@@ -239,7 +239,7 @@ def _rounds(of: Mapping[int, Session], alone: str, together: str, batch: int) ->
     return {repeat: (rate, singles[repeat]) for repeat, rate in rates.items() if repeat in singles}
 
 
-def _figures(session: Session, alone: str, together: str) -> HostFigures:
+def _figures(rank: int, session: Session, alone: str, together: str) -> HostFigures:
     found = {result.variant: result for result in session.results}
 
     def wait(name: str) -> float | None:
@@ -247,14 +247,18 @@ def _figures(session: Session, alone: str, together: str) -> HostFigures:
 
     ceiling = session.scenario.variant(together).ceiling if together in found else None
     ceiling_ms = found[ceiling].step_ms.median if ceiling in found else None
-    return HostFigures(wait(alone), wait(together), ceiling_ms)
+    return HostFigures(rank, wait(alone), wait(together), ceiling_ms)
 
 
-def _watched(sessions: Sequence[Session]) -> HostsResult:
+def _watched(sessions: Sequence[Session], size: int) -> HostsResult:
     """Return the results of a training that every rank watched itself: nothing of it ran alone."""
-    parts = efficiency.training([_worker(session) for session in sessions])
-    waits = [session.results[0].input_wait_share.value if session.results else None for session in sessions]
-    figures = [HostFigures(None, wait, None) for wait in waits]
+    hosts = {session.host: session for session in sessions if session.host is not None}
+    parts = efficiency.training([_worker(host, session) for host, session in hosts.items()])
+    waits = {
+        host.rank: session.results[0].input_wait_share.value if session.results else None
+        for host, session in hosts.items()
+    }
+    figures = [HostFigures(rank, None, waits.get(rank), None) for rank in range(size)]
     name = sessions[0].results[0].variant if sessions[0].results else sessions[0].scenario.name
     found = efficiency.result(name, len(sessions), {}, figures)
     if parts is not None:
@@ -262,16 +266,12 @@ def _watched(sessions: Sequence[Session]) -> HostsResult:
         return found.model_copy(update={"kind": kind, "host": rank, "text": text})
     if found.kind != "not-measured":
         return found
-    said = "; ".join(
-        f"rank {session.host.rank} waits {units.share(wait)}"
-        for session, wait in zip(sessions, waits, strict=True)
-        if session.host is not None
-    )
+    said = "; ".join(f"rank {rank} waits {units.share(wait)}" for rank, wait in waits.items())
     return found.model_copy(update={"kind": "watched", "text": f"{said} for its input"})
 
 
-def _worker(session: Session) -> WorkerFigures:
-    if session.host is None or not session.results:
-        return WorkerFigures(None, None, None)
+def _worker(host: Host, session: Session) -> WorkerFigures:
+    if not session.results:
+        return WorkerFigures(host.rank, None, None, None)
     result = session.results[0]
-    return WorkerFigures(result.step_ms.mean, result.input_wait_ms.value, session.host.collective_ms)
+    return WorkerFigures(host.rank, result.step_ms.mean, result.input_wait_ms.value, host.collective_ms)

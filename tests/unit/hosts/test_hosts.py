@@ -78,7 +78,7 @@ def test_a_training_is_known_by_tensorflows_own_variable_too(environment: dict[s
 def test_whom_the_workers_wait_for_is_told_by_the_collective_and_why_by_the_input(
     waits_ms: tuple[float, ...], collectives_ms: tuple[float, ...], expected: tuple[HostsKind, int], words: str
 ) -> None:
-    parts = [WorkerFigures(50.0, *each) for each in zip(waits_ms, collectives_ms, strict=True)]
+    parts = [WorkerFigures(*each) for each in zip(range(3), [50.0] * 3, waits_ms, collectives_ms, strict=True)]
     found = efficiency.training(parts)
     assert found is not None
     assert found[:2] == expected
@@ -86,9 +86,9 @@ def test_whom_the_workers_wait_for_is_told_by_the_collective_and_why_by_the_inpu
 
 
 def test_nobody_is_named_where_all_come_together_or_a_part_is_not_known() -> None:
-    alike = [WorkerFigures(50.0, 20.0, 6.0), WorkerFigures(50.0, 21.0, 5.0)]
+    alike = [WorkerFigures(0, 50.0, 20.0, 6.0), WorkerFigures(1, 50.0, 21.0, 5.0)]
     assert efficiency.training(alike) is None
-    assert efficiency.training([*alike[:1], WorkerFigures(50.0, 40.0, None)]) is None
+    assert efficiency.training([*alike[:1], WorkerFigures(1, 50.0, 40.0, None)]) is None
     assert efficiency.training(alike[:1]) is None
 
 
@@ -109,7 +109,7 @@ def rounds(truth: float, scatter: Iterable[float]) -> dict[int, tuple[float, flo
 
 def figures(*waits: tuple[float, float], ceilings: Sequence[float] = ()) -> list[HostFigures]:
     return [
-        HostFigures(alone, together, ceilings[rank] if ceilings else 10.0)
+        HostFigures(rank, alone, together, ceilings[rank] if ceilings else 10.0)
         for rank, (alone, together) in enumerate(waits)
     ]
 

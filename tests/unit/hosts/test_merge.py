@@ -117,9 +117,9 @@ def test_variants_that_differ_are_refused() -> None:
         merge.merge([session(0), changed])
 
 
-def watched(rank: int, wait_ms: float, collective_ms: float | None) -> Session:
+def watched(rank: int, wait_ms: float, collective_ms: float | None, size: int = 2) -> Session:
     """A rank's session of a training that it watched itself: steps of 50 ms in every rank."""
-    whole = session(rank)
+    whole = session(rank, size)
     (result,) = [each for each in whole.results if each.variant == "ceiling"]
     host = whole.host
     assert host is not None
@@ -166,6 +166,17 @@ def test_the_sessions_that_run_left_of_one_training_are_merged(
     assert (found.kind, found.host) == (kind, host)
     assert words in found.text
     assert [result.variant for result in merged.results] == ["job · rank 0", "job · rank 1"]
+
+
+@pytest.mark.parametrize("collective_ms", [(35.0, 5.0), (None, None)])
+def test_where_a_rank_is_missing_the_slow_one_keeps_its_number(collective_ms: tuple[float | None, ...]) -> None:
+    merged = merge.merge([watched(0, 1.0, collective_ms[0], size=3), watched(2, 31.0, collective_ms[1], size=3)])
+    assert merged.hosts is not None
+    (found,) = merged.hosts.results
+    assert found.host == 2
+    assert "rank 2" in found.text
+    assert "rank 1" not in found.text
+    assert found.wait_together == (0.02, None, 0.62)
 
 
 def test_who_was_lost_is_a_note_and_clocks_are_those_that_one_machine_asked() -> None:
