@@ -63,7 +63,8 @@ def separately(case: Case, rng: np.random.Generator) -> Named:
         alone.append(_share(waits[0], steps))
         together.append(_share(waits[1], steps))
         ceilings.append(float(np.median(_noisy(own_ms, scatter, rng))))
-    figures = [HostFigures(*each) for each in zip(range(case.hosts), alone, together, ceilings, strict=True)]
+    names = [f"rank {rank}" for rank in range(case.hosts)]
+    figures = [HostFigures(*each) for each in zip(range(case.hosts), names, alone, together, ceilings, strict=True)]
     rounds = {number: (float(both), float(single)) for number, (single, both) in enumerate(rates)}
     found = efficiency.result("simulated", case.hosts, rounds, figures)
     return (found.kind, found.host) if found.host is not None else (None, None)
@@ -85,7 +86,7 @@ def synchronously(case: Case, rng: np.random.Generator) -> Named:
     end = ready.max(axis=0) + 0.05 * step_ms
     parts = enumerate(zip(waits.mean(axis=1), (end - ready).mean(axis=1), strict=True))
     found = efficiency.training(
-        [WorkerFigures(rank, float(end.mean()), float(wait), float(at)) for rank, (wait, at) in parts]
+        [WorkerFigures(rank, f"rank {rank}", float(end.mean()), float(wait), float(at)) for rank, (wait, at) in parts]
     )
     return (None, None) if found is None else found[:2]
 

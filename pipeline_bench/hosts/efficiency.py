@@ -75,6 +75,8 @@ class HostFigures(NamedTuple):
     """One host's figures, from its own session; None where it has none."""
 
     rank: int
+    who: str
+    """What a sentence calls it."""
     wait_alone: float | None
     wait_together: float | None
     ceiling_ms: float | None
@@ -116,6 +118,8 @@ class WorkerFigures(NamedTuple):
     """A step of one worker of a synchronous training, in ms, by parts; None where one was not measured."""
 
     rank: int
+    who: str
+    """What a sentence calls it."""
     step_ms: float | None
     wait_ms: float | None
     collective_ms: float | None
@@ -144,13 +148,13 @@ def training(workers: Sequence[WorkerFigures]) -> tuple[HostsKind, int | None, s
         return (
             "slow-input",
             last.rank,
-            f"the input of rank {last.rank} delays all workers: it waits {wait_ms:.1f} ms for it, {share} of a step, "
+            f"the input of {last.who} delays all workers: it waits {wait_ms:.1f} ms for it, {share} of a step, "
             f"the others {theirs_ms:.1f} ms; {lost}",
         )
     return (
         "slow-model",
         last.rank,
-        f"rank {last.rank} delays all workers, but not by its input wait ({wait_ms:.1f} ms): its own part of the "
+        f"{last.who} delays all workers, but not by its input wait ({wait_ms:.1f} ms): its own part of the "
         f"step takes longer; {lost}",
     )
 
@@ -162,9 +166,9 @@ def verdict(hosts: int, efficiency: Estimate, figures: Sequence[HostFigures]) ->
     What is left over is what they do to each other: to all of them alike, or to one.
     """
     odd = (
-        _odd("slow-host", {each.rank: each.ceiling_ms for each in figures})
-        or _odd_wait("slow-input", {each.rank: each.wait_alone for each in figures})
-        or _odd_wait("straggler", {each.rank: each.wait_together for each in figures})
+        _odd("slow-host", [(each, each.ceiling_ms) for each in figures])
+        or _odd_wait("slow-input", [(each, each.wait_alone) for each in figures])
+        or _odd_wait("straggler", [(each, each.wait_together) for each in figures])
     )
     if odd is not None:
         return odd
@@ -193,36 +197,33 @@ def _typical(figures: Sequence[HostFigures], name: str) -> float | None:
     return median(known) if known else None
 
 
-def _odd(kind: HostsKind, values: Mapping[int, float | None]) -> tuple[HostsKind, int, str] | None:
+def _odd(kind: HostsKind, values: Iterable[tuple[HostFigures, float | None]]) -> tuple[HostsKind, int, str] | None:
     """Return the one host that is slower than the median of the others by `HOST_SLOWER` or more."""
-    known = {rank: value for rank, value in values.items() if value is not None and not math.isnan(value)}
+    known = [(host, value) for host, value in values if value is not None and not math.isnan(value)]
     slow = [
-        (rank, value / others)
-        for rank, value in known.items()
-        if (others := median([each for other, each in known.items() if other != rank] or [math.inf])) > 0
+        (host, value / others)
+        for host, value in known
+        if (others := median([each for other, each in known if other is not host] or [math.inf])) > 0
         and value / others >= thresholds.HOST_SLOWER
     ]
     if len(slow) != 1:
         return None
-    rank, times = slow[0]
-    return kind, rank, f"rank {rank} is slow: its ceiling is {times:.1f}× the others'"
+    host, times = slow[0]
+    return kind, host.rank, f"{host.who} is slow: its ceiling is {times:.1f}× the others'"
 
 
-def _odd_wait(kind: HostsKind, values: Mapping[int, float | None]) -> tuple[HostsKind, int, str] | None:
+def _odd_wait(kind: HostsKind, values: Iterable[tuple[HostFigures, float | None]]) -> tuple[HostsKind, int, str] | None:
     """Return the one host that waits for its input, where the others do not, or far less."""
-    known = {rank: value for rank, value in values.items() if value is not None}
+    known = [(host, value) for host, value in values if value is not None]
     odd = [
-        (rank, value, others)
-        for rank, value in known.items()
+        (host, value, others)
+        for host, value in known
         if value >= thresholds.SEVERE_SHARE
-        and value - (others := median([each for other, each in known.items() if other != rank] or [value]))
+        and value - (others := median([each for other, each in known if other is not host] or [value]))
         >= thresholds.STRAGGLER_WAIT
     ]
     if len(odd) != 1:
         return None
-    rank, waits, others = odd[0]
-    who = {
-        "slow-input": f"the input of rank {rank} is slow: alone, it",
-        "straggler": f"one straggler: rank {rank}",
-    }
-    return kind, rank, f"{who[kind]} waits {units.share(waits)}, the others {units.share(others)}"
+    host, waits, others = odd[0]
+    who = {"slow-input": f"the input of {host.who} is slow: alone, it", "straggler": f"one straggler: {host.who}"}
+    return kind, host.rank, f"{who[kind]} waits {units.share(waits)}, the others {units.share(others)}"

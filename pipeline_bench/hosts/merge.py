@@ -18,7 +18,7 @@ from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import SESSION_FILE, Session, load
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.scenario import Scenario, Variant
-from pipeline_bench.text import units
+from pipeline_bench.text import NAME, one_line, units
 
 _MOST_CLOCKS_APART_S = 1.0
 """Hosts whose clocks differ by more cannot be laid side by side; NTP keeps them within some milliseconds."""
@@ -63,12 +63,9 @@ def merge(
         SessionError: they cannot be compared.
     """
     ahead_s = ahead_s or {}
-    hosts = [
-        each.host.model_copy(update={"clock_offset_s": ahead_s.get(each.host.rank, each.host.clock_offset_s)})
-        for each in sessions
-        if each.host is not None
-    ]
-    _see_that_they_compare(sessions, hosts)
+    hosts = [_described(each.host, each, ahead_s.get(each.host.rank)) for each in sessions if each.host is not None]
+    who = _names(hosts)
+    _see_that_they_compare(sessions, hosts, who)
     size = hosts[0].size
     missing = tuple(sorted(set(range(size)) - {host.rank for host in hosts}))
     first = sessions[0]
@@ -76,11 +73,11 @@ def merge(
     if missing:
         listed = ", ".join(map(str, missing))
         notes[f"{units.count(len(missing), 'rank')} of {size} left no session: {listed}"] = None
-    notes |= dict.fromkeys(f"rank {rank} was lost: {why}" for rank, why in (lost or {}).items())
+    notes |= dict.fromkeys(f"{who.get(rank, f'rank {rank}')} was lost: {why}" for rank, why in (lost or {}).items())
     merged = first.model_copy(
         update={
             "host": None,
-            "hosts": Hosts(hosts=tuple(hosts), missing=missing, results=tuple(_results(sessions, size))),
+            "hosts": Hosts(hosts=tuple(hosts), missing=missing, results=tuple(_results(sessions, size, who))),
             "notes": tuple(notes),
             "precision": None,
             "disturbances": tuple(
@@ -100,13 +97,33 @@ def merge(
     return Session.model_validate(merged.model_dump())
 
 
-def _see_that_they_compare(sessions: Sequence[Session], hosts: Sequence[Host]) -> None:
+def _described(host: Host, session: Session, ahead_s: float | None) -> Host:
+    """Return the host with what its session says of the machine."""
+    around = session.environment
+    emulated = around.accelerator_kind == "emulated"
+    return host.model_copy(
+        update={
+            "accelerator": None if emulated else around.accelerator_name,
+            "cpu": around.cpu,
+            "cores": around.cores,
+            "clock_offset_s": host.clock_offset_s if ahead_s is None else ahead_s,
+        }
+    )
+
+
+def _names(hosts: Sequence[Host]) -> dict[int, str]:
+    """Return what a sentence calls each rank: with its machine's name where there are several machines."""
+    several = len({host.name for host in hosts}) > 1
+    return {host.rank: f"{host.label} ({one_line(host.name, NAME)})" if several else host.label for host in hosts}
+
+
+def _see_that_they_compare(sessions: Sequence[Session], hosts: Sequence[Host], who: Mapping[int, str]) -> None:
     first = sessions[0]
     for session, host in zip(sessions[1:], hosts[1:], strict=True):
         problem = _difference(first, session)
         if problem is not None:
             raise SessionError(
-                f"Rank {hosts[0].rank} and rank {host.rank} cannot be compared: {problem}.",
+                f"R{who[hosts[0].rank][1:]} and {who[host.rank]} cannot be compared: {problem}.",
                 "Start every rank with the same command, program and scenario.",
             )
     offsets = {host.rank: host.clock_offset_s for host in hosts if host.clock_offset_s is not None}
@@ -114,7 +131,7 @@ def _see_that_they_compare(sessions: Sequence[Session], hosts: Sequence[Host]) -
         ahead, behind = max(offsets, key=lambda r: offsets[r]), min(offsets, key=lambda r: offsets[r])
         apart = units.seconds(offsets[ahead] - offsets[behind])
         raise SessionError(
-            f"The clock of rank {ahead} is {apart} ahead of that of rank {behind}, so that their trials cannot be "
+            f"The clock of {who[ahead]} is {apart} ahead of that of {who[behind]}, so that their trials cannot be "
             "laid side by side.",
             "Have the hosts' clocks set by NTP, and measure again.",
         )
@@ -200,9 +217,9 @@ def shifted(value: Any, by_ns: int) -> Any:
 _STAMPS = frozenset({"at_ns", "start_ns", "end_ns", "started_ns", "ended_ns"})
 
 
-def _results(sessions: Sequence[Session], size: int) -> Iterator[HostsResult]:
+def _results(sessions: Sequence[Session], size: int, who: Mapping[int, str]) -> Iterator[HostsResult]:
     if sessions[0].watched:
-        yield _watched(sessions, size)
+        yield _watched(sessions, size, who)
         return
     by_rank = {session.host.rank: session for session in sessions if session.host is not None}
     for base, variant in _bases(sessions[0].scenario):
@@ -212,7 +229,7 @@ def _results(sessions: Sequence[Session], size: int) -> Iterator[HostsResult]:
             alone, together = ranks.variant_name(base, 1), ranks.variant_name(base, hosts)
             of = {rank: by_rank[rank] for rank in range(hosts)}
             rounds = _rounds(of, alone, together, batch_size(variant))
-            figures = [_figures(rank, session, alone, together) for rank, session in of.items()]
+            figures = [_figures(rank, who[rank], session, alone, together) for rank, session in of.items()]
             yield efficiency.result(base, hosts, rounds, figures)
 
 
@@ -239,7 +256,7 @@ def _rounds(of: Mapping[int, Session], alone: str, together: str, batch: int) ->
     return {repeat: (rate, singles[repeat]) for repeat, rate in rates.items() if repeat in singles}
 
 
-def _figures(rank: int, session: Session, alone: str, together: str) -> HostFigures:
+def _figures(rank: int, who: str, session: Session, alone: str, together: str) -> HostFigures:
     found = {result.variant: result for result in session.results}
 
     def wait(name: str) -> float | None:
@@ -247,18 +264,18 @@ def _figures(rank: int, session: Session, alone: str, together: str) -> HostFigu
 
     ceiling = session.scenario.variant(together).ceiling if together in found else None
     ceiling_ms = found[ceiling].step_ms.median if ceiling in found else None
-    return HostFigures(rank, wait(alone), wait(together), ceiling_ms)
+    return HostFigures(rank, who, wait(alone), wait(together), ceiling_ms)
 
 
-def _watched(sessions: Sequence[Session], size: int) -> HostsResult:
+def _watched(sessions: Sequence[Session], size: int, who: Mapping[int, str]) -> HostsResult:
     """Return the results of a training that every rank watched itself: nothing of it ran alone."""
     hosts = {session.host: session for session in sessions if session.host is not None}
-    parts = efficiency.training([_worker(host, session) for host, session in hosts.items()])
+    parts = efficiency.training([_worker(who[host.rank], host, session) for host, session in hosts.items()])
     waits = {
         host.rank: session.results[0].input_wait_share.value if session.results else None
         for host, session in hosts.items()
     }
-    figures = [HostFigures(rank, None, waits.get(rank), None) for rank in range(size)]
+    figures = [HostFigures(rank, who.get(rank, ""), None, waits.get(rank), None) for rank in range(size)]
     name = sessions[0].results[0].variant if sessions[0].results else sessions[0].scenario.name
     found = efficiency.result(name, len(sessions), {}, figures)
     if parts is not None:
@@ -266,12 +283,12 @@ def _watched(sessions: Sequence[Session], size: int) -> HostsResult:
         return found.model_copy(update={"kind": kind, "host": rank, "text": text})
     if found.kind != "not-measured":
         return found
-    said = "; ".join(f"rank {rank} waits {units.share(wait)}" for rank, wait in waits.items())
+    said = "; ".join(f"{who[rank]} waits {units.share(wait)}" for rank, wait in waits.items())
     return found.model_copy(update={"kind": "watched", "text": f"{said} for its input"})
 
 
-def _worker(host: Host, session: Session) -> WorkerFigures:
+def _worker(who: str, host: Host, session: Session) -> WorkerFigures:
     if not session.results:
-        return WorkerFigures(host.rank, None, None, None)
+        return WorkerFigures(host.rank, who, None, None, None)
     result = session.results[0]
-    return WorkerFigures(host.rank, result.step_ms.mean, result.input_wait_ms.value, host.collective_ms)
+    return WorkerFigures(host.rank, who, result.step_ms.mean, result.input_wait_ms.value, host.collective_ms)

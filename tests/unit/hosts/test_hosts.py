@@ -67,6 +67,10 @@ def test_a_training_is_known_by_tensorflows_own_variable_too(environment: dict[s
     assert ranks.of_training(environment) == rank
 
 
+def worker(rank: int, wait_ms: float, collective_ms: float | None) -> WorkerFigures:
+    return WorkerFigures(rank, f"rank {rank}", 50.0, wait_ms, collective_ms)
+
+
 @pytest.mark.parametrize(
     ("waits_ms", "collectives_ms", "expected", "words"),
     [
@@ -78,7 +82,7 @@ def test_a_training_is_known_by_tensorflows_own_variable_too(environment: dict[s
 def test_whom_the_workers_wait_for_is_told_by_the_collective_and_why_by_the_input(
     waits_ms: tuple[float, ...], collectives_ms: tuple[float, ...], expected: tuple[HostsKind, int], words: str
 ) -> None:
-    parts = [WorkerFigures(*each) for each in zip(range(3), [50.0] * 3, waits_ms, collectives_ms, strict=True)]
+    parts = [worker(rank, *each) for rank, each in enumerate(zip(waits_ms, collectives_ms, strict=True))]
     found = efficiency.training(parts)
     assert found is not None
     assert found[:2] == expected
@@ -86,9 +90,9 @@ def test_whom_the_workers_wait_for_is_told_by_the_collective_and_why_by_the_inpu
 
 
 def test_nobody_is_named_where_all_come_together_or_a_part_is_not_known() -> None:
-    alike = [WorkerFigures(0, 50.0, 20.0, 6.0), WorkerFigures(1, 50.0, 21.0, 5.0)]
+    alike = [worker(0, 20.0, 6.0), worker(1, 21.0, 5.0)]
     assert efficiency.training(alike) is None
-    assert efficiency.training([*alike[:1], WorkerFigures(1, 50.0, 40.0, None)]) is None
+    assert efficiency.training([*alike[:1], worker(1, 40.0, None)]) is None
     assert efficiency.training(alike[:1]) is None
 
 
@@ -109,7 +113,7 @@ def rounds(truth: float, scatter: Iterable[float]) -> dict[int, tuple[float, flo
 
 def figures(*waits: tuple[float, float], ceilings: Sequence[float] = ()) -> list[HostFigures]:
     return [
-        HostFigures(rank, alone, together, ceilings[rank] if ceilings else 10.0)
+        HostFigures(rank, f"rank {rank}", alone, together, ceilings[rank] if ceilings else 10.0)
         for rank, (alone, together) in enumerate(waits)
     ]
 

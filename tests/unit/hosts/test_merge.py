@@ -12,10 +12,11 @@ from pipeline_bench.analysis.speedups import conclude
 from pipeline_bench.errors import SessionError, UsageError
 from pipeline_bench.hosts import merge, ranks
 from pipeline_bench.hosts.ranks import Rank
+from pipeline_bench.model.events import Storage
 from pipeline_bench.model.result import Estimate, StepTime
 from pipeline_bench.model.session import Session, load, save
 from pipeline_bench.model.trial import PhaseMark, plan
-from pipeline_bench.report import html, markdown, screen
+from pipeline_bench.report import html, machines, markdown, screen, terminal
 from pipeline_bench.report.difference import markdown as markdown_difference
 from pipeline_bench.report.terminal_table import figures_table
 from tests.unit import records
@@ -66,6 +67,65 @@ def test_two_hosts_become_one_session_with_their_sum_and_the_verdict(tmp_path: P
     assert conclude(merged) in markdown.render(merged).replace("\\", "")
     assert "storage is shared" in html.render(merged)
     assert "storage is shared" in screen.as_text(merged)
+
+
+def on(machine: str, whole: Session, **environment: Any) -> Session:
+    """The session as one that ran on another machine."""
+    assert whole.host is not None
+    host = whole.host.model_copy(update={"name": machine})
+    return whole.model_copy(update={"host": host, "environment": CPU.model_copy(update=environment)})
+
+
+def told(merged: Session) -> list[str]:
+    """What every format says of the hosts; all of them say the same."""
+    lines = [f"{name}: {text}" for name, text in machines.hosts(merged)]
+    page, marked = html.render(merged), markdown.render(merged)
+    text = " ".join(printed(terminal.render(merged, None, 80)).split())
+    for line in lines:
+        assert line in page
+        assert line in text
+        assert line.partition(": ")[2] in marked.replace("\\", "")
+    return lines
+
+
+def test_reports_show_each_host_with_its_machine_and_its_own_page_cache() -> None:
+    cached = [
+        on(f"node-{rank}", session(rank), cores=64 * (1 - rank) + 2, cpu=f"CPU {rank}", accelerator_name=f"CPU {rank}")
+        for rank in range(2)
+    ]
+    cached = [
+        each.model_copy(
+            update={
+                "trials": tuple(
+                    trial.model_copy(update={"storage": Storage(asked="as-is", size_bytes=10**6, resident_share=share)})
+                    for trial in each.trials
+                )
+            }
+        )
+        for each, share in zip(cached, (0.25, 1.0), strict=True)
+    ]
+    first, second, remark = told(merge.merge(cached))
+    assert first.startswith("rank 0: node-0; CPU 0, 66 cores; files as found: 25 % in the page cache before training")
+    assert second.startswith("rank 1: node-1; CPU 1, 2 cores; files as found: 100 % in the page cache before training")
+    assert remark == "remark: machines differ: the heading shows that of rank 0; unlike it: rank 1"
+    assert machines.storage(merge.merge(cached)) == []
+
+
+def test_ranks_on_one_machine_are_said_to_share_it() -> None:
+    merged = merge.merge([on("node-a", session(rank, 3)) for rank in (0, 1)] + [on("node-b", session(2, 3))])
+    assert told(merged)[-1].startswith("remark: ranks 0, 1 ran on one machine, node-a, and shared its cores")
+
+
+def test_a_verdict_names_the_machine_where_there_are_several() -> None:
+    calm, slow = watched(0, 1.0, None), watched(1, 31.0, None)
+    for name, expected in (("node-b", "rank 1 (node-b) waits 62 %"), ("node-a", "rank 1 waits 62 %")):
+        merged = merge.merge([on("node-a", calm), on(name, slow)])
+        assert merged.hosts is not None
+        assert expected in merged.hosts.results[0].text
+    assert told(merge.merge([on("node-a", calm), on("node-b", slow)])) == [
+        "rank 0: node-a; Example CPU 2.0 GHz, 2 cores",
+        "rank 1: node-b; Example CPU 2.0 GHz, 2 cores",
+    ]
 
 
 def test_a_difference_of_two_merged_sessions_tells_their_efficiencies() -> None:
