@@ -251,7 +251,7 @@ def _none_faster(others: Sequence[Result], best: Result, base: Result) -> str:
     ties = [result.variant for result in others if tie(result.speedup)]
     slower = [result.variant for result in others if _is(result.speedup, "slower")]
     unsure = [result for result in others if result.variant not in (*ties, *slower)]
-    said = [f"{_joined([baseline, *ties], 'and')} tie"] if ties else []
+    said = [f"{joined([baseline, *ties], 'and')} tie"] if ties else []
     if best in unsure and (best.speedup.value or 0.0) > thresholds.WORTH:
         low, high = (units.ratio(end) for end in best.speedup.ci95 or ())
         said.append(
@@ -259,7 +259,7 @@ def _none_faster(others: Sequence[Result], best: Result, base: Result) -> str:
         )
         unsure.remove(best)
     if unsure:
-        said.append(f"no difference found between {baseline} and {_joined([each.variant for each in unsure], 'or')}")
+        said.append(f"no difference found between {baseline} and {joined([each.variant for each in unsure], 'or')}")
     return "; ".join(said) or f"No variant is faster than {baseline}"
 
 
@@ -278,12 +278,12 @@ def _gain(others: Sequence[Result], leader: Result, baseline: str) -> str:
     times = f"{units.ratio(speedup.value)} the throughput of {baseline} ({low} to {high})"
     probably = "probably " if speedup.certainty == "probable" else ""
     if ties:
-        said = f"{_joined([leader.variant, *ties], 'and')} tie: {probably}about {times}"
+        said = f"{joined([leader.variant, *ties], 'and')} tie: {probably}about {times}"
     elif unsure or probably:
         said = f"{leader.variant} is {probably}faster: {times}"
     else:
         said = f"{leader.variant} is fastest: {times}"
-    return f"{said}; {_joined(unsure, 'and')} may be as fast" if unsure else said
+    return f"{said}; {joined(unsure, 'and')} may be as fast" if unsure else said
 
 
 def _kept_busy(able: Sequence[Result]) -> str:
@@ -299,7 +299,7 @@ def _kept_busy(able: Sequence[Result]) -> str:
         answer = "kept busy" if enough else "not known" if unknown else "not kept busy"
         reached = units.fraction(best.accelerator_utilization.value)
         said[answer].append(f"{name} ({best.variant}, AU {reached})")
-    answers = [f"{answer}: {_joined(names, 'and')}" for answer, names in said.items() if names]
+    answers = [f"{answer}: {joined(names, 'and')}" for answer, names in said.items() if names]
     return f"Of the emulated accelerators, {'; '.join(answers)}."
 
 
@@ -320,7 +320,7 @@ def _rivals(others: Sequence[Result], leader: Result) -> tuple[list[str], list[s
     return ties, unsure
 
 
-def _joined(names: Sequence[str], word: str) -> str:
+def joined(names: Sequence[str], word: str) -> str:
     """Return ``a, b or c``; ``a, 1; a, 2; or b, 1`` where names have commas of their own."""
     if len(names) > 2 and any("," in name for name in names):  # noqa: PLR2004 - two need no comma between them
         return f"{'; '.join(names[:-1])}; {word} {names[-1]}"

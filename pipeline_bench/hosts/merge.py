@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 
+from pipeline_bench.analysis import measured
+from pipeline_bench.analysis.measured import ByVariant, Rounds
 from pipeline_bench.analysis.speedups import batch_size
 from pipeline_bench.errors import SessionError, UsageError
 from pipeline_bench.hosts import efficiency, ranks
@@ -222,6 +224,7 @@ def _results(sessions: Sequence[Session], size: int, who: Mapping[int, str]) -> 
         yield _watched(sessions, size, who)
         return
     by_rank = {session.host.rank: session for session in sessions if session.host is not None}
+    found = {rank: measured.of(each.scenario, each.trials, each.environment.cores) for rank, each in by_rank.items()}
     for base, variant in _bases(sessions[0].scenario):
         for hosts in ranks.widths(size):
             if any(rank not in by_rank for rank in range(hosts)):
@@ -229,8 +232,31 @@ def _results(sessions: Sequence[Session], size: int, who: Mapping[int, str]) -> 
             alone, together = ranks.variant_name(base, 1), ranks.variant_name(base, hosts)
             of = {rank: by_rank[rank] for rank in range(hosts)}
             rounds = _rounds(of, alone, together, batch_size(variant))
-            figures = [_figures(rank, who[rank], session, alone, together) for rank, session in of.items()]
+            whole = set.intersection(*(set(found[rank].get(together, {})) for rank in of))
+            figures = [
+                _figures(rank, who[rank], found[rank], (alone, together, variant.ceiling or ""), whole) for rank in of
+            ]
             yield efficiency.result(base, hosts, rounds, figures)
+
+
+def _figures(rank: int, who: str, found: ByVariant, names: tuple[str, str, str], whole: Collection[int]) -> HostFigures:
+    """Return what a rank measured of a variant alone, together and of its ceiling.
+
+    Of the rounds together only those that were `whole` count: where one fell out, the others had more of the storage.
+    """
+    alone, together, ceiling = (found.get(name, {}) for name in names)
+    return HostFigures(
+        rank,
+        who,
+        _waits(alone),
+        _waits({repeat: run for repeat, run in together.items() if repeat in whole}),
+        {repeat: run.mean_ms for repeat, run in ceiling.items()},
+    )
+
+
+def _waits(rounds: Rounds) -> dict[int, float]:
+    """Return the share of input wait by round, where that was measured."""
+    return {repeat: run.mean_wait_ms / run.mean_ms for repeat, run in rounds.items() if run.mean_wait_ms is not None}
 
 
 def _bases(scenario: Scenario) -> Iterator[tuple[str, Variant]]:
@@ -256,17 +282,6 @@ def _rounds(of: Mapping[int, Session], alone: str, together: str, batch: int) ->
     return {repeat: (rate, singles[repeat]) for repeat, rate in rates.items() if repeat in singles}
 
 
-def _figures(rank: int, who: str, session: Session, alone: str, together: str) -> HostFigures:
-    found = {result.variant: result for result in session.results}
-
-    def wait(name: str) -> float | None:
-        return found[name].input_wait_share.value if name in found else None
-
-    ceiling = session.scenario.variant(together).ceiling if together in found else None
-    ceiling_ms = found[ceiling].step_ms.median if ceiling in found else None
-    return HostFigures(rank, who, wait(alone), wait(together), ceiling_ms)
-
-
 def _watched(sessions: Sequence[Session], size: int, who: Mapping[int, str]) -> HostsResult:
     """Return the results of a training that every rank watched itself: nothing of it ran alone."""
     hosts = {session.host: session for session in sessions if session.host is not None}
@@ -275,12 +290,13 @@ def _watched(sessions: Sequence[Session], size: int, who: Mapping[int, str]) -> 
         host.rank: session.results[0].input_wait_share.value if session.results else None
         for host, session in hosts.items()
     }
-    figures = [HostFigures(rank, who.get(rank, ""), None, waits.get(rank), None) for rank in range(size)]
+    together = ({} if (wait := waits.get(rank)) is None else {0: wait} for rank in range(size))
+    figures = [HostFigures(rank, who.get(rank, ""), together=each) for rank, each in enumerate(together)]
     name = sessions[0].results[0].variant if sessions[0].results else sessions[0].scenario.name
-    found = efficiency.result(name, len(sessions), {}, figures)
+    found = efficiency.result(name, len(sessions), {}, figures, scatter=0.0)
     if parts is not None:
-        kind, rank, text = parts
-        return found.model_copy(update={"kind": kind, "host": rank, "text": text})
+        update = {"kind": parts.kind, "host": parts.named[0], "named": parts.named, "text": parts.text}
+        return found.model_copy(update=update)
     if found.kind != "not-measured":
         return found
     said = "; ".join(f"{who[rank]} waits {units.share(wait)}" for rank, wait in waits.items())

@@ -70,7 +70,9 @@ class HostsResult(Record):
     rounds: int = 0
     kind: HostsKind = "not-measured"
     host: int | None = None
-    """The rank that the verdict names, if any."""
+    """The rank that the verdict names, or the first of several."""
+    named: tuple[int, ...] = ()
+    """Every rank that it names."""
     text: Line = ""
 
 

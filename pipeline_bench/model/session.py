@@ -28,7 +28,8 @@ History of `schema_version`; every version up to this one can be read:
     11  adds, with a default: of a user's function `parses_examples`; edits that parse a batch and that gather windows
     12  adds, with a default: of a user's function `on_batches`; an edit that vectorizes a map
     13  adds, with a default: of a watched training's epoch `iterator_end_ns`
-    14  adds, each with a default: of a merged session's host `accelerator`, `cpu` and `cores`
+    14  adds, each with a default: of a merged session's host `accelerator`, `cpu` and `cores`;
+        of what hosts come to `named`
 """
 
 from __future__ import annotations
