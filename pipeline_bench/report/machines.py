@@ -47,6 +47,28 @@ def hosts(session: Session) -> list[tuple[str, str]]:
     return [*lines, *(("remark", remark) for remark in _remarks(every))]
 
 
+TOGETHER = ("variant", "hosts", "samples/s in all", "efficiency", "rounds")
+"""The heads of the table of `together`; its first column is a name."""
+
+
+def together(session: Session) -> list[tuple[str, list[str]]]:
+    """Return what the hosts reached at once, as variants and rows of figures; empty where nothing ran on several."""
+    results = session.hosts.results if session.hosts is not None else ()
+    return [
+        (
+            one_line(result.variant, NAME),
+            [
+                str(result.hosts),
+                units.rate(result.samples_per_second),
+                units.share_interval(result.efficiency.value, result.efficiency.ci95),
+                str(result.rounds),
+            ],
+        )
+        for result in results
+        if result.samples_per_second is not None
+    ]
+
+
 def _by_state(trials: Iterable[TrialRecord]) -> dict[str, list[TrialRecord]]:
     """Return the trials that read files by the state of the page cache that they asked for."""
     asked: dict[str, list[TrialRecord]] = {}

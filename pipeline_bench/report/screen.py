@@ -40,6 +40,7 @@ def render(session: Session, width: int) -> RenderableType:
             terminal.conclusion(diagnosis.headline(session)),
             figures_table(session, width),
             Text(),
+            *([table, Text()] if (table := terminal.hosts_table(session)) is not None else []),
             *_limits(session, width),
         ]
     else:

@@ -116,6 +116,25 @@ def test_ranks_on_one_machine_are_said_to_share_it() -> None:
     assert told(merged)[-1].startswith("remark: ranks 0, 1 ran on one machine, node-a, and shared its cores")
 
 
+def test_reports_show_the_efficiency_also_where_a_host_is_named() -> None:
+    """Rank 1 waits 62 % of its step beside rank 0, which goes on as alone: one straggler."""
+    merged = merge.merge([session(0, together_ms=10.0), session(1, together_ms=25.0)])
+    assert merged.hosts is not None
+    (found,) = merged.hosts.results
+    assert (found.kind, found.host) == ("straggler", 1)
+    assert "70 %" not in conclude(merged)
+    ((name, figures),) = machines.together(merged)
+    assert figures == ["2", "17.9k", "70 % (70 to 70 %)", "3"]
+    row = f"| {name} | {' | '.join(figures)} |"
+    assert row in markdown.render(merged)
+    shown = " ".join(printed(terminal.render(merged, None, 80)).split())
+    assert f"{name} {' '.join(figures)}" in shown
+    assert f"{name} {' '.join(figures)}" in " ".join(screen.as_text(merged).split())
+    for cell in figures:
+        assert f"<span>{cell}</span>" in html.render(merged)
+    assert machines.together(session(0)) == []
+
+
 def test_a_verdict_names_the_machine_where_there_are_several() -> None:
     calm, slow = watched(0, 1.0, None), watched(1, 31.0, None)
     for name, expected in (("node-b", "rank 1 (node-b) waits 62 %"), ("node-a", "rank 1 waits 62 %")):
