@@ -111,6 +111,25 @@ def test_reports_show_each_host_with_its_machine_and_its_own_page_cache() -> Non
     assert machines.storage(merge.merge(cached)) == []
 
 
+def test_a_round_in_which_a_host_fell_out_does_not_count_for_the_others() -> None:
+    """In round 1 rank 1 fails midway, and rank 0 goes on with the storage for itself: it waits for nothing."""
+    first, second = session(0), session(1)
+
+    def changed(whole: Session, **update: Any) -> Session:
+        trials = [
+            trial.model_copy(update=update) if (trial.variant, trial.repeat) == ("a, 2 hosts", 1) else trial
+            for trial in whole.trials
+        ]
+        return whole.model_copy(update={"trials": tuple(trials)})
+
+    (fed,) = [trial for trial in first.trials if (trial.variant, trial.repeat) == ("a, alone", 1)]
+    merged = merge.merge([changed(first, steps=fed.steps), changed(second, status="failed", reason="planted")])
+    assert merged.hosts is not None
+    (found,) = merged.hosts.results
+    assert found.rounds == 2
+    assert found.wait_together == pytest.approx((0.616, 0.616))
+
+
 def test_ranks_on_one_machine_are_said_to_share_it() -> None:
     merged = merge.merge([on("node-a", session(rank, 3)) for rank in (0, 1)] + [on("node-b", session(2, 3))])
     assert told(merged)[-1].startswith("remark: ranks 0, 1 ran on one machine, node-a, and shared its cores")
