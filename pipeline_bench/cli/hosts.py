@@ -139,7 +139,7 @@ def merge(
 def _merge(
     folder: Path, shown: Presentation, lost: Mapping[int, str] | None = None, ahead_s: Mapping[int, float] | None = None
 ) -> int:
-    """Make one session of those in a folder, save and show it; return the exit code.
+    """Make one session of those in a folder, or of each training of `run`; save and show it; return the exit code.
 
     Args:
         folder: of the run.
@@ -154,11 +154,22 @@ def _merge(
     from pipeline_bench.model.session import save
     from pipeline_bench.run.comparison import Outcome
 
-    session = merging.merge(merging.read(folder), lost or {}, ahead_s or {})
-    save(session, folder)
-    console = Console(stderr=shown.json_to == STDOUT, highlight=False)
-    _, problems = deliver(Outcome(session, folder, interrupted=False), console, shown)
-    return 1 if problems or lost or (session.hosts is not None and session.hosts.missing) else 0
+    found = merging.trainings(merging.read(folder))
+    if len(found) > 1 and shown.json_to is not None:
+        raise UsageError(
+            f"--json takes one session, and the ranks left {len(found)} trainings in {folder}.",
+            "Leave --json out: each training's session.json is saved in a folder of its own there.",
+        )
+    console, code = Console(stderr=shown.json_to == STDOUT, highlight=False), 0
+    for number, sessions in enumerate(found, start=1):
+        session = merging.merge(sessions, lost or {}, ahead_s or {})
+        where = folder if len(found) == 1 else folder / f"training-{number}"
+        where.mkdir(exist_ok=True)
+        save(session, where)
+        _, problems = deliver(Outcome(session, where, interrupted=False), console, shown)
+        if problems or lost or (session.hosts is not None and session.hosts.missing):
+            code = 1
+    return code
 
 
 _STEP = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(us|µs|μs|ms|s)\s*")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,24 +32,38 @@ def read(folder: Path) -> list[Session]:
     """Return the sessions of the ranks below a folder, by rank.
 
     Raises:
-        UsageError: there is none, or a rank left more than one.
+        UsageError: there is none.
         SessionError: one is damaged.
     """
     files = sorted(folder.glob(f"rank-*/{SESSION_FILE}")) or sorted(folder.glob(f"rank-*/*/{SESSION_FILE}"))
-    sessions = sorted((load(file) for file in files), key=lambda session: session.host.rank if session.host else -1)
+    sessions = sorted((load(file) for file in files), key=_rank)
     if not sessions or any(session.host is None for session in sessions):
         raise UsageError(
             f"{folder} holds no sessions of ranks.",
             "Give what --out named under srun or mpirun: the folder that holds rank-000 and the others.",
         )
-    numbers = [session.host.rank for session in sessions if session.host]
-    if len(set(numbers)) < len(numbers):
-        again = next(rank for rank in numbers if numbers.count(rank) > 1)
-        raise UsageError(
-            f"{folder}: rank {again} left {numbers.count(again)} sessions.",
-            "Merge one training at a time: move the others out of the folder.",
-        )
     return sessions
+
+
+def trainings(sessions: Sequence[Session]) -> list[list[Session]]:
+    """Return the sessions by training, each by rank: the first of a name in one rank belongs to the first in another.
+
+    Args:
+        sessions: of the ranks, which may have left several each: a script that calls `fit` twice leaves two.
+    """
+    groups: dict[tuple[str, int], list[Session]] = {}
+    seen: Counter[tuple[int, str]] = Counter()
+    for session in sorted(sessions, key=lambda each: each.trials[0].started_ns if each.trials else 0):
+        rank, name = _rank(session), session.scenario.name
+        groups.setdefault((name, seen[rank, name]), []).append(session)
+        seen[rank, name] += 1
+    if len({rank for rank, _ in seen}) == len(sessions):  # one each: `merge` says what keeps them apart
+        return [list(sessions)]
+    return [sorted(group, key=_rank) for group in groups.values()]
+
+
+def _rank(session: Session) -> int:
+    return session.host.rank if session.host is not None else -1
 
 
 def merge(
@@ -146,6 +161,9 @@ def _difference(first: Session, other: Session) -> str | None:
         ours, theirs = getattr(first.environment, name), getattr(other.environment, name)
         if ours != theirs:
             return f"{name} is {ours} in the first and {theirs} in the second"
+    ours, theirs = (each.command.partition(" ")[0] for each in (first, other))  # arguments may be of the rank
+    if first.watched and ours != theirs:
+        return f"one ran {ours}, the other {theirs}"
     if first.watched != other.watched or first.scenario.name != other.scenario.name:
         return f"their scenarios are {first.scenario.name!r} and {other.scenario.name!r}"
     ours, theirs = ({v.name: v for v in session.scenario.variants} for session in (first, other))

@@ -9,6 +9,7 @@ import pytest
 
 from pipeline_bench.analysis.difference import between
 from pipeline_bench.analysis.speedups import conclude
+from pipeline_bench.cli import run
 from pipeline_bench.errors import SessionError, UsageError
 from pipeline_bench.hosts import merge, ranks
 from pipeline_bench.hosts.ranks import Rank
@@ -275,6 +276,37 @@ def test_where_a_rank_is_missing_the_slow_one_keeps_its_number(collective_ms: tu
     assert "rank 2" in found.text
     assert "rank 1" not in found.text
     assert found.wait_together == (0.02, None, 0.62)
+
+
+def test_trainings_of_other_programs_are_refused() -> None:
+    first, second = (
+        watched(rank, 1.0, None).model_copy(update={"command": command})
+        for rank, command in enumerate(("train.py --rank 0", "other.py --rank 1"))
+    )
+    with pytest.raises(SessionError, match=r"one ran train\.py, the other other\.py"):
+        merge.merge([first, second])
+    merge.merge([first, second.model_copy(update={"command": "train.py --rank 1"})])
+
+
+def test_the_trainings_of_a_script_with_two_are_merged_each_by_itself(tmp_path: Path) -> None:
+    """Both ranks train twice, and the first one evaluates between: it is known by its name, and is of one rank."""
+    for rank in range(2):
+        ran = [("fit", 1.0), *([] if rank else [("evaluate", 1.0)]), ("fit", 31.0 * rank)]
+        for number, (name, wait_ms) in enumerate(ran):
+            folder = tmp_path / f"rank-{rank:03}" / f"{9 - number}"
+            folder.mkdir(parents=True)
+            whole = watched(rank, wait_ms, None)
+            (trial, *_) = session(rank).trials
+            update = {
+                "scenario": whole.scenario.model_copy(update={"name": name}),
+                "trials": (trial.model_copy(update={"variant": "job", "started_ns": number * S}),),
+            }
+            save(whole.model_copy(update=update), folder)
+    assert run(["merge", str(tmp_path), "--json", "-"]) == 2
+    assert run(["merge", str(tmp_path)]) == 1  # no rank 1 evaluated
+    merged = [load(path) for path in sorted(tmp_path.glob("training-*/session.json"))]
+    told = [(each.scenario.name, each.hosts.results[0].host, each.hosts.missing) for each in merged if each.hosts]
+    assert told == [("fit", None, ()), ("evaluate", None, (1,)), ("fit", 1, ())]
 
 
 def test_who_was_lost_is_a_note_and_clocks_are_those_that_one_machine_asked() -> None:
