@@ -184,11 +184,9 @@ def of_hosts(hosts: Hosts) -> str:
 
 def conclude(session: Session) -> str:
     """Return who is fastest, by how much, whether it differs from the next ones, and what limits the baseline."""
-    if session.hosts is not None:
-        return of_hosts(session.hosts)
     if session.selftest is not None:
         return _checked(session.selftest)
-    found = _found(session)
+    found = _found(session) if session.hosts is None else of_hosts(session.hosts)
     cut_short = any(trial.status == "interrupted" for trial in session.trials)
     return f"Interrupted; until then: {found}" if cut_short else found
 

@@ -34,6 +34,21 @@ def test_a_rank_is_known_by_the_variables_of_what_started_it(environment: dict[s
     assert ranks.find_rank(environment) == rank
 
 
+@pytest.mark.parametrize(
+    ("variables", "is_shell"),
+    [
+        ({"SLURM_JOB_ID": "7"}, True),
+        ({"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "8"}, False),
+        ({}, False),
+    ],
+)
+def test_the_shell_of_sbatch_is_known_by_its_lack_of_a_step(variables: dict[str, str], is_shell: bool) -> None:
+    environment = {"SLURM_PROCID": "0", "SLURM_NTASKS": "8", **variables}
+    rank = ranks.find_rank(environment)
+    assert rank is not None
+    assert ranks.is_batch_shell(rank, environment) is is_shell
+
+
 @pytest.mark.parametrize("size", [2, 3, 4, 5, 8, 9])
 def test_every_rank_runs_its_part_of_the_common_plan_in_its_order(size: int) -> None:
     wanted = scenario(variant("a"), variant("b"), variant("ceiling", "ceiling", ceiling=None))

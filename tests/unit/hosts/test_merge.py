@@ -318,6 +318,17 @@ def test_who_was_lost_is_a_note_and_clocks_are_those_that_one_machine_asked() ->
         merge.merge([session(0), session(1)], {}, {0: 0.0, 1: 3.0})
 
 
+def test_interrupted_ranks_are_said_to_be_and_no_success(tmp_path: Path) -> None:
+    for rank in range(2):
+        whole = session(rank)
+        cut = whole.trials[-1].model_copy(update={"status": "interrupted", "reason": "Ctrl-C"})
+        folder = tmp_path / f"rank-{rank:03}"
+        folder.mkdir()
+        save(whole.model_copy(update={"trials": (*whole.trials[:-1], cut)}), folder)
+    assert run(["merge", str(tmp_path)]) == 1
+    assert conclude(load(tmp_path)).startswith("Interrupted; until then: storage is shared")
+
+
 def test_a_folder_without_ranks_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="holds no sessions of ranks"):
         merge.read(tmp_path)
