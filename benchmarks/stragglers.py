@@ -25,21 +25,26 @@ _SEPARATELY: tuple[HostsKind, ...] = ("slow-input", "slow-host", "straggler")
 _SYNCHRONOUS: tuple[HostsKind, ...] = ("slow-input", "slow-model")
 _SCATTER = (0.01, 0.10)
 """Relative standard deviation of a trial's mean step, quiet and beside other work: assumed, not measured."""
+_UNEVEN = 0.3
+"""Of a bucket that serves hosts unevenly, another one first in each round: assumed."""
 _HOSTS = (2, 4, 8, 16)
 _PLANTED = (2.0, 4.0)
 
 Figures = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
-Named = tuple[HostsKind | None, int | None]
+Named = tuple[HostsKind | None, tuple[int, ...]]
+"""The verdict's kind, None where it names nobody, and the ranks that it names, ascending."""
 
 
 class Case(NamedTuple):
-    """What was planted, on which of so many hosts; None where nothing was."""
+    """What was planted, on which of so many hosts; no kind and no ranks where nothing was."""
 
     kind: HostsKind | None
-    rank: int | None
+    ranks: tuple[int, ...]
     hosts: int
     factor: float
     """The delay, in times of the line from which on a verdict names somebody."""
+    uneven: float = 0.0
+    """By how much the bucket serves a host longer or shorter in a round: the standard deviation of the logarithm."""
 
 
 def separately(case: Case, rng: np.random.Generator) -> Named:
@@ -47,9 +52,9 @@ def separately(case: Case, rng: np.random.Generator) -> Named:
     step_ms, scatter, factor = rng.uniform(10, 100), rng.uniform(*_SCATTER), case.factor
     load = rng.uniform(0.3, 1.8)  # of the bucket, by all hosts at once: above 1 it is full
     shared_ms = step_ms * max(0.0, load - 1.0)
-    alone, together, ceilings, rates = [], [], [], np.zeros((_ROUNDS, 2))
+    figures, rates = [], np.zeros((_ROUNDS, 2))
     for rank in range(case.hosts):
-        here = case.kind if rank == case.rank else None
+        here = case.kind if rank in case.ranks else None
         own_ms = step_ms * (1 + (thresholds.HOST_SLOWER - 1) * factor if here == "slow-host" else 1)
         share = min(0.95, thresholds.STRAGGLER_WAIT * factor)
         late_ms = own_ms * share / (1 - share)
@@ -59,14 +64,13 @@ def separately(case: Case, rng: np.random.Generator) -> Named:
             beside_ms += shared_ms
         steps = _noisy(own_ms, scatter, rng)
         waits = [_noisy(each, 2 * scatter, rng) for each in (input_ms, beside_ms)]
+        waits[1] = _noisy(waits[1], case.uneven, rng)
         rates += np.stack([1 / (steps + wait) for wait in waits], axis=1)
-        alone.append(_share(waits[0], steps))
-        together.append(_share(waits[1], steps))
-        ceilings.append(float(np.median(_noisy(own_ms, scatter, rng))))
-    figures = [HostFigures(*each) for each in zip(alone, together, ceilings, strict=True)]
+        alone, together = (_by_round(wait / (wait + steps)) for wait in waits)
+        figures.append(HostFigures(rank, f"rank {rank}", alone, together, _by_round(_noisy(own_ms, scatter, rng))))
     rounds = {number: (float(both), float(single)) for number, (single, both) in enumerate(rates)}
     found = efficiency.result("simulated", case.hosts, rounds, figures)
-    return (found.kind, found.host) if found.host is not None else (None, None)
+    return (found.kind, tuple(sorted(found.named))) if found.named else (None, ())
 
 
 def synchronously(case: Case, rng: np.random.Generator) -> Named:
@@ -79,22 +83,24 @@ def synchronously(case: Case, rng: np.random.Generator) -> Named:
     model = step_ms * np.exp(scatter * rng.standard_normal((case.hosts, steps)))
     # What disturbs a host lasts: some of its noise is the same for the whole run.
     model *= np.exp(scatter / 2 * rng.standard_normal((case.hosts, 1)))
-    if case.rank is not None:
-        (waits if case.kind == "slow-input" else model)[case.rank] += late_ms * rng.lognormal(0, 0.2, steps)
+    for rank in case.ranks:
+        (waits if case.kind == "slow-input" else model)[rank] += late_ms * rng.lognormal(0, 0.2, steps)
     ready = waits + model
     end = ready.max(axis=0) + 0.05 * step_ms
-    parts = zip(waits.mean(axis=1), (end - ready).mean(axis=1), strict=True)
-    found = efficiency.training([WorkerFigures(float(end.mean()), float(wait), float(at)) for wait, at in parts])
-    return (None, None) if found is None else found[:2]
+    parts = enumerate(zip(waits.mean(axis=1), (end - ready).mean(axis=1), strict=True))
+    found = efficiency.training(
+        [WorkerFigures(rank, f"rank {rank}", float(end.mean()), float(wait), float(at)) for rank, (wait, at) in parts]
+    )
+    return (None, ()) if found is None else found[:2]
 
 
-def _noisy(value: float, scatter: float, rng: np.random.Generator) -> Figures:
+def _noisy(value: float | Figures, scatter: float, rng: np.random.Generator) -> Figures:
     """One figure of each round."""
     return value * np.exp(scatter * rng.standard_normal(_ROUNDS))
 
 
-def _share(waits: Figures, steps: Figures) -> float:
-    return float(np.mean(waits / (waits + steps)))
+def _by_round(values: Figures) -> dict[int, float]:
+    return dict(enumerate(values.tolist()))
 
 
 def judged(
@@ -103,26 +109,33 @@ def judged(
     cases: int,
     seed: int,
     planted: Sequence[float],
+    several: int = 1,
+    uneven: float = 0.0,
 ) -> Counter[str]:
-    """Return how many cases were named rightly, wrongly and not at all."""
+    """Return how many cases were named rightly, wrongly and not at all; of several that were planted, all or nobody."""
     rng = np.random.default_rng([seed, len(kind or ""), cases])
     found: Counter[str] = Counter()
     for _ in range(cases):
-        hosts = int(rng.choice(_HOSTS))
-        rank = None if kind is None else int(rng.integers(hosts))
-        case = Case(kind, rank, hosts, float(rng.uniform(planted[0], planted[1])))
+        hosts = int(rng.choice([each for each in _HOSTS if each >= 2 * several]))
+        ranks = () if kind is None else tuple(sorted(map(int, rng.choice(hosts, several, replace=False))))
+        case = Case(kind, ranks, hosts, float(rng.uniform(planted[0], planted[1])), uneven)
         named = judge(case, rng)
-        found["right" if named == (case.kind, case.rank) else "nobody" if named[1] is None else "wrong"] += 1
+        found["right" if named == (case.kind, case.ranks) else "nobody" if not named[1] else "wrong"] += 1
     return found
 
 
 def rows(cases: int, seed: int, planted: Sequence[float] = _PLANTED) -> Sequence[tuple[str, str, Counter[str]]]:
     """Return for each way of running together and each straggler what was named."""
-    ways = (("each by itself", separately, _SEPARATELY), ("synchronous", synchronously, _SYNCHRONOUS))
+    ways: Sequence[tuple[str, Callable[[Case, np.random.Generator], Named], tuple[HostsKind, ...], int, float]] = (
+        ("each by itself", separately, _SEPARATELY, 1, 0.0),
+        ("two of them", separately, _SEPARATELY, 2, 0.0),
+        ("uneven bucket", separately, _SEPARATELY, 1, _UNEVEN),
+        ("synchronous", synchronously, _SYNCHRONOUS, 1, 0.0),
+    )
     return [
-        (name, kind or "none", judged(judge, kind, cases, seed, planted))
-        for name, judge, kinds in ways
-        for kind in (*kinds, None)
+        (name, kind or "none", judged(judge, kind, cases, seed, planted, several, uneven))
+        for name, judge, kinds, several, uneven in ways
+        for kind in (*kinds, *([None] if several == 1 else []))
     ]
 
 

@@ -199,11 +199,9 @@ def of_hosts(hosts: Hosts) -> str:
 
 def conclude(session: Session) -> str:
     """Return who is fastest, by how much, whether it differs from the next ones, and what limits the baseline."""
-    if session.hosts is not None:
-        return of_hosts(session.hosts)
     if session.selftest is not None:
         return _checked(session.selftest)
-    found = _found(session)
+    found = _found(session) if session.hosts is None else of_hosts(session.hosts)
     cut_short = any(trial.status == "interrupted" for trial in session.trials)
     return f"Interrupted; until then: {found}" if cut_short else found
 
@@ -273,7 +271,7 @@ def _none_faster(others: Sequence[Result], best: Result, base: Result) -> str:
     unsure = [result for result in others if result.variant not in ties and result not in slower]
     if not ties and not unsure:
         return f"No variant is faster than {baseline}"
-    said = [f"{_joined([baseline, *ties], 'and')} tie"] if ties else []
+    said = [f"{joined([baseline, *ties], 'and')} tie"] if ties else []
     # A high figure alone is no hint: its 95 % interval has to leave out 1. "Faster" needs more than that.
     if best in unsure and may_gain(best.speedup) and best.speedup.ci95 is not None and best.speedup.ci95[0] > 1:
         times = units.ratio(best.speedup.value)
@@ -281,12 +279,12 @@ def _none_faster(others: Sequence[Result], best: Result, base: Result) -> str:
         unsure.remove(best)
     if unsure:
         shown = _between(unsure[0].speedup) if len(unsure) == 1 else ""
-        named = _joined([each.variant for each in unsure], "or")
+        named = joined([each.variant for each in unsure], "or")
         said.append(f"whether {named} is faster or slower than {baseline} is not decided{shown}")
     if slower:
         probably = "probably " if any(each.speedup.certainty == "probable" for each in slower) else ""
         verb = "is" if len(slower) == 1 else "are"
-        said.append(f"{_joined([each.variant for each in slower], 'and')} {verb} {probably}slower")
+        said.append(f"{joined([each.variant for each in slower], 'and')} {verb} {probably}slower")
     return "; ".join(said)
 
 
@@ -309,12 +307,12 @@ def _gain(others: Sequence[Result], leader: Result, baseline: str) -> str:
     times = f"{units.ratio(speedup.value)} the throughput of {baseline}{_between(speedup)}"
     probably = "probably " if speedup.certainty == "probable" else ""
     if ties:
-        said = f"{_joined([leader.variant, *ties], 'and')} tie: {probably}about {times}"
+        said = f"{joined([leader.variant, *ties], 'and')} tie: {probably}about {times}"
     elif unsure or probably:
         said = f"{leader.variant} is {probably}faster: {times}"
     else:
         said = f"{leader.variant} is fastest: {times}"
-    return f"{said}; {_joined(unsure, 'and')} may be as fast as {leader.variant}" if unsure else said
+    return f"{said}; {joined(unsure, 'and')} may be as fast as {leader.variant}" if unsure else said
 
 
 def overlap(copy: DeviceCopy) -> str:
@@ -357,7 +355,7 @@ def _kept_busy(able: Sequence[Result]) -> str:
         au = best.accelerator_utilization.value
         reached = "" if au is None else f", AU {units.fraction(au)}"
         said[answer].append(f"{name} ({best.variant}{reached})")
-    answers = [f"{answer}: {_joined(names, 'and')}" for answer, names in said.items() if names]
+    answers = [f"{answer}: {joined(names, 'and')}" for answer, names in said.items() if names]
     return f"Of the emulated accelerators, {'; '.join(answers)}."
 
 
@@ -378,7 +376,7 @@ def _rivals(others: Sequence[Result], leader: Result) -> tuple[list[str], list[s
     return ties, unsure
 
 
-def _joined(names: Sequence[str], word: str) -> str:
+def joined(names: Sequence[str], word: str) -> str:
     """Return ``a, b or c``; ``a, 1; a, 2; or b, 1`` where names have commas of their own."""
     if len(names) > 2 and any("," in name for name in names):  # noqa: PLR2004 - two need no comma between them
         return f"{'; '.join(names[:-1])}; {word} {names[-1]}"

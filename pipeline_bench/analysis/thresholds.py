@@ -134,9 +134,10 @@ HOSTS_SCALE = 0.90
 `BOUND_SHARE`."""
 HOST_SLOWER = 1.20
 """A host is slow by itself where its ceiling takes so many times the others': more than a tenth, and beyond
-what machines of one kind differ by."""
+what machines of one kind differ by. The whole interval over rounds is above 1 plus `BOUND_SHARE`."""
 STRAGGLER_WAIT = 0.20
-"""One host waits where its share is so far above the median of the others': `SEVERE_SHARE`, and nobody's noise."""
+"""One host waits where its share is so far above the median of the others': `SEVERE_SHARE`, and nobody's noise.
+The whole interval of the difference over rounds is above `BOUND_SHARE`."""
 
 # --- where a watched training's time went --------------------------------------------------------------------------
 

@@ -220,6 +220,16 @@ class Backend(Plugin):
         """
         return None
 
+    def why_silent(self, limit_s: float) -> str | None:
+        """Return which of the processes has been silent for so long, also where others go on; None where none has.
+
+        What it was given may be missing from the samples. It is asked often, from a thread, and may not block.
+
+        Args:
+            limit_s: the stall timeout.
+        """
+        return None
+
     def end_processes(self) -> None:
         """End them; safe to call twice, and where none was started."""
 

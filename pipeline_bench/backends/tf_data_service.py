@@ -81,6 +81,7 @@ class TfDataService(DatasetBackend):
     Options = TfDataServiceOptions
     has_processes = True
     _processes: ServiceProcesses | None = None
+    _cluster: service_cluster.Watch | None = None
 
     @property
     def works_ahead(self) -> bool:
@@ -96,12 +97,18 @@ class TfDataService(DatasetBackend):
             self._processes = ServiceProcesses(self.options.workers or 1, can_fork=can_fork)
         elif not service.answers(dispatcher):
             raise PipelineBenchError(f"No tf.data service answers at options.dispatcher = {dispatcher!r}.")
+        else:
+            self._cluster = service_cluster.Watch(dispatcher)
 
     def why_dead(self, stalled_s: float | None) -> str | None:
         if self._processes is not None:
             return self._processes.why_dead(stalled_s)
         dispatcher = self.options.dispatcher
         return None if dispatcher is None else service_cluster.why_dead(dispatcher, stalled_s)
+
+    def why_silent(self, limit_s: float) -> str | None:
+        watched = self._processes or self._cluster
+        return None if watched is None else watched.why_silent(limit_s)
 
     def end_processes(self) -> None:
         if self._processes is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Mapping
@@ -51,6 +52,20 @@ def refuse_goal(precision: str | None, budget_s: float | None) -> None:
         )
 
 
+def refuse_shown(shown: Presentation, out: Path) -> None:
+    """Refuse what one rank cannot show, since the session is that of all.
+
+    Raises:
+        UsageError: it was given.
+    """
+    wanted = {"--json": shown.json_to is not None, "--details": shown.details, "--open": shown.open_page}
+    if given := [option for option, is_given in wanted.items() if is_given]:
+        raise UsageError(
+            f"{' and '.join(given)} cannot be given to a rank: the session is that of all of them.",
+            f"Give --json or --details to what makes it when all ranks have ended: pipeline-bench merge {out}",
+        )
+
+
 def compare_as_rank(rank: Rank, scenario: Scenario, out: Path, *, expose_servers: bool) -> int:
     """Run one rank's part, and return its exit code; its session lies in a folder of its own in ``--out``."""
     from pipeline_bench.cli.running import interruptible
@@ -65,6 +80,11 @@ def compare_as_rank(rank: Rank, scenario: Scenario, out: Path, *, expose_servers
     def tell(line: str) -> None:
         typer.echo(f"pipeline-bench, rank {rank.number} of {rank.size}: {line}", err=True)
 
+    if ranks.is_batch_shell(rank, os.environ):
+        tell(
+            "this looks like the shell of sbatch, which is rank 0 without others; start every rank with srun, or unset "
+            "SLURM_PROCID to measure this host alone"
+        )
     slots = ranks.slots(scenario, rank.size)
     on_ray = rank.launcher == "ray"  # its session is fetched from there
     with interruptible(), closing(Meeting(out, rank, slots, tell, gone_s(scenario))) as meeting:
@@ -139,7 +159,7 @@ def merge(
 def _merge(
     folder: Path, shown: Presentation, lost: Mapping[int, str] | None = None, ahead_s: Mapping[int, float] | None = None
 ) -> int:
-    """Make one session of those in a folder, save and show it; return the exit code.
+    """Make one session of those in a folder, or of each training of `run`; save and show it; return the exit code.
 
     Args:
         folder: of the run.
@@ -154,11 +174,22 @@ def _merge(
     from pipeline_bench.model.session import save
     from pipeline_bench.run.comparison import Outcome
 
-    session = merging.merge(merging.read(folder), lost or {}, ahead_s or {})
-    save(session, folder)
-    console = Console(stderr=shown.json_to == STDOUT, highlight=False)
-    _, problems = deliver(Outcome(session, folder, interrupted=False), console, shown)
-    return 1 if problems or lost or (session.hosts is not None and session.hosts.missing) else 0
+    found = merging.trainings(merging.read(folder))
+    if len(found) > 1 and shown.json_to is not None:
+        raise UsageError(
+            f"--json takes one session, and the ranks left {len(found)} trainings in {folder}.",
+            "Leave --json out: each training's session.json is saved in a folder of its own there.",
+        )
+    console, code = Console(stderr=shown.json_to == STDOUT, highlight=False), 0
+    for number, sessions in enumerate(found, start=1):
+        session = merging.merge(sessions, lost or {}, ahead_s or {})
+        where = folder if len(found) == 1 else folder / f"training-{number}"
+        where.mkdir(exist_ok=True)
+        save(session, where)
+        outcome, problems = deliver(Outcome(session, where, interrupted=False), console, shown)
+        if problems or lost or not outcome.all_ok or (session.hosts is not None and session.hosts.missing):
+            code = 1
+    return code
 
 
 _STEP = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(us|µs|μs|ms|s)\s*")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 from pathlib import Path
@@ -99,7 +100,7 @@ def compare(
 ) -> None:
     """Train one model with every variant of a scenario; show times, waits and utilization side by side."""
     from pipeline_bench.analysis.precision import check
-    from pipeline_bench.cli.hosts import compare_as_rank, compare_on_ray, refuse_goal
+    from pipeline_bench.cli.hosts import compare_as_rank, compare_on_ray, refuse_goal, refuse_shown
     from pipeline_bench.cli.running import run_and_show
     from pipeline_bench.hosts.ranks import find_rank
     from pipeline_bench.run.comparison import compare as run_comparison
@@ -117,6 +118,7 @@ def compare(
         raise typer.Exit(compare_on_ray(resolved, hosts, on, out, shown, expose_servers=expose_servers))
     if (rank := find_rank(os.environ)) is not None:
         refuse_goal(precision, budget)
+        refuse_shown(dataclasses.replace(shown, details=details), out)
         raise typer.Exit(compare_as_rank(rank, resolved, out, expose_servers=expose_servers))
     if goal is not None and goal.goal is not None:
         check(resolved)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import median
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
 from pipeline_bench.analysis import stats, thresholds
+from pipeline_bench.analysis.speedups import joined
 from pipeline_bench.model.hosts import HostsKind, HostsResult
 from pipeline_bench.model.result import Estimate
 from pipeline_bench.model.trial import TrialRecord
@@ -71,16 +73,28 @@ def rates(
     return {repeat: rate for repeat, rate in found.items() if rate}
 
 
-class HostFigures(NamedTuple):
-    """One host's figures, from its own session; None where it has none."""
+ByRound = Mapping[int, float]
+"""A figure of each round that has it."""
 
-    wait_alone: float | None
-    wait_together: float | None
-    ceiling_ms: float | None
+
+class HostFigures(NamedTuple):
+    """One host's figures by round, from its own session."""
+
+    rank: int
+    who: str
+    """What a sentence calls it."""
+    alone: ByRound = MappingProxyType({})
+    """Its share of input wait."""
+    together: ByRound = MappingProxyType({})
+    ceiling_ms: ByRound = MappingProxyType({})
 
 
 def result(
-    variant: str, hosts: int, rounds: Mapping[int, tuple[float, float]], figures: Sequence[HostFigures]
+    variant: str,
+    hosts: int,
+    rounds: Mapping[int, tuple[float, float]],
+    figures: Sequence[HostFigures],
+    scatter: float = thresholds.SHARE_SCATTER,
 ) -> HostsResult:
     """Return what a variant comes to on so many hosts.
 
@@ -89,6 +103,7 @@ def result(
         hosts: how many ran at once.
         rounds: by round the samples a second together, and the sum of those alone; both above 0.
         figures: of these hosts, by rank.
+        scatter: the usual one of a share between rounds; 0 where only the one run that was measured is judged.
     """
     ratios = [together / alone for together, alone in rounds.values()]
     efficiency = Estimate(reason="no round has every host alone and all of them together")
@@ -96,30 +111,46 @@ def result(
         ci95 = stats.typical_ratio_interval(ratios)
         reason = None if ci95 else "an interval needs 2 rounds"
         efficiency = Estimate(value=stats.typical_ratio(ratios), ci95=ci95, reason=reason)
-    kind, host, text = verdict(hosts, efficiency, figures)
+    found = verdict(hosts, efficiency, figures, scatter)
     return HostsResult(
         variant=variant,
         hosts=hosts,
         samples_per_second=float(np.mean([together for together, _ in rounds.values()])) if rounds else None,
         efficiency=efficiency,
-        wait_alone=tuple(each.wait_alone for each in figures),
-        wait_together=tuple(each.wait_together for each in figures),
+        wait_alone=tuple(_mean(each.alone) for each in figures),
+        wait_together=tuple(_mean(each.together) for each in figures),
         rounds=len(ratios),
-        kind=kind,
-        host=host,
-        text=text,
+        kind=found.kind,
+        host=found.named[0] if found.named else None,
+        named=found.named,
+        text=found.text,
     )
+
+
+def _mean(rounds: ByRound) -> float | None:
+    return float(np.mean(list(rounds.values()))) if rounds else None
+
+
+class Verdict(NamedTuple):
+    """What limits hosts, the ranks that it names, and a sentence."""
+
+    kind: HostsKind
+    named: tuple[int, ...]
+    text: str
 
 
 class WorkerFigures(NamedTuple):
     """A step of one worker of a synchronous training, in ms, by parts; None where one was not measured."""
 
+    rank: int
+    who: str
+    """What a sentence calls it."""
     step_ms: float | None
     wait_ms: float | None
     collective_ms: float | None
 
 
-def training(workers: Sequence[WorkerFigures]) -> tuple[HostsKind, int | None, str] | None:
+def training(workers: Sequence[WorkerFigures]) -> Verdict | None:
     """Return whom the workers of a synchronous training wait for, and why; None where the parts are not known.
 
     All step alike. Who comes last to the collective is there for the shortest time, which is what the collective costs
@@ -129,99 +160,135 @@ def training(workers: Sequence[WorkerFigures]) -> tuple[HostsKind, int | None, s
     known = [each for each in workers if None not in each]
     if len(known) < len(workers) or len(known) < 2:  # noqa: PLR2004 - one has nobody to wait for
         return None
-    at = [each.collective_ms or 0.0 for each in workers]
-    last = at.index(min(at))
-    others = [rank for rank in range(len(workers)) if rank != last]
+    last = min(workers, key=lambda each: each.collective_ms or 0.0)
+    others = [each for each in workers if each is not last]
     step_ms = median(each.step_ms or 0.0 for each in workers)
-    lost_ms = median(at[rank] for rank in others) - at[last]
-    wait_ms, theirs_ms = workers[last].wait_ms or 0.0, median(workers[rank].wait_ms or 0.0 for rank in others)
+    lost_ms = median(each.collective_ms or 0.0 for each in others) - (last.collective_ms or 0.0)
+    wait_ms, theirs_ms = last.wait_ms or 0.0, median(each.wait_ms or 0.0 for each in others)
     if not step_ms or lost_ms < thresholds.STRAGGLER_WAIT * step_ms:
         return None
     lost = f"at the collective the others wait {lost_ms:.1f} ms for it, {units.share(lost_ms / step_ms)} of their step"
     if wait_ms - theirs_ms >= lost_ms / 2:
         share = units.share(wait_ms / step_ms)
-        return (
+        return Verdict(
             "slow-input",
-            last,
-            f"the input of rank {last} delays all workers: it waits {wait_ms:.1f} ms for it, {share} of a step, the "
-            f"others {theirs_ms:.1f} ms; {lost}",
+            (last.rank,),
+            f"the input of {last.who} delays all workers: it waits {wait_ms:.1f} ms for it, {share} of a step, "
+            f"the others {theirs_ms:.1f} ms; {lost}",
         )
-    return (
+    return Verdict(
         "slow-model",
-        last,
-        f"rank {last} delays all workers, but not by its input wait ({wait_ms:.1f} ms): its own part of the "
+        (last.rank,),
+        f"{last.who} delays all workers, but not by its input wait ({wait_ms:.1f} ms): its own part of the "
         f"step takes longer; {lost}",
     )
 
 
-def verdict(hosts: int, efficiency: Estimate, figures: Sequence[HostFigures]) -> tuple[HostsKind, int | None, str]:
-    """Return what limits the hosts, the rank that it names, and a sentence.
+def verdict(hosts: int, efficiency: Estimate, figures: Sequence[HostFigures], scatter: float) -> Verdict:
+    """Return what limits the hosts.
 
     A host whose ceiling is slow is slow whatever its input; one whose input is slow alone needs no neighbour for it.
-    What is left over is what they do to each other: to all of them alike, or to one.
+    What is left over is what they do to each other: to some of them, or to all alike, which may be beside the rest.
     """
-    odd = (
-        _odd("slow-host", [each.ceiling_ms for each in figures])
-        or _odd_wait("slow-input", [each.wait_alone for each in figures])
-        or _odd_wait("straggler", [each.wait_together for each in figures])
-    )
-    if odd is not None:
-        return odd
-    return _of_all(hosts, efficiency, figures)
+    odd: dict[HostsKind, list[_Odd]] = {
+        "slow-host": _slow(figures),
+        "slow-input": _waiting([(each, each.alone) for each in figures], scatter),
+        "straggler": _waiting([(each, each.together) for each in figures], scatter),
+    }
+    named: list[int] = []
+    kinds: list[HostsKind] = []
+    sentences: list[str] = []
+    for kind, every in odd.items():
+        if fresh := [each for each in every if each.host.rank not in named]:
+            kinds.append(kind)
+            named += [each.host.rank for each in fresh]
+            sentences.append(_sentence(kind, fresh))
+    rest = [each for each in figures if each.rank not in named]
+    of_all = _of_all(hosts, efficiency, rest or figures, "each of the others" if named else "each")
+    if not named:
+        return of_all
+    sentences += [of_all.text] if of_all.kind == "shared-storage" else []
+    return Verdict(kinds[0], tuple(named), "; ".join(sentences))
 
 
-def _of_all(hosts: int, efficiency: Estimate, figures: Sequence[HostFigures]) -> tuple[HostsKind, None, str]:
-    """Return what holds where no host stands out."""
+def _of_all(hosts: int, efficiency: Estimate, figures: Sequence[HostFigures], each: str) -> Verdict:
+    """Return what holds of hosts of which none stands out; `each` is what a sentence calls one of them."""
     value, ci95, line = efficiency.value, efficiency.ci95, thresholds.HOSTS_SCALE
     if value is None:
-        return "not-measured", None, f"{hosts} hosts: {efficiency.reason}"
+        return Verdict("not-measured", (), f"{hosts} hosts: {efficiency.reason}")
     said = f"{hosts} hosts reach {units.share_interval(value, ci95)} of what they reach alone"
     if ci95 is not None and ci95[0] >= line:
-        return "scales", None, said
+        return Verdict("scales", (), said)
     if ci95 is None or ci95[1] >= line:
-        return "inconclusive", None, f"{said}; the threshold is {units.share(line)}: use more --repeats"
-    waits, alone = _typical(figures, "wait_together"), _typical(figures, "wait_alone")
+        return Verdict("inconclusive", (), f"{said}; the threshold is {units.share(line)}: use more --repeats")
+    waits, alone = (_typical(rounds) for rounds in zip(*((host.together, host.alone) for host in figures), strict=True))
     if waits is None or alone is None or waits - alone < thresholds.BOUND_SHARE:
-        return "inconclusive", None, f"{said}, but input wait does not explain it"
-    each = f"at {hosts} hosts each waits {units.share(waits)}, alone {units.share(alone)}"
-    return "shared-storage", None, f"storage is shared: {each}; {said}"
+        return Verdict("inconclusive", (), f"{said}, but input wait does not explain it")
+    waiting = f"at {hosts} hosts {each} waits {units.share(waits)}, alone {units.share(alone)}"
+    return Verdict("shared-storage", (), f"storage is shared: {waiting}; {said}")
 
 
-def _typical(figures: Sequence[HostFigures], name: str) -> float | None:
-    known = [value for each in figures if (value := getattr(each, name)) is not None]
+def _typical(hosts: Iterable[ByRound]) -> float | None:
+    known = [mean for each in hosts if (mean := _mean(each)) is not None]
     return median(known) if known else None
 
 
-def _odd(kind: HostsKind, values: Sequence[float | None]) -> tuple[HostsKind, int, str] | None:
-    """Return the one host that is slower than the median of the others by `HOST_SLOWER` or more."""
-    known = {rank: value for rank, value in enumerate(values) if value is not None and not math.isnan(value)}
-    slow = [
-        (rank, value / others)
-        for rank, value in known.items()
-        if (others := median([each for other, each in known.items() if other != rank] or [math.inf])) > 0
-        and value / others >= thresholds.HOST_SLOWER
-    ]
-    if len(slow) != 1:
-        return None
-    rank, times = slow[0]
-    return kind, rank, f"rank {rank} is slow: its ceiling is {times:.1f}× the others'"
+class _Odd(NamedTuple):
+    """A host that differs from the others, its figure, and the median of theirs, over the same rounds."""
+
+    host: HostFigures
+    own: float
+    others: float
 
 
-def _odd_wait(kind: HostsKind, values: Sequence[float | None]) -> tuple[HostsKind, int, str] | None:
-    """Return the one host that waits for its input, where the others do not, or far less."""
-    known = {rank: value for rank, value in enumerate(values) if value is not None}
-    odd = [
-        (rank, value, others)
-        for rank, value in known.items()
-        if value >= thresholds.SEVERE_SHARE
-        and value - (others := median([each for other, each in known.items() if other != rank] or [value]))
-        >= thresholds.STRAGGLER_WAIT
-    ]
-    if len(odd) != 1:
-        return None
-    rank, waits, others = odd[0]
-    who = {
-        "slow-input": f"the input of rank {rank} is slow: alone, it",
-        "straggler": f"one straggler: rank {rank}",
-    }
-    return kind, rank, f"{who[kind]} waits {units.share(waits)}, the others {units.share(others)}"
+def _slow(figures: Sequence[HostFigures]) -> list[_Odd]:
+    """Return the hosts that are slower than the median of the others by `HOST_SLOWER` or more, the slowest first."""
+    found = []
+    for host, own, others in _beside([(each, each.ceiling_ms) for each in figures]):
+        ratio = stats.believe(np.log(own / others).tolist(), thresholds.RATIO_SCATTER)
+        if _is_past(ratio, math.log(thresholds.HOST_SLOWER), math.log1p(thresholds.BOUND_SHARE)):
+            found.append(_Odd(host, float(own.mean()), float(others.mean())))
+    return sorted(found, key=lambda each: -each.own)
+
+
+def _waiting(waits: Sequence[tuple[HostFigures, ByRound]], scatter: float) -> list[_Odd]:
+    """Return the hosts that wait for their input, where the others do not, or far less, the one that waits most first.
+
+    A storage that serves hosts unevenly has them take turns at being late, which the interval over rounds shows.
+    """
+    found = []
+    for host, own, others in _beside(waits):
+        difference = stats.believe((own - others).tolist(), scatter)
+        if _is_past(difference, thresholds.STRAGGLER_WAIT, thresholds.BOUND_SHARE):
+            found.append(_Odd(host, float(own.mean()), float(others.mean())))
+    return sorted(found, key=lambda each: -each.own)
+
+
+def _is_past(figure: stats.Belief, line: float, least: float) -> bool:
+    """Return whether a figure is past a line, and certainly past what is worth mending."""
+    return figure.value >= line and figure.interval()[0] >= least
+
+
+def _beside(values: Sequence[tuple[HostFigures, ByRound]]) -> Iterator[tuple[HostFigures, stats.Floats, stats.Floats]]:
+    """Yield each host with its figures and the medians of the others', by the rounds that have both."""
+    for host, own in values:
+        theirs = {
+            repeat: [each[repeat] for other, each in values if other is not host and repeat in each] for repeat in own
+        }
+        if rounds := [repeat for repeat in sorted(own) if theirs[repeat]]:
+            yield host, np.array([own[each] for each in rounds]), np.array([median(theirs[each]) for each in rounds])
+
+
+def _sentence(kind: HostsKind, odd: Sequence[_Odd]) -> str:
+    """Return what is said of the hosts that a verdict names."""
+    one, who = len(odd) == 1, joined([each.host.who for each in odd], "and")
+    if kind == "slow-host":
+        times = joined([f"{each.own / each.others:.1f}×" for each in odd], "and")
+        return f"{who} {'is slow: its ceiling is' if one else 'are slow: their ceilings are'} {times} the others'"
+    waits = f"{joined([units.share(each.own) for each in odd], 'and')}, the others {units.share(odd[0].others)}"
+    if kind == "slow-input":
+        slow = (
+            f"the input of {who} is slow: alone, it waits" if one else f"the inputs of {who} are slow: alone, they wait"
+        )
+        return f"{slow} {waits}"
+    return f"one straggler: {who} waits {waits}" if one else f"{len(odd)} stragglers: {who} wait {waits}"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 
+from pipeline_bench.analysis import measured
+from pipeline_bench.analysis.measured import ByVariant, Rounds
 from pipeline_bench.analysis.speedups import batch_size
 from pipeline_bench.errors import SessionError, UsageError
 from pipeline_bench.hosts import efficiency, ranks
@@ -18,7 +21,7 @@ from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import SESSION_FILE, Session, load
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.scenario import Scenario, Variant
-from pipeline_bench.text import units
+from pipeline_bench.text import NAME, one_line, units
 
 _MOST_CLOCKS_APART_S = 1.0
 """Hosts whose clocks differ by more cannot be laid side by side; NTP keeps them within some milliseconds."""
@@ -29,24 +32,38 @@ def read(folder: Path) -> list[Session]:
     """Return the sessions of the ranks below a folder, by rank.
 
     Raises:
-        UsageError: there is none, or a rank left more than one.
+        UsageError: there is none.
         SessionError: one is damaged.
     """
     files = sorted(folder.glob(f"rank-*/{SESSION_FILE}")) or sorted(folder.glob(f"rank-*/*/{SESSION_FILE}"))
-    sessions = sorted((load(file) for file in files), key=lambda session: session.host.rank if session.host else -1)
+    sessions = sorted((load(file) for file in files), key=_rank)
     if not sessions or any(session.host is None for session in sessions):
         raise UsageError(
             f"{folder} holds no sessions of ranks.",
             "Give what --out named under srun or mpirun: the folder that holds rank-000 and the others.",
         )
-    numbers = [session.host.rank for session in sessions if session.host]
-    if len(set(numbers)) < len(numbers):
-        again = next(rank for rank in numbers if numbers.count(rank) > 1)
-        raise UsageError(
-            f"{folder}: rank {again} left {numbers.count(again)} sessions.",
-            "Merge one training at a time: move the others out of the folder.",
-        )
     return sessions
+
+
+def trainings(sessions: Sequence[Session]) -> list[list[Session]]:
+    """Return the sessions by training, each by rank: the first of a name in one rank belongs to the first in another.
+
+    Args:
+        sessions: of the ranks, which may have left several each: a script that calls `fit` twice leaves two.
+    """
+    groups: dict[tuple[str, int], list[Session]] = {}
+    seen: Counter[tuple[int, str]] = Counter()
+    for session in sorted(sessions, key=lambda each: each.trials[0].started_ns if each.trials else 0):
+        rank, name = _rank(session), session.scenario.name
+        groups.setdefault((name, seen[rank, name]), []).append(session)
+        seen[rank, name] += 1
+    if len({rank for rank, _ in seen}) == len(sessions):  # one each: `merge` says what keeps them apart
+        return [list(sessions)]
+    return [sorted(group, key=_rank) for group in groups.values()]
+
+
+def _rank(session: Session) -> int:
+    return session.host.rank if session.host is not None else -1
 
 
 def merge(
@@ -63,12 +80,9 @@ def merge(
         SessionError: they cannot be compared.
     """
     ahead_s = ahead_s or {}
-    hosts = [
-        each.host.model_copy(update={"clock_offset_s": ahead_s.get(each.host.rank, each.host.clock_offset_s)})
-        for each in sessions
-        if each.host is not None
-    ]
-    _see_that_they_compare(sessions, hosts)
+    hosts = [_described(each.host, each, ahead_s.get(each.host.rank)) for each in sessions if each.host is not None]
+    who = _names(hosts)
+    _see_that_they_compare(sessions, hosts, who)
     size = hosts[0].size
     missing = tuple(sorted(set(range(size)) - {host.rank for host in hosts}))
     first = sessions[0]
@@ -76,11 +90,11 @@ def merge(
     if missing:
         listed = ", ".join(map(str, missing))
         notes[f"{units.count(len(missing), 'rank')} of {size} left no session: {listed}"] = None
-    notes |= dict.fromkeys(f"rank {rank} was lost: {why}" for rank, why in (lost or {}).items())
+    notes |= dict.fromkeys(f"{who.get(rank, f'rank {rank}')} was lost: {why}" for rank, why in (lost or {}).items())
     merged = first.model_copy(
         update={
             "host": None,
-            "hosts": Hosts(hosts=tuple(hosts), missing=missing, results=tuple(_results(sessions, size))),
+            "hosts": Hosts(hosts=tuple(hosts), missing=missing, results=tuple(_results(sessions, size, who))),
             "notes": tuple(notes),
             "precision": None,
             "disturbances": tuple(
@@ -100,13 +114,33 @@ def merge(
     return Session.model_validate(merged.model_dump())
 
 
-def _see_that_they_compare(sessions: Sequence[Session], hosts: Sequence[Host]) -> None:
+def _described(host: Host, session: Session, ahead_s: float | None) -> Host:
+    """Return the host with what its session says of the machine."""
+    around = session.environment
+    emulated = around.accelerator_kind == "emulated"
+    return host.model_copy(
+        update={
+            "accelerator": None if emulated else around.accelerator_name,
+            "cpu": around.cpu,
+            "cores": around.cores,
+            "clock_offset_s": host.clock_offset_s if ahead_s is None else ahead_s,
+        }
+    )
+
+
+def _names(hosts: Sequence[Host]) -> dict[int, str]:
+    """Return what a sentence calls each rank: with its machine's name where there are several machines."""
+    several = len({host.name for host in hosts}) > 1
+    return {host.rank: f"{host.label} ({one_line(host.name, NAME)})" if several else host.label for host in hosts}
+
+
+def _see_that_they_compare(sessions: Sequence[Session], hosts: Sequence[Host], who: Mapping[int, str]) -> None:
     first = sessions[0]
     for session, host in zip(sessions[1:], hosts[1:], strict=True):
         problem = _difference(first, session)
         if problem is not None:
             raise SessionError(
-                f"Rank {hosts[0].rank} and rank {host.rank} cannot be compared: {problem}.",
+                f"R{who[hosts[0].rank][1:]} and {who[host.rank]} cannot be compared: {problem}.",
                 "Start every rank with the same command, program and scenario.",
             )
     offsets = {host.rank: host.clock_offset_s for host in hosts if host.clock_offset_s is not None}
@@ -114,7 +148,7 @@ def _see_that_they_compare(sessions: Sequence[Session], hosts: Sequence[Host]) -
         ahead, behind = max(offsets, key=lambda r: offsets[r]), min(offsets, key=lambda r: offsets[r])
         apart = units.seconds(offsets[ahead] - offsets[behind])
         raise SessionError(
-            f"The clock of rank {ahead} is {apart} ahead of that of rank {behind}, so that their trials cannot be "
+            f"The clock of {who[ahead]} is {apart} ahead of that of {who[behind]}, so that their trials cannot be "
             "laid side by side.",
             "Have the hosts' clocks set by NTP, and measure again.",
         )
@@ -127,6 +161,9 @@ def _difference(first: Session, other: Session) -> str | None:
         ours, theirs = getattr(first.environment, name), getattr(other.environment, name)
         if ours != theirs:
             return f"{name} is {ours} in the first and {theirs} in the second"
+    ours, theirs = (each.command.partition(" ")[0] for each in (first, other))  # arguments may be of the rank
+    if first.watched and ours != theirs:
+        return f"one ran {ours}, the other {theirs}"
     if first.watched != other.watched or first.scenario.name != other.scenario.name:
         return f"their scenarios are {first.scenario.name!r} and {other.scenario.name!r}"
     ours, theirs = ({v.name: v for v in session.scenario.variants} for session in (first, other))
@@ -200,11 +237,12 @@ def shifted(value: Any, by_ns: int) -> Any:
 _STAMPS = frozenset({"at_ns", "start_ns", "end_ns", "started_ns", "ended_ns"})
 
 
-def _results(sessions: Sequence[Session], size: int) -> Iterator[HostsResult]:
+def _results(sessions: Sequence[Session], size: int, who: Mapping[int, str]) -> Iterator[HostsResult]:
     if sessions[0].watched:
-        yield _watched(sessions)
+        yield _watched(sessions, size, who)
         return
     by_rank = {session.host.rank: session for session in sessions if session.host is not None}
+    found = {rank: measured.of(each.scenario, each.trials, each.environment.cores) for rank, each in by_rank.items()}
     for base, variant in _bases(sessions[0].scenario):
         for hosts in ranks.widths(size):
             if any(rank not in by_rank for rank in range(hosts)):
@@ -212,8 +250,31 @@ def _results(sessions: Sequence[Session], size: int) -> Iterator[HostsResult]:
             alone, together = ranks.variant_name(base, 1), ranks.variant_name(base, hosts)
             of = {rank: by_rank[rank] for rank in range(hosts)}
             rounds = _rounds(of, alone, together, batch_size(variant))
-            figures = [_figures(session, alone, together) for session in of.values()]
+            whole = set.intersection(*(set(found[rank].get(together, {})) for rank in of))
+            figures = [
+                _figures(rank, who[rank], found[rank], (alone, together, variant.ceiling or ""), whole) for rank in of
+            ]
             yield efficiency.result(base, hosts, rounds, figures)
+
+
+def _figures(rank: int, who: str, found: ByVariant, names: tuple[str, str, str], whole: Collection[int]) -> HostFigures:
+    """Return what a rank measured of a variant alone, together and of its ceiling.
+
+    Of the rounds together only those that were `whole` count: where one fell out, the others had more of the storage.
+    """
+    alone, together, ceiling = (found.get(name, {}) for name in names)
+    return HostFigures(
+        rank,
+        who,
+        _waits(alone),
+        _waits({repeat: run for repeat, run in together.items() if repeat in whole}),
+        {repeat: run.mean_ms for repeat, run in ceiling.items()},
+    )
+
+
+def _waits(rounds: Rounds) -> dict[int, float]:
+    """Return the share of input wait by round, where that was measured."""
+    return {repeat: run.mean_wait_ms / run.mean_ms for repeat, run in rounds.items() if run.mean_wait_ms is not None}
 
 
 def _bases(scenario: Scenario) -> Iterator[tuple[str, Variant]]:
@@ -239,39 +300,29 @@ def _rounds(of: Mapping[int, Session], alone: str, together: str, batch: int) ->
     return {repeat: (rate, singles[repeat]) for repeat, rate in rates.items() if repeat in singles}
 
 
-def _figures(session: Session, alone: str, together: str) -> HostFigures:
-    found = {result.variant: result for result in session.results}
-
-    def wait(name: str) -> float | None:
-        return found[name].input_wait_share.value if name in found else None
-
-    ceiling = session.scenario.variant(together).ceiling if together in found else None
-    ceiling_ms = found[ceiling].step_ms.median if ceiling in found else None
-    return HostFigures(wait(alone), wait(together), ceiling_ms)
-
-
-def _watched(sessions: Sequence[Session]) -> HostsResult:
+def _watched(sessions: Sequence[Session], size: int, who: Mapping[int, str]) -> HostsResult:
     """Return the results of a training that every rank watched itself: nothing of it ran alone."""
-    parts = efficiency.training([_worker(session) for session in sessions])
-    waits = [session.results[0].input_wait_share.value if session.results else None for session in sessions]
-    figures = [HostFigures(None, wait, None) for wait in waits]
+    hosts = {session.host: session for session in sessions if session.host is not None}
+    parts = efficiency.training([_worker(who[host.rank], host, session) for host, session in hosts.items()])
+    waits = {
+        host.rank: session.results[0].input_wait_share.value if session.results else None
+        for host, session in hosts.items()
+    }
+    together = ({} if (wait := waits.get(rank)) is None else {0: wait} for rank in range(size))
+    figures = [HostFigures(rank, who.get(rank, ""), together=each) for rank, each in enumerate(together)]
     name = sessions[0].results[0].variant if sessions[0].results else sessions[0].scenario.name
-    found = efficiency.result(name, len(sessions), {}, figures)
+    found = efficiency.result(name, len(sessions), {}, figures, scatter=0.0)
     if parts is not None:
-        kind, rank, text = parts
-        return found.model_copy(update={"kind": kind, "host": rank, "text": text})
+        update = {"kind": parts.kind, "host": parts.named[0], "named": parts.named, "text": parts.text}
+        return found.model_copy(update=update)
     if found.kind != "not-measured":
         return found
-    said = "; ".join(
-        f"rank {session.host.rank} waits {units.share(wait)}"
-        for session, wait in zip(sessions, waits, strict=True)
-        if session.host is not None
-    )
+    said = "; ".join(f"{who[rank]} waits {units.share(wait)}" for rank, wait in waits.items())
     return found.model_copy(update={"kind": "watched", "text": f"{said} for its input"})
 
 
-def _worker(session: Session) -> WorkerFigures:
-    if session.host is None or not session.results:
-        return WorkerFigures(None, None, None)
+def _worker(who: str, host: Host, session: Session) -> WorkerFigures:
+    if not session.results:
+        return WorkerFigures(host.rank, who, None, None, None)
     result = session.results[0]
-    return WorkerFigures(result.step_ms.mean, result.input_wait_ms.value, session.host.collective_ms)
+    return WorkerFigures(host.rank, who, result.step_ms.mean, result.input_wait_ms.value, host.collective_ms)

@@ -83,6 +83,15 @@ def find_rank(environment: Mapping[str, str]) -> Rank | None:
     return None
 
 
+def is_batch_shell(rank: Rank, environment: Mapping[str, str]) -> bool:
+    """Return whether this seems to be the script of a Slurm job, which has a rank, but no step with other ranks.
+
+    Output environment variables of srun and sbatch: https://slurm.schedmd.com/srun.html
+    """
+    in_step = any(name in environment for name in ("SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS"))
+    return rank.launcher == "slurm" and "SLURM_JOB_ID" in environment and not in_step
+
+
 _ALL_WIDTHS_UP_TO = 4
 """Hosts of which every number is tried; of more 2, 4, 8 … and all."""
 _ALONE = ", alone"

@@ -44,6 +44,10 @@ class Host(Record):
 
     collective_ms: float | None = None
     """How long a step of a watched training was at collectives, from having its own part ready; None: not measured."""
+    accelerator: Line | None = None
+    """Of a merged session, as are the next two: what its own session says of the machine."""
+    cpu: Line | None = None
+    cores: int | None = None
 
     @property
     def label(self) -> str:
@@ -66,7 +70,9 @@ class HostsResult(Record):
     rounds: int = 0
     kind: HostsKind = "not-measured"
     host: int | None = None
-    """The rank that the verdict names, if any."""
+    """The rank that the verdict names, or the first of several."""
+    named: tuple[int, ...] = ()
+    """Every rank that it names."""
     text: Line = ""
 
 

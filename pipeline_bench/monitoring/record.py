@@ -121,6 +121,7 @@ class JobRecord:
         self.on_kept: Callable[[], None] = lambda: None
         self._out = out
         self._folder: Path | None = None
+        self._clock_offset_s: float | None = None
         self._pid = os.getpid()
         self._keep_ns, self._keep_cost_ns = time.monotonic_ns() + _KEEP_EVERY_NS, 0
         self._name = name
@@ -230,7 +231,13 @@ class JobRecord:
         folder = None
         try:
             if self._out is not None:
-                self._folder = self._folder or make_folder(self._out, session.scenario.name)
+                if self._folder is None:
+                    self._folder = make_folder(self._out, session.scenario.name)
+                    with suppress(OSError):  # as `hosts.together`: all ranks see the same clock of the folder
+                        self._clock_offset_s = time.time() - self._folder.stat().st_mtime
+                if session.host is not None:
+                    host = session.host.model_copy(update={"clock_offset_s": self._clock_offset_s})
+                    session = session.model_copy(update={"host": host})
                 save(session, self._folder)
                 folder = self._folder
         except PipelineBenchError as error:

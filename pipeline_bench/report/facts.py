@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline_bench.analysis import advice, validity, wall_time
+from pipeline_bench.analysis import advice, wall_time
 from pipeline_bench.errors import sentence
 from pipeline_bench.model.result import (
     BUSY_TIME,
@@ -18,7 +18,8 @@ from pipeline_bench.model.result import (
 )
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
-from pipeline_bench.report import activity, ceilings, selftest, step_parts
+from pipeline_bench.report import activity, ceilings, machines, selftest, step_parts
+from pipeline_bench.report.machines import listed
 from pipeline_bench.text import NAME, REASON, code_line, one_line, units
 
 Fact = tuple[str, str]
@@ -80,21 +81,6 @@ def other_device(session: Session) -> str | None:
     return kinds[session.environment.accelerator_kind]
 
 
-def storage(session: Session) -> list[tuple[str, str]]:
-    """Return what was in the page cache where files were read: a line for those variants that asked for the same."""
-    asked: dict[str, list[TrialRecord]] = {}
-    for trial in session.trials:
-        if trial.storage is not None and trial.measured:
-            asked.setdefault(trial.storage.asked, []).append(trial)
-    heads = {"as-is": "files as found", "cold": "cold files", "warm": "warm files"}
-    lines = []
-    for state, trials in asked.items():
-        names = dict.fromkeys(one_line(trial.variant, NAME) for trial in trials)
-        who = f" of {_listed(names)}" if len(asked) > 1 else ""
-        lines.append((f"{heads[state]}{who}", validity.describe_cache(trials) or ""))
-    return lines
-
-
 def left_out(session: Session) -> list[tuple[str, str]]:
     """Return how many records were skipped and the first by name; a line for variants that skipped the same."""
     skipped: dict[tuple[int, tuple[str, ...]], list[str]] = {}
@@ -105,7 +91,7 @@ def left_out(session: Session) -> list[tuple[str, str]]:
     everyone = len({trial.variant for trial in session.trials if trial.work is not None})
     lines = []
     for (count, records), names in skipped.items():
-        who = "every variant" if len(names) == everyone else _listed([one_line(name, NAME) for name in names])
+        who = "every variant" if len(names) == everyone else listed([one_line(name, NAME) for name in names])
         first = "; ".join(record.rstrip(".") for record in records)
         lines.append(
             (who, f"{units.count(count, 'record')}, the first of them: {first}" if count > len(records) else first)
@@ -114,13 +100,7 @@ def left_out(session: Session) -> list[tuple[str, str]]:
 
 
 def _names(results: Sequence[Result]) -> str:
-    return _listed([one_line(result.variant, NAME) for result in results])
-
-
-def _listed(names: Iterable[str]) -> str:
-    """``a, b``; ``a, 1; a, 2`` where names have commas of their own."""
-    listed = tuple(names)
-    return ("; " if any("," in name for name in listed) else ", ").join(listed)
+    return listed([one_line(result.variant, NAME) for result in results])
 
 
 @dataclass(frozen=True)
@@ -149,7 +129,8 @@ SECTIONS = (
     Section("Activity", "{}: ", "{}: ", activity.facts),
     Section("Selftest", "selftest: {}: ", "{}: ", selftest.facts),
     Section("Checked", "{}: ", "{}: ", selftest.cited),
-    Section("Storage", "storage: {}; ", "Storage: {}; ", storage),
+    Section("Hosts", "{}: ", "{}: ", machines.hosts),
+    Section("Storage", "storage: {}; ", "Storage: {}; ", machines.storage),
     Section("Skipped by", "skipped by {}: ", "Skipped by {}: ", left_out),
     Section("Threads", "threads: {} ", "{} ", advice.thread_remarks),
     Section("Wall time", "{}: ", "{}: ", _wall_time),

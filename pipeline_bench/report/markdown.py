@@ -17,6 +17,7 @@ from pipeline_bench.report import (
     columns,
     diagnosis,
     facts,
+    machines,
     pipeline_tree,
     placements,
 )
@@ -91,6 +92,8 @@ def _comparison(session: Session) -> Iterator[str]:
     ]
     yield table(("variant", *heads), rows)
     yield _caption(session)
+    if together := machines.together(session):
+        yield table(machines.TOGETHER, [[escape(name), *map(escape, figures)] for name, figures in together])
     yield "\n".join(f"- **{escape(r.variant)}**: {escape(r.verdict.text, TEXT)}" for r in session.results)
     yield _learning(session)
     yield escape(facts.precision(session), TEXT)

@@ -168,10 +168,12 @@ def _compared(
         most=rows,
     )
     left = len(_compared_results(session)) - rows if rows is not None else 0
+    together = terminal.hosts_table(session)
     return [
         *_heading(session, width),
         terminal.conclusion(_headline(session)),
         figures,
+        *([together] if together is not None else []),
         *([Text(f"  and {units.count(left, 'more variant')} (--details)", style="dim")] if left else []),
         *([Text()] if layout.space else []),
         *(_limits(session, width) if layout.limits_apart else []),
@@ -187,7 +189,7 @@ def _headline(session: Session) -> str:
     """Return the headline without what limits the baseline, which the line of the baseline says."""
     text = diagnosis.headline(session)
     head, _, last = text.rpartition("; ")
-    return f"{head}." if head and f" {session.scenario.baseline.name} is " in f" {last}" else text
+    return f"{head}." if head and last.startswith(f"{session.scenario.baseline.name} is ") else text
 
 
 def _limits(session: Session, width: int) -> Iterator[Text]:

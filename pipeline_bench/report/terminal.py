@@ -16,7 +16,16 @@ from pipeline_bench.analysis.speedups import no_claim
 from pipeline_bench.model.selftest import Selftest
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
-from pipeline_bench.report import VERDICT_STYLES, ceilings, diagnosis, facts, in_order, placements, terminal_diagnosis
+from pipeline_bench.report import (
+    VERDICT_STYLES,
+    ceilings,
+    diagnosis,
+    facts,
+    in_order,
+    machines,
+    placements,
+    terminal_diagnosis,
+)
 from pipeline_bench.report import selftest as selftest_report
 from pipeline_bench.report.terminal_table import NAME_LIMIT, variant_name, variants_table
 from pipeline_bench.text import NAME, REASON, one_line, safe, units
@@ -44,6 +53,7 @@ def render(session: Session, folder: Path | None, width: int) -> RenderableType:
         sections += [
             conclusion(diagnosis.headline(session)),
             variants_table(session, width),
+            hosts_table(session),
             _verdicts(session),
             _work(session),
         ]
@@ -140,6 +150,17 @@ def _work(session: Session) -> RenderableType | None:
             text = f"{variant_name(result.variant)}; {result.work.text}"
             lines.append(Text.assemble(("work not checked: ", "bold yellow"), (text, "dim")))
     return _group(lines)
+
+
+def hosts_table(session: Session) -> RenderableType | None:
+    """Return what several hosts reached at once, a row a number of hosts; None where nothing ran so."""
+    found = machines.together(session)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    for head in machines.TOGETHER:
+        table.add_column(head, justify="right" if table.columns else "left", overflow="fold")
+    for name, figures in found:
+        table.add_row(Text(name, style="bold"), *map(Text, figures))
+    return table if found else None
 
 
 def _facts(session: Session) -> Iterator[RenderableType | None]:

@@ -122,6 +122,14 @@ class ServiceProcesses:
                 return f"{process.label} {state}, and no step came for {stalled_s:g} s"
         return None
 
+    def why_silent(self, limit_s: float) -> str | None:
+        """See `Backend.why_silent`."""
+        for process in self._processes:
+            process.look()
+            if process.stopped_s is not None and time.monotonic() - process.stopped_s >= limit_s:
+                return f"{process.label} has been stopped for {limit_s:g} s"
+        return None
+
     @property
     def pids(self) -> list[int]:
         """The process ids, the dispatcher's first."""

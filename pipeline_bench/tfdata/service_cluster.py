@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,6 +14,7 @@ from pipeline_bench.tfdata.service import SCHEME, answers
 
 ADDRESS = r"^grpc://[^/\s]+:[0-9]+$"
 _ANSWER_S = 2.0
+_ASK_EVERY_S = 1.0
 _GET_WORKERS = "/tensorflow.data.DispatcherService/GetWorkers"
 """TensorFlow 2.21's clients ask the dispatcher this; Python has no function for it."""
 
@@ -65,6 +68,37 @@ def why_dead(dispatcher: str, stalled_s: float | None) -> str | None:
         found = workers(dispatcher)
         reason = f"the dispatcher {dispatcher} has no workers" if found == [] else _silent(found) or ""
     return f"{reason}, and no step came for {stalled_s:g} s" if reason else None
+
+
+class Watch:
+    """Asks a cluster's workers about once a second whether they answer, in a thread: to ask may take seconds.
+
+    Args:
+        dispatcher: its address.
+    """
+
+    def __init__(self, dispatcher: str) -> None:
+        self._dispatcher = dispatcher
+        self._silent_since_s: dict[str, float | None] = {}
+        """By each worker that was ever seen; None of one that answers."""
+        self._thread: threading.Thread | None = None
+
+    def why_silent(self, limit_s: float) -> str | None:
+        """Return which worker has not answered for so long; None where all do. The first call begins the watch."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._keep_asking, name="pipeline-bench cluster", daemon=True)
+            self._thread.start()
+        for address, since_s in [*self._silent_since_s.items()]:
+            if since_s is not None and time.monotonic() - since_s >= limit_s:
+                return f"the tf.data service worker {address} has not answered for {limit_s:g} s"
+        return None
+
+    def _keep_asking(self) -> None:
+        while True:
+            for address in dict.fromkeys((*self._silent_since_s, *(workers(self._dispatcher) or ()))):
+                asked_s, known_s = time.monotonic(), self._silent_since_s.get(address)
+                self._silent_since_s[address] = None if answers(address) else known_s or asked_s
+            time.sleep(_ASK_EVERY_S)
 
 
 def workers(dispatcher: str) -> list[str] | None:

@@ -83,7 +83,7 @@ class PipelineEngine(Engine):
             if isinstance(edit, OffloadToService):
                 # No import for it: the user's script may first set what TensorFlow reads when it is imported.
                 workers = service.start_workers(edit.workers, can_fork="tensorflow" in sys.modules)
-                self.recorder.guard(workers.why_dead)
+                self.recorder.guard(workers.why_dead, workers.why_silent)
 
     def build(self) -> None:
         """Call the user's function, and record what it makes.
@@ -96,7 +96,8 @@ class PipelineEngine(Engine):
         self.recorder.phase("build")
         for edit in self._task.edits:
             if isinstance(edit, DistributeToService):
-                self.recorder.guard(functools.partial(service_cluster.why_dead, edit.dispatcher))
+                watch = service_cluster.Watch(edit.dispatcher)
+                self.recorder.guard(functools.partial(service_cluster.why_dead, edit.dispatcher), watch.why_silent)
         self._scratch = ScratchFolder()
         start_ns = time.perf_counter_ns()
         _seed(self.variant.run.seed)

@@ -60,6 +60,7 @@ CLOSED_EXIT_CODE = 71
 QueueStates = Callable[[], Sequence[QueueState]]
 Stacks = Callable[[], tuple[Stack, ...]]
 WhyDead = Callable[[float | None], str | None]
+WhySilent = Callable[[float], str | None]
 
 
 class Channel:
@@ -118,6 +119,7 @@ class Recorder:
         self._queue_states: QueueStates = tuple
         self._stacks: Stacks = thread_stacks
         self._why_dead: WhyDead = lambda _: None
+        self._why_silent: WhySilent = lambda _: None
         self._doing, self._doing_since_ns = "", self._begun_ns
         self._looked_ns, self._cpu_ns = self._begun_ns, process_time_ns()
         self.should_sample = False
@@ -152,9 +154,14 @@ class Recorder:
         """Say how the watch learns how full the queues are, and where the threads are that make the steps."""
         self._queue_states, self._stacks = queue_states, stacks or thread_stacks
 
-    def guard(self, why_dead: WhyDead) -> None:
-        """Say how the watch learns that the trial cannot go on, see `Backend.why_dead`: it then fails with that."""
-        self._why_dead = why_dead
+    def guard(self, why_dead: WhyDead, why_silent: WhySilent = lambda _: None) -> None:
+        """Say how the watch learns that the trial cannot go on: it then fails with that.
+
+        Args:
+            why_dead: see `Backend.why_dead`.
+            why_silent: see `Backend.why_silent`.
+        """
+        self._why_dead, self._why_silent = why_dead, why_silent
 
     def why_dead(self) -> str | None:
         """Return which process of the trial is dead, and of what; None where all are well."""
@@ -312,7 +319,9 @@ class Recorder:
     def _watch(self) -> None:
         newest_ns = max(self._alive_ns, self._end_ns[self._steps - 1] if self._steps else 0)
         stalled = monotonic_ns() - newest_ns >= self._run.stall_timeout_s * 1e9
-        if (reason := self._why_dead(self._run.stall_timeout_s if stalled else None)) is not None:
+        limit_s = self._run.stall_timeout_s
+        reason = self._why_dead(limit_s if stalled else None) or self._why_silent(limit_s)
+        if reason is not None:
             self._settle()
             self._channel.send(Failed(error=reason))
             leave(False)  # the steps may wait for ever in TensorFlow

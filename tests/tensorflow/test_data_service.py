@@ -83,16 +83,14 @@ def test_each_way_of_sharing_is_told_by_the_samples_that_arrive(run_scenario: Ru
     [
         (0, signal.SIGKILL, "the dispatcher of the tf.data service was killed by SIGKILL"),
         (2, signal.SIGKILL, "tf.data service worker 1 was killed by SIGKILL"),
-        (1, signal.SIGSTOP, f"tf.data service worker 0 is stopped, and no step came for {STALL_S} s"),
+        (1, signal.SIGSTOP, f"tf.data service worker 0 has been stopped for {STALL_S} s"),
     ],
 )
 def test_a_process_that_dies_fails_its_trial_by_name_and_none_is_left(
     fork_server: TrialServer, folder: Path, tmp_path: Path, place: int, end: signal.Signals, words: str
 ) -> None:
     def die(tasks: list[psutil.Process]) -> None:
-        tasks[place].send_signal(end)
-        if end is signal.SIGSTOP:  # the other worker could go on for ever
-            tasks[2].send_signal(end)
+        tasks[place].send_signal(end)  # of two workers the other one goes on
 
     observer = AtStep(die)
     stall_s = STALL_S if end is signal.SIGSTOP else 60
@@ -127,6 +125,19 @@ def test_another_cluster_is_used_and_its_end_is_told(
     assert record.reason is not None
     assert re.fullmatch(
         rf"the tf.data service worker localhost:\d+ does not answer, and no step came for {STALL_S} s", record.reason
+    )
+
+
+def test_a_killed_worker_of_another_cluster_is_named_while_the_others_go_on(
+    fork_server: TrialServer, folder: Path, tmp_path: Path
+) -> None:
+    with service_cluster(fork_server, tmp_path, 2) as cluster:
+        wanted = scenario(folder, service(dispatcher=cluster.address), time_s=100, stall_timeout_s=STALL_S)
+        killing = WhenStepping(lambda: psutil.Process(cluster.pids[2]).kill())
+        (record,) = run(fork_server, wanted, tmp_path, killing).trials
+    assert record.status == "failed"
+    assert re.fullmatch(
+        rf"the tf.data service worker localhost:\d+ has not answered for {STALL_S} s", record.reason or ""
     )
 
 

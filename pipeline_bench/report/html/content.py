@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,18 @@ from pipeline_bench.errors import sentence
 from pipeline_bench.model.result import Result, Verdict
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
-from pipeline_bench.report import Column, Placed, Unit, ceilings, columns, diagnosis, facts, in_order, placements
+from pipeline_bench.report import (
+    Column,
+    Placed,
+    Unit,
+    ceilings,
+    columns,
+    diagnosis,
+    facts,
+    in_order,
+    machines,
+    placements,
+)
 from pipeline_bench.report.html import elements
 from pipeline_bench.report.html.elements import Cell, Table, name, table
 from pipeline_bench.report.html.lanes import Clock, Steps
@@ -122,9 +133,24 @@ def published(session: Session) -> tuple[Table, list[str]] | None:
     if found is None:
         return None
     heads = ("time", "ours", "ratio", "device util.", "ours", "ratio")
-    columns = ((head, lambda row, index=index: row[1][index]) for index, head in enumerate(heads))
-    made = table("Against the published", found.rows, ("variant", lambda row: name(row[0])), *columns)
-    return made, [*found.gains, *(f"{caption}." for caption in found.captions)]
+    return _named_rows("Against the published", ("variant", *heads), found.rows), [
+        *found.gains,
+        *(f"{caption}." for caption in found.captions),
+    ]
+
+
+def together(session: Session) -> Table | None:
+    """Return what several hosts reached at once; None where nothing ran so."""
+    rows = machines.together(session)
+    return (
+        _named_rows("Several hosts at once, with 95 % intervals over rounds", machines.TOGETHER, rows) if rows else None
+    )
+
+
+def _named_rows(caption: str, heads: Sequence[str], rows: Iterable[tuple[str, list[str]]]) -> Table:
+    """Return the table of rows that are texts already, each with its variant."""
+    columns = ((head, lambda row, index=index: row[1][index]) for index, head in enumerate(heads[1:]))
+    return table(caption, rows, (heads[0], lambda row: name(row[0])), *columns)
 
 
 def trials(session: Session, clock: Clock, steps: Mapping[int, Steps]) -> Table:

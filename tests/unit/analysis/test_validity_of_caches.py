@@ -10,7 +10,7 @@ from pipeline_bench.analysis import validity
 from pipeline_bench.model.events import Storage, StorageEpoch
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
-from pipeline_bench.report import facts
+from pipeline_bench.report import machines
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
 from tests.unit import records, sessions
@@ -153,8 +153,9 @@ def session_of(*trials: TrialRecord, scenario: Scenario = SCENARIO) -> Session:
 def test_a_report_has_a_line_for_each_state_that_was_asked_for() -> None:
     cold = trial(storage("cold", 0.0, (0.0, 100)))
     warm = trial(storage("warm", 1.0, (1.0, 0))).model_copy(update={"variant": "other"})
-    assert facts.storage(session_of(record("plain", 0, 1.0))) == []
-    ((head, text),) = facts.storage(session_of(cold, cold))
+    assert machines.storage(session_of(record("plain", 0, 1.0))) == []
+    ((head, text),) = machines.storage(session_of(cold, cold))
     assert head == "cold files"
     assert "in 2 trials" in text
-    assert [head for head, _ in facts.storage(session_of(cold, warm))] == ["cold files of plain", "warm files of other"]
+    heads = [head for head, _ in machines.storage(session_of(cold, warm))]
+    assert heads == ["cold files of plain", "warm files of other"]

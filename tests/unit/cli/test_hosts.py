@@ -53,6 +53,19 @@ def test_the_plan_is_shown_and_written_as_json(tmp_path: Path, capsys: pytest.Ca
     assert made.variants[0].answer[:20] in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("option", ["--json=-", "--details", "--open"])
+def test_a_rank_refuses_what_only_all_of_them_can_show(
+    option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PMI_RANK", "0")
+    monkeypatch.setenv("PMI_SIZE", "2")
+    assert run(["compare", option, "--out", str(tmp_path / "out")]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"{option.partition('=')[0]} cannot be given to a rank" in said
+    assert "pipeline-bench merge" in said
+    assert not (tmp_path / "out").exists()
+
+
 def test_json_on_stdout_is_nothing_but_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["plan", EXAMPLE, "--json", "-"]) == 0
     captured = capsys.readouterr()

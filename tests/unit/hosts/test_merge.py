@@ -9,13 +9,15 @@ import pytest
 
 from pipeline_bench.analysis.difference import between
 from pipeline_bench.analysis.speedups import conclude
+from pipeline_bench.cli import run
 from pipeline_bench.errors import SessionError, UsageError
 from pipeline_bench.hosts import merge, ranks
 from pipeline_bench.hosts.ranks import Rank
+from pipeline_bench.model.events import Storage
 from pipeline_bench.model.result import Estimate, StepTime
 from pipeline_bench.model.session import Session, load, save
 from pipeline_bench.model.trial import PhaseMark, plan
-from pipeline_bench.report import html, markdown, screen
+from pipeline_bench.report import html, machines, markdown, screen, terminal
 from pipeline_bench.report.difference import markdown as markdown_difference
 from pipeline_bench.report.terminal_table import figures_table
 from tests.unit import records
@@ -68,6 +70,103 @@ def test_two_hosts_become_one_session_with_their_sum_and_the_verdict(tmp_path: P
     assert "storage is shared" in screen.as_text(merged)
 
 
+def on(machine: str, whole: Session, **environment: Any) -> Session:
+    """The session as one that ran on another machine."""
+    assert whole.host is not None
+    host = whole.host.model_copy(update={"name": machine})
+    return whole.model_copy(update={"host": host, "environment": CPU.model_copy(update=environment)})
+
+
+def told(merged: Session) -> list[str]:
+    """What every format says of the hosts; all of them say the same."""
+    lines = [f"{name}: {text}" for name, text in machines.hosts(merged)]
+    page, marked = html.render(merged), markdown.render(merged)
+    text = " ".join(printed(terminal.render(merged, None, 80)).split())
+    for line in lines:
+        assert line in page
+        assert line in text
+        assert line.partition(": ")[2] in marked.replace("\\", "")
+    return lines
+
+
+def test_reports_show_each_host_with_its_machine_and_its_own_page_cache() -> None:
+    cached = [
+        on(f"node-{rank}", session(rank), cores=64 * (1 - rank) + 2, cpu=f"CPU {rank}", accelerator_name=f"CPU {rank}")
+        for rank in range(2)
+    ]
+    cached = [
+        each.model_copy(
+            update={
+                "trials": tuple(
+                    trial.model_copy(update={"storage": Storage(asked="as-is", size_bytes=10**6, resident_share=share)})
+                    for trial in each.trials
+                )
+            }
+        )
+        for each, share in zip(cached, (0.25, 1.0), strict=True)
+    ]
+    first, second, remark = told(merge.merge(cached))
+    assert first.startswith("rank 0: node-0; CPU 0, 66 cores; files as found: 25 % in the page cache before training")
+    assert second.startswith("rank 1: node-1; CPU 1, 2 cores; files as found: 100 % in the page cache before training")
+    assert remark == "remark: machines differ: the heading shows that of rank 0; unlike it: rank 1"
+    assert machines.storage(merge.merge(cached)) == []
+
+
+def test_a_round_in_which_a_host_fell_out_does_not_count_for_the_others() -> None:
+    """In round 1 rank 1 fails midway, and rank 0 goes on with the storage for itself: it waits for nothing."""
+    first, second = session(0), session(1)
+
+    def changed(whole: Session, **update: Any) -> Session:
+        trials = [
+            trial.model_copy(update=update) if (trial.variant, trial.repeat) == ("a, 2 hosts", 1) else trial
+            for trial in whole.trials
+        ]
+        return whole.model_copy(update={"trials": tuple(trials)})
+
+    (fed,) = [trial for trial in first.trials if (trial.variant, trial.repeat) == ("a, alone", 1)]
+    merged = merge.merge([changed(first, steps=fed.steps), changed(second, status="failed", reason="planted")])
+    assert merged.hosts is not None
+    (found,) = merged.hosts.results
+    assert found.rounds == 2
+    assert found.wait_together == pytest.approx((0.616, 0.616))
+
+
+def test_ranks_on_one_machine_are_said_to_share_it() -> None:
+    merged = merge.merge([on("node-a", session(rank, 3)) for rank in (0, 1)] + [on("node-b", session(2, 3))])
+    assert told(merged)[-1].startswith("remark: ranks 0, 1 ran on one machine, node-a, and shared its cores")
+
+
+def test_reports_show_the_efficiency_also_where_a_host_is_named() -> None:
+    """Rank 1 waits 62 % of its step beside rank 0, which goes on as alone: one straggler."""
+    merged = merge.merge([session(0, together_ms=10.0), session(1, together_ms=25.0)])
+    assert merged.hosts is not None
+    (found,) = merged.hosts.results
+    assert (found.kind, found.host) == ("straggler", 1)
+    assert "70 %" not in conclude(merged)
+    ((name, figures),) = machines.together(merged)
+    assert figures == ["2", "17.9k", "70 % (70 to 70 %)", "3"]
+    row = f"| {name} | {' | '.join(figures)} |"
+    assert row in markdown.render(merged)
+    shown = " ".join(printed(terminal.render(merged, None, 80)).split())
+    assert f"{name} {' '.join(figures)}" in shown
+    assert f"{name} {' '.join(figures)}" in " ".join(screen.as_text(merged).split())
+    for cell in figures:
+        assert f"<span>{cell}</span>" in html.render(merged)
+    assert machines.together(session(0)) == []
+
+
+def test_a_verdict_names_the_machine_where_there_are_several() -> None:
+    calm, slow = watched(0, 1.0, None), watched(1, 31.0, None)
+    for name, expected in (("node-b", "rank 1 (node-b) waits 62 %"), ("node-a", "rank 1 waits 62 %")):
+        merged = merge.merge([on("node-a", calm), on(name, slow)])
+        assert merged.hosts is not None
+        assert expected in merged.hosts.results[0].text
+    assert told(merge.merge([on("node-a", calm), on("node-b", slow)])) == [
+        "rank 0: node-a; Example CPU 2.0 GHz, 2 cores",
+        "rank 1: node-b; Example CPU 2.0 GHz, 2 cores",
+    ]
+
+
 def test_a_difference_of_two_merged_sessions_tells_their_efficiencies() -> None:
     before, after = (merge.merge([session(rank, together_ms=ms) for rank in range(2)]) for ms in (25.0, 10.0))
     (told,) = between(before, after).hosts
@@ -117,9 +216,9 @@ def test_variants_that_differ_are_refused() -> None:
         merge.merge([session(0), changed])
 
 
-def watched(rank: int, wait_ms: float, collective_ms: float | None) -> Session:
+def watched(rank: int, wait_ms: float, collective_ms: float | None, size: int = 2) -> Session:
     """A rank's session of a training that it watched itself: steps of 50 ms in every rank."""
-    whole = session(rank)
+    whole = session(rank, size)
     (result,) = [each for each in whole.results if each.variant == "ceiling"]
     host = whole.host
     assert host is not None
@@ -168,6 +267,48 @@ def test_the_sessions_that_run_left_of_one_training_are_merged(
     assert [result.variant for result in merged.results] == ["job · rank 0", "job · rank 1"]
 
 
+@pytest.mark.parametrize("collective_ms", [(35.0, 5.0), (None, None)])
+def test_where_a_rank_is_missing_the_slow_one_keeps_its_number(collective_ms: tuple[float | None, ...]) -> None:
+    merged = merge.merge([watched(0, 1.0, collective_ms[0], size=3), watched(2, 31.0, collective_ms[1], size=3)])
+    assert merged.hosts is not None
+    (found,) = merged.hosts.results
+    assert found.host == 2
+    assert "rank 2" in found.text
+    assert "rank 1" not in found.text
+    assert found.wait_together == (0.02, None, 0.62)
+
+
+def test_trainings_of_other_programs_are_refused() -> None:
+    first, second = (
+        watched(rank, 1.0, None).model_copy(update={"command": command})
+        for rank, command in enumerate(("train.py --rank 0", "other.py --rank 1"))
+    )
+    with pytest.raises(SessionError, match=r"one ran train\.py, the other other\.py"):
+        merge.merge([first, second])
+    merge.merge([first, second.model_copy(update={"command": "train.py --rank 1"})])
+
+
+def test_the_trainings_of_a_script_with_two_are_merged_each_by_itself(tmp_path: Path) -> None:
+    """Both ranks train twice, and the first one evaluates between: it is known by its name, and is of one rank."""
+    for rank in range(2):
+        ran = [("fit", 1.0), *([] if rank else [("evaluate", 1.0)]), ("fit", 31.0 * rank)]
+        for number, (name, wait_ms) in enumerate(ran):
+            folder = tmp_path / f"rank-{rank:03}" / f"{9 - number}"
+            folder.mkdir(parents=True)
+            whole = watched(rank, wait_ms, None)
+            (trial, *_) = session(rank).trials
+            update = {
+                "scenario": whole.scenario.model_copy(update={"name": name}),
+                "trials": (trial.model_copy(update={"variant": "job", "started_ns": number * S}),),
+            }
+            save(whole.model_copy(update=update), folder)
+    assert run(["merge", str(tmp_path), "--json", "-"]) == 2
+    assert run(["merge", str(tmp_path)]) == 1  # no rank 1 evaluated
+    merged = [load(path) for path in sorted(tmp_path.glob("training-*/session.json"))]
+    told = [(each.scenario.name, each.hosts.results[0].host, each.hosts.missing) for each in merged if each.hosts]
+    assert told == [("fit", None, ()), ("evaluate", None, (1,)), ("fit", 1, ())]
+
+
 def test_who_was_lost_is_a_note_and_clocks_are_those_that_one_machine_asked() -> None:
     merged = merge.merge([session(0), session(1)], {1: "its node died"}, {0: 0.0, 1: 0.2})
     assert merged.hosts is not None
@@ -175,6 +316,17 @@ def test_who_was_lost_is_a_note_and_clocks_are_those_that_one_machine_asked() ->
     assert [each.clock_offset_s for each in merged.hosts.hosts] == [0.0, 0.2]
     with pytest.raises(SessionError, match="ahead of that"):
         merge.merge([session(0), session(1)], {}, {0: 0.0, 1: 3.0})
+
+
+def test_interrupted_ranks_are_said_to_be_and_no_success(tmp_path: Path) -> None:
+    for rank in range(2):
+        whole = session(rank)
+        cut = whole.trials[-1].model_copy(update={"status": "interrupted", "reason": "Ctrl-C"})
+        folder = tmp_path / f"rank-{rank:03}"
+        folder.mkdir()
+        save(whole.model_copy(update={"trials": (*whole.trials[:-1], cut)}), folder)
+    assert run(["merge", str(tmp_path)]) == 1
+    assert conclude(load(tmp_path)).startswith("Interrupted; until then: storage is shared")
 
 
 def test_a_folder_without_ranks_is_refused(tmp_path: Path) -> None:

@@ -111,6 +111,20 @@ def test_a_job_without_a_step_has_a_session_that_says_so() -> None:
     assert session.results[0].verdict.kind == "not-measured"
 
 
+def test_a_rank_says_how_far_its_clock_is_off_that_of_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PMI_RANK", "0")
+    monkeypatch.setenv("PMI_SIZE", "2")
+    record = JobRecord("my job", CPU, tmp_path)
+    record.log.extend(np.arange(100) * 4 * MS, np.arange(1, 101) * 4 * MS, MS, 1)
+    folder = record.finish(None).folder
+    assert folder is not None
+    host = sessions.load(folder).host
+    assert host is not None
+    assert host.clock_offset_s == pytest.approx(0, abs=60)
+
+
 def test_the_end_is_kept_once(tmp_path: Path) -> None:
     record = JobRecord("my job", CPU, tmp_path)
     record.log.extend(np.arange(50) * MS, np.arange(1, 51) * MS, 1000)
