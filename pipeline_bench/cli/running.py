@@ -72,25 +72,29 @@ def run_and_show(
     folder = make_folder(out, scenario.name)
     if first is not None:
         console.print(first)
+    outcome: Outcome | None = None
     with interruptible():
-        with interrupts.deferred():  # a second signal does not cost the reports either
-            outcome = None
-            with view(console, folder, shown.live) as observer:
-                try:
-                    outcome = run(folder, observer)
-                except KeyboardInterrupt:
-                    if any(folder.iterdir()):
-                        raise
-            unread = isinstance(observer, UntilUnread) and observer.unread
-            if unread:
-                output.silence()
-            if outcome is None or (outcome.interrupted and not outcome.measured):
-                shutil.rmtree(folder, ignore_errors=True)
-                console.print("Interrupted before the first trial; nothing was measured.")
-                return UNREAD if unread else INTERRUPTED
-            outcome, problems = deliver(outcome, console, shown)
-        if outcome.unsaved is not None:
-            rescue(outcome, shown.json_to)
+        try:
+            with interrupts.deferred():  # a second signal does not cost the reports either
+                with view(console, folder, shown.live) as observer:
+                    try:
+                        outcome = run(folder, observer)
+                    except KeyboardInterrupt:
+                        if any(folder.iterdir()):
+                            raise
+                unread = isinstance(observer, UntilUnread) and observer.unread
+                if unread:
+                    output.silence()
+                if outcome is None or (outcome.interrupted and not outcome.measured):
+                    shutil.rmtree(folder, ignore_errors=True)
+                    console.print("Interrupted before the first trial; nothing was measured.")
+                    return UNREAD if unread else INTERRUPTED
+                outcome, problems = deliver(outcome, console, shown)
+                if not _can_ask():
+                    outcome = rescue(outcome, shown.json_to)
+        finally:  # a signal that came during the reports takes effect before this, and is no answer to the question
+            if outcome is not None and outcome.measured:
+                rescue(outcome, shown.json_to)
     if outcome.interrupted:
         return UNREAD if unread else INTERRUPTED
     return 0 if outcome.all_ok and not problems else TRIAL_FAILED
@@ -217,29 +221,36 @@ def deliver(outcome: Outcome, console: Console, shown: Presentation) -> tuple[Ou
     return outcome, problems
 
 
-def rescue(outcome: Outcome, json_to: str | None) -> None:
+def rescue(outcome: Outcome, json_to: str | None) -> Outcome:
     """Give out a session that cannot be saved: to stdout where nobody can be asked, else as the user chooses.
 
     Args:
-        outcome: with the reason why it is not saved.
+        outcome: with the reason why it is not saved; without one there is nothing to do.
         json_to: the option ``--json``: what has gone to stdout already is not written there again.
+
+    Returns:
+        The outcome without that reason.
     """
+    if outcome.unsaved is None:
+        return outcome
+    done = dataclasses.replace(outcome, unsaved=None)
     if not _can_ask():
         typer.echo(f"{outcome.unsaved} The session is written to stdout instead.", err=True)
         if json_to != STDOUT:
             _write_to_stdout(outcome.session)
-        return
+        return done
     while outcome.unsaved is not None:
         question = "Enter tries again, p prints the session here, q gives it up: "
         typer.echo(f"{outcome.unsaved} {question}", err=True, nl=False)
         match sys.stdin.readline():
             case "p\n":
                 _write_to_stdout(outcome.session)
-                return
+                return done
             case "q\n" | "":
-                return
+                return done
         outcome = _save_again(outcome)
     typer.echo(f"Session saved in {outcome.folder}", err=True)
+    return done
 
 
 def _save_again(outcome: Outcome) -> Outcome:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from pipeline_bench.cli import run
+from pipeline_bench.cli.options import INTERRUPTED
 from pipeline_bench.cli.running import SHOW_CURSOR, interruptible
 from pipeline_bench.model.session import load
 from pipeline_bench.run import comparison
@@ -75,6 +77,30 @@ def test_a_session_that_cannot_be_saved_is_written_to_stdout(
     assert "session.json cannot be written" in captured.err
     assert "report.html was not written: No such file or directory" in captured.err
     assert "Session saved in" not in captured.out + captured.err
+
+
+class Terminal(io.StringIO):
+    """A terminal's stream: what is typed there, or shown."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("asked", [False, True], ids=["stdout", "a terminal"])
+def test_an_interrupt_during_the_reports_does_not_cost_a_session_that_cannot_be_saved(
+    measured: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, asked: bool
+) -> None:
+    def interrupted(folder: Path) -> None:
+        shutil.rmtree(folder)
+        os.kill(os.getpid(), signal.SIGINT)  # kept back until the reports are through
+
+    if asked:
+        monkeypatch.setattr(sys, "stdin", Terminal("p\n"))
+        monkeypatch.setattr(sys, "stderr", Terminal())
+    measured.update(before=interrupted, unsaved="session.json cannot be written: No space left on device.")
+    assert run(["compare", "two_layer", "--no-live"]) == INTERRUPTED
+    out = capsys.readouterr().out
+    assert json.loads(out[out.index('{\n "schema_version') :])["scenario"]["name"] == sessions.normal().scenario.name
 
 
 def test_a_session_that_could_not_be_saved_is_once_there_is_room(
