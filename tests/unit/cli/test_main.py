@@ -154,6 +154,17 @@ def test_a_terminal_without_utf8_gets_a_mark_and_no_traceback() -> None:
     assert b"integer ? 1" in ended.stdout
 
 
+def test_nothing_is_imported_before_an_interrupt_is_silent() -> None:
+    """Ctrl-C shows a traceback of whatever Python imports until `main` begins."""
+    code = (
+        "import sys; before = {*sys.modules}; import pipeline_bench.__main__; print(*sorted({*sys.modules} - before))"
+    )
+    root = Path(cli.__file__).parents[2]
+    # Without `site`, which has imported other modules already, other ones in each environment.
+    ended = subprocess.run([sys.executable, "-S", "-c", code], cwd=root, capture_output=True, check=True, text=True)
+    assert ended.stdout.split() == ["pipeline_bench", "pipeline_bench.__main__"]
+
+
 def test_help_imports_nothing_heavy() -> None:
     """What makes --help quick: no array, model or device library is imported for it."""
     code = (
