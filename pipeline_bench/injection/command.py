@@ -89,20 +89,21 @@ class Ended:
     cpu_percent: float | None
 
 
-def run(command: Sequence[str], out: Path) -> Ended:
+def run(command: Sequence[str], out: Path, started: list[subprocess.Popen[bytes]]) -> Ended:
     """Run a command to its end, with this process's terminal, streams and signals.
 
     Args:
         command: the program and its arguments.
         out: the folder in which each training's session gets a folder of its own.
+        started: gets the command's process; see `signals_passed_on`.
 
     Raises:
         OSError: the program cannot be started.
     """
-    with ScratchFolder() as scratch, _signals_passed_on() as passed:
+    with ScratchFolder() as scratch:
         started_ns = time.monotonic_ns()
         child = subprocess.Popen(command, env=environment_of(os.environ, scratch.path, out))
-        passed.append(child)
+        started.append(child)
         readings = Readings()
         gpu = NvmlSampler.open()
         sampler = SamplerThread([HostSampler(child.pid, helper=gpu), gpu], readings)
@@ -150,8 +151,15 @@ def environment_of(own: Mapping[str, str], folder: Path, out: Path) -> dict[str,
 
 
 @contextmanager
-def _signals_passed_on() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Leave INT and QUIT to the command, which the terminal sends them to as well, and pass TERM and HUP on."""
+def signals_passed_on() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Leave INT and QUIT to the command, which the terminal sends them to as well, and pass TERM and HUP on.
+
+    Once the command has ended they change nothing, so that one that comes late costs neither what is told of the
+    command nor its exit code; only QUIT ends this process at once.
+
+    Yields:
+        The list for the command's process.
+    """
     children: list[subprocess.Popen[bytes]] = []
 
     def pass_on(number: int, _frame: FrameType | None) -> None:
@@ -161,9 +169,14 @@ def _signals_passed_on() -> Iterator[list[subprocess.Popen[bytes]]]:
     def leave(_number: int, _frame: FrameType | None) -> None:
         """Nothing: the command decides. A function, and not SIG_IGN, which the command would inherit."""
 
+    def quit_alone(number: int, _frame: FrameType | None) -> None:
+        if children and all(child.returncode is not None for child in children):
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
     handlers: dict[int, Any] = {
         signal.SIGINT: leave,
-        signal.SIGQUIT: leave,
+        signal.SIGQUIT: quit_alone,
         signal.SIGTERM: pass_on,
         signal.SIGHUP: pass_on,
     }

@@ -17,6 +17,7 @@ import pytest
 from pipeline_bench.cli import run
 from pipeline_bench.cli.options import INTERRUPTED
 from pipeline_bench.cli.running import SHOW_CURSOR, interruptible
+from pipeline_bench.injection import command
 from pipeline_bench.model.session import load
 from pipeline_bench.run import comparison
 from pipeline_bench.run.comparison import Outcome
@@ -101,6 +102,22 @@ def test_an_interrupt_during_the_reports_does_not_cost_a_session_that_cannot_be_
     assert run(["compare", "two_layer", "--no-live"]) == INTERRUPTED
     out = capsys.readouterr().out
     assert json.loads(out[out.index('{\n "schema_version') :])["scenario"]["name"] == sessions.normal().scenario.name
+
+
+def test_a_signal_behind_the_end_of_a_command_costs_neither_its_lines_nor_its_exit_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    lines = command.lines
+
+    def impatient(*given: Any) -> list[str]:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            os.kill(os.getpid(), number)
+        return lines(*given)
+
+    monkeypatch.setattr(command, "lines", impatient)
+    with interruptible():  # which turns TERM into an exception, as pytest does not
+        assert run(["run", "--out", str(tmp_path), "--", "sh", "-c", "exit 7"]) == 7
+    assert "pipeline-bench: whole command: " in capsys.readouterr().err
 
 
 def test_a_session_that_could_not_be_saved_is_once_there_is_room(
