@@ -10,11 +10,12 @@ import shlex
 import shutil
 import signal
 import sys
+import termios
 import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import typer
 from rich.console import Console
@@ -42,6 +43,9 @@ UNREAD = 128 + signal.SIGPIPE
 """What a shell says of a program that SIGPIPE ended: its lines have no reader any more."""
 SHOW_CURSOR = b"\x1b[?25h"
 """DECTCEM, "set": what a live screen has hidden (ECMA-48 private mode 25)."""
+LEAVE_SCREEN = b"\x1b[?1049l"
+"""Shows what was there before a program's own screen (xterm's private mode 1049)."""
+_TERMINAL = Path("/dev/tty")
 PAGE, PATCH = "report.html", "fix.patch"
 _NOBODY_READS = (errno.EPIPE, errno.EIO)
 """The pipe's reader has left, or the terminal is gone: that is no reason to fail once the session is saved."""
@@ -159,19 +163,25 @@ def check_export(json_to: str | None) -> None:
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
+def interruptible(leave: bytes = b"") -> Iterator[None]:
     """Let SIGTERM and a closed terminal end a session as Ctrl-C does, with what was measured saved.
 
     A signal that is ignored, as SIGHUP is under ``nohup``, stays ignored. SIGQUIT ends the program at once, after it
-    has shown the terminal's cursor again.
+    has shown the terminal's cursor again and given the terminal the modes that it has now.
+
+    Args:
+        leave: what SIGQUIT writes to the terminal besides: `LEAVE_SCREEN` of a program with a screen of its own.
     """
+    modes = _terminal_modes()
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
     def leave_at_once(number: int, _: object) -> None:
-        with suppress(OSError), Path("/dev/tty").open("wb", buffering=0) as terminal:
-            terminal.write(SHOW_CURSOR)
+        with suppress(OSError, termios.error), _TERMINAL.open("wb", buffering=0) as terminal:
+            terminal.write(leave + SHOW_CURSOR)
+            if modes is not None and os.tcgetpgrp(terminal.fileno()) == os.getpgrp():  # else it would be stopped
+                termios.tcsetattr(terminal.fileno(), termios.TCSADRAIN, modes)
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
 
@@ -189,6 +199,13 @@ def interruptible() -> Iterator[None]:
     finally:
         for number, previous in before.items():
             signal.signal(number, previous)
+
+
+def _terminal_modes() -> list[Any] | None:
+    """Return what `termios.tcgetattr` says of this process's terminal; None where it has none."""
+    with suppress(OSError, termios.error), _TERMINAL.open("rb", buffering=0) as terminal:
+        return termios.tcgetattr(terminal.fileno())
+    return None
 
 
 def deliver(outcome: Outcome, console: Console, shown: Presentation) -> tuple[Outcome, list[str]]:
