@@ -292,9 +292,9 @@ def run(
     from pipeline_bench.injection import command as commands
 
     rank = of_training(os.environ)
-    with commands.signals_passed_on() as started:
+    with commands.signals_passed_on() as pass_on_to:
         try:
-            ended = commands.run(command, out if rank is None else folder_of(rank, out), started)
+            ended = commands.run(command, out if rank is None else folder_of(rank, out), pass_on_to)
         except OSError as error:
             typer.echo(f"Error: {safe(command[0])} cannot be started: {error.strerror}.", err=True)
             missing = isinstance(error, FileNotFoundError)

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,13 +89,13 @@ class Ended:
     cpu_percent: float | None
 
 
-def run(command: Sequence[str], out: Path, started: list[subprocess.Popen[bytes]]) -> Ended:
+def run(command: Sequence[str], out: Path, pass_on_to: Callable[[subprocess.Popen[bytes]], None]) -> Ended:
     """Run a command to its end, with this process's terminal, streams and signals.
 
     Args:
         command: the program and its arguments.
         out: the folder in which each training's session gets a folder of its own.
-        started: gets the command's process; see `signals_passed_on`.
+        pass_on_to: is given the command's process; see `signals_passed_on`.
 
     Raises:
         OSError: the program cannot be started.
@@ -103,7 +103,7 @@ def run(command: Sequence[str], out: Path, started: list[subprocess.Popen[bytes]
     with ScratchFolder() as scratch:
         started_ns = time.monotonic_ns()
         child = subprocess.Popen(command, env=environment_of(os.environ, scratch.path, out))
-        started.append(child)
+        pass_on_to(child)
         readings = Readings()
         gpu = NvmlSampler.open()
         sampler = SamplerThread([HostSampler(child.pid, helper=gpu), gpu], readings)
@@ -151,19 +151,26 @@ def environment_of(own: Mapping[str, str], folder: Path, out: Path) -> dict[str,
 
 
 @contextmanager
-def signals_passed_on() -> Iterator[list[subprocess.Popen[bytes]]]:
+def signals_passed_on() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
     """Leave INT and QUIT to the command, which the terminal sends them to as well, and pass TERM and HUP on.
 
     Once the command has ended they change nothing, so that one that comes late costs neither what is told of the
     command nor its exit code; only QUIT ends this process at once.
 
-    Yields:
-        The list for the command's process.
+    Yields a function that is given the command's process once it runs; a signal that came before is passed on then.
     """
     children: list[subprocess.Popen[bytes]] = []
+    early: list[int] = []
 
     def pass_on(number: int, _frame: FrameType | None) -> None:
         for child in children:
+            child.send_signal(number)
+        if not children:
+            early.append(number)
+
+    def pass_on_to(child: subprocess.Popen[bytes]) -> None:
+        children.append(child)
+        for number in early:
             child.send_signal(number)
 
     def leave(_number: int, _frame: FrameType | None) -> None:
@@ -183,7 +190,7 @@ def signals_passed_on() -> Iterator[list[subprocess.Popen[bytes]]]:
     # Who ignores a signal, as nohup does a HUP, means the command to ignore it as well.
     kept = {n: signal.signal(n, h) for n, h in handlers.items() if signal.getsignal(n) is not signal.SIG_IGN}
     try:
-        yield children
+        yield pass_on_to
     finally:
         for number, handler in kept.items():
             signal.signal(number, handler)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,6 +72,20 @@ time.sleep(60)
     assert program.stdout.readline() == "ready\n"
     program.send_signal(number)
     assert ended(program)[0] == 7
+
+
+def test_a_signal_that_comes_as_the_command_starts_reaches_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    start_command = subprocess.Popen
+
+    def start_and_be_signalled(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        child = start_command(*arguments, **options)
+        os.kill(os.getpid(), signal.SIGTERM)  # the caller does not have the process yet
+        return child
+
+    monkeypatch.setattr(subprocess, "Popen", start_and_be_signalled)
+    with commands.signals_passed_on() as pass_on_to:
+        assert commands.run(["sleep", "60"], tmp_path, pass_on_to).code == 128 + signal.SIGTERM
 
 
 def test_an_interrupt_of_the_terminal_ends_only_a_command_that_lets_it(tmp_path: Path) -> None:
