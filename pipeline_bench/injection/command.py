@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import signal
@@ -46,7 +47,7 @@ class Training(BaseModel):
     input_wait_share: float | None
     verdict: Text
     line: Text
-    folder: Text | None
+    folder: Path | None
     on_tf_data: bool = True
     """Whether `pipeline-bench diagnose` knows its kind of input."""
     time: WallTime | None = None
@@ -199,7 +200,9 @@ def signals_passed_on() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
 def _records(folder: Path) -> Iterator[ProcessRecord]:
     for path in sorted(folder.glob("*.json")):
         try:
-            yield ProcessRecord.model_validate_json(path.read_bytes())
+            yield ProcessRecord.model_validate(
+                json.loads(path.read_bytes())
+            )  # pydantic's reader takes UTF-8 paths only
         except (OSError, ValueError):
             continue
 
@@ -269,7 +272,7 @@ def _kept(training: Training) -> str:
         return ""
     from pipeline_bench.report import html
 
-    page = Path(training.folder) / PAGE
+    page = training.folder / PAGE
     try:
         write_atomically(page, html.render(load(training.folder)))
     except (OSError, MemoryError, PipelineBenchError):
@@ -277,10 +280,9 @@ def _kept(training: Training) -> str:
     return f"; page {page.as_uri()}"
 
 
-def _near(folder: str) -> str:
+def _near(folder: Path) -> Path:
     """Return a folder's path from here, where it lies below."""
-    path = Path(folder)
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else folder
+    return folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
 
 
 def _why_none(ended: Ended, command: Sequence[str]) -> str:

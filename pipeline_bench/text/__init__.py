@@ -34,6 +34,8 @@ _BARE_IN_JSON = re.compile("[\x7f-\x9f]")
 _UNUSUAL = re.compile(r"[^\n\t -~]+")
 _FIRST_BYTE, _LAST_BYTE = 0xDC80, 0xDCFF
 """The lone surrogates that stand for a byte of a path or an argument that is no UTF-8 (PEP 383)."""
+_QUOTED_BYTE = re.compile(r"(?<!\\)\\udc([89a-f][0-9a-f])")
+"""Such a one as `repr` shows it."""
 
 
 def safe(text: str) -> str:
@@ -79,8 +81,8 @@ def bounded(text: str, limit: int = MESSAGE_CHARACTERS) -> str:
 
 
 def safe_message(text: str, limit: int = MESSAGE_CHARACTERS) -> str:
-    """Return what a program said, safe and of at most `limit` characters."""
-    return bounded(safe(bounded(text, limit)), limit)
+    r"""Return what a program said, safe and of at most `limit` characters; a byte that `repr` shows as ``\xff``."""
+    return bounded(_QUOTED_BYTE.sub(r"\\x\1", safe(bounded(text, limit))), limit)
 
 
 def message_of(error: BaseException) -> str:
