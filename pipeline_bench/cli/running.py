@@ -152,6 +152,8 @@ def check_export(json_to: str | None) -> None:
         return
     path = Path(json_to)
     existed = path.exists()
+    if existed and not path.is_file() and not path.is_dir():
+        return  # to open a pipe and to close it again is to end it for who reads there
     try:
         path.open("a", encoding="utf-8").close()
         if not existed:
@@ -330,9 +332,9 @@ def _export_json(session: Session, json_to: str | None) -> Iterator[str]:
             _write_to_stdout(session)
         else:
             write_atomically(Path(json_to), session.to_json())
-    except BrokenPipeError:
-        raise
     except OSError as error:
+        if json_to == STDOUT and isinstance(error, BrokenPipeError):
+            raise
         if isinstance(error, output.StdoutError):
             output.silence()
         yield f"--json {json_to} was not written: {error.strerror}."

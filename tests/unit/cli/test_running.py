@@ -129,6 +129,15 @@ def test_a_session_that_could_not_be_saved_is_once_there_is_room(
     assert load(next(Path("reports").iterdir())).scenario.name == sessions.normal().scenario.name
 
 
+def test_a_pipe_for_the_session_is_opened_once(measured: dict[str, Any], tmp_path: Path) -> None:
+    """To open it beforehand, to see whether one can, would end it for its reader."""
+    os.mkfifo(tmp_path / "pipe")
+    with subprocess.Popen(["cat", tmp_path / "pipe"], stdout=subprocess.PIPE) as reader:
+        assert run(["compare", "two_layer", "--no-live", "--json", str(tmp_path / "pipe")]) == 0
+        assert reader.stdout is not None
+        assert json.load(reader.stdout)["scenario"]["name"] == sessions.normal().scenario.name
+
+
 def test_a_report_that_cannot_be_written_is_named_and_the_session_stays(
     measured: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
