@@ -29,7 +29,11 @@ PYTHONS = ["3.11", "3.12", "3.13"]
 # In the order of tests/conftest.py, where xdist would leave the files of few long tests for the end.
 IN_PARALLEL = ["-n", str(min(4, (os.cpu_count() or 1) + 1)), "--dist", "loadfile", "--no-loadscope-reorder"]
 
-OF_EXTRAS = ["tests/tensorflow/test_on_ray.py", "tests/tensorflow/test_loaders.py"]
+OF_EXTRAS = [
+    "tests/tensorflow/test_on_ray.py",
+    "tests/tensorflow/test_loaders.py",
+    "tests/integration/test_run_loaders.py",
+]
 
 # Set to nothing: where a shell forbids the cache, each of some hundred processes would compile this package again.
 CACHED = {"PYTHONDONTWRITEBYTECODE": ""}
@@ -75,7 +79,7 @@ def campaign(session: nox.Session) -> None:
 @nox.session
 def slow(session: nox.Session) -> None:
     """The tests that take long by nature, and those of packages that the default tests do without."""
-    install(session, ".[ray,grain]", KERAS_2, *TESTS)
+    install(session, ".[ray,grain]", "torch", KERAS_2, *TESTS)  # with uv, UV_TORCH_BACKEND=cpu saves torch's CUDA
     session.run("pytest", *IN_PARALLEL, "-m", "slow", env=CACHED)
     session.run("pytest", *IN_PARALLEL, "-m", "not slow", *OF_EXTRAS, env=CACHED)
 

@@ -43,7 +43,7 @@ def check(model: Model, runtime: Runtime, batch_size: int, loop: str = DRIVEN_BY
         UsageError: it cannot.
     """
     replicas = runtime.replicas
-    if replicas == 1:
+    if not runtime.is_replicated:
         return
     if not isinstance(model, GradientModel):
         raise UsageError(
@@ -97,7 +97,7 @@ def build(model: Model, batch: Batch, evaluation: Batch, runtime: Runtime, devic
         runtime: how many replicas, and how they work together.
         device: the accelerator that the trial is on, as TensorFlow names it (``/gpu:0``); None on a CPU.
     """
-    if runtime.replicas == 1:
+    if not runtime.is_replicated:
         return model.build(batch, evaluation)
     train, loss = _replicated(model, batch, runtime, device)
     return TrainingGraph(train, loss, _gradient_model(model).accuracy_of_same(evaluation))
@@ -109,7 +109,7 @@ def train_on(model: Model, batch: Batch, runtime: Runtime, device: str | None) -
     Raises:
         PipelineBenchError: the model cannot be built a second time.
     """
-    if runtime.replicas > 1:
+    if runtime.is_replicated:
         return TrainingGraph(*_replicated(model, batch, runtime, device))
     loss = _gradient_model(model).loss(batch)
     return TrainingGraph(_gradient_model(model).optimizer().minimize(loss), loss)

@@ -353,7 +353,7 @@ def _beside(step_time: Ratio, beside: Ratio) -> str:
     claimed = only_beside(step_time, beside)
     if claimed is None:
         return ""
-    return f"; but beside the ceiling {claimed}: {units.change(beside.value)} ({_ends(beside)})"
+    return f"; but beside the ceiling {claimed}: {_change(beside)}"
 
 
 def only_beside(step_time: Ratio, beside: Ratio) -> Literal["faster", "slower"] | None:
@@ -363,9 +363,10 @@ def only_beside(step_time: Ratio, beside: Ratio) -> Literal["faster", "slower"] 
     return "faster" if beside.difference == "faster" else "slower"
 
 
-def _ends(ratio: Ratio) -> str:
-    low, high = ratio.ci95 or (None, None)
-    return f"{units.change(low)} to {units.change(high)}"
+def _change(ratio: Ratio) -> str:
+    """Return a change and its interval: ``+12 % (+8.0 % to +16 %)``."""
+    value, low, high = units.changes(ratio.value, *(ratio.ci95 or (None, None)))
+    return f"{value} ({low} to {high})"
 
 
 def change_text(step_time: Ratio) -> str:
@@ -374,9 +375,10 @@ def change_text(step_time: Ratio) -> str:
         return f"no change to report: {step_time.reason}"
     if step_time.ci95 is None:
         return f"{units.change(step_time.value)} of step time, without an interval: {step_time.reason}"
-    between = _ends(step_time)
     if step_time.difference == "none":
+        low, high = units.changes(*step_time.ci95)
         smallest = units.precision(step_time.smallest)
         level = units.share(CLAIM_CONFIDENCE)
-        return f"no difference found (smallest detectable change at {level}: {smallest}; interval {between})"
-    return f"{step_time.difference}: {units.change(step_time.value)} of step time ({between})"
+        return f"no difference found (smallest detectable change at {level}: {smallest}; interval {low} to {high})"
+    value, low, high = units.changes(step_time.value, *step_time.ci95)
+    return f"{step_time.difference}: {value} of step time ({low} to {high})"

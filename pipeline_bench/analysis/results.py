@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 
 from pipeline_bench import plugins
-from pipeline_bench.analysis import measured, speedups, stats, utilization, validity, verdicts
+from pipeline_bench.analysis import copies, measured, speedups, stats, utilization, validity, verdicts
 from pipeline_bench.analysis.measured import Figure, Measured, Pair
 from pipeline_bench.analysis.speedups import TOO_FEW_TRIALS
 from pipeline_bench.analysis.thresholds import CEILING_TOLERANCE, NEEDED_STEPS, SHARE_SCATTER
 from pipeline_bench.analysis.verdicts import StepSplit
 from pipeline_bench.model import pipeline
 from pipeline_bench.model.result import (
+    DeviceCopy,
     DeviceUtilization,
     Estimate,
     PublishedComparison,
@@ -66,7 +67,8 @@ def _result(
     if not runs:
         return _unmeasured(variant, status, reason or "not measured")
     pairs = measured.pairs(found, variant)
-    split = _split(variant, runs, pairs)
+    device_copy = copies.of(scenario, variant, found)
+    split = _split(variant, runs, pairs)._replace(copy_share=device_copy.share)
     work = validity.check_work(
         variant,
         [run.record for run in runs],
@@ -90,6 +92,7 @@ def _result(
         samples_per_second=batch_ms / float(np.mean(means)),
         samples_per_second_ci95=stats.ratio_interval([batch_ms / mean for mean in means]),
         **split.parts,
+        device_copy=device_copy,
         device_utilization=used,
         speedup=speedups.over_baseline(scenario, variant, found),
         work=work,
@@ -117,7 +120,12 @@ def _verdict(
     steps = min(sum(len(run.step_ms) for run in some) for some in (runs, [top for _, top in pairs]) if some)
     if variant.is_ceiling:
         enough = steps >= NEEDED_STEPS
-        return verdicts.reference(split.ceiling_ms.value) if enough else verdicts.too_few_steps(steps, for_more)
+        on_host = variant.backend == copies.HOST_CEILING
+        return (
+            verdicts.reference(split.ceiling_ms.value, on_host=on_host)
+            if enough
+            else verdicts.too_few_steps(steps, for_more)
+        )
     return verdicts.judge(split, steps, measured.taken_of(pairs), for_more)
 
 
@@ -155,6 +163,7 @@ def _unmeasured(variant: Variant, status: ResultStatus, reason: str) -> Result:
         reason=reason,
         step_ms=StepTime(reason=reason),
         **StepSplit.without(reason).parts,
+        device_copy=DeviceCopy.without(reason),
         device_utilization=DeviceUtilization(reason=reason),
         speedup=Speedup(reason=reason),
         missing=dict.fromkeys(("loss", "samples_per_second", "accuracy"), reason),
@@ -201,10 +210,7 @@ def _shares(variant: Variant, used: Sequence[Measured], pairs: Sequence[Pair]) -
 
     def share(name: Figure, values: Sequence[float]) -> Estimate:
         error = measured.systematic_error(name, device, taken)
-        known = stats.believe(values, SHARE_SCATTER).widened(error)
-        if known.rounds == 1:
-            return Estimate(value=known.value, reason=TOO_FEW_TRIALS)
-        return Estimate(value=known.value, ci95=known.interval())
+        return speedups.estimate_of(stats.believe(values, SHARE_SCATTER).widened(error))
 
     waits = [min(1.0, (run.mean_wait_ms or 0.0) / run.mean_ms) for run in used]
     tops = [top.mean_ms / run.mean_ms for run, top in pairs]

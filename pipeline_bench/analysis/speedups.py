@@ -12,11 +12,11 @@ from typing import Literal
 from pipeline_bench.analysis import stats, thresholds
 from pipeline_bench.analysis.measured import ByVariant, Rounds, systematic_error
 from pipeline_bench.model.hosts import Hosts
-from pipeline_bench.model.result import Result, Speedup
+from pipeline_bench.model.result import DeviceCopy, Estimate, Result, Speedup
 from pipeline_bench.model.selftest import PartStatus, Selftest
 from pipeline_bench.model.session import Session
 from pipeline_bench.scenario import Scenario, Variant
-from pipeline_bench.text import units
+from pipeline_bench.text import NAME, one_line, units
 
 TOO_FEW_TRIALS = "an interval needs at least 2 trials"
 
@@ -26,7 +26,7 @@ def over_baseline(scenario: Scenario, variant: Variant, measured: ByVariant) -> 
     over = scenario.baseline
     if variant.name == over.name:
         return Speedup(over=over.name, reason="this is the variant that the others are compared with")
-    return _speedup(variant, over, measured)
+    return throughput_over(variant, over, measured)
 
 
 def against_fastest(scenario: Scenario, results: Sequence[Result], measured: ByVariant) -> tuple[Result, ...]:
@@ -44,7 +44,7 @@ def against_fastest(scenario: Scenario, results: Sequence[Result], measured: ByV
         if result is best:
             against = Speedup(over=over.name, reason="this is the fastest variant")
         elif result in able:
-            against = _speedup(scenario.variant(result.variant), over, measured)
+            against = throughput_over(scenario.variant(result.variant), over, measured)
         else:
             against = Speedup(over=over.name, reason="it is not compared with the others")
         found.append(result.model_copy(update={"against_fastest": against}))
@@ -84,7 +84,15 @@ def batch_size(variant: Variant) -> int:
     return int(next((table["batch_size"] for table in tables if "batch_size" in table), 1))
 
 
-def _speedup(variant: Variant, over: Variant, measured: ByVariant) -> Speedup:
+def estimate_of(known: stats.Belief) -> Estimate:
+    """Return a figure with its interval; of one round without, and the reason."""
+    if known.rounds == 1:
+        return Estimate(value=known.value, reason=TOO_FEW_TRIALS)
+    return Estimate(value=known.value, ci95=known.interval())
+
+
+def throughput_over(variant: Variant, over: Variant, measured: ByVariant) -> Speedup:
+    """Return the throughput of a variant over that of another one, or why there is none."""
     own, base = measured[variant.name], measured[over.name]
     shared = _shared(own, base)
     if not shared:
@@ -195,11 +203,16 @@ def conclude(session: Session) -> str:
 
 def _checked(selftest: Selftest) -> str:
     """Return what a selftest found: the parts that failed, or that none did."""
-    ran = [part for part in selftest.parts if part.status != "not-run"]
+    ran = [part for part in selftest.parts if part.status not in ("shown", "not-run")]
     if not ran:
         return "Nothing could be checked on this machine."
     passed = sum(part.status == "passed" for part in ran)
-    others: dict[str, PartStatus] = {"failed": "failed", "not decided": "disturbed", "not run": "not-run"}
+    others: dict[str, PartStatus] = {
+        "failed": "failed",
+        "not decided": "disturbed",
+        "measured, not judged": "shown",
+        "not run": "not-run",
+    }
     exceptions = [
         f"{word}: {', '.join(names)}"
         for word, status in others.items()
@@ -221,7 +234,7 @@ def _found(session: Session) -> str:
     emulating = [result for result in _able(session.scenario, session.results) if result.emulated]
     if base.emulated is not None and len({result.emulated for result in emulating}) > 1:
         return _kept_busy(emulating)
-    return _compared(_comparable(session.scenario, session.results), best, base)
+    return _compared(_comparable(session.scenario, session.results), best, base) + _overlaps(session)
 
 
 def _compared(able: Sequence[Result], best: Result, base: Result) -> str:
@@ -284,6 +297,32 @@ def _gain(others: Sequence[Result], leader: Result, baseline: str) -> str:
     else:
         said = f"{leader.variant} is fastest: {times}"
     return f"{said}; {_joined(unsure, 'and')} may be as fast" if unsure else said
+
+
+def overlap(copy: DeviceCopy) -> str:
+    """Return whether a copy that is made ahead of the step overlaps with it, and what that gains where it is known."""
+    share, ci95, gain = copy.overlapped_share.value or 0.0, copy.overlapped_share.ci95, copy.gain
+    word = "overlaps" if share >= thresholds.OVERLAPPED_SHARE else "overlaps in part"
+    if share <= 1 - thresholds.OVERLAPPED_SHARE:
+        word = "is not seen to overlap"
+    ends = f", {units.share(ci95[0])} to {units.share(ci95[1])}" if ci95 is not None else ""
+    said = f"it {word} (at least {units.share(share)}{ends})"
+    if gain.value is None or gain.over is None:
+        return said
+    over = one_line(gain.over, NAME)
+    if gain.difference == "none":
+        return f"{said}, no difference from {over} found ({smallest(gain)})"
+    return f"{said}, {units.ratio(gain.value)} the throughput of {over}"
+
+
+def _overlaps(session: Session) -> str:
+    """Return of each variant that was compared with one whose step copies whether its copy overlaps."""
+    said = [
+        f"{result.variant}: {overlap(result.device_copy)}"
+        for result in session.results
+        if result.device_copy.gain.value is not None and result.device_copy.overlapped_share.value is not None
+    ]
+    return f" Copy to the GPU: {'; '.join(said)}." if said else ""
 
 
 def _kept_busy(able: Sequence[Result]) -> str:

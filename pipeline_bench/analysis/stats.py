@@ -108,6 +108,10 @@ class Belief:
         """Return the same where all rounds may be off in one direction by that much, one standard deviation."""
         return replace(self, scale=math.hypot(self.scale, systematic))
 
+    def times(self, factor: float) -> Belief:
+        """Return the same of the figure times a factor above 0."""
+        return replace(self, value=self.value * factor, scale=self.scale * factor)
+
 
 def believe(values: Sequence[float], scatter: float, *, trimmed: bool = False) -> Belief:
     """Return what is believed of the mean of a figure, of which every round gave one value.

@@ -14,6 +14,8 @@ SEVERE_SHARE = 0.20
 """A limit is severe where its whole interval is from this share of the step on."""
 COMPUTE_BOUND_AU = 0.90
 """Without such a limit, a variant is compute-bound from this accelerator utilization on."""
+OVERLAPPED_SHARE = 0.90
+"""A copy to the GPU overlaps where at least so much of it costs the step nothing; in part where more than the rest."""
 CEILING_TOLERANCE = 0.02
 """A variant may beat its ceiling by this share of the step, beyond the noise, before the figures are impossible."""
 NEEDED_STEPS = 30

@@ -39,7 +39,7 @@ def of(runs: Sequence[Measured], cores: int, known: Sequence[Window] = ()) -> De
 
 
 def _gpu_utilization(runs: Sequence[Measured], known: Sequence[Window]) -> DeviceUtilization:
-    by_source: dict[str, list[list[float]]] = {}
+    by_source: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
     reason = None
     for run in runs:
         for track in run.record.samples:
@@ -47,19 +47,27 @@ def _gpu_utilization(runs: Sequence[Measured], known: Sequence[Window]) -> Devic
                 continue
             reason = track.reason or reason
             if track.at_ns is not None and track.values is not None:
-                at_ns = track.at_ns.unpack()
                 window_ns, latency_ns = _window_ns(track.source, known)
                 # A sample speaks of the time before its stamp, so that the first ones would still see the warm-up.
-                spoken_of = at_ns - latency_ns
+                spoken_of = track.at_ns.unpack() - latency_ns
                 inside = (spoken_of - window_ns >= run.start_ns[0]) & (spoken_of <= run.end_ns[-1])
-                by_source.setdefault(track.source, []).append(track.values.unpack()[inside].tolist())
-    source = max(by_source, key=lambda name: sum(map(len, by_source[name])), default=None)
-    trials = [values for values in by_source[source] if values] if source else []
-    if not trials:
+                by_source.setdefault(track.source, []).append((track.values.unpack()[inside], spoken_of[inside]))
+    source = max(by_source, key=lambda name: sum(values.size for values, _ in by_source[name]), default=None)
+    trials = [found for found in by_source[source] if found[0].size] if source else []
+    if source is None or not trials:
         short = "no sample of the device lies completely within the measured steps; run more steps"
         return DeviceUtilization(source=source, reason=reason or short)
-    found = _percent(str(source), [float(np.mean(values)) for values in trials], sum(map(len, trials)))
-    return _widened(found, next((window.error_points for window in known if window.source == source), None))
+    window_ns, _ = _window_ns(source, known)
+    found = _percent(source, [float(np.mean(values)) for values, _ in trials], sum(v.size for v, _ in trials))
+    covered_ns = sum(window_ns + np.minimum(np.diff(ends_ns), window_ns).sum() for _, ends_ns in trials)
+    spoken = {"window_ms": window_ns / _NS_PER_MS, "coverage": _coverage(covered_ns, runs)}
+    error_points = next((window.error_points for window in known if window.source == source), None)
+    return _widened(found.model_copy(update=spoken), error_points)
+
+
+def _coverage(covered_ns: float, runs: Sequence[Measured]) -> float:
+    """Return a time as a share of what was measured, 0 to 1."""
+    return min(1.0, float(covered_ns) / max(1, sum(int(run.end_ns[-1] - run.start_ns[0]) for run in runs)))
 
 
 def _window_ns(source: str, known: Sequence[Window]) -> tuple[float, float]:
@@ -71,11 +79,14 @@ def _window_ns(source: str, known: Sequence[Window]) -> tuple[float, float]:
 
 
 def _widened(found: DeviceUtilization, error_points: float | None) -> DeviceUtilization:
-    """Return a utilization whose interval has what the instrument's own error adds, as the selftest found it."""
-    if error_points is None or found.ci95 is None or found.mean_percent is None:
+    """Return a utilization whose interval has what the instrument's own error adds, as the selftest found it.
+
+    Of one trial, which has no interval of its own, it is that error.
+    """
+    if error_points is None or found.mean_percent is None:
         return found
     mean = found.mean_percent
-    low, high = (math.hypot(end - mean, error_points) for end in found.ci95)
+    low, high = (math.hypot(end - mean, error_points) for end in found.ci95 or (mean, mean))
     return found.model_copy(update={"ci95": (max(0.0, mean - low), min(100.0, mean + high))})
 
 
@@ -118,7 +129,7 @@ def _percent(source: str, of_trials: Sequence[float], samples: int) -> DeviceUti
 def _activity(runs: Sequence[Measured]) -> tuple[Activity, ...]:
     """Return what was sampled of each metric, or why nothing was; empty where no trial asked for it.
 
-    A value speaks of the time since the one before it, and counts where all of that lies within the measured steps.
+    A value counts where all of the time that it speaks of lies within the measured steps.
     """
     return tuple(found for metric in ACTIVITY if (found := _activity_of(metric, runs)) is not None)
 
@@ -135,21 +146,20 @@ def _activity_of(metric: str, runs: Sequence[Measured]) -> Activity | None:
         return Activity(
             metric=metric, source=source, reason=reason or "no figure lies completely within the measured steps"
         )
-    measured_ns = sum(int(run.end_ns[-1] - run.start_ns[0]) for run, _ in tracks)
     return Activity(
         metric=metric,
         source=source,
         mean=float(np.average(values, weights=windows_ns)),
         samples=int(values.size),
         window_ms=float(np.median(windows_ns)) / _NS_PER_MS,
-        coverage=min(1.0, float(windows_ns.sum()) / max(1, measured_ns)),
+        coverage=_coverage(float(windows_ns.sum()), [run for run, _ in tracks]),
     )
 
 
 def _whole(run: Measured, track: Track) -> tuple[np.ndarray, np.ndarray]:
     """Return the values of a track whose windows lie within the measured steps, and these windows in ns."""
-    if track.at_ns is None or track.values is None:
+    if track.from_ns is None or track.at_ns is None or track.values is None:
         return np.zeros(0), np.zeros(0)
-    at_ns, values = track.at_ns.unpack(), track.values.unpack()
-    inside = (at_ns[:-1] >= run.start_ns[0]) & (at_ns[1:] <= run.end_ns[-1])
-    return values[1:][inside], np.diff(at_ns)[inside].astype(np.float64)
+    from_ns, to_ns = track.from_ns.unpack(), track.at_ns.unpack()
+    inside = (from_ns >= run.start_ns[0]) & (to_ns <= run.end_ns[-1])
+    return track.values.unpack()[inside], (to_ns - from_ns)[inside].astype(np.float64)

@@ -33,6 +33,8 @@ class StepSplit(NamedTuple):
     ceiling_ms: Estimate = Estimate()
     mean_ms: float | None = None
     rounds: int = 1
+    copy_share: Estimate = Estimate()
+    """The part of the host slowdown that is the copy of the batch to the device."""
 
     @classmethod
     def without(cls, reason: str) -> StepSplit:
@@ -193,10 +195,11 @@ def unequal_work(found: str) -> Verdict:
     return _unjudged("unequal-work", f"not comparable, its work was not equal: {found}")
 
 
-def reference(mean_ms: float | None) -> Verdict:
-    """Return the verdict on a ceiling: the reference is not judged."""
+def reference(mean_ms: float | None, *, on_host: bool = False) -> Verdict:
+    """Return the verdict on a ceiling: the reference is not judged. `on_host`: its batch lies in host memory."""
     step = units.milliseconds(mean_ms)
-    return _unjudged("ceiling", f"{step} a step on average without any input: the reference")
+    copied = ", its batch copied from host memory at every step" if on_host else ""
+    return _unjudged("ceiling", f"{step} a step on average without any input{copied}: the reference")
 
 
 def _unjudged(kind: VerdictKind, reason: str) -> Verdict:
@@ -287,9 +290,11 @@ def _input_bound(split: StepSplit) -> str:
 def _host_bound(split: StepSplit) -> str:
     wait, host = split.input_wait_share, split.host_slowdown_share
     too = f"; it also waits {units.share(wait.value)} for input" if _ends(wait)[0] >= thresholds.BOUND_SHARE else ""
+    copy = split.copy_share.value
+    copied = "copies" if copy is None else f"the copy of the batch to the device ({units.share(copy)})"
     return (
         f"the batch is there, but the host takes {units.milliseconds(split.host_slowdown_ms.value)} of the mean step "
-        f"of {units.milliseconds(split.mean_ms)} ({units.share(host.value)}) beside the model: copies, Python, cores "
+        f"of {units.milliseconds(split.mean_ms)} ({units.share(host.value)}) beside the model: {copied}, Python, cores "
         f"that the input threads use{too}"
     )
 

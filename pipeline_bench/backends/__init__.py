@@ -192,6 +192,11 @@ class Backend(Plugin):
         return None
 
     @property
+    def copies_ahead(self) -> bool:
+        """Whether it copies a batch to the model's device before the step asks for it; else the step copies it."""
+        return False
+
+    @property
     def starts_servers(self) -> bool:
         """Whether its trial starts servers that listen, and so needs a network of its own."""
         return False
@@ -302,7 +307,10 @@ class DatasetBackend(Backend):
         return 0
 
     def to_device(self, batches: Any, device: str) -> Any:
-        """Return the dataset that also copies batches to the model's device; None: the step copies them."""
+        """Return the dataset that also copies batches to the model's device; None: the step copies them.
+
+        `copies_ahead` says which of the two it is.
+        """
         return None
 
     def python_part(self, source: Source) -> str | None:

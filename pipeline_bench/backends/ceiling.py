@@ -19,16 +19,20 @@ class Ceiling(Backend):
     in_loops = True
     eager = True
 
+    def home(self, device: str | None) -> str:
+        """Return where the batch lies, of a model on that accelerator."""
+        return device or "/cpu:0"
+
     def connect(self, source: Source, device: str | None) -> Input:
         import tensorflow as tf
 
-        made = source.sample_batch("ceiling")
-        with tf.device(device or "/cpu:0"):
+        made, home = source.sample_batch("ceiling"), self.home(device)
+        with tf.device(home):
             resident = [
                 tf.compat.v1.get_variable(f"resident_{name}", initializer=tensor, trainable=False)
                 for name, tensor in zip(Batch._fields, made.tensors, strict=False)
             ]
-        take = _taking(resident, device)
+        take = _taking(resident, home)
         feeding = Input(*take(), take)
         feeding.in_graph = InGraph()
         return feeding
@@ -36,17 +40,18 @@ class Ceiling(Backend):
     def connect_eagerly(self, source: Source, device: str | None) -> EagerInput:
         import tensorflow as tf
 
-        with tf.device(device or "/cpu:0"):
+        home = self.home(device)
+        with tf.device(home):
             resident = [tf.Variable(tensor, trainable=False) for tensor in source.sample_batch("ceiling").tensors]
-        return EagerInput(_taking(resident, device))
+        return EagerInput(_taking(resident, home))
 
 
-def _taking(resident: Sequence[Any], device: str | None) -> Take:
+def _taking(resident: Sequence[Any], home: str) -> Take:
     """Takes the batch that the variables hold."""
     import tensorflow as tf
 
     def take() -> tuple[Batch, Any]:
-        with tf.device(device or "/cpu:0"):
+        with tf.device(home):
             return Batch(*(variable.read_value() for variable in resident)), None
 
     return take

@@ -56,6 +56,10 @@ class TfData(DatasetBackend):
         return bool(self.options.prefetch != 0)
 
     @property
+    def copies_ahead(self) -> bool:
+        return bool(self.options.device_prefetch)
+
+    @property
     def pipeline(self) -> PipelineOptions:
         return self.options  # type: ignore[no-any-return]
 

@@ -73,7 +73,7 @@ def doctor(
         accelerator = gpu.accelerator
     environment = describe(accelerator)
     terminal = Terminal(sys.stdout.isatty(), shutil.get_terminal_size().columns, sys.stdout.encoding)
-    checked = last_selftest(environment.driver, environment.cpu)
+    checked = last_selftest(environment.driver, environment.cpu, environment.gpu)
     checks = list(examine(environment, accelerator, probed, terminal, checked))
     usable = all(check.status != "missing" for check in checks)
     if as_json:

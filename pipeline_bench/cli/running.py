@@ -223,11 +223,13 @@ def deliver(outcome: Outcome, console: Console, shown: Presentation) -> tuple[Ou
         console = Console(stderr=True, highlight=False)  # stdout is for the session alone
     try:
         folder = None if outcome.unsaved else outcome.folder
+        places = list(_where_to_find(outcome, written, code))
         if shown.details:
             console.print(terminal.render(outcome.session, folder, console.width))
         else:
-            console.print(screen.render(outcome.session, console.width))
-        for line in _where_to_find(outcome, written, code):
+            below = sum(-(-line.cell_len // console.width) for line in places)
+            console.print(screen.render(outcome.session, console.width, below))
+        for line in places:
             console.print(line, soft_wrap=True)  # what is to be copied has no line ends of ours
     except OSError as error:
         if error.errno not in _NOBODY_READS:

@@ -221,6 +221,7 @@ class _Progress(Observer):
         self._planned = len(plan)
 
     def trial_started(self, trial: Trial) -> None:
+        self._planned = max(self._planned, trial.index + 1)  # a variant may have come since the start
         self._show(f"{self._doing}: {trial.index + 1} of {self._planned}, {trial.variant.name}")
 
 

@@ -246,7 +246,7 @@ class Loop(Plugin):
                 f"The model {job.model.name} cannot be built into a loop of the graph.",
                 "Use two_layer, mlp or mnist_cnn, or the loop session or callable.",
             )
-        if job.runtime.replicas > 1 and job.runtime.replication != "in_graph":
+        if job.runtime.is_replicated and job.runtime.replication != "in_graph":
             raise UsageError(
                 f"The loop {self.name} cannot drive runtime.replication = {job.runtime.replication!r}.",
                 'Use replication = "in_graph", or the loop session.',

@@ -86,6 +86,10 @@ class DeviceUtilization(Record):
     mean_percent: float | None = None
     ci95: Interval | None = None
     samples: Count = 0
+    window_ms: float | None = None
+    """What one sample of a GPU's speaks of."""
+    coverage: float | None = None
+    """How much of the measured time the samples speak of, 0 to 1; of a GPU."""
     activity: tuple[Activity, ...] = ()
     """Of a GPU: what GPM says of its SMs, tensor cores, memory and bus, or why it says nothing."""
     reason: Line | None = None
@@ -105,6 +109,26 @@ class Speedup(Record):
     certainty: Literal["certain", "probable"] = "certain"
     smallest: float | None = None
     reason: Line | None = None
+
+
+class DeviceCopy(Record):
+    """The copy of a batch from host memory to the model's device, by the step of a ceiling that makes it (`copies`)."""
+
+    ms: Estimate = Estimate()
+    """What it adds to a step that does not overlap it with anything."""
+    share: Estimate = Estimate()
+    """The same as a share of this variant's step, a part of its host slowdown; None where it copies ahead of the step.
+    """
+    overlapped_share: Estimate = Estimate()
+    """At least so much of the copy, 0 to 1, costs this variant's step nothing; None where the step makes the copy."""
+    gain: Speedup = Speedup()
+    """Of a variant that copies ahead: its throughput over that of the same variant whose step copies."""
+
+    @classmethod
+    def without(cls, reason: str) -> DeviceCopy:
+        """Return what is known of a copy that was not measured."""
+        none = Estimate(reason=reason)
+        return cls(ms=none, share=none, overlapped_share=none, gain=Speedup(reason=reason))
 
 
 class WorkCheck(Record):
@@ -215,6 +239,7 @@ class Result(Record):
     host_slowdown_ms: Estimate = Estimate()
     host_slowdown_share: Estimate = Estimate()
     ceiling_ms: Estimate = Estimate()
+    device_copy: DeviceCopy = DeviceCopy()
     accelerator_utilization: Estimate = Estimate()
     device_utilization: DeviceUtilization = DeviceUtilization()
     speedup: Speedup = Speedup()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -15,12 +16,16 @@ from pipeline_bench.system.files import write_atomically
 from pipeline_bench.text import Line, read_text
 
 Unit = Literal["share", "ratio", "ms", "percent", "us", "cores", "mib_per_s", "word"]
-PartStatus = Literal["passed", "failed", "disturbed", "not-run"]
-"""``disturbed``: it did not pass, beside other work that left too little of the CPU to decide."""
+PartStatus = Literal["passed", "failed", "shown", "disturbed", "not-run"]
+"""``shown``: it was measured, and nothing says what is right. ``disturbed``: it did not pass, beside other work that
+left too little of the CPU to decide."""
 
 
 class Check(Record):
-    """One figure that was planted, and what the program said of it; `word` for what is no number."""
+    """One figure that was planted, and what the program said of it; `word` for what is no number.
+
+    Where the truth is not known, `planted_word` of a number is the direction that is expected: ``> 31.0 %``.
+    """
 
     what: Line
     figure: Line
@@ -49,7 +54,7 @@ class Part(Record):
     """What other work took of the machine's CPU meanwhile, 0 to 1."""
     seconds: float | None = None
     reason: Line | None = None
-    """Why it was not run."""
+    """Why it was not run, or what it raised."""
 
     @property
     def worst(self) -> Check | None:
@@ -93,7 +98,7 @@ class Window(Record):
     period_ms: float | None = None
     """Between two new figures, the median."""
     error_points: float | None = None
-    """95 of 100 runs came this close to the device's own time, in percentage points."""
+    """95 of 100 runs came this close to the device's own time in the very windows of their figures, in points."""
     runs: int = 0
     reason: Line | None = None
 
@@ -107,6 +112,8 @@ class Copy(Record):
     """By the device's events around it."""
     wall_ms: float | None = None
     """Until the host knew that it was over."""
+    call_ms: float | None = None
+    """Until the call came back: the host does nothing else meanwhile, also where a kernel hides the copy."""
     hidden_share: float | None = None
     """Of its time, beside a kernel on another stream, 0 to 1."""
     reason: Line | None = None
@@ -137,6 +144,8 @@ class Checked(Record):
     quick: bool = False
     package: Line | None = None
     cpu: Line | None = None
+    gpu: Line | None = None
+    """The first GPU that NVML lists, by name; None without one."""
     driver: Line | None = None
     other_driver: bool = False
     """Whether the driver was another one than that of the session that cites it."""
@@ -151,36 +160,69 @@ class Checked(Record):
     disturbed: tuple[Line, ...] = ()
     """Those that other work left undecided."""
     windows: tuple[Window, ...] = ()
+    windows_at: Line | None = None
+    """When these were found, where that was not `at`: by a selftest that was interrupted, or by an earlier one."""
+
+    @property
+    def usable_windows(self) -> tuple[Window, ...]:
+        """Those that hold for the driver of the session that cites this: none where it is another."""
+        return () if self.other_driver else self.windows
+
+    def after(self, last: Checked, ended: bool) -> Checked:
+        """Return what is remembered of this one and the last of the same machine, whose worth a lesser one leaves.
+
+        Without its end it has nothing to say but windows. A quick one replaces no full one of the same driver and
+        version, unless it failed; nor its windows. What found no window leaves the last one's.
+        """
+        if last.at is None or last.other_driver:
+            return self
+        lesser = self.quick and not last.quick
+        found = {window.source: window for window in self.windows if window.error_points is not None}
+        known = {window.source: window for window in last.windows if window.error_points is not None}
+        kept = known if known and (lesser or not found) else {**known, **found}
+        at = (last.windows_at or last.at) if kept == known else self.at
+        stays = not ended or (lesser and not self.failed and self.package == last.package)
+        base = last if stays else self
+        windows = tuple(kept.values()) or base.windows
+        return base.model_copy(update={"windows": windows, "windows_at": None if at == base.at else at})
 
 
 _LARGEST_FILE_BYTES = 1 << 20
 
 
-def last_file() -> Path:
-    """Return where it is kept: in the user's state, not among the sessions, which come and go with a project."""
+def last_file(cpu: str, gpu: str | None) -> Path:
+    """Return where it is kept: in the user's state, not among the sessions, which come and go with a project.
+
+    Machines that share a home folder each have their own, by what they measure with; a container's host name is new
+    with every start, and is no part of it.
+    """
     state = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser()
-    return state / "pipeline-bench" / "selftest.json"
+    machine = hashlib.sha256(f"{cpu}\n{gpu or ''}".encode()).hexdigest()[:12]
+    return state / "pipeline-bench" / f"selftest-{machine}.json"
 
 
-def keep_last(checked: Checked) -> None:
-    """Remember a selftest that has come to its end; where the user's state cannot be written, it is not remembered."""
+def keep_last(checked: Checked, *, ended: bool = True) -> None:
+    """Remember a selftest beside what the last one of the machine was better for (`Checked.after`).
+
+    Where the user's state cannot be written, it is not remembered.
+    """
     with suppress(OSError):
-        path = last_file()
+        path = last_file(checked.cpu or "", checked.gpu)
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, checked.to_json())
+        last = last_selftest(checked.driver, checked.cpu or "", checked.gpu)
+        write_atomically(path, checked.after(last, ended).to_json())
 
 
-def last_selftest(driver: str | None, cpu: str) -> Checked:
+def last_selftest(driver: str | None, cpu: str, gpu: str | None) -> Checked:
     """Return the last one of this machine, or that there was none.
 
     Args:
         driver: NVIDIA's, as it is now; None where there is none.
-        cpu: this machine's; a home folder may be shared by several machines.
+        cpu: this machine's.
+        gpu: its first GPU, by name; None where there is none.
     """
     try:
-        found = Checked.model_validate_json(read_text(last_file(), _LARGEST_FILE_BYTES, regular=True))
+        found = Checked.model_validate_json(read_text(last_file(cpu, gpu), _LARGEST_FILE_BYTES, regular=True))
     except (OSError, ValueError):
-        return Checked()
-    if found.cpu != cpu:
         return Checked()
     return found.model_copy(update={"other_driver": found.driver != driver})

@@ -65,7 +65,7 @@ ACTIVITY = (
     "device_pcie_tx_mib_per_s",
     "device_pcie_rx_mib_per_s",
 )
-"""The metrics of a GPU's parts, by GPM; a value speaks of the time since the one before it."""
+"""The metrics of a GPU's parts, by GPM; a value speaks of the time from `Track.from_ns` to its stamp."""
 
 
 class Track(Record):
@@ -75,6 +75,8 @@ class Track(Record):
     source: Line
     at_ns: Series | None = None
     values: Series | None = None
+    from_ns: Series | None = None
+    """When the time began that each value speaks of, up to `at_ns`; None where the instrument does not tell."""
     reason: Line | None = None
 
 

@@ -23,7 +23,8 @@ from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.hosts import ranks
 from pipeline_bench.model import Series
 from pipeline_bench.model.events import Device
-from pipeline_bench.model.result import DeviceUtilization, Estimate, Result, Speedup, StepTime
+from pipeline_bench.model.result import DeviceCopy, DeviceUtilization, Estimate, Result, Speedup, StepTime
+from pipeline_bench.model.selftest import Checked, last_selftest
 from pipeline_bench.model.session import Session, make_folder, save
 from pipeline_bench.model.trial import PhaseMark, TrialRecord, TrialSteps
 from pipeline_bench.monitoring import collectives
@@ -256,6 +257,7 @@ class JobRecord:
             )
         trial = self._trial(rows, reason, warmup)
         described = environment.describe(self._gpu.accelerator)
+        checked = last_selftest(described.driver, described.cpu, described.gpu)
         rank = ranks.of_training(os.environ)
         collective_ms = collectives.step_ms(rows, warmup)
         host = None if rank is None else rank.host().model_copy(update={"collective_ms": collective_ms})
@@ -266,8 +268,9 @@ class JobRecord:
             environment=environment.seen_by_tensorflow(described, [self._device]),
             notes=tuple(notes),
             trials=(trial,),
-            results=(self._result(scenario, trial, int(rows.count[warmup:].sum())),),
+            results=(self._result(scenario, trial, int(rows.count[warmup:].sum()), checked),),
             watched=True,
+            checked=checked,
             host=host,
             wall_time=None if course is None else course.wall_time(),
         )
@@ -300,7 +303,7 @@ class JobRecord:
             samples=tracks(self._readings.all()),
         )
 
-    def _result(self, scenario: Scenario, trial: TrialRecord, steps: int) -> Result:
+    def _result(self, scenario: Scenario, trial: TrialRecord, steps: int, checked: Checked) -> Result:
         """Return the job's figures: there is no ceiling, and nobody said how many samples a step takes."""
         none, gone = Estimate(reason=_NO_CEILING), trial.reason
         common: dict[str, Any] = {
@@ -310,6 +313,7 @@ class JobRecord:
             "host_slowdown_ms": none,
             "host_slowdown_share": none,
             "ceiling_ms": none,
+            "device_copy": DeviceCopy.without(_NO_CEILING),
             "missing": _MISSING,
         }
         if trial.steps is None:
@@ -341,7 +345,7 @@ class JobRecord:
             input_wait_ms=Estimate(value=wait_ms, reason=reason),
             input_wait_share=Estimate(value=share, reason=reason),
             accelerator_utilization=Estimate(reason=f"{_NO_CEILING}{bound}"),
-            device_utilization=utilization.of([run], self._cores),
+            device_utilization=utilization.of([run], self._cores, checked.usable_windows),
             speedup=Speedup(over=VARIANT, reason="this is the variant that the others are compared with"),
             against_fastest=Speedup(over=VARIANT, reason="this is the fastest variant"),
             verdict=verdicts.judge_watched(step.mean, wait_ms, share, steps, reason, self._device_waits),

@@ -22,6 +22,7 @@ from pipeline_bench.text import NAME, one_line, units
 INPUT_WAIT = "red"
 COMPUTE = "green"
 HOST_SLOWDOWN = "yellow"
+COPY = "magenta"
 """The colours of the parts of a step, in every view."""
 
 VERDICT_STYLES: dict[VerdictKind, str] = {

@@ -38,6 +38,10 @@ _OTHER_CEILINGS_NOTE = (
 )
 _WIDE = 136
 _POINTS_WIDE = 120
+_SMALLEST_NAME, _GAP = 12, 2
+_DROPPED = (3, 4, 5, 6)
+"""The columns that go first where a terminal is too narrow for all; the step times and their change stay."""
+_NAMED_CONDITIONS = 3
 _OUTCOMES: dict[Outcome, str] = {"passed": "green", "failed": "bold red", "undecided": "cyan"}
 _DIFFERENCES = {"faster": "green", "slower": "red", "none": ""}
 _HEADS = ("variant", "ms/step", "change", "beside the ceiling", "AU", "input wait", "verdict")
@@ -45,12 +49,21 @@ _STARS = {"passed": "", "failed": "**", "undecided": "*"}
 
 
 def headline(difference: Difference) -> str:
-    """Return what came out, in one line: what the gates say where there are any, and how many variants changed."""
+    """Return what came out, in one line: what the gates say, whether it is fair, and how many variants changed."""
     changes = [change for change in difference.variants if not change.is_ceiling]
     kinds = Counter(map(_kind, changes))
     order = ("slower", "faster", "no difference found", "without an interval", _OTHER_DEVICE, "not measured in both")
     found = ", ".join(f"{kinds[kind]} {kind}{_but_beside(changes, kind)}" for kind in order if kinds[kind])
-    return f"{gates_line(difference)}{units.count(len(changes), 'variant')}: {found}."
+    return f"{gates_line(difference)}{_not_fair(difference)}{units.count(len(changes), 'variant')}: {found}."
+
+
+def _not_fair(difference: Difference) -> str:
+    """Return what makes it unfair: ``Not fair (TensorFlow differs). ``; empty where nothing does."""
+    names = [one_line(condition.name, NAME) for condition in difference.conditions]
+    if not names:
+        return ""
+    more = [f"{len(names) - _NAMED_CONDITIONS} more"] if len(names) > _NAMED_CONDITIONS else []
+    return f"Not fair ({', '.join([*names[:_NAMED_CONDITIONS], *more])} {'differs' if len(names) == 1 else 'differ'}). "
 
 
 def _kind(change: VariantChange) -> str:
@@ -171,7 +184,7 @@ def terminal(difference: Difference, width: int) -> RenderableType:
         _heading(difference),
         _lines("This comparison is not fair; not the same in both sessions:", unfair(difference), "yellow"),
         _lines("Disturbances, which are not the variants':", noises(difference), "yellow"),
-        _wide(difference) if width >= _WIDE else _stacked(difference, width >= _POINTS_WIDE),
+        _wide(difference) if width >= _WIDE else _stacked(difference, width),
         _lines("", (one_line(text, TEXT) for text in sentences(difference)), ""),
         _lines("", (*machine(difference), *alone(difference), *difference.hosts), ""),
         _lines("", _notes(difference, width), "dim"),
@@ -213,12 +226,26 @@ def _wide(difference: Difference) -> Table:
     return table
 
 
-def _stacked(difference: Difference, points: bool) -> Table:
+def _stacked(difference: Difference, width: int) -> Table:
     """Two lines a variant: before over after; the changes of the shares in points, where there is room for them."""
-    table = _grid("variant", "ms/\nstep", "change", "beside\nceiling", "AU", "input\nwait", "verdict")
-    for change in variants(difference):
-        table.add_row(*_cells(change, between="\n", gap="\n", points=points))
+    heads = ("variant", "ms/\nstep", "change", "beside\nceiling", "AU", "input\nwait", "verdict")
+    points = width >= _POINTS_WIDE
+    rows = [_cells(change, between="\n", gap="\n", points=points) for change in variants(difference)]
+    kept = list(range(len(heads)))
+    for column in _DROPPED:
+        cells = [max(_cells_of(heads[each]), *(_cells_of(row[each].plain) for row in rows)) for each in kept[1:]]
+        if _SMALLEST_NAME + sum(cells) + _GAP * len(cells) <= width:
+            break
+        kept.remove(column)
+    table = _grid(*(heads[each] for each in kept))
+    for row in rows:
+        table.add_row(*(row[each] for each in kept))
     return table
+
+
+def _cells_of(text: str) -> int:
+    """Return how many cells the widest line takes."""
+    return max(Text(line).cell_len for line in text.split("\n"))
 
 
 def _cells(change: VariantChange, between: str, gap: str, points: bool) -> list[Text]:
@@ -250,10 +277,10 @@ def _name(change: VariantChange) -> Text:
 
 
 def _ratio_text(ratio: Ratio, gap: str) -> Text:
-    text = Text(units.change(ratio.value), style=_DIFFERENCES.get(ratio.difference or "none", ""))
-    if ratio.ci95 is not None:
-        ends = [units.change(end).removesuffix(" %") for end in ratio.ci95]
-        text.append(f"{gap}({ends[0]} to {ends[1]})", style="dim")
+    value, *ends = units.changes(ratio.value, *(ratio.ci95 or ()))
+    text = Text(value, style=_DIFFERENCES.get(ratio.difference or "none", ""))
+    if ends:
+        text.append(f"{gap}({' to '.join(end.removesuffix(' %') for end in ends)})", style="dim")
     return text
 
 

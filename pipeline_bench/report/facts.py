@@ -8,19 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline_bench.analysis import advice, validity, wall_time
-from pipeline_bench.analysis.thresholds import COMPUTE_BOUND_AU, SMS_IDLE_PERCENT
 from pipeline_bench.errors import sentence
 from pipeline_bench.model.result import (
     BUSY_TIME,
     CPU_TIME,
-    Activity,
     Disturbance,
     PublishedComparison,
     Result,
 )
 from pipeline_bench.model.session import Session
-from pipeline_bench.model.trial import ACTIVITY, TrialRecord
-from pipeline_bench.report import ceilings, selftest
+from pipeline_bench.model.trial import TrialRecord
+from pipeline_bench.report import activity, ceilings, selftest, step_parts
 from pipeline_bench.text import NAME, REASON, code_line, one_line, units
 
 Fact = tuple[str, str]
@@ -29,23 +27,6 @@ Fact = tuple[str, str]
 _STACK_FRAMES, _TRACEBACK_LINES, _STDERR_LINES, _ALL_STDERR_LINES = 6, 20, 12, 40
 _OVERRUN = 1.05
 """A median busy time of so many times what was asked for is worth a word; waits come out right within 2 %."""
-
-
-_BUSY = dict(zip(ACTIVITY, ("SMs busy", "warps", "tensor cores", "DRAM"), strict=False))
-PARTS = ("input wait", "compute", "host slowdown")
-"""The parts of a step in their order."""
-
-
-def parts(result: Result) -> list[tuple[float, float]]:
-    """Return each part of the step as measured and as its length, of 1; empty where one was not measured.
-
-    A part below nothing, which noise can make, has no length.
-    """
-    shares = (result.input_wait_share, result.accelerator_utilization, result.host_slowdown_share)
-    values = [max(0.0, share.value) for share in shares if share.value is not None]
-    if len(values) < len(PARTS) or not sum(values):
-        return []
-    return [(value, value / sum(values)) for value in values]
 
 
 def span(numbers: Sequence[int]) -> str:
@@ -76,18 +57,21 @@ def busy_time(session: Session) -> str | None:
         return None
     who = "" if len(emulated) == len(session.results) else " of " + _names(emulated)
     text = f"emul. util.{who}: how long the emulated device was busy ÷ wall time; no device was measured"
-    late = [f"{name}'s {took}" for name, took in _overrun(session)]
+    late = [f"{name}'s {took}" for name, took in overruns(session)]
     return f"{text}; busy for longer than set, because the host was too slow: {', '.join(late)}" if late else text
 
 
-def _overrun(session: Session) -> Iterator[tuple[str, str]]:
-    """Yield the variants whose device was busy longer than asked for, each with how long it was, and was to be."""
+def overruns(session: Session) -> list[tuple[str, str]]:
+    """Return the variants whose device was busy longer than asked for, the worst first: for how long, and was to be."""
+    found = []
     for variant in session.scenario.variants:
         step_ms = variant.model.options.get("step_ms")
         columns = [trial.steps.busy_ns for trial in session.trials if trial.variant == variant.name and trial.steps]
         busy_ms = [column.unpack() / 1e6 for column in columns if column is not None and column.count]
         if step_ms and busy_ms and (median := float(np.median(np.concatenate(busy_ms)))) > _OVERRUN * step_ms:
-            yield one_line(variant.name, NAME), f"{units.milliseconds(median)} a step, not {step_ms:g} ms"
+            took = f"{units.milliseconds(median)} a step, not {step_ms:g} ms"
+            found.append((median / step_ms, one_line(variant.name, NAME), took))
+    return [(name, took) for _, name, took in sorted(found, reverse=True)]
 
 
 def other_device(session: Session) -> str | None:
@@ -139,32 +123,6 @@ def _listed(names: Iterable[str]) -> str:
     return ("; " if any("," in name for name in listed) else ", ").join(listed)
 
 
-def activity(session: Session) -> list[Fact]:
-    """Return what of a GPU was busy beneath its utilization: a line a variant, where GPM reported anything."""
-    lines = []
-    for result in session.results:
-        known = {each.metric: each for each in result.device_utilization.activity if each.mean is not None}
-        if not known:
-            continue
-        parts = [f"{noun} {units.percent(known[metric].mean)}" for metric, noun in _BUSY.items() if metric in known]
-        first = next(iter(known.values()))
-        text = f"{', '.join(parts)} ({first.source}, windows of {first.window_ms or 0:.0f} ms, "
-        text += f"{units.share(first.coverage)} of the measured time)"
-        lines.append((one_line(result.variant, NAME), text + _small_kernels(result, known.get(ACTIVITY[0]))))
-    return lines
-
-
-def _small_kernels(result: Result, busy: Activity | None) -> str:
-    """Return what it means that a GPU was fed and its SMs were idle; empty where that is not so."""
-    utilization = result.accelerator_utilization.value
-    if busy is None or busy.mean is None or utilization is None or utilization < COMPUTE_BOUND_AU:
-        return ""
-    if busy.mean >= SMS_IDLE_PERCENT:
-        return ""
-    share = units.percent(busy.mean)
-    return f": fed (AU {units.fraction(utilization)}), but {share} of the SMs busy: small kernels, not data"
-
-
 @dataclass(frozen=True)
 class Section:
     """A section of facts: every format lays it out as lines, each with the name of what it is of."""
@@ -187,7 +145,8 @@ def _wall_time(session: Session) -> list[Fact]:
 
 
 SECTIONS = (
-    Section("Activity", "{}: ", "{}: ", activity),
+    Section("Copy to the GPU", "copy to the GPU, {}: ", "{}: ", step_parts.copies),
+    Section("Activity", "{}: ", "{}: ", activity.facts),
     Section("Selftest", "selftest: {}: ", "{}: ", selftest.facts),
     Section("Checked", "{}: ", "{}: ", selftest.cited),
     Section("Storage", "storage: {}; ", "Storage: {}; ", storage),

@@ -6,8 +6,11 @@ All else is in `pipeline_bench.report.terminal`, and in the page.
 from __future__ import annotations
 
 import io
+import itertools
+import re
 import shutil
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
@@ -16,40 +19,70 @@ from pipeline_bench.analysis import precision, verdicts
 from pipeline_bench.analysis.measured import taken_by_others
 from pipeline_bench.analysis.thresholds import BUSY_SHARE
 from pipeline_bench.model.diagnosis import Diagnosis
-from pipeline_bench.model.result import Result
+from pipeline_bench.model.result import Result, Verdict
 from pipeline_bench.model.session import Session
-from pipeline_bench.report import VERDICT_STYLES, ceilings, diagnosis, facts, terminal, terminal_diagnosis
+from pipeline_bench.report import VERDICT_STYLES, ceilings, diagnosis, facts, pipeline_tree, terminal
+from pipeline_bench.report import terminal_diagnosis as of_pipeline
 from pipeline_bench.report.terminal_table import figures_table, variant_name
 from pipeline_bench.text import units
 
+LINES = 22
+"""Of a terminal's 24; one is left for the command, one for the prompt that comes next."""
+_PAGE_LINES = 2
+"""Of these, the page's address at the end of a run."""
 _NAME_CELLS = 28
 _NOTES = 1
 _SCRIPT_NOTES = 3
 _ATTEMPTS = 4
+_FAILURES = 2
+_FEWEST_ROWS = 4
+"""A terminal on which not even so many variants or stages fit has to be scrolled."""
+_NARROW = 72
+"""On fewer columns a variant's row has no room for what limits it."""
+_EMULATED = "emulated accelerator"
 
 
-def render(session: Session, width: int) -> RenderableType:
-    """Return what a reader has to know at the end of a run, for a terminal of that many columns."""
+@dataclass(frozen=True)
+class _Layout:
+    """How much of a comparison is shown."""
+
+    margins: bool = False
+    """Whether each figure of a variant has its margin below it."""
+    ceilings: bool = False
+    space: bool = False
+    """Whether there is an empty line below the table."""
+    limits_apart: bool = True
+    """Whether a variant's limit has a line of its own; else it stands in the variant's row."""
+
+
+_LAYOUTS = (
+    _Layout(margins=True, ceilings=True, space=True),
+    _Layout(margins=True, ceilings=True),
+    _Layout(margins=True),
+    _Layout(ceilings=True),
+    _Layout(),
+    _Layout(limits_apart=False),
+)
+"""The first one that fits is taken."""
+
+
+def render(session: Session, width: int, below: int = _PAGE_LINES) -> RenderableType:
+    """Return what a reader has to know at the end of a run, for a terminal of that many columns.
+
+    Args:
+        session: finished, interrupted or not yet begun.
+        width: the columns there are.
+        below: how many lines follow, which have to be on the same screen.
+    """
     if session.selftest is not None:
         return terminal.selftest(session, session.selftest)
     found = session.diagnosis
-    machine = Text(facts.machine(session), style="dim")
-    shown: list[RenderableType] = [_line(terminal.title(session), width), _line(machine, width)]
-    if found is None:
-        shown += [
-            terminal.conclusion(diagnosis.headline(session)),
-            figures_table(session, width),
-            Text(),
-            *_limits(session, width),
-        ]
-    else:
-        shown += _diagnosed(session, found, width)
-    shown += [Text(f"note: {note}", style="yellow") for note in _of_script(found)]
-    shown += [_line(text, width) for text in _remarks(session)]
-    tried = {attempt.fix.variant for attempt in found.attempts} if found is not None else set()
-    if failures := terminal.failures(session, besides=tried):
-        shown += [Text(), failures]
-    return Group(*shown)
+    shown, console = Group(), Console(file=io.StringIO(), width=width, _environ={})
+    for parts in _comparisons(session, width) if found is None else _diagnoses(session, found, width):
+        shown = Group(*parts)
+        if len(console.render_lines(shown, pad=False)) + below <= LINES:
+            break
+    return shown
 
 
 def as_text(session: Session) -> str:
@@ -77,53 +110,175 @@ def export_svg(session: Session, width: int = 100) -> str:
     return console.export_svg(title=f"pipeline-bench {command}", unique_id="pipeline-bench")
 
 
-def _line(text: Text, width: int) -> Text:
-    """Return the text on one line, cut at the edge of the screen."""
-    text.truncate(width, overflow="ellipsis")
-    return text
+def _cut(text: Text, width: int, ends: str = ".?!") -> Text:
+    """Return the text on one line: all of it, what fits up to one of the `ends`, or the words that fit."""
+    if text.cell_len <= width:
+        return text
+    start = text.copy()
+    start.truncate(width, overflow="crop")
+    # Less than a third of a line is no sentence, but a number or a name.
+    if found := [each.start() for each in re.finditer(f"[{ends}](?= )", start.plain) if each.start() > width / 3]:
+        return text[: found[-1] + (start.plain[found[-1]] in ".?!")]
+    start.truncate(width - 1, overflow="crop")
+    return text[: max(start.plain.rfind(" "), 0) or len(start)].append("…")
+
+
+def _heading(session: Session, width: int) -> list[Text]:
+    """Return what was measured, and on what: of an emulated accelerator, whose host decides, without the versions."""
+    around = session.environment
+    machine = facts.machine(session)
+    if around.accelerator_kind == "emulated":
+        machine = f"{around.accelerator_name}; host: {around.cpu}, {units.count(around.cores, 'core')}"
+    return [_cut(terminal.title(session), width), _cut(Text(machine, style="dim"), width)]
+
+
+def _ending(session: Session, width: int, *, evidence: bool) -> Iterator[RenderableType]:
+    """Yield what is said below the figures: how the run went, notes, and the trials that failed."""
+    found = session.diagnosis
+    yield from (Text(f"note: {note}", style="yellow") for note in _of_script(found))
+    yield from (_cut(text, width, ends=".:;") for text in _remarks(session))
+    tried = {attempt.fix.variant for attempt in found.attempts} if found is not None else set()
+    if failures := terminal.failures(session, besides=tried, most=None if evidence else _FAILURES):
+        yield from (Text(), failures)
+
+
+# --- a comparison ----------------------------------------------------------------------------------------------------
+
+
+def _comparisons(session: Session, width: int) -> Iterator[list[RenderableType]]:
+    """Yield the screen with less and less on it."""
+    narrow = width < _NARROW
+    for evidence, layout in itertools.product((True, False), _LAYOUTS[:-1] if narrow else _LAYOUTS):
+        yield _compared(session, width, layout, evidence=evidence)
+    if narrow:
+        return
+    for rows in range(len(_compared_results(session)) - 1, _FEWEST_ROWS - 1, -1):
+        yield _compared(session, width, _LAYOUTS[-1], evidence=False, rows=rows)
+
+
+def _compared(
+    session: Session, width: int, layout: _Layout, *, evidence: bool, rows: int | None = None
+) -> list[RenderableType]:
+    figures = figures_table(
+        session,
+        width,
+        margins=layout.margins,
+        references=layout.ceilings or not _compared_results(session),
+        limit=None if layout.limits_apart else _limit,
+        most=rows,
+    )
+    left = len(_compared_results(session)) - rows if rows is not None else 0
+    return [
+        *_heading(session, width),
+        terminal.conclusion(_headline(session)),
+        figures,
+        *([Text(f"  and {units.count(left, 'more variant')} (--details)", style="dim")] if left else []),
+        *([Text()] if layout.space else []),
+        *(_limits(session, width) if layout.limits_apart else []),
+        *_ending(session, width, evidence=evidence),
+    ]
+
+
+def _compared_results(session: Session) -> list[Result]:
+    return [result for result in session.results if result.variant not in ceilings(session)]
+
+
+def _headline(session: Session) -> str:
+    """Return the headline without what limits the baseline, which the line of the baseline says."""
+    text = diagnosis.headline(session)
+    head, _, last = text.rpartition("; ")
+    return f"{head}." if head and f" {session.scenario.baseline.name} is " in f" {last}" else text
 
 
 def _limits(session: Session, width: int) -> Iterator[Text]:
     """Yield a line a variant: what limits it, by how much, and the doubt if there is one."""
-    results = [result for result in session.results if result.variant not in ceilings(session)]
+    results = _compared_results(session)
     longest = min(_NAME_CELLS, max((len(variant_name(result.variant)) for result in results), default=0))
     for result in results:
-        verdict = result.verdict
-        colour = VERDICT_STYLES[verdict.kind]
         name = Text(variant_name(result.variant), style="bold")
         name.truncate(longest, overflow="ellipsis", pad=True)
-        mark = Text("■ " if verdict.severe else "● ", style=colour)
-        label = Text(f"  {verdicts.label(verdict)}", style=f"bold {colour}")
-        yield _line(Text.assemble(mark, name, label, f": {_said(result)}"), width)
+        limit = _limit(result, width - longest - 2)
+        yield Text.assemble(limit[:2], name, "  ", limit[2:])
 
 
-def _said(result: Result) -> str:
-    """Return what a verdict says in a few words."""
-    verdict, step = result.verdict, units.milliseconds(result.step_ms.mean)
-    match verdict.kind:
+def _limit(result: Result, room: int) -> Text:
+    """Return what limits a variant behind its mark, in as many words as there is room for."""
+    verdict = result.verdict
+    colour, label = VERDICT_STYLES[verdict.kind], verdicts.label(verdict)
+    said = next((each for each in _said(result, label) if Text(each).cell_len <= room - 2), "")
+    mark = "■ " if verdict.severe else "● "
+    text = Text.assemble((mark, colour), said or label.replace("severely ", ""), justify="left")
+    text.stylize(f"bold {colour}", 2, 2 + (len(label) if said else len(text)))
+    text.truncate(room, overflow="ellipsis")
+    return text
+
+
+def _said(result: Result, label: str) -> Iterator[str]:
+    """Yield a verdict with its figure and its doubt, in fewer and fewer words; a doubt goes last, and whole."""
+    verdict, doubt = result.verdict, result.verdict.doubt
+    if figures := _figures(result):
+        other = _other(verdict)
+        yield from (f"{label}: {figure}{other and f'; {other}'}" for figure in figures)
+        yield f"{label}{other and f', {other}'}"
+    elif verdict.kind in ("inconclusive", "unequal-work", "not-measured"):
+        # The kinds that it may be are a list, and the ends of an interval a pair, of which a part is something else.
+        reason = verdict.reason.removeprefix("was not measured: ")
+        clauses = re.split(r"(; )" if doubt is not None else r"(; |, and |, which )", reason)
+        yield from (f"{label}: {''.join(clauses[:end])}" for end in range(len(clauses), 0, -2) if reason)
+        yield f"{label} (--details)"
+    yield label
+
+
+def _figures(result: Result) -> list[str]:
+    """Return the figure that a verdict stands on, in many words and in few; empty where it stands on none."""
+    ms, step = units.milliseconds, result.step_ms.mean
+    of = f" of {ms(step)}" if step is not None else ""
+    match result.verdict.kind:
         case "input-bound":
-            said = f"waits {units.milliseconds(result.input_wait_ms.value)} of {step}"
+            said = f"waits {ms(result.input_wait_ms.value)}"
         case "host-bound":
-            said = f"the host takes {units.milliseconds(result.host_slowdown_ms.value)} of {step}"
+            said = f"the host takes {ms(result.host_slowdown_ms.value)}"
         case "compute-bound" | "mixed":
-            said = f"{units.share(result.accelerator_utilization.value)} of the ceiling's speed"
+            return [f"{units.share(result.accelerator_utilization.value)} of the ceiling's speed"]
         case _:
-            said = verdict.reason
-    if verdict.doubt is None or verdict.kind == "inconclusive":
-        return said
-    return f"{said}; or {' or '.join(verdict.doubt.instead) or 'chance, in one trial'}"
+            return []
+    return [f"{said}{of}", said]
+
+
+def _other(verdict: Verdict) -> str:
+    """Return what a variant may be limited by instead, or what else is in doubt; empty where nothing is."""
+    doubt = verdict.doubt
+    if doubt is None:
+        return ""
+    if doubt.instead:
+        return f"or {' or '.join(doubt.instead)}"
+    return "or chance, in one trial" if doubt.rounds == 1 else verdicts.doubt_text(doubt).partition(", ")[0]
+
+
+# --- what is said of both --------------------------------------------------------------------------------------------
 
 
 def _remarks(session: Session) -> Iterator[Text]:
-    """Yield the equal work, the machine's noise, what is open, and the first notes: a line each."""
-    checked = [result for result in session.results if result.trials and result.variant not in ceilings(session)]
+    """Yield the equal work, the noise, how long the device took, what is open, and the first notes: a line each."""
+    checked = [result for result in _compared_results(session) if result.trials]
     equal = bool(checked) and all(result.work.status == "equal" for result in checked)
-    parts = [*(["equal work ✓"] if equal else []), _noise(session)]
-    if said := " · ".join(part for part in parts if part):
-        yield Text(said, style="dim")
-    if session.precision is not None and (open_words := precision.open_words(session)):
-        yield Text(f"not decided, use a larger --budget: {open_words}", style="yellow")
-    for note in session.notes[:_NOTES]:
+    beside, measured = _beside_other_work(session), sum(trial.measured for trial in session.trials)
+    noise = []
+    if beside:
+        trials = units.count(measured, "trial")
+        noise = [f"{len(beside)} of {trials} beside other work, up to {units.share(max(beside))} of the CPU"]
+    if parts := [*(["equal work ✓"] if equal else []), *noise]:
+        yield Text(" · ".join(parts), style="dim")
+    for name, took in facts.overruns(session)[:1]:
+        yield Text(f"{name}'s device was busy {took}: the host was too slow", style="yellow")
+    if session.precision is not None and precision.open_questions(session):
+        mostly = 2 * len(beside) > measured
+        what = "it takes a quieter machine" if mostly else "a larger --budget may do it"
+        yield Text(f"not everything is decided: {what} (--details)", style="yellow")
+    notes = [
+        note for note in session.notes if session.environment.accelerator_kind != "emulated" or _EMULATED not in note
+    ]
+    for note in notes[:_NOTES]:
         yield Text(f"note: {note}", style="yellow")
 
 
@@ -133,29 +288,39 @@ def _of_script(found: Diagnosis | None) -> tuple[str, ...]:
     return inspection.notes[:_SCRIPT_NOTES] if inspection is not None and inspection.training is not None else ()
 
 
-def _noise(session: Session) -> str:
-    """Return how many trials ran beside other work, and how much of the CPU it took at most; empty where none did."""
-    measured = [trial for trial in session.trials if trial.measured]
-    beside = [taken for taken in map(taken_by_others, measured) if taken >= BUSY_SHARE]
-    if not beside:
-        return ""
-    trials = units.count(len(measured), "trial")
-    return f"{len(beside)} of {trials} beside other work, up to {units.share(max(beside))} of the CPU"
+def _beside_other_work(session: Session) -> list[float]:
+    """Return the share of the CPU that other work took in each trial that it disturbed."""
+    taken = [taken_by_others(trial) for trial in session.trials if trial.measured]
+    return [share for share in taken if share >= BUSY_SHARE]
 
 
-def _diagnosed(session: Session, found: Diagnosis, width: int) -> Iterator[RenderableType]:
-    yield terminal_diagnosis.headline(session, found)
-    for part in (terminal_diagnosis.failure(found, width), terminal_diagnosis.stages(found, width)):
-        if part is not None:
-            yield Text()
-            yield part
-    if attempts := list(terminal_diagnosis.attempt_lines(session, found)):
-        yield Text()
-        yield from (_line(text, width) for text in attempts[:_ATTEMPTS])
-        if len(attempts) > _ATTEMPTS:
-            yield Text(f"  and {units.count(len(attempts) - _ATTEMPTS, 'more attempt')}", style="dim")
+# --- a diagnosis -----------------------------------------------------------------------------------------------------
+
+
+def _diagnoses(session: Session, found: Diagnosis, width: int) -> Iterator[list[RenderableType]]:
+    """Yield the screen with less and less on it: first of what the trials left, then of stages, then of attempts."""
+    lines = max(len(pipeline_tree.rows(found)), len(diagnosis.traceback_lines(found.traceback)))
+    yield _diagnosed(session, found, width, lines, _ATTEMPTS, evidence=True)
+    for left in range(lines, min(lines, _FEWEST_ROWS) - 1, -1):
+        yield _diagnosed(session, found, width, left, _ATTEMPTS, evidence=False)
+    for attempts in range(_ATTEMPTS - 1, 0, -1):
+        yield _diagnosed(session, found, width, min(lines, _FEWEST_ROWS), attempts, evidence=False)
+
+
+def _diagnosed(
+    session: Session, found: Diagnosis, width: int, lines: int, most: int, *, evidence: bool
+) -> list[RenderableType]:
+    """Return the screen with so many lines of the stages or of the user's traceback, and so many attempts."""
+    shown: list[RenderableType] = [*_heading(session, width), of_pipeline.headline(session, found)]
+    for part in (of_pipeline.failure(found, width, lines), of_pipeline.stages(found, width, lines)):
+        shown += [Text(), part] if part is not None else []
+    if attempts := list(of_pipeline.attempt_lines(session, found, width)):
+        shown += [Text(), *attempts[:most]]
+        if left := attempts[most:]:
+            shown.append(Text(f"  and {units.count(len(left), 'more attempt')}", style="dim"))
     if held := _held_back(found):
-        yield _line(held, width)
+        shown.append(_cut(held, width))
+    return [*shown, *_ending(session, width, evidence=evidence)]
 
 
 def _held_back(found: Diagnosis) -> Text | None:

@@ -11,11 +11,11 @@ from rich.table import Table
 from rich.text import Text
 
 from pipeline_bench.analysis.thresholds import BUSY_SHARE
-from pipeline_bench.model.selftest import Check, Checked, Part, Selftest, Unit
+from pipeline_bench.model.selftest import Check, Checked, Part, Selftest, Unit, Window
 from pipeline_bench.model.session import Session
 from pipeline_bench.text import NAME, one_line, units
 
-_STYLES = {"passed": "green", "failed": "bold red", "disturbed": "yellow", "not-run": "yellow"}
+_STYLES = {"passed": "green", "failed": "bold red", "shown": "dim", "disturbed": "yellow", "not-run": "yellow"}
 _CELLS = (11, 11, 12, 6)
 
 
@@ -54,10 +54,10 @@ _DISTURBED = "other work took too much of the CPU; repeat it on a quieter machin
 
 
 def table(selftest: Selftest) -> RenderableType:
-    """Return the table of every check by part, and below it what failed means and what could not be run."""
+    """Return the table of every check by part, and the notes below it."""
     heads = _grid()
     heads.add_row("", *(Text(head, style="dim") for head in ("planted", "measured", "error", "")))
-    return Group(heads, *(line for part in selftest.parts for line in _part(part)), *_meanings(selftest))
+    return Group(heads, *(line for part in selftest.parts for line in _part(part)), *_notes(selftest))
 
 
 def _grid() -> Table:
@@ -94,11 +94,18 @@ def _shown(part: Part) -> Iterator[Check]:
 def _row(check: Check) -> list[Text]:
     mark = {True: ("ok", "green"), False: ("FAILED", "bold red"), None: ("shown", "dim")}[check.passed]
     name = Text(f"{one_line(check.what, NAME)}, {check.figure}")
+    if check.reason and check.measured is None and check.unit != "word":
+        name.append(f": {check.reason}", style="dim")
     if check.unit == "word":
         planted, measured = check.planted_word, check.measured_word
     else:
-        planted, measured = value(check.planted, check.unit), value(check.measured, check.unit)
+        planted, measured = _planted(check), value(check.measured, check.unit)
     return [name, Text(planted), Text(measured), Text(error(check)), Text(*mark)]
+
+
+def _planted(check: Check) -> str:
+    """Return the figure that was planted, or the direction that is expected."""
+    return check.planted_word or value(check.planted, check.unit)
 
 
 def _load(part: Part) -> str:
@@ -108,21 +115,43 @@ def _load(part: Part) -> str:
     return f"  beside other work, {units.share(part.taken_share)} of the CPU"
 
 
-def _meanings(selftest: Selftest) -> Iterator[Text]:
+def _notes(selftest: Selftest) -> Iterator[Text]:
+    """Yield what NVML's figures were found to speak of, what failed means, and what could not be run."""
+    for window in selftest.windows:
+        yield Text.assemble((f"{window.source}: ", "bold"), _window(window))
     for part in selftest.parts:
         if part.status == "failed":
             yield Text.assemble((f"{part.name} failed: ", "bold red"), part.meaning, ".")
+            yield from (Text(f"  {one_line(reason)}", style="dim") for reason in _reasons(part))
         elif part.status == "disturbed":
             yield Text.assemble((f"{part.name} was not decided: ", "yellow"), _DISTURBED)
         elif part.status == "not-run":
             yield Text.assemble((f"{part.name} was not run: ", "yellow"), one_line(part.reason or ""))
 
 
+def _reasons(part: Part) -> Iterator[str]:
+    """Yield why the part, and those of its checks that did not pass, have no figure."""
+    yield from filter(None, [part.reason])
+    yield from (f"{each.what}, {each.figure}: {each.reason}" for each in part.checks if each.reason and not each.passed)
+
+
 def facts(session: Session) -> list[tuple[str, str]]:
-    """Return a line for each part of a selftest: its worst check, and what a failure means."""
+    """Return a line for each part of a selftest, its worst check and what a failure means, and for NVML's windows."""
     if session.selftest is None:
         return []
-    return [(part.name, _line(part)) for part in session.selftest.parts]
+    windows = [(window.source, _window(window)) for window in session.selftest.windows]
+    return [*((part.name, _line(part)) for part in session.selftest.parts), *windows]
+
+
+def _window(window: Window) -> str:
+    """Return what a figure of NVML's speaks of, how often there is a new one, and how far it is to be believed."""
+    if window.window_ms is None:
+        return f"which time a figure is of is not known: {one_line(window.reason or '')}"
+    text = f"a figure is of {window.window_ms:.0f} ms, which end {window.latency_ms or 0:.0f} ms before its stamp"
+    text += f"; a new one every {window.period_ms or 0:.0f} ms"
+    if window.error_points is None:
+        return f"{text}; its error is not known: {one_line(window.reason or '')}"
+    return f"{text}; {units.count(window.runs, 'run')}, of which 95 % within {window.error_points:.1f} points"
 
 
 def _line(part: Part) -> str:
@@ -131,10 +160,13 @@ def _line(part: Part) -> str:
     worst = part.worst
     text = str(part.status)
     if worst is not None and worst.unit != "word":
-        measured, planted = value(worst.measured, worst.unit), value(worst.planted, worst.unit)
-        text += f"; worst: {worst.what}, {worst.figure} {measured} where {planted} was planted"
+        verb = "expected" if worst.planted_word else "planted"
+        text += f"; worst: {worst.what}, {worst.figure} {value(worst.measured, worst.unit)}"
+        text += f" where {_planted(worst)} was {verb}"
         text += f" ({error(worst)})" if error(worst) else ""
-    return f"{text}{_load(part)}" + (f". What it means: {part.meaning}" if part.status == "failed" else "")
+    if part.status == "failed":
+        return ". ".join([f"{text}{_load(part)}", f"What it means: {part.meaning}", *map(one_line, _reasons(part))])
+    return f"{text}{_load(part)}"
 
 
 def cited(session: Session) -> list[tuple[str, str]]:
@@ -151,8 +183,9 @@ def words(checked: Checked) -> str:
         for name, error in (("waits", checked.wait_error), ("AU", checked.utilization_error))
         if error is not None
     ]
+    on = f" on {_day(checked.windows_at)}" if checked.windows_at else ""
     found += [
-        f"utilization ({window.source}) within {window.error_points:.1f} points"
+        f"utilization ({window.source}) within {window.error_points:.1f} points{on}"
         for window in checked.windows
         if window.error_points is not None
     ]

@@ -209,20 +209,30 @@ def _disturbances(session: Session) -> RenderableType | None:
     )
 
 
-def failures(session: Session, besides: Collection[str] = ()) -> RenderableType | None:
-    """Return why trials failed, each with its evidence, without failed ones of `besides`; None where none is left."""
+def failures(session: Session, besides: Collection[str] = (), most: int | None = None) -> RenderableType | None:
+    """Return why trials failed, each with its evidence; None where none is left.
+
+    Args:
+        session: whose trials they are.
+        besides: the variants whose failed ones are left out.
+        most: how many there may be, if these are to have a line each and no evidence.
+    """
     untold = [
         record
         for record in session.trials
         if (record.variant not in besides or record.status == "interrupted") and not _is_in_conclusion(session, record)
     ]
     parts: list[RenderableType] = []
-    for record, lines in facts.troubles(untold, brief=True):
+    troubles = list(facts.troubles(untold, brief=True))
+    for record, lines in troubles[:most]:
         head = f"{variant_name(record.variant)}, repeat {record.repeat + 1}: "
         reason = one_line(record.reason or "no reason is known", REASON)
         parts.append(Text.assemble((head, "bold"), (record.status, "bold red"), f": {reason}"))
-        if record.status != "interrupted":  # then nothing went wrong
+        if record.status != "interrupted" and most is None:  # where it was interrupted nothing went wrong
             parts += [Padding(Text(line, style="dim", overflow="fold"), _INDENT) for line in lines]
+    if most is not None and troubles:
+        more = f"{units.count(len(troubles) - most, 'more trial')}, and " if len(troubles) > most else ""
+        parts.append(Text(f"{more}what they left: --details", style="dim"))
     return _group(parts)
 
 

@@ -60,24 +60,32 @@ def _section(section: Section, width: int) -> RenderableType:
     return Group(*parts, *([_limits(section.limits, width)] if section.limits else []))
 
 
-def failure(diagnosis: Diagnosis, width: int) -> RenderableType | None:
-    """Return the traceback of the user's own code; None where it did not fail."""
-    lines = words.traceback_lines(diagnosis.traceback)
+def failure(diagnosis: Diagnosis, width: int, most: int) -> RenderableType | None:
+    """Return the last lines of the traceback of the user's own code; None where it did not fail."""
+    lines = words.traceback_lines(diagnosis.traceback, most)
     return _section(Section(words.TRACEBACK, code=lines), width) if lines else None
 
 
-def stages(diagnosis: Diagnosis, width: int) -> RenderableType | None:
-    """Return the tree of stages alone, a line each; None where it is not known."""
+def stages(diagnosis: Diagnosis, width: int, most: int) -> RenderableType | None:
+    """Return the tree of stages alone, a line each, the costliest of many; None where it is not known."""
     rows = pipeline_tree.rows(diagnosis)
-    return _tree_lines(rows, width, below=False) if rows else None
+    if not rows:
+        return None
+    costly = sorted(rows, key=lambda row: (row.is_bottleneck, row.share or 0.0), reverse=True)[:most]
+    shown = [_tree_lines([row for row in rows if any(row is each for each in costly)], width, below=False)]
+    left = len(rows) - len(costly)
+    return Group(*shown, *([Text(f"  and {units.count(left, 'shorter stage')} (--details)", "dim")] if left else []))
 
 
-def attempt_lines(session: Session, diagnosis: Diagnosis) -> Iterator[Text]:
-    """Yield a line for each fix that was tried, in the order of the report."""
+def attempt_lines(session: Session, diagnosis: Diagnosis, width: int) -> Iterator[Text]:
+    """Yield a line for each fix that was tried, in the order of the report; a name gives way to what came of it."""
     for each in words.tried(session, diagnosis):
         if each.attempt.outcome not in ("not-tried", "pending"):
             why = " (--details shows why)" if each.attempt.outcome == "failed" else ""
-            yield Text("· ") + _lead(each) + why
+            line = Text("· ") + _lead(each) + why
+            name = Text(each.variant, "bold")
+            name.truncate(max(1, name.cell_len - max(0, line.cell_len - width)), overflow="ellipsis")
+            yield Text.assemble("· ", name, line[len("· ") + len(each.variant) :])
 
 
 def _tree_table(rows: Sequence[Row]) -> Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -12,7 +12,19 @@ from rich.text import Text
 
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session
-from pipeline_bench.report import COMPUTE, HOST_SLOWDOWN, INPUT_WAIT, Column, Unit, ceilings, columns, facts, in_order
+from pipeline_bench.report import (
+    COMPUTE,
+    COPY,
+    HOST_SLOWDOWN,
+    INPUT_WAIT,
+    Column,
+    Unit,
+    ceilings,
+    columns,
+    facts,
+    in_order,
+    step_parts,
+)
 from pipeline_bench.text import units
 
 NAME_LIMIT = 48
@@ -31,10 +43,10 @@ _DROPPED = ("device_utilization_percent", "host_slowdown_share", "accelerator_ut
 """The columns of a narrow terminal, and those of them that go first: a figure that is cut would be another figure."""
 _GAP = 2
 _SMALLEST_NAME = 12
-_FEW_VARIANTS = 4
-"""So many rows of two lines leave room on a screen of 24 lines for what is said of them."""
+_LIMIT_CELLS = 24
+"""What a variant's limit in its row needs at least."""
 _BAR_CELLS = 22
-_PARTS = (("wait", "▓", INPUT_WAIT), ("compute", "█", COMPUTE), ("host", "░", HOST_SLOWDOWN))
+_PARTS = (("wait", "▓", INPUT_WAIT), ("compute", "█", COMPUTE), ("host", "░", HOST_SLOWDOWN), ("copy", "▒", COPY))
 _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -104,10 +116,32 @@ def variants_table(session: Session, width: int) -> RenderableType:
     return Group(*parts, Text(), *_captions(session), *footnotes.lines())
 
 
-def figures_table(session: Session, width: int) -> Table:
-    """Return the figures alone, in few lines: each with its margin below it where there are few variants."""
-    rows = _rows(session, Footnotes(shown=False), len(session.results) <= _FEW_VARIANTS)
-    return _grid(rows, _columns(session, min(width, _FULL - 1)), width, fold=session.hosts is not None)
+def figures_table(
+    session: Session,
+    width: int,
+    *,
+    margins: bool = True,
+    references: bool = True,
+    limit: Callable[[Result, int], Text] | None = None,
+    most: int | None = None,
+) -> Table:
+    """Return the figures alone, in few lines.
+
+    Args:
+        session: whose results they are.
+        width: the columns of the terminal.
+        margins: whether each figure of a variant has its margin below it.
+        references: whether the ceilings have rows.
+        limit: what limits a variant, in so many cells, to stand in its row in place of some figures.
+        most: how many rows there may be.
+    """
+    rows = [
+        replace(row, margins=margins and not row.is_ceiling)
+        for row in _rows(session, Footnotes(shown=False))
+        if references or not row.is_ceiling
+    ][:most]
+    drawn = _columns(session, min(width, _FULL - 1)) if limit is None else _with_limits(session, rows, width, limit)
+    return _grid(rows, drawn, width, fold=session.hosts is not None)
 
 
 def variant_name(name: str) -> str:
@@ -117,16 +151,15 @@ def variant_name(name: str) -> str:
     return text.plain
 
 
-def _rows(session: Session, footnotes: Footnotes, margins: bool = True) -> list[_Row]:
+def _rows(session: Session, footnotes: Footnotes) -> list[_Row]:
     references = ceilings(session)
-    return [_Row(result, result.variant in references, footnotes, margins) for result in in_order(session)]
+    return [_Row(result, result.variant in references, footnotes) for result in in_order(session)]
 
 
 def _grid(rows: Sequence[_Row], drawn: Sequence[_Cells], width: int, *, fold: bool = True) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, _GAP - 1, 0, 0))
     left = width - sum(column.width + _GAP for column in drawn)
-    longest = max((Text(variant_name(row.result.variant)).cell_len for row in rows), default=0)
-    cells = max(_SMALLEST_NAME, min(left, longest + 1))
+    cells = max(_SMALLEST_NAME, min(left, _longest_name(rows) + 1))
     table.add_column("\nvariant", width=cells, overflow="fold" if fold else "ellipsis", no_wrap=not fold)
     for column in drawn:
         table.add_column(column.head, width=column.width, justify="right", no_wrap=True)
@@ -138,12 +171,37 @@ def _grid(rows: Sequence[_Row], drawn: Sequence[_Cells], width: int, *, fold: bo
     return table
 
 
-def _columns(session: Session, width: int) -> list[_Cells]:
-    drawn = {
+def _longest_name(rows: Sequence[_Row]) -> int:
+    return max((Text(variant_name(row.result.variant)).cell_len for row in rows), default=0)
+
+
+def _with_limits(
+    session: Session, rows: Sequence[_Row], width: int, limit: Callable[[Result, int], Text]
+) -> list[_Cells]:
+    """Return the columns of figures beside which a variant's limit has room, and a last one for it."""
+    drawn = _of_figures(session)
+    left = width - _longest_name(rows) - 1 - _GAP
+
+    def room() -> int:
+        return left - sum(column.width + _GAP for column in drawn.values())
+
+    for key in ("samples_per_second", *_DROPPED):
+        if room() < _LIMIT_CELLS:
+            del drawn[key]
+    cells = room()
+    return [*drawn.values(), _Cells(Text("\nlimit", justify="left"), lambda row: limit(row.result, cells), cells)]
+
+
+def _of_figures(session: Session) -> dict[str, _Cells]:
+    return {
         column.key: _Cells(column.two_lines.format(device=session.device_label), _cell(column, unit), column.cells)
         for column, unit in columns()
         if column.two_lines
     }
+
+
+def _columns(session: Session, width: int) -> list[_Cells]:
+    drawn = _of_figures(session)
     if width < _MEDIUM:
         drawn["step_ms_median"] = _Cells("ms/step\nsamp./s", _step_and_rate, 7)
         drawn["host_slowdown_share"] = _Cells("host\nslow.", drawn["host_slowdown_share"].cell, 5)
@@ -154,7 +212,7 @@ def _columns(session: Session, width: int) -> list[_Cells]:
         return [drawn[key] for key in kept]
     made = list(drawn.values())
     if width >= _WIDE:
-        made.insert([*drawn].index("accelerator_utilization"), _Cells(_legend(), _bar, _BAR_CELLS))
+        made.insert([*drawn].index("accelerator_utilization"), _Cells(_legend(session), _bar, _BAR_CELLS))
     return made + _learning() if width >= _FULL else made
 
 
@@ -190,17 +248,21 @@ def _accuracy(row: _Row) -> Text:
     return Text(f"{units.share(accuracy.before)} → {units.share(accuracy.after)}", justify="right")
 
 
-def _legend() -> Text:
-    legend = Text("a step\n", justify="left")
-    for name, block, colour in _PARTS:
+def _legend(session: Session) -> Text:
+    legend = Text("a step", justify="left")
+    *shown, copied = _PARTS
+    if len(step_parts.names(session.results)) == len(_PARTS):
+        legend.append(f" {copied[1]}", style=copied[2]).append(copied[0])
+    legend.append("\n")
+    for name, block, colour in shown:
         legend.append(block, style=colour).append(f"{name} ")
     return legend
 
 
 def _bar(row: _Row) -> Text:
-    """Return the step's three parts as lengths; a part below nothing, which noise can make, has none."""
+    """Return the step's parts as lengths; a part below nothing, which noise can make, has none."""
     bar, reached, drawn = Text(justify="left"), 0.0, 0
-    for (_, length), (_, block, colour) in zip(facts.parts(row.result), _PARTS, strict=False):
+    for (_, length), (_, block, colour) in zip(step_parts.of(row.result), _PARTS, strict=False):
         reached += length
         cells = round(reached * _BAR_CELLS) - drawn  # rounding the ends, not the lengths, keeps the bar's length
         bar.append(block * cells, style=colour)

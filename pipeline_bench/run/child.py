@@ -67,15 +67,10 @@ def call(
         PipelineBenchError: no process can be started.
         KeyboardInterrupt: the user interrupted.
     """
-    request = {
-        "module": function.__module__,
-        "function": function.__qualname__,
-        "arguments": dict(arguments or {}),
-        "reports": progress is not None,
-    }
     message: dict[str, Any] = {}
     timed_out = False
-    with tempfile.TemporaryFile() as log, _asked(json.dumps(request), log) as (process, answers):
+    request = _request(function, arguments, reports=progress is not None)
+    with tempfile.TemporaryFile() as log, _asked(request, log) as (process, answers):
         try:
             for line in _lines(answers, limit_s):
                 message = _decoded(line)
@@ -89,6 +84,37 @@ def call(
         log.seek(0)
         words = safe(log.read().decode(errors="replace"))
     return Answer(message.get("result"), message.get("failed", ""), timed_out, process.returncode, words)
+
+
+@contextlib.contextmanager
+def beside(
+    function: Callable[..., Any], arguments: Mapping[str, Any] | None = None, *, begins_within_s: float
+) -> Iterator[None]:
+    """Have a function of this program run in a process of its own during the block, which ends it.
+
+    Args:
+        function: as `call` has it; it reports, and has begun when it does so first.
+        arguments: its own, by name.
+        begins_within_s: the longest until then.
+
+    Raises:
+        PipelineBenchError: it did not begin, with its own reason.
+    """
+    request = _request(function, arguments, reports=True)
+    with tempfile.TemporaryFile() as log, _asked(request, log) as (process, answers):
+        message: dict[str, Any] = {}
+        with contextlib.suppress(TimeoutError):
+            message = _decoded(next(_lines(answers, begins_within_s), b""))
+        if "progress" not in message:
+            raise PipelineBenchError(message.get("failed") or f"{function.__name__} did not begin.")
+        yield
+        _end(process, 0)
+
+
+def _request(function: Callable[..., Any], arguments: Mapping[str, Any] | None, *, reports: bool) -> str:
+    """Return what `worker.call` is asked."""
+    name = {"module": function.__module__, "function": function.__qualname__}
+    return json.dumps({**name, "arguments": dict(arguments or {}), "reports": reports})
 
 
 @contextlib.contextmanager

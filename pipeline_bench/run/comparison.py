@@ -68,7 +68,7 @@ class Outcome:
             return False
         if self.session.selftest is not None:
             parts = self.session.selftest.parts
-            return not self.interrupted and all(part.status in ("passed", "not-run") for part in parts)
+            return not self.interrupted and all(part.status in ("passed", "shown", "not-run") for part in parts)
         if self.session.diagnosis is not None:
             return not self.interrupted and self.session.diagnosis.failure is None
         if precision is not None:
@@ -195,7 +195,8 @@ def compare(
 
     Raises:
         SessionError: the folder cannot be written.
-        PipelineBenchError: what a source reads is not there, or cannot be made; nothing was measured.
+        PipelineBenchError: every variant asks for a GPU and there is none, or what a source reads is not there and
+            cannot be made; nothing was measured.
     """
     observer = Guarded(observer)
     with interrupts.deferred(), closing(NvmlSampler.open()) as gpu:
@@ -204,6 +205,7 @@ def compare(
             update={"precision": precision, "host": host}
         )
         try:
+            machine.see_that_gpu_is_there(scenario, observer)
             prepare_data(scenario, observer)
         except KeyboardInterrupt:
             return Outcome(session, folder, interrupted=True)
@@ -306,5 +308,5 @@ def new_session(scenario: Scenario, gpu: NvmlSampler, command: str = "", observe
         scenario=scenario,
         environment=described,
         notes=scenario.notes,
-        checked=last_selftest(described.driver, described.cpu),
+        checked=last_selftest(described.driver, described.cpu, described.gpu),
     )

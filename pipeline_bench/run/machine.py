@@ -13,10 +13,12 @@ from functools import cache
 from typing import NamedTuple
 
 from pipeline_bench import plugins, replication
+from pipeline_bench.errors import UsageError
 from pipeline_bench.model import pipeline
 from pipeline_bench.model.edits import OffloadToService
 from pipeline_bench.model.pipeline import Task
 from pipeline_bench.run.child import call
+from pipeline_bench.run.observer import Observer
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.scenario.files import DEFAULT_SCENARIO
@@ -45,6 +47,23 @@ class Probed:
             device.name + (f" (compute capability {device.compute_capability})" if device.compute_capability else "")
             for device in devices
         ]
+
+
+def see_that_gpu_is_there(scenario: Scenario, observer: Observer) -> None:
+    """Refuse a scenario all of whose variants ask for a GPU, where TensorFlow says that it uses none.
+
+    Raises:
+        UsageError: it uses none; each trial would fail.
+    """
+    if not all(variant.runtime.device.startswith("gpu") for variant in scenario.variants):
+        return
+    observer.preparing("asking TensorFlow for a GPU")
+    probed = run_probe()
+    if probed.report is not None and not probed.gpus:
+        raise UsageError(
+            f"{one_line(scenario.name, NAME)} needs a GPU, and TensorFlow uses none here.",
+            "Run it on a machine with one; `pipeline-bench doctor` says why a GPU is not used.",
+        )
 
 
 def run_probe(limit_s: float = LIMIT_S) -> Probed:

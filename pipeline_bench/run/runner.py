@@ -6,10 +6,10 @@ import re
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from pipeline_bench import environment
-from pipeline_bench.analysis import interference, precision
+from pipeline_bench.analysis import copies, interference, precision
 from pipeline_bench.analysis.results import summarise
 from pipeline_bench.errors import PipelineBenchError, SessionError
 from pipeline_bench.model import session as sessions
@@ -61,13 +61,24 @@ class Gate(Protocol):
 class ByPrecision:
     """The scenario's plan, and further rounds where the session has a goal of precision."""
 
+    measures_copies: ClassVar[bool] = True
+    """Whether the ceilings that copies to a GPU are measured by join the plan, where a model is on one."""
+
     def next(self, session: Session) -> tuple[Session, Trial | None]:
         """See `Planner`."""
+        if self.measures_copies:
+            session = copies.with_host_ceilings(session)
         return session, precision.next_trial(session)
 
     def updated(self, session: Session, interrupted: bool) -> Session:
         """See `Planner`."""
         return precision.updated(session, interrupted)
+
+
+class _Agreed(ByPrecision):
+    """The plan behind a gate, which knows each trial beforehand: none joins it."""
+
+    measures_copies = False
 
 
 class Runner:
@@ -105,7 +116,7 @@ class Runner:
         self._observer = observer
         self._clock_ns = clock_ns
         self._stderr_folder = folder / TRIALS_FOLDER
-        self._planner: Planner = planner or ByPrecision()
+        self._planner: Planner = planner or (ByPrecision() if gate is None else _Agreed())
         self._replacement = replacement
         self._replaced: list[TrialServer] = []
         self._expose_servers = expose_servers
@@ -176,7 +187,7 @@ class Runner:
     def _with_results(self, session: Session) -> Session:
         cores = session.environment.cores
         disturbed = interference.find(session.trials, cores)
-        known = session.checked.windows if session.checked is not None and not session.checked.other_driver else ()
+        known = session.checked.usable_windows if session.checked is not None else ()
         results = summarise(session.scenario, session.trials, cores, known)
         return session.model_copy(update={"results": results, "disturbances": disturbed})
 

@@ -31,6 +31,8 @@ from pipeline_bench.model.result import BUSY_TIME, CPU_TIME
 from pipeline_bench.model.trial import AccuracyPair, PhaseMark, QueueDepth, Track, Trial, TrialSteps
 from pipeline_bench.run.observer import Progress
 from pipeline_bench.samplers import Reading
+from pipeline_bench.samplers.nvml_metrics import POWER, POWER_WINDOW_NS
+from pipeline_bench.text import units
 
 _RECENT_STEPS = 200
 
@@ -173,10 +175,18 @@ class TrialLog:
     def tracks(self) -> tuple[Track, ...]:
         """Return the readings, one track a metric and source.
 
-        Of a trial that emulates its device without those of the GPU that may be here: it left that alone.
+        Of a trial that emulates its device without those of the GPU that may be here: it left that alone. Of one whose
+        steps took less than what a power is a mean over, that is the reason in place of its values.
         """
         emulated = self.device is not None and self.device.kind == "emulated"
-        return tracks([r for r in self.readings if not (emulated and r.metric.startswith("device_"))])
+        found = tracks([r for r in self.readings if not (emulated and r.metric.startswith("device_"))])
+        if not self.steps or self._stepped_ns() >= POWER_WINDOW_NS:
+            return found
+        return tuple(_short(track) if track.metric == POWER and track.values is not None else track for track in found)
+
+    def _stepped_ns(self) -> int:
+        """Return the time from the first step's begin to the last one's end."""
+        return int(self.steps[-1].end_ns.unpack()[-1] - self.steps[0].start_ns.unpack()[0])
 
 
 def tracks(readings: Sequence[Reading]) -> tuple[Track, ...]:
@@ -190,6 +200,7 @@ def tracks(readings: Sequence[Reading]) -> tuple[Track, ...]:
 
 def _track(metric: str, source: str, readings: Sequence[Reading]) -> Track:
     seen = [(reading.at_ns, reading.value) for reading in readings if reading.value is not None]
+    from_ns = [each.from_ns for each in readings if each.value is not None and each.from_ns is not None]
     reason = next((reading.reason for reading in reversed(readings) if reading.reason), None)
     if not seen:
         return Track(metric=metric, source=source, reason=reason or "no sample was taken")
@@ -198,8 +209,16 @@ def _track(metric: str, source: str, readings: Sequence[Reading]) -> Track:
         source=source,
         at_ns=Series.pack(np.array([at_ns for at_ns, _ in seen], dtype=np.int64)),
         values=Series.pack(np.array([value for _, value in seen], dtype=np.float64)),
+        from_ns=Series.pack(from_ns) if len(from_ns) == len(seen) else None,
         reason=reason,
     )
+
+
+def _short(power: Track) -> Track:
+    reason = (
+        f"NVML's power is a mean over {units.seconds(POWER_WINDOW_NS / 1e9)}, and the steps took less; run more steps"
+    )
+    return Track(metric=power.metric, source=power.source, reason=reason)
 
 
 def _busy_percent(recent: Sequence[Steps]) -> float | None:

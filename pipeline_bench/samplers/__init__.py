@@ -20,6 +20,8 @@ class Reading:
     at_ns: int
     value: float | None = None
     reason: str | None = None
+    from_ns: int | None = None
+    """When the time began that the value speaks of, up to `at_ns`; None where the instrument does not tell."""
 
 
 class HelperProcess(Protocol):

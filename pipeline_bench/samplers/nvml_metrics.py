@@ -1,20 +1,15 @@
-"""What NVML can say of a GPU: its metrics with their possible values, GPM's counters, the GPUs, and why it refuses.
-
-GPM, of Hopper and newer GPUs: a figure is of two samples, and speaks of the time between them. It may be had under MIG
-as well, of one GPU instance. Nothing of this was seen on a GPU yet: the functions are used as nvml.h describes them.
-"""
+"""What NVML can say of a GPU: its metrics with their possible values, the GPUs, and why it refuses."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from pipeline_bench.model.trial import ACTIVITY, RATES_SOURCE
+from pipeline_bench.model.trial import RATES_SOURCE
 from pipeline_bench.samplers import Reading
 
 UTILIZATION = "device_utilization_percent"
@@ -25,7 +20,6 @@ _ALL_ONES = frozenset({2**32 - 1, 2**64 - 1})
 # --- what NVML answers when it refuses: nvmlReturn_t (nvml.h) ---------------------------------------------------------
 
 NOT_SUPPORTED = 3
-FUNCTION_NOT_FOUND = 13
 NOTHING_NEW = frozenset({6, 10, 21, 27})
 """NOT_FOUND, TIMEOUT, NO_DATA, NOT_READY: no failure, there is nothing to record at this poll."""
 LOST: Mapping[int, str] = {
@@ -42,7 +36,7 @@ _REFUSED: Mapping[int, str] = {
     NOT_SUPPORTED: "NVML does not support it on this GPU",
     4: "the NVIDIA driver refused: no permission",  # NO_PERMISSION
     12: "no NVIDIA driver here (libnvidia-ml.so.1 was not found)",  # LIBRARY_NOT_FOUND
-    FUNCTION_NOT_FOUND: "this driver's NVML library is too old for it",
+    13: "this driver's NVML library is too old for it",  # FUNCTION_NOT_FOUND
 }
 
 
@@ -156,6 +150,9 @@ GAUGES = (
         constant="NVML_TEMPERATURE_GPU",
     ),
 )
+POWER = "device_power_watts"
+POWER_WINDOW_NS = 1_000_000_000
+"""What a power speaks of, up to its stamp, on most GPUs from Ampere on (nvml.h, nvmlDeviceGetPowerUsage)."""
 METRICS = (UTILIZATION, *(gauge.metric for gauge in GAUGES))
 
 
@@ -252,122 +249,3 @@ def first_visible(devices: tuple[NvmlDevice, ...], environ: Mapping[str, str]) -
         if entry == str(device.index) or (named and own):
             return device, None
     return None, f"CUDA_VISIBLE_DEVICES={visible!r} begins with no GPU that NVML lists"
-
-
-SOURCE = "NVML GPM"
-_METRICS: Mapping[int, str] = dict(zip((2, 3, 5, 10, 20, 21), ACTIVITY, strict=True))
-"""By nvmlGpmMetricId_t (nvml.h): SM_UTIL, SM_OCCUPANCY, ANY_TENSOR_UTIL, DRAM_BW_UTIL, PCIE_TX_PER_SEC,
-PCIE_RX_PER_SEC. They are asked for together: SM activity was seen to fail when sampled alone (DCGM, issue 244)."""
-_MOST_PERCENT = 100.5
-"""What is above by rounding is taken for 100."""
-_LEAST_APART_NS = 90_000_000
-"""nvml.h asks for 100 ms between two samples; ours are taken five times a second, and now and then a little early."""
-_BEFORE_HOPPER = "this GPU has no GPM: it is older than Hopper"
-
-
-class Gpm:
-    """The counters of one GPU or of one of its MIG instances; whatever fails is a reason, once a trial."""
-
-    def __init__(self, nvml: Any, handle: Any, mig: bool) -> None:
-        """Ask whether there is GPM.
-
-        Args:
-            nvml: the module pynvml, initialised.
-            handle: the GPU's.
-            mig: whether MIG is enabled on it.
-        """
-        self._nvml, self._handle = nvml, handle
-        self._instance: int | None = None
-        self._samples: list[Any] = []
-        self._taken_ns: int | None = None
-        self._explained: set[str] = set()
-        self._reason: str | None = None
-        try:
-            if not nvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice:
-                self._reason = _BEFORE_HOPPER
-            elif mig:
-                self._instance = _visible_instance(nvml, handle)
-        except Exception as error:  # an older driver, or pynvml, lacks the functions
-            self._fail(error)
-
-    def begin(self) -> None:
-        """Start a trial: the first figure speaks of no time before now."""
-        self._explained.clear()
-        self._taken_ns = None
-
-    def poll(self, now_ns: int) -> list[Reading]:
-        """Return a value for each metric over the time since the last poll, or its reason once."""
-        if self._reason is None and (self._taken_ns is None or now_ns - self._taken_ns >= _LEAST_APART_NS):
-            try:
-                return self._poll(now_ns)
-            except Exception as error:
-                if code_of(error) in NOTHING_NEW:  # no figure now; the next one must not reach back beyond it
-                    self._taken_ns = None
-                    return []
-                self._fail(error)
-        if self._reason is None:
-            return []
-        return [self._absent(metric, now_ns, self._reason) for metric in self._not_explained()]
-
-    def close(self) -> None:
-        """Give the samples back."""
-        samples, self._samples = self._samples, []
-        for sample in samples:
-            self._nvml.nvmlGpmSampleFree(sample)
-
-    def _fail(self, error: Exception) -> None:
-        old = isinstance(error, AttributeError) or code_of(error) in (NOT_SUPPORTED, FUNCTION_NOT_FOUND)
-        self._reason = _BEFORE_HOPPER if old else explain(error)
-
-    def _poll(self, now_ns: int) -> list[Reading]:
-        before_ns, self._taken_ns = self._taken_ns, now_ns
-        while len(self._samples) < 2:  # noqa: PLR2004 - the one before, and this one
-            self._samples.append(self._nvml.nvmlGpmSampleAlloc())
-        self._samples.reverse()
-        if self._instance is None:
-            self._nvml.nvmlGpmSampleGet(self._handle, self._samples[1])
-        else:
-            self._nvml.nvmlGpmMigSampleGet(self._handle, self._instance, self._samples[1])
-        return [] if before_ns is None else self._between(now_ns)
-
-    def _between(self, now_ns: int) -> list[Reading]:
-        asked = self._nvml.c_nvmlGpmMetricsGet_t()
-        asked.version = self._nvml.NVML_GPM_METRICS_GET_VERSION
-        asked.numMetrics = len(_METRICS)
-        asked.sample1, asked.sample2 = self._samples
-        for place, number in enumerate(_METRICS):
-            asked.metrics[place].metricId = number
-        self._nvml.nvmlGpmMetricsGet(asked)
-        readings = []
-        for place, metric in enumerate(_METRICS.values()):
-            got = asked.metrics[place]
-            value, code = float(got.value), int(got.nvmlReturn)
-            most = _MOST_PERCENT if metric.endswith("percent") else 1e9
-            if code == 0 and 0 <= value <= most:  # false of NaN
-                readings.append(
-                    Reading(metric, SOURCE, now_ns, min(value, 100.0) if metric.endswith("percent") else value)
-                )
-            elif metric not in self._explained:
-                why = f"NVML gave {value}, which cannot be" if code == 0 else explain(self._nvml.NVMLError(code))
-                readings.append(self._absent(metric, now_ns, why))
-        return readings
-
-    def _not_explained(self) -> list[str]:
-        return [metric for metric in _METRICS.values() if metric not in self._explained]
-
-    def _absent(self, metric: str, now_ns: int, reason: str) -> Reading:
-        self._explained.add(metric)
-        return Reading(metric, SOURCE, now_ns, reason=reason)
-
-
-def _visible_instance(nvml: Any, handle: Any) -> int:
-    """Return the GPU instance that CUDA numbers 0: the one that `CUDA_VISIBLE_DEVICES` begins with, or the first.
-
-    Raises what pynvml raises, where there is none.
-    """
-    wanted = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
-    found = mig_instances(nvml, handle)
-    own = [instance for uuid, instance in found if wanted.startswith("MIG-") and uuid.startswith(wanted)]
-    if not found:
-        raise nvml.NVMLError(6)  # NOT_FOUND
-    return own[0] if own else found[0][1]

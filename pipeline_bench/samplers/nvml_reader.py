@@ -22,6 +22,7 @@ from typing import Any
 
 from pipeline_bench.model.trial import SAMPLES_SOURCE
 from pipeline_bench.samplers import Reading, Sampler
+from pipeline_bench.samplers.gpm import Gpm
 from pipeline_bench.samplers.nvml_metrics import (
     GAUGES,
     LOST,
@@ -32,7 +33,6 @@ from pipeline_bench.samplers.nvml_metrics import (
     RATES,
     UTILIZATION,
     Gauge,
-    Gpm,
     NvmlDevice,
     code_of,
     explain,
@@ -116,7 +116,7 @@ class NvmlReader(Sampler):
         if self.selected is not None:
             try:
                 self._handle = self._nvml.nvmlDeviceGetHandleByIndex(self.selected.index)
-                self._gpm = Gpm(self._nvml, self._handle, self.selected.mig_enabled)
+                self._gpm = Gpm(self._nvml, self._handle, self.selected.mig_enabled, self._clock_ns)
             except Exception as error:
                 self.selected, self._not_selected = None, explain(error)
         self.begin()
@@ -152,7 +152,7 @@ class NvmlReader(Sampler):
             if self._absence is None:
                 readings += self._poll_gauge(gauge, now_ns)
         if self._absence is None and self._gpm is not None:
-            readings += self._gpm.poll(now_ns)
+            readings += self._gpm.poll()
         if self._absence is not None:
             source = SAMPLES_SOURCE if self._buffered else RATES.source
             readings += explain_all(self._absence, source, self._explained, now_ns)

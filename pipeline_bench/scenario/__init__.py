@@ -47,6 +47,11 @@ class Runtime(_Part):
     ] = True
     log_placement: Annotated[bool, Field(description="whether a trial says which op ran on which device")] = False
 
+    @property
+    def is_replicated(self) -> bool:
+        """Whether the model is built in copies, or by MirroredStrategy, which may have a single device."""
+        return self.replicas > 1 or self.replication == "mirrored"
+
 
 class Run(_Part):
     """How long a trial trains, how often each variant is repeated, and when a trial counts as stalled."""

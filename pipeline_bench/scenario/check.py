@@ -137,6 +137,7 @@ class Checker:
         for part in (*COMPONENTS, *models):
             with self.noting():
                 own = self.table(entry.get(part, {}), f"{key}.{part}")
+                own = without_none(own) if part == "run" else own
                 table, place = _merge(base[part], own), _place_in(part, key, own)
                 known = models.get(part)
                 merged[part] = self.model(known, table, place) if known else self.component(part, table, place)
@@ -242,6 +243,11 @@ def _shown(value: Any, limit: int = 60) -> str:
     except (ValueError, RecursionError):  # a number with more digits than Python prints
         text = "a value too large to show"
     return text if len(text) <= limit else f"{text[:limit]}…"
+
+
+def without_none(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a table without the keys whose value is None: TOML has no such value, and a document of Python's may."""
+    return {key: value for key, value in table.items() if value is not None}
 
 
 def _merge(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:

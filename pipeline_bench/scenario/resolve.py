@@ -13,7 +13,7 @@ from typing import Any
 from pipeline_bench import plugins
 from pipeline_bench.errors import ScenarioError, did_you_mean, sentence
 from pipeline_bench.scenario import Component, Run, Runtime, Scenario, Variant
-from pipeline_bench.scenario.check import Checker, variant_key
+from pipeline_bench.scenario.check import Checker, variant_key, without_none
 from pipeline_bench.scenario.files import COMPONENTS, DEFAULT_KINDS, default_document
 from pipeline_bench.text import safe
 
@@ -45,6 +45,7 @@ def _resolved(check: Checker, document: Mapping[str, Any], default_name: str, ba
         base[key] = {"kind": kind, **base[key]}
     # A file that says nothing about its variants, or its length, is two_layer under another name.
     default = default_document()
+    base["run"] = without_none(base["run"])
     if not {"steps", "time_s"} & set(base["run"]):
         base["run"] = {"steps": default["run"]["steps"], **base["run"]}
     given = document.get("variants", default["variants"])
@@ -173,7 +174,7 @@ def _settings(variant: Variant) -> dict[str, str]:
 def _runtime_settings(runtime: Runtime) -> dict[str, Any]:
     """Return what of a runtime a ceiling's steps depend on: how replicas work together only where there are some."""
     left_out = {"log_placement"}
-    if runtime.replicas == 1:
+    if not runtime.is_replicated:
         left_out |= {"replication", "synchronous"}
     elif runtime.replication != "between_graph":
         left_out.add("synchronous")

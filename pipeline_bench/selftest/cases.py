@@ -10,10 +10,22 @@ from typing import Any
 
 import numpy as np
 
+from pipeline_bench import plugins
 from pipeline_bench.planted import generator
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
-from pipeline_bench.selftest.truth import FEED, SERIAL, Pipeline, Truth, fifo, readers, tf_data, workers
+from pipeline_bench.selftest.truth import (
+    FEED,
+    LOADERS,
+    SERIAL,
+    SERVICE,
+    Pipeline,
+    Truth,
+    fifo,
+    readers,
+    tf_data,
+    workers,
+)
 
 SHORT_MS, LONG_MS = 12.0, 80.0
 """What the emulated devices take a step. Python reads a batch of files in 1 to 3 ms that nothing plants: they are a
@@ -34,6 +46,9 @@ PYTHON, HOST, LOOPS = "wait for Python", "host slowdown", "loops"
 CEILING, DIFFERENCE, WORK = "ceiling", "difference", "equal work"
 COST, BESIDE = "cost of measuring", "the program beside a trial"
 UTILIZATION, ACTIVITY, COPY = "GPU utilization", "GPU activity", "copy to the device"
+TRAINING, PLACED, MIRRORED = "training on the GPU", "placement on the GPU", "mirrored replicas on the GPU"
+MATPOW, NEIGHBOUR = "matrix powers on the GPU", "another process on the GPU"
+TUTORIAL, STARVED = "the tutorial on the GPU", "a starved GPU"
 
 MEANING = {
     SOURCE: "input waits of in-graph sources are off by more than reports say",
@@ -50,6 +65,13 @@ MEANING = {
     UTILIZATION: "what the driver calls utilization is off by more than reports say: trust AU, not this column",
     ACTIVITY: "how many SMs were busy, and their tensor cores, cannot be relied on here",
     COPY: "how long copies take here is not known",
+    TRAINING: "that loop does not train on this GPU, or not on the right samples",
+    PLACED: "where the placement log says that ops ran cannot be relied on, or they do not run on the GPU",
+    MIRRORED: "MirroredStrategy cannot be compared on this GPU",
+    MATPOW: "the scenario matpow does not show what this GPU can do",
+    NEIGHBOUR: "other programs on the GPU go unnoticed here: look at nvidia-smi before a comparison",
+    TUTORIAL: "a queue does not gain here what the tutorial says, or the figures do not show it",
+    STARVED: "where feed_dict starves the GPU, a queue does not feed it better, or the figures do not show it",
 }
 
 
@@ -179,6 +201,7 @@ def _loops() -> list[Planted]:
         ("function of 10", {"kind": "function", "steps_per_call": 10}),
         ("callable", {}),
         ("keras_fit", {}),
+        ("native", {}),
     ]
     made = []
     for name, options in kinds:
@@ -194,7 +217,7 @@ def _read(folder: Path) -> list[Planted]:
     arrays = {"kind": "npz", "path": str(folder / "arrays"), "batch_size": _BATCH}
     images = {"kind": "image_folder", "path": str(folder / "images"), "image_size": 8, "batch_size": _IMAGES_A_BATCH}
     made = [_late(pipeline, ms, arrays, ms) for pipeline, ms in ((FEED, 60.0), (tf_data(1), 120.0))]
-    of_images = (readers(1, _IMAGES_A_BATCH), workers(1))
+    of_images = (readers(1, _IMAGES_A_BATCH), workers(1), SERVICE, *(each for each in LOADERS if _is_here(each)))
     made += [_late(pipeline, 120.0, images, 120.0 / _IMAGES_A_BATCH) for pipeline in of_images]
     for pipeline, ms in ((FEED, 120.0), (tf_data(1), 120.0)):
         source = {
@@ -205,6 +228,11 @@ def _read(folder: Path) -> list[Planted]:
         }
         made.append(_long(PYTHON, f"generator, {pipeline.name}", pipeline, source, ms))
     return made
+
+
+def _is_here(pipeline: Pipeline) -> bool:
+    """Return whether a backend that is an extra is installed; who has not asked for it need not hear of it."""
+    return plugins.make("backends", pipeline.backend, pipeline.options).unavailable() is None
 
 
 def _late(pipeline: Pipeline, produce_ms: float, files: dict[str, Any], latency_ms: float) -> Planted:

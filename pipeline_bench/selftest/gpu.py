@@ -13,20 +13,20 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from pipeline_bench.analysis import thresholds
 from pipeline_bench.model import Series
 from pipeline_bench.model.selftest import Check, Copy, GpuRun, Part, Selftest, Window
-from pipeline_bench.model.trial import ACTIVITY, SAMPLES_SOURCE, Track
+from pipeline_bench.model.trial import ACTIVITY, SAMPLES_SOURCE
 from pipeline_bench.planted import gpu_loads
-from pipeline_bench.run.child import call
+from pipeline_bench.run.child import Answer, call
 from pipeline_bench.run.observer import Observer
+from pipeline_bench.run.trial_log import tracks
 from pipeline_bench.samplers import Reading
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.samplers.nvml_metrics import RATES, UTILIZATION
-from pipeline_bench.samplers.nvml_metrics import SOURCE as GPM
 from pipeline_bench.selftest import cases, judge
+from pipeline_bench.selftest.windows import fit, mean_of, spoken_of
 
 Change = Callable[[Selftest], Selftest]
 _POLL_S = 0.2
@@ -34,23 +34,32 @@ _POLL_S = 0.2
 _LATE_NS = 1_500_000_000
 """A reading is kept with a run up to so long after its end: the longest window, and what a sample may come late."""
 _SHARES, _QUICK_SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0), (0.0, 0.25, 1.0)
-_PERIODS_S, _QUICK_PERIODS_S = {5.0: 2.0, 20.0: 2.0, 100.0: 3.0, 500.0: 4.0, 2000.0: 8.0}, {20.0: 1.5, 1000.0: 3.0}
-"""How long the runs of a period, in ms, last."""
+_PERIODS_S, _QUICK_PERIODS_S = {5.0: 2.0, 20.0: 2.0, 100.0: 3.0, 500.0: 4.0, 2000.0: 8.0}, {20.0: 1.5, 1100.0: 3.3}
+"""How long the runs of a period, in ms, last. If it is a whole number of polls, each poll sees one of few places:
+a quick selftest, which has no other, could then not tell the windows of rates apart."""
 _KERNELS = {"wide": 1.0, "one-SM": 0.0}
 """The share of the SMs that each is on; 0 for a single one."""
 _SM_SHARES = (0.25, 0.5, 1.0)
 _SIZES_BYTES, _QUICK_SIZES_BYTES = (1 << 20, 16 << 20, 256 << 20), (16 << 20,)
 _ACTIVITY_S = 2.0
 _LIMIT_S = 240.0
+_NO_WINDOW = "no figure speaks of the run alone"
 INSTRUMENTS = (SAMPLES_SOURCE, RATES.source)
 
 
-def parts(sampler: NvmlSampler, observer: Observer, quick: bool) -> Iterator[Change]:
-    """Yield what is done on a GPU, a few dozen seconds each; every one gives the selftest with what it found."""
+def parts(sampler: NvmlSampler, observer: Observer, quick: bool) -> Iterator[tuple[str, Change]]:
+    """Yield what is done on a GPU, a few dozen seconds each: its part, and what gives the selftest with its finding."""
     for period_ms, seconds in (_QUICK_PERIODS_S if quick else _PERIODS_S).items():
-        yield partial(_duty_cycles, sampler, observer, _duty(period_ms, seconds, quick))
-    yield partial(_activity, sampler, observer)
-    yield partial(_copies, observer, _QUICK_SIZES_BYTES if quick else _SIZES_BYTES)
+        yield cases.UTILIZATION, partial(_duty_cycles, sampler, observer, _duty(period_ms, seconds, quick))
+    yield cases.ACTIVITY, partial(_activity, sampler, observer)
+    yield cases.COPY, partial(_copies, observer, _QUICK_SIZES_BYTES if quick else _SIZES_BYTES)
+
+
+def tells_windows(selftest: Selftest | None) -> bool:
+    """Whether the longest periods were run: short ones alone fit to any window."""
+    periods = _QUICK_PERIODS_S if selftest is not None and selftest.quick else _PERIODS_S
+    runs = () if selftest is None else selftest.gpu_runs
+    return any(run.period_ms == max(periods) and run.busy_share is not None for run in runs)
 
 
 def _duty(period_ms: float, seconds: float, quick: bool) -> list[dict[str, Any]]:
@@ -76,14 +85,12 @@ def _duty_cycles(
 ) -> Selftest:
     """Run duty cycles of one period, and judge all that were run so far."""
     observer.preparing(f"kernels of known busy time, every {loads[0]['period_ms']:g} ms")
-    ran, failed, _ = _ran(sampler, loads)
-    runs = (*selftest.gpu_runs, *ran)
+    runs = (*selftest.gpu_runs, *_ran(sampler, loads)[0])
     cycles = [run for run in runs if run.asked_share is not None and run.kernel in _KERNELS]
     found = tuple(fit(cycles, UTILIZATION, source) for source in INSTRUMENTS)
     checks = [check for window in found for check in _utilization_checks(cycles, window)]
-    part = judge.part(cases.UTILIZATION, checks)
-    if failed and not cycles:
-        part = part.model_copy(update={"status": "not-run", "reason": failed})
+    broken = [_broke_off(run.name, run.reason) for run in cycles if run.reason]
+    part = _part(cases.UTILIZATION, checks, broken, whole=len(cycles) - len(broken))
     return judge.with_parts(selftest.model_copy(update={"gpu_runs": runs, "windows": found}), [part])
 
 
@@ -102,6 +109,28 @@ def _utilization_checks(runs: Sequence[GpuRun], window: Window) -> Iterator[Chec
         ]
         if judged:
             yield max(judged, key=lambda check: abs(check.error or 0.0))
+        if missing := len([run for run in alike if not run.reason]) - len(judged):
+            what = f"{missing} of {len(alike)} runs, {kernel}, every {period_ms or 0:g} ms"
+            yield Check(what=what, figure=window.source, unit="percent", reason=_NO_WINDOW)
+
+
+def _part(name: str, checks: Sequence[Check], broken: Sequence[Check], whole: int) -> Part:
+    """Return a part: not run where no load came to its end, and failed where one broke off beside `whole` ones."""
+    if broken and not whole:
+        return Part(name=name, status="not-run", meaning=cases.MEANING[name], reason=broken[0].reason)
+    return judge.part(name, [*checks, *broken])
+
+
+def _broke_off(what: str, reason: str | None) -> Check:
+    return Check(
+        what=what,
+        figure="load",
+        unit="word",
+        planted_word="runs",
+        measured_word="broke off",
+        passed=False,
+        reason=reason,
+    )
 
 
 # --- what GPM says ---------------------------------------------------------------------------------------------------
@@ -118,13 +147,13 @@ def _activity(sampler: NvmlSampler, observer: Observer, selftest: Selftest) -> S
     loads.append({"name": "tensor cores", "kernel": "tensor", "sm_share": 1.0, **always})
     copies = ("copy in memory", "copy to the device")
     loads += [{"name": kernel, "kernel": kernel, "seconds": _ACTIVITY_S} for kernel in copies]
-    ran, failed, facts = _ran(sampler, loads)
+    ran, facts, failed = _ran(sampler, loads)
     # They are no duty cycles: what was asked of them is a share of the SMs.
     ran = [run.model_copy(update={"asked_share": None}) for run in ran]
-    checks = [check for run in ran for check in _activity_checks(run, facts)]
-    part = judge.part(cases.ACTIVITY, checks)
-    if failed and not ran:
-        part = part.model_copy(update={"status": "not-run", "reason": failed})
+    whole = ran[:-1] if failed else ran
+    checks = [check for run in whole for check in _activity_checks(run, facts)]
+    broken = [_broke_off(run.name, failed) for run in ran[len(whole) :]]
+    part = _part(cases.ACTIVITY, checks, broken, len(whole))
     selftest = selftest.model_copy(update={"gpu_runs": (*selftest.gpu_runs, *ran)})
     return judge.with_parts(selftest, [part])
 
@@ -149,10 +178,12 @@ def _activity_checks(run: GpuRun, facts: dict[str, Any]) -> Iterator[Check]:
 
 def _gpm_check(run: GpuRun, metric: str, planted: float | None, *, judged: bool = False) -> Check:
     """Return what GPM said of a run; only what follows from the load alone is judged."""
-    at_ns, values = readings(run, metric, GPM)
-    between = (at_ns[:-1] >= run.start_ns) & (at_ns[1:] <= run.end_ns)  # a value is of the time since the one before
-    found = values[1:][between]
-    measured = float(found.mean()) if found.size else None
+    found = [
+        track.values.unpack()[(track.from_ns.unpack() >= run.start_ns) & (track.at_ns.unpack() <= run.end_ns)]
+        for track in run.tracks
+        if track.metric == metric and track.from_ns and track.at_ns and track.values
+    ]
+    measured = float(np.mean(found[0])) if found and found[0].size else None
     unit = "percent" if metric.endswith("percent") else "mib_per_s"
     figure = metric.removeprefix("device_").removesuffix("_percent").removesuffix("_mib_per_s").replace("_", " ")
     if judged and measured is not None and planted is not None:
@@ -175,35 +206,36 @@ def _copies(observer: Observer, sizes_bytes: Sequence[int], selftest: Selftest) 
         limit_s=_LIMIT_S,
         progress=lambda message: found.append(Copy(**message["copy"])),
     )
-    checks = [
-        Check(
-            what=f"{each.size_bytes >> 20} MiB, {each.memory}, {each.hidden_share or 0:.0%} hidden by a kernel",
-            figure="copy",
-            unit="ms",
-            planted=each.device_ms,
-            measured=each.wall_ms,
-        )
-        for each in found
-    ]
-    part = Part(
-        name=cases.COPY,
-        # A pinned copy that the engine makes beside a kernel costs nothing; none hidden is worth a word.
-        status="passed" if found else "not-run",
-        meaning=cases.MEANING[cases.COPY],
-        checks=tuple(checks),
-        reason=None if found else answer.failed or answer.ending,
-    )
+    failed = _failure(answer)
+    due = [(size, memory) for size in sizes_bytes for memory in gpu_loads.MEMORIES][len(found) :]
+    if failed and due:
+        found.append(Copy(size_bytes=due[0][0], memory=due[0][1], reason=failed))
+    broken = [_broke_off(_copy_name(each), each.reason) for each in found if each.reason]
+    checks = [check for each in found if not each.reason for check in _copy_checks(each)]
+    part = _part(cases.COPY, checks, broken, len(found) - len(broken))
     return judge.with_parts(selftest.model_copy(update={"copies": tuple(found)}), [part])
+
+
+def _copy_name(copy: Copy) -> str:
+    return f"{copy.size_bytes >> 20} MiB, {copy.memory}"
+
+
+def _copy_checks(copy: Copy) -> Iterator[Check]:
+    """Yield what is shown of a copy: its time by the device and by the host, and what of it a kernel hides."""
+    what = _copy_name(copy)
+    yield Check(what=what, figure="copy", unit="ms", planted=copy.device_ms, measured=copy.wall_ms)
+    yield Check(what=what, figure="until the call is back", unit="ms", measured=copy.call_ms)
+    yield Check(what=what, figure="hidden by a kernel", unit="share", measured=copy.hidden_share)
 
 
 # --- loads beside the sampler ----------------------------------------------------------------------------------------
 
 
-def _ran(sampler: NvmlSampler, loads: Sequence[dict[str, Any]]) -> tuple[list[GpuRun], str, dict[str, Any]]:
+def _ran(sampler: NvmlSampler, loads: Sequence[dict[str, Any]]) -> tuple[list[GpuRun], dict[str, Any], str]:
     """Run loads in a child while NVML is sampled.
 
     Returns:
-        Each with what was read of it; why they ended before the last, empty where they did not; facts of the GPU.
+        Each with what was read of it, the last with a reason where it broke off; facts of the GPU; that reason or "".
     """
     facts: dict[str, Any] = {}
     ended: list[dict[str, Any]] = []
@@ -219,8 +251,22 @@ def _ran(sampler: NvmlSampler, loads: Sequence[dict[str, Any]]) -> tuple[list[Gp
     with _sampled(sampler) as readings:
         answer = call(gpu_loads.run, {"loads": list(loads)}, limit_s=_LIMIT_S, progress=take)
         time.sleep(2 * _POLL_S)
-    failed = "" if answer.result is not None else answer.failed or answer.ending
-    return [_with_readings(load, readings) for load in ended], failed, facts
+    runs = [_with_readings(load, readings) for load in ended]
+    failed = _failure(answer) if len(ended) < len(loads) else ""
+    return [*runs, _broken(loads[len(ended)], failed)] if failed else runs, facts, failed
+
+
+def _failure(answer: Answer) -> str:
+    """Return why a call came to no end; empty where it did."""
+    if answer.result is not None:
+        return ""
+    return f"it took longer than {_LIMIT_S:.0f} s" if answer.timed_out else answer.failed or answer.ending
+
+
+def _broken(load: dict[str, Any], reason: str) -> GpuRun:
+    now_ns = time.monotonic_ns()
+    asked = {"period_ms": load.get("period_ms"), "asked_share": load.get("share")}
+    return GpuRun(name=load["name"], kernel=load["kernel"], start_ns=now_ns, end_ns=now_ns, reason=reason, **asked)
 
 
 @contextmanager
@@ -243,124 +289,11 @@ def _sampled(sampler: NvmlSampler) -> Iterator[list[Reading]]:
 
 
 def _with_readings(load: dict[str, Any], readings: Sequence[Reading]) -> GpuRun:
-    own: dict[tuple[str, str], list[Reading]] = {}
-    for reading in readings:
-        wanted = reading.metric == UTILIZATION or reading.metric in ACTIVITY
-        near = load["start_ns"] <= reading.at_ns <= load["end_ns"] + _LATE_NS
-        if wanted and (near or reading.reason is not None):
-            own.setdefault((reading.metric, reading.source), []).append(reading)
+    own = [
+        reading
+        for reading in readings
+        if (reading.metric == UTILIZATION or reading.metric in ACTIVITY)
+        and (load["start_ns"] <= reading.at_ns <= load["end_ns"] + _LATE_NS or reading.reason is not None)
+    ]
     columns = {name: Series.pack(load[name]) if load.get(name) else None for name in ("busy_start_ns", "busy_end_ns")}
-    tracks = tuple(_track(metric, source, own[metric, source]) for metric, source in own)
-    return GpuRun(**{**load, **columns}, tracks=tracks)
-
-
-def _track(metric: str, source: str, readings: Sequence[Reading]) -> Track:
-    known = [reading for reading in readings if reading.value is not None]
-    reason = next((reading.reason for reading in readings if reading.reason), None)
-    if not known:
-        return Track(metric=metric, source=source, reason=reason)
-    return Track(
-        metric=metric,
-        source=source,
-        at_ns=Series.pack([reading.at_ns for reading in known]),
-        values=Series.pack([reading.value for reading in known if reading.value is not None]),
-        reason=reason,
-    )
-
-
-Floats = npt.NDArray[np.float64]
-_NS_PER_MS = 1e6
-_WINDOWS_MS = (10, 20, 50, 100, 167, 200, 250, 333, 500, 667, 1000, 1500, 2000)
-_LATENCIES_MS = range(0, 1001, 20)
-_FEWEST = 10
-_MOVES_POINTS = 5.0
-"""The figures must differ by this much, one standard deviation, or they fit to any window."""
-
-
-class Busy:
-    """When a GPU was busy, as a function of time."""
-
-    def __init__(self, runs: Sequence[GpuRun]) -> None:
-        """Put the busy times of runs together, which follow each other."""
-        starts = [run.busy_start_ns.unpack() for run in runs if run.busy_start_ns is not None]
-        ends = [run.busy_end_ns.unpack() for run in runs if run.busy_end_ns is not None]
-        start = np.concatenate([np.zeros(0), *starts]).astype(np.float64)
-        end = np.concatenate([np.zeros(0), *ends]).astype(np.float64)
-        order = np.argsort(start)
-        start, end = start[order], np.maximum.accumulate(end[order])
-        start[1:] = np.maximum(start[1:], end[:-1])  # two kernels that overlap are busy once
-        until = np.cumsum(np.maximum(end - start, 0.0))
-        self._at_ns = np.column_stack([start, end]).ravel()
-        self._total_ns = np.column_stack([until - np.maximum(end - start, 0.0), until]).ravel()
-
-    def percent(self, from_ns: Floats, to_ns: Floats) -> Floats:
-        """Return how much of each span it was busy, 0 to 100."""
-        if not self._at_ns.size:
-            return np.zeros_like(from_ns)
-        total = np.interp(to_ns, self._at_ns, self._total_ns) - np.interp(from_ns, self._at_ns, self._total_ns)
-        return np.asarray(100 * total / np.maximum(to_ns - from_ns, 1.0))
-
-
-def readings(run: GpuRun, metric: str, source: str) -> tuple[Floats, Floats]:
-    """Return when and what was read by an instrument, also after the run's end; empty where nothing was."""
-    for track in run.tracks:
-        if (track.metric, track.source) == (metric, source) and track.at_ns is not None and track.values is not None:
-            return track.at_ns.unpack().astype(np.float64), track.values.unpack().astype(np.float64)
-    return np.zeros(0), np.zeros(0)
-
-
-def inside(run: GpuRun, metric: str, window: Window) -> tuple[Floats, Floats, Floats]:
-    """Return the values that speak of nothing but the run, and from when to when each does, by the window."""
-    at_ns, values = readings(run, metric, window.source)
-    window_ns, latency_ns = (_NS_PER_MS * (ms or 0.0) for ms in (window.window_ms, window.latency_ms))
-    from_ns, to_ns = at_ns - latency_ns - window_ns, at_ns - latency_ns
-    whole = (from_ns >= run.start_ns) & (to_ns <= run.end_ns)
-    return values[whole], from_ns[whole], to_ns[whole]
-
-
-def fit(runs: Sequence[GpuRun], metric: str, source: str) -> Window:
-    """Return the window that explains the figures best, and how close they then come to the device's own time."""
-    read = [readings(run, metric, source) for run in runs]
-    at_ns = np.concatenate([np.zeros(0), *(at for at, _ in read)])
-    values = np.concatenate([np.zeros(0), *(each for _, each in read)])
-    if at_ns.size < _FEWEST or float(np.std(values)) < _MOVES_POINTS:
-        return Window(source=source, reason=f"{at_ns.size} figures that hardly differ tell no window")
-    busy = Busy(runs)
-    best = (float("inf"), 0, 0)
-    for window_ms in _WINDOWS_MS:
-        for latency_ms in _LATENCIES_MS:
-            to_ns = at_ns - latency_ms * _NS_PER_MS
-            off = values - busy.percent(to_ns - window_ms * _NS_PER_MS, to_ns)
-            best = min(best, (float(np.sqrt(np.mean(off**2))), window_ms, latency_ms))
-    found = Window(
-        source=source,
-        window_ms=float(best[1]),
-        latency_ms=float(best[2]),
-        period_ms=float(np.median(np.diff(at_ns))) / _NS_PER_MS,
-    )
-    errors = [error for run in runs if (error := error_of(run, metric, found)) is not None]
-    if not errors:
-        return found.model_copy(update={"reason": "no run was long enough for a whole window"})
-    worst = float(np.percentile(np.abs(errors), 95))
-    return found.model_copy(update={"error_points": worst, "runs": len(errors)})
-
-
-def error_of(run: GpuRun, metric: str, window: Window) -> float | None:
-    """Return the mean of a run's figures less its busy time, in percentage points; None where it has no figure."""
-    measured = mean_of(run, metric, window)
-    return None if measured is None or run.busy_share is None else measured - 100 * run.busy_share
-
-
-def mean_of(run: GpuRun, metric: str, window: Window) -> float | None:
-    """Return the mean of the figures that speak of nothing but the run; None where there is none."""
-    values, _, _ = inside(run, metric, window)
-    return float(np.mean(values)) if values.size else None
-
-
-def spoken_of(run: GpuRun, metric: str, window: Window) -> float | None:
-    """Return how busy the GPU was, 0 to 100, in the times that these figures speak of: what they should come to.
-
-    Of long periods that is not the run's own share, since the figures do not speak of each part of it alike.
-    """
-    _, from_ns, to_ns = inside(run, metric, window)
-    return float(np.mean(Busy([run]).percent(from_ns, to_ns))) if to_ns.size else None
+    return GpuRun(**{**load, **columns}, tracks=tracks(own))

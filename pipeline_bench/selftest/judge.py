@@ -11,7 +11,7 @@ from pipeline_bench.analysis import thresholds
 from pipeline_bench.analysis.measured import Figure, systematic_error, taken_by_others
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.selftest import Check, Checked, Part, PartStatus, Selftest, Unit
-from pipeline_bench.model.session import Session
+from pipeline_bench.model.session import Environment, Session
 from pipeline_bench.selftest import cases
 from pipeline_bench.selftest.cases import Planted
 from pipeline_bench.selftest.truth import Truth
@@ -41,7 +41,7 @@ def of_comparison(session: Session, planted: Sequence[Planted], bare_ms: Mapping
         result = results.get(each.name)
         if result is None or result.status == "pending":
             continue
-        taken = _taken(session, {each.name})
+        taken = taken_during(session, {each.name})
         checks.setdefault(each.part, []).extend(_of_variant(each, result, bare_ms, taken))
         names.setdefault(each.part, set()).add(each.name)
         if not each.cheats:
@@ -52,16 +52,17 @@ def of_comparison(session: Session, planted: Sequence[Planted], bare_ms: Mapping
     names[cases.CEILING] = {variant.name for variant in session.scenario.variants if variant.is_ceiling}
     names[cases.DIFFERENCE] = {each.name for each in planted[:3]}
     ordered = [name for name in cases.MEANING if checks.get(name)]
-    return tuple(part(name, checks[name], _taken(session, names[name])) for name in ordered)
+    return tuple(part(name, checks[name], taken_during(session, names[name])) for name in ordered)
 
 
 def part(name: str, checks: Sequence[Check], taken: float | None = None, seconds: float | None = None) -> Part:
-    """Return a part, failed where one of its checks is."""
+    """Return a part: failed where one of its checks is, shown where none is judged."""
     failed = [check for check in checks if check.passed is False]
     judged = any(check.passed is not None for check in checks)
+    measured = judged or any(check.measured is not None for check in checks)
     # What is no figure, as whose work was equal, no load makes wrong.
     excused = (taken or 0.0) >= thresholds.SELFTEST_DISTURBED and all(check.unit != "word" for check in failed)
-    status: PartStatus = "passed" if judged else "not-run"
+    status: PartStatus = "passed" if judged else "shown" if measured else "not-run"
     if failed:
         status = "disturbed" if excused else "failed"
     return Part(
@@ -71,7 +72,7 @@ def part(name: str, checks: Sequence[Check], taken: float | None = None, seconds
         checks=tuple(checks),
         taken_share=taken,
         seconds=seconds,
-        reason=None if judged else next((check.reason for check in checks if check.reason), "nothing was measured"),
+        reason=None if measured else next((check.reason for check in checks if check.reason), "nothing was measured"),
     )
 
 
@@ -163,7 +164,7 @@ def _ceilings(session: Session, results: Mapping[str, Result], bare_ms: Mapping[
         result = results.get(variant.name)
         if not variant.is_ceiling or bare is None or host or result is None or result.status == "pending":
             continue
-        limit = thresholds.SELFTEST_RATIO + _CERTAIN_DEVIATIONS * _taken(session, {variant.name}) * 0.03
+        limit = thresholds.SELFTEST_RATIO + _CERTAIN_DEVIATIONS * taken_during(session, {variant.name}) * 0.03
         what = f"{variant.name}, of {variant.source.kind}"
         yield judged(what, "step", "ms", bare, result.step_ms.median, limit, result.reason)
 
@@ -175,7 +176,7 @@ def _differences(session: Session, results: Mapping[str, Result]) -> Iterator[Ch
         if result is None or result.status == "pending":
             continue
         speedup = result.speedup
-        taken = _taken(session, {name, session.scenario.baseline.name})
+        taken = taken_during(session, {name, session.scenario.baseline.name})
         limit = thresholds.SELFTEST_RATIO + _CERTAIN_DEVIATIONS * systematic_error("ratio", "emulated", taken)
         yield judged(name, "speed-up", "ratio", planted, speedup.value, limit, speedup.reason)
         if speedup.difference is not None:
@@ -190,7 +191,7 @@ def _differences(session: Session, results: Mapping[str, Result]) -> Iterator[Ch
             )
 
 
-def _taken(session: Session, names: set[str]) -> float:
+def taken_during(session: Session, names: set[str]) -> float:
     """Return what other work took of the CPU during the trials of these variants, 0 to 1, on average."""
     shares = [taken_by_others(trial) for trial in session.trials if trial.variant in names]
     return float(np.mean(shares)) if shares else 0.0
@@ -241,17 +242,23 @@ def of_beside(cpu_s: float, wall_s: float) -> Part:
 # --- what later sessions cite ----------------------------------------------------------------------------------------
 
 
-def cited(session: Session) -> Checked:
-    """Return what later sessions say of a selftest that has come to its end."""
+def cited(session: Session, machine: Environment) -> Checked:
+    """Return what later sessions say of a selftest, as far as it has come.
+
+    Args:
+        session: the selftest's.
+        machine: as it was described before any trial; the trials' accelerators are emulated.
+    """
     selftest = session.selftest
     assert selftest is not None
     cost = next((each.checks[0].measured for each in selftest.parts if each.name == cases.COST and each.checks), None)
     return Checked(
         at=session.started_at,
         quick=selftest.quick,
-        package=session.environment.package,
-        cpu=session.environment.cpu,
-        driver=session.environment.driver,
+        package=machine.package,
+        cpu=machine.cpu,
+        gpu=machine.gpu,
+        driver=machine.driver,
         wait_error=largest_error(selftest.parts, "input wait"),
         utilization_error=largest_error(selftest.parts, "AU"),
         cost_share=cost,

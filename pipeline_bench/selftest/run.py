@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from pipeline_bench import environment
 from pipeline_bench.analysis.precision import updated
-from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.selftest import Part, Selftest, keep_last
 from pipeline_bench.model.session import Session, save
 from pipeline_bench.model.trial import Trial
@@ -24,8 +22,9 @@ from pipeline_bench.run.observer import Guarded, Observer
 from pipeline_bench.run.runner import ByPrecision
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Scenario
-from pipeline_bench.selftest import cases, gpu, judge
+from pipeline_bench.selftest import cases, gpu, judge, training
 from pipeline_bench.selftest.cases import Planted
+from pipeline_bench.selftest.steps import Step, attempt, changed, changing
 from pipeline_bench.system import interrupts
 from pipeline_bench.system.files import ScratchFolder
 from pipeline_bench.worker import probe_cost
@@ -53,14 +52,14 @@ def planned(quick: bool) -> Iterator[Plan]:
         if not quick:
             cases.write_files(folder.path)
         planted = cases.all_of(quick, folder.path)
-        yield Plan(planted, cases.scenario(planted, quick), quick)
+        yield Plan(planted, comparison.without_unavailable(cases.scenario(planted, quick)), quick)
 
 
 def run(plan: Plan, folder: Path, observer: Observer, command: str = "") -> Outcome:
     """Run a selftest into a folder that exists.
 
     What a GPU says comes first, where there is one, then the comparison and the cost of measuring. A part that cannot
-    be run says why, and the others go on.
+    be run, or that raises, says why, and the others go on.
 
     Args:
         plan: what is planted.
@@ -78,40 +77,29 @@ def run(plan: Plan, folder: Path, observer: Observer, command: str = "") -> Outc
         save(outcome.session, folder)
         try:
             for step in _steps(plan, folder, observer, sampler):
-                outcome = step(outcome)
-                if outcome.interrupted or outcome.unsaved:
+                outcome = attempt(step, outcome)
+                if outcome.unsaved:
                     return outcome
                 save(outcome.session, folder)
+                if gpu.tells_windows(outcome.session.selftest):  # the rest takes minutes, and may be interrupted
+                    keep_last(judge.cited(outcome.session, session.environment), ended=False)
+                if outcome.interrupted:
+                    return outcome
         except KeyboardInterrupt:
             return replace(outcome, interrupted=True)
-    keep_last(judge.cited(outcome.session))
+    keep_last(judge.cited(outcome.session, session.environment))
     return outcome
-
-
-Step = Callable[[Outcome], Outcome]
 
 
 def _steps(plan: Plan, folder: Path, observer: Observer, sampler: NvmlSampler) -> Iterator[Step]:
     if sampler.accelerator.name is not None and sampler.accelerator.reason is None:
-        for gpu_part in gpu.parts(sampler, observer, plan.quick):
-            yield _changing(gpu_part)
-    yield lambda outcome: _compared(outcome, plan, observer, sampler)
-    yield _changing(lambda selftest: _cost(selftest, plan.quick, observer))
-
-
-def _changing(change: Callable[[Selftest], Selftest]) -> Step:
-    """Return the step that changes what the session's selftest has."""
-
-    def step(outcome: Outcome) -> Outcome:
-        session = outcome.session
-        assert session.selftest is not None
-        try:
-            update: dict[str, Any] = {"selftest": change(session.selftest)}
-        except PipelineBenchError as error:  # one part that cannot be run costs no other
-            update = {"notes": (*session.notes, f"A part of the selftest could not be run: {error.message}")}
-        return replace(outcome, session=session.model_copy(update=update))
-
-    return step
+        for name, change in gpu.parts(sampler, observer, plan.quick):
+            yield changing(name, change)
+        if not plan.quick:
+            yield from training.steps(training.Bench(folder, observer, sampler))
+    compared = dict.fromkeys(each.part for each in plan.planted)
+    yield Step(tuple(compared), lambda outcome: _compared(outcome, plan, observer, sampler))
+    yield changing(cases.COST, lambda selftest: _cost(selftest, plan.quick, observer))
 
 
 # --- the comparison --------------------------------------------------------------------------------------------------
@@ -153,7 +141,7 @@ def _compared(outcome: Outcome, plan: Plan, observer: Observer, sampler: NvmlSam
     if not ran.session.trials or ran.interrupted:
         return ran
     beside = judge.of_beside(_own_cpu_s(sampler) - cpu_s, time.monotonic() - began_s)
-    return _changing(lambda selftest: judge.with_parts(selftest, [beside]))(ran)
+    return changed(ran, lambda selftest: judge.with_parts(selftest, [beside]))
 
 
 def _own_cpu_s(sampler: NvmlSampler) -> float:
@@ -165,7 +153,7 @@ def _own_cpu_s(sampler: NvmlSampler) -> float:
 def _not_compared(outcome: Outcome, plan: Plan, reason: str) -> Outcome:
     names = dict.fromkeys(each.part for each in plan.planted)
     missing = [Part(name=name, status="not-run", meaning=cases.MEANING[name], reason=reason) for name in names]
-    return _changing(lambda selftest: judge.with_parts(selftest, missing))(outcome)
+    return changed(outcome, lambda selftest: judge.with_parts(selftest, missing))
 
 
 def _cost(selftest: Selftest, quick: bool, observer: Observer) -> Selftest:

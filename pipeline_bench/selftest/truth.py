@@ -176,3 +176,11 @@ def tf_data(calls: int) -> Pipeline:
 
 FEED = Pipeline("feed_dict", "feed_dict", {}, 1, synchronous)
 SERIAL = Pipeline("tf_data, no prefetch", "tf_data", {"prefetch": 0}, 1, synchronous)
+
+# One worker or thread reads ahead, as one thread of a queue does. How many batches it has ready matters only until
+# they are used up, as it is slower than the device; loaders fill theirs before the first step: the smallest buffers.
+SERVICE = _queued("tf_data_service", 1)
+LOADERS = (
+    _queued("grain", 1, num_threads=1, prefetch_buffer_size=1),
+    _queued("data_loader", 1, num_workers=1, prefetch_factor=1),
+)

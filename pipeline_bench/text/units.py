@@ -149,6 +149,16 @@ def change(after_over_before: float | None) -> str:
     return f"{text} %" if float(text) else "0 %"
 
 
+def changes(*after_over_before: float | None) -> list[str]:
+    """Return a ratio and the ends of its interval as signed changes; all as multiples where one is read as such."""
+    shown = [change(each) for each in after_over_before]
+    if not any(each.endswith("×") for each in shown):
+        return shown
+    return [
+        each if each.startswith(">") else ratio(value) for each, value in zip(shown, after_over_before, strict=True)
+    ]
+
+
 def rate(per_second: float | None) -> str:
     """Samples per second with three significant digits and a thousands mark: ``38.2k``, ``912``."""
     if per_second is None or not math.isfinite(per_second):

@@ -14,7 +14,7 @@ from pipeline_bench.analysis import precision
 from pipeline_bench.model.diagnosis import CEILING, Diagnosis
 from pipeline_bench.model.result import Precision
 from pipeline_bench.model.session import Session
-from pipeline_bench.model.trial import Trial, TrialRecord
+from pipeline_bench.model.trial import Trial, TrialRecord, plan
 from pipeline_bench.report.diagnosis import too_wide
 from pipeline_bench.run.observer import Observer, Progress
 from pipeline_bench.text import NAME, one_line, units
@@ -87,6 +87,8 @@ class PlainView(Observer):
         if session.diagnosis is not None:
             self._diagnosed(trial, record, session, session.diagnosis)
             return
+        if self._planned is not None:
+            self._planned = len(plan(session.scenario))  # a variant may have come since the start
         self._line(f"{self._named(trial)}: {', '.join(_outcome(record))}")
         if session.precision is not None and session.precision.repeats > self._rounds:
             self._rounds = session.precision.repeats

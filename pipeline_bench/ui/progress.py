@@ -12,6 +12,7 @@ from pipeline_bench import plugins
 from pipeline_bench.model.result import BUSY_TIME, Result, VerdictKind
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, TrialRecord
+from pipeline_bench.model.trial import plan as planned
 from pipeline_bench.run.observer import Progress
 from pipeline_bench.scenario import Variant
 from pipeline_bench.text import units
@@ -103,6 +104,8 @@ class SessionProgress:
     def start(self, trial: Trial) -> None:
         """Take in that a trial starts."""
         self.trial, self.last = trial, None
+        if not self.open_ended and trial.index >= len(self.plan):
+            self.plan += (trial,)
         row = self.row(trial)
         row.running, row.fraction = True, 0.0
         row.history.clear()
@@ -121,6 +124,8 @@ class SessionProgress:
     def finish(self, trial: Trial, record: TrialRecord, session: Session) -> None:
         """Take in that a trial has ended."""
         self.session, self.trial, self.last = session, None, None
+        if not self.open_ended:
+            self.plan = planned(session.scenario)
         self.finished += 1
         row = self.row(trial)
         row.running, row.fraction, row.finished = False, 0.0, row.finished + 1
@@ -138,8 +143,9 @@ class SessionProgress:
                 other.repeats = other.finished
 
     def row(self, trial: Trial) -> Row:
-        """Return the row of a trial's variant; a diagnosis runs variants that its session did not begin with."""
-        return self.rows.setdefault(trial.variant.name, Row(trial.variant))
+        """Return the row of a trial's variant, which may be one that its session did not begin with."""
+        repeats = None if self.open_ended else trial.variant.run.repeats
+        return self.rows.setdefault(trial.variant.name, Row(trial.variant, repeats=repeats))
 
     @property
     def ended(self) -> bool:

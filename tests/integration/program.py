@@ -24,11 +24,11 @@ from pipeline_bench.run import launcher
 ROOT = Path(__file__).parents[2]
 
 
-def scripted_launcher(log: Path) -> launcher.TrialServer:
+def scripted_launcher(log: Path, module: str = "tests.integration.scripted_child") -> launcher.TrialServer:
     """Start a server that forks a scripted child for each trial."""
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     with (
-        mock.patch.object(launcher, "SERVER", "tests.integration.scripted_child"),
+        mock.patch.object(launcher, "SERVER", module),
         mock.patch.dict(os.environ, PYTHONPATH=path),
     ):
         return launcher.TrialServer(log)

@@ -4,7 +4,8 @@ Names: ``ok`` (steps of 1 ms by its own account), ``crash`` (SIGSEGV), ``exit`` 
 (says that it failed), ``silent`` (steps, then nothing), ``stall`` (reports a stall of its own), ``garbage`` (no event
 at all), ``until FILE`` (goes on until there is one), ``family`` (starts a grandchild in a session of its own, then
 hangs), ``orphan`` (leaves a grandchild that holds its pipe, and is killed), ``daemon`` and ``daemon silent`` (start a
-process that leaves session and parent behind, then go through, or hang).
+process that leaves session and parent behind, then go through, or hang). A name that begins with ``on gpu`` goes
+through, and says that its model is on one.
 """
 
 from __future__ import annotations
@@ -102,7 +103,8 @@ def run(script: str, events: int) -> None:
     channel = Channel(events)
     channel.send(Hello(pid=os.getpid(), at_ns=time.monotonic_ns()))
     channel.send(Phase(name="train", at_ns=time.monotonic_ns()))
-    channel.send(Device(kind="cpu", name="CPU:0"))
+    on_gpu = script.startswith("on gpu")
+    channel.send(Device(kind="gpu", name="Test GPU") if on_gpu else Device(kind="cpu", name="CPU:0"))
     sys.stderr.write(f"trial {os.getpid()}\n")
     sys.stderr.flush()
     sys.stdout.write("a library's noise on stdout\n")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import psutil
 import pytest
@@ -210,6 +210,35 @@ def test_rounds_are_added_until_the_speedup_is_known_well_enough(run: Run, tmp_p
     assert session.precision is not None
     assert session.precision.ended_by == "precision"
     assert load(tmp_path) == session
+
+
+@pytest.mark.parametrize("device", ["on gpu", "ok"])
+def test_the_copy_to_a_gpu_is_measured_where_a_trial_says_that_it_has_one(run: Run, device: str) -> None:
+    ceiling = {"name": f"{device}, ceiling", "backend": "ceiling"}
+    variants = [{"name": device, "backend": "feed_dict"}, ceiling]
+    session = run(resolve({"name": "copy", "run": {"repeats": 2}, "variants": variants})).session
+    own = [device, f"{device}, ceiling", *([f"{device}, ceiling, copied"] if device == "on gpu" else [])]
+    assert [trial.variant for trial in session.trials] == own * 2
+    assert [result.variant for result in session.results] == own
+    copy = session.results[0].device_copy
+    assert (copy.ms.value is not None) == (device == "on gpu"), copy.ms.reason
+
+
+def test_among_several_hosts_no_trial_joins_the_plan_that_they_agreed_on(server: TrialServer, tmp_path: Path) -> None:
+    class Agreed:
+        entered: ClassVar[list[int]] = []
+
+        def enter(self, index: int) -> None:
+            self.entered.append(index)
+
+        def leave(self, index: int) -> None:
+            pass
+
+    variants = [{"name": "on gpu", "backend": "feed_dict"}, {"name": "on gpu, ceiling", "backend": "ceiling"}]
+    scenario = resolve({"name": "copy", "run": {"repeats": 2}, "variants": variants})
+    gate = Agreed()
+    Runner(tmp_path, server, NvmlSampler(), Observer(), gate=gate).run(new_session(scenario))
+    assert gate.entered == [0, 1, 2, 3]
 
 
 def test_a_budget_that_is_too_small_still_gives_an_interval(run: Run) -> None:

@@ -64,6 +64,13 @@ def stub_environment(folder: Path, **variables: str) -> dict[str, str]:
     return {**inherited, "LD_LIBRARY_PATH": os.pathsep.join(paths), **variables}
 
 
+def gpu_environment(folder: Path, timeline: Path, **variables: str) -> dict[str, str]:
+    """The environment in which the stub of NVML computes its figures of what the stub of the driver keeps busy."""
+    timeline.touch()
+    shared = {"NVML_STUB_TIMELINE": str(timeline), "CUDA_STUB_TIMELINE": str(timeline)}
+    return stub_environment(folder, **shared, NVML_STUB_GPM="3:6,10:3,20:100,21:900", **variables)
+
+
 @cache
 def _probe() -> subprocess.Popen[str]:
     command = [sys.executable, "-W", "error", str(HERE / "nvml_probe.py")]
@@ -76,8 +83,9 @@ def _probe() -> subprocess.Popen[str]:
 def run_probe(folder: Path, steps: list[dict[str, Any]], *, gpm: bool = False, **variables: str) -> list[Any]:
     """Run nvml_probe.py against the library in `folder`; returns what each step gave, `{"do": "open"}` being the first.
 
-    A step is ``{"do": "open" | "select" | "begin" | "poll" | "close", "at_ns": …, "wall_ns": …, "env": {…}}``: the two
-    clocks are set before it (they start at 0), and so are the variables of the stub. What GPM says, or why it says
+    A step is ``{"do": "open" | "select" | "begin" | "poll" | "close", "at_ns": …, "wall_ns": …, "tick_ns": …,
+    "env": {…}}``: the two clocks are set before it (they start at 0), and so are the variables of the stub; with a tick
+    the first clock goes on by it whenever it is read. What GPM says, or why it says
     nothing, is among the answers only where it is asked for.
     """
     probe = _probe()

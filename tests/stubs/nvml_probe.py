@@ -24,6 +24,12 @@ from pipeline_bench.samplers.nvml_reader import NvmlReader
 class _Clocks:
     at_ns = 0
     wall_ns = 0
+    tick_ns = 0
+
+    def read_ns(self) -> int:
+        """Return the time, which goes on by a tick with every look at it."""
+        self.at_ns += self.tick_ns
+        return self.at_ns
 
 
 def _opened(reader: NvmlReader) -> dict[str, Any]:
@@ -57,9 +63,10 @@ def _answers(steps: list[dict[str, Any]]) -> list[Any]:
     for step in steps:
         clocks.at_ns = step.get("at_ns", clocks.at_ns)
         clocks.wall_ns = step.get("wall_ns", clocks.wall_ns)
+        clocks.tick_ns = step.get("tick_ns", 0)
         os.environ.update(step.get("env", {}))
         if reader is None:
-            reader = NvmlReader(lambda: clocks.at_ns, lambda: clocks.wall_ns)
+            reader = NvmlReader(clocks.read_ns, lambda: clocks.wall_ns)
             answers.append(_opened(reader))
         else:
             answers.append(_do(step, reader))
@@ -72,6 +79,8 @@ def _answer(request: dict[str, Any]) -> None:
     os.environ.update(request["environment"])
     if Path(request["library"]).exists():  # LD_LIBRARY_PATH is read when a process starts
         pynvml.CDLL = lambda _: ctypes.CDLL(request["library"])
+    for name in os.environ.get("PYNVML_LACKS", "").split():  # as an older pynvml does
+        delattr(pynvml, name)
     sys.stdout.write(json.dumps(_answers(request["steps"])) + "\n")
     sys.stdout.flush()
 

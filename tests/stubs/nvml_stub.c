@@ -11,7 +11,8 @@
  *                                refused_metrics     every metric of a device is NO_PERMISSION
  *                                refused_power       the power usage is NO_PERMISSION
  *                                refused_processes   the list of processes is NO_PERMISSION
- *                                mig                 MIG is enabled: utilization is NOT_SUPPORTED
+ *                                mig                 MIG is enabled: utilization is NOT_SUPPORTED, and GPM is had of the
+ *                                                    instances 7 and 9, whose figures are halved on the second
  *                                lost_after_N        after N temperature readings the GPU is lost (the sampler takes
  *                                                    one at the end of each poll)
  *                                uninitialized       every metric of a device is UNINITIALIZED
@@ -27,11 +28,16 @@
  *                                every sixth of a second of the wall clock, the last 100 of them
  *   NVML_STUB_THROTTLE_REASONS   the bit mask of nvmlClocksEventReasons (0)
  *   NVML_STUB_PROCESSES          how many processes have the GPU open for computing (1)
+ *   NVML_STUB_NEIGHBOUR          a timeline of one more, which has the GPU open while it was busy in the last 0.1 s
  *   NVML_STUB_DELAY_MS           how long a temperature reading takes (0)
  *   NVML_STUB_SAMPLE_TYPE        the nvmlValueType_t of the samples: 1 unsigned int (default) or 0 double
  *   NVML_STUB_TIMELINE           a file of what the GPU did, "start_ns end_ns sm_share tensor_share" a line by
  *                                CLOCK_MONOTONIC: utilization and GPM are then computed of it
+ *   NVML_STUB_PERIOD_MS          from one buffered sample to the next (166.667)
+ *   NVML_STUB_BIAS               percentage points that a utilization of the timeline is too high by (0)
  *   NVML_STUB_WINDOW_MS          what a utilization speaks of (167), ending NVML_STUB_LATENCY_MS (0) before its stamp
+ *   NVML_STUB_NO_MIG_DEVICES     no MIG device was made
+ *   NVML_STUB_GPM_REFUSES        what every sample of GPM is answered with, an nvmlReturn_t
  *   NVML_STUB_GPM_NOT_READY      which sample of GPM, counted from 1, is answered with NOT_READY
  *   NVML_STUB_GPM                GPM is there, with these figures: "2:12.5,3:6,5:0,10:3,20:100,21:900" by metric id;
  *                                with a timeline SM and tensor activity are of that. Unset: the GPU has none
@@ -46,7 +52,7 @@ enum { /* nvmlReturn_t */
     OK = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6,
     INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, GPU_IS_LOST = 15, VERSION_MISMATCH = 18
 };
-enum { MAX_DEVICES = 8, BUFFER = 100, PERIOD_US = 166667 };
+enum { MAX_DEVICES = 8, BUFFER = 100, MIG = 100 };
 
 typedef unsigned long long u64;
 typedef struct { int index; } Device;
@@ -105,8 +111,8 @@ static u64 clock_ns(clockid_t clock) {
 }
 
 /* The percent of a span that the timeline fills, by CLOCK_MONOTONIC: 0 of it at all, 1 weighted by its SMs, 2 tensor. */
-static double of_timeline(double from_ns, double to_ns, int column) {
-    FILE *file = fopen(getenv("NVML_STUB_TIMELINE"), "r");
+static double of_file(const char *path, double from_ns, double to_ns, int column) {
+    FILE *file = fopen(path, "r");
     double start, end, sm, tensor, busy = 0;
     if (file == NULL) return 0;
     while (fscanf(file, "%lf %lf %lf %lf", &start, &end, &sm, &tensor) == 4) {
@@ -117,12 +123,17 @@ static double of_timeline(double from_ns, double to_ns, int column) {
     return to_ns > from_ns ? 100 * busy / (to_ns - from_ns) : 0;
 }
 
+static double of_timeline(double from_ns, double to_ns, int column) {
+    return of_file(getenv("NVML_STUB_TIMELINE"), from_ns, to_ns, column);
+}
+
 /* The utilization that is stamped at a time of the wall clock. */
 static double utilization_at(double stamp_ns) {
     if (getenv("NVML_STUB_TIMELINE") == NULL) return utilization();
     double offset = (double)clock_ns(CLOCK_REALTIME) - (double)clock_ns(CLOCK_MONOTONIC);
     double end = stamp_ns - offset - 1e6 * number("NVML_STUB_LATENCY_MS", 0);
-    return of_timeline(end - 1e6 * number("NVML_STUB_WINDOW_MS", 167), end, 0);
+    double percent = of_timeline(end - 1e6 * number("NVML_STUB_WINDOW_MS", 167), end, 0) + number("NVML_STUB_BIAS", 0);
+    return percent < 100 ? percent : 100;
 }
 
 static unsigned listed_samples(const char *text, u64 after_us, unsigned type, Sample *out) {
@@ -141,14 +152,13 @@ static unsigned listed_samples(const char *text, u64 after_us, unsigned type, Sa
 }
 
 static unsigned clocked_samples(u64 after_us, unsigned type, Sample *out) {
-    struct timespec now;
+    const char *text = getenv("NVML_STUB_PERIOD_MS");
+    u64 period_us = text ? (u64)(1000 * atof(text)) : 166667, last = clock_ns(CLOCK_REALTIME) / 1000 / period_us;
     unsigned count = 0;
-    clock_gettime(CLOCK_REALTIME, &now);
-    u64 last = ((u64)now.tv_sec * 1000000 + (u64)now.tv_nsec / 1000) / PERIOD_US;
     for (u64 tick = last - BUFFER + 1; tick <= last; tick++) {
-        if (tick * PERIOD_US <= after_us) continue;
-        out[count].stamp_us = tick * PERIOD_US;
-        put(utilization_at(1e3 * (double)(tick * PERIOD_US)), type, &out[count++]);
+        if (tick * period_us <= after_us) continue;
+        out[count].stamp_us = tick * period_us;
+        put(utilization_at(1e3 * (double)(tick * period_us)), type, &out[count++]);
     }
     return count;
 }
@@ -196,7 +206,7 @@ int nvmlDeviceGetName(Device *device, char *name, unsigned length) {
 }
 
 int nvmlDeviceGetUUID(Device *device, char *uuid, unsigned length) {
-    snprintf(uuid, length, "GPU-stub-%d", device->index);
+    snprintf(uuid, length, device->index < MIG ? "GPU-stub-%d" : "MIG-stub-%d", device->index % MIG);
     return OK;
 }
 
@@ -268,6 +278,8 @@ int nvmlDeviceGetCurrentClocksEventReasons(Device *device, u64 *reasons) {
 
 int nvmlDeviceGetComputeRunningProcesses_v3(Device *device, unsigned *count, ProcessInfo *processes) {
     unsigned room = *count, found = number("NVML_STUB_PROCESSES", 1);
+    double now_ns = (double)clock_ns(CLOCK_MONOTONIC);
+    if (getenv("NVML_STUB_NEIGHBOUR") && of_file(getenv("NVML_STUB_NEIGHBOUR"), now_ns - 1e8, now_ns, 0) > 0) found++;
     int state = is("refused_processes") ? NO_PERMISSION : device_state();
     (void)device;
     if (state != OK) return state;
@@ -293,8 +305,9 @@ int nvmlDeviceGetTemperature(Device *device, unsigned sensor, unsigned *celsius)
     return state;
 }
 
-/* GPM: a sample is when it was taken, and the figures of two are of the time between them. */
-typedef struct { double at_ns; } GpmSample;
+/* GPM: a sample is when it was taken, and the figures of two are of the time between them. Older drivers lack it. */
+#ifndef NVML_STUB_OLD_NAMES
+typedef struct { double at_ns, scale; } GpmSample;
 typedef struct { unsigned id; int code; double value; const char *short_name, *long_name, *unit; } GpmMetric;
 typedef struct { unsigned version, count; GpmSample *first, *second; GpmMetric metrics[]; } GpmMetrics;
 typedef struct { unsigned version, supported; } GpmSupport;
@@ -315,19 +328,22 @@ int nvmlGpmSampleFree(GpmSample *sample) {
     return OK;
 }
 
-int nvmlGpmSampleGet(Device *device, GpmSample *sample) {
+static int gpm_sample(GpmSample *sample, double scale) {
     static int asked;
-    const char *not_ready = getenv("NVML_STUB_GPM_NOT_READY");
-    (void)device;
+    const char *not_ready = getenv("NVML_STUB_GPM_NOT_READY"), *refuses = getenv("NVML_STUB_GPM_REFUSES");
     if (++asked == (not_ready ? atoi(not_ready) : 0)) return 27;
-    sample->at_ns = (double)clock_ns(CLOCK_MONOTONIC);
-    return is("mig") ? NOT_SUPPORTED : device_state();
+    *sample = (GpmSample){(double)clock_ns(CLOCK_MONOTONIC), scale};
+    return refuses ? atoi(refuses) : device_state();
+}
+
+int nvmlGpmSampleGet(Device *device, GpmSample *sample) {
+    (void)device;
+    return is("mig") ? NOT_SUPPORTED : gpm_sample(sample, 1);
 }
 
 int nvmlGpmMigSampleGet(Device *device, unsigned instance, GpmSample *sample) {
     (void)device;
-    sample->at_ns = (double)clock_ns(CLOCK_MONOTONIC);
-    return instance == 7 ? device_state() : INVALID_ARGUMENT;
+    return instance == 7 || instance == 9 ? gpm_sample(sample, instance == 7 ? 1 : 0.5) : INVALID_ARGUMENT;
 }
 
 static int gpm_figure(unsigned id, const GpmMetrics *asked, double *value) {
@@ -347,15 +363,20 @@ static int gpm_figure(unsigned id, const GpmMetrics *asked, double *value) {
 
 int nvmlGpmMetricsGet(GpmMetrics *asked) {
     if (asked->version != 1) return INVALID_ARGUMENT;
-    for (unsigned i = 0; i < asked->count; i++)
+    for (unsigned i = 0; i < asked->count; i++) {
         asked->metrics[i].code = gpm_figure(asked->metrics[i].id, asked, &asked->metrics[i].value);
+        asked->metrics[i].value *= asked->second->scale;
+    }
     return OK;
 }
+#endif
 
-/* One MIG device, of GPU instance 7. */
-int nvmlDeviceGetMaxMigDeviceCount(Device *device, unsigned *count) { (void)device; *count = 2; return OK; }
+static Device mig_devices[] = {{MIG + 7}, {MIG + 9}};
+int nvmlDeviceGetMaxMigDeviceCount(Device *device, unsigned *count) { (void)device; *count = 3; return OK; }
 int nvmlDeviceGetMigDeviceHandleByIndex(Device *device, unsigned index, Device **mig) {
-    *mig = device;
-    return index == 1 ? OK : NOT_FOUND;
+    (void)device;
+    if (index == 0 || getenv("NVML_STUB_NO_MIG_DEVICES")) return NOT_FOUND;
+    *mig = &mig_devices[index - 1];
+    return OK;
 }
-int nvmlDeviceGetGpuInstanceId(Device *device, unsigned *id) { (void)device; *id = 7; return OK; }
+int nvmlDeviceGetGpuInstanceId(Device *device, unsigned *id) { *id = (unsigned)(device->index % MIG); return OK; }

@@ -20,14 +20,14 @@ FAILING = PIPELINES / "failing.py"
 @contextmanager
 def importing() -> Iterator[None]:
     """Undo what importing a user's script does to this process."""
-    path, argv, modules = list(sys.path), list(sys.argv), set(sys.modules)
+    path, argv, modules = list(sys.path), list(sys.argv), dict(sys.modules)
     try:
         yield
     finally:
         sys.path[:], sys.argv[:] = path, argv
-        for name in set(sys.modules) - modules:
-            if str(PIPELINES) in str(getattr(sys.modules[name], "__file__", "")):
-                del sys.modules[name]
+        for name, module in list(sys.modules.items()):
+            if modules.get(name) is not module and str(PIPELINES) in str(getattr(module, "__file__", "")):
+                del sys.modules[name]  # also where another test's script of that name was there before
 
 
 def call(name: str, argument: int | None = None, file: Path = TRAIN) -> Any:

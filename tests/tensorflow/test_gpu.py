@@ -36,8 +36,17 @@ def test_utilization_is_nvmls_and_of_the_gpu_that_tensorflow_used(session: Sessi
         assert 0 < utilization.mean_percent <= 100
 
 
+def test_the_copy_of_a_batch_is_measured(session: Session) -> None:
+    assert "ceiling, copied" in session.scenario.ceilings
+    for result in session.results:
+        if result.verdict.kind != "ceiling":
+            copy = result.device_copy
+            assert copy.ms.value is not None, (result.variant, copy.ms.reason)
+            assert (copy.share.value is None) == (result.backend == "tf_data"), (result.variant, copy.share.reason)
+
+
 def test_training_on_the_gpu_learns_as_on_the_cpu(session: Session) -> None:
     for result in session.results:
-        if result.backend != "ceiling":
+        if result.verdict.kind != "ceiling":
             assert result.accuracy.after is not None
             assert result.accuracy.after > 0.8, result.variant

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,8 @@ from tests.tensorflow.conftest import RunScenario
 from tests.trials import run, without_ceilings
 
 STEPS = 40
-pytest.importorskip("grain", reason="grain is not installed")
-pytest.importorskip("torch", reason="PyTorch is not installed")
+NEEDS_GRAIN = pytest.mark.skipif(find_spec("grain") is None, reason="grain is not installed")
+NEEDS_TORCH = pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")
 
 
 @pytest.fixture(scope="module")
@@ -51,23 +52,28 @@ TORCH = {"num_workers": 2}
 MEMORY = {"source": {"kind": "memory", "samples": 50, "features": 4, "batch_size": 8}, "model": {"kind": "mlp"}}
 
 
+OF_GRAIN = [
+    variant("grain", "grain"),
+    variant("grain, workers", "grain", options=GRAIN),
+    variant("grain, memory", "grain", **MEMORY),
+]
+OF_TORCH = [
+    variant("torch", "data_loader", **MEMORY, loop={"kind": "function"}),
+    variant("torch, workers", "data_loader", options=TORCH),
+    variant("torch, anew", "data_loader", options={"num_workers": 1, "persistent_workers": False})
+    | {"run": {"steps": 10}},
+    variant("torch, keras", "data_loader", options=TORCH, **MEMORY, loop={"kind": "keras_fit"}),
+]
+
+
+@pytest.mark.parametrize(
+    "variants",
+    [pytest.param(OF_GRAIN, marks=NEEDS_GRAIN, id="grain"), pytest.param(OF_TORCH, marks=NEEDS_TORCH, id="torch")],
+)
 def test_the_same_samples_reach_the_model_from_files_and_memory_in_graphs_and_eager(
-    run_scenario: RunScenario, folder: Path
+    run_scenario: RunScenario, folder: Path, variants: list[dict[str, Any]]
 ) -> None:
-    session = run_scenario(
-        scenario(
-            folder,
-            variant("grain", "grain"),
-            variant("grain, workers", "grain", options=GRAIN),
-            variant("grain, memory", "grain", **MEMORY),
-            variant("torch", "data_loader", **MEMORY, loop={"kind": "function"}),
-            variant("torch, workers", "data_loader", options=TORCH),
-            variant("torch, anew", "data_loader", options={"num_workers": 1, "persistent_workers": False})
-            | {"run": {"steps": 10}},
-            variant("torch, keras", "data_loader", options=TORCH, **MEMORY, loop={"kind": "keras_fit"}),
-            steps=STEPS,
-        )
-    )
+    session = run_scenario(scenario(folder, *variants, steps=STEPS))
     for record in session.trials:
         assert record.status == "ok", (record.variant, record.reason)
         assert record.work is not None
@@ -106,7 +112,10 @@ class ToWorkers(Observer):
 
 @pytest.mark.parametrize(
     ("backend", "options", "named"),
-    [("grain", GRAIN, "grain worker 1"), ("data_loader", TORCH, "DataLoader worker 1")],
+    [
+        pytest.param("grain", GRAIN, "grain worker 1", marks=NEEDS_GRAIN),
+        pytest.param("data_loader", TORCH, "DataLoader worker 1", marks=NEEDS_TORCH),
+    ],
 )
 def test_a_worker_that_dies_fails_its_trial_by_name_and_nothing_is_left(
     fork_server: TrialServer, folder: Path, tmp_path: Path, backend: str, options: dict[str, Any], named: str
@@ -124,6 +133,7 @@ def test_a_worker_that_dies_fails_its_trial_by_name_and_nothing_is_left(
     assert len(left) <= 1  # the one that a worker was just making when it was killed, of which nobody knew yet
 
 
+@NEEDS_GRAIN
 def test_workers_that_stand_still_are_a_stall(fork_server: TrialServer, folder: Path, tmp_path: Path) -> None:
     observer = ToWorkers(None, signal.SIGSTOP)
     wanted = scenario(folder, variant("stopped", "grain", options=GRAIN), time_s=100, stall_timeout_s=4)
@@ -132,7 +142,14 @@ def test_workers_that_stand_still_are_a_stall(fork_server: TrialServer, folder: 
     assert not [each for each in observer.workers if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
 
 
-@pytest.mark.parametrize(("backend", "options"), [("grain", GRAIN), ("data_loader", TORCH), ("data_loader", {})])
+@pytest.mark.parametrize(
+    ("backend", "options"),
+    [
+        pytest.param("grain", GRAIN, marks=NEEDS_GRAIN),
+        pytest.param("data_loader", TORCH, marks=NEEDS_TORCH),
+        pytest.param("data_loader", {}, marks=NEEDS_TORCH),
+    ],
+)
 def test_a_bad_record_is_named_from_a_worker(
     run_scenario: RunScenario, tmp_path: Path, backend: str, options: dict[str, Any]
 ) -> None:

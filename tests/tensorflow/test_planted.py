@@ -6,12 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_bench.selftest import cases
+from pipeline_bench.selftest import cases, on_gpu
 from tests.tensorflow.conftest import RunScenario
 from tests.trials import without_ceilings
 
 
-@pytest.mark.parametrize("name", ["a backend that cheats", "copy, tf_data, 1", "loop function of 10"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a backend that cheats",
+        "copy, tf_data, 1",
+        "loop function of 10",
+        "loop native",
+        "storage, tf_data_service, 1",
+    ],
+)
 def test_planted_variants_train_and_the_cheat_is_caught(name: str, run_scenario: RunScenario, tmp_path: Path) -> None:
     cases.write_files(tmp_path / "files")
     (planted,) = [each for each in cases.all_of(False, tmp_path / "files") if each.name == name]
@@ -21,3 +30,23 @@ def test_planted_variants_train_and_the_cheat_is_caught(name: str, run_scenario:
     assert found.work.status == ("unequal" if planted.cheats else "equal"), found.work.text
     if planted.cheats:
         assert found.verdict.kind == "unequal-work"
+
+
+def test_what_real_trainings_show_is_read_as_that_of_a_gpu_is(run_scenario: RunScenario) -> None:
+    """The CPU stands in for the GPU; the matrices of matpow are those that a CPU multiplies in time."""
+    ways = {"session", "function", "mirrored", "matpow"}
+    variants = []
+    for each in on_gpu.every_way("cpu", 1).variants:
+        if each.name in ways:
+            options = {**each.model.options, **({"size": 32} if each.name == "matpow" else {})}
+            model = each.model.model_copy(update={"options": options})
+            run = each.run.model_copy(update={"time_s": 0.3})
+            variants.append(each.model_copy(update={"model": model, "run": run}))
+    assert {variant.name for variant in variants} == ways
+    scenario = on_gpu.every_way("cpu", 1).model_copy(update={"variants": tuple(variants)})
+    session = run_scenario(scenario)
+    parts = {part.name: part for part in on_gpu.parts_of_every_way(session, "cpu")}
+    for name in (cases.TRAINING, cases.PLACED, cases.MIRRORED):
+        assert parts[name].status == "passed", parts[name]
+    placed = {check.what: check.measured_word for check in parts[cases.PLACED].checks}
+    assert placed == dict.fromkeys(ways, "CPU:0")

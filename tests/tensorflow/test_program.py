@@ -78,6 +78,7 @@ def test_the_session_file_keeps_its_contract(finished: tuple[Path, subprocess.Co
         *(
             "host_slowdown_share",
             "accelerator_utilization",
+            "device_copy",
             "device_utilization",
             "speedup",
             "loss",
@@ -87,6 +88,7 @@ def test_the_session_file_keeps_its_contract(finished: tuple[Path, subprocess.Co
     }
     assert set(result["step_ms"]) >= {"median", "p05", "p95", "ci95"}
     assert set(result["device_utilization"]) >= {"source", "mean_percent", "samples"}
+    assert set(result["device_copy"]) >= {"ms", "share", "overlapped_share", "gain"}
     assert set(result["speedup"]) >= {"over", "value", "ci95"}
     assert set(result["accuracy"]) == {"before", "after"}
     assert result["speedup"]["over"] == "feed_dict"

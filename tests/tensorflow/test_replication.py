@@ -54,6 +54,7 @@ def test_replicas_train_what_one_trains_but_for_rounding(run_scenario: RunScenar
             variant("one"),
             variant("towers", replicas=4),
             variant("mirrored", replicas=2, replication="mirrored"),
+            variant("mirrored, one", replication="mirrored", log_placement=True),
         )
     ).trials
     assert len(losses(one)) == STEPS
@@ -62,6 +63,9 @@ def test_replicas_train_what_one_trains_but_for_rounding(run_scenario: RunScenar
         assert other.accuracy == one.accuracy
         assert other.work is not None
         assert other.work.reason is None
+    alone = others[-1].placement
+    assert alone is not None
+    assert any(op.name.startswith("Adam/update_0/") for op in alone.ops)  # by the device's number, as the strategy does
 
 
 def test_synchronous_workers_apply_the_mean_of_their_gradients_once(run_scenario: RunScenario) -> None:

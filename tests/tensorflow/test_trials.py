@@ -187,7 +187,8 @@ KIND: dict[str, Any] = {
 @pytest.mark.parametrize("name", sorted(set(shipped()) - {"python_overhead_wide"}))
 def test_every_shipped_scenario_runs(run_scenario: RunScenario, name: str) -> None:
     calls = [variant.loop.options.get("steps_per_execution", 1) for variant in load(name).variants]
-    scenario = load(name, run={"steps": max(12, *calls), "repeats": 1})  # Keras trains no part of a call
+    anywhere = ["runtime.device=auto"] if name == "device_prefetch" else []
+    scenario = load(name, anywhere, run={"steps": max(12, *calls), "repeats": 1})  # Keras trains no part of a call
     prepare_data(scenario, Observer())
     # One of a kind: nothing is compared, and ceilings and settings of threads, sizes and caches are tested elsewhere.
     kinds = {v.model_dump_json(include=KIND): v for v in scenario.variants if not v.is_ceiling}

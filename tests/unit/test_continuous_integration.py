@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shlex
 import subprocess
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import typer
 import yaml
+from typer.testing import CliRunner
 
 from pipeline_bench.analysis.precision import share
 from pipeline_bench.cli import app
@@ -51,6 +53,16 @@ def commands() -> list[list[str]]:
     lines = [line for script in [*scripts(), *blocks("")] for line in script.splitlines()]
     calls = [re.sub(r"^\$ |\s+#.*|\s*(\|\||>>?|;).*", "", line).strip() for line in lines]
     return [shlex.split(call)[1:] for call in calls if call.startswith("pipeline-bench ")]
+
+
+def test_the_example_is_what_the_program_prints() -> None:
+    (example,) = (block for block in blocks("") if block.startswith("$ pipeline-bench diff"))
+    command, *lines = example.splitlines()
+    with contextlib.chdir(PAGE.parents[1]):
+        result = CliRunner().invoke(app, shlex.split(command)[2:], env={"COLUMNS": "100", "TERM": "dumb"})
+    printed = iter([line.rstrip() for line in result.output.splitlines()])
+    assert [line for line in lines if line != "…" and line not in printed] == []
+    assert result.exit_code == 1
 
 
 def test_the_workflow_has_what_github_asks_for() -> None:

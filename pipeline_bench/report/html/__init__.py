@@ -16,7 +16,7 @@ from plotly.offline import get_plotlyjs
 
 from pipeline_bench.analysis.thresholds import BOUND_SHARE, COMPUTE_BOUND_AU, SEVERE_SHARE
 from pipeline_bench.model.session import Session
-from pipeline_bench.report import PLACEMENT_METHOD, facts, in_order, pipeline_tree
+from pipeline_bench.report import PLACEMENT_METHOD, facts, in_order, pipeline_tree, step_parts
 from pipeline_bench.report import diagnosis as words
 from pipeline_bench.report.html import content, diagnosis, plots
 from pipeline_bench.report.html.distribution import autotune, distribution, epochs
@@ -84,12 +84,12 @@ def fragment(session: Session) -> str:
     parts = [  # in the order of the table's rows
         [
             (colour, round(100 * length, 2), f"{part}: {units.share(value)}")
-            for part, colour, (value, length) in zip(facts.PARTS, colours, facts.parts(result), strict=False)
+            for part, colour, (value, length) in zip(step_parts.NAMES, colours, step_parts.of(result), strict=False)
             if value
         ]
         for result in in_order(session)
     ]
-    table, legend = content.figures(session), zip(facts.PARTS, colours, strict=True)
+    table, legend = content.figures(session), zip(step_parts.names(session.results), colours, strict=False)
     return _page(template, session, table=table, parts=parts, legend=legend)
 
 

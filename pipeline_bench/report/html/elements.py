@@ -74,6 +74,7 @@ _SHADES = {
 INPUT_WAIT = _SHADES[report.INPUT_WAIT]
 COMPUTE = _SHADES[report.COMPUTE]
 HOST_SLOWDOWN = _SHADES[report.HOST_SLOWDOWN]
+COPY = _SHADES[report.COPY]
 UTILIZATION = COMPUTE
 """Of AU, which is the compute part of a step."""
 DEVICE = "#3f7fd0"

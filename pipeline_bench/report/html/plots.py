@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from pipeline_bench.model.result import BUSY_TIME, EMULATED_LABEL, Interval, Result
 from pipeline_bench.model.session import Session
-from pipeline_bench.report import FRACTION, MS, PERCENT, SHARE, facts
+from pipeline_bench.report import FRACTION, MS, PERCENT, SHARE, facts, step_parts
 from pipeline_bench.report.html import elements
 from pipeline_bench.report.html.elements import (
     Figure,
@@ -157,27 +157,29 @@ PARTS = (
     ("input wait", elements.INPUT_WAIT, "stripes", "/"),
     ("compute", elements.COMPUTE, "square", ""),
     ("host slowdown", elements.HOST_SLOWDOWN, "dots", "."),
+    ("copy", elements.COPY, "square", "x"),
 )
 """The parts of a step in their order: name, colour, mark in the legend, plotly's pattern."""
 
 
 def split(results: Sequence[Result]) -> Figure | None:
-    """Return what each variant's mean step is made of; None where no variant has all three parts."""
-    shown = [result for result in results if None not in _parts(result)]
+    """Return what each variant's mean step is made of; None where no variant has all of its parts."""
+    shown = [result for result in results if all(ms is not None for ms, _ in _parts(result)[:-1])]
     if not shown:
         return None
-    parts = [[max(0.0, value or 0.0) for value in _parts(result)] for result in shown]
+    drawn = PARTS[: len(step_parts.names(shown))]
+    parts = [[max(0.0, ms or 0.0) for ms, _ in _parts(result)[: len(drawn)]] for result in shown]
     names = [result.variant for result in shown]
-    totals = [result.step_ms.mean or sum(value or 0.0 for value in _parts(result)) for result in shown]
+    totals = [result.step_ms.mean or sum(ms or 0.0 for ms, _ in _parts(result)) for result in shown]
     plot = rows_layout(len(shown), "ms of a mean step", (max(map(sum, parts)) or 1.0) * _AXIS_MARGIN)
     plot |= {"barmode": "stack", "uniformtext": {"mode": "hide", "minsize": 10}}
     plot["annotations"] = row_labels(names, [f"mean {units.milliseconds(total)} a step" for total in totals])
-    texts = [_texts(result) for result in shown]
+    texts = [_texts(result, len(drawn)) for result in shown]
     data = [
         _bar(index, [part[index] for part in parts], [text[index] for text in texts], names)
-        for index in range(len(PARTS))
+        for index in range(len(drawn))
     ]
-    legend = tuple(Legend(part, colour, mark) for part, colour, mark, _ in PARTS)
+    legend = tuple(Legend(part, colour, mark) for part, colour, mark, _ in drawn)
     alt = "What a mean step is made of. " + _sentences(
         shown, [", ".join(f"{PARTS[i][0]} {text}" for i, text in enumerate(own)) for own in texts]
     )
@@ -186,6 +188,11 @@ def split(results: Sequence[Result]) -> Figure | None:
         "that already sits on the device. Host slowdown: the rest, which noise can take below nothing; it is then not "
         "drawn. Shares are of mean steps, so that bursts count."
     )
+    if len(drawn) == len(PARTS):
+        method += (
+            " Copy: that of the batch to the GPU, where the step makes it; the bar of the host slowdown is without it, "
+            "and the table's figure with it."
+        )
     table = elements.table(
         "The parts of a mean step, with 95 % intervals",
         results,
@@ -201,15 +208,24 @@ def split(results: Sequence[Result]) -> Figure | None:
     return Figure("split", "Where a step's time goes", alt, method, data, plot, table, legend)
 
 
-def _parts(result: Result) -> tuple[float | None, ...]:
-    """Return input wait, compute and host slowdown in ms, as measured."""
-    return result.input_wait_ms.value, result.ceiling_ms.value, result.host_slowdown_ms.value
+def _parts(result: Result) -> list[tuple[float | None, float | None]]:
+    """Return input wait, compute, host slowdown without the copy, and the copy: ms and share of each, as measured."""
+    copy, copied = result.device_copy, result.device_copy.share.value
+    parts = [
+        (result.input_wait_ms.value, result.input_wait_share.value),
+        (result.ceiling_ms.value, result.accelerator_utilization.value),
+        (result.host_slowdown_ms.value, result.host_slowdown_share.value),
+    ]
+    host_ms, host = parts[-1]
+    if copied is None or host is None or host_ms is None:
+        return [*parts, (None, None)]
+    own = min(1.0, max(0.0, host) / copied) if copied else 1.0
+    copy_ms, copied = (copy.ms.value or 0.0) * own, copied * own
+    return [*parts[:-1], (host_ms - copy_ms, host - copied), (copy_ms, copied)]
 
 
-def _texts(result: Result) -> list[str]:
-    shares = (result.input_wait_share, result.accelerator_utilization, result.host_slowdown_share)
-    pairs = zip(_parts(result), shares, strict=True)
-    return [f"{units.milliseconds(ms)} · {units.share(share.value)}" for ms, share in pairs]
+def _texts(result: Result, parts: int) -> list[str]:
+    return [f"{units.milliseconds(ms)} · {units.share(share)}" for ms, share in _parts(result)[:parts]]
 
 
 def _bar(index: int, values: Sequence[float], texts: Sequence[str], names: Sequence[str]) -> Json:

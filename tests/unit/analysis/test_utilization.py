@@ -14,17 +14,23 @@ from pipeline_bench.model import Series
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.selftest import Window
 from pipeline_bench.model.session import Session
-from pipeline_bench.model.trial import RATES_SOURCE, SAMPLES_SOURCE, Track
-from pipeline_bench.report import facts
+from pipeline_bench.model.trial import ACTIVITY, RATES_SOURCE, SAMPLES_SOURCE, Track
+from pipeline_bench.report import activity
 from tests.unit import records
 
 UTILIZATION, SMS = "device_utilization_percent", "device_sm_active_percent"
 S = 10**9
 
 
-def track(metric: str, source: str, at_s: npt.ArrayLike, values: npt.ArrayLike) -> Track:
-    at_ns = Series.pack(np.round(np.asarray(at_s) * S).astype(np.int64))
-    return Track(metric=metric, source=source, at_ns=at_ns, values=Series.pack(np.asarray(values, dtype=np.float64)))
+def track(
+    metric: str, source: str, at_s: npt.ArrayLike, values: npt.ArrayLike, from_s: npt.ArrayLike | None = None
+) -> Track:
+    def ns(seconds: npt.ArrayLike) -> Series:
+        return Series.pack(np.round(np.asarray(seconds) * S).astype(np.int64))
+
+    column = Series.pack(np.asarray(values, dtype=np.float64))
+    spans = None if from_s is None else ns(from_s)
+    return Track(metric=metric, source=source, at_ns=ns(at_s), values=column, from_ns=spans)
 
 
 def session(
@@ -66,15 +72,24 @@ def test_the_instruments_own_error_is_in_the_interval() -> None:
     known = [Window(source=SAMPLES_SOURCE, window_ms=100, latency_ms=0, error_points=3.0)]
     assert result(one, repeats=3).device_utilization.ci95 == pytest.approx((40, 40))
     assert result(one, repeats=3, known=known).device_utilization.ci95 == pytest.approx((37, 43))
+    assert result(one).device_utilization.ci95 is None
+    assert result(one, known=known).device_utilization.ci95 == pytest.approx((37, 43))
 
 
 def test_gpm_counts_where_its_window_lies_within_the_measured_steps() -> None:
-    at_s = [-0.5, 0.5, 1.0, 1.5, 3.0]
-    (found,) = result(track(SMS, "NVML GPM", at_s, [90, 90, 10, 20, 90])).device_utilization.activity
+    from_s, at_s = [-0.5, 0.5, 1.0, 1.5], [0.5, 1.0, 1.5, 3.0]
+    (found,) = result(track(SMS, "NVML GPM", at_s, [90, 10, 20, 90], from_s)).device_utilization.activity
     assert found.mean == pytest.approx(15)
     assert found.samples == 2
     assert found.window_ms == pytest.approx(500)
     assert found.coverage == pytest.approx(0.5, abs=0.06)
+
+
+def test_gpm_figures_weigh_as_long_as_their_own_window_whatever_time_passed_between_them() -> None:
+    one = track(SMS, "NVML GPM", [0.6, 1.6], [10, 40], from_s=[0.4, 1.2])
+    (found,) = result(one).device_utilization.activity
+    assert found.mean == pytest.approx(30)  # 200 ms of 10 %, 400 ms of 40 %
+    assert found.coverage == pytest.approx(0.3, abs=0.04)
 
 
 def test_a_gpu_without_gpm_says_why() -> None:
@@ -85,5 +100,31 @@ def test_a_gpu_without_gpm_says_why() -> None:
 @pytest.mark.parametrize(("percent", "wait_ms", "said"), [(12.0, 0.2, True), (80.0, 0.2, False), (12.0, 4.0, False)])
 def test_a_fed_gpu_with_idle_sms_has_small_kernels(percent: float, wait_ms: float, said: bool) -> None:
     at_s = np.arange(0.2, 2.0, 0.2)
-    shown = facts.activity(session(track(SMS, "NVML GPM", at_s, at_s * 0 + percent), wait_ms=wait_ms))
+    shown = activity.facts(session(track(SMS, "NVML GPM", at_s, at_s * 0 + percent, at_s - 0.2), wait_ms=wait_ms))
     assert ("small kernels, not data" in shown[0][1]) is said
+
+
+def test_every_metric_has_its_own_source_window_and_coverage_or_reason() -> None:
+    at_s = np.arange(0.2, 2.0, 0.2)
+    found = session(
+        track(UTILIZATION, SAMPLES_SOURCE, np.arange(0.1, 2.0, 0.1), np.full(19, 40.0)),
+        track(SMS, "NVML GPM", at_s, at_s * 0 + 80, at_s - 0.2),
+        track("device_dram_percent", "NVML GPM", at_s[4:], at_s[4:] * 0 + 3, at_s[4:] - 0.2),
+        track("device_pcie_rx_mib_per_s", "NVML GPM", at_s, at_s * 0 + 900, at_s - 0.2),
+        Track(metric="device_tensor_percent", source="NVML GPM", reason="no permission"),
+    )
+    ((names, said),) = activity.facts(found)
+    assert names == "fifo_queue; ceiling"
+    assert said == (
+        "kernels ran 40 % (NVML samples, windows of 167 ms, 94 % of the measured time); "
+        "SMs busy 80 %, PCIe in 900 MiB/s (NVML GPM, windows of 200 ms, 80 % of the measured time); "
+        "tensor cores (not measured: no permission); "
+        "DRAM 3 % (NVML GPM, windows of 200 ms, 50 % of the measured time)"
+    )
+
+
+def test_a_gpu_without_gpm_has_a_line_that_says_why() -> None:
+    lost = Track(metric=UTILIZATION, source=SAMPLES_SOURCE, reason="the GPU was lost")
+    gone = [Track(metric=metric, source="NVML GPM", reason="no GPM") for metric in ACTIVITY[:2]]
+    ((_, said),) = activity.facts(session(lost, *gone))
+    assert said == "kernels ran (not measured: the GPU was lost); SMs busy, warps (not measured: no GPM)"

@@ -15,8 +15,9 @@ from pipeline_bench.cli import output, running
 from pipeline_bench.cli.options import Presentation
 from pipeline_bench.errors import PipelineBenchError, UsageError
 from pipeline_bench.model import session as saved
+from pipeline_bench.report import screen
 from pipeline_bench.run.comparison import Outcome
-from tests.unit import sessions
+from tests.unit import diagnoses, sessions
 
 
 @pytest.fixture
@@ -150,6 +151,19 @@ def test_a_session_for_a_full_stdout_is_one_message_and_the_reports_are_there(
         _, problems = running.deliver(outcome, Console(file=io.StringIO()), Presentation(False, False, False, "-"))
     assert problems == ["--json - was not written: No space left on device."]
     assert {path.name for path in tmp_path.iterdir()} == {"report.md", "report.html"}
+
+
+def test_a_page_with_a_long_name_is_on_the_screen_with_all_that_is_said(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "a" / ("long" * 50)
+    folder.mkdir(parents=True)
+    shown = io.StringIO()
+    outcome = Outcome(diagnoses.thirty(), folder, interrupted=False)
+    running.deliver(outcome, Console(file=shown, width=80, _environ={}), Presentation(False, False, False, None))
+    lines = shown.getvalue().splitlines()
+    assert "Page: file://" in shown.getvalue()
+    assert sum(-(-max(1, len(line)) // 80) for line in lines) <= screen.LINES
 
 
 def test_with_stderr_full_as_well_the_exit_code_is_all_that_there_is() -> None:

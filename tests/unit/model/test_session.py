@@ -17,7 +17,7 @@ from pipeline_bench.environment import Accelerator, describe
 from pipeline_bench.errors import SessionError
 from pipeline_bench.model import Series, diagnosis, pipeline, selftest
 from pipeline_bench.model import session as sessions
-from pipeline_bench.model.result import Activity, Result, Verdict
+from pipeline_bench.model.result import Activity, DeviceCopy, Result, Verdict
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord, TrialSteps
 from pipeline_bench.report import screen
@@ -189,7 +189,7 @@ def test_a_session_of_the_first_schema_opens_and_becomes_one_of_this() -> None:
         *(pipeline.Location, pipeline.UserFunction, pipeline.StageCost, pipeline.Tuned),
         *(pipeline.Fingerprint, pipeline.Component, TrialRecord, Session),
         *(selftest.Selftest, selftest.Part, selftest.Check, selftest.GpuRun, selftest.Window, selftest.Copy),
-        *(selftest.Checked, Activity),
+        *(selftest.Checked, Activity, DeviceCopy),
     ],
     ids=lambda noun: noun.__name__,
 )

@@ -15,10 +15,13 @@ import pytest
 
 from pipeline_bench.analysis.difference import between
 from pipeline_bench.analysis.speedups import conclude
+from pipeline_bench.environment import cpu_model
 from pipeline_bench.model import session as sessions
 from pipeline_bench.model.events import Device
 from pipeline_bench.model.result import CPU_TIME
+from pipeline_bench.model.selftest import Checked, Window, keep_last
 from pipeline_bench.model.session import Session
+from pipeline_bench.model.trial import RATES_SOURCE
 from pipeline_bench.monitoring.record import JobRecord, write_line
 from pipeline_bench.monitoring.sampling import Readings, SamplerThread
 from pipeline_bench.monitoring.steps import NO_WAIT_NS
@@ -26,7 +29,7 @@ from pipeline_bench.plugins import renderer
 from pipeline_bench.report import html, markdown
 from pipeline_bench.samplers import Reading, Sampler
 from pipeline_bench.samplers.nvml import STOPPED, Limits, NvmlSampler
-from pipeline_bench.samplers.nvml_metrics import METRICS
+from pipeline_bench.samplers.nvml_metrics import METRICS, UTILIZATION
 from tests.stubs.nvml import nvml_stub, stub_environment
 
 __all__ = ["nvml_stub"]
@@ -96,6 +99,22 @@ def test_what_a_ceiling_would_tell_is_not_measured_and_says_what_is_known() -> N
     assert result.host_slowdown_share.value is None
     assert result.samples_per_second is None
     assert result.missing["samples_per_second"]
+
+
+def test_a_job_cites_the_machines_last_selftest_and_counts_figures_by_its_windows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    window = Window(source=RATES_SOURCE, window_ms=100, latency_ms=0, error_points=3.0)
+    found: list[Session] = []
+    for windows in ((), (window,)):
+        keep_last(Checked(at="2026-11-22T12:00:00+00:00", cpu=cpu_model(), windows=windows))
+        record = JobRecord("short", Device(kind="gpu", name="a GPU"))
+        record.log.extend(np.arange(100) * 4 * MS, np.arange(1, 101) * 4 * MS, MS, 1)
+        record._readings.add([Reading(UTILIZATION, RATES_SOURCE, 300 * MS, 40.0)])
+        found.append(record.finish(None).session)
+    assert [session.checked and session.checked.at for session in found] == 2 * ["2026-11-22T12:00:00+00:00"]
+    assert [session.results[0].device_utilization.mean_percent for session in found] == [None, 40.0]
 
 
 def test_rows_of_several_steps_are_counted_as_those() -> None:

@@ -6,13 +6,18 @@ What stands where is held by the golden texts, of pairs of sessions with gates a
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import pytest
 
+from pipeline_bench.analysis.difference import between
+from pipeline_bench.analysis.gates import Limits
 from pipeline_bench.model.difference import Difference, Noise, Ratio
 from pipeline_bench.model.result import Disturbance
+from pipeline_bench.model.session import load
 from pipeline_bench.report import difference as report
 from pipeline_bench.text import one_line
+from tests.golden import ROOT
 from tests.unit import hostile
 from tests.unit.console import printed
 from tests.unit.report import commonmark, differences
@@ -49,7 +54,35 @@ def test_the_count_tells_what_changed_beside_the_ceiling_alone() -> None:
     changes = [differences.change(name, none) for name in ("a", "b", "c")]
     changes[0] = changes[0].model_copy(update={"beside_ceiling": faster})
     difference = differences.full().model_copy(update={"variants": tuple(changes), "gates": ()})
-    assert report.headline(difference) == "3 variants: 3 no difference found (1 faster beside the ceiling)."
+    assert report.headline(difference).endswith(" 3 variants: 3 no difference found (1 faster beside the ceiling).")
+
+
+def test_what_is_not_fair_is_said_before_who_is_slower_and_behind_the_gates() -> None:
+    difference = differences.full().model_copy(update={"gates": ()})
+    assert report.headline(difference).startswith("Not fair (TensorFlow, source.batch_size differ). 5 variants: ")
+    assert report.headline(differences.full()).startswith("1 of 3 gates failed, 1 undecided. Not fair (")
+    one = difference.conditions[:1]
+    assert "Not fair (TensorFlow differs). " in report.headline(difference.model_copy(update={"conditions": one}))
+    assert "TensorFlow, 2 more differ" in report.headline(difference.model_copy(update={"conditions": one * 5}))
+    assert report.headline(difference.model_copy(update={"conditions": ()})).startswith("5 variants: ")
+
+
+@pytest.mark.parametrize("width", [40, 50, 59])
+def test_a_narrow_terminal_has_fewer_columns_and_each_of_them_whole(width: int) -> None:
+    text = shown(differences.full(), width)
+    table = text[text.index("variant ") : text.index("was input-bound")]
+    for cell in ("feed_dict", "12.3", "13.8", "+12 %", "(+8.0 to +16)"):
+        assert cell in table, cell
+    assert ("host-bound" in table) == ("verdict" in table)
+    assert "…" not in table
+
+
+@pytest.mark.parametrize("make", [lambda d: printed(report.terminal(d, 80), 80), report.markdown])
+def test_no_change_has_an_interval_in_another_unit(make: Callable[[Difference], str]) -> None:
+    of = [load(ROOT / "docs/systems" / name) for name in ("python_overhead", "python_overhead_wide")]
+    text = make(between(of[0], of[1], Limits(slower=0.05)))
+    assert "13.4×" in text
+    assert re.findall(r"\([+-][\d.]+ ?%? to [\d.>]+×\)", text) == []
 
 
 def test_gates_that_only_count_as_failed_are_told_from_those_that_did() -> None:

@@ -2,25 +2,105 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from pipeline_bench.model import Series
 from pipeline_bench.model.diagnosis import Attempt
 from pipeline_bench.model.result import Doubt, WorkCheck
-from pipeline_bench.model.session import Session
-from pipeline_bench.report import screen
+from pipeline_bench.model.session import Session, load
+from pipeline_bench.model.trial import Track
+from pipeline_bench.report import ceilings, screen
+from tests.golden import BUILT, ROOT, SESSIONS
 from tests.unit import diagnoses, sessions
 from tests.unit.console import printed
+
+PAGE_LINES = 2
+COMMITTED = [name for name in SESSIONS if load(ROOT / name).diagnosis is None]
 
 
 def shown(session: Session, width: int = 80) -> list[str]:
     return printed(screen.render(session, width), width).splitlines()
 
 
-@pytest.mark.parametrize("session", [sessions.normal(), diagnoses.session(), sessions.pending()])
-def test_it_fits_a_screen_with_room_for_the_page_and_the_prompt(session: Session) -> None:
-    lines = shown(session)
-    assert len(lines) <= 22
+@pytest.mark.parametrize("name", [*SESSIONS, *BUILT])
+def test_it_fits_a_screen_with_room_for_the_page_the_command_and_the_prompt(name: str) -> None:
+    lines = shown(BUILT[name]() if name in BUILT else load(ROOT / name))
+    assert len(lines) + PAGE_LINES <= 22
     assert max(map(len, lines)) <= 80
+
+
+def test_more_lines_below_leave_fewer_for_it() -> None:
+    session = diagnoses.thirty()
+    assert len(printed(screen.render(session, 80, 5)).splitlines()) + 5 <= 22
+
+
+@pytest.mark.parametrize("name", COMMITTED)
+def test_every_variant_has_its_figures_and_its_limit_and_no_limit_is_cut(name: str) -> None:
+    session = load(ROOT / name)
+    lines = shown(session)
+    marked = [line for line in lines if re.search("[●■] ", line)]
+    variants = [result for result in session.results if result.variant not in ceilings(session)]
+    assert len(marked) == len(variants)
+    for result in variants:
+        assert any(result.variant in line and result.verdict.kind in line for line in marked)
+        assert any(line.startswith(result.variant) for line in lines)
+    assert not any(line.endswith("…") for line in marked)
+
+
+@pytest.mark.parametrize("name", COMMITTED)
+def test_what_limits_the_baseline_is_said_once(name: str) -> None:
+    session = load(ROOT / name)
+    baseline = session.scenario.baseline.name
+    verdict = session.result(baseline).verdict.kind
+    assert f"{baseline} is" not in " ".join(" ".join(shown(session)).split())
+    assert sum(baseline in line and verdict in line for line in shown(session)) == 1
+
+
+def test_an_emulated_accelerator_is_named_in_one_line() -> None:
+    lines = shown(load(ROOT / "reports/example/session.json"))
+    assert [line for line in lines if "emulated" in line] == [
+        "emulated accelerator, busy 1.1 ms a step; host: AMD EPYC, 2 cores"
+    ]
+
+
+def test_a_device_that_was_busy_for_longer_than_set_is_one_clause() -> None:
+    session = load(ROOT / "reports/example/session.json")
+    clause = "fifo_queue's device was busy 1.35 ms a step, not 1.1 ms: the host was too slow"
+    assert clause in shown(session)
+    few = tuple(trial for trial in session.trials if trial.variant not in ("fifo_queue", "tf_data"))
+    assert not any("device was busy" in line for line in shown(session.model_copy(update={"trials": few})))
+
+
+def test_many_variants_are_counted_where_they_do_not_fit() -> None:
+    session = sessions.normal()
+    some = session.results[0]
+    variants = tuple(session.scenario.variant("feed_dict").model_copy(update={"name": f"v{i}"}) for i in range(30))
+    results = tuple(some.model_copy(update={"variant": variant.name}) for variant in variants)
+    scenario = session.scenario.model_copy(update={"variants": (*variants, session.scenario.variant("ceiling"))})
+    many = session.model_copy(update={"scenario": scenario, "results": (*results, session.result("ceiling"))})
+    lines = shown(many)
+    assert len(lines) + PAGE_LINES <= 22
+    listed = sum(line.startswith("v") and "input-bound" in line for line in lines)
+    assert f"  and {30 - listed} more variants (--details)" in lines
+
+
+def test_the_costliest_stages_of_many_are_shown_the_bottleneck_among_them() -> None:
+    lines = shown(diagnoses.thirty())
+    assert any("map(step_29) ◀ bottleneck" in line for line in lines)
+    assert not any("map(step_01)" in line for line in lines)
+    stages = sum("map(step" in line for line in lines)
+    assert f"  and {30 - stages} shorter stages (--details)" in lines
+
+
+def test_a_limit_without_room_for_its_figure_keeps_its_doubt() -> None:
+    session = sessions.normal()
+    doubt = Doubt(figure="host slowdown", low=0.1, high=0.8, instead=("host-bound", "compute-bound"), rounds=5)
+    verdict = session.results[0].verdict.model_copy(update={"certainty": "probable", "doubt": doubt})
+    first = session.results[0].model_copy(update={"verdict": verdict})
+    lines = shown(session.model_copy(update={"results": (first, *session.results[1:])}))
+    assert "■ feed_dict   probably severely input-bound, or host-bound or compute-bound" in lines
 
 
 def test_a_probable_limit_says_what_else_it_may_be() -> None:
@@ -30,6 +110,20 @@ def test_a_probable_limit_says_what_else_it_may_be() -> None:
     first = session.results[0].model_copy(update={"verdict": verdict})
     lines = shown(session.model_copy(update={"results": (first, *session.results[1:])}))
     assert any("probably input-bound" in line and "or mixed" in line for line in lines)
+
+
+@pytest.mark.parametrize(("taken", "advice"), [(0.0, "a larger --budget"), (60.0, "a quieter machine")])
+def test_what_is_not_decided_needs_more_rounds_or_less_beside_it(taken: float, advice: str) -> None:
+    session = load(ROOT / "reports/example/session.json")
+    other = Track(
+        metric="other_cpu_percent", source="psutil", at_ns=Series.pack([1, 2]), values=Series.pack([taken] * 2)
+    )
+    trials = tuple(trial.model_copy(update={"samples": (other,)}) for trial in session.trials)
+    said = [
+        line for line in shown(session.model_copy(update={"trials": trials})) if "not everything is decided" in line
+    ]
+    assert len(said) == 1
+    assert advice in said[0]
 
 
 def test_equal_work_is_two_words_and_unequal_work_is_not_called_equal() -> None:

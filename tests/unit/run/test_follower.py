@@ -336,3 +336,15 @@ def test_what_was_seen_of_the_files_is_in_the_record(tmp_path: Path) -> None:
 )
 def test_a_thread_stands_at_the_line_that_its_owner_can_mend(frames: tuple[str, ...], found: str) -> None:
     assert follower.innermost(Stack(thread="t", frames=frames)).endswith(found)
+
+
+@pytest.mark.parametrize(("ends_s", "values"), [([0.2, 0.9], None), ([0.2, 1.9], [250.0])])
+def test_power_is_kept_of_trials_whose_steps_take_as_long_as_it_is_a_mean_over(
+    trial: Trial, ends_s: list[float], values: list[float] | None
+) -> None:
+    log = TrialLog(trial, 0)
+    log.apply(steps(0, ends_s))
+    log.readings.append(Reading("device_power_watts", "NVML power usage", NS_PER_S, 250.0))
+    (track,) = log.tracks()
+    assert (track.values and track.values.unpack().tolist()) == values
+    assert ("a mean over 1.00 s" in (track.reason or "")) == (values is None)

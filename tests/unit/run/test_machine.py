@@ -82,6 +82,24 @@ def test_the_first_line_says_that_the_accelerator_is_emulated(
     assert "emulated" not in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("device", "devices"), [("gpu", (CPU, GPU)), ("auto", (CPU,)), ("gpu", ())])
+def test_a_scenario_that_needs_a_gpu_is_refused_only_where_tensorflow_says_that_it_has_none(
+    device: str, devices: tuple[ProbedDevice, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found(monkeypatch, None, *devices)
+    machine.see_that_gpu_is_there(scenario({"device": device}), Observer())
+
+
+def test_a_scenario_that_needs_a_gpu_says_so_in_one_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found(monkeypatch, None, CPU)
+    monkeypatch.setattr(NvmlSampler, "open", NvmlSampler)
+    folder = tmp_path / "session"
+    folder.mkdir()
+    with pytest.raises(UsageError, match="device_prefetch needs a GPU"):
+        comparison.compare(load("device_prefetch"), folder, Observer())
+    assert not folder.exists()
+
+
 BETWEEN = {"replicas": 2, "replication": "between_graph"}
 
 

@@ -465,7 +465,7 @@ def test_ceilings_are_called_after_what_tells_them_apart() -> None:
 def test_a_setting_of_the_runtime_that_changes_no_step_makes_no_other_ceiling() -> None:
     found = scenario(
         {"name": "a", "backend": "feed_dict"},
-        {"name": "b", "backend": "tf_data", "runtime": {"log_placement": True, "replication": "mirrored"}},
+        {"name": "b", "backend": "tf_data", "runtime": {"log_placement": True, "replication": "between_graph"}},
         {"name": "c", "backend": "tf_data", "runtime": {"replicas": 2}},
         {"name": "d", "backend": "fifo_queue", "runtime": {"replicas": 2, "synchronous": False}},
     )

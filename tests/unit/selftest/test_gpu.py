@@ -1,38 +1,51 @@
-"""The parts on a GPU, whole, against stubs of the driver and of NVML: the plumbing and the arithmetic, no GPU.
+"""Each part on a GPU, and how it fails, against stubs of the driver and of NVML: the plumbing, and nothing of a GPU.
 
-The stub of the driver writes down what its kernels kept busy, and that of NVML computes its figures of it.
+What comes out of the whole is in `test_chain`.
 """
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from pipeline_bench.model.selftest import GpuRun, Selftest
+from pipeline_bench.model import Series
+from pipeline_bench.model.selftest import GpuRun, Part, Selftest, Window
+from pipeline_bench.model.trial import Track
 from pipeline_bench.planted import cuda, gpu_loads
+from pipeline_bench.report import selftest as report
 from pipeline_bench.run.child import call
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.samplers.nvml import NvmlSampler
+from pipeline_bench.samplers.nvml_metrics import UTILIZATION
 from pipeline_bench.selftest import gpu
-from tests.stubs.nvml import gpu_stub, stub_environment
+from tests.stubs.nvml import gpu_environment, gpu_stub
+from tests.unit.selftest.test_windows import cycles
 
 __all__ = ["gpu_stub"]
 
 
 @pytest.fixture
 def sampler(gpu_stub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NvmlSampler]:
-    timeline = tmp_path / "timeline"
-    timeline.touch()
-    variables = {"NVML_STUB_TIMELINE": str(timeline), "CUDA_STUB_TIMELINE": str(timeline)}
-    figures = {"NVML_STUB_GPM": "3:6,10:3,20:100,21:900", "NVML_STUB_WINDOW_MS": "200"}
-    for name, value in stub_environment(gpu_stub, **variables, **figures).items():
+    for name, value in gpu_environment(gpu_stub, tmp_path / "timeline").items():
         monkeypatch.setenv(name, value)
     with closing(NvmlSampler.open()) as opened:
         assert opened.accelerator.name == "NVIDIA Stub"
         yield opened
+
+
+BROKE_OFF = "cuLaunchKernel failed: CUDA_ERROR_LAUNCH_FAILED"
+
+
+def output(part: Part) -> str:
+    """What the terminal shows of a part."""
+    console = Console(width=120, file=io.StringIO(), record=True)
+    console.print(report.table(Selftest(parts=(part,))))
+    return console.export_text()
 
 
 def loads(*shares: float) -> list[dict[str, object]]:
@@ -40,34 +53,59 @@ def loads(*shares: float) -> list[dict[str, object]]:
     return [{"name": f"wide, {share}", "share": share, **common} for share in shares]
 
 
-def test_what_kernels_keep_busy_is_held_against_both_of_nvmls_figures(sampler: NvmlSampler) -> None:
-    found = gpu._duty_cycles(sampler, Observer(), loads(0.0, 0.5, 1.0), Selftest())
-    shares = [run.busy_share for run in found.gpu_runs]
-    assert shares == [0.0, pytest.approx(0.5, abs=0.2), pytest.approx(1.0, abs=0.1)]
-    assert [window.source for window in found.windows] == list(gpu.INSTRUMENTS)
-    assert all(window.window_ms is not None for window in found.windows)
-    assert {check.figure for check in found.parts[0].checks} == set(gpu.INSTRUMENTS)
+@pytest.mark.parametrize(("engines", "hidden"), [("several", 1.0), ("one", 0.0)])
+def test_what_of_a_copy_a_kernel_hides_does_not_depend_on_what_launching_takes(
+    sampler: NvmlSampler, monkeypatch: pytest.MonkeyPatch, engines: str, hidden: float
+) -> None:
+    monkeypatch.setenv("CUDA_STUB_GB_PER_S", "1")
+    monkeypatch.setenv("CUDA_STUB_LAUNCH_MS", "3")
+    if engines == "one":
+        monkeypatch.setenv("CUDA_STUB_ONE_ENGINE", "1")
+    pinned, pageable = gpu._copies(Observer(), (4 << 20,), Selftest()).copies
+    for each in (pinned, pageable):
+        assert each.device_ms == pytest.approx(4.2, rel=0.05)
+        assert each.hidden_share == pytest.approx(hidden, abs=0.3)
+    assert (pinned.call_ms or 0) < 0.5 * (pinned.device_ms or 0)
+    assert (pageable.call_ms or 0) > 0.9 * (pageable.device_ms or 0)  # the host does nothing else meanwhile
 
 
-def test_gpm_says_which_share_of_the_sms_was_busy(sampler: NvmlSampler, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "_ACTIVITY_S", 0.8)
-    found = gpu._activity(sampler, Observer(), Selftest())
-    by_name = {(check.what, check.figure): check for check in found.parts[0].checks}
-    for share in (25, 50, 100):
-        check = by_name[f"{share} % of the SMs", "sm active"]
-        assert check.planted == pytest.approx(share, abs=5)
-        assert check.measured == pytest.approx(share, abs=10)
-    assert by_name["tensor cores", "tensor"].measured == pytest.approx(50, abs=10)
-    assert by_name["copy to the device", "pcie rx"].measured == 900
-    assert by_name["copy to the device", "pcie rx"].passed is None
+def test_copies_are_shown_and_not_judged(sampler: NvmlSampler) -> None:
+    (part,) = gpu._copies(Observer(), (1 << 20,), Selftest()).parts
+    assert part.status == "shown"
+    assert [check.figure for check in part.checks] == 2 * ["copy", "until the call is back", "hidden by a kernel"]
 
 
-def test_a_copy_of_the_stubs_takes_its_size(sampler: NvmlSampler) -> None:
-    found = gpu._copies(Observer(), (16 << 20,), Selftest())
-    assert {each.memory for each in found.copies} == {"pinned", "pageable"}
-    for each in found.copies:
-        assert each.device_ms == pytest.approx(1.68, rel=0.05)  # 16 MiB at the stub's 10 GB/s
-        assert each.hidden_share is not None
+def test_a_copy_that_fails_behind_others_fails_its_part_with_its_reason(
+    sampler: NvmlSampler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_STUB_LAUNCHES", "11")  # one to warm up, and ten beside the first copy
+    found = gpu._copies(Observer(), (1 << 20,), Selftest())
+    assert [(each.memory, each.reason) for each in found.copies] == [("pinned", None), ("pageable", BROKE_OFF)]
+    assert (found.parts[0].status, found.parts[0].checks[-1].reason) == ("failed", BROKE_OFF)
+
+
+def test_a_load_that_fails_fails_its_part_also_when_later_ones_run(
+    sampler: NvmlSampler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = [{**load, "period_ms": 50.0, "seconds": 0.1} for load in loads(0.0, 0.5)]
+    monkeypatch.setenv("CUDA_STUB_LAUNCHES", "2")
+    found = gpu._duty_cycles(sampler, Observer(), short, Selftest())
+    assert [run.reason for run in found.gpu_runs] == [None, BROKE_OFF]
+    monkeypatch.delenv("CUDA_STUB_LAUNCHES")
+    (part,) = gpu._duty_cycles(sampler, Observer(), short[1:], found).parts
+    assert part.status == "failed"
+    assert "wide, 0.5, load: cuLaunchKernel failed" in output(part)
+
+
+def test_runs_without_a_whole_window_are_counted() -> None:
+    long = [cycles(20, share, 8000 * place) for place, share in enumerate((0.0, 0.5, 1.0))]
+    short = cycles(100, 0.5, 24_000, 100)
+    at_ns = Series.pack([24_050 * 10**6])
+    track = Track(metric=UTILIZATION, source="NVML samples", at_ns=at_ns, values=Series.pack([50.0]))
+    window = Window(source="NVML samples", window_ms=167, latency_ms=0, error_points=1.0)
+    found = list(gpu._utilization_checks([*long, short.model_copy(update={"tracks": (track,)})], window))
+    assert [check.what for check in found] == ["3 of 3 runs, wide, every 20 ms", "1 of 1 runs, wide, every 100 ms"]
+    assert all(check.passed is None and check.reason for check in found)
 
 
 def test_a_driver_that_refuses_is_a_reason(sampler: NvmlSampler, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,6 +115,18 @@ def test_a_driver_that_refuses_is_a_reason(sampler: NvmlSampler, monkeypatch: py
     assert found.parts[0].reason == "cuInit failed: CUDA_ERROR_NO_DEVICE"
     answer = call(gpu_loads.copies, {"sizes_bytes": [1]}, progress=lambda _: None)
     assert "CUDA_ERROR_NO_DEVICE" in answer.failed
+
+
+def test_under_mig_utilization_is_not_judged_and_says_why(
+    sampler: NvmlSampler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NVML_STUB_MODE", "mig")
+    with closing(NvmlSampler.open()) as under_mig:
+        short = {**loads(0.5)[0], "period_ms": 100.0, "seconds": 0.2}
+        found = gpu._duty_cycles(under_mig, Observer(), [short], Selftest())
+    why = "NVML does not report it while MIG is enabled on this GPU"
+    assert [window.reason for window in found.windows] == [why, why]
+    assert (found.parts[0].status, found.parts[0].reason) == ("not-run", why)
 
 
 def test_a_container_without_the_drivers_compiler_is_told_what_it_lacks(

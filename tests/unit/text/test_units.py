@@ -68,6 +68,19 @@ def test_a_margin_as_text(of: Callable[..., str], value: Any, interval: tuple[fl
     assert of(value, interval) == text
 
 
+@pytest.mark.parametrize(
+    ("ratios", "texts"),
+    [
+        ((1.12, 1.08, 1.16), "+12 % | +8.0 % | +16 %"),
+        ((11.0, 9.01, 13.4), "11.0× | 9.01× | 13.4×"),
+        ((1.9, 0.4, 250.0), "1.90× | 0.40× | >99×"),
+        ((12.3, None, None), "12.3× | – | –"),
+    ],
+)
+def test_a_change_and_its_interval_have_one_unit(ratios: tuple[float | None, ...], texts: str) -> None:
+    assert units.changes(*ratios) == texts.split(" | ")
+
+
 def test_count() -> None:
     assert units.count(1, "trial") == "1 trial"
     assert [units.count(3, "trial"), units.count(0, "batch", "batches")] == ["3 trials", "0 batches"]

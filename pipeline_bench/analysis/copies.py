@@ -1,0 +1,159 @@
+"""What the copy of a batch to the device costs a step, and how much of it overlaps with the steps. Pure.
+
+Beside a ceiling, whose batch is on the device, trains its host ceiling, whose batch lies in host memory: each step has
+to copy it before it computes. The difference of the two step times is what a copy costs that overlaps with nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from pipeline_bench import plugins
+from pipeline_bench.analysis import measured, stats
+from pipeline_bench.analysis.measured import ByVariant, DeviceKind
+from pipeline_bench.analysis.speedups import estimate_of, throughput_over
+from pipeline_bench.analysis.stats import Floats
+from pipeline_bench.analysis.thresholds import SHARE_SCATTER
+from pipeline_bench.backends.host_ceiling import HostCeiling
+from pipeline_bench.model.result import DeviceCopy, Estimate, Speedup
+from pipeline_bench.model.session import Session
+from pipeline_bench.model.trial import round_of
+from pipeline_bench.scenario import Scenario, Variant
+
+HOST_CEILING = HostCeiling.name
+AHEAD_OPTION = "device_prefetch"
+"""The option of a backend that has the batch copied ahead of the step."""
+
+_NOT_COPIED: dict[DeviceKind, str] = {
+    "cpu": "the model is on the CPU: its batch is not copied",
+    "emulated": "the device is emulated: no batch is copied to it",
+}
+
+
+class _Steps(NamedTuple):
+    """The mean steps in ms of the rounds that have all three trials, and what other work may have moved shares by."""
+
+    own: Floats
+    ceiling: Floats
+    host_ceiling: Floats
+    error: float
+
+
+def with_host_ceilings(session: Session) -> Session:
+    """Return the session with a host ceiling for each ceiling whose model is on a GPU, after its first trials.
+
+    Where a model trains only TensorFlow knows, and the trials have said it by then; without a GPU nothing is added.
+    """
+    scenario = session.scenario
+    if len(session.trials) != len(round_of(scenario, 0, 0)):
+        return session
+    on_gpu = {trial.variant for trial in session.trials if trial.device is not None and trial.device.kind == "gpu"}
+    referred = on_gpu & {variant.ceiling for variant in scenario.variants}
+    names = {variant.name for variant in scenario.variants}
+    added = [
+        variant.model_copy(update={"name": name, "backend": HOST_CEILING})
+        for variant in scenario.variants
+        if variant.name in referred and variant.runtime.replicas == 1
+        if (name := _name(variant.name)) not in names
+    ]
+    if not added:
+        return session
+    scenario = scenario.model_copy(update={"variants": (*scenario.variants, *added)})
+    return session.model_copy(update={"scenario": scenario})
+
+
+def of(scenario: Scenario, variant: Variant, found: ByVariant) -> DeviceCopy:
+    """Return what the copy of its batch costs a variant's step, or how much of it overlaps; else why it is not known.
+
+    Args:
+        scenario: as resolved, with the host ceilings.
+        variant: which has measured trials.
+        found: the measured trials of every variant.
+    """
+    if variant.is_ceiling:
+        return DeviceCopy.without("this is a ceiling: by its step the copies of the others are measured")
+    kind = next(iter(found[variant.name].values())).device_kind
+    if kind != "gpu":
+        return DeviceCopy.without(_NOT_COPIED[kind])
+    if variant.runtime.replicas > 1:
+        return DeviceCopy.without("each replica copies a part of the batch, which is not measured")
+    steps = _steps(variant, found)
+    if steps is None:
+        return DeviceCopy.without("its ceiling with the batch in host memory was not measured beside it")
+    length = _length(steps)
+    ms = _within(length.times(float(steps.host_ceiling.mean())), math.inf)
+    if not _copies_ahead(variant):
+        none = "its step copies the batch"
+        share = length.times(float(steps.host_ceiling.mean() / steps.own.mean()))
+        nothing = Estimate(reason=none)
+        return DeviceCopy(ms=ms, share=_within(share), overlapped_share=nothing, gain=Speedup(reason=none))
+    return DeviceCopy(
+        ms=ms,
+        share=Estimate(reason="it copies its batches ahead of the step"),
+        overlapped_share=_overlapped(steps, length),
+        gain=_gain(scenario, variant, found),
+    )
+
+
+def _name(ceiling: str) -> str:
+    return f"{ceiling}, copied"
+
+
+def _copies_ahead(variant: Variant) -> bool:
+    """Return whether its backend copies ahead of the step; one that is not installed here is taken not to."""
+    if not plugins.has("backends", variant.backend):
+        return False
+    return bool(plugins.make("backends", variant.backend, variant.options).copies_ahead)
+
+
+def _steps(variant: Variant, found: ByVariant) -> _Steps | None:
+    """Return the steps of the rounds in which the variant, its ceiling and its host ceiling were measured."""
+    ceiling = variant.ceiling or ""
+    own, tops, hosts = found[variant.name], found.get(ceiling, {}), found.get(_name(ceiling), {})
+    shared = sorted(own.keys() & tops.keys() & hosts.keys())
+    if not shared:
+        return None
+    own_ms, top_ms, host_ms = (np.array([each[repeat].mean_ms for repeat in shared]) for each in (own, tops, hosts))
+    taken = measured.taken_of([(own[repeat], hosts[repeat]) for repeat in shared])
+    return _Steps(own_ms, top_ms, host_ms, measured.systematic_error("host", "gpu", taken))
+
+
+def _length(steps: _Steps) -> stats.Belief:
+    """Return what is believed of the copy as a share of the host ceiling's step."""
+    shares = 1 - steps.ceiling / steps.host_ceiling
+    return stats.believe(shares.tolist(), SHARE_SCATTER).widened(steps.error)
+
+
+def _overlapped(steps: _Steps, length: stats.Belief) -> Estimate:
+    """Return how far a step is from the host ceiling's towards the ceiling's: so much of the copy costs it nothing.
+
+    It is the least: whatever else keeps the step from its ceiling, an input wait too, counts as a copy that is left.
+    """
+    if length.interval()[0] <= 0:
+        return Estimate(reason="the copy is too short to be told from none")
+    saved = 1 - steps.own / steps.host_ceiling
+    known = stats.believe(saved.tolist(), SHARE_SCATTER).widened(steps.error).times(1 / length.value)
+    return _within(known.widened(known.value * length.scale / length.value))
+
+
+def _gain(scenario: Scenario, variant: Variant, found: ByVariant) -> Speedup:
+    """Return the speed-up over the variant that differs in nothing but that its step copies."""
+    for other in scenario.variants:
+        if _but_for_copy(other) == _but_for_copy(variant) and not _copies_ahead(other):
+            return throughput_over(variant, other, found)
+    return Speedup(reason="no variant differs from it in the copy alone")
+
+
+def _but_for_copy(variant: Variant) -> Variant:
+    options = {name: value for name, value in variant.options.items() if name != AHEAD_OPTION}
+    return variant.model_copy(update={"name": "-", "options": options})
+
+
+def _within(known: stats.Belief, most: float = 1.0) -> Estimate:
+    """Return the estimate, moved to where a copy can be, where noise has brought it beyond."""
+    found = estimate_of(known)
+    ci95 = found.ci95 and tuple(min(max(end, 0.0), most) for end in found.ci95)
+    return found.model_copy(update={"value": min(max(known.value, 0.0), most), "ci95": ci95})

@@ -1,0 +1,68 @@
+"""A step of the selftest: the parts that it measures, and how; whatever it raises, the steps behind it are run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from pipeline_bench.errors import PipelineBenchError, SessionError
+from pipeline_bench.model.selftest import Part, Selftest
+from pipeline_bench.model.session import load
+from pipeline_bench.run.comparison import Outcome
+from pipeline_bench.selftest import cases, judge
+from pipeline_bench.text import line_of
+
+
+@dataclass(frozen=True)
+class Step:
+    """What is measured at a time, between two saves of the session."""
+
+    names: Sequence[str]
+    """Of the parts that it measures."""
+    do: Callable[[Outcome], Outcome]
+
+
+def changing(name: str, change: Callable[[Selftest], Selftest]) -> Step:
+    """Return the step of one part that changes nothing but the session's selftest."""
+    return Step((name,), lambda outcome: changed(outcome, change))
+
+
+def changed(outcome: Outcome, change: Callable[[Selftest], Selftest]) -> Outcome:
+    """Return the outcome with another selftest."""
+    selftest = outcome.session.selftest
+    assert selftest is not None
+    return replace(outcome, session=outcome.session.model_copy(update={"selftest": change(selftest)}))
+
+
+def attempt(step: Step, outcome: Outcome) -> Outcome:
+    """Return what a step came to; the parts of one that raised have the reason.
+
+    Raises:
+        SessionError: the session cannot be saved or read.
+    """
+    try:
+        return step.do(outcome)
+    except SessionError:
+        raise
+    except PipelineBenchError as error:
+        reason, expected = error.message, True
+    except Exception as error:  # a fault of this program's in one part must not cost the others
+        reason, expected = line_of(error), False
+    # A comparison has saved the trials that it ran until then.
+    outcome = replace(outcome, session=load(outcome.folder))
+    return changed(outcome, lambda selftest: _with_reason(selftest, step.names, reason, expected=expected))
+
+
+def _with_reason(selftest: Selftest, names: Sequence[str], reason: str, *, expected: bool) -> Selftest:
+    """Return the selftest with the reason in these parts; what could not be begun, for a known reason, did not fail."""
+    known = {part.name: part for part in selftest.parts}
+    not_run = {name: Part(name=name, status="not-run", meaning=cases.MEANING[name], reason=reason) for name in names}
+    ended = [
+        part if expected and part.name not in known else _failed(known.get(part.name, part), reason)
+        for part in not_run.values()
+    ]
+    return judge.with_parts(selftest, ended)
+
+
+def _failed(part: Part, reason: str) -> Part:
+    return part.model_copy(update={"status": "failed", "reason": reason})
