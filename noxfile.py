@@ -80,14 +80,17 @@ def hosts(session: nox.Session) -> None:
 
 @nox.session
 def campaign(session: nox.Session) -> None:
-    """Try to break it on purpose, for a quarter of an hour: hostile inputs, kills, full disks, an NVML that lies.
+    """Try to break it on purpose, for a quarter of an hour: hostile inputs, kills, full disks, an NVML that lies."""
+    install(session, ".", KERAS_2, *TESTS)
+    session.run("python", "-m", "tests.campaign", *session.posargs, env=CACHED)
 
-    Before it, the tests that take long by nature, and those of packages that the default tests do without.
-    """
+
+@nox.session
+def slow(session: nox.Session) -> None:
+    """The tests that take long by nature, and those of packages that the default tests do without."""
     install(session, ".[ray,grain]", "torch", KERAS_2, *TESTS)  # with uv, UV_TORCH_BACKEND=cpu saves torch's CUDA
     session.run("pytest", *IN_PARALLEL, "-m", "slow", env=CACHED)
     session.run("pytest", *IN_PARALLEL, "-m", "not slow", *OF_EXTRAS, env=CACHED)
-    session.run("python", "-m", "tests.campaign", *session.posargs, env=CACHED)
 
 
 @nox.session(python=PYTHONS)

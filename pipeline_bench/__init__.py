@@ -1,9 +1,11 @@
 """pipeline-bench: which input pipeline starves the accelerator, by how much, and why."""
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = (
+    False  # as `typing` has it; until `__main__.main` runs, Ctrl-C shows a traceback of what is imported here
+)
 if TYPE_CHECKING:
+    from typing import Any
+
     from pipeline_bench.library import compare, diagnose
     from pipeline_bench.model.session import load
     from pipeline_bench.monitoring.loop import monitor
@@ -20,12 +22,14 @@ _MODULES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     """Return what the package offers, made when it is first asked for: importing the package alone imports nothing."""
     if name == "__version__":
         return _version()
     if name in _MODULES:
-        return getattr(importlib.import_module(_MODULES[name]), name)
+        from importlib import import_module  # noqa: PLC0415 - see `TYPE_CHECKING`
+
+        return getattr(import_module(_MODULES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

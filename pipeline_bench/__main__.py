@@ -1,6 +1,6 @@
 """The program: ``pipeline-bench``, or ``python -m pipeline_bench``."""
 
-import signal
+import _signal  # type: ignore[import-not-found] # built in: Ctrl-C while `signal` is imported would be a traceback
 import sys
 
 INTERRUPTED = 130
@@ -9,9 +9,11 @@ INTERRUPTED = 130
 def main() -> None:
     """Run the command line, and exit with its code."""
     # While the command line is imported, Ctrl-C ends the process as it ends any other, without a traceback.
-    interrupt = signal.getsignal(signal.SIGINT)
-    if interrupt is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    interrupt = _signal.getsignal(_signal.SIGINT)
+    if interrupt is _signal.default_int_handler:
+        _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+    import signal  # noqa: PLC0415
+
     from pipeline_bench import cli  # noqa: PLC0415
 
     try:

@@ -40,5 +40,5 @@ if __name__ == "__main__":
     dispatcher = service.DispatchServer()
     address = dispatcher.target.split("://")[1]
     workers = [service.WorkerServer(service.WorkerConfig(dispatcher_address=address)) for _ in range(2)]
-    sys.stderr.write(f"{dispatcher.target}\n")
+    sys.stderr.write(f"{dispatcher.target}\nOther machines can reach it, without a password, as long as this runs.\n")
     signal.pause()

@@ -6,6 +6,7 @@ Nothing heavier than typer is imported before a command runs, so that ``--help``
 from __future__ import annotations
 
 import os
+import resource
 import sys
 import traceback
 from collections.abc import Sequence
@@ -29,6 +30,8 @@ from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.text import safe_message
 
 BUG = 70
+_NO_ROOM = ("failed to map segment", "Cannot allocate memory")
+"""What the C library says of a file that it can load no more; the first also of one that may not be executed."""
 
 app = typer.Typer(
     name="pipeline-bench",
@@ -128,10 +131,20 @@ def _usage_error(error: Exception) -> int | None:
 
 def _out_of_memory(error: Exception) -> int | None:
     """Say that memory ran out, where it did."""
-    if not isinstance(error, MemoryError):
+    if not isinstance(error, MemoryError) and not (isinstance(error, ImportError) and _has_no_room(error)):
         return None
     _say("Error: there is not enough memory.", "Free some, or raise the limit that `ulimit -v` shows.")
     return 1
+
+
+def _has_no_room(error: BaseException | None) -> bool:
+    """Return whether a library could not be loaded for want of memory (`ulimit -v`); NumPy wraps that error."""
+    limited = resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
+    while error is not None and limited:
+        if any(words in str(error) for words in _NO_ROOM):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _unwritable(error: OSError) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -65,12 +65,17 @@ def make(
     asked = _requested_dataset(kind, size, {"--image-size": image_size, "--columns": columns, "--files": files}, seed)
     _check_folder(out, asked)
     if not synthetic_dataset.is_complete(asked, out):
+        from pipeline_bench.cli.running import interruptible
+
         try:
-            with _progress(asked) as report:
+            with interruptible(), _progress(asked) as report:
                 waiting = partial(typer.echo, "another process makes data in the same folder: waiting for it", err=True)
                 synthetic_data.make(asked, out, report, waiting, elsewhere="choose another --out")
         except KeyboardInterrupt:
-            typer.echo("Interrupted; the same command keeps the files that are whole and makes the others.", err=True)
+            with suppress(OSError):  # the terminal is gone
+                typer.echo(
+                    "Interrupted; the same command keeps the files that are whole and makes the others.", err=True
+                )
             raise typer.Exit(INTERRUPTED) from None
     manifest = synthetic_dataset.read_manifest(out)
     assert manifest is not None
@@ -195,9 +200,14 @@ def _progress(asked: SyntheticDataset) -> Iterator[Callable[[int], None]]:
     console = Console(stderr=True)
     if console.is_terminal and not console.is_dumb_terminal:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=console, transient=True) as bar:
+        bar = Progress(*columns, console=console, transient=True)
+        bar.start()
+        try:
             task = bar.add_task(f"making {asked.noun}", total=asked.samples)
             yield lambda made: bar.update(task, completed=made)
+        finally:
+            with suppress(OSError):  # the terminal is gone
+                bar.stop()
         return
     reached = -1
 

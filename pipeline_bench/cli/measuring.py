@@ -299,16 +299,17 @@ def run(
     from pipeline_bench.injection import command as commands
 
     rank = of_training(os.environ)
-    try:
-        ended = commands.run(command, out if rank is None else folder_of(rank, out))
-    except OSError as error:
-        typer.echo(f"Error: {safe(command[0])} cannot be started: {error.strerror}.", err=True)
-        missing = isinstance(error, FileNotFoundError)
-        raise typer.Exit(commands.NOT_FOUND if missing else commands.NOT_EXECUTABLE) from None
-    for line in commands.lines(ended, command):
-        typer.echo(wrapped(f"pipeline-bench: {safe(line)}", sys.stderr), err=True)
-    if following := commands.next_command(ended, command):  # in one piece, to be copied
-        typer.echo(f"pipeline-bench: next: {safe(following)}", err=True)
+    with commands.signals_passed_on() as pass_on_to:
+        try:
+            ended = commands.run(command, out if rank is None else folder_of(rank, out), pass_on_to)
+        except OSError as error:
+            typer.echo(f"Error: {safe(command[0])} cannot be started: {error.strerror}.", err=True)
+            missing = isinstance(error, FileNotFoundError)
+            raise typer.Exit(commands.NOT_FOUND if missing else commands.NOT_EXECUTABLE) from None
+        for line in commands.lines(ended, command):
+            typer.echo(wrapped(f"pipeline-bench: {safe(line)}", sys.stderr), err=True)
+        if following := commands.next_command(ended, command):  # in one piece, to be copied
+            typer.echo(f"pipeline-bench: next: {safe(following)}", err=True)
     raise typer.Exit(ended.code)
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 import typer
 
 from pipeline_bench.errors import UsageError
+from pipeline_bench.system.files import write_atomically
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -102,7 +103,7 @@ def form_of(output: Path | None, forms: type[_Form]) -> _Form:
 
 
 def write(text: str, output: Path | None) -> None:
-    """Write to the file, or to stdout where there is none.
+    """Write to the file, whole or not at all, or to stdout where there is none.
 
     Raises:
         UsageError: the file cannot be written.
@@ -114,7 +115,7 @@ def write(text: str, output: Path | None) -> None:
     if output.suffix == ".gz":
         content = gzip.compress(content, compresslevel=6, mtime=0)  # no time: the same session, the same file
     try:
-        output.write_bytes(content)
+        write_atomically(output, content)
     except OSError as error:
         raise UsageError(f"--output {output} cannot be written: {error.strerror}.", "Choose another file.") from None
 

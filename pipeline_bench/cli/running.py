@@ -10,11 +10,12 @@ import shlex
 import shutil
 import signal
 import sys
+import termios
 import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import typer
 from rich.console import Console
@@ -42,6 +43,9 @@ UNREAD = 128 + signal.SIGPIPE
 """What a shell says of a program that SIGPIPE ended: its lines have no reader any more."""
 SHOW_CURSOR = b"\x1b[?25h"
 """DECTCEM, "set": what a live screen has hidden (ECMA-48 private mode 25)."""
+LEAVE_SCREEN = b"\x1b[?1049l"
+"""Shows what was there before a program's own screen (xterm's private mode 1049)."""
+_TERMINAL = Path("/dev/tty")
 PAGE, PATCH = "report.html", "fix.patch"
 _NOBODY_READS = (errno.EPIPE, errno.EIO)
 """The pipe's reader has left, or the terminal is gone: that is no reason to fail once the session is saved."""
@@ -72,25 +76,29 @@ def run_and_show(
     folder = make_folder(out, scenario.name)
     if first is not None:
         console.print(first)
+    outcome: Outcome | None = None
     with interruptible():
-        with interrupts.deferred():  # a second signal does not cost the reports either
-            outcome = None
-            with view(console, folder, shown.live) as observer:
-                try:
-                    outcome = run(folder, observer)
-                except KeyboardInterrupt:
-                    if any(folder.iterdir()):
-                        raise
-            unread = isinstance(observer, UntilUnread) and observer.unread
-            if unread:
-                output.silence()
-            if outcome is None or (outcome.interrupted and not outcome.measured):
-                shutil.rmtree(folder, ignore_errors=True)
-                console.print("Interrupted before the first trial; nothing was measured.")
-                return UNREAD if unread else INTERRUPTED
-            outcome, problems = deliver(outcome, console, shown)
-        if outcome.unsaved is not None:
-            rescue(outcome, shown.json_to)
+        try:
+            with interrupts.deferred():  # a second signal does not cost the reports either
+                with view(console, folder, shown.live) as observer:
+                    try:
+                        outcome = run(folder, observer)
+                    except KeyboardInterrupt:
+                        if any(folder.iterdir()):
+                            raise
+                unread = isinstance(observer, UntilUnread) and observer.unread
+                if unread:
+                    output.silence()
+                if outcome is None or (outcome.interrupted and not outcome.measured):
+                    shutil.rmtree(folder, ignore_errors=True)
+                    console.print("Interrupted before the first trial; nothing was measured.")
+                    return UNREAD if unread else INTERRUPTED
+                outcome, problems = deliver(outcome, console, shown)
+                if not _can_ask():
+                    outcome = rescue(outcome, shown.json_to)
+        finally:  # a signal that came during the reports takes effect before this, and is no answer to the question
+            if outcome is not None and outcome.measured:
+                rescue(outcome, shown.json_to)
     if outcome.interrupted:
         return UNREAD if unread else INTERRUPTED
     return 0 if outcome.all_ok and not problems else TRIAL_FAILED
@@ -144,6 +152,8 @@ def check_export(json_to: str | None) -> None:
         return
     path = Path(json_to)
     existed = path.exists()
+    if existed and not path.is_file() and not path.is_dir():
+        return  # to open a pipe and to close it again is to end it for who reads there
     try:
         path.open("a", encoding="utf-8").close()
         if not existed:
@@ -155,19 +165,25 @@ def check_export(json_to: str | None) -> None:
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
+def interruptible(leave: bytes = b"") -> Iterator[None]:
     """Let SIGTERM and a closed terminal end a session as Ctrl-C does, with what was measured saved.
 
     A signal that is ignored, as SIGHUP is under ``nohup``, stays ignored. SIGQUIT ends the program at once, after it
-    has shown the terminal's cursor again.
+    has shown the terminal's cursor again and given the terminal the modes that it has now.
+
+    Args:
+        leave: what SIGQUIT writes to the terminal besides: `LEAVE_SCREEN` of a program with a screen of its own.
     """
+    modes = _terminal_modes()
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
     def leave_at_once(number: int, _: object) -> None:
-        with suppress(OSError), Path("/dev/tty").open("wb", buffering=0) as terminal:
-            terminal.write(SHOW_CURSOR)
+        with suppress(OSError, termios.error), _TERMINAL.open("wb", buffering=0) as terminal:
+            terminal.write(leave + SHOW_CURSOR)
+            if modes is not None and os.tcgetpgrp(terminal.fileno()) == os.getpgrp():  # else it would be stopped
+                termios.tcsetattr(terminal.fileno(), termios.TCSADRAIN, modes)
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
 
@@ -185,6 +201,13 @@ def interruptible() -> Iterator[None]:
     finally:
         for number, previous in before.items():
             signal.signal(number, previous)
+
+
+def _terminal_modes() -> list[Any] | None:
+    """Return what `termios.tcgetattr` says of this process's terminal; None where it has none."""
+    with suppress(OSError, termios.error), _TERMINAL.open("rb", buffering=0) as terminal:
+        return termios.tcgetattr(terminal.fileno())
+    return None
 
 
 def deliver(outcome: Outcome, console: Console, shown: Presentation) -> tuple[Outcome, list[str]]:
@@ -219,29 +242,36 @@ def deliver(outcome: Outcome, console: Console, shown: Presentation) -> tuple[Ou
     return outcome, problems
 
 
-def rescue(outcome: Outcome, json_to: str | None) -> None:
+def rescue(outcome: Outcome, json_to: str | None) -> Outcome:
     """Give out a session that cannot be saved: to stdout where nobody can be asked, else as the user chooses.
 
     Args:
-        outcome: with the reason why it is not saved.
+        outcome: with the reason why it is not saved; without one there is nothing to do.
         json_to: the option ``--json``: what has gone to stdout already is not written there again.
+
+    Returns:
+        The outcome without that reason.
     """
+    if outcome.unsaved is None:
+        return outcome
+    done = dataclasses.replace(outcome, unsaved=None)
     if not _can_ask():
         typer.echo(f"{outcome.unsaved} The session is written to stdout instead.", err=True)
         if json_to != STDOUT:
             _write_to_stdout(outcome.session)
-        return
+        return done
     while outcome.unsaved is not None:
         question = "Enter tries again, p prints the session here, q gives it up: "
         typer.echo(f"{outcome.unsaved} {question}", err=True, nl=False)
         match sys.stdin.readline():
             case "p\n":
                 _write_to_stdout(outcome.session)
-                return
+                return done
             case "q\n" | "":
-                return
+                return done
         outcome = _save_again(outcome)
     typer.echo(f"Session saved in {outcome.folder}", err=True)
+    return done
 
 
 def _save_again(outcome: Outcome) -> Outcome:
@@ -304,9 +334,9 @@ def _export_json(session: Session, json_to: str | None) -> Iterator[str]:
             _write_to_stdout(session)
         else:
             write_atomically(Path(json_to), session.to_json())
-    except BrokenPipeError:
-        raise
     except OSError as error:
+        if json_to == STDOUT and isinstance(error, BrokenPipeError):
+            raise
         if isinstance(error, output.StdoutError):
             output.silence()
         yield f"--json {json_to} was not written: {error.strerror}."

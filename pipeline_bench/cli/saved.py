@@ -215,7 +215,7 @@ def _watch(console: Console) -> None:
     """Draw the screen anew each second, in a screen of its own, until q or Ctrl-C."""
     from rich.live import Live
 
-    from pipeline_bench.cli.running import interruptible
+    from pipeline_bench.cli.running import LEAVE_SCREEN, interruptible
     from pipeline_bench.run import jobs
     from pipeline_bench.ui.jobs import screen
 
@@ -225,7 +225,7 @@ def _watch(console: Console) -> None:
         live.update(screen(found, problems, console.width, console.height, clock), refresh=True)
 
     live = Live(console=console, auto_refresh=False, screen=True, vertical_overflow="crop")
-    with suppress(KeyboardInterrupt), interruptible(), _unbuffered_keys(), live:
+    with suppress(KeyboardInterrupt), interruptible(LEAVE_SCREEN), _unbuffered_keys(), live:
         draw()
         while not _quit_within(_PERIOD_S):
             draw()

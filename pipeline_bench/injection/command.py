@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import signal
@@ -46,7 +47,7 @@ class Training(BaseModel):
     input_wait_share: float | None
     verdict: Text
     line: Text
-    folder: Text | None
+    folder: Path | None
     on_tf_data: bool = True
     """Whether `pipeline-bench diagnose` knows its kind of input."""
     time: WallTime | None = None
@@ -89,17 +90,18 @@ class Ended:
     cpu_percent: float | None
 
 
-def run(command: Sequence[str], out: Path) -> Ended:
+def run(command: Sequence[str], out: Path, pass_on_to: Callable[[subprocess.Popen[bytes]], None]) -> Ended:
     """Run a command to its end, with this process's terminal, streams and signals.
 
     Args:
         command: the program and its arguments.
         out: the folder in which each training's session gets a folder of its own.
+        pass_on_to: is given the command's process; see `signals_passed_on`.
 
     Raises:
         OSError: the program cannot be started.
     """
-    with ScratchFolder() as scratch, _signals_passed_on() as pass_on_to:
+    with ScratchFolder() as scratch:
         started_ns = time.monotonic_ns()
         child = subprocess.Popen(command, env=environment_of(os.environ, scratch.path, out))
         pass_on_to(child)
@@ -150,8 +152,11 @@ def environment_of(own: Mapping[str, str], folder: Path, out: Path) -> dict[str,
 
 
 @contextmanager
-def _signals_passed_on() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
+def signals_passed_on() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
     """Leave INT and QUIT to the command, which the terminal sends them to as well, and pass TERM and HUP on.
+
+    Once the command has ended they change nothing, so that one that comes late costs neither what is told of the
+    command nor its exit code; only QUIT ends this process at once.
 
     Yields a function that is given the command's process once it runs; a signal that came before is passed on then.
     """
@@ -172,9 +177,14 @@ def _signals_passed_on() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
     def leave(_number: int, _frame: FrameType | None) -> None:
         """Nothing: the command decides. A function, and not SIG_IGN, which the command would inherit."""
 
+    def quit_alone(number: int, _frame: FrameType | None) -> None:
+        if children and all(child.returncode is not None for child in children):
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
     handlers: dict[int, Any] = {
         signal.SIGINT: leave,
-        signal.SIGQUIT: leave,
+        signal.SIGQUIT: quit_alone,
         signal.SIGTERM: pass_on,
         signal.SIGHUP: pass_on,
     }
@@ -190,7 +200,9 @@ def _signals_passed_on() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
 def _records(folder: Path) -> Iterator[ProcessRecord]:
     for path in sorted(folder.glob("*.json")):
         try:
-            yield ProcessRecord.model_validate_json(path.read_bytes())
+            yield ProcessRecord.model_validate(
+                json.loads(path.read_bytes())
+            )  # pydantic's reader takes UTF-8 paths only
         except (OSError, ValueError):
             continue
 
@@ -260,7 +272,7 @@ def _kept(training: Training) -> str:
         return ""
     from pipeline_bench.report import html
 
-    page = Path(training.folder) / PAGE
+    page = training.folder / PAGE
     try:
         write_atomically(page, html.render(load(training.folder)))
     except (OSError, MemoryError, PipelineBenchError):
@@ -268,10 +280,9 @@ def _kept(training: Training) -> str:
     return f"; page {page.as_uri()}"
 
 
-def _near(folder: str) -> str:
+def _near(folder: Path) -> Path:
     """Return a folder's path from here, where it lies below."""
-    path = Path(folder)
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else folder
+    return folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
 
 
 def _why_none(ended: Ended, command: Sequence[str]) -> str:

@@ -385,4 +385,6 @@ def _scenario(name: str) -> Scenario:
 def write_line(figures: JobSummary, name: str, folder: Path | None = None, problem: str | None = None) -> None:
     """Write the figures as a line to stdout, and where the session lies, or why there is none."""
     where = f"; session in {folder}" if folder is not None else f"; no session: {problem}" if problem else ""
-    sys.stdout.write(f"{name}: {figures.line}{where}\n")
+    with suppress(Exception):  # a full disk, a closed stream: that is no reason to end a training
+        encoding = sys.stdout.encoding or "utf-8"
+        sys.stdout.write(f"{name}: {figures.line}{where}\n".encode(encoding, "replace").decode(encoding))

@@ -17,7 +17,7 @@ import psutil
 
 from pipeline_bench import environment, plugins, replication
 from pipeline_bench.analysis import advice
-from pipeline_bench.errors import UsageError
+from pipeline_bench.errors import PipelineBenchError, UsageError
 from pipeline_bench.loops import Job
 from pipeline_bench.model.hosts import Host
 from pipeline_bench.model.result import Precision
@@ -200,8 +200,8 @@ def compare(
 
     Raises:
         SessionError: the folder cannot be written.
-        UsageError: every variant asks for a GPU and there is none, or what a source reads is not there and cannot be
-            made; nothing was measured.
+        PipelineBenchError: every variant asks for a GPU and there is none, or what a source reads is not there and
+            cannot be made; nothing was measured.
     """
     observer = Guarded(observer)
     with interrupts.deferred(), closing(NvmlSampler.open()) as gpu:
@@ -214,7 +214,7 @@ def compare(
             prepare_data(scenario, observer)
         except KeyboardInterrupt:
             return Outcome(session, folder, interrupted=True)
-        except UsageError:
+        except PipelineBenchError:
             with suppress(OSError):
                 folder.rmdir()  # an empty folder says nothing
             raise

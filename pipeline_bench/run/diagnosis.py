@@ -69,6 +69,9 @@ def run_diagnosis(
         refusal = None if expose_servers else machine.refuse_servers()
         planner = search.Search(float(psutil.virtual_memory().available), refusal)
         session = new_session(scenario, gpu, command, observer).model_copy(update={"diagnosis": asked})
+        if expose_servers:
+            observer.note(machine.EXPOSED_FIXES)
+            session = session.model_copy(update={"notes": (*session.notes, machine.EXPOSED_FIXES)})
         outcome = run(session, folder, observer, gpu, launcher, planner, expose_servers=expose_servers)
         return _with_code(outcome, observer)
 

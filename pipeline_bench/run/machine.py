@@ -112,6 +112,8 @@ def choose() -> MainJob:
 
 
 EXPOSE_OPTION = "--expose-servers"
+EXPOSED_FIXES = f"{EXPOSE_OPTION}: other machines can reach the servers of a fix that starts some while it is tried"
+"""The note of a diagnosis, which does not know beforehand what it tries."""
 _LIMIT_S = 20.0
 
 

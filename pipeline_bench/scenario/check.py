@@ -252,7 +252,7 @@ def without_none(table: Mapping[str, Any]) -> dict[str, Any]:
 
 def _merge(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     """`own` on top of `base`; another kind starts from nothing, and a length in steps replaces one in seconds."""
-    if own.get("kind", base.get("kind")) != base.get("kind"):
+    if "kind" in own and own["kind"] != base.get("kind"):  # a kind that is no name may differ from itself: nan
         return dict(own)
     merged = copy.deepcopy(dict(base))
     for key, rival in RIVALS.items():

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import secrets
+import select
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +20,11 @@ from typing import Self
 from pipeline_bench.errors import PipelineBenchError
 
 _PREFIX = "pipeline-bench-scratch-"
+_READER_WITHIN_S = 10.0
+"""How long a pipe is waited for: for one who reads it at all, and for the next bytes to be taken."""
+_LOOK_EVERY_S = 0.05
+_PIECE_BYTES = 4096
+"""A pipe that can be written to takes that much at once, whole (POSIX: PIPE_BUF on Linux)."""
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
@@ -33,7 +41,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     """
     data = content.encode("utf-8", errors="replace") if isinstance(content, str) else content
     if path.exists() and not path.is_file():
-        path.write_bytes(data)
+        _write_as_it_is(path, data)
         return
     target = path.resolve()
     temporary = target.with_name(f".{target.name[:32]}-{secrets.token_hex(4)}.part")
@@ -48,6 +56,35 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _write_as_it_is(path: Path, data: bytes) -> None:
+    """Write to a pipe or a device.
+
+    Raises:
+        OSError: it cannot be written, or nobody reads the pipe for `_READER_WITHIN_S`.
+    """
+    ends_s = time.monotonic() + _READER_WITHIN_S
+    while True:
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+            break
+        except OSError as error:
+            if error.errno != errno.ENXIO or not path.is_fifo():
+                raise
+            if time.monotonic() > ends_s:
+                raise OSError(errno.ENXIO, "nobody reads that pipe") from None
+        time.sleep(_LOOK_EVERY_S)
+    try:
+        ready = select.poll()
+        ready.register(descriptor, select.POLLOUT)
+        left = memoryview(data)
+        while left:
+            if not ready.poll(_READER_WITHIN_S * 1000):
+                raise OSError(errno.ETIMEDOUT, "whoever reads that pipe takes nothing")
+            left = left[os.write(descriptor, left[:_PIECE_BYTES]) :]
+    finally:
+        os.close(descriptor)
 
 
 class ScratchFolder:

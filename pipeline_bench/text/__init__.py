@@ -6,7 +6,9 @@ error (`errors.PipelineBenchError`), and by what a child catches of a user's cod
 
 from __future__ import annotations
 
+import os
 import re
+import select
 import stat
 import unicodedata
 from pathlib import Path
@@ -34,6 +36,8 @@ _BARE_IN_JSON = re.compile("[\x7f-\x9f]")
 _UNUSUAL = re.compile(r"[^\n\t -~]+")
 _FIRST_BYTE, _LAST_BYTE = 0xDC80, 0xDCFF
 """The lone surrogates that stand for a byte of a path or an argument that is no UTF-8 (PEP 383)."""
+_QUOTED_BYTE = re.compile(r"(?<!\\)\\udc([89a-f][0-9a-f])")
+"""Such a one as `repr` shows it."""
 
 
 def safe(text: str) -> str:
@@ -79,8 +83,8 @@ def bounded(text: str, limit: int = MESSAGE_CHARACTERS) -> str:
 
 
 def safe_message(text: str, limit: int = MESSAGE_CHARACTERS) -> str:
-    """Return what a program said, safe and of at most `limit` characters."""
-    return bounded(safe(bounded(text, limit)), limit)
+    r"""Return what a program said, safe and of at most `limit` characters; a byte that `repr` shows as ``\xff``."""
+    return bounded(_QUOTED_BYTE.sub(r"\\x\1", safe(bounded(text, limit))), limit)
 
 
 def message_of(error: BaseException) -> str:
@@ -157,6 +161,8 @@ Text = Annotated[str, MadeSafe()]
 """The same of text that has several lines, or whose blanks count, such as a path."""
 
 
+_WRITER_WITHIN_S = 60.0
+"""How long a pipe is waited for, as that of ``<(...)``, whose command computes perhaps."""
 _KINDS = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISFIFO, "a pipe"),
@@ -176,22 +182,48 @@ def read_text(path: Path, limit_bytes: int, regular: bool = False) -> str:
 
     Raises:
         OSError: it is not there, or may not be read.
-        ValueError: it is none, holds more, or is not UTF-8; the message is a clause: ``it is a pipe …``.
+        ValueError: it is none, holds more, is not UTF-8, or is a pipe that nobody writes to; the message is a clause:
+            ``it is a pipe …``.
     """
     status = path.stat()
     if regular and not stat.S_ISREG(status.st_mode):
         kind = next((name for is_kind, name in _KINDS if is_kind(status.st_mode)), "something else")
         raise ValueError(f"it is {kind}, and not a file")
     content = b""
-    if status.st_size <= limit_bytes:
-        with path.open("rb") as file:
-            content = file.read(limit_bytes + 1)
+    # What the kernel makes up, as /proc/kmsg, has no size, and reading it may never end either.
+    if status.st_size <= limit_bytes and (status.st_size or not regular):
+        content = _content(path, limit_bytes + 1)
     if max(status.st_size, len(content)) > limit_bytes:
         raise ValueError(f"it holds more than {units.size(limit_bytes)}")
     try:
         return content.decode("utf-8-sig")  # some editors open a file with a byte order mark
     except UnicodeDecodeError as error:
         raise ValueError(f"it is no UTF-8 text, from byte {error.start:,} on") from None
+
+
+def _content(path: Path, most_bytes: int) -> bytes:
+    """Return the bytes of a file, or of a pipe up to its end, and no more than so many.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: nothing came for `_WRITER_WITHIN_S`.
+    """
+
+    def without_waiting(name: str, flags: int) -> int:
+        return os.open(name, flags | os.O_NONBLOCK)
+
+    content = b""
+    with open(path, "rb", buffering=0, opener=without_waiting) as file:
+        ready = select.poll()
+        ready.register(file, select.POLLIN)
+        while len(content) < most_bytes:
+            if not ready.poll(_WRITER_WITHIN_S * 1000):
+                raise ValueError(f"nothing was written to it for {_WRITER_WITHIN_S:g} s")
+            piece = file.read(most_bytes - len(content))
+            if piece == b"":
+                break
+            content += piece or b""  # None: another process has read it
+    return content
 
 
 def unreadable(error: OSError | ValueError) -> str:

@@ -289,7 +289,7 @@ def _source_of_file(where: str, what: str) -> Path:
         near = did_you_mean(path.name, [each.name for each in path.parent.glob("*.py")]) if path.parent.is_dir() else ""
         hint = near if near.startswith("did you mean") else f"check the path; a relative one begins at {Path.cwd()}"
         raise UsageError(f"there is no file {where}", hint)
-    if path.suffix != ".py":
+    if path.suffix != ".py" or not path.is_file():
         raise UsageError(f"{where} is not a .py file", f"write {example}")
     return path
 

@@ -55,7 +55,7 @@ def perform(request: Request, send: Callable[[dict[str, Any]], object]) -> None:
 def main(descriptor: int) -> None:
     """Read the request, answer it, and leave without waiting for threads that the function left behind."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    request = Request.model_validate_json(sys.stdin.read())
+    request = Request.model_validate(json.loads(sys.stdin.read()))  # pydantic's reader refuses a path that is no UTF-8
     with os.fdopen(descriptor, "w", encoding="utf-8", buffering=1) as file:
         perform(request, lambda message: file.write(json.dumps(message) + "\n"))
     leave(True)

@@ -149,6 +149,13 @@ def _children(pid: int, word: str = "") -> list[int]:
     return chosen
 
 
+def send(pid: int, name: str) -> None:
+    """Send a signal to a process that may be gone, and never to all processes."""
+    if pid > 0 and psutil.pid_exists(pid):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, getattr(signal, name))
+
+
 def text_of(path: Path) -> str:
     """Return what a file holds; nothing where it is not there."""
     return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""

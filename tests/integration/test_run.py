@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -13,6 +14,8 @@ from typing import Any
 import pytest
 
 from pipeline_bench.injection import command as commands
+from pipeline_bench.model import session as saved
+from tests.unit import sessions
 
 
 def start(folder: Path, *command: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
@@ -84,7 +87,8 @@ def test_a_signal_that_comes_as_the_command_starts_reaches_it(tmp_path: Path, mo
         return child
 
     monkeypatch.setattr(subprocess, "Popen", start_and_be_signalled)
-    assert commands.run(["sleep", "60"], tmp_path).code == 128 + signal.SIGTERM
+    with commands.signals_passed_on() as pass_on_to:
+        assert commands.run(["sleep", "60"], tmp_path, pass_on_to).code == 128 + signal.SIGTERM
 
 
 def test_an_interrupt_of_the_terminal_ends_only_a_command_that_lets_it(tmp_path: Path) -> None:
@@ -109,6 +113,21 @@ except KeyboardInterrupt:
     assert program.stdout.readline() == "ready\n"
     os.killpg(program.pid, signal.SIGINT)
     assert ended(program)[0] == 9
+
+
+def test_a_training_whose_folder_is_no_utf8_gets_its_page(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    saved.save(sessions.normal(), folder)
+    training = {"name": "fit", "steps": 9, "input_wait_share": None, "verdict": "", "line": "9 steps"}
+    trainings = [{**training, "folder": str(folder)}]
+    record = {"pid": 7, "program": "a.py", "executable": "python", "trainings": trainings, "more": 0, "problem": None}
+    (tmp_path / "record").write_text(json.dumps(record))
+    command = ["sh", "-c", f'cp {tmp_path}/record "$PIPELINE_BENCH_RUN/7.json"']
+    with commands.signals_passed_on() as pass_on_to:
+        told = commands.lines(commands.run(command, tmp_path, pass_on_to), command)
+    assert told[0].endswith("caf%E9/report.html")
+    assert (folder / "report.html").exists()
 
 
 PATH_AND_MODULE = "import sys; print(sys.path, sys.modules['sitecustomize'].__file__)"

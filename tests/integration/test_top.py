@@ -1,4 +1,4 @@
-"""`pipeline-bench top` on a terminal: a screen of its own until a key is pressed, and the terminal as it was."""
+"""`pipeline-bench top`, and the bar of `data make`, on a terminal, which is at the end as it was before."""
 
 from __future__ import annotations
 
@@ -22,15 +22,17 @@ LIMIT_S = 60.0
 
 
 @contextmanager
-def started(folder: Path, *arguments: str, terminal: int | None = None) -> Iterator[subprocess.Popen[bytes]]:
+def started(
+    folder: Path, *arguments: str, command: str = "top", terminal: int | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
     """Run it; whatever the test comes to, it has ended then."""
     with subprocess.Popen(
-        [sys.executable, "-m", "pipeline_bench", "top", *arguments],
+        [sys.executable, "-m", "pipeline_bench", command, *arguments],
         env={**os.environ, "XDG_RUNTIME_DIR": str(folder), "TERM": "xterm"},
         stdin=terminal,
         stdout=subprocess.PIPE if terminal is None else terminal,
         stderr=subprocess.STDOUT if terminal is None else terminal,
-        start_new_session=terminal is not None,
+        preexec_fn=None if terminal is None else lambda: os.login_tty(terminal),  # noqa: PLW1509 - no threads here
     ) as program:
         try:
             yield program
@@ -56,7 +58,7 @@ def terminal() -> Iterator[tuple[int, int]]:
             os.close(end)
 
 
-@pytest.mark.parametrize("ends", ["q", "INT", "TERM"])
+@pytest.mark.parametrize("ends", ["q", "INT", "TERM", "Ctrl-\\"])
 def test_on_a_terminal_it_runs_until_it_is_ended_and_leaves_the_terminal_as_it_was(
     tmp_path: Path, terminal: tuple[int, int], ends: str
 ) -> None:
@@ -65,13 +67,30 @@ def test_on_a_terminal_it_runs_until_it_is_ended_and_leaves_the_terminal_as_it_w
     with started(tmp_path, terminal=own) as program:
         assert b"q ends" in shown_until(master, b"q ends")  # beside jobs of this machine too, more than have room
         assert termios.tcgetattr(own) != before
-        if ends == "q":
-            os.write(master, b"q")
+        if ends in ("q", "Ctrl-\\"):
+            os.write(master, b"q" if ends == "q" else b"\x1c")
         else:
             program.send_signal(getattr(signal, f"SIG{ends}"))
         assert b"\x1b[?1049l" in shown_until(master, b"\x1b[?1049l")  # the screen from before
-        assert program.wait(LIMIT_S) == 0
+        assert program.wait(LIMIT_S) == (-signal.SIGQUIT if ends == "Ctrl-\\" else 0)
     assert termios.tcgetattr(own) == before
+
+
+@pytest.mark.parametrize("ends", ["TERM", "a closed terminal"])
+def test_data_that_is_being_made_is_interrupted_as_by_an_interrupt(
+    tmp_path: Path, terminal: tuple[int, int], ends: str
+) -> None:
+    master, own = terminal
+    asked = ("make", "csv", "--out", str(tmp_path / "made"), "--size", "900MB")
+    with started(tmp_path, *asked, command="data", terminal=own) as program:
+        assert b"making" in shown_until(master, b"making")
+        if ends == "TERM":
+            program.send_signal(signal.SIGTERM)
+            assert b"\x1b[?25h" in shown_until(master, b"\x1b[?25h")
+        else:
+            os.close(own)
+            os.close(master)
+        assert program.wait(LIMIT_S) == 130
 
 
 def test_it_ends_with_its_terminal_also_where_that_goes_while_it_draws(monkeypatch: pytest.MonkeyPatch) -> None:

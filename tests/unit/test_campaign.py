@@ -18,6 +18,7 @@ from tests.campaign.bench import Bench
 from tests.campaign.kinds import Case, kinds
 from tests.campaign.outcome import Outcome, complaints
 from tests.campaign.processes import MARK, survivors
+from tests.campaign.terminal import Terminal
 from tests.unit import sessions
 
 FAULTY: dict[str, tuple[dict[str, Any], str]] = {
@@ -118,6 +119,21 @@ def test_a_process_that_carries_the_mark_is_found_and_ended() -> None:
         (found,) = survivors("a test's", within_s=0)
         assert "time.sleep(600)" in found
         assert process.wait(60) == -9
+
+
+@pytest.mark.parametrize(
+    ("code", "wrong"),
+    [
+        ("pass", []),
+        ("import sys; sys.stdout.write('\\x1b[?25l\\x1b[?1049h\\x1b[?1049l')", ["the terminal: the cursor is hidden"]),
+        ("import sys; sys.stdout.write('\\x1b[?1049h')", ["the terminal: its own screen is left"]),
+        ("import tty; tty.setcbreak(0)", ["the terminal's modes are others than before"]),
+    ],
+)
+def test_a_terminal_that_is_left_otherwise_is_reported(code: str, wrong: list[str]) -> None:
+    terminal = Terminal()
+    subprocess.run([sys.executable, "-S", "-c", code], check=True, **terminal.options)
+    assert terminal.close() == wrong
 
 
 @pytest.mark.parametrize("name", kinds())

@@ -31,6 +31,7 @@ def kinds() -> dict[str, Kind]:
     """Return every kind by its name."""
     from tests.campaign.kinds import (
         command_lines,
+        commands,
         disks,
         kills,
         nvml,
@@ -40,5 +41,5 @@ def kinds() -> dict[str, Kind]:
         sessions,
     )
 
-    modules = (scenarios, sessions, command_lines, kills, disks, nvml, pipelines, properties)
+    modules = (scenarios, sessions, command_lines, kills, commands, disks, nvml, pipelines, properties)
     return {module.__name__.rpartition(".")[2]: cast(Kind, module) for module in modules}

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from collections.abc import Callable
 from random import Random
 
-import psutil
-
+from pipeline_bench.__main__ import INTERRUPTED
 from tests.campaign.bench import Bench
 from tests.campaign.kinds import Case
-from tests.campaign.outcome import SOFT_SIGNALS, Outcome
-from tests.campaign.processes import REAL, SCRIPTED, Program
+from tests.campaign.outcome import SOFT_SIGNALS, Outcome, saved
+from tests.campaign.processes import REAL, SCRIPTED, Program, send
 
 COUNT = 110
 WAITS = True
@@ -22,7 +20,7 @@ _REAL_EVERY = 22
 _STOPPING = 3.0
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGKILL", "SIGSTOP")
 _TARGETS = ("program",) * 6 + ("server", "trial", "trial")
-_MOMENTS = ("start", "trial", "told", "reports")
+_MOMENTS = ("start", "trial", "ended", "told", "reports")
 _SCRIPTS = (
     ["ok", "silent"],
     ["ok", "long"],
@@ -60,25 +58,28 @@ def attempt(case: Case, bench: Bench) -> list[Outcome]:
     numbers = [case["signal"], *filter(None, [case["second"]])]
     for number, after_s in zip(numbers, (0.0, case["second_after_s"]), strict=False):
         time.sleep(after_s)
-        _send(target, number)
+        send(target, number)
     if "SIGSTOP" in numbers and case["target"] == "program":
         time.sleep(_STOPPING / 3)
-        _send(target, "SIGCONT")
+        send(target, "SIGCONT")
     elif not set(numbers) & {*SOFT_SIGNALS, "SIGQUIT", "SIGKILL"} or case["target"] != "program":
         _end_soon(program, case)
         in_flight = False
     soft = case["target"] == "program" and all(number in SOFT_SIGNALS for number in numbers)
-    return [
-        program.outcome(
-            allowed=_allowed(case, numbers),
-            folder=bench.folder / "reports",
-            asked_to_end=soft,
-            in_flight=soft and in_flight,
-            tells_all=False,
-            # Python itself says where it was interrupted before any of this program ran.
-            shows_tracebacks=case["moment"] == "start",
-        )
-    ]
+    found = program.outcome(
+        allowed=_allowed(case, numbers),
+        folder=bench.folder / "reports",
+        asked_to_end=soft,
+        in_flight=soft and in_flight,
+        tells_all=False,
+        # Python itself says where it was interrupted before any of this program ran.
+        shows_tracebacks=case["moment"] == "start",
+    )
+    if soft and case["moment"] == "ended" and not case["real"] and found.code == INTERRUPTED:
+        kept = saved(bench.folder / "reports")
+        if kept is None or not kept.trials:
+            found.more.append("a trial that had ended is not in the session")
+    return [found]
 
 
 def _started(case: Case, bench: Bench) -> Program:
@@ -102,6 +103,9 @@ def _reach(case: Case, program: Program) -> tuple[int, bool]:
         case "trial":
             _wait(program, program.trial)
             in_flight = not case["real"] and case["scripts"][0] in _ENDLESS and case["delay_s"] < 1
+        case "ended":  # and nobody has told its line yet
+            _wait(program, program.trial)
+            _wait(program, lambda: not program.trial())
         case "told":
             program.wait_for(", repeat 1/1: ")
         case "reports":
@@ -119,15 +123,6 @@ def _wait(program: Program, look: Callable[[], int], limit_s: float = 40.0) -> i
             return found
         time.sleep(0.01)
     return 0
-
-
-def _send(pid: int, name: str) -> None:
-    """Send a signal to a process that may be gone, and never to all processes."""
-    if pid > 0 and psutil.pid_exists(pid):
-        try:
-            os.kill(pid, getattr(signal, name))
-        except ProcessLookupError:
-            return
 
 
 def _end_soon(program: Program, case: Case) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -55,6 +56,23 @@ def test_a_table_is_made_of_about_the_size(tmp_path: Path, capsys: pytest.Captur
     before = {path: path.stat().st_mtime_ns for path in out.iterdir()}
     assert run(["data", "make", "csv", "--out", str(out), *ASKED]) == 0
     assert {path: path.stat().st_mtime_ns for path in out.iterdir()} == before
+
+
+def test_a_folder_whose_name_is_no_utf8_holds_the_data_all_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / os.fsdecode(b"caf\xe9")
+    assert run(["data", "make", "csv", "--out", str(out), *ASKED]) == 0
+    assert read_manifest(out) is not None
+    assert r"caf\xe9: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arguments", [["data", "remove"], ["scenarios"], []])
+def test_a_name_that_is_no_utf8_is_quoted_by_its_bytes(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*arguments, os.fsdecode(b"caf\xe9")]) == 2
+    assert r"'caf\xe9'" in capsys.readouterr().err
 
 
 def test_folders_with_something_else_are_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

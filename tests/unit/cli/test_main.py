@@ -1,6 +1,7 @@
 """The command line as a whole: help, versions, exit codes, and what becomes of an exception."""
 
 import io
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -74,6 +75,22 @@ def test_what_ends_a_command_is_a_message_and_a_code(
     assert told.startswith(said)
     assert bool(told) == bool(said)
     assert "Traceback" not in told
+
+
+@pytest.mark.parametrize("limited", [False, True])
+def test_a_library_that_has_no_room_is_no_bug(
+    limited: bool, raising: list[BaseException], capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = ImportError("Unable to import required dependencies: numpy")
+    error.__cause__ = ImportError("libopenblas.so: failed to map segment from shared object")
+    raising.append(error)
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (1 << 46 if limited else resource.RLIM_INFINITY, before[1]))
+    try:
+        assert cli.run([]) == (1 if limited else cli.BUG)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+    assert capsys.readouterr().err.startswith("Error: there is not enough memory.") == limited
 
 
 def test_a_bug_keeps_its_traceback_and_ends_with_what_to_send(
@@ -166,6 +183,17 @@ def test_a_terminal_without_utf8_gets_a_mark_and_no_traceback() -> None:
     )
     assert ended.returncode == 0
     assert b"integer ? 1" in ended.stdout
+
+
+def test_nothing_is_imported_before_an_interrupt_is_silent() -> None:
+    """Ctrl-C shows a traceback of whatever Python imports until `main` begins."""
+    code = (
+        "import sys; before = {*sys.modules}; import pipeline_bench.__main__; print(*sorted({*sys.modules} - before))"
+    )
+    root = Path(cli.__file__).parents[2]
+    # Without `site`, which has imported other modules already, other ones in each environment.
+    ended = subprocess.run([sys.executable, "-S", "-c", code], cwd=root, capture_output=True, check=True, text=True)
+    assert ended.stdout.split() == ["pipeline_bench", "pipeline_bench.__main__"]
 
 
 def test_help_imports_nothing_heavy() -> None:

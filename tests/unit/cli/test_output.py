@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import resource
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,20 @@ def test_the_same_text_gives_the_same_compressed_file(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_written_is_a_usage_error_that_names_it(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"--output .*gone.*cannot be written"):
         write("text", tmp_path / "gone" / "a.gz")
+
+
+def test_a_file_that_does_not_fit_on_the_disk_leaves_the_old_one_as_it_was(tmp_path: Path) -> None:
+    file = tmp_path / "session.json"
+    file.write_text("old")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))  # as a disk with so much room
+    try:
+        with pytest.raises(UsageError, match="cannot be written: File too large"):
+            write("text" * 4096, file)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert file.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [file]
 
 
 def test_a_trace_goes_to_stdout_or_compressed_to_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -14,7 +15,9 @@ from typing import Any
 import pytest
 
 from pipeline_bench.cli import run
+from pipeline_bench.cli.options import INTERRUPTED
 from pipeline_bench.cli.running import SHOW_CURSOR, interruptible
+from pipeline_bench.injection import command
 from pipeline_bench.model.session import load
 from pipeline_bench.run import comparison
 from pipeline_bench.run.comparison import Outcome
@@ -77,6 +80,46 @@ def test_a_session_that_cannot_be_saved_is_written_to_stdout(
     assert "Session saved in" not in captured.out + captured.err
 
 
+class Terminal(io.StringIO):
+    """A terminal's stream: what is typed there, or shown."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("asked", [False, True], ids=["stdout", "a terminal"])
+def test_an_interrupt_during_the_reports_does_not_cost_a_session_that_cannot_be_saved(
+    measured: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, asked: bool
+) -> None:
+    def interrupted(folder: Path) -> None:
+        shutil.rmtree(folder)
+        os.kill(os.getpid(), signal.SIGINT)  # kept back until the reports are through
+
+    if asked:
+        monkeypatch.setattr(sys, "stdin", Terminal("p\n"))
+        monkeypatch.setattr(sys, "stderr", Terminal())
+    measured.update(before=interrupted, unsaved="session.json cannot be written: No space left on device.")
+    assert run(["compare", "two_layer", "--no-live"]) == INTERRUPTED
+    out = capsys.readouterr().out
+    assert json.loads(out[out.index('{\n "schema_version') :])["scenario"]["name"] == sessions.normal().scenario.name
+
+
+def test_a_signal_behind_the_end_of_a_command_costs_neither_its_lines_nor_its_exit_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    lines = command.lines
+
+    def impatient(*given: Any) -> list[str]:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            os.kill(os.getpid(), number)
+        return lines(*given)
+
+    monkeypatch.setattr(command, "lines", impatient)
+    with interruptible():  # which turns TERM into an exception, as pytest does not
+        assert run(["run", "--out", str(tmp_path), "--", "sh", "-c", "exit 7"]) == 7
+    assert "pipeline-bench: whole command: " in capsys.readouterr().err
+
+
 def test_a_session_that_could_not_be_saved_is_once_there_is_room(
     measured: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -84,6 +127,15 @@ def test_a_session_that_could_not_be_saved_is_once_there_is_room(
     assert run(["compare", "two_layer", "--no-live"]) == 0
     assert "report.html" in capsys.readouterr().out
     assert load(next(Path("reports").iterdir())).scenario.name == sessions.normal().scenario.name
+
+
+def test_a_pipe_for_the_session_is_opened_once(measured: dict[str, Any], tmp_path: Path) -> None:
+    """To open it beforehand, to see whether one can, would end it for its reader."""
+    os.mkfifo(tmp_path / "pipe")
+    with subprocess.Popen(["cat", tmp_path / "pipe"], stdout=subprocess.PIPE) as reader:
+        assert run(["compare", "two_layer", "--no-live", "--json", str(tmp_path / "pipe")]) == 0
+        assert reader.stdout is not None
+        assert json.load(reader.stdout)["scenario"]["name"] == sessions.normal().scenario.name
 
 
 def test_a_report_that_cannot_be_written_is_named_and_the_session_stays(

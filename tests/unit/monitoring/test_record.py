@@ -1,5 +1,7 @@
 """The session of a watched job, which every report can show, and the samples of its device in bounded memory."""
 
+import errno
+import io
 import os
 import signal
 import sys
@@ -20,7 +22,7 @@ from pipeline_bench.model.result import CPU_TIME
 from pipeline_bench.model.selftest import Checked, Window, keep_last
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import RATES_SOURCE
-from pipeline_bench.monitoring.record import JobRecord
+from pipeline_bench.monitoring.record import JobRecord, write_line
 from pipeline_bench.monitoring.sampling import Readings, SamplerThread
 from pipeline_bench.monitoring.steps import NO_WAIT_NS
 from pipeline_bench.plugins import renderer
@@ -62,6 +64,32 @@ def test_the_session_has_the_jobs_figures_and_is_watched() -> None:
     assert result.input_wait_share.value == pytest.approx(0.25)
     assert (result.verdict.kind, result.verdict.severe) == ("input-bound", True)
     assert result.steps == 90  # without the warm-up
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
+def test_a_line_is_written_also_where_the_stream_cannot_show_its_folder(
+    encoding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding, write_through=True)
+    monkeypatch.setattr(sys, "stdout", stream)
+    write_line(JobRecord("my job", CPU).summary(), "fit", Path(os.fsdecode(b"caf\xe9")))
+    assert stream.buffer.getvalue().endswith(b"; session in caf?\n")
+
+
+class FullDisk(io.StringIO):
+    """A stream to a disk without room."""
+
+    def write(self, text: str) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_stream_that_takes_no_line_does_not_end_a_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    figures = JobRecord("my job", CPU).summary()
+    closed = io.StringIO()
+    closed.close()
+    for stream in (FullDisk(), closed, None):
+        monkeypatch.setattr(sys, "stdout", stream)
+        write_line(figures, "fit")
 
 
 def test_what_a_ceiling_would_tell_is_not_measured_and_says_what_is_known() -> None:

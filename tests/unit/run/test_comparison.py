@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_bench.errors import UsageError
+from pipeline_bench.errors import PipelineBenchError, UsageError
 from pipeline_bench.model.result import Precision
 from pipeline_bench.model.session import load, make_folder, save
 from pipeline_bench.model.trial import round_of
@@ -94,6 +94,17 @@ def test_a_command_line_with_bytes_that_are_no_text_is_kept_as_it_can_be(
     assert session.command == "pipeline-bench compare --out 'caf\\xe9' '\ufffd'"
     save(session, tmp_path)
     assert load(tmp_path) == session
+
+
+def test_data_that_cannot_be_made_leaves_no_folder_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(*_: object) -> None:
+        raise PipelineBenchError("the process that makes the data ended with exit code 1")
+
+    monkeypatch.setattr(comparison, "prepare_data", lost)
+    folder = make_folder(tmp_path, "decode_jpeg", lambda: NOON)
+    with pytest.raises(PipelineBenchError, match="exit code 1"):
+        comparison.compare(scenario("feed_dict"), folder, Observer())
+    assert list(tmp_path.iterdir()) == []
 
 
 def outcome(rounds: int, precision: Precision | None, failing: int | None = None) -> Outcome:

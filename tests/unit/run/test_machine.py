@@ -10,10 +10,14 @@ from typing import Any
 import pytest
 
 from pipeline_bench.cli import run
+from pipeline_bench.diagnosis import variants
 from pipeline_bench.environment import Accelerator
 from pipeline_bench.errors import UsageError
-from pipeline_bench.run import comparison, machine
+from pipeline_bench.model.diagnosis import Diagnosis
+from pipeline_bench.model.pipeline import Target
+from pipeline_bench.run import comparison, diagnosis, machine
 from pipeline_bench.run.child import Answer
+from pipeline_bench.run.comparison import Outcome
 from pipeline_bench.run.machine import Probed
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.samplers.nvml import NvmlSampler
@@ -151,3 +155,25 @@ def test_exposed_on_request_every_variant_runs_and_the_session_says_so() -> None
 
 def test_a_comparison_without_servers_needs_no_note() -> None:
     assert machine.exposed_note(scenario({})) is None
+
+
+class Told(Observer):
+    """Keeps the notes."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def test_a_diagnosis_that_may_expose_servers_says_so_beforehand_and_in_its_session(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(diagnosis, "run", lambda session, folder, *_, **__: Outcome(session, folder, False))
+    asked = Diagnosis(target=Target(file="train.py", name="make_dataset"), budget_s=20)
+    told = Told()
+    for exposed in (False, True):
+        outcome = diagnosis.run_diagnosis(asked, variants.scenario(asked, None), tmp_path, told, expose_servers=exposed)
+        assert any("--expose-servers: other machines" in note for note in outcome.session.notes) == exposed
+        assert any("--expose-servers: other machines" in note for note in told.notes) == exposed

@@ -501,3 +501,9 @@ def test_an_option_that_only_the_first_variant_has_is_not_shared() -> None:
     text = to_toml(scenario)
     assert resolve(tomllib.loads(text)) == scenario
     assert "time_s" not in tomllib.loads(text)["run"]
+
+
+@pytest.mark.parametrize("part", ["source", "model", "loop"])
+def test_a_kind_that_differs_from_itself_is_refused_as_any_that_is_none(part: str) -> None:
+    """It was taken for another kind, of a variant that names none."""
+    assert f"key {part}.kind: there is no {part} nan" in refusal({part: {"kind": float("nan")}})

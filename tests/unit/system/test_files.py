@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.system import files
 from pipeline_bench.system.files import ScratchFolder, sweep, write_atomically
 
 
@@ -53,6 +54,19 @@ def test_a_link_keeps_pointing_where_it_did(tmp_path: Path) -> None:
     write_atomically(link, "new")
     assert link.is_symlink()
     assert (tmp_path / "target").read_text() == "new"
+
+
+@pytest.mark.parametrize("read", [False, True], ids=["opens it", "reads it"])
+def test_a_pipe_that_nobody_reads_is_given_up(read: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody opens it, or whoever does takes nothing."""
+    monkeypatch.setattr(files, "_READER_WITHIN_S", 0.1)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK) if read else None
+    with pytest.raises(OSError, match="takes nothing" if read else "nobody reads"):
+        write_atomically(pipe, bytes(1 << 20))
+    if reader is not None:
+        os.close(reader)
 
 
 def test_a_pipe_is_written_to_as_it_is(tmp_path: Path) -> None:

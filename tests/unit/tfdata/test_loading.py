@@ -79,6 +79,7 @@ def test_in_doubt_a_name_is_accepted(line: str, script: Path) -> None:
         ("train.ipynb", "train.ipynb is a notebook", "jupyter nbconvert --to script train.ipynb"),
         ("trian.py:make_dataset", "there is no file trian.py", "did you mean 'train.py'"),
         ("data.txt:make", "data.txt is not a .py file", "FILE.py:FUNCTION"),
+        ("pipe.py:make", "pipe.py is not a .py file", "FILE.py:FUNCTION"),
         (".:make", r"\. is a folder", "FILE.py:FUNCTION"),
         ("train.py:make_datasets", "there is no function 'make_datasets' in train.py", "did you mean 'make_dataset'"),
         (
@@ -99,6 +100,7 @@ def test_in_doubt_a_name_is_accepted(line: str, script: Path) -> None:
 @pytest.mark.usefixtures("script")
 def test_what_cannot_be_is_refused_in_words(text: str, message: str, hint: str) -> None:
     Path("data.txt").write_text("")
+    os.mkfifo("pipe.py")  # to read it would be to wait for who writes there
     Path("broken.py").write_text("x = 1\ndef make(:\n")
     Path("keyword.py").write_text("def make(*, size, seed, more=1): ...\n")
     with pytest.raises(UsageError, match=message) as caught:

@@ -1,0 +1,105 @@
+"""Signals to the commands that `kills` leaves out, in a pipe and on a terminal, which has to be left as it was."""
+
+from __future__ import annotations
+
+import signal
+import time
+from random import Random
+from typing import Any
+
+from tests.campaign.bench import Bench
+from tests.campaign.kinds import Case
+from tests.campaign.outcome import SOFT_SIGNALS, Outcome
+from tests.campaign.processes import Program, send
+from tests.campaign.terminal import Terminal
+
+COUNT = 40
+WAITS = True
+_DIAGNOSE_EVERY = 15
+"""One in so many is a diagnosis, which takes longer."""
+_HANG_UP = "the terminal is closed"
+_COMMANDS: dict[str, tuple[list[str], str]] = {
+    "data": (["data", "make", "csv", "--out", "made", "--size", "300MB"], "making"),
+    "run": (["run", "--out", "reports", "--", "sh", "-c", "echo ready; sleep 0.5; exit 7"], "ready"),
+    "top": (["top"], "q ends"),
+    "diagnose": (["diagnose", "theirs.py:make", "--budget", "20", "--out", "reports"], "theirs.py"),
+}
+"""The command line of each, and what it says as soon as it does what it is to do."""
+_ENDS = {"data": (0,), "run": (7,), "top": (), "diagnose": (0, 1)}
+"""The exit codes of each where a signal comes too late."""
+_PIPELINE = "import tensorflow as tf\n\ndef make():\n    return tf.data.Dataset.range(1000).repeat().batch(8)\n"
+
+
+def plan(random: Random, number: int) -> Case:
+    """Draw a command, where it runs, and the signals."""
+    command = "diagnose" if number % _DIAGNOSE_EVERY == 0 else random.choice(("data", "run", "top"))
+    terminal = command == "top" or random.random() < 0.5
+    signals = [*SOFT_SIGNALS, "SIGQUIT", *([_HANG_UP] if terminal else []), *(["SIGKILL"] if command != "run" else [])]
+    return {
+        "command": command,
+        "terminal": terminal,
+        "moment": random.choice(("start", "runs", "runs")),
+        "signal": random.choice(signals),
+        "delay_s": random.random() * (15.0 if command == "diagnose" else random.choice((0.05, 1.2))),
+        "second": random.choice((None, None, "SIGINT", "SIGTERM")),
+        "second_after_s": random.random() * random.choice((0.02, 1.0)),
+    }
+
+
+def attempt(case: Case, bench: Bench) -> list[Outcome]:
+    """Start the command, send the signals, and see what is left."""
+    (bench.folder / "theirs.py").write_text(_PIPELINE, "utf-8")
+    arguments, words = _COMMANDS[case["command"]]
+    terminal = Terminal() if case["terminal"] else None
+    more = [] if terminal or case["command"] in ("top", "data", "run") else ["--no-live"]
+    options: dict[str, Any] = terminal.options if terminal else {}
+    environment = {"XDG_RUNTIME_DIR": str(bench.folder), "TERM": "xterm"}
+    program = Program(bench.folder, [*arguments, *more], environment=environment, **options)
+    if case["moment"] == "runs":
+        if terminal is not None:
+            terminal.wait_for(words.encode(), program.process.poll)
+        else:
+            program.wait_for(words)
+    time.sleep(case["delay_s"])
+    for name, after_s in ((case["signal"], 0.0), (case["second"], case["second_after_s"])):
+        time.sleep(after_s)
+        if name == _HANG_UP and terminal is not None:
+            terminal.hang_up()
+        elif name is not None:
+            send(program.process.pid, name)
+    found = program.outcome(
+        allowed=_allowed(case),
+        folder=bench.folder / "reports" if case["command"] == "diagnose" else None,
+        tells_all=False,
+        shows_tracebacks=case["moment"] == "start",  # Python's own, of before any of this program ran
+    )
+    wrong = terminal.close() if terminal is not None else []
+    if found.code != -signal.SIGKILL:
+        found.more += wrong
+    if case["command"] == "run" and found.code in (7, 128 + signal.SIGTERM, 128 + signal.SIGHUP):
+        found.more += _untold(found, case)
+    return [found]
+
+
+def _untold(found: Outcome, case: Case) -> list[str]:
+    """What `run` owes where it ended by itself: its last line."""
+    told = case["terminal"] or "whole command: " in found.stderr
+    return [] if told else ["the command's end was not told"]
+
+
+def _allowed(case: Case) -> tuple[int, ...]:
+    """The exit codes that are documented for what was done."""
+    codes: tuple[int, ...] = _ENDS[case["command"]]
+    for name in filter(None, (case["signal"], case["second"])):
+        number = signal.SIGHUP if name == _HANG_UP else signal.Signals[name]
+        if number in (signal.SIGQUIT, signal.SIGKILL):
+            codes += (-number,)
+        elif case["command"] == "run":  # the command's own code
+            codes += () if number == signal.SIGINT else (128 + number,)
+        elif case["command"] == "top":
+            codes += (0, 1) if name == _HANG_UP else (0,)  # its stdout is gone
+        else:
+            codes += (130,)
+        if case["moment"] == "start":  # before any of this program ran; Python itself ends with 1
+            codes += (-number, 1, 130)
+    return codes
