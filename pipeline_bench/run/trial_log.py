@@ -218,7 +218,7 @@ def _short(power: Track) -> Track:
     reason = (
         f"NVML's power is a mean over {units.seconds(POWER_WINDOW_NS / 1e9)}, and the steps took less; run more steps"
     )
-    return Track(metric=power.metric, source=power.source, reason=reason)
+    return Track(metric=power.metric, source=power.source, reason=power.reason or reason)
 
 
 def _busy_percent(recent: Sequence[Steps]) -> float | None:
