@@ -28,7 +28,7 @@ _MANY_ELEMENTS = 16
 """For one of the sink: fewer are handed over in less than a batch costs to make."""
 _TINY_NS = 20_000.0
 """So little an element is about what handing it from stage to stage costs: 1 to 10 µs (docs/method.md)."""
-_HANDS_ON = frozenset({"prefetch", "repeat", "take", "skip", "with_options"})
+_HANDS_ON = frozenset({"range", "from_tensors", "zip", "prefetch", "repeat", "take", "skip", "with_options"})
 """Stages that compute nothing: on a busy machine one is the costliest of those measured, if what computes was not."""
 _OF_BEGINNINGS = 0.5
 """A median wait below this part of the mean: most of the wait lies in few steps."""
