@@ -91,7 +91,7 @@ def nothing_to_gain(session: Session) -> bool:
         return False
     written, ceiling = results[AS_WRITTEN], results.get(CEILING)
     ceiling_ms = None if ceiling is None else ceiling.step_ms.mean
-    wait_ms = written.input_wait_ms.value
+    wait_ms = attempt_statistics.mean_wait_ms(session)
     return bool(bottleneck.at_the_model(session.diagnosis.inspection, written.step_ms.mean, ceiling_ms, wait_ms))
 
 
@@ -208,21 +208,24 @@ def _of_what_has_no_fix(session: Session, diagnosis: Diagnosis) -> str:
     """Return how long a `fit` waits for arrays or a generator, of which no edit makes another input."""
     api = diagnosis.inspection.api if diagnosis.inspection is not None else "tf.data"
     written = next((result for result in session.results if result.variant == AS_WRITTEN), None)
-    if written is None or api not in ("arrays", "generator") or written.input_wait_ms.value is None:
+    wait_ms = attempt_statistics.mean_wait_ms(session)
+    if written is None or api not in ("arrays", "generator") or wait_ms is None:
         return ""
-    wait_ms, step_ms = written.input_wait_ms.value, written.step_ms.mean or 0.0
+    step_ms = written.step_ms.mean or 0.0
     fastest_ms, slowest_ms = _trial_means_ms(session)
     if slowest_ms > _UNSTEADY * fastest_ms:
         between = f"{units.milliseconds(fastest_ms)} to {units.milliseconds(slowest_ms)}"
         return f"How long its steps wait is not decided: its trials differ, with means of {between} a step."
     waits = f"The steps of fit wait {units.milliseconds(wait_ms)} of {units.milliseconds(step_ms)} for the {api}"
     within_ms = attempt_statistics.typical_wait_ms(session)
-    if bottleneck.is_of_beginnings(wait_ms, within_ms):
+    begins = bottleneck.is_of_beginnings(wait_ms, within_ms)
+    if begins:
         waits += f", most of it where an epoch begins (within one {units.milliseconds(within_ms)})"
     if wait_ms <= (1 - NOT_THE_LIMIT) * step_ms:
         return f"{waits}: there is nothing to gain."
     if api == "arrays" and diagnosis.bottleneck is not None and diagnosis.bottleneck.stage is None:
-        return f"{waits}; what takes the rest of that is not known."
+        why = ": Keras makes an iterator for each" if begins else "; what takes the rest of that is not known"
+        return f"{waits}{why}."
     if api == "arrays":
         return f"{waits}, which Keras cuts into batches; no argument of fit changes that."
     return f"{waits}: less work in it, or a PyDataset with workers instead, would save at most that."

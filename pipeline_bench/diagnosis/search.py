@@ -108,7 +108,6 @@ class Search:
         assert inspection is not None
         means = {result.variant: result.step_ms.mean for result in session.results}
         written_ms, cores = means.get(AS_WRITTEN), session.environment.cores
-        waits = {result.variant: result.input_wait_ms.value for result in session.results}
         written = [trial for trial in session.trials if trial.variant == AS_WRITTEN and trial.measured]
         steps = sum(trial.steps.count - trial.warmup_steps for trial in written if trial.steps is not None)
         found = bottleneck.find(
@@ -116,7 +115,7 @@ class Search:
             cores,
             written_ms,
             means.get(CEILING),
-            waits.get(AS_WRITTEN),
+            attempt_statistics.mean_wait_ms(session),
             attempt_statistics.typical_wait_ms(session),
             steps,
         )

@@ -197,6 +197,15 @@ class ScriptTraining(_Part):
     """The one that is looked at, as it is listed: ``train_ds, train.py:12``."""
     datasets: tuple[Line, ...] = ()
     """All that had a name by then, in the order of their numbers."""
+    epochs: int | None = None
+    """Of its `fit`; None where it is none, or does not say."""
+    in_loop: bool = False
+    """Whether the `fit` is called in a loop of the user's code, which may train on the same data again."""
+
+    @property
+    def once(self) -> bool:
+        """Whether the training is known to pass over its data only once."""
+        return self.epochs == 1 and not self.in_loop
 
 
 class Inspection(_Part):

@@ -8,6 +8,7 @@ import numpy as np
 
 from pipeline_bench.diagnosis import attempt_statistics, conclusion
 from pipeline_bench.model import Series
+from pipeline_bench.model.diagnosis import AS_WRITTEN
 from pipeline_bench.model.pipeline import Inspection
 from tests.unit.diagnosis.simulated import STEPS, Machine, cost, diagnose, function, inspection, stage
 
@@ -103,7 +104,23 @@ def test_a_wait_that_lies_where_epochs_begin_is_told_from_one_in_every_step() ->
         for trial in state.trials
     )
     later = conclusion.concluded(state.model_copy(update={"trials": trials}), state.diagnosis, "its end")
-    assert "for the arrays, most of it where an epoch begins (within one 500 µs)" in (later.text or "")
+    begins = "for the arrays, most of it where an epoch begins (within one 500 µs): Keras makes an iterator for each."
+    assert begins in (later.text or "")
+
+
+def test_what_a_step_waits_is_never_more_than_the_step_where_the_first_rounds_were_slower() -> None:
+    """The ceiling is measured in these alone."""
+    stages = (stage(0, "range"), stage(1, "map", 0), stage(2, "batch", 1))
+    periods_ms = itertools.chain([22.0, 20.0], itertools.repeat(10.0))
+    slower_first = Machine(
+        inspection(stages, (cost(0, 0.1), cost(1, 0.2), cost(2, 0.1))),
+        lambda edits: 1.0 if edits else next(periods_ms),
+        ceiling_ms=0.3,
+    )
+    state = diagnose(slower_first, budget_s=60.0)
+    (written,) = (result for result in state.results if result.variant == AS_WRITTEN)
+    assert (written.input_wait_ms.value or 0.0) > (written.step_ms.mean or 0.0)
+    assert (attempt_statistics.mean_wait_ms(state) or 0.0) < (written.step_ms.mean or 0.0)
 
 
 def test_a_wait_that_making_batches_of_arrays_explains_is_keras_own() -> None:
