@@ -331,8 +331,8 @@ def _all(inspection: Inspection) -> Iterator[_Idea]:
     for stage in trunk:
         function = stage.function
         if stage.method == "map" and function is not None and function.random and not cached:
-            if function.fixed_statements is not None:
-                continue  # a trial divides it
+            if function.fixed_statements is not None or inspection.once:
+                continue  # a trial divides it, or no later epoch would gain
             yield _Idea(
                 (stage.id,),
                 f"{named(stage)}, draws random numbers, so nothing after it can be cached. Move its random part into a "

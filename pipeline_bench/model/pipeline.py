@@ -259,6 +259,12 @@ class Inspection(_Part):
         """Return what the stage costs, where it was measured."""
         return next((cost for cost in self.costs if cost.stage == number), None)
 
+    @property
+    def once(self) -> bool:
+        """Whether each element is known to be computed only once: the training has one epoch, and nothing repeats."""
+        one_epoch = self.training is not None and self.training.once
+        return one_epoch and all(stage.method != "repeat" for stage in self.stages)
+
     def of_first_epoch(self) -> Inspection:
         """Return the inspection with the costs of an epoch in which no cache is full yet."""
         return self.model_copy(update={"cold": True, "costs": tuple(map(_of_first_epoch, self.costs))})

@@ -9,7 +9,7 @@ import numpy as np
 from pipeline_bench.diagnosis import attempt_statistics, conclusion
 from pipeline_bench.model import Series
 from pipeline_bench.model.diagnosis import AS_WRITTEN
-from pipeline_bench.model.pipeline import Inspection
+from pipeline_bench.model.pipeline import Inspection, ScriptTraining
 from tests.unit.diagnosis.simulated import STEPS, Machine, cost, diagnose, function, inspection, stage
 
 
@@ -27,6 +27,8 @@ def test_a_map_that_draws_is_to_be_split_before_a_cache_and_the_gain_has_a_bound
     assert "map(load), train.py:11, draws random numbers" in text
     assert "at most 5.00×" in text
     assert conclusion.ideas(augmented(random=False), 1, 25.0, None, 1.0) == ()
+    once = ScriptTraining(line="train.py:9", model=True, epochs=1)
+    assert conclusion.ideas(augmented().model_copy(update={"training": once}), 1, 25.0, None, 1.0) == ()
 
 
 def test_what_the_model_takes_by_itself_bounds_the_gain() -> None:
