@@ -25,6 +25,8 @@ _PROMISING = 1.1
 _UNSTEADY = 3.0
 """Trials of one pipeline whose means differ by more have something in some of their steps that is not the pipeline's:
 a compilation, or a machine that stood still."""
+SPENT = "The budget left no time for it."
+"""Why an attempt was not tried."""
 _BEST_FIRST: tuple[Outcome, ...] = (
     "proposed",
     "faster",
@@ -195,13 +197,30 @@ def _ended(session: Session, diagnosis: Diagnosis, chosen: AttemptStatistics | N
     if chosen is None and (reason := _of_what_has_no_fix(session, diagnosis)):
         return f"{bottleneck} {reason}".strip()
     if chosen is None:
-        tried = sum(each.outcome not in ("not-tried", "pending") for each in diagnosis.attempts)
-        of_all = f"None of the {tried} fixes tried" if tried > 1 else "The only fix tried"
-        none = f"{of_all} is {'' if tried > 1 else 'not '}proven to make it faster."
-        found = f"{none}{_promising(session, diagnosis)}" if tried else "No fix was tried."
-        return " ".join(filter(None, (bottleneck, f"{found}{_left(diagnosis)}", *diagnosis.beyond)))
+        none = f"{_none_helps(diagnosis)}{_promising(session, diagnosis)}{_left(diagnosis)}"
+        return " ".join(filter(None, (bottleneck, none, *diagnosis.beyond)))
     proposed = _proposed(session.result(chosen.name), diagnosis, chosen)
     return " ".join(filter(None, (bottleneck, proposed, *diagnosis.beyond)))
+
+
+def _none_helps(diagnosis: Diagnosis) -> str:
+    """Return that no fix is proposed, and why: none was tried, none may be used, or none is proven to gain."""
+    tried = [each for each in diagnosis.attempts if each.outcome not in ("not-tried", "pending")]
+    if not tried:
+        reasons = {each.reason for each in diagnosis.attempts if not diagnosis.options_for(each.fix)}
+        if SPENT in reasons:
+            return "No fix was tried: the budget left no time for one. Use a larger --budget."
+        return f"No fix was tried: {reasons.pop()}" if len(reasons) == 1 else "No fix was tried."
+    ruled_out = all(each.outcome in ("refused", "failed") for each in tried)
+    if len(tried) > 1:
+        return f"{'All' if ruled_out else 'None of the'} {len(tried)} fixes tried " + (
+            "were refused, or failed." if ruled_out else "is proven to make it faster."
+        )
+    if not ruled_out:
+        return "The only fix tried is not proven to make it faster."
+    (only,) = tried
+    became = "is refused" if only.outcome == "refused" else "failed"
+    return f"The only fix tried, {only.fix.variant}, {became}: {only.reason.removeprefix('It failed: ')}"
 
 
 def _of_what_has_no_fix(session: Session, diagnosis: Diagnosis) -> str:

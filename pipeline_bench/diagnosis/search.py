@@ -18,7 +18,6 @@ _CACHE_SHARE = 0.5
 """Of the free memory, or of the machine's where that is not known: the most that a cache is to take."""
 _LOOK_AGAIN_BY = 0.5
 """Of the budget: the stages are looked at again no later than this."""
-_SPENT = "The budget left no time for it."
 _DONE = "It was not needed."
 
 
@@ -79,7 +78,7 @@ class Search:
         after, trial = self.next(session)
         if trial is not None:
             return None
-        return _SPENT if NextTrial(after, _of(after)).spent else _DONE
+        return conclusion.SPENT if NextTrial(after, _of(after)).spent else _DONE
 
     def _inspected(self, session: Session, diagnosis: Diagnosis) -> Diagnosis:
         """Return the diagnosis with the inspection, the bottleneck, and the candidates, as soon as each can be told."""

@@ -71,6 +71,15 @@ class Tried:
         return self.attempt.outcome in ("proposed", "faster")
 
     @property
+    def why_not(self) -> str:
+        """Why it cannot be used, in a few words; empty where it can."""
+        if self.attempt.outcome not in ("refused", "failed"):
+            return ""
+        equality = self.attempt.equality
+        of_samples = equality is not None and equality.status in ("unequal", "reordered", "not-told")
+        return _EQUALITY[equality.status] if equality is not None and of_samples else "--details shows why"
+
+    @property
     def lead(self) -> str:
         """What came of it, behind its name: ``faster 3.12× (3.04× to 3.20×)``."""
         between = ", " if self.outcome.endswith("%") else " "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
@@ -76,8 +77,7 @@ def attempt_lines(session: Session, diagnosis: Diagnosis) -> Iterator[Text]:
     """Yield a line for each fix that was tried, in the order of the report."""
     for each in words.tried(session, diagnosis):
         if each.attempt.outcome not in ("not-tried", "pending"):
-            why = " (--details shows why)" if each.attempt.outcome == "failed" else ""
-            yield Text("· ") + _lead(each) + why
+            yield Text("· ") + _lead(dataclasses.replace(each, interval=each.why_not or each.interval))
 
 
 def _tree_table(rows: Sequence[Row]) -> Table:

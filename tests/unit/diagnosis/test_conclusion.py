@@ -9,8 +9,20 @@ import numpy as np
 from pipeline_bench.diagnosis import attempt_statistics, conclusion
 from pipeline_bench.model import Series
 from pipeline_bench.model.diagnosis import AS_WRITTEN
-from pipeline_bench.model.pipeline import Inspection, ScriptTraining
-from tests.unit.diagnosis.simulated import STEPS, Machine, cost, diagnose, function, inspection, stage
+from pipeline_bench.model.edits import Edit
+from pipeline_bench.model.pipeline import Fingerprint, Inspection, ScriptTraining
+from tests.unit.diagnosis.simulated import (
+    STEPS,
+    Machine,
+    Told,
+    component,
+    cost,
+    diagnose,
+    fingerprint,
+    function,
+    inspection,
+    stage,
+)
 
 
 def augmented(random: bool = True) -> Inspection:
@@ -150,3 +162,27 @@ def test_a_wait_of_trials_that_differ_many_times_is_not_decided() -> None:
     state = diagnose(Machine(arrays, lambda edits: next(trials_ms), ceiling_ms=1.0), budget_s=60.0)
     assert state.diagnosis is not None
     assert "is not decided: its trials differ, with means of 13.0 ms to 569 ms a step." in (state.diagnosis.text or "")
+
+
+def concluding(looked: Inspection, told: Told, budget_s: float) -> str:
+    state = diagnose(Machine(looked, lambda edits: 5.0 if edits else 20.6, told=told), budget_s=budget_s)
+    assert state.diagnosis is not None
+    return state.diagnosis.text or ""
+
+
+def test_where_no_fix_was_tried_the_reason_is_said() -> None:
+    of_map = inspection(
+        (stage(0, "range"), stage(1, "map", 0), stage(2, "batch", 1)), (cost(0, 0.1), cost(1, 20.0), cost(2, 0.1))
+    )
+    text = concluding(of_map, lambda edits: fingerprint(), budget_s=8.0)
+    assert text.endswith("No fix was tried: the budget left no time for one. Use a larger --budget.")
+
+
+def test_of_the_only_fix_tried_it_is_said_why_it_is_refused() -> None:
+    def others(edits: tuple[Edit, ...]) -> Fingerprint:
+        return fingerprint(component(tuple(range(64 + len(edits)))))
+
+    only = inspection((stage(0, "shuffle"), stage(1, "batch", 0)), (cost(0, 20.0), cost(1, 0.1)))
+    text = concluding(only, others, budget_s=60.0)
+    assert "The only fix tried, prefetch at the end, is refused: It changes which samples arrive" in text
+    assert "proven" not in text
