@@ -75,9 +75,8 @@ class Tried:
         """Why it cannot be used, in a few words; empty where it can."""
         if self.attempt.outcome not in ("refused", "failed"):
             return ""
-        equality = self.attempt.equality
-        of_samples = equality is not None and equality.status in ("unequal", "reordered", "not-told")
-        return _EQUALITY[equality.status] if equality is not None and of_samples else "--details shows why"
+        status = self.attempt.equality.status if self.attempt.equality is not None else None
+        return {"unequal": "other samples", "reordered": "another order"}.get(status or "", "--details shows why")
 
     @property
     def lead(self) -> str:
