@@ -32,9 +32,11 @@ SEEDS = (11, 23)
 """Any two that differ: what changes from one to the other is random."""
 MOST_SAMPLES = 4096
 """Of the small input; with the time and the bytes below, what bounds a fingerprint."""
-MOST_S = 4.0
-SHARE = 0.4
-"""Of the time limit of a trial's task: what a fingerprint has at most, 5 % of the budget."""
+_MOST_S = 4.0
+_LEAST_S = 2.5
+"""Less is soon too little for a whole pass, without which nothing can be said of samples that are all random."""
+_SHARE = 0.4
+"""Of the time limit of a trial's task: what is aimed at, 5 % of the budget."""
 _MOST_BYTES = 64 << 20
 _HASHES_KEPT = 128
 """Enough to find how many samples are shared, in 1 to 2 kB of the session file for each component."""
@@ -143,6 +145,11 @@ class _Pass:
     samples: int = 0
     batch_sizes: set[int] = field(default_factory=set)
     complete: bool = True
+
+
+def most_s(limit_s: float) -> float:
+    """Return how long a fingerprint may take in a trial whose task has so much time."""
+    return min(limit_s, _MOST_S, max(_LEAST_S, _SHARE * limit_s))
 
 
 def of(

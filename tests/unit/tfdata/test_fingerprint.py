@@ -6,6 +6,10 @@ import os
 import subprocess
 import sys
 
+import pytest
+
+from pipeline_bench.tfdata import fingerprint
+
 # A BLAS' threads spin beside the one that asks: their time is the process' own but for this thread's.
 SOURCE = """
 import time
@@ -28,3 +32,8 @@ def test_hashing_samples_wakes_no_other_threads() -> None:
         [sys.executable, "-c", SOURCE], env=environment, check=True, capture_output=True, text=True, timeout=60
     )
     assert float(done.stdout) < 0.1
+
+
+@pytest.mark.parametrize(("limit_s", "most_s"), [(1.0, 1.0), (3.75, 2.5), (7.5, 3.0), (15.0, 4.0), (30.0, 4.0)])
+def test_samples_are_compared_for_a_part_of_the_time_that_is_enough_for_a_pass(limit_s: float, most_s: float) -> None:
+    assert fingerprint.most_s(limit_s) == most_s
