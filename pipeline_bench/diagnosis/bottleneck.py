@@ -28,7 +28,7 @@ _MANY_ELEMENTS = 16
 """For one of the sink: fewer are handed over in less than a batch costs to make."""
 _TINY_NS = 20_000.0
 """So little an element is about what handing it from stage to stage costs: 1 to 10 µs (docs/method.md)."""
-_HANDS_ON = frozenset({"prefetch", "repeat", "take", "skip", "with_options"})
+_HANDS_ON = frozenset({"range", "from_tensors", "zip", "prefetch", "repeat", "take", "skip", "with_options"})
 """Stages that compute nothing: on a busy machine one is the costliest of those measured, if what computes was not."""
 _OF_BEGINNINGS = 0.5
 """A median wait below this part of the mean: most of the wait lies in few steps."""
@@ -198,17 +198,20 @@ def _of_beginnings(
     inspection: Inspection, as_written_ms: float, wait_ms: float | None, typical_wait_ms: float | None
 ) -> Bottleneck | None:
     """Return what is to be said where the time goes into beginning the pipeline anew; None where it does not."""
-    if not wait_ms or not is_of_beginnings(wait_ms, typical_wait_ms):
+    if not wait_ms or not is_of_beginnings(wait_ms, typical_wait_ms) or inspection.api in ("arrays", "generator"):
         return None
     batches = inspection.cardinality if (inspection.cardinality or 0) > 0 else None
     size = "" if batches is None else f" of {units.count(batches, 'batch', 'batches')}"
-    by_fit = inspection.training is not None and inspection.training.model
     steps = "steps_per_epoch" if batches is None else f"steps_per_epoch={batches}"
-    advice = f" With `repeat()` at its end and `{steps}` in `fit`, all epochs share one iterator."
+    training, advice = inspection.training, ""
+    if training is not None and training.once:
+        advice = " This training has one epoch, so that it waits so only once."
+    elif training is not None and inspection.api == "tf.data" and (training.epochs or 0) > 1:
+        advice = f" With `repeat()` at its end and `{steps}` in `fit`, all epochs share one iterator."
     waits = f"a step waits {units.milliseconds(wait_ms)} of {units.milliseconds(as_written_ms)} for its batch"
     within = f"within one {units.milliseconds(typical_wait_ms)}"
     text = f"No stage can be named: {waits}, most of it where an epoch{size} begins ({within})."
-    return Bottleneck(text=f"{text}{advice if by_fit else ''}")
+    return Bottleneck(text=f"{text}{advice}")
 
 
 def waits(cost: StageCost) -> bool:

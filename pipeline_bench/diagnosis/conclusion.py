@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
-
 from pipeline_bench.analysis.measured import AllSteps, Measured
-from pipeline_bench.diagnosis import attempt_statistics, bottleneck, chain
+from pipeline_bench.diagnosis import attempt_statistics, beyond, bottleneck, chain
 from pipeline_bench.diagnosis.attempt_statistics import AttemptStatistics
-from pipeline_bench.diagnosis.bottleneck import NOT_THE_LIMIT, named
-from pipeline_bench.diagnosis.chain import NS_PER_MS, Segments
+from pipeline_bench.diagnosis.bottleneck import NOT_THE_LIMIT
+from pipeline_bench.diagnosis.chain import NS_PER_MS
 from pipeline_bench.errors import sentence
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Attempt, Diagnosis, Outcome
 from pipeline_bench.model.edits import InsertAfter
-from pipeline_bench.model.pipeline import Inspection, Stage, UserFunction
+from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session
 from pipeline_bench.text import units
@@ -25,6 +22,8 @@ _PROMISING = 1.1
 _UNSTEADY = 3.0
 """Trials of one pipeline whose means differ by more have something in some of their steps that is not the pipeline's:
 a compilation, or a machine that stood still."""
+SPENT = "The budget left no time for it."
+"""Why an attempt was not tried."""
 _BEST_FIRST: tuple[Outcome, ...] = (
     "proposed",
     "faster",
@@ -91,7 +90,7 @@ def nothing_to_gain(session: Session) -> bool:
         return False
     written, ceiling = results[AS_WRITTEN], results.get(CEILING)
     ceiling_ms = None if ceiling is None else ceiling.step_ms.mean
-    wait_ms = written.input_wait_ms.value
+    wait_ms = attempt_statistics.mean_wait_ms(session)
     return bool(bottleneck.at_the_model(session.diagnosis.inspection, written.step_ms.mean, ceiling_ms, wait_ms))
 
 
@@ -195,34 +194,54 @@ def _ended(session: Session, diagnosis: Diagnosis, chosen: AttemptStatistics | N
     if chosen is None and (reason := _of_what_has_no_fix(session, diagnosis)):
         return f"{bottleneck} {reason}".strip()
     if chosen is None:
-        tried = sum(each.outcome not in ("not-tried", "pending") for each in diagnosis.attempts)
-        of_all = f"None of the {tried} fixes tried" if tried > 1 else "The only fix tried"
-        none = f"{of_all} is {'' if tried > 1 else 'not '}proven to make it faster."
-        found = f"{none}{_promising(session, diagnosis)}" if tried else "No fix was tried."
-        return " ".join(filter(None, (bottleneck, f"{found}{_left(diagnosis)}", *diagnosis.beyond)))
+        none = f"{_none_helps(diagnosis)}{_promising(session, diagnosis)}{_left(diagnosis)}"
+        return " ".join(filter(None, (bottleneck, none, *diagnosis.beyond)))
     proposed = _proposed(session.result(chosen.name), diagnosis, chosen)
     return " ".join(filter(None, (bottleneck, proposed, *diagnosis.beyond)))
+
+
+def _none_helps(diagnosis: Diagnosis) -> str:
+    """Return that no fix is proposed, and why: none was tried, none may be used, or none is proven to gain."""
+    tried = [each for each in diagnosis.attempts if each.outcome not in ("not-tried", "pending")]
+    if not tried:
+        reasons = {each.reason for each in diagnosis.attempts if not diagnosis.options_for(each.fix)}
+        if SPENT in reasons:
+            return "No fix was tried: the budget left no time for one. Use a larger --budget."
+        return f"No fix was tried: {reasons.pop()}" if len(reasons) == 1 else "No fix was tried."
+    ruled_out = all(each.outcome in ("refused", "failed") for each in tried)
+    if len(tried) > 1:
+        return f"{'All' if ruled_out else 'None of the'} {len(tried)} fixes tried " + (
+            "were refused, or failed." if ruled_out else "is proven to make it faster."
+        )
+    if not ruled_out:
+        return "The only fix tried is not proven to make it faster."
+    (only,) = tried
+    became = "is refused" if only.outcome == "refused" else "failed"
+    return f"The only fix tried, {only.fix.variant}, {became}: {only.reason.removeprefix('It failed: ')}"
 
 
 def _of_what_has_no_fix(session: Session, diagnosis: Diagnosis) -> str:
     """Return how long a `fit` waits for arrays or a generator, of which no edit makes another input."""
     api = diagnosis.inspection.api if diagnosis.inspection is not None else "tf.data"
     written = next((result for result in session.results if result.variant == AS_WRITTEN), None)
-    if written is None or api not in ("arrays", "generator") or written.input_wait_ms.value is None:
+    wait_ms = attempt_statistics.mean_wait_ms(session)
+    if written is None or api not in ("arrays", "generator") or wait_ms is None:
         return ""
-    wait_ms, step_ms = written.input_wait_ms.value, written.step_ms.mean or 0.0
+    step_ms = written.step_ms.mean or 0.0
     fastest_ms, slowest_ms = _trial_means_ms(session)
     if slowest_ms > _UNSTEADY * fastest_ms:
         between = f"{units.milliseconds(fastest_ms)} to {units.milliseconds(slowest_ms)}"
         return f"How long its steps wait is not decided: its trials differ, with means of {between} a step."
     waits = f"The steps of fit wait {units.milliseconds(wait_ms)} of {units.milliseconds(step_ms)} for the {api}"
     within_ms = attempt_statistics.typical_wait_ms(session)
-    if bottleneck.is_of_beginnings(wait_ms, within_ms):
+    begins = bottleneck.is_of_beginnings(wait_ms, within_ms)
+    if begins:
         waits += f", most of it where an epoch begins (within one {units.milliseconds(within_ms)})"
     if wait_ms <= (1 - NOT_THE_LIMIT) * step_ms:
         return f"{waits}: there is nothing to gain."
     if api == "arrays" and diagnosis.bottleneck is not None and diagnosis.bottleneck.stage is None:
-        return f"{waits}; what takes the rest of that is not known."
+        why = ": Keras makes an iterator for each" if begins else "; what takes the rest of that is not known"
+        return f"{waits}{why}."
     if api == "arrays":
         return f"{waits}, which Keras cuts into batches; no argument of fit changes that."
     return f"{waits}: less work in it, or a PyDataset with workers instead, would save at most that."
@@ -240,7 +259,7 @@ def _beyond(session: Session, diagnosis: Diagnosis, chosen: AttemptStatistics | 
         return ()
     ceiling = next((result.step_ms.mean for result in session.results if result.variant == CEILING), None)
     gained = _gain(chosen) if chosen is not None else 1.0
-    return ideas(diagnosis.inspection, session.environment.cores, _reached_ms(session), ceiling, gained)
+    return beyond.ideas(diagnosis.inspection, session.environment.cores, _reached_ms(session), ceiling, gained)
 
 
 def _proposed(result: Result, diagnosis: Diagnosis, chosen: AttemptStatistics) -> str:
@@ -273,119 +292,3 @@ def _left(diagnosis: Diagnosis) -> str:
         return ""
     asked = " and ".join(sorted({each for options in needed for each in options}, reverse=True))
     return f" With {asked} {units.count(len(needed), 'more fix', 'more fixes')} can be tried."
-
-
-_WORTH = 1.3
-"""Less is not worth a change of somebody's functions: the fault that the benchmark counts costs as much."""
-_MUCH_MORE = 1.25
-"""The most must be so many times what is proposed already."""
-_BESIDE = 2.0
-"""Beside the model a stage may take so many times as long as alone: they share cores and caches."""
-_MOST = 20.0
-"""A larger bound says no more than that the stage takes nearly all of the time."""
-
-
-class _Idea(NamedTuple):
-    stages: tuple[int, ...]
-    text: str
-
-
-def ideas(
-    inspection: Inspection, cores: int, as_written_ms: float | None, ceiling_ms: float | None, gained: float
-) -> tuple[str, ...]:
-    """Return what would help that no edit can do, a sentence or two each; nothing where the costs explain too little.
-
-    Args:
-        inspection: the stages and their costs.
-        cores: that the pipeline may use.
-        as_written_ms: of the pipeline as written, or of a step with a model.
-        ceiling_ms: of a step of the model without any input; None without a model.
-        gained: the speed-up of what is proposed, 1 for none.
-    """
-    parts = chain.segments_of(inspection, cores)
-    if as_written_ms is None or not parts.elapsed_ns or parts.explained(as_written_ms, ceiling_ms) < chain.EXPLAINED:
-        return ()
-    sentences = []
-    for idea in _all(inspection):
-        most = _most(parts, idea.stages, as_written_ms, ceiling_ms)
-        if most >= _WORTH and most >= _MUCH_MORE * gained:
-            bound = f"more than {_MOST:.0f}×" if most > _MOST else f"at most {units.ratio(most)}"
-            sentences.append(f"{idea.text} If it then took no time, it would be {bound} as fast.")
-    return tuple(sentences)
-
-
-def _most(parts: Segments, stages: tuple[int, ...], as_written_ms: float, ceiling_ms: float | None) -> float:
-    """Return how many times as fast it could be at most if some stages took no time."""
-    left_ms = chain.without(parts, stages).period_ns / NS_PER_MS
-    kept_ms = as_written_ms - _BESIDE * parts.cost_ns(stages) / NS_PER_MS
-    return as_written_ms / max(left_ms, kept_ms, ceiling_ms or 0.0, as_written_ms / (2 * _MOST))
-
-
-def _all(inspection: Inspection) -> Iterator[_Idea]:
-    trunk = chain.trunk(inspection)
-    batched = any(stage.method in ("batch", "padded_batch") for stage in trunk)
-    cached = any(stage.method in ("cache", "snapshot") for stage in inspection.stages)
-    for stage in trunk:
-        function = stage.function
-        if stage.method == "map" and function is not None and function.random and not cached:
-            if function.fixed_statements is not None:
-                continue  # a trial divides it
-            yield _Idea(
-                (stage.id,),
-                f"{named(stage)}, draws random numbers, so nothing after it can be cached. Move its random part into a "
-                "second map, and put a cache() between the two: later epochs then compute only the random part."
-                + (f" No trial divided it: {function.undivided}." if function.undivided else ""),
-            )
-        elif stage.method == "map" and batched and _on_records(inspection, stage) and not _tried_on_batches(function):
-            yield _Idea(
-                (stage.id,),
-                f"{named(stage)}, gets one record at a time. If it only parses, batch first and parse a whole batch in "
-                "one call, with tf.io.parse_example or with tf.io.decode_csv for all lines.",
-            )
-        elif stage.method == "window" and chain.around_window(inspection, stage) is None:  # else a trial gathers them
-            behind = chain.after(inspection, stage)
-            both = (stage.id, behind.id) if behind is not None and behind.method == "flat_map" else (stage.id,)
-            yield _Idea(
-                both,
-                f"{named(stage)}, makes a dataset of every window and passes its elements on one by one. Keep the "
-                "series in a tensor and batch the start positions: one tf.gather in a map then makes a whole batch.",
-            )
-    yield from _of_whole_arrays(inspection, trunk)
-
-
-def _of_whole_arrays(inspection: Inspection, trunk: Sequence[Stage]) -> Iterator[_Idea]:
-    """Yield that samples are cut one by one from arrays that each position is given whole: Keras' time series are."""
-    batch = next((stage for stage in trunk if stage.method in ("batch", "padded_batch")), None)
-    above = [] if batch is None else [inspection.stage(number) for number in chain.upstream(inspection, batch)]
-    cutting = [stage for stage in above if stage.method == "map" and _takes_whole_array(inspection, stage)]
-    if cutting:
-        yield _Idea(
-            tuple({number for stage in cutting for number in chain.upstream(inspection, stage)}),
-            f"{named(cutting[-1])}, cuts one sample a call from an array that is passed along whole. Keep the array in "
-            "a tensor and batch the positions: one tf.gather in a map then makes a whole batch.",
-        )
-
-
-def _takes_whole_array(inspection: Inspection, stage: Stage) -> bool:
-    """Return whether a map is given the same array with every element: ``zip((from_tensors(array).repeat(), …))``."""
-    both = chain.before(inspection, stage)
-    if both is None or both.method != "zip":
-        return False
-    repeats = [one for number in both.inputs if (one := inspection.stage(number)).method == "repeat"]
-    arrays = [chain.before(inspection, one) for one in repeats]
-    return any(one is not None and one.method == "from_tensors" for one in arrays)
-
-
-def _tried_on_batches(function: UserFunction | None) -> bool:
-    """Return whether a trial gives a map whole batches, of which the function is known to make something."""
-    if function is None or function.on_batches == "not":
-        return False
-    return function.on_batches is not None or function.parses_examples
-
-
-def _on_records(inspection: Inspection, stage: Stage) -> bool:
-    """Return whether the records of files come to a map as they are."""
-    before = chain.before(inspection, stage)
-    while before is not None and before.method in ("shuffle", "repeat", "prefetch", "skip", "take", "ignore_errors"):
-        before = chain.before(inspection, before)
-    return before is not None and chain.reads_files(before)

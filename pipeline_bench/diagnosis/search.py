@@ -18,7 +18,6 @@ _CACHE_SHARE = 0.5
 """Of the free memory, or of the machine's where that is not known: the most that a cache is to take."""
 _LOOK_AGAIN_BY = 0.5
 """Of the budget: the stages are looked at again no later than this."""
-_SPENT = "The budget left no time for it."
 _DONE = "It was not needed."
 
 
@@ -79,7 +78,7 @@ class Search:
         after, trial = self.next(session)
         if trial is not None:
             return None
-        return _SPENT if NextTrial(after, _of(after)).spent else _DONE
+        return conclusion.SPENT if NextTrial(after, _of(after)).spent else _DONE
 
     def _inspected(self, session: Session, diagnosis: Diagnosis) -> Diagnosis:
         """Return the diagnosis with the inspection, the bottleneck, and the candidates, as soon as each can be told."""
@@ -108,7 +107,6 @@ class Search:
         assert inspection is not None
         means = {result.variant: result.step_ms.mean for result in session.results}
         written_ms, cores = means.get(AS_WRITTEN), session.environment.cores
-        waits = {result.variant: result.input_wait_ms.value for result in session.results}
         written = [trial for trial in session.trials if trial.variant == AS_WRITTEN and trial.measured]
         steps = sum(trial.steps.count - trial.warmup_steps for trial in written if trial.steps is not None)
         found = bottleneck.find(
@@ -116,7 +114,7 @@ class Search:
             cores,
             written_ms,
             means.get(CEILING),
-            waits.get(AS_WRITTEN),
+            attempt_statistics.mean_wait_ms(session),
             attempt_statistics.typical_wait_ms(session),
             steps,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -37,6 +38,9 @@ SITE = Path(__file__).with_name("site")
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 """What a shell exits with where it cannot start a command (POSIX, Shell Command Language, 2.8.2)."""
 _SHOWN_PROBLEMS = 3
+_PYTHON = re.compile(r"python[\d.]*")
+_OPTIONS = re.compile(r"-([^-cmWX]*)([cmWX]?)(.*)", re.DOTALL)
+"""Python's options in one part of a command: flags, and at its end one that takes a value, here or in the next part."""
 
 
 class Training(BaseModel):
@@ -296,10 +300,26 @@ def _why_none(ended: Ended, command: Sequence[str]) -> str:
         )
     if ended.problems:
         return "see above"
-    isolated = [part for part in command[1:3] if part in ("-I", "-E", "-S", "-IS", "-IE")]
+    isolated = isolated_by(command)
     if isolated:
-        return f"Python was started with {isolated[0]}, which disables sitecustomize, so its trainings are not watched"
+        return f"Python was started with {isolated}, which disables sitecustomize, so its trainings are not watched"
     return "no Python process of the command imported TensorFlow, Keras, PyTorch or grain, and ended by itself"
+
+
+def isolated_by(command: Sequence[str]) -> str:
+    """Return the option, ``-E``, by which a Python of the command runs no sitecustomize of ours; empty without one."""
+    python = next((index for index, part in enumerate(command) if _PYTHON.fullmatch(Path(part).name)), len(command))
+    options = iter(command[python + 1 :])
+    while (option := _OPTIONS.fullmatch(next(options, ""))) is not None:
+        flags, last, value = option.groups()
+        found = next((flag for flag in flags if flag in "IES"), None)
+        if found is not None:
+            return f"-{found}"
+        if last in ("c", "m"):
+            break
+        if last and not value:
+            next(options, None)
+    return ""
 
 
 def _signal_of(code: int) -> str | None:

@@ -197,6 +197,15 @@ class ScriptTraining(_Part):
     """The one that is looked at, as it is listed: ``train_ds, train.py:12``."""
     datasets: tuple[Line, ...] = ()
     """All that had a name by then, in the order of their numbers."""
+    epochs: int | None = None
+    """Of its `fit`; None where it is none, or does not say."""
+    in_loop: bool = False
+    """Whether the `fit` is called in a loop of the user's code, which may train on the same data again."""
+
+    @property
+    def once(self) -> bool:
+        """Whether the training is known to pass over its data only once."""
+        return self.epochs == 1 and not self.in_loop
 
 
 class Inspection(_Part):
@@ -249,6 +258,12 @@ class Inspection(_Part):
     def cost(self, number: int) -> StageCost | None:
         """Return what the stage costs, where it was measured."""
         return next((cost for cost in self.costs if cost.stage == number), None)
+
+    @property
+    def once(self) -> bool:
+        """Whether each element is known to be computed only once: the training has one epoch, and nothing repeats."""
+        one_epoch = self.training is not None and self.training.once
+        return one_epoch and all(stage.method != "repeat" for stage in self.stages)
 
     def of_first_epoch(self) -> Inspection:
         """Return the inspection with the costs of an epoch in which no cache is full yet."""

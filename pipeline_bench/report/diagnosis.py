@@ -71,6 +71,14 @@ class Tried:
         return self.attempt.outcome in ("proposed", "faster")
 
     @property
+    def why_not(self) -> str:
+        """Why it cannot be used, in a few words; empty where it can."""
+        if self.attempt.outcome not in ("refused", "failed"):
+            return ""
+        status = self.attempt.equality.status if self.attempt.equality is not None else None
+        return {"unequal": "other samples", "reordered": "another order"}.get(status or "", "--details shows why")
+
+    @property
     def lead(self) -> str:
         """What came of it, behind its name: ``faster 3.12× (3.04× to 3.20×)``."""
         between = ", " if self.outcome.endswith("%") else " "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
@@ -82,7 +83,7 @@ def attempt_lines(session: Session, diagnosis: Diagnosis, width: int) -> Iterato
     for each in words.tried(session, diagnosis):
         if each.attempt.outcome not in ("not-tried", "pending"):
             why = " (--details shows why)" if each.attempt.outcome == "failed" else ""
-            line = Text("· ") + _lead(each) + why
+            line = Text("· ") + _lead(dataclasses.replace(each, interval=each.why_not or each.interval)) + why
             name = Text(each.variant, "bold")
             name.truncate(max(1, name.cell_len - max(0, line.cell_len - width)), overflow="ellipsis")
             yield Text.assemble("· ", name, line[len("· ") + len(each.variant) :])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
-from collections.abc import Collection, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -17,21 +15,11 @@ from pipeline_bench.model.session import save
 from pipeline_bench.run import launcher, machine
 from pipeline_bench.run.comparison import Outcome, new_session, run
 from pipeline_bench.run.observer import Guarded, Observer
+from pipeline_bench.run.side_effects import side_effects, trackers_off
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.system import interrupts
 from pipeline_bench.tfdata import targets
-
-_DOWNLOADS = frozenset(
-    {"get_file", "urlretrieve", "urlopen", "load_data", "load_dataset", "download", "download_and_prepare"}
-)
-_WRITES = frozenset(
-    {"mkdir", "makedirs", "write_text", "write_bytes", "savetxt", "savez", "to_csv", "rmtree", "unlink", "remove"}
-    | {"rename", "extractall", "unpack_archive", "copytree", "TFRecordWriter"}
-)
-_STARTS = frozenset({"system", "Popen", "check_call", "check_output"})
-_SAID = (("downloads", _DOWNLOADS), ("writes files", _WRITES), ("starts programs", _STARTS))
-_MOST = 3
 
 
 def run_diagnosis(
@@ -65,7 +53,7 @@ def run_diagnosis(
             f"{asked.target.text} runs in every trial up to its training, with everything that it does before; nothing "
             f"after that runs.{side_effects(script)}"
         )
-    with interrupts.deferred(), closing(NvmlSampler.open()) as gpu:
+    with interrupts.deferred(), trackers_off(), closing(NvmlSampler.open()) as gpu:
         refusal = None if expose_servers else machine.refuse_servers()
         planner = search.Search(float(psutil.virtual_memory().available), refusal)
         session = new_session(scenario, gpu, command, observer).model_copy(update={"diagnosis": asked})
@@ -127,27 +115,3 @@ def patched_from(file: str, here: Path) -> tuple[str, str]:
     if folder is None:
         folder = here.resolve() if path.is_relative_to(here.resolve()) else path.parent
     return str(folder), path.relative_to(folder).as_posix()
-
-
-def side_effects(text: str) -> str:
-    """Return what calls in a script's text do, `` It downloads: get_file (line 12).``; empty where none is known."""
-    found = [(does, _places(text, names)) for does, names in _SAID]
-    parts = [f"{does}: {', '.join(places[:_MOST])}" for does, places in found if places]
-    return f" It {'; '.join(parts)}." if parts else ""
-
-
-def _places(text: str, names: frozenset[str]) -> list[str]:
-    try:
-        nodes = list(ast.walk(ast.parse(text)))
-    except (SyntaxError, ValueError, RecursionError):
-        return []
-    calls = [node for node in nodes if isinstance(node, ast.Call)]
-    own = {node.name for node in nodes if isinstance(node, ast.FunctionDef)}  # a `load_data` of theirs is not Keras'
-    return [f"{name} (line {call.lineno})" for call in calls for name in _name(call, own) if name in names]
-
-
-def _name(call: ast.Call, own: Collection[str]) -> Iterator[str]:
-    if isinstance(call.func, ast.Attribute):
-        yield call.func.attr
-    elif isinstance(call.func, ast.Name) and call.func.id not in own:
-        yield call.func.id

@@ -67,12 +67,19 @@ def inspect(
         yield _with(inspection, _pooled(read, costs, period, first_ns), batch, first_ns=first_ns)
 
 
+def end_of_sentence(code: str) -> str:
+    """Return a line of code as a sentence ends: with dots where more of it follows, and without a second full stop."""
+    shown = one_line(code, 80)
+    goes_on = sum(map(shown.count, "([{")) > sum(map(shown.count, ")]}")) and not shown.endswith("…")
+    return f"{shown}{' …' if goes_on else '' if shown.endswith(('.', '…')) else '.'}"
+
+
 def _with_line(inspection: Inspection, costliest: LineCost) -> Inspection:
     """Return the inspection with the line that takes most of making a batch, the user's or one of a library."""
     place, stages = costliest.place, inspection.stages
     users = user_code.is_users(place.file)
     line = f"line {place.line}" if users else f"line {place.line} of {Path(place.file).name}"
-    note = f"Of a call, {units.share(costliest.share)} is in {line}: {one_line(place.text, 80)}."
+    note = f"Of a call, {units.share(costliest.share)} is in {line}: {end_of_sentence(place.text)}"
     if users:
         stages = tuple(each.model_copy(update={"place": place}) if each.id == GET_ITEM else each for each in stages)
     return inspection.model_copy(update={"stages": stages, "notes": (*inspection.notes, note)})

@@ -198,7 +198,9 @@ class _Watch:
                 f"{type(data).__name__}, cannot be inspected",
                 _RUN_HINT.format(file=line.partition(":")[0]),
             )
-        return Training(data, model, line, does, given, script_datasets.named(sys._getframe(1), data))
+        datasets = script_datasets.named(sys._getframe(1), data)
+        epochs, in_loop = script_datasets.epochs_of(given, does), user_code.in_a_loop()
+        return Training(data, model, line, does, given, datasets, epochs, in_loop)
 
     def _one_batch(self, plain: Any) -> Any:
         """Return what stands in the place of a model's `train_on_batch`."""

@@ -49,6 +49,8 @@ class Training:
         does: what the model does with a batch.
         given: the arguments of the `fit`, by name.
         datasets: those of the script that have a name by then, the one that is trained on first.
+        epochs: of the `fit`; None where it is none.
+        in_loop: whether the `fit` is called in a loop of the user's code.
     """
 
     data: Any
@@ -57,6 +59,21 @@ class Training:
     does: Does = "train"
     given: Mapping[str, Any] = field(default_factory=dict)
     datasets: tuple[Named, ...] = ()
+    epochs: int | None = None
+    in_loop: bool = False
+
+
+def epochs_of(given: Mapping[str, Any], does: Does) -> int | None:
+    """Return how many epochs a model's `fit` trains with these arguments, or how often another method passes over data.
+
+    None where Keras is given no numbers.
+    """
+    if does != "train":
+        return 1
+    try:
+        return max(1, int(given.get("epochs", 1)) - int(given.get("initial_epoch", 0)))
+    except (TypeError, ValueError):
+        return None
 
 
 def kind(data: Any) -> Kind | None:
@@ -148,6 +165,8 @@ def choose(
         model=training.model is not None and alike,
         dataset=found.text,
         datasets=tuple(each.text for each in datasets),
+        epochs=training.epochs,
+        in_loop=training.in_loop,
     )
     return trained, found.data
 

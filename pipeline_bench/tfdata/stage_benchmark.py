@@ -177,7 +177,13 @@ class StageBenchmark:
         iterator = FlatIterator(self._alone(stage, endless=False) if positional else dataset)
         with Deadline(limit_s) as deadline:
             start_ns = time.perf_counter_ns()
-            first = iterator.take(deadline)
+            try:
+                first = iterator.take(deadline)
+            except StopIteration:
+                if not positional:
+                    raise
+                iterator = FlatIterator(dataset)  # it leaves out more elements than were kept
+                first = iterator.take(deadline)
             result.first_ns = time.perf_counter_ns() - start_ns
             kept = throughput.sample(iterator, deadline, first, share_s / 3)
             result.element_bytes = kept.element_bytes

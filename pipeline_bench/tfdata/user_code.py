@@ -6,6 +6,7 @@ inside where there was Python.
 
 from __future__ import annotations
 
+import ast
 import functools
 import inspect
 import itertools
@@ -42,6 +43,7 @@ _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line \d+')
 _NOT_THE_USERS = ("/site-packages/", "/dist-packages/", "<__array_function__")
 _TRACEBACK = "Traceback (most recent call last):"
 LONGEST_MESSAGE = 600
+_LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 Origin = Literal["user", "library", "tensorflow", "other"]
 """Whose code a frame runs. ``other`` is the standard library, this program, and what has no file."""
@@ -91,6 +93,23 @@ def line() -> str:
     """Return the line of the user's code that is being run, ``train.py:12``."""
     place = location()
     return "the script" if place is None else f"{Path(place.file).name}:{place.line}"
+
+
+def in_a_loop() -> bool:
+    """Return whether a call of the user's code, or of a library, that led here stands in a loop, as its text says."""
+    for frame in _outward(sys._getframe(1)):
+        code = frame.f_code
+        if origin(code.co_filename) not in ("user", "library"):
+            continue
+        try:
+            tree = ast.parse("".join(linecache.getlines(code.co_filename)))
+        except (SyntaxError, ValueError, RecursionError):
+            continue
+        loops = (node for node in ast.walk(tree) if isinstance(node, _LOOPS))
+        # A loop that begins in front of the function only defines it.
+        if any(code.co_firstlineno <= loop.lineno <= frame.f_lineno <= (loop.end_lineno or 0) for loop in loops):
+            return True
+    return False
 
 
 def called_by_other_code(depth: int, until: Container[CodeType]) -> bool:

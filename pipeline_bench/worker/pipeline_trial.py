@@ -354,7 +354,7 @@ class PipelineEngine(Engine):
             try:
                 # A job begins on a cluster within a second or two, for each pass.
                 through = any(isinstance(edit, DistributeToService) for edit in edits)
-                limit_s = task.limit_s if through else min(fingerprints.MOST_S, task.limit_s)
+                limit_s = task.limit_s if through else fingerprints.most_s(task.limit_s)
                 stages = () if self._read is not None else self._recipe.stages
                 return fingerprints.of(make, stages, limit_s, recorder.heartbeat)
             except PipelineBenchError as error:

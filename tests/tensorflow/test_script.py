@@ -21,12 +21,14 @@ model.compile("sgd", "mse")
 """
 # What each is, and what is to be found: the dataset's elements in a line, whether there is a model, and where.
 SCRIPTS: dict[str, tuple[str, Any]] = {
-    "fit": ("model.fit(data.take(7), epochs=int(sys.argv[2]))\nopen('after', 'w')", [7, True, 7]),
+    "fit": ("model.fit(data.take(7), epochs=int(sys.argv[2]))\nopen('after', 'w')", [7, True, 7, 3, False]),
+    "goes_on": ("for _ in range(2): pass\nmodel.fit(data, epochs=9, initial_epoch=4)", [10, True, 8, 5, False]),
+    "in_a_loop": ("from beside import train\nfor fold in range(3):\n    train(model, data)", [10, True, 2, 1, True]),
     "fit_by_name": ("model.fit(x=data, verbose=0)", [10, True, 7]),
     "main": ("if __name__ == '__main__':\n    model.fit(data)", [10, True, 8]),
     "guarded": ("try:\n    model.fit(data)\nexcept Exception:\n    sys.exit(5)\nfinally:\n    1 / 0", [10, True, 8]),
     "prepares": ("for x, y in data: x.numpy()\nmodel.fit(data.take(2))", [2, True, 8]),
-    "neighbour": ("from beside import train\ntrain(model, data)", [10, True, 2]),
+    "neighbour": ("from beside import train\ntrain(model, data)", [10, True, 2, 1, False]),
     "loop": ("next(iter(data.take(3)))\nfor x, y in data:\n    x + 1", [10, False, 8]),
     "iterator": (
         "@tf.function\ndef step(batches):\n    return next(batches)\nnext(iter(data))\nstep(iter(data.take(5)))",
@@ -82,13 +84,13 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
     "no_training_in_it": ("if len(sys.argv) > 9: model.fit(data)\nfor x, y in data: x + 1", [10, False, 8]),
     "train_on_batch": (
         "for x, y in data.take(1): print(x)\nfor x, y in data:\n    model.train_on_batch(x, y)",
-        [10, True, 8],
+        [10, True, 8, None, False],
     ),
     "gan": (
         "for x, y in data:\n    model.train_on_batch(np.zeros([8, 5]), np.zeros(8))",
         [10, False, 7],
     ),
-    "evaluate": ("print(model.evaluate(data.take(4)))", [4, True, 7]),
+    "evaluate": ("print(model.evaluate(data.take(4)))", [4, True, 7, 1, False]),
     "evaluates_first": ("model.evaluate(data.take(2), verbose=0)\nmodel.fit(data)", [10, True, 8]),
     "generator": ("model.fit((each for each in []))", ["generator", True, 7]),
     "py_dataset": (
@@ -168,6 +170,8 @@ for name in sys.argv[1:]:
             kind = training.data.cardinality
             kind = int(kind() if callable(kind) else kind)
         found[name] = [kind, training.model is not None, line]
+        if name in ("fit", "goes_on", "neighbour", "in_a_loop", "evaluate", "train_on_batch"):
+            found[name] += [training.epochs, training.in_loop]
     except UserCodeError as error:
         found[name] = f"{error.message} {error.hint}"
 with open("found.json", "w") as file:

@@ -193,6 +193,25 @@ def test_a_stage_whose_windows_do_not_come_in_time_is_measured_by_single_element
 
 
 @pytest.mark.usefixtures("briefly")
+@pytest.mark.usefixtures("briefly")
+@pytest.mark.parametrize("method", ["skip", "shard"])
+def test_what_comes_after_a_stage_that_leaves_out_more_than_is_kept_is_measured(method: str) -> None:
+    most = throughput._KEPT_MOST
+    leave_out: dict[str, Call] = {
+        "skip": lambda numbers: numbers.skip(most + 100),
+        "shard": lambda numbers: numbers.shard(most + 100, most + 50),
+    }
+    chain = (
+        Chain()
+        .source("range", lambda: tf.data.Dataset.range(10 * most))
+        .add(method, leave_out[method], num_shards=most + 100)
+    )
+    costs = chain.add("map", lambda numbers: numbers.map(in_python)).measured()
+    assert [cost.reason for cost in costs] == [None, None, None]
+    assert costs[2].elapsed_ns is not None
+    assert costs[2].elapsed_ns > 4e6
+
+
 def test_before_a_cache_nothing_is_spent_once_it_is_full() -> None:
     chain = Chain().source("range", numbers).add("map", lambda data: data.map(in_python))
     costs = chain.add("cache", lambda data: data.cache()).add("batch", batched, batch_size=8).measured()

@@ -75,7 +75,11 @@ def read_size(inspection: Inspection, context: Context) -> Iterator[Fix]:
             )
 
 
-@kind(saving=0.9)
+def _one_epoch(inspection: Inspection, context: Context) -> str | None:
+    return "the fit has one epoch, in which nothing would be read from a cache" if inspection.once else None
+
+
+@kind(saving=0.9, blocker=_one_epoch)
 def cache(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Keep what was computed once: in memory, on disk where it does not fit; always before the first random stage."""
     run = list(reversed(chain.trunk(inspection)))
@@ -94,7 +98,7 @@ def cache(inspection: Inspection, context: Context) -> Iterator[Fix]:
         yield _cached(inspection, context, moved[-1], out, passed)
 
 
-@kind(saving=0.85)
+@kind(saving=0.85, blocker=_one_epoch)
 def cache_within_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Keep what a map computes before it draws random numbers: two maps, and a cache between them."""
     run = list(reversed(chain.trunk(inspection)))

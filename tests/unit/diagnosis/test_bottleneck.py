@@ -223,14 +223,21 @@ def test_no_stage_is_named_that_explains_little_of_what_a_step_waits() -> None:
 
 def test_a_wait_that_lies_where_epochs_begin_names_no_stage_and_says_how_long_an_epoch_is() -> None:
     looked = python_decode(0.2).model_copy(update={"cardinality": 11})
-    of_fit = looked.model_copy(update={"training": ScriptTraining(line="train.py:9", model=True)})
+
+    def of_fit(epochs: int | None, **given: object) -> Inspection:
+        training = ScriptTraining(line="train.py:9", model=True, epochs=epochs)
+        return looked.model_copy(update={"training": training, **given})
 
     def text(inspection: Inspection, typical_wait_ms: float) -> str:
         return bottleneck.find(inspection, 2, 12.0, 4.0, 8.0, typical_wait_ms).text
 
     assert "waits 8.00 ms of 12.0 ms for its batch, most of it where an epoch of 11 batches begins" in text(looked, 0.4)
     assert "steps_per_epoch" not in text(looked, 0.4)
-    assert "steps_per_epoch=11" in text(of_fit, 0.4)
+    assert "steps_per_epoch=11" in text(of_fit(20), 0.4)
+    assert "waits so only once" in text(of_fit(1), 0.4)
+    assert "steps_per_epoch" not in text(of_fit(1), 0.4) + text(of_fit(None), 0.4)
+    assert "begins" in text(of_fit(20, api="PyDataset"), 0.4)
+    assert "repeat()" not in text(of_fit(20, api="PyDataset"), 0.4) + text(of_fit(20, api="arrays"), 0.4)
     assert "epoch" not in text(looked, 7.0)
 
 

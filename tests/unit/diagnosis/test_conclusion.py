@@ -6,10 +6,23 @@ import itertools
 
 import numpy as np
 
-from pipeline_bench.diagnosis import attempt_statistics, conclusion
+from pipeline_bench.diagnosis import attempt_statistics, beyond, conclusion
 from pipeline_bench.model import Series
-from pipeline_bench.model.pipeline import Inspection
-from tests.unit.diagnosis.simulated import STEPS, Machine, cost, diagnose, function, inspection, stage
+from pipeline_bench.model.diagnosis import AS_WRITTEN
+from pipeline_bench.model.edits import Edit
+from pipeline_bench.model.pipeline import Fingerprint, Inspection, ScriptTraining
+from tests.unit.diagnosis.simulated import (
+    STEPS,
+    Machine,
+    Told,
+    component,
+    cost,
+    diagnose,
+    fingerprint,
+    function,
+    inspection,
+    stage,
+)
 
 
 def augmented(random: bool = True) -> Inspection:
@@ -22,28 +35,30 @@ def augmented(random: bool = True) -> Inspection:
 
 
 def test_a_map_that_draws_is_to_be_split_before_a_cache_and_the_gain_has_a_bound() -> None:
-    (text,) = conclusion.ideas(augmented(), 1, as_written_ms=25.0, ceiling_ms=None, gained=1.0)
+    (text,) = beyond.ideas(augmented(), 1, as_written_ms=25.0, ceiling_ms=None, gained=1.0)
     assert "map(load), train.py:11, draws random numbers" in text
     assert "at most 5.00×" in text
-    assert conclusion.ideas(augmented(random=False), 1, 25.0, None, 1.0) == ()
+    assert beyond.ideas(augmented(random=False), 1, 25.0, None, 1.0) == ()
+    once = ScriptTraining(line="train.py:9", model=True, epochs=1)
+    assert beyond.ideas(augmented().model_copy(update={"training": once}), 1, 25.0, None, 1.0) == ()
 
 
 def test_what_the_model_takes_by_itself_bounds_the_gain() -> None:
-    (text,) = conclusion.ideas(augmented(), 1, as_written_ms=25.0, ceiling_ms=12.5, gained=1.0)
+    (text,) = beyond.ideas(augmented(), 1, as_written_ms=25.0, ceiling_ms=12.5, gained=1.0)
     assert "at most 2.00×" in text
-    assert conclusion.ideas(augmented(), 1, as_written_ms=25.0, ceiling_ms=22.0, gained=1.0) == ()
+    assert beyond.ideas(augmented(), 1, as_written_ms=25.0, ceiling_ms=22.0, gained=1.0) == ()
 
 
 def test_a_small_stage_beside_a_model_cannot_bring_the_whole_wait_back() -> None:
     """Its 20 ms of 200: the ceiling of 100 ms would leave room for twice as fast."""
-    assert conclusion.ideas(augmented(), 1, as_written_ms=200.0, ceiling_ms=150.0, gained=1.0) == ()
-    (text,) = conclusion.ideas(augmented(), 1, as_written_ms=80.0, ceiling_ms=30.0, gained=1.0)
+    assert beyond.ideas(augmented(), 1, as_written_ms=200.0, ceiling_ms=150.0, gained=1.0) == ()
+    (text,) = beyond.ideas(augmented(), 1, as_written_ms=80.0, ceiling_ms=30.0, gained=1.0)
     assert "at most 2.00×" in text  # it may take 40 ms beside the model
 
 
 def test_nothing_is_said_that_what_is_proposed_reaches_or_that_the_costs_do_not_show() -> None:
-    assert conclusion.ideas(augmented(), 1, as_written_ms=25.0, ceiling_ms=None, gained=4.5) == ()
-    assert conclusion.ideas(augmented(), 1, as_written_ms=90.0, ceiling_ms=None, gained=1.0) == ()
+    assert beyond.ideas(augmented(), 1, as_written_ms=25.0, ceiling_ms=None, gained=4.5) == ()
+    assert beyond.ideas(augmented(), 1, as_written_ms=90.0, ceiling_ms=None, gained=1.0) == ()
 
 
 def test_a_map_on_records_and_windows_are_told_how_to_take_whole_batches() -> None:
@@ -53,7 +68,7 @@ def test_a_map_on_records_and_windows_are_told_how_to_take_whole_batches() -> No
         stage(2, "map", 1, of=function("parse")),
         stage(3, "batch", 2, batch_size=32),
     )
-    (text,) = conclusion.ideas(
+    (text,) = beyond.ideas(
         inspection(stages, (cost(0, 1.0), cost(1, 1.0), cost(2, 20.0), cost(3, 1.0))), 1, 23.0, None, 1.0
     )
     assert "tf.io.parse_example" in text
@@ -63,7 +78,7 @@ def test_a_map_on_records_and_windows_are_told_how_to_take_whole_batches() -> No
         stage(2, "flat_map", 1, of=function("together")),
         stage(3, "batch", 2, batch_size=32),
     )
-    (text,) = conclusion.ideas(
+    (text,) = beyond.ideas(
         inspection(stages, (cost(0, 1.0), cost(1, 9.0), cost(2, 9.0), cost(3, 1.0))), 1, 20.0, None, 1.0
     )
     assert "tf.gather" in text
@@ -84,10 +99,10 @@ def test_samples_cut_one_by_one_from_a_whole_array_are_to_be_gathered_by_batches
         )
         return inspection(stages, tuple(cost(number, 10.0 if number == 4 else 0.5) for number in range(6)))
 
-    (text,) = conclusion.ideas(made("from_tensors"), 1, as_written_ms=12.5, ceiling_ms=None, gained=1.0)
+    (text,) = beyond.ideas(made("from_tensors"), 1, as_written_ms=12.5, ceiling_ms=None, gained=1.0)
     assert "cuts one sample a call" in text
     assert "tf.gather" in text
-    assert conclusion.ideas(made("range"), 1, as_written_ms=12.5, ceiling_ms=None, gained=1.0) == ()
+    assert beyond.ideas(made("range"), 1, as_written_ms=12.5, ceiling_ms=None, gained=1.0) == ()
 
 
 def test_a_wait_that_lies_where_epochs_begin_is_told_from_one_in_every_step() -> None:
@@ -103,7 +118,23 @@ def test_a_wait_that_lies_where_epochs_begin_is_told_from_one_in_every_step() ->
         for trial in state.trials
     )
     later = conclusion.concluded(state.model_copy(update={"trials": trials}), state.diagnosis, "its end")
-    assert "for the arrays, most of it where an epoch begins (within one 500 µs)" in (later.text or "")
+    begins = "for the arrays, most of it where an epoch begins (within one 500 µs): Keras makes an iterator for each."
+    assert begins in (later.text or "")
+
+
+def test_what_a_step_waits_is_never_more_than_the_step_where_the_first_rounds_were_slower() -> None:
+    """The ceiling is measured in these alone."""
+    stages = (stage(0, "range"), stage(1, "map", 0), stage(2, "batch", 1))
+    periods_ms = itertools.chain([22.0, 20.0], itertools.repeat(10.0))
+    slower_first = Machine(
+        inspection(stages, (cost(0, 0.1), cost(1, 0.2), cost(2, 0.1))),
+        lambda edits: 1.0 if edits else next(periods_ms),
+        ceiling_ms=0.3,
+    )
+    state = diagnose(slower_first, budget_s=60.0)
+    (written,) = (result for result in state.results if result.variant == AS_WRITTEN)
+    assert (written.input_wait_ms.value or 0.0) > (written.step_ms.mean or 0.0)
+    assert (attempt_statistics.mean_wait_ms(state) or 0.0) < (written.step_ms.mean or 0.0)
 
 
 def test_a_wait_that_making_batches_of_arrays_explains_is_keras_own() -> None:
@@ -131,3 +162,39 @@ def test_a_wait_of_trials_that_differ_many_times_is_not_decided() -> None:
     state = diagnose(Machine(arrays, lambda edits: next(trials_ms), ceiling_ms=1.0), budget_s=60.0)
     assert state.diagnosis is not None
     assert "is not decided: its trials differ, with means of 13.0 ms to 569 ms a step." in (state.diagnosis.text or "")
+
+
+def concluding(looked: Inspection, told: Told, budget_s: float) -> str:
+    state = diagnose(Machine(looked, lambda edits: 5.0 if edits else 20.6, told=told), budget_s=budget_s)
+    assert state.diagnosis is not None
+    return state.diagnosis.text or ""
+
+
+def test_where_no_fix_was_tried_the_reason_is_said() -> None:
+    of_map = inspection(
+        (stage(0, "range"), stage(1, "map", 0), stage(2, "batch", 1)), (cost(0, 0.1), cost(1, 20.0), cost(2, 0.1))
+    )
+    text = concluding(of_map, lambda edits: fingerprint(), budget_s=8.0)
+    assert text.endswith("No fix was tried: the budget left no time for one. Use a larger --budget.")
+
+
+def test_of_the_only_fix_tried_it_is_said_why_it_is_refused() -> None:
+    def others(edits: tuple[Edit, ...]) -> Fingerprint:
+        return fingerprint(component(tuple(range(64 + len(edits)))))
+
+    only = inspection((stage(0, "shuffle"), stage(1, "batch", 0)), (cost(0, 20.0), cost(1, 0.1)))
+    text = concluding(only, others, budget_s=60.0)
+    assert "The only fix tried, prefetch at the end, is refused: It changes which samples arrive" in text
+    assert "proven" not in text
+
+
+def test_a_generator_is_to_give_only_names_and_one_that_waits_is_limited_by_what_it_waits_for() -> None:
+    def said(cpu_ms: float) -> str:
+        stages = (stage(0, "from_generator", of=function("gen", python=True)), stage(1, "batch", 0))
+        looked = inspection(stages, (cost(0, 20.0, cpu_ms), cost(1, 5.0)))
+        return " ".join(beyond.ideas(looked, 1, as_written_ms=25.0, ceiling_ms=None, gained=1.0))
+
+    assert "a map with num_parallel_calls" in said(20.0)
+    assert "at most 5.00×" in said(20.0)
+    assert "waits" not in said(20.0)
+    assert "What it waits for" in said(0.5)

@@ -27,7 +27,7 @@ from pipeline_bench.model.edits import (
     SetOptions,
     Vectorize,
 )
-from pipeline_bench.model.pipeline import Inspection, Stage, UserFunction
+from pipeline_bench.model.pipeline import Inspection, ScriptTraining, Stage, UserFunction
 from tests.unit.diagnosis.simulated import cost, function, inspection, python_decode, stage
 
 
@@ -268,6 +268,27 @@ def augmented() -> tuple[Stage, ...]:
         stage(3, "map", 2, of=function("flip", random=True)),
         stage(4, "batch", 3),
     )
+
+
+@pytest.mark.parametrize(
+    ("training", "repeats", "is_tried"),
+    [
+        (ScriptTraining(line="train.py:9", model=True, epochs=1), False, False),
+        (ScriptTraining(line="train.py:9", model=True, epochs=1), True, True),
+        (ScriptTraining(line="train.py:9", model=True, epochs=1, in_loop=True), False, True),
+        (ScriptTraining(line="train.py:9", model=True, epochs=2), False, True),
+        (ScriptTraining(line="train.py:9"), False, True),
+        (None, False, True),
+    ],
+)
+def test_no_cache_is_tried_for_a_single_epoch(training: ScriptTraining | None, repeats: bool, is_tried: bool) -> None:
+    again = [stage(2, "repeat", 1)] * repeats
+    stages = (source(shuffle=False), mapped(1, "decode"), *again, stage(3, "batch", 1 + repeats))
+    found = tried(chain_of(*stages, training=training))
+    caches = [attempt for attempt in found if attempt.fix.kind == "cache"]
+    assert {attempt.outcome for attempt in caches} == {"pending" if is_tried else "not-tried"}
+    if not is_tried:
+        assert reason(found, "cache") == "the fit has one epoch, in which nothing would be read from a cache."
 
 
 def test_a_cache_stands_before_the_first_random_stage_with_its_size() -> None:

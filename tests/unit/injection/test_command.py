@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from pipeline_bench.injection.command import Ended, ProcessRecord, Training, next_command
+from pipeline_bench.injection.command import Ended, ProcessRecord, Training, isolated_by, next_command
 
 
 def ended(program: str, verdict: str = "input-bound") -> Ended:
@@ -40,3 +40,21 @@ def test_the_command_that_diagnoses_takes_the_same_script_and_arguments(
 
 def test_what_does_not_starve_needs_no_diagnosis() -> None:
     assert next_command(ended("train.py", "not input-bound"), ["python", "train.py"]) is None
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("python -I train.py", "-I"),
+        ("python3.12 -sE train.py", "-E"),
+        ("python -Ec 'import train'", "-E"),
+        ("nice -n 5 /usr/bin/python3 -u -X dev -W ignore -BS train.py", "-S"),
+        ("python -X dev train.py -E", ""),
+        ("python -c -E", ""),
+        ("python -m train -I", ""),
+        ("grep -E train", ""),
+        ("python", ""),
+    ],
+)
+def test_the_option_that_isolates_python_is_found_among_others(command: str, expected: str) -> None:
+    assert isolated_by(shlex.split(command)) == expected

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from pipeline_bench.model import Series
-from pipeline_bench.model.diagnosis import Attempt
+from pipeline_bench.model.diagnosis import Attempt, Equality
 from pipeline_bench.model.result import Doubt, WorkCheck
 from pipeline_bench.model.session import Session, load
 from pipeline_bench.model.trial import Track
@@ -151,6 +151,15 @@ def test_a_fix_that_failed_has_one_line_and_its_evidence_is_left_to_the_details(
     lines = "\n".join(shown(session.model_copy(update={"trials": (*session.trials, trial), "diagnosis": first})))
     assert f"{broken.fix.variant}: failed (--details shows why)" in lines
     assert "ValueError" not in lines
+
+
+def test_a_fix_that_is_refused_has_the_reason_behind_its_gain() -> None:
+    found = diagnoses.diagnosis()
+    refused = found.attempts[0].model_copy(
+        update={"outcome": "refused", "equality": Equality(status="unequal"), "reason": "It changes which arrive."}
+    )
+    lines = "\n".join(shown(diagnoses.session(found.model_copy(update={"attempts": (refused,)}))))
+    assert "(other samples)" in lines
 
 
 def test_a_fix_of_the_bottleneck_that_an_option_allows_is_named_with_the_option() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pipeline_bench.errors import UsageError
 from pipeline_bench.model.pipeline import Target
-from pipeline_bench.run.diagnosis import side_effects
+from pipeline_bench.run.side_effects import side_effects, trackers_off
 from pipeline_bench.tfdata import loading, targets
 
 SCRIPT = """
@@ -266,3 +266,50 @@ def test_what_a_script_does_before_its_training_is_read_from_its_text() -> None:
 def test_a_function_of_the_scripts_own_is_no_download() -> None:
     text = "def load_data(path):\n    return sorted(path)\nx = load_data('new')\ny = mnist.load_data()\n"
     assert side_effects(text) == " It downloads: load_data (line 4)."
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("open('a', 'w')", "writes files: open (line 2)"),
+        ("Path('a').open(mode='ab')", "writes files: open (line 2)"),
+        ("json.dump(config, file)", "writes files: dump (line 2)"),
+        ("np.save('a', x)", "writes files: save (line 2)"),
+        ("subprocess.run(['make'])", "starts programs: subprocess.run (line 2)"),
+        ("requests.get(url)", "downloads: requests.get (line 2)"),
+        (
+            "tensorflow_hub.load(url); hub.load(url); tfds.load('mnist')",
+            "downloads: hub.load (line 2), tfds.load (line 2)",
+        ),
+        ("mlflow.start_run()", "starts runs of a tracker: mlflow.start_run (line 2)"),
+        ("open('w'); open('a', 'rb'); json.load(file); options.get('a'); app.run(main)", ""),
+    ],
+)
+def test_what_a_call_of_a_script_does_is_known_by_its_name(call: str, said: str) -> None:
+    told = side_effects(f"import json\n{call}\n")
+    assert told.startswith(f" It {said}.") if said else told == ""
+    assert ("WANDB_MODE=disabled" in told) is ("tracker" in told)
+
+
+def test_what_a_script_does_behind_its_fit_is_not_told() -> None:
+    text = """
+def main():
+    with open("config", "w") as file: ...
+    try:
+        model.fit(data)
+        model.save("a")
+    finally:
+        model.save("b")
+    model.save("c")
+if retrain: model.fit(data)
+json.dump(config, file)
+"""
+    assert side_effects(text) == " It writes files: open (line 3), dump (line 11)."
+
+
+def test_trackers_are_off_where_their_user_has_not_said_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_MODE", "online")
+    monkeypatch.delenv("NEPTUNE_MODE", raising=False)
+    with trackers_off():
+        assert (os.environ["WANDB_MODE"], os.environ["NEPTUNE_MODE"]) == ("online", "offline")
+    assert (os.environ["WANDB_MODE"], "NEPTUNE_MODE" in os.environ) == ("online", False)

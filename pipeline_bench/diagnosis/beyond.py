@@ -1,0 +1,137 @@
+"""What would help a pipeline that no edit of its calls can do, in words, with the most that it can gain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from pipeline_bench.diagnosis import bottleneck, chain
+from pipeline_bench.diagnosis.bottleneck import named
+from pipeline_bench.diagnosis.chain import NS_PER_MS, Segments
+from pipeline_bench.model.pipeline import Inspection, Stage, UserFunction
+from pipeline_bench.text import units
+
+_WORTH = 1.3
+"""Less is not worth a change of somebody's functions: the fault that the benchmark counts costs as much."""
+_MUCH_MORE = 1.25
+"""The most must be so many times what is proposed already."""
+_BESIDE = 2.0
+"""Beside the model a stage may take so many times as long as alone: they share cores and caches."""
+_MOST = 20.0
+"""A larger bound says no more than that the stage takes nearly all of the time."""
+
+
+class _Idea(NamedTuple):
+    stages: tuple[int, ...]
+    text: str
+
+
+def ideas(
+    inspection: Inspection, cores: int, as_written_ms: float | None, ceiling_ms: float | None, gained: float
+) -> tuple[str, ...]:
+    """Return what would help that no edit can do, a sentence or two each; nothing where the costs explain too little.
+
+    Args:
+        inspection: the stages and their costs.
+        cores: that the pipeline may use.
+        as_written_ms: of the pipeline as written, or of a step with a model.
+        ceiling_ms: of a step of the model without any input; None without a model.
+        gained: the speed-up of what is proposed, 1 for none.
+    """
+    parts = chain.segments_of(inspection, cores)
+    if as_written_ms is None or not parts.elapsed_ns or parts.explained(as_written_ms, ceiling_ms) < chain.EXPLAINED:
+        return ()
+    sentences = []
+    for idea in _all(inspection):
+        most = _most(parts, idea.stages, as_written_ms, ceiling_ms)
+        if most >= _WORTH and most >= _MUCH_MORE * gained:
+            bound = f"more than {_MOST:.0f}×" if most > _MOST else f"at most {units.ratio(most)}"
+            sentences.append(f"{idea.text} If it then took no time, it would be {bound} as fast.")
+    return tuple(sentences)
+
+
+def _most(parts: Segments, stages: tuple[int, ...], as_written_ms: float, ceiling_ms: float | None) -> float:
+    """Return how many times as fast it could be at most if some stages took no time."""
+    left_ms = chain.without(parts, stages).period_ns / NS_PER_MS
+    kept_ms = as_written_ms - _BESIDE * parts.cost_ns(stages) / NS_PER_MS
+    return as_written_ms / max(left_ms, kept_ms, ceiling_ms or 0.0, as_written_ms / (2 * _MOST))
+
+
+def _all(inspection: Inspection) -> Iterator[_Idea]:
+    trunk = chain.trunk(inspection)
+    batched = any(stage.method in ("batch", "padded_batch") for stage in trunk)
+    cached = any(stage.method in ("cache", "snapshot") for stage in inspection.stages)
+    for stage in trunk:
+        function = stage.function
+        if stage.method == "map" and function is not None and function.random and not cached:
+            if function.fixed_statements is not None or inspection.once:
+                continue  # a trial divides it, or no later epoch would gain
+            yield _Idea(
+                (stage.id,),
+                f"{named(stage)}, draws random numbers, so nothing after it can be cached. Move its random part into a "
+                "second map, and put a cache() between the two: later epochs then compute only the random part."
+                + (f" No trial divided it: {function.undivided}." if function.undivided else ""),
+            )
+        elif stage.method == "map" and batched and _on_records(inspection, stage) and not _tried_on_batches(function):
+            yield _Idea(
+                (stage.id,),
+                f"{named(stage)}, gets one record at a time. If it only parses, batch first and parse a whole batch in "
+                "one call, with tf.io.parse_example or with tf.io.decode_csv for all lines.",
+            )
+        elif stage.method == "from_generator":
+            cost = inspection.cost(stage.id)
+            waits = " What it waits for, such as a queue of your own, is then the limit." * (
+                cost is not None and bottleneck.waits(cost)
+            )
+            yield _Idea(
+                (stage.id,),
+                f"{named(stage)}, gives one element at a time.{waits} Have it give only what names an element, such as "
+                "a path, and a map with num_parallel_calls make the element; or interleave several generators.",
+            )
+        elif stage.method == "window" and chain.around_window(inspection, stage) is None:  # else a trial gathers them
+            behind = chain.after(inspection, stage)
+            both = (stage.id, behind.id) if behind is not None and behind.method == "flat_map" else (stage.id,)
+            yield _Idea(
+                both,
+                f"{named(stage)}, makes a dataset of every window and passes its elements on one by one. Keep the "
+                "series in a tensor and batch the start positions: one tf.gather in a map then makes a whole batch.",
+            )
+    yield from _of_whole_arrays(inspection, trunk)
+
+
+def _of_whole_arrays(inspection: Inspection, trunk: Sequence[Stage]) -> Iterator[_Idea]:
+    """Yield that samples are cut one by one from arrays that each position is given whole: Keras' time series are."""
+    batch = next((stage for stage in trunk if stage.method in ("batch", "padded_batch")), None)
+    above = [] if batch is None else [inspection.stage(number) for number in chain.upstream(inspection, batch)]
+    cutting = [stage for stage in above if stage.method == "map" and _takes_whole_array(inspection, stage)]
+    if cutting:
+        yield _Idea(
+            tuple({number for stage in cutting for number in chain.upstream(inspection, stage)}),
+            f"{named(cutting[-1])}, cuts one sample a call from an array that is passed along whole. Keep the array in "
+            "a tensor and batch the positions: one tf.gather in a map then makes a whole batch.",
+        )
+
+
+def _takes_whole_array(inspection: Inspection, stage: Stage) -> bool:
+    """Return whether a map is given the same array with every element: ``zip((from_tensors(array).repeat(), …))``."""
+    both = chain.before(inspection, stage)
+    if both is None or both.method != "zip":
+        return False
+    repeats = [one for number in both.inputs if (one := inspection.stage(number)).method == "repeat"]
+    arrays = [chain.before(inspection, one) for one in repeats]
+    return any(one is not None and one.method == "from_tensors" for one in arrays)
+
+
+def _tried_on_batches(function: UserFunction | None) -> bool:
+    """Return whether a trial gives a map whole batches, of which the function is known to make something."""
+    if function is None or function.on_batches == "not":
+        return False
+    return function.on_batches is not None or function.parses_examples
+
+
+def _on_records(inspection: Inspection, stage: Stage) -> bool:
+    """Return whether the records of files come to a map as they are."""
+    before = chain.before(inspection, stage)
+    while before is not None and before.method in ("shuffle", "repeat", "prefetch", "skip", "take", "ignore_errors"):
+        before = chain.before(inspection, before)
+    return before is not None and chain.reads_files(before)

@@ -1,0 +1,111 @@
+"""What a script does before its training, which every trial repeats: read from its text; trackers are kept off."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+
+_DOWNLOADS = frozenset(
+    {"get_file", "urlretrieve", "urlopen", "load_data", "load_dataset", "download", "download_and_prepare"}
+    | {"requests.get", "tfds.load", "hub.load", "hub.KerasLayer", "snapshot_download", "hf_hub_download"}
+    | {"from_pretrained", "download_file"}
+)
+_WRITES = frozenset(
+    {"mkdir", "makedirs", "write_text", "write_bytes", "savetxt", "savez", "to_csv", "rmtree", "unlink", "remove"}
+    | {"rename", "extractall", "unpack_archive", "copytree", "TFRecordWriter", "open", "GFile", "dump", "save"}
+    | {"save_weights", "savez_compressed", "savefig", "imwrite", "to_parquet", "to_pickle", "to_json", "to_excel"}
+    | {"create_file_writer", "rmdir", "touch", "copyfile", "copy2", "shutil.copy", "shutil.move", "os.replace"}
+)
+_STARTS = frozenset({"system", "Popen", "check_call", "check_output", "popen", "subprocess.run", "subprocess.call"})
+_TRACKS = frozenset(
+    {"wandb.init", "mlflow.start_run", "neptune.init_run", "neptune.init", "Task.init", "comet_ml.start"}
+    | {"comet_ml.Experiment", "aim.Run"}
+)
+_SAID = (
+    ("downloads", _DOWNLOADS),
+    ("writes files", _WRITES),
+    ("starts programs", _STARTS),
+    ("starts runs of a tracker", _TRACKS),
+)
+_MOST = 3
+_OPENS = frozenset({"open", "GFile"})
+_TO_WRITE = re.compile(r"(?=.*[wax+])[rwaxbt+]{1,4}")
+_TRACKERS = {"WANDB_MODE": "disabled", "NEPTUNE_MODE": "offline", "CLEARML_OFFLINE_MODE": "1"}
+"""What keeps trackers from starting a run on their servers, by environment variable."""
+_Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda
+
+
+@contextmanager
+def trackers_off() -> Iterator[None]:
+    """Have what is started in the block start no runs of trackers, where its user has not said what these are to do."""
+    added = {name: value for name, value in _TRACKERS.items() if name not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            os.environ.pop(name, None)
+
+
+def side_effects(text: str) -> str:
+    """Return what calls in a script's text do, `` It downloads: get_file (line 12).``; empty where none is known."""
+    calls = _calls(text)
+    found = {does: [f"{name} (line {line})" for name, line in calls if name in names] for does, names in _SAID}
+    parts = [f"{does}: {', '.join(places[:_MOST])}" for does, places in found.items() if places]
+    if not parts:
+        return ""
+    set_to = ", ".join(f"{name}={value}" for name, value in _TRACKERS.items())
+    tracked = f" Trials have {set_to}, where you have not set these: they start runs only of other trackers."
+    return f" It {'; '.join(parts)}.{tracked if found[_SAID[-1][0]] else ''}"
+
+
+def _calls(text: str) -> list[tuple[str, int]]:
+    """Return what is called in a script's text, but for what is plainly behind its `fit`, with the lines."""
+    try:
+        tree = ast.parse(text)
+        nodes = list(ast.walk(tree))
+        behind = {id(node) for statement in _behind_fit(nodes) for node in ast.walk(statement)}
+        own = {
+            node.name for node in nodes if isinstance(node, ast.FunctionDef)
+        }  # a `load_data` of theirs is not Keras'
+        calls = [node for node in nodes if isinstance(node, ast.Call) and id(node) not in behind]
+        return sorted(((name, call.lineno) for call in calls for name in _names(call, own)), key=lambda each: each[1])
+    except (SyntaxError, ValueError, RecursionError):
+        return []
+
+
+def _behind_fit(nodes: Collection[ast.AST]) -> Iterator[ast.stmt]:
+    """Yield the statements that come only after one that calls a `fit`."""
+    for node in nodes:
+        body = getattr(node, "body", [])
+        fits = [_fits(statement) for statement in body] if isinstance(body, list) else []
+        if True in fits:
+            yield from [*body[fits.index(True) + 1 :], *getattr(node, "finalbody", ())]
+
+
+def _fits(node: ast.AST) -> bool:
+    """Return whether a `fit` is called in a statement, in any case and not by a function that it defines."""
+    if isinstance(node, _Scope | ast.If):
+        return False
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "fit":
+        return True
+    return any(_fits(child) for child in ast.iter_child_nodes(node))
+
+
+def _names(call: ast.Call, own: Collection[str]) -> Iterator[str]:
+    """Yield what a call may be known by, ``load`` and ``tfds.load``; of what opens a file only if it is to write."""
+    if isinstance(call.func, ast.Attribute):
+        name, of = call.func.attr, ast.unparse(call.func.value).rpartition(".")[2]
+        yield f"{of}.{name}"
+    elif isinstance(call.func, ast.Name) and call.func.id not in own:
+        name = call.func.id
+    else:
+        return
+    first = 1 if isinstance(call.func, ast.Name) else 0  # the file's own name
+    given = [*call.args[first:], *(each.value for each in call.keywords if each.arg == "mode")]
+    modes = [each.value for each in given if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    if name not in _OPENS or any(map(_TO_WRITE.fullmatch, modes)):
+        yield name
