@@ -1,7 +1,7 @@
 """A script of the user's, run unchanged up to where its training first asks a pipeline for elements.
 
-There what it trains on, and the model of a `fit`, are taken, and the script is left by an exception that no `except
-Exception` of its own stops.
+There what it trains on, and the model of a `fit`, are taken, and the call that begins the training never returns:
+nothing of the script's runs behind it, no `finally` and no `except` (see `system.main_thread`).
 """
 
 from __future__ import annotations
@@ -10,16 +10,21 @@ import ast
 import functools
 import importlib.util
 import inspect
+import mmap
+import os
+import queue
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.pipeline import Target
+from pipeline_bench.system import main_thread
 from pipeline_bench.tfdata import legacy_keras, public_api, script_datasets, user_code
 from pipeline_bench.tfdata.consumers import Does
 from pipeline_bench.tfdata.public_api import after_import
@@ -34,18 +39,20 @@ _TRAINS = frozenset({"fit", "train_on_batch", "GradientTape", "apply_gradients",
 _METHODS: dict[Does, str] = {"train": "fit", "test": "evaluate", "predict": "predict"}
 
 
-class _Reached(BaseException):
-    """Leaves the script where its training begins."""
-
-
 def trains(tree: ast.AST) -> bool:
     """Return whether a script calls what trains, as far as its own text says."""
     calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
     return any(isinstance(called, ast.Attribute) and called.attr in _TRAINS for called in calls)
 
 
-def run_to_training(target: Target) -> Training:
+def run_to_training(target: Target, waiting: Callable[[], None] = lambda: None) -> Training:
     """Run the script as `__main__`, with its arguments, until a training begins.
+
+    It runs in the main thread, which has to be lent (`main_thread.lend`), and is not given back once it trains.
+
+    Args:
+        target: the script.
+        waiting: called once a second until then.
 
     Raises:
         UserCodeError: it trains on something that cannot be looked at, or ends without a training.
@@ -57,20 +64,16 @@ def run_to_training(target: Target) -> Training:
         raise UserCodeError(f"there is no file {file}", "was it moved, or has the working folder changed?")
     tree = ast.parse(file.read_bytes(), filename=str(file))
     watch = _Watch(trains(tree))
-    try:
-        with watch.watching():
-            _execute(file, tree, target.arguments or (), spec)
-    except BaseException:
-        # What is raised on the way out of the training, by a `finally` for one, is no more the script's failure.
-        if watch.found is None:
-            raise
-    found = watch.found or watch.noted
+    name_a_function = f"name the function that makes the dataset: {target.module or file}:FUNCTION"
+    with watch.watching():
+        main_thread.run(lambda: watch.run(lambda: _execute(file, tree, target.arguments or (), spec)))
+        found = watch.wait(waiting, name_a_function)
     if found is None:
         raise UserCodeError(
             f"{target.text} ran to its end, and no training was found: no fit, and no loop over a tf.data.Dataset",
-            f"name the function that makes the dataset: {target.module or file}:FUNCTION",
+            name_a_function,
         )
-    if isinstance(found, UserCodeError):
+    if isinstance(found, BaseException):
         raise found
     return found
 
@@ -110,7 +113,7 @@ def _execute(file: Path, tree: ast.Module, arguments: tuple[str, ...], spec: Mod
 
 
 class _Watch:
-    """Waits for the first training, and leaves the code that begins it."""
+    """Waits for the first training, and has the code that begins it wait for ever."""
 
     def __init__(self, trains: bool) -> None:
         """Prepare.
@@ -118,8 +121,11 @@ class _Watch:
         Args:
             trains: whether the script's text calls what trains: a loop without that then prepares something.
         """
-        self.found: Training | UserCodeError | None = None
-        self.noted: Training | None = None
+        self._outcomes: queue.SimpleQueue[Training | BaseException | None] = queue.SimpleQueue()
+        """What was found, or what the script raised; None at its end. The first one counts."""
+        self._policy: Any = None
+        self._process, self._reached_in_fork = os.getpid(), mmap.mmap(-1, 1)
+        self._noted: Training | None = None
         """A loop that may be the training; it is where no other was reached."""
         self.loops = Loops(self._reach_loop, self._note_loop, self._reach_bare, needs_training=trains)
         self._trains = trains
@@ -135,11 +141,54 @@ class _Watch:
             self._patches.enter_context(self.loops.watched())
             yield
 
+    def run(self, script: Callable[[], None]) -> None:
+        """Run the script in this thread, and tell how it ended."""
+        found: Training | BaseException | None = None
+        try:
+            script()
+            for thread in threading.enumerate():  # as the interpreter does at a script's end
+                if not thread.daemon and thread is not threading.current_thread():
+                    thread.join()
+            found = self._noted
+        except BaseException as error:
+            found = error
+        if os.getpid() != self._process:
+            os._exit(0)  # a child that the script forked must not go on with this trial
+        self._tell(found)
+
+    def wait(self, waiting: Callable[[], None], hint: str) -> Training | BaseException | None:
+        """Return what was found, or what the script raised; None where it ended without a training.
+
+        Args:
+            waiting: called once a second until then.
+            hint: what to do where a process that the script forks trains.
+        """
+
+        def look() -> None:
+            waiting()
+            if self._reached_in_fork[0]:
+                self._tell(
+                    UserCodeError("the script trains in a process that it forks, which is not looked into", hint)
+                )
+
+        found = main_thread.receive(self._outcomes, look)
+        if self._policy is not None:
+            import keras
+
+            keras.config.set_dtype_policy(self._policy)  # Keras has one a thread
+        return found
+
+    def _tell(self, found: Training | BaseException | None) -> None:
+        if "keras" in sys.modules and isinstance(found, Training):
+            self._policy = sys.modules["keras"].config.dtype_policy()
+        self._outcomes.put(found)
+
     def _patch_keras(self, keras: Any) -> None:
         made = {
-            **{name: self._whole(does) for does, name in _METHODS.items()},
+            **{name: self._whole(does) for does, name in _METHODS.items() if does != "train"},
             "train_on_batch": self._one_batch,
         }
+        keras.Model.fit = self._whole("train")(keras.Model.fit)  # for good: no other thread may come to train either
         for name, wrapped in made.items():
             self._patches.enter_context(public_api.patched(keras.Model, name, wrapped(getattr(keras.Model, name))))
         for name in ("apply", "stateless_apply"):
@@ -148,21 +197,24 @@ class _Watch:
                 wrapper = self.loops.training(plain)
                 self._patches.enter_context(public_api.patched(keras.optimizers.Optimizer, name, wrapper))
 
-    def _reach(self, found: Training | UserCodeError) -> None:
-        if self.found is None:
-            self.found = found
-        raise _Reached
+    def _reach(self, found: Training | UserCodeError) -> NoReturn:
+        if os.getpid() != self._process:
+            self._reached_in_fork[0] = 1
+        else:
+            self.loops.let_go()
+            self._tell(found)
+        main_thread.park()
 
     def _reach_loop(self, dataset: Any, line: str) -> None:
         datasets = script_datasets.named(sys._getframe(1), dataset)
         self._reach(Training(dataset, None, line, datasets=datasets))
 
     def _note_loop(self, dataset: Any, line: str) -> None:
-        if self.noted is None:
+        if self._noted is None:
             datasets = script_datasets.named(sys._getframe(1), dataset)
-            self.noted = Training(dataset, None, line, datasets=datasets)
+            self._noted = Training(dataset, None, line, datasets=datasets)
 
-    def _reach_bare(self, line: str, by_session: bool = False) -> None:
+    def _reach_bare(self, line: str, by_session: bool = False) -> NoReturn:
         message = f"the training of {line} takes its batches from no tf.data pipeline that a loop is over"
         hint = _BARE_HINT
         if by_session:
@@ -209,10 +261,10 @@ class _Watch:
             given = signature.bind(*arguments, **named).arguments
             line, loop = user_code.line(), self.loops.under_way()
             if loop is None:
-                return self._reach_bare(line)
+                self._reach_bare(line)
             takes = (given.get("x"), given.get("y"), given.get("sample_weight"))
             model = given["self"] if script_datasets.are_batches_of(loop.dataset, takes) else None
             datasets = script_datasets.named(sys._getframe(1), loop.dataset)
-            return self._reach(Training(loop.dataset, model, loop.line, datasets=datasets))
+            self._reach(Training(loop.dataset, model, loop.line, datasets=datasets))
 
         return train_on_batch

@@ -104,6 +104,11 @@ class Loops:
         """Return the loop that took an element last, and has not ended."""
         return self._last if any(loop is self._last for loop in self._loops.values()) else None
 
+    def let_go(self) -> None:
+        """Free the iterators of the loops: nothing takes from them any more, and their buffers would go on filling."""
+        for iterator in list(self._loops):
+            vars(iterator).clear()
+
     def training(self, plain: Any) -> Any:
         """Return what stands in the place of something that trains."""
 

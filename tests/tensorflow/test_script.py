@@ -24,7 +24,47 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
     "fit": ("model.fit(data.take(7), epochs=int(sys.argv[2]))\nopen('after', 'w')", [7, True, 7]),
     "fit_by_name": ("model.fit(x=data, verbose=0)", [10, True, 7]),
     "main": ("if __name__ == '__main__':\n    model.fit(data)", [10, True, 8]),
-    "guarded": ("try:\n    model.fit(data)\nexcept Exception:\n    sys.exit(5)\nfinally:\n    1 / 0", [10, True, 8]),
+    "guarded": (
+        "try:\n    model.fit(data)\nexcept Exception:\n    sys.exit(5)\nfinally:\n    open('after', 'w')",
+        [10, True, 8],
+    ),
+    "tries_again": ("while True:\n    try: model.fit(data)\n    except: open('after', 'w')", [10, True, 8]),
+    "within_with": (
+        "import contextlib\nwith contextlib.ExitStack() as stack:\n    stack.callback(open, 'after', 'w')\n"
+        "    with tf.distribute.MirroredStrategy(['/cpu:0']).scope():\n        model.fit(data)",
+        [10, True, 11],
+    ),
+    "thread": (
+        "import threading\nthread = threading.Thread(target=lambda: model.fit(data))\nthread.start()\nthread.join()\n"
+        "open('after', 'w')",
+        [10, True, 8],
+    ),
+    "second_thread": (
+        "import threading, time\n"
+        "threading.Thread(target=lambda: [time.sleep(0.5), model.fit(data), open('after', 'w')]).start()\n"
+        "model.fit(data.take(2))",
+        [2, True, 9],
+    ),
+    "thread_behind_the_end": (
+        "import threading, time\nthreading.Thread(target=lambda: [time.sleep(0.5), model.fit(data)]).start()",
+        [10, True, 8],
+    ),
+    "interrupted": (
+        "import signal\nsignal.signal(signal.SIGALRM, lambda *_: 1 / 0)\nsignal.setitimer(signal.ITIMER_REAL, 0.5)\n"
+        "try: model.fit(data)\nfinally: open('after', 'w')",
+        [10, True, 10],
+    ),
+    "mixed": ("keras.config.set_dtype_policy('mixed_float16')\nmodel.fit(data)", [10, True, 8]),
+    "frees": (
+        "def samples():\n    try:\n        while True: yield 1.0\n    finally: open('freed', 'w')\n"
+        "for x in tf.data.Dataset.from_generator(samples, tf.float32): x + 1",
+        [-2, False, 11],
+    ),
+    "forks": (
+        "import multiprocessing\nchild = multiprocessing.get_context('fork').Process(target=lambda: model.fit(data))\n"
+        "child.start()\nchild.join()\nopen('after', 'w')",
+        "the script trains in a process that it forks, which is not looked into name the function that makes",
+    ),
     "prepares": ("for x, y in data: x.numpy()\nmodel.fit(data.take(2))", [2, True, 8]),
     "neighbour": ("from beside import train\ntrain(model, data)", [10, True, 2]),
     "loop": ("next(iter(data.take(3)))\nfor x, y in data:\n    x + 1", [10, False, 8]),
@@ -151,27 +191,45 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
     "within": ("from . import helper\nmodel.fit(helper.take(data))", [3, True, 8]),
 }
 RUN = """
-import json, os, sys
+import gc, json, os, sys, time
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.pipeline import Target
+from pipeline_bench.system import main_thread
 from pipeline_bench.tfdata import loading, script_datasets
+import keras
 import tensorflow as tf
-found = {}
-for name in sys.argv[1:]:
-    where = {"module": name} if name.startswith("within") else {"file": name + ".py"}
-    target = Target(**where, name="", arguments=("--epochs", "3"))
+
+def reach(name):
+    where = {"module": name} if name.startswith("within.") or name == "within" else {"file": name + ".py"}
     try:
-        training = loading.reach_training(target)
+        training = loading.reach_training(Target(**where, name="", arguments=("--epochs", "3")))
         line = int(training.line.partition(":")[2])
         kind = script_datasets.kind(training.data)
         if kind in ("tf.data", "distributed"):
             kind = training.data.cardinality
             kind = int(kind() if callable(kind) else kind)
-        found[name] = [kind, training.model is not None, line]
+        found = [kind, training.model is not None, line]
+        if name == "mixed":
+            assert keras.config.dtype_policy().name == "mixed_float16"
     except UserCodeError as error:
-        found[name] = f"{error.message} {error.hint}"
-with open("found.json", "w") as file:
-    json.dump(found, file)
+        found = f"{error.message} {error.hint}"
+    if name in WAITED:  # what would go on, or come again, has the time to
+        time.sleep(1)
+    with open(f"{name}.json", "w") as file:
+        json.dump(found, file)
+
+def tell(name):
+    try:
+        reach(name)
+    finally:
+        os._exit(0)
+
+WAITED = ("guarded", "tries_again", "within_with", "thread", "second_thread", "interrupted", "frees")
+for name in sys.argv[1:]:
+    pid = os.fork()  # as each trial is a fork, whose main thread is never given back
+    if pid == 0:
+        main_thread.lend(lambda: tell(name))
+    os.waitpid(pid, 0)
 """
 
 
@@ -189,11 +247,11 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "def bar(data):\n    for each in data:\n        yield each[1]\n"
     )
     (folder / "beside.py").write_text("def train(model, data):\n    model.fit(data)\n")
-    subprocess.run([sys.executable, "-c", RUN, *SCRIPTS], cwd=folder, check=True, timeout=200)
+    subprocess.run([sys.executable, "-c", RUN, *SCRIPTS], cwd=folder, check=True, timeout=280)
     assert not (folder / "after").exists(), "the script went on behind its training"
+    assert (folder / "freed").exists(), "the buffers of its loop go on filling"
     assert not (folder / "stepped").exists(), "a step of the training was run"
-    read: dict[str, Any] = json.loads((folder / "found.json").read_text())
-    return read
+    return {name: json.loads((folder / f"{name}.json").read_text()) for name in SCRIPTS}
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
