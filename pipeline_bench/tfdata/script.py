@@ -31,7 +31,7 @@ from pipeline_bench.tfdata.public_api import after_import
 from pipeline_bench.tfdata.script_datasets import Training
 from pipeline_bench.tfdata.script_loops import Loops
 
-_RUN_HINT = "`pipeline-bench run -- python {file}` says how long each of its trainings waits for its input"
+_RUN_HINT = "`pipeline-bench run -- python {script}` says how long each of its trainings waits for its input"
 _BARE_HINT = "where a loop is over something that gives batches, `with pipeline_bench.monitor` measures it"
 _TRAINS = frozenset({"fit", "train_on_batch", "GradientTape", "apply_gradients", "minimize", "stateless_apply"})
 """What a script calls that trains; a loop before that only prepares something."""
@@ -63,7 +63,7 @@ def run_to_training(target: Target, waiting: Callable[[], None] = lambda: None) 
     if not file.is_file():
         raise UserCodeError(f"there is no file {file}", "was it moved, or has the working folder changed?")
     tree = ast.parse(file.read_bytes(), filename=str(file))
-    watch = _Watch(trains(tree))
+    watch = _Watch(target.text, trains(tree))
     name_a_function = f"name the function that makes the dataset: {target.module or file}:FUNCTION"
     with watch.watching():
         main_thread.run(lambda: watch.run(lambda: _execute(file, tree, target.arguments or (), spec)))
@@ -115,10 +115,11 @@ def _execute(file: Path, tree: ast.Module, arguments: tuple[str, ...], spec: Mod
 class _Watch:
     """Waits for the first training, and has the code that begins it wait for ever."""
 
-    def __init__(self, trains: bool) -> None:
+    def __init__(self, script: str, trains: bool) -> None:
         """Prepare.
 
         Args:
+            script: as a user writes it, with its arguments.
             trains: whether the script's text calls what trains: a loop without that then prepares something.
         """
         self._outcomes: queue.SimpleQueue[Training | BaseException | None] = queue.SimpleQueue()
@@ -128,7 +129,7 @@ class _Watch:
         self._noted: Training | None = None
         """A loop that may be the training; it is where no other was reached."""
         self.loops = Loops(self._reach_loop, self._note_loop, self._reach_bare, needs_training=trains)
-        self._trains = trains
+        self._script, self._trains = script, trains
         self._patches = ExitStack()
 
     @contextmanager
@@ -219,7 +220,7 @@ class _Watch:
         hint = _BARE_HINT
         if by_session:
             message = f"{line} trains by Session.run, in which no pipeline can be looked at or changed"
-            hint = _RUN_HINT.format(file=line.partition(":")[0])
+            hint = _RUN_HINT.format(script=self._script)
         self._reach(UserCodeError(message, hint))
 
     def _whole(self, does: Does) -> Callable[[Any], Any]:
@@ -248,7 +249,7 @@ class _Watch:
             return UserCodeError(
                 f"what the {_METHODS[does]} of {line} takes its batches from, a "
                 f"{type(data).__name__}, cannot be inspected",
-                _RUN_HINT.format(file=line.partition(":")[0]),
+                _RUN_HINT.format(script=self._script),
             )
         return Training(data, model, line, does, given, script_datasets.named(sys._getframe(1), data))
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline_bench.tfdata import public_api, user_code
+from pipeline_bench.tfdata.script_datasets import is_symbolic
 
 _LOOP_ELEMENTS = 3
 """A loop that takes so many elements trains, or has that many to take; who looks at an example takes one or two."""
@@ -238,13 +239,13 @@ def _eager_one(dataset: Any) -> Any:
 
     kinds = (tf.data.Dataset, tf.distribute.DistributedDataset)
     found = dataset
-    if not _is_symbolic(dataset):
+    if not is_symbolic(dataset):
         return dataset
     frame: Any = sys._getframe(2)
     while frame is not None:
         for name in ("args", "kwds"):
             for each in _parts(frame.f_locals.get(name)):
-                if isinstance(each, kinds) and not _is_symbolic(each) and each.element_spec == dataset.element_spec:
+                if isinstance(each, kinds) and not is_symbolic(each) and each.element_spec == dataset.element_spec:
                     found = each
         frame = frame.f_back
     return found
@@ -252,9 +253,3 @@ def _eager_one(dataset: Any) -> Any:
 
 def _parts(value: Any) -> list[Any]:
     return list(value) if isinstance(value, tuple | list) else list(value.values()) if isinstance(value, dict) else []
-
-
-def _is_symbolic(dataset: Any) -> bool:
-    import tensorflow as tf
-
-    return any(tf.is_symbolic_tensor(part) for part in tf.nest.flatten(dataset, expand_composites=True))

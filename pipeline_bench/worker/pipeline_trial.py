@@ -204,7 +204,7 @@ class PipelineEngine(Engine):
         """Return the inspection with what is known of the script."""
         if self._trained is None:
             return inspection
-        notes = (*script_datasets.notes(self._trained, self._make_ns), *inspection.notes)
+        notes = (*script_datasets.notes(self._trained, self._make_ns, self._task.target.text), *inspection.notes)
         return inspection.model_copy(update={"training": self._trained, "notes": notes})
 
     def _measure(self) -> None:

@@ -168,11 +168,15 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         "graph = tf.Graph()\nwith tf.compat.v1.Session(graph=graph) as session:\n    with graph.as_default():\n"
         "        one = tf.constant(1)\n    while True:\n        session.run(one)",
         "bare_session.py:12 trains by Session.run, in which no pipeline can be looked at or changed `pipeline-bench "
-        "run -- python bare_session.py`",
+        "run -- python bare_session.py --epochs 3`",
     ),
     "bare_batches": (
         "model.train_on_batch(np.zeros([8, 1]), np.zeros(8))",
         "the training of bare_batches.py:7 takes its batches from no tf.data pipeline",
+    ),
+    "unknown_beside": (
+        "import beside\nbeside.train(model, object())",
+        "`pipeline-bench run -- python unknown_beside.py --epochs 3`",
     ),
     "unknown": ("model.fit(object())", "the fit of unknown.py:7 takes its batches from, a object, cannot be inspected"),
     "nothing": ("print('done')", "ran to its end, and no training was found"),
@@ -209,6 +213,8 @@ def reach(name):
             kind = training.data.cardinality
             kind = int(kind() if callable(kind) else kind)
         found = [kind, training.model is not None, line]
+        if name == "graph_loop_over_an_argument":
+            assert [each.name for each in training.datasets] == ["", "data"], training.datasets
         if name == "mixed":
             assert keras.config.dtype_policy().name == "mixed_float16"
     except UserCodeError as error:
