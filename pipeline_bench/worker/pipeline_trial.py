@@ -99,6 +99,7 @@ class PipelineEngine(Engine):
             if isinstance(edit, DistributeToService):
                 self.recorder.guard(functools.partial(service_cluster.why_dead, edit.dispatcher))
         self._scratch = ScratchFolder()
+        self._scratch.take_temporary_files()
         start_ns = time.perf_counter_ns()
         _seed(self.variant.run.seed)
         with Recording() as recording, keras_input.places_recorded():
