@@ -32,7 +32,6 @@ from pipeline_bench.tfdata.script_datasets import Training
 from pipeline_bench.tfdata.script_loops import Loops
 
 _RUN_HINT = "`pipeline-bench run -- python {script}` says how long each of its trainings waits for its input"
-_BARE_HINT = "where a loop is over something that gives batches, `with pipeline_bench.monitor` measures it"
 _TRAINS = frozenset({"fit", "train_on_batch", "GradientTape", "apply_gradients", "minimize", "stateless_apply"})
 """What a script calls that trains; a loop before that only prepares something."""
 
@@ -217,11 +216,9 @@ class _Watch:
 
     def _reach_bare(self, line: str, by_session: bool = False) -> NoReturn:
         message = f"the training of {line} takes its batches from no tf.data pipeline that a loop is over"
-        hint = _BARE_HINT
         if by_session:
             message = f"{line} trains by Session.run, in which no pipeline can be looked at or changed"
-            hint = _RUN_HINT.format(script=self._script)
-        self._reach(UserCodeError(message, hint))
+        self._reach(UserCodeError(message, _RUN_HINT.format(script=self._script)))
 
     def _whole(self, does: Does) -> Callable[[Any], Any]:
         """Return what stands in the place of a model's `fit`, `evaluate` or `predict`."""
