@@ -51,7 +51,9 @@ class Watched:
 
     def _begin(self) -> None:
         self._pid = os.getpid()
-        self._trainings: list[tuple[str, Any]] = []
+        self._trainings: list[tuple[int, Any]] = []
+        """Calls of `fit`: which one of the process it is, and what watches it."""
+        self._fits = 0
         self._loops: dict[str, Any] = {}
         for name in ("_session_runs", "_training_calls"):
             self.__dict__.pop(name, None)
@@ -82,6 +84,7 @@ class Watched:
 
     def callbacks(self, given: list[Any]) -> list[Any]:
         """Return the callbacks of one call of `fit` with those that measure; as given where no more are kept."""
+        self._fits += 1
         if len(self._trainings) >= KEPT_TRAININGS:
             self._more += 1
             return given
@@ -93,14 +96,14 @@ class Watched:
             own = next((each for each in given if isinstance(each, StarvationMonitor)), None)
             if own is not None:  # the program measures this training itself, and would have its waits taken from it
                 if all(own is not monitor for _, monitor in self._trainings):
-                    self._trainings.append((f"fit of {_program()}", own))
+                    self._trainings.append((self._fits, own))
                     own.on_kept = self._write
                 return given
             monitor = StarvationMonitor(out=self._out, quiet=True, name=_program())
             monitor.counts_start_up = not self._trainings
             callbacks = around(given, monitor, self.problem)
             monitor.on_kept = self._write
-            self._trainings.append((f"fit of {_program()}", monitor))
+            self._trainings.append((self._fits, monitor))
         except Exception as error:
             self.problem(error)
             return given
@@ -346,12 +349,13 @@ def _end_loop(loop: Any) -> None:
         loop.close()
 
 
-def _kept_fit(training: tuple[str, Any]) -> dict[str, Any] | None:
-    name, monitor = training
+def _kept_fit(training: tuple[int, Any]) -> dict[str, Any] | None:
+    number, monitor = training
     if monitor.kept is None:
         return None
     time = monitor.kept.session.wall_time
-    return {**_training(name, monitor.kept), "time": time and time.model_dump()}
+    name = f"fit of {_program()}"
+    return {**_training(name, monitor.kept), "number": number, "time": time and time.model_dump()}
 
 
 def _kept_loop(watched: tuple[str, Any]) -> dict[str, Any] | None:

@@ -28,6 +28,7 @@ History of `schema_version`; every version up to this one can be read:
     11  adds, with a default: of a user's function `parses_examples`; edits that parse a batch and that gather windows
     12  adds, with a default: of a user's function `on_batches`; an edit that vectorizes a map
     13  adds, with a default: of a watched training's epoch `iterator_end_ns`
+    14  adds, with a default: which `training` of a script a target means
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.system.files import write_atomically
 from pipeline_bench.text import Line, Text, read_text, units, unreadable
 
-SCHEMA_VERSION = 13
+SCHEMA_VERSION = 14
 _LARGEST_BYTES = 1 << 30
 """Of a session's file. An hour of steps of 1 ms takes less than a tenth of it."""
 _UNPACKED_BYTES = 1 << 30

@@ -62,11 +62,14 @@ def run_to_training(target: Target, waiting: Callable[[], None] = lambda: None) 
     if not file.is_file():
         raise UserCodeError(f"there is no file {file}", "was it moved, or has the working folder changed?")
     tree = ast.parse(file.read_bytes(), filename=str(file))
-    watch = _Watch(target.text, trains(tree))
+    watch = _Watch(target, trains(tree))
     name_a_function = f"name the function that makes the dataset: {target.module or file}:FUNCTION"
     with watch.watching():
         main_thread.run(lambda: watch.run(lambda: _execute(file, tree, target.arguments or (), spec)))
         found = watch.wait(waiting, name_a_function)
+    if found is None and target.training is not None:
+        has = f"it has {'; '.join(watch.passed)}" if watch.passed else name_a_function
+        raise UserCodeError(f"{target.text} ran to its end, and has no training {target.training}", has)
     if found is None:
         raise UserCodeError(
             f"{target.text} ran to its end, and no training was found: no fit, and no loop over a tf.data.Dataset",
@@ -114,11 +117,11 @@ def _execute(file: Path, tree: ast.Module, arguments: tuple[str, ...], spec: Mod
 class _Watch:
     """Waits for the first training, and has the code that begins it wait for ever."""
 
-    def __init__(self, script: str, trains: bool) -> None:
+    def __init__(self, script: Target, trains: bool) -> None:
         """Prepare.
 
         Args:
-            script: as a user writes it, with its arguments.
+            script: that is run.
             trains: whether the script's text calls what trains: a loop without that then prepares something.
         """
         self._outcomes: queue.SimpleQueue[Training | BaseException | None] = queue.SimpleQueue()
@@ -128,7 +131,11 @@ class _Watch:
         self._noted: Training | None = None
         """A loop that may be the training; it is where no other was reached."""
         self.loops = Loops(self._reach_loop, self._note_loop, self._reach_bare, needs_training=trains)
-        self._script, self._trains = script, trains
+        self._script, self._meant, self._trains = script.text, script.training, trains
+        self._calls = 0
+        """Of `fit`."""
+        self.passed: dict[str, None] = {}
+        """The trainings that were not meant, as they are listed."""
         self._patches = ExitStack()
 
     @contextmanager
@@ -205,16 +212,27 @@ class _Watch:
             self._tell(found)
         main_thread.park()
 
+    def _is_meant(self, line: str, number: int | None = None) -> bool:
+        """Return whether a training is the one to stop at: on that line, or with that number among the calls of fit."""
+        if self._meant in (None, line.rpartition(":")[2], str(number)):
+            return True
+        self.passed[line if number is None else f"{number}: {line}"] = None
+        return False
+
     def _reach_loop(self, dataset: Any, line: str) -> None:
+        if not self._is_meant(line):
+            return
         datasets = script_datasets.named(sys._getframe(1), dataset)
         self._reach(Training(dataset, None, line, datasets=datasets))
 
     def _note_loop(self, dataset: Any, line: str) -> None:
-        if self._noted is None:
+        if self._noted is None and self._is_meant(line):
             datasets = script_datasets.named(sys._getframe(1), dataset)
             self._noted = Training(dataset, None, line, datasets=datasets)
 
-    def _reach_bare(self, line: str, by_session: bool = False) -> NoReturn:
+    def _reach_bare(self, line: str, by_session: bool = False) -> None:
+        if not self._is_meant(line):
+            return
         message = f"the training of {line} takes its batches from no tf.data pipeline that a loop is over"
         if by_session:
             message = f"{line} trains by Session.run, in which no pipeline can be looked at or changed"
@@ -230,6 +248,10 @@ class _Watch:
             def method(*arguments: Any, **named: Any) -> Any:
                 # An untrained model may be looked at before it is trained.
                 if does != "train" and self._trains:
+                    with self.loops.paused():
+                        return plain(*arguments, **named)
+                self._calls += 1
+                if not self._is_meant(user_code.line(), self._calls):
                     with self.loops.paused():
                         return plain(*arguments, **named)
                 given = dict(signature.bind(*arguments, **named).arguments)
@@ -260,9 +282,11 @@ class _Watch:
             line, loop = user_code.line(), self.loops.under_way()
             if loop is None:
                 self._reach_bare(line)
-            takes = (given.get("x"), given.get("y"), given.get("sample_weight"))
-            model = given["self"] if script_datasets.are_batches_of(loop.dataset, takes) else None
-            datasets = script_datasets.named(sys._getframe(1), loop.dataset)
-            self._reach(Training(loop.dataset, model, loop.line, datasets=datasets))
+            elif self._is_meant(loop.line):
+                takes = (given.get("x"), given.get("y"), given.get("sample_weight"))
+                model = given["self"] if script_datasets.are_batches_of(loop.dataset, takes) else None
+                datasets = script_datasets.named(sys._getframe(1), loop.dataset)
+                self._reach(Training(loop.dataset, model, loop.line, datasets=datasets))
+            return plain(*arguments, **named)
 
         return train_on_batch

@@ -45,10 +45,10 @@ class Loops:
         """Prepare.
 
         Args:
-            reach: called with the dataset and the line of a loop that trains; does not return.
+            reach: called with the dataset and the line of a loop that trains; returns only where another is meant.
             note: called with those of a loop that may be the training.
             bare: called with the line of what trains again and again without a loop over a dataset, and whether it does
-                so by `Session.run`; does not return.
+                so by `Session.run`; returns as `reach` does.
             needs_training: whether only a loop counts in which something trains; else one of three elements does.
         """
         self._reach, self._note, self._bare = reach, note, bare
@@ -115,6 +115,8 @@ class Loops:
 
         @functools.wraps(plain)
         def trains(*arguments: Any, **named: Any) -> Any:
+            if self._paused:
+                return plain(*arguments, **named)
             for loop in list(self._loops.values()):
                 if loop.count and not _is_short(loop.dataset):
                     self._reach(loop.dataset, loop.line)  # before its first step, which may take long
@@ -154,8 +156,10 @@ class Loops:
         return step
 
     def _count_bare(self, by_session: bool = False) -> None:
+        if self._paused:
+            return
         self._bare_steps = 0 if self._loops else self._bare_steps + 1
-        if self._bare_steps > _BARE_STEPS and not self._paused:
+        if self._bare_steps > _BARE_STEPS:
             self._bare(user_code.line(), by_session)
 
     def _iterate(self, plain: Any) -> Any:

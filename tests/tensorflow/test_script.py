@@ -155,6 +155,18 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         "old.fit(np.zeros([8, 1]), np.zeros(8))",
         ["arrays", True, 9],
     ),
+    "second_fit": (
+        "model.fit(data.take(2), verbose=0).history['loss']\nmodel.fit(data.take(3))  # training 2",
+        [3, True, 8],
+    ),
+    "second_loop": (
+        "for x, y in data.take(9): x + 1\nfor x, y in data.take(5): x + 1  # training 8",
+        [5, False, 8],
+    ),
+    "no_such": (
+        "model.fit(data, verbose=0)  # training 5",
+        "has no training 5 it has 1: no_such.py:7",
+    ),
     "arrays": ("model.fit(np.zeros([8, 1]), np.zeros(8))", ["arrays", True, 7]),
     "bare": (
         "for step in range(10**9):\n    with tf.GradientTape(): pass",
@@ -196,7 +208,7 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
     "within": ("from . import helper\nmodel.fit(helper.take(data))", [3, True, 8]),
 }
 RUN = """
-import gc, json, os, sys, time
+import json, os, re, sys, time
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.pipeline import Target
 from pipeline_bench.system import main_thread
@@ -206,8 +218,10 @@ import tensorflow as tf
 
 def reach(name):
     where = {"module": name} if name.startswith("within.") or name == "within" else {"file": name + ".py"}
+    which = None if "module" in where else re.search(r"# training (\\d+)", open(where["file"]).read())
     try:
-        training = loading.reach_training(Target(**where, name="", arguments=("--epochs", "3")))
+        target = Target(**where, name="", arguments=("--epochs", "3"), training=which and which[1])
+        training = loading.reach_training(target)
         line = int(training.line.partition(":")[2])
         kind = script_datasets.kind(training.data)
         if kind in ("tf.data", "distributed"):
