@@ -25,6 +25,7 @@ from typing import Any, NoReturn
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.pipeline import Target
 from pipeline_bench.system import main_thread
+from pipeline_bench.system.processes import end_soon_after_parent
 from pipeline_bench.tfdata import legacy_keras, public_api, script_datasets, user_code
 from pipeline_bench.tfdata.consumers import Does
 from pipeline_bench.tfdata.public_api import after_import
@@ -206,6 +207,7 @@ class _Watch:
 
     def _reach(self, found: Training | UserCodeError) -> NoReturn:
         if os.getpid() != self._process:
+            end_soon_after_parent(os.getppid())
             self._reached_in_fork[0] = 1
         else:
             self.loops.let_go()
