@@ -102,6 +102,7 @@ def diagnose(
     argument: int | None = None,
     arguments: Sequence[str] = (),
     dataset: str | None = None,
+    training: str | None = None,
     budget_s: float = DEFAULT_BUDGET_S,
     allow_reordering: bool = False,
     allow_threads: bool = False,
@@ -119,6 +120,7 @@ def diagnose(
         argument: the only argument of `make_dataset`, if it takes one.
         arguments: the arguments of a whole script.
         dataset: the script's dataset to measure, by name, line or number; None: the one it trains on.
+        training: the script's training to measure, by the number of its `fit` or by its line; None: the first.
         budget_s: the maximum time to measure, in seconds.
         allow_reordering: try fixes that may change the order of the samples.
         allow_threads: try fixes that run a function on several threads at once; the samples keep their order.
@@ -142,10 +144,11 @@ def diagnose(
     from pipeline_bench.run import diagnosis  # noqa: PLC0415 - compare() needs none of this
 
     if isinstance(make_dataset, str) and targets.is_script(make_dataset):
-        target, trained = targets.parse_script(make_dataset, arguments, model, argument, dataset), None
+        target, trained = targets.parse_script(make_dataset, arguments, model, argument, dataset, training), None
     else:
-        if dataset is not None:
-            raise UsageError(f"dataset={dataset!r} goes with a whole script.", "Write 'train.py' without a function.")
+        for name, given in (("dataset", dataset), ("training", training)):
+            if given is not None:
+                raise UsageError(f"{name}={given!r} goes with a whole script.", "Write 'train.py' without a function.")
         target = _target(make_dataset, argument, "dataset")
         trained = None if model is None else _target(model, None, "model")
     asked = Diagnosis(

@@ -190,6 +190,14 @@ def diagnose(
             "default the one that the script trains on.",
         ),
     ] = None,
+    training: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|LINE",
+            help="The script's training to measure: which call of fit, from 1, or the line of a fit or a loop. By "
+            "default the first. Those before it are run whole, in every trial.",
+        ),
+    ] = None,
     model: Annotated[
         str | None,
         typer.Option(
@@ -251,9 +259,9 @@ def diagnose(
     if module and (target.endswith(".py") or not is_script(target)):
         raise UsageError(f"-m {target}: it is not the name of a module.", "Write -m package.train, or leave out -m.")
     if is_script(target):
-        made, network = parse_script(target, arguments or (), model, batch_arg, dataset), None
+        made, network = parse_script(target, arguments or (), model, batch_arg, dataset, training), None
     else:
-        _refuse_script_options(target, arguments, dataset)
+        _refuse_script_options(target, arguments, dataset, training)
         made = parse(target, batch_arg, "dataset")
         network = parse(model, None, "model") if model is not None else None
     asked = Diagnosis(
@@ -274,17 +282,18 @@ def diagnose(
     raise typer.Exit(code)
 
 
-def _refuse_script_options(target: str, arguments: list[str] | None, dataset: str | None) -> None:
+def _refuse_script_options(target: str, arguments: list[str] | None, dataset: str | None, training: str | None) -> None:
     if arguments:
         raise UsageError(
             f"{target} takes no arguments of a command line: {' '.join(arguments)}.",
             "They go with a whole script: pipeline-bench diagnose train.py -- --epochs 3.",
         )
-    if dataset is not None:
-        raise UsageError(
-            f"{target} makes one dataset: --dataset goes with a whole script.",
-            f"Write pipeline-bench diagnose train.py --dataset {dataset}, or name the function that makes it.",
-        )
+    for option, given in (("--dataset", dataset), ("--training", training)):
+        if given is not None:
+            raise UsageError(
+                f"{target} makes one dataset: {option} goes with a whole script.",
+                f"Write pipeline-bench diagnose train.py {option} {given}, or name the function that makes it.",
+            )
 
 
 def run(

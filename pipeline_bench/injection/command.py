@@ -56,6 +56,13 @@ class Training(BaseModel):
     """Whether `pipeline-bench diagnose` knows its kind of input."""
     time: WallTime | None = None
     remarks: tuple[Text, ...] = ()
+    number: int | None = None
+    """Of a `fit`: which of the process it is, from 1."""
+
+    @property
+    def selector(self) -> str:
+        """What ``diagnose --training`` takes for it: the number of a `fit`, the line of a loop."""
+        return str(self.number) if self.number is not None else self.name.partition(",")[0].rpartition(":")[2]
 
 
 class ProcessRecord(BaseModel):
@@ -228,17 +235,20 @@ def lines(ended: Ended, command: Sequence[str]) -> list[str]:
 def next_command(ended: Ended, command: Sequence[str]) -> str | None:
     """Return the command that diagnoses what waited for its input; None where none did."""
     starved = [
-        record
+        (record, each)
         for record in ended.records
         for each in record.trainings
         if each.verdict == "input-bound" and each.on_tf_data
     ]
-    script = _script_in(command, starved[0].program) if starved else None
+    script = _script_in(command, starved[0][0].program) if starved else None
     # A process of its own is no worker of a training of several: it would wait for the others.
     if script is None or ranks.of_training(os.environ) is not None:
         return None
     given = shlex.join(command[script.stop :])
-    return f"pipeline-bench diagnose {shlex.join(command[script])}{given and ' -- '}{given}"
+    record, training = starved[0]
+    is_first = training.number == 1 or (training.number is None and len(record.trainings) == 1)
+    which = "" if is_first else f" --training {training.selector}"
+    return f"pipeline-bench diagnose {shlex.join(command[script])}{which}{given and ' -- '}{given}"
 
 
 def _script_in(command: Sequence[str], program: str) -> slice | None:
@@ -296,7 +306,7 @@ def _why_none(ended: Ended, command: Sequence[str]) -> str:
     if ended.records:
         return (
             "Keras' fit was not called, and no loop took three batches from a tf.data.Dataset, a DataLoader or grain, "
-            "or trained by Session.run"
+            "or trained by Session.run, train_on_batch or a tf.function"
         )
     if ended.problems:
         return "see above"

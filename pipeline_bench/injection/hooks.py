@@ -13,6 +13,7 @@ import json
 import os
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,6 +26,11 @@ KEPT_TRAININGS = 10
 """Sessions that a process keeps; of more trainings, each of which is a call of `fit`, only their number."""
 WATCHED_LOOPS = 4
 """Loops that are watched in a process, told apart by the line of the `for`."""
+
+_ASYNCHRONOUS = (
+    "a tf.function that trains on a GPU on what no tf.data pipeline, DataLoader or grain gives it: its call ends "
+    "before its step does, so that the time between two calls is no wait"
+)
 
 
 class Watched:
@@ -45,9 +51,14 @@ class Watched:
 
     def _begin(self) -> None:
         self._pid = os.getpid()
-        self._trainings: list[tuple[str, Any]] = []
+        self._trainings: list[tuple[int, Any]] = []
+        """Calls of `fit`: which one of the process it is, and what watches it."""
+        self._fits = 0
         self._loops: dict[str, Any] = {}
-        self.__dict__.pop("_session_runs", None)
+        for name in ("_session_runs", "_training_calls"):
+            self.__dict__.pop(name, None)
+        self._training_functions: weakref.WeakSet[Any] = weakref.WeakSet()
+        """The `tf.function`s in which a gradient was taken as they were traced."""
         self._more = 0
         self._problem: str | None = None
         self._ended = False
@@ -73,6 +84,7 @@ class Watched:
 
     def callbacks(self, given: list[Any]) -> list[Any]:
         """Return the callbacks of one call of `fit` with those that measure; as given where no more are kept."""
+        self._fits += 1
         if len(self._trainings) >= KEPT_TRAININGS:
             self._more += 1
             return given
@@ -84,14 +96,14 @@ class Watched:
             own = next((each for each in given if isinstance(each, StarvationMonitor)), None)
             if own is not None:  # the program measures this training itself, and would have its waits taken from it
                 if all(own is not monitor for _, monitor in self._trainings):
-                    self._trainings.append((f"fit of {_program()}", own))
+                    self._trainings.append((self._fits, own))
                     own.on_kept = self._write
                 return given
             monitor = StarvationMonitor(out=self._out, quiet=True, name=_program())
             monitor.counts_start_up = not self._trainings
             callbacks = around(given, monitor, self.problem)
             monitor.on_kept = self._write
-            self._trainings.append((f"fit of {_program()}", monitor))
+            self._trainings.append((self._fits, monitor))
         except Exception as error:
             self.problem(error)
             return given
@@ -160,6 +172,75 @@ class Watched:
                 from pipeline_bench.monitoring.session_runs import SessionRuns
 
             return SessionRuns(lines.of_user, self._watched_loop, self.problem, self._out)
+        except Exception as error:
+            self.problem(error)
+            return None
+
+    def trains_on_batch(self, framework: str, plain: Callable[[], Any]) -> Any:
+        """Call Keras' `train_on_batch` by `plain`, and tell what the loop waited for that calls it."""
+
+        def call() -> Any:
+            with self.inside_library():
+                return plain()
+
+        if not self._is_told_by_calls or self._training_calls is None:
+            return call()
+        return self._training_calls.on_batch("train_on_batch", framework, call)
+
+    def function_call(self, function: Any, plain: Callable[[], Any]) -> Any:
+        """Call a `tf.function` by `plain`, and tell what the loop waited for that calls it, if it trains."""
+        thread = self._in_library
+        if not self._is_told_by_calls or getattr(thread, "function", None) is not None:
+            return plain()
+        trains, thread.function = function in self._training_functions, function
+        try:
+            if not trains or self._is_asynchronous or self._training_calls is None:
+                self.ends_step(id(function))
+                return plain()
+            return self._training_calls.on_batch("the tf.function that trains", "tensorflow", plain)
+        finally:
+            thread.function = None
+
+    def takes_gradient(self) -> None:
+        """Take in that a GradientTape is entered: the function that is being traced trains."""
+        function = getattr(self._in_library, "function", None)
+        if function is not None and not self._is_in_library:
+            self._training_functions.add(function)
+
+    @functools.cached_property
+    def _is_asynchronous(self) -> bool:
+        """Whether a call of a function that trains may end before its step does, as on a GPU; it is then told."""
+        from pipeline_bench.monitoring.sampling import device_of
+
+        if device_of("tensorflow").kind == "cpu":
+            return False
+        self._problem = _ASYNCHRONOUS
+        return True
+
+    def ends_step(self, name: str | int | None = None) -> None:
+        """Take in a call of Keras that is no step of a loop of the program's own.
+
+        Args:
+            name: of what may as well be a part of making a batch; None of what cannot be.
+        """
+        calls = self.__dict__.get("_training_calls")
+        if calls is not None and not self._is_in_library:
+            calls.leave() if name is None else calls.other(name)
+
+    @property
+    def _is_told_by_calls(self) -> bool:
+        """Whether a call that trains is looked at: not within a library, nor where a loop over batches is watched."""
+        return not self._is_in_library and all(loop.by_calls for loop in self._loops.values())
+
+    @functools.cached_property
+    def _training_calls(self) -> Any:
+        """Where the program's calls are told that train on what they are handed; None where that cannot be."""
+        try:
+            with _no_collection():
+                from pipeline_bench.injection import lines
+                from pipeline_bench.monitoring.calls import TrainingCalls
+
+            return TrainingCalls(lines.of_user, self._watched_loop, self.problem, self._out)
         except Exception as error:
             self.problem(error)
             return None
@@ -268,12 +349,13 @@ def _end_loop(loop: Any) -> None:
         loop.close()
 
 
-def _kept_fit(training: tuple[str, Any]) -> dict[str, Any] | None:
-    name, monitor = training
+def _kept_fit(training: tuple[int, Any]) -> dict[str, Any] | None:
+    number, monitor = training
     if monitor.kept is None:
         return None
     time = monitor.kept.session.wall_time
-    return {**_training(name, monitor.kept), "time": time and time.model_dump()}
+    name = f"fit of {_program()}"
+    return {**_training(name, monitor.kept), "number": number, "time": time and time.model_dump()}
 
 
 def _kept_loop(watched: tuple[str, Any]) -> dict[str, Any] | None:

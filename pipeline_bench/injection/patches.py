@@ -32,21 +32,54 @@ def _patch_keras(keras: Any, watched: Watched) -> None:
         if given is None or isinstance(given, list | tuple) or not hasattr(given, "append"):
             listed = [] if given is None else list(given) if isinstance(given, list | tuple) else [given]
             bound.arguments["callbacks"] = watched.callbacks(listed) or None
+        watched.ends_step()
         with watched.inside_library():
             return plain_fit(*bound.args, **bound.kwargs)
 
     keras.Model.fit = fit
-    for name in ("evaluate", "predict"):
+    for name in ("evaluate", "predict", "test_on_batch", "predict_on_batch"):
         setattr(keras.Model, name, _inside(getattr(keras.Model, name), watched))
+    plain_step = keras.Model.train_on_batch
+    framework = keras.backend.backend() if keras.__name__ == "keras" else "tensorflow"
+
+    @functools.wraps(plain_step)
+    def train_on_batch(*arguments: Any, **named: Any) -> Any:
+        return watched.trains_on_batch(framework, lambda: plain_step(*arguments, **named))
+
+    keras.Model.train_on_batch = train_on_batch
 
 
 def _inside(method: Any, watched: Watched) -> Any:
+    name = method.__name__
+
     @functools.wraps(method)
     def called(*arguments: Any, **named: Any) -> Any:
+        watched.ends_step(None if name == "evaluate" else name)
         with watched.inside_library():
             return method(*arguments, **named)
 
     return called
+
+
+def _patch_functions(module: Any, watched: Watched) -> None:
+    plain = module.Function.__call__
+
+    @functools.wraps(plain)
+    def __call__(self: Any, *arguments: Any, **named: Any) -> Any:  # noqa: N807 - it stands in the place of that method
+        return watched.function_call(self, lambda: plain(self, *arguments, **named))
+
+    module.Function.__call__ = __call__
+
+
+def _patch_tape(module: Any, watched: Watched) -> None:
+    plain = module.GradientTape.__enter__
+
+    @functools.wraps(plain)
+    def __enter__(self: Any) -> Any:  # noqa: N807 - it stands in the place of that method
+        watched.takes_gradient()
+        return plain(self)
+
+    module.GradientTape.__enter__ = __enter__
 
 
 def _patch_datasets(dataset_ops: Any, watched: Watched) -> None:
@@ -145,6 +178,8 @@ _PATCHES: dict[str, Callable[[Any, Watched], None]] = {
     "tensorflow.python.distribute.input_lib": _patch_distributed,
     "tensorflow.python.distribute.cross_device_utils": _patch_collectives,
     "tensorflow.python.client.session": _patch_sessions,
+    "tensorflow.python.eager.backprop": _patch_tape,
+    "tensorflow.python.eager.polymorphic_function.polymorphic_function": _patch_functions,
     "torch.utils.data.dataloader": _patch_data_loader,
     "grain._src.python.dataset.dataset": _patch_grain,
 }

@@ -49,6 +49,8 @@ class Target(_Part):
     """Of a script, which is run up to its training: what it is given on its command line. None for a function."""
     dataset: str | None = None
     """Of a script: which of its datasets is meant, by name, line or number; None: the one that it trains on."""
+    training: str | None = None
+    """Of a script: which training is meant, a `fit` by its number from 1, or any by its line; None: the first."""
 
     @property
     def is_script(self) -> bool:

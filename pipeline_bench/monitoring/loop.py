@@ -37,6 +37,8 @@ class LoopMonitor:
     """
 
     on_tf_data = False
+    by_calls = False
+    """Whether it is told apart by what trains, and not by what gives the batches."""
     remarks: tuple[str, ...] = ()
 
     def __init__(

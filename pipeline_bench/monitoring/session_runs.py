@@ -9,18 +9,14 @@ seeds count its ops, stay as they are.
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from pipeline_bench.model.events import Device
-from pipeline_bench.monitoring.loop import LoopMonitor
-from pipeline_bench.monitoring.record import SavedJob
-from pipeline_bench.monitoring.steps import ENDED
+from pipeline_bench.monitoring.calls import CallMonitor, Calls
 
 _TAKES = ("IteratorGetNext", "QueueDequeue", "Unstage")
 """How the types of ops begin that take a batch and wait for it."""
@@ -54,99 +50,13 @@ class _Kind:
     given: tuple[Any, ...]
 
 
-class SessionRunMonitor(LoopMonitor):
-    """Watches the runs of one line that trains; several threads may run it at once."""
-
-    def __init__(self, name: str, out: Path | None, session: Any) -> None:
-        """Begin.
-
-        Args:
-            name: of the loop, for a reader.
-            out: the folder in which the session's own folder is made; None keeps no file.
-            session: TensorFlow's, whose devices it trains on.
-        """
-        super().__init__(name, _device(session), out, waits_for_device=True)
-        self._under_way: dict[int, tuple[int, int]] = {}
-        """Of each thread: when its step began, and how long that has waited so far, in ns."""
-        self._ended_ns: dict[int, int] = {}
-        self._feeds = False
-
-    def begin(self, at_ns: int, feeds: bool) -> None:
-        """Begin a step of this thread; the one before ends by that."""
-        self._receive(at_ns)
-        self._under_way[threading.get_ident()] = at_ns, 0
-        self._feeds |= feeds
-
-    def ran(self, wait_ns: int) -> None:
-        """Take in that a run of this thread's step has ended, and for how long that waited for its input."""
-        thread = threading.get_ident()
-        if thread in self._under_way:
-            at_ns, before_ns = self._under_way[thread]
-            self._under_way[thread] = at_ns, before_ns + wait_ns
-            self._ended_ns[thread] = time.monotonic_ns()
-
-    def leave(self, whole: bool = True) -> None:
-        """End this thread's step where its last run ended; one that is not `whole` does not count."""
-        thread = threading.get_ident()
-        if whole:
-            self._receive(self._ended_ns.get(thread, 0))
-        self._under_way.pop(thread, None)
-
-    def close(self, reason: str | None = None) -> SavedJob:
-        """End, and keep the session; see `LoopMonitor`."""
-        for thread, step in list(self._under_way.items()):
-            self._steps.receive(*step, thread)
-            self._steps.receive(self._ended_ns.get(thread, 0), ENDED, thread)
-        if self._feeds:
-            self.remarks = (_FED,)
-            self.record.notes += self.remarks
-        return super().close(reason)
-
-    def _receive(self, end_ns: int) -> None:
-        """Bring this thread's step, which ended then, into the record."""
-        thread = threading.get_ident()
-        if (step := self._under_way.get(thread)) is not None:
-            self._steps.receive(*step, thread)
-            self._steps.receive(end_ns, ENDED, thread)
-
-
-class _Thread(threading.local):
-    """Where a thread's loop is."""
-
-    def __init__(self) -> None:
-        self.free_ns: int | None = None
-        """When its last run ended, and its device had nothing to do."""
-        self.ran: set[str] = set()
-        """Lines that trained since the loop's own did."""
-        self.monitor: SessionRunMonitor | None = None
-        self.line: str | None = None
-
-
-class SessionRuns:
+class SessionRuns(Calls):
     """Stands between a program and `Session.run`: tells which runs train, and in which loop."""
 
-    def __init__(
-        self,
-        line: Callable[[], str | None],
-        watch: Callable[[str, Callable[[str], SessionRunMonitor]], Any],
-        problem: Callable[[Exception], None],
-        out: Path | None,
-    ) -> None:
-        """Make one.
-
-        Args:
-            line: gives the line of the program that is being run; None where it is not known.
-            watch: given a line of the program and what begins a monitor, returns the line's monitor; None where the
-                line is to be left alone.
-            problem: told of what goes wrong in here; the program's run goes on as without it.
-            out: the folder in which each session's own folder is made; None keeps no file.
-        """
-        self._line = line
-        self._watch = watch
-        self._problem = problem
-        self._out = out
+    def __init__(self, *arguments: Any) -> None:
+        """Make one, as `Calls`."""
+        super().__init__(*arguments)
         self._kinds: weakref.WeakKeyDictionary[Any, dict[Any, _Kind | None]] = weakref.WeakKeyDictionary()
-        self._thread = _Thread()
 
     def run(self, session: Any, fetches: Any, feed: Any, plain: Callable[[Any], Any]) -> Any:
         """Run what the program runs, and return what that gives.
@@ -158,28 +68,24 @@ class SessionRuns:
             plain: runs the fetches that it is given as the program would.
         """
         thread, asked_ns = self._thread, time.monotonic_ns()
-        kind, free_ns = None, asked_ns
+        kind: _Kind | None = None
+        free_ns = asked_ns
+
+        def begin(name: str) -> CallMonitor:
+            return CallMonitor(name, self._out, _device(session), _FED)
+
         try:
             kind = self._kind(session.graph, fetches, feed)
             if kind is not None and kind.feeds and thread.free_ns is not None:
                 free_ns = thread.free_ns
-            if kind is not None and not (kind.trains and self._enter(session, free_ns, kind.feeds)):
+            if kind is not None and not (kind.trains and self._enter(free_ns, kind.feeds, begin)):
                 kind = None
         except Exception as error:
             self._problem(error)
         if kind is None:
             return self._leave(fetches, plain)
-        try:
-            given, waited_s = _run(kind, fetches, plain)
-        except BaseException:
-            thread.free_ns = None
-            if thread.monitor is not None:
-                thread.monitor.leave(whole=False)
-            raise
-        thread.free_ns = time.monotonic_ns()
-        if thread.monitor is not None:
-            thread.monitor.ran(asked_ns - free_ns + int(waited_s * 1e9))
-        return given
+        taken = kind
+        return self._timed(asked_ns - free_ns, lambda: _run(taken, fetches, plain))
 
     def _leave(self, fetches: Any, plain: Callable[[Any], Any]) -> Any:
         """Run what trains nothing: the step before it has ended."""
@@ -190,28 +96,6 @@ class SessionRuns:
             return plain(fetches)
         finally:
             thread.free_ns = time.monotonic_ns()
-
-    def _enter(self, session: Any, at_ns: int, feeds: bool) -> bool:
-        """Begin a step of the loop where its own line trains: the first of an iteration's that comes again.
-
-        Returns:
-            Whether it is known which line of the program trains.
-        """
-        thread, where = self._thread, self._line()
-        if where is None:
-            return False
-        if where != thread.line:
-            if where not in thread.ran:  # of the same iteration, or the first one of another loop
-                thread.ran.add(where)
-                return True
-            if thread.monitor is not None:
-                thread.monitor.leave(whole=False)
-            thread.line = where
-            thread.monitor = self._watch(where, lambda name: SessionRunMonitor(name, self._out, session))
-        thread.ran.clear()
-        if thread.monitor is not None:
-            thread.monitor.begin(at_ns, feeds)
-        return True
 
     def _kind(self, graph: Any, fetches: Any, feed: Mapping[Any, Any] | None) -> _Kind | None:
         """Return what runs with these fetches and feeds are; None where that is not known."""

@@ -50,8 +50,8 @@ def run_diagnosis(
     if asked.target.is_script:
         script = targets.script_file(asked.target).read_text(encoding="utf-8", errors="replace")
         observer.note(
-            f"{asked.target.text} runs in every trial up to its training, with everything that it does before; nothing "
-            f"after that runs.{side_effects(script)}"
+            f"{asked.target.text} runs in every trial up to its training{_which(asked.target.training)}, with "
+            f"everything that it does before; nothing after that runs.{side_effects(script)}"
         )
     with interrupts.deferred(), trackers_off(), closing(NvmlSampler.open()) as gpu:
         refusal = None if expose_servers else machine.refuse_servers()
@@ -62,6 +62,10 @@ def run_diagnosis(
             session = session.model_copy(update={"notes": (*session.notes, machine.EXPOSED_FIXES)})
         outcome = run(session, folder, observer, gpu, launcher, planner, expose_servers=expose_servers)
         return _with_code(outcome, observer)
+
+
+def _which(training: str | None) -> str:
+    return "" if training is None else f" {training} (those before it are run whole)"
 
 
 def _with_code(outcome: Outcome, observer: Observer) -> Outcome:

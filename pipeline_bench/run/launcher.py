@@ -294,6 +294,11 @@ def explain_exit(code: int | None) -> str:
 
 _BEGINNING = re.compile(r'^  File "[^"]*worker/server\.py", line \d+ in _become_trial\n(?:  File .*\n?)*', re.MULTILINE)
 
+_WAITING = re.compile(
+    r'^(?:Current t|T)hread .*\n  File "[^"]*system/main_thread\.py".*\n(?:  File .*\n?)*\n?', re.MULTILINE
+)
+"""A thread that waits for the user's script to train, or behind that for the process to end."""
+
 
 def stderr_tail(path: Path, lines: int = 20, limit_bytes: int = 16384) -> str:
     """Return the last lines of a file, at most `limit_bytes` of it; empty when there is none.
@@ -307,7 +312,7 @@ def stderr_tail(path: Path, lines: int = 20, limit_bytes: int = 16384) -> str:
             text = file.read().decode("utf-8", errors="replace")
     except OSError:
         return ""
-    return "\n".join(_BEGINNING.sub("", text).splitlines()[-lines:])
+    return "\n".join(_BEGINNING.sub("", _WAITING.sub("", text)).splitlines()[-lines:])
 
 
 def trim(path: Path, limit_bytes: int = 1 << 26) -> None:

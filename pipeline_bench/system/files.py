@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from pipeline_bench.errors import PipelineBenchError
 
@@ -133,6 +133,23 @@ class ScratchFolder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.remove()
+
+    def take_temporary_files(self) -> None:
+        """Have this folder hold what the process makes under a random name from now on: temporary files and folders.
+
+        A process that ends by `os._exit` leaves them: AutoGraph's, the folder of a `with` that never ends. `gettempdir`
+        stays as it is: what others put there under a name of their own, such as downloads, is to be found again.
+        """
+        plain = tempfile._sanitize_params  # type: ignore[attr-defined]  # all that `tempfile` makes asks it where
+
+        def sanitized(prefix: Any, suffix: Any, folder: Any) -> tuple[Any, Any, Any, type]:
+            prefix, suffix, where, kind = plain(prefix, suffix, folder)
+            if folder is None:
+                self.path.mkdir(exist_ok=True)
+                where = os.fsencode(self.path) if kind is bytes else str(self.path)
+            return prefix, suffix, where, kind
+
+        tempfile._sanitize_params = sanitized  # type: ignore[attr-defined]
 
     def remove(self) -> None:
         """Remove it with all that it holds; also while something still writes there, which then fails."""

@@ -120,14 +120,14 @@ def call(target: Target, what: str) -> Any:
     return _run(lambda: found(*arguments), f"{target.name} failed", what)
 
 
-def reach_training(target: Target) -> Training:
-    """Run a script up to its training, and return what that was about to use.
+def reach_training(target: Target, waiting: Callable[[], None] = lambda: None) -> Training:
+    """Run a script up to its training, and return what that was about to use; see `script.run_to_training`.
 
     Raises:
         UserCodeError: it raised or ended before, or trains on something that is no tf.data pipeline.
     """
     failed = f"{target.text} failed before its training"
-    found: Training = _run(lambda: script.run_to_training(target), failed, _TRAINING)
+    found: Training = _run(lambda: script.run_to_training(target, waiting), failed, _TRAINING)
     return found
 
 

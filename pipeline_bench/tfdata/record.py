@@ -122,7 +122,7 @@ class _Open:
 
 
 class Recording:
-    """Records the calls that make datasets, on the thread that entered it, until it is left."""
+    """Records the calls that make datasets on the main thread, in which the user's code runs, until it is left."""
 
     def __init__(self) -> None:
         self._calls: dict[int, Call] = {}
@@ -131,13 +131,13 @@ class Recording:
         self._open: list[_Open] = []
         self._distributed: list[tuple[Any, Any]] = []
         """The distributed datasets that were made, each with the dataset that it was made of."""
-        self._thread = 0
+        self._thread: int | None = 0
         self._patches = ExitStack()
 
     def __enter__(self) -> Recording:
         import tensorflow as tf
 
-        self._thread = threading.get_ident()
+        self._thread = threading.main_thread().ident
         self._patches.enter_context(public_api.intercepted(self._handle))
         owner = tf.distribute.Strategy.__mro__[1]  # where the methods are defined, for all strategies
         for name in _DISTRIBUTING:

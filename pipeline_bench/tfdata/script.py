@@ -1,7 +1,7 @@
 """A script of the user's, run unchanged up to where its training first asks a pipeline for elements.
 
-There what it trains on, and the model of a `fit`, are taken, and the script is left by an exception that no `except
-Exception` of its own stops.
+There what it trains on, and the model of a `fit`, are taken, and the call that begins the training never returns:
+nothing of the script's runs behind it, no `finally` and no `except` (see `system.main_thread`).
 """
 
 from __future__ import annotations
@@ -10,32 +10,33 @@ import ast
 import functools
 import importlib.util
 import inspect
+import mmap
+import os
+import queue
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.pipeline import Target
+from pipeline_bench.system import main_thread
+from pipeline_bench.system.processes import end_soon_after_parent
 from pipeline_bench.tfdata import legacy_keras, public_api, script_datasets, user_code
 from pipeline_bench.tfdata.consumers import Does
 from pipeline_bench.tfdata.public_api import after_import
 from pipeline_bench.tfdata.script_datasets import Training
 from pipeline_bench.tfdata.script_loops import Loops
 
-_RUN_HINT = "`pipeline-bench run -- python {file}` says how long each of its trainings waits for its input"
-_BARE_HINT = "where a loop is over something that gives batches, `with pipeline_bench.monitor` measures it"
+_RUN_HINT = "`pipeline-bench run -- python {script}` says how long each of its trainings waits for its input"
 _TRAINS = frozenset({"fit", "train_on_batch", "GradientTape", "apply_gradients", "minimize", "stateless_apply"})
 """What a script calls that trains; a loop before that only prepares something."""
 
 _METHODS: dict[Does, str] = {"train": "fit", "test": "evaluate", "predict": "predict"}
-
-
-class _Reached(BaseException):
-    """Leaves the script where its training begins."""
 
 
 def trains(tree: ast.AST) -> bool:
@@ -44,8 +45,14 @@ def trains(tree: ast.AST) -> bool:
     return any(isinstance(called, ast.Attribute) and called.attr in _TRAINS for called in calls)
 
 
-def run_to_training(target: Target) -> Training:
+def run_to_training(target: Target, waiting: Callable[[], None] = lambda: None) -> Training:
     """Run the script as `__main__`, with its arguments, until a training begins.
+
+    It runs in the main thread, which has to be lent (`main_thread.lend`), and is not given back once it trains.
+
+    Args:
+        target: the script.
+        waiting: called once a second until then.
 
     Raises:
         UserCodeError: it trains on something that cannot be looked at, or ends without a training.
@@ -56,21 +63,20 @@ def run_to_training(target: Target) -> Training:
     if not file.is_file():
         raise UserCodeError(f"there is no file {file}", "was it moved, or has the working folder changed?")
     tree = ast.parse(file.read_bytes(), filename=str(file))
-    watch = _Watch(trains(tree))
-    try:
-        with watch.watching():
-            _execute(file, tree, target.arguments or (), spec)
-    except BaseException:
-        # What is raised on the way out of the training, by a `finally` for one, is no more the script's failure.
-        if watch.found is None:
-            raise
-    found = watch.found or watch.noted
+    watch = _Watch(target, trains(tree))
+    name_a_function = f"name the function that makes the dataset: {target.module or file}:FUNCTION"
+    with watch.watching():
+        main_thread.run(lambda: watch.run(lambda: _execute(file, tree, target.arguments or (), spec)))
+        found = watch.wait(waiting, name_a_function)
+    if found is None and target.training is not None:
+        has = f"it has {'; '.join(watch.passed)}" if watch.passed else name_a_function
+        raise UserCodeError(f"{target.text} ran to its end, and has no training {target.training}", has)
     if found is None:
         raise UserCodeError(
             f"{target.text} ran to its end, and no training was found: no fit, and no loop over a tf.data.Dataset",
-            f"name the function that makes the dataset: {target.module or file}:FUNCTION",
+            name_a_function,
         )
-    if isinstance(found, UserCodeError):
+    if isinstance(found, BaseException):
         raise found
     return found
 
@@ -110,19 +116,27 @@ def _execute(file: Path, tree: ast.Module, arguments: tuple[str, ...], spec: Mod
 
 
 class _Watch:
-    """Waits for the first training, and leaves the code that begins it."""
+    """Waits for the first training, and has the code that begins it wait for ever."""
 
-    def __init__(self, trains: bool) -> None:
+    def __init__(self, script: Target, trains: bool) -> None:
         """Prepare.
 
         Args:
+            script: that is run.
             trains: whether the script's text calls what trains: a loop without that then prepares something.
         """
-        self.found: Training | UserCodeError | None = None
-        self.noted: Training | None = None
+        self._outcomes: queue.SimpleQueue[Training | BaseException | None] = queue.SimpleQueue()
+        """What was found, or what the script raised; None at its end. The first one counts."""
+        self._policy: Any = None
+        self._process, self._reached_in_fork = os.getpid(), mmap.mmap(-1, 1)
+        self._noted: Training | None = None
         """A loop that may be the training; it is where no other was reached."""
         self.loops = Loops(self._reach_loop, self._note_loop, self._reach_bare, needs_training=trains)
-        self._trains = trains
+        self._script, self._meant, self._trains = script.text, script.training, trains
+        self._calls = 0
+        """Of `fit`."""
+        self.passed: dict[str, None] = {}
+        """The trainings that were not meant, as they are listed."""
         self._patches = ExitStack()
 
     @contextmanager
@@ -135,11 +149,54 @@ class _Watch:
             self._patches.enter_context(self.loops.watched())
             yield
 
+    def run(self, script: Callable[[], None]) -> None:
+        """Run the script in this thread, and tell how it ended."""
+        found: Training | BaseException | None = None
+        try:
+            script()
+            for thread in threading.enumerate():  # as the interpreter does at a script's end
+                if not thread.daemon and thread is not threading.current_thread():
+                    thread.join()
+            found = self._noted
+        except BaseException as error:
+            found = error
+        if os.getpid() != self._process:
+            os._exit(0)  # a child that the script forked must not go on with this trial
+        self._tell(found)
+
+    def wait(self, waiting: Callable[[], None], hint: str) -> Training | BaseException | None:
+        """Return what was found, or what the script raised; None where it ended without a training.
+
+        Args:
+            waiting: called once a second until then.
+            hint: what to do where a process that the script forks trains.
+        """
+
+        def look() -> None:
+            waiting()
+            if self._reached_in_fork[0]:
+                self._tell(
+                    UserCodeError("the script trains in a process that it forks, which is not looked into", hint)
+                )
+
+        found = main_thread.receive(self._outcomes, look)
+        if self._policy is not None:
+            import keras
+
+            keras.config.set_dtype_policy(self._policy)  # Keras has one a thread
+        return found
+
+    def _tell(self, found: Training | BaseException | None) -> None:
+        if "keras" in sys.modules and isinstance(found, Training):
+            self._policy = sys.modules["keras"].config.dtype_policy()
+        self._outcomes.put(found)
+
     def _patch_keras(self, keras: Any) -> None:
         made = {
-            **{name: self._whole(does) for does, name in _METHODS.items()},
+            **{name: self._whole(does) for does, name in _METHODS.items() if does != "train"},
             "train_on_batch": self._one_batch,
         }
+        keras.Model.fit = self._whole("train")(keras.Model.fit)  # for good: no other thread may come to train either
         for name, wrapped in made.items():
             self._patches.enter_context(public_api.patched(keras.Model, name, wrapped(getattr(keras.Model, name))))
         for name in ("apply", "stateless_apply"):
@@ -148,27 +205,40 @@ class _Watch:
                 wrapper = self.loops.training(plain)
                 self._patches.enter_context(public_api.patched(keras.optimizers.Optimizer, name, wrapper))
 
-    def _reach(self, found: Training | UserCodeError) -> None:
-        if self.found is None:
-            self.found = found
-        raise _Reached
+    def _reach(self, found: Training | UserCodeError) -> NoReturn:
+        if os.getpid() != self._process:
+            end_soon_after_parent(os.getppid())
+            self._reached_in_fork[0] = 1
+        else:
+            self.loops.let_go()
+            self._tell(found)
+        main_thread.park()
+
+    def _is_meant(self, line: str, number: int | None = None) -> bool:
+        """Return whether a training is the one to stop at: on that line, or with that number among the calls of fit."""
+        if self._meant in (None, line.rpartition(":")[2], str(number)):
+            return True
+        self.passed[line if number is None else f"{number}: {line}"] = None
+        return False
 
     def _reach_loop(self, dataset: Any, line: str) -> None:
+        if not self._is_meant(line):
+            return
         datasets = script_datasets.named(sys._getframe(1), dataset)
         self._reach(Training(dataset, None, line, datasets=datasets))
 
     def _note_loop(self, dataset: Any, line: str) -> None:
-        if self.noted is None:
+        if self._noted is None and self._is_meant(line):
             datasets = script_datasets.named(sys._getframe(1), dataset)
-            self.noted = Training(dataset, None, line, datasets=datasets)
+            self._noted = Training(dataset, None, line, datasets=datasets)
 
     def _reach_bare(self, line: str, by_session: bool = False) -> None:
+        if not self._is_meant(line):
+            return
         message = f"the training of {line} takes its batches from no tf.data pipeline that a loop is over"
-        hint = _BARE_HINT
         if by_session:
             message = f"{line} trains by Session.run, in which no pipeline can be looked at or changed"
-            hint = _RUN_HINT.format(file=line.partition(":")[0])
-        self._reach(UserCodeError(message, hint))
+        self._reach(UserCodeError(message, _RUN_HINT.format(script=self._script)))
 
     def _whole(self, does: Does) -> Callable[[Any], Any]:
         """Return what stands in the place of a model's `fit`, `evaluate` or `predict`."""
@@ -180,6 +250,10 @@ class _Watch:
             def method(*arguments: Any, **named: Any) -> Any:
                 # An untrained model may be looked at before it is trained.
                 if does != "train" and self._trains:
+                    with self.loops.paused():
+                        return plain(*arguments, **named)
+                self._calls += 1
+                if not self._is_meant(user_code.line(), self._calls):
                     with self.loops.paused():
                         return plain(*arguments, **named)
                 given = dict(signature.bind(*arguments, **named).arguments)
@@ -196,7 +270,7 @@ class _Watch:
             return UserCodeError(
                 f"what the {_METHODS[does]} of {line} takes its batches from, a "
                 f"{type(data).__name__}, cannot be inspected",
-                _RUN_HINT.format(file=line.partition(":")[0]),
+                _RUN_HINT.format(script=self._script),
             )
         datasets = script_datasets.named(sys._getframe(1), data)
         epochs, in_loop = script_datasets.epochs_of(given, does), user_code.in_a_loop()
@@ -211,10 +285,12 @@ class _Watch:
             given = signature.bind(*arguments, **named).arguments
             line, loop = user_code.line(), self.loops.under_way()
             if loop is None:
-                return self._reach_bare(line)
-            takes = (given.get("x"), given.get("y"), given.get("sample_weight"))
-            model = given["self"] if script_datasets.are_batches_of(loop.dataset, takes) else None
-            datasets = script_datasets.named(sys._getframe(1), loop.dataset)
-            return self._reach(Training(loop.dataset, model, loop.line, datasets=datasets))
+                self._reach_bare(line)
+            elif self._is_meant(loop.line):
+                takes = (given.get("x"), given.get("y"), given.get("sample_weight"))
+                model = given["self"] if script_datasets.are_batches_of(loop.dataset, takes) else None
+                datasets = script_datasets.named(sys._getframe(1), loop.dataset)
+                self._reach(Training(loop.dataset, model, loop.line, datasets=datasets))
+            return plain(*arguments, **named)
 
         return train_on_batch

@@ -127,7 +127,14 @@ def _is_dataset(value: Any) -> bool:
     import tensorflow as tf
 
     kinds = (tf.data.Dataset, tf.distribute.DistributedDataset, keras.utils.PyDataset)
-    return isinstance(value, kinds)
+    return isinstance(value, kinds) and not is_symbolic(value)
+
+
+def is_symbolic(dataset: Any) -> bool:
+    """Return whether it stands for a dataset in a function that is traced."""
+    import tensorflow as tf
+
+    return any(tf.is_symbolic_tensor(part) for part in tf.nest.flatten(dataset, expand_composites=True))
 
 
 def are_batches_of(dataset: Any, given: Sequence[Any]) -> bool:
@@ -171,8 +178,8 @@ def choose(
     return trained, found.data
 
 
-def notes(training: ScriptTraining, reached_ns: float) -> list[str]:
-    """Return what a reader should know of how a script was run, a sentence each."""
+def notes(training: ScriptTraining, reached_ns: float, script: str) -> list[str]:
+    """Return what a reader should know of how a script was run, a sentence each; `script` is it with its arguments."""
     took = units.seconds(reached_ns / 1e9)
     sentences = [
         f"The script takes {took} until it trains, {training.line}, in each trial; the budget does not count that."
@@ -180,7 +187,7 @@ def notes(training: ScriptTraining, reached_ns: float) -> list[str]:
     if not training.model:
         sentences.append(
             "Whether the training waits for its input at all is not known, for a loop's own step is not run here: "
-            f"`pipeline-bench run -- python {training.line.partition(':')[0]}` says it."
+            f"`pipeline-bench run -- python {script}` says it."
         )
     if len(training.datasets) > 1:
         sentences.append(

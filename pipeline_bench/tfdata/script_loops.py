@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline_bench.tfdata import public_api, user_code
+from pipeline_bench.tfdata.script_datasets import is_symbolic
 
 _LOOP_ELEMENTS = 3
 """A loop that takes so many elements trains, or has that many to take; who looks at an example takes one or two."""
@@ -44,10 +45,10 @@ class Loops:
         """Prepare.
 
         Args:
-            reach: called with the dataset and the line of a loop that trains; does not return.
+            reach: called with the dataset and the line of a loop that trains; returns only where another is meant.
             note: called with those of a loop that may be the training.
             bare: called with the line of what trains again and again without a loop over a dataset, and whether it does
-                so by `Session.run`; does not return.
+                so by `Session.run`; returns as `reach` does.
             needs_training: whether only a loop counts in which something trains; else one of three elements does.
         """
         self._reach, self._note, self._bare = reach, note, bare
@@ -104,11 +105,18 @@ class Loops:
         """Return the loop that took an element last, and has not ended."""
         return self._last if any(loop is self._last for loop in self._loops.values()) else None
 
+    def let_go(self) -> None:
+        """Free the iterators of the loops: nothing takes from them any more, and their buffers would go on filling."""
+        for iterator in list(self._loops):
+            vars(iterator).clear()
+
     def training(self, plain: Any) -> Any:
         """Return what stands in the place of something that trains."""
 
         @functools.wraps(plain)
         def trains(*arguments: Any, **named: Any) -> Any:
+            if self._paused:
+                return plain(*arguments, **named)
             for loop in list(self._loops.values()):
                 if loop.count and not _is_short(loop.dataset):
                     self._reach(loop.dataset, loop.line)  # before its first step, which may take long
@@ -148,8 +156,10 @@ class Loops:
         return step
 
     def _count_bare(self, by_session: bool = False) -> None:
+        if self._paused:
+            return
         self._bare_steps = 0 if self._loops else self._bare_steps + 1
-        if self._bare_steps > _BARE_STEPS and not self._paused:
+        if self._bare_steps > _BARE_STEPS:
             self._bare(user_code.line(), by_session)
 
     def _iterate(self, plain: Any) -> Any:
@@ -233,13 +243,13 @@ def _eager_one(dataset: Any) -> Any:
 
     kinds = (tf.data.Dataset, tf.distribute.DistributedDataset)
     found = dataset
-    if not _is_symbolic(dataset):
+    if not is_symbolic(dataset):
         return dataset
     frame: Any = sys._getframe(2)
     while frame is not None:
         for name in ("args", "kwds"):
             for each in _parts(frame.f_locals.get(name)):
-                if isinstance(each, kinds) and not _is_symbolic(each) and each.element_spec == dataset.element_spec:
+                if isinstance(each, kinds) and not is_symbolic(each) and each.element_spec == dataset.element_spec:
                     found = each
         frame = frame.f_back
     return found
@@ -247,9 +257,3 @@ def _eager_one(dataset: Any) -> Any:
 
 def _parts(value: Any) -> list[Any]:
     return list(value) if isinstance(value, tuple | list) else list(value.values()) if isinstance(value, dict) else []
-
-
-def _is_symbolic(dataset: Any) -> bool:
-    import tensorflow as tf
-
-    return any(tf.is_symbolic_tensor(part) for part in tf.nest.flatten(dataset, expand_composites=True))

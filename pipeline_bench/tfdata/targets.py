@@ -59,7 +59,12 @@ def _is_module_name(text: str) -> bool:
 
 
 def parse_script(
-    text: str, arguments: Sequence[str], model: Any = None, argument: int | None = None, dataset: str | None = None
+    text: str,
+    arguments: Sequence[str],
+    model: Any = None,
+    argument: int | None = None,
+    dataset: str | None = None,
+    training: str | None = None,
 ) -> Target:
     """Return the target of a whole script.
 
@@ -69,15 +74,20 @@ def parse_script(
         model: has to be None, as `argument` has: they go with a function that makes the dataset.
         argument: see `model`.
         dataset: which of its datasets is meant, by name, line or number.
+        training: which of its trainings is meant, by the number of its `fit` or by its line.
 
     Raises:
-        UsageError: there is no such file or module, it is no valid Python, or something is given that a script does
-            not take.
+        UsageError: there is no such file or module, it is no valid Python, the training is no number, or something is
+            given that a script does not take.
     """
     if model is not None or argument is not None:
         option = "--model" if model is not None else "--batch-arg"
         raise UsageError(
             f"{text} is a whole script: {option} goes with a function", f"write {text}:FUNCTION, or leave it out"
+        )
+    if training is not None and not training.isdecimal():
+        raise UsageError(
+            f"--training {training}: it is no number", "write which fit it is, from 1, or the line that it is on"
         )
     _require_text(text)
     is_file = text.endswith(".py")
@@ -87,6 +97,7 @@ def parse_script(
         name="",
         arguments=tuple(arguments),
         dataset=dataset,
+        training=training,
     )
     _parsed(script_file(target), text)
     return target

@@ -37,6 +37,11 @@ class Engine(ABC):
         self.trial, self.variant = trial, trial.variant
         self.channel, self.recorder = channel, recorder
 
+    @property
+    def runs_script(self) -> bool:
+        """Whether it runs a script of the user's, which has to have the main thread."""
+        return False
+
     def run(self) -> None:
         """Run the trial to its end.
 

@@ -8,13 +8,16 @@ import signal
 import sys
 import time
 import traceback
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
 
 from pipeline_bench import plugins, replication
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
 from pipeline_bench.model import pipeline
 from pipeline_bench.model.events import Failed, Hello
 from pipeline_bench.model.trial import Trial
+from pipeline_bench.system import main_thread
 from pipeline_bench.system.processes import leave
 from pipeline_bench.worker import bad_record
 from pipeline_bench.worker.cluster import ClusterEngine
@@ -24,26 +27,40 @@ from pipeline_bench.worker.recorder import Channel, Recorder
 from pipeline_bench.worker.training_engines import EagerEngine, GraphEngine
 
 
-def run_trial(trial: Trial, channel: Channel) -> bool:
-    """Run the trial and send the parent everything; False when it raised (the traceback is then on stderr)."""
+def run_trial(trial: Trial, channel: Channel) -> NoReturn:
+    """Run the trial, send the parent everything, and end the process: with 1 where it raised (see its stderr)."""
     # The parent's last resort against a trial that hangs with the GIL held: it asks for the stacks by signal.
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     channel.send(Hello(pid=os.getpid(), at_ns=time.monotonic_ns()))
     recorder = Recorder(channel, trial.variant.run)
-    try:
+    with _failure_told(channel, recorder):
         engine = _engine(trial, channel, recorder)
         recorder.phase("import")
-        engine.start_processes()  # before the recorder has a thread
+        engine.start_processes()  # before the process has another thread
         recorder.start()
-        engine.run()
+
+    def run() -> NoReturn:
+        with _failure_told(channel, recorder):
+            engine.run()
+        leave(True)
+
+    if engine.runs_script:
+        main_thread.lend(run)
+    run()
+
+
+@contextmanager
+def _failure_told(channel: Channel, recorder: Recorder) -> Iterator[None]:
+    """Tell the parent what is raised in the block, and end the process."""
+    try:
+        yield
     except BaseException as error:
         if not isinstance(error, PipelineBenchError):  # those say all there is to say
             traceback.print_exc()
         recorder.finish()
         users = error.traceback if isinstance(error, UserCodeError) else ""
         channel.send(Failed(error=recorder.why_dead() or bad_record.explained(error), traceback=users))
-        return False
-    return True
+        leave(False)
 
 
 def _engine(trial: Trial, channel: Channel, recorder: Recorder) -> Engine:
@@ -59,8 +76,7 @@ def _engine(trial: Trial, channel: Channel, recorder: Recorder) -> Engine:
 def main() -> None:
     """Run the trial that is given on stdin; the event pipe is the file descriptor given as the argument."""
     trial = Trial.model_validate_json(sys.stdin.read())
-    ok = run_trial(trial, Channel(int(sys.argv[1])))
-    leave(ok)
+    run_trial(trial, Channel(int(sys.argv[1])))
 
 
 if __name__ == "__main__":

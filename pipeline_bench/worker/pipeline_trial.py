@@ -6,10 +6,8 @@ import functools
 import itertools
 import random
 import sys
-import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -64,7 +62,6 @@ _STAGES_SHARE = 0.5
 _DISK_S = 1.0
 _LONGEST_SCRIPT_S = 3600.0
 """A script that does not train within an hour has hung: from then on the stall timeout counts."""
-_SIGN_OF_LIFE_S = 1.0
 
 
 class PipelineEngine(Engine):
@@ -76,6 +73,10 @@ class PipelineEngine(Engine):
     _given: Mapping[str, Any] = MappingProxyType({})
     _read: KerasInput | None = None
     """What a `fit` was given that is no tf.data pipeline; the recipe is then none."""
+
+    @property
+    def runs_script(self) -> bool:
+        return Task.model_validate(self.variant.source.options).target.is_script
 
     def start_processes(self) -> None:
         """Start the workers that an edit has run the pipeline, before the user's code is in use here."""
@@ -99,6 +100,7 @@ class PipelineEngine(Engine):
                 watch = service_cluster.Watch(edit.dispatcher)
                 self.recorder.guard(functools.partial(service_cluster.why_dead, edit.dispatcher), watch.why_silent)
         self._scratch = ScratchFolder()
+        self._scratch.take_temporary_files()
         start_ns = time.perf_counter_ns()
         _seed(self.variant.run.seed)
         with Recording() as recording, keras_input.places_recorded():
@@ -116,30 +118,16 @@ class PipelineEngine(Engine):
         target = self._task.target
         if not target.is_script:
             return loading.call(target, "dataset")
-        with self._alive():
-            training = loading.reach_training(target)
+        training = loading.reach_training(target, self._waiting())
         self._trained, data = script_datasets.choose(training, target.dataset, recording.place)
         self._model = training.model if self._trained.model else None
         self._does, self._given = training.does, training.given
         return data
 
-    @contextmanager
-    def _alive(self) -> Iterator[None]:
-        """Have the watches wait for a script, which may take its time until it trains."""
-        ended = threading.Event()
+    def _waiting(self) -> Callable[[], None]:
+        """Return what has the watches wait for a script, which may take its time until it trains."""
         end_s = time.monotonic() + _LONGEST_SCRIPT_S
-
-        def keep_saying() -> None:
-            while not ended.wait(_SIGN_OF_LIFE_S) and time.monotonic() < end_s:
-                self.recorder.heartbeat()
-
-        thread = threading.Thread(target=keep_saying, name="pipeline-bench script", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            thread.join()
+        return lambda: self.recorder.heartbeat() if time.monotonic() < end_s else None
 
     def train(self) -> None:
         """Inspect the pipeline, or take from it and send which samples arrived.
@@ -218,7 +206,7 @@ class PipelineEngine(Engine):
         """Return the inspection with what is known of the script."""
         if self._trained is None:
             return inspection
-        notes = (*script_datasets.notes(self._trained, self._make_ns), *inspection.notes)
+        notes = (*script_datasets.notes(self._trained, self._make_ns, self._task.target.text), *inspection.notes)
         return inspection.model_copy(update={"training": self._trained, "notes": notes})
 
     def _measure(self) -> None:

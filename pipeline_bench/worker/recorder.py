@@ -36,6 +36,7 @@ from pipeline_bench.model.events import (
 )
 from pipeline_bench.model.pipeline import MODEL_STEP
 from pipeline_bench.scenario import Run
+from pipeline_bench.system import main_thread
 from pipeline_bench.system.processes import leave
 from pipeline_bench.text import line_of
 from pipeline_bench.worker.sample_audit import SampleAudit, StepSampling
@@ -337,7 +338,10 @@ class Recorder:
 
 
 def thread_stacks() -> tuple[Stack, ...]:
-    """Return where every thread that runs Python but the calling one stands, the main thread first."""
+    """Return where every thread that runs Python but the calling one stands, the main thread first.
+
+    One that stands in `main_thread` only waits: for the user's script to train, or behind that for the process to end.
+    """
     frames = sys._current_frames()
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     main = threading.main_thread().ident
@@ -351,7 +355,7 @@ def thread_stacks() -> tuple[Stack, ...]:
             ),
         )
         for ident in sorted(frames, key=lambda ident: ident != main)
-        if ident != threading.get_ident()
+        if ident != threading.get_ident() and frames[ident].f_code.co_filename != main_thread.__file__
     )
 
 

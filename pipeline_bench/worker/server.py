@@ -32,7 +32,6 @@ from pipeline_bench.system.processes import (
     CLEANED_WITHIN_S,
     adopt_orphans,
     end_with_parent,
-    leave,
     outlive_parent,
     removes_shared_memory,
     thread_starts,
@@ -126,7 +125,7 @@ class _Server:
         os.set_inheritable(events, False)  # a program that the user's code starts is not to hold it open
         with os.fdopen(trial, "rb") as file:
             request = file.read()
-        leave(run_trial(Trial.model_validate_json(request), Channel(events)))
+        run_trial(Trial.model_validate_json(request), Channel(events))
 
     def _reap(self) -> None:
         for pid in list(self._children):

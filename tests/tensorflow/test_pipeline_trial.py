@@ -19,6 +19,7 @@ from pipeline_bench.scenario import Component, Run, Variant
 
 SCRIPT = """
 import os
+import tempfile
 import time
 import keras
 import tensorflow as tf
@@ -83,6 +84,15 @@ def make_scratched():
     names = [os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")]
     with open(__file__ + ".scratch", "w") as file:
         file.write("".join(name for name in names if "pipeline-bench-scratch-" in name))
+    return make_dataset()
+
+
+def make_temporary_files():
+    names = [tempfile.mkdtemp(), tempfile.mkdtemp(prefix=b"bytes").decode()]
+    names.append(tf.autograph.to_graph(noisy).__code__.co_filename)
+    with open(__file__ + ".made", "w") as file:
+        file.write("\\n".join(names))
+    assert all(map(os.path.exists, names))
     return make_dataset()
 
 
@@ -260,3 +270,10 @@ def test_a_trial_leaves_no_scratch_folder(run_task: RunTask, tmp_path: Path) -> 
     scratch = (tmp_path / "train.py.scratch").read_text()
     assert "pipeline-bench-scratch-" in scratch
     assert not Path(scratch).exists()
+
+
+def test_a_trial_leaves_no_temporary_files(run_task: RunTask, tmp_path: Path) -> None:
+    assert steps(run_task("make_temporary_files", "drain")) == 25
+    names = (tmp_path / "train.py.made").read_text().splitlines()
+    assert len(names) == 3
+    assert not [name for name in names if Path(name).exists()]

@@ -26,7 +26,47 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
     "in_a_loop": ("from beside import train\nfor fold in range(3):\n    train(model, data)", [10, True, 2, 1, True]),
     "fit_by_name": ("model.fit(x=data, verbose=0)", [10, True, 7]),
     "main": ("if __name__ == '__main__':\n    model.fit(data)", [10, True, 8]),
-    "guarded": ("try:\n    model.fit(data)\nexcept Exception:\n    sys.exit(5)\nfinally:\n    1 / 0", [10, True, 8]),
+    "guarded": (
+        "try:\n    model.fit(data)\nexcept Exception:\n    sys.exit(5)\nfinally:\n    open('after', 'w')",
+        [10, True, 8],
+    ),
+    "tries_again": ("while True:\n    try: model.fit(data)\n    except: open('after', 'w')", [10, True, 8]),
+    "within_with": (
+        "import contextlib\nwith contextlib.ExitStack() as stack:\n    stack.callback(open, 'after', 'w')\n"
+        "    with tf.distribute.MirroredStrategy(['/cpu:0']).scope():\n        model.fit(data)",
+        [10, True, 11],
+    ),
+    "thread": (
+        "import threading\nthread = threading.Thread(target=lambda: model.fit(data))\nthread.start()\nthread.join()\n"
+        "open('after', 'w')",
+        [10, True, 8],
+    ),
+    "second_thread": (
+        "import threading, time\n"
+        "threading.Thread(target=lambda: [time.sleep(0.5), model.fit(data), open('after', 'w')]).start()\n"
+        "model.fit(data.take(2))",
+        [2, True, 9],
+    ),
+    "thread_behind_the_end": (
+        "import threading, time\nthreading.Thread(target=lambda: [time.sleep(0.5), model.fit(data)]).start()",
+        [10, True, 8],
+    ),
+    "interrupted": (
+        "import signal\nsignal.signal(signal.SIGALRM, lambda *_: 1 / 0)\nsignal.setitimer(signal.ITIMER_REAL, 0.5)\n"
+        "try: model.fit(data)\nfinally: open('after', 'w')",
+        [10, True, 10],
+    ),
+    "mixed": ("keras.config.set_dtype_policy('mixed_float16')\nmodel.fit(data)", [10, True, 8]),
+    "frees": (
+        "def samples():\n    try:\n        while True: yield 1.0\n    finally: open('freed', 'w')\n"
+        "for x in tf.data.Dataset.from_generator(samples, tf.float32): x + 1",
+        [-2, False, 11],
+    ),
+    "forks": (
+        "import multiprocessing\nchild = multiprocessing.get_context('fork').Process(target=lambda: model.fit(data))\n"
+        "child.start()\nchild.join()\nopen('after', 'w')",
+        "the script trains in a process that it forks, which is not looked into name the function that makes",
+    ),
     "prepares": ("for x, y in data: x.numpy()\nmodel.fit(data.take(2))", [2, True, 8]),
     "neighbour": ("from beside import train\ntrain(model, data)", [10, True, 2, 1, False]),
     "loop": ("next(iter(data.take(3)))\nfor x, y in data:\n    x + 1", [10, False, 8]),
@@ -117,6 +157,18 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         "old.fit(np.zeros([8, 1]), np.zeros(8))",
         ["arrays", True, 9],
     ),
+    "second_fit": (
+        "model.fit(data.take(2), verbose=0).history['loss']\nmodel.fit(data.take(3))  # training 2",
+        [3, True, 8],
+    ),
+    "second_loop": (
+        "for x, y in data.take(9): x + 1\nfor x, y in data.take(5): x + 1  # training 8",
+        [5, False, 8],
+    ),
+    "no_such": (
+        "model.fit(data, verbose=0)  # training 5",
+        "has no training 5 it has 1: no_such.py:7",
+    ),
     "arrays": ("model.fit(np.zeros([8, 1]), np.zeros(8))", ["arrays", True, 7]),
     "bare": (
         "for step in range(10**9):\n    with tf.GradientTape(): pass",
@@ -130,11 +182,16 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         "graph = tf.Graph()\nwith tf.compat.v1.Session(graph=graph) as session:\n    with graph.as_default():\n"
         "        one = tf.constant(1)\n    while True:\n        session.run(one)",
         "bare_session.py:12 trains by Session.run, in which no pipeline can be looked at or changed `pipeline-bench "
-        "run -- python bare_session.py`",
+        "run -- python bare_session.py --epochs 3`",
     ),
     "bare_batches": (
         "model.train_on_batch(np.zeros([8, 1]), np.zeros(8))",
-        "the training of bare_batches.py:7 takes its batches from no tf.data pipeline",
+        "takes its batches from no tf.data pipeline that a loop is over `pipeline-bench run -- python bare_batches.py "
+        "--epochs 3`",
+    ),
+    "unknown_beside": (
+        "import beside\nbeside.train(model, object())",
+        "`pipeline-bench run -- python unknown_beside.py --epochs 3`",
     ),
     "unknown": ("model.fit(object())", "the fit of unknown.py:7 takes its batches from, a object, cannot be inspected"),
     "nothing": ("print('done')", "ran to its end, and no training was found"),
@@ -153,29 +210,51 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
     "within": ("from . import helper\nmodel.fit(helper.take(data))", [3, True, 8]),
 }
 RUN = """
-import json, os, sys
+import json, os, re, sys, time
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.pipeline import Target
+from pipeline_bench.system import main_thread
 from pipeline_bench.tfdata import loading, script_datasets
+import keras
 import tensorflow as tf
-found = {}
-for name in sys.argv[1:]:
-    where = {"module": name} if name.startswith("within") else {"file": name + ".py"}
-    target = Target(**where, name="", arguments=("--epochs", "3"))
+
+def reach(name):
+    where = {"module": name} if name.startswith("within.") or name == "within" else {"file": name + ".py"}
+    which = None if "module" in where else re.search(r"# training (\\d+)", open(where["file"]).read())
     try:
+        target = Target(**where, name="", arguments=("--epochs", "3"), training=which and which[1])
         training = loading.reach_training(target)
         line = int(training.line.partition(":")[2])
         kind = script_datasets.kind(training.data)
         if kind in ("tf.data", "distributed"):
             kind = training.data.cardinality
             kind = int(kind() if callable(kind) else kind)
-        found[name] = [kind, training.model is not None, line]
+        found = [kind, training.model is not None, line]
         if name in ("fit", "goes_on", "neighbour", "in_a_loop", "evaluate", "train_on_batch"):
-            found[name] += [training.epochs, training.in_loop]
+            found += [training.epochs, training.in_loop]
+        if name == "graph_loop_over_an_argument":
+            assert [each.name for each in training.datasets] == ["", "data"], training.datasets
+        if name == "mixed":
+            assert keras.config.dtype_policy().name == "mixed_float16"
     except UserCodeError as error:
-        found[name] = f"{error.message} {error.hint}"
-with open("found.json", "w") as file:
-    json.dump(found, file)
+        found = f"{error.message} {error.hint}"
+    if name in WAITED:  # what would go on, or come again, has the time to
+        time.sleep(1)
+    with open(f"{name}.json", "w") as file:
+        json.dump(found, file)
+
+def tell(name):
+    try:
+        reach(name)
+    finally:
+        os._exit(0)
+
+WAITED = ("guarded", "tries_again", "within_with", "thread", "second_thread", "interrupted", "frees")
+for name in sys.argv[1:]:
+    pid = os.fork()  # as each trial is a fork, whose main thread is never given back
+    if pid == 0:
+        main_thread.lend(lambda: tell(name))
+    os.waitpid(pid, 0)
 """
 
 
@@ -193,11 +272,11 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "def bar(data):\n    for each in data:\n        yield each[1]\n"
     )
     (folder / "beside.py").write_text("def train(model, data):\n    model.fit(data)\n")
-    subprocess.run([sys.executable, "-c", RUN, *SCRIPTS], cwd=folder, check=True, timeout=200)
+    subprocess.run([sys.executable, "-c", RUN, *SCRIPTS], cwd=folder, check=True, timeout=280)
     assert not (folder / "after").exists(), "the script went on behind its training"
+    assert (folder / "freed").exists(), "the buffers of its loop go on filling"
     assert not (folder / "stepped").exists(), "a step of the training was run"
-    read: dict[str, Any] = json.loads((folder / "found.json").read_text())
-    return read
+    return {name: json.loads((folder / f"{name}.json").read_text()) for name in SCRIPTS}
 
 
 @pytest.mark.parametrize("name", SCRIPTS)

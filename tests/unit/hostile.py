@@ -40,7 +40,15 @@ NAMES = (
 """Names that would be markup, a formula, or too long, in one form of a report or another."""
 DATA = {
     *("Series.data", "CodeChange.diff"),
-    *("Target.file", "Target.module", "Target.name", "Target.pickled", "Target.arguments", "Target.dataset"),
+    *(
+        "Target.file",
+        "Target.module",
+        "Target.name",
+        "Target.pickled",
+        "Target.arguments",
+        "Target.dataset",
+        "Target.training",
+    ),
 }
 """The fields that are no text to be read but data, which is kept as it is."""
 _PACKED = {"Series.data", "Target.pickled"}

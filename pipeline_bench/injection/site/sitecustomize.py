@@ -24,6 +24,8 @@ _WATCHED = (
     "tensorflow.python.distribute.input_lib",
     "tensorflow.python.distribute.cross_device_utils",
     "tensorflow.python.client.session",
+    "tensorflow.python.eager.backprop",
+    "tensorflow.python.eager.polymorphic_function.polymorphic_function",
     "torch.utils.data.dataloader",
     "grain._src.python.dataset.dataset",
 )

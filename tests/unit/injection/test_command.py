@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 
 import pytest
 
 from pipeline_bench.injection.command import Ended, ProcessRecord, Training, isolated_by, next_command
 
 
-def ended(program: str, verdict: str = "input-bound") -> Ended:
+def ended(program: str, verdict: str = "input-bound", number: int | None = 1) -> Ended:
+    name = f"loop of {program}:31, by fast.py:7" if number is None else f"fit of {program}"
     training = Training(
-        name=f"fit of {program}", steps=100, input_wait_share=0.9, verdict=verdict, line="waits", folder=None
+        name=name, steps=100, input_wait_share=0.9, verdict=verdict, line="waits", folder=None, number=number
     )
     record = ProcessRecord(
         pid=7, program=program, executable="python", trainings=(training,), more=0, problem=None, ended=True
@@ -36,6 +38,17 @@ def test_the_command_that_diagnoses_takes_the_same_script_and_arguments(
 ) -> None:
     told = next_command(ended(program), shlex.split(command))
     assert told == (expected and f"pipeline-bench diagnose {expected}")
+
+
+def test_the_training_that_starves_is_the_one_to_diagnose() -> None:
+    command = ["python", "train.py", "-v"]
+    assert next_command(ended("train.py", number=3), command) == "pipeline-bench diagnose train.py --training 3 -- -v"
+    assert next_command(ended("train.py", number=None), command) == "pipeline-bench diagnose train.py -- -v"
+    several = ended("train.py", number=None)
+    (record,) = several.records
+    well = ended("train.py", "not input-bound").records[0].trainings
+    several = replace(several, records=(record.model_copy(update={"trainings": (*well, *record.trainings)}),))
+    assert next_command(several, command) == "pipeline-bench diagnose train.py --training 31 -- -v"
 
 
 def test_what_does_not_starve_needs_no_diagnosis() -> None:

@@ -48,6 +48,13 @@ def test_of_a_stack_the_calls_in_which_every_trial_runs_are_left_out(tmp_path: P
     ]
 
 
+def test_a_thread_that_only_waits_for_the_users_script_is_left_out_of_stacks(tmp_path: Path) -> None:
+    waits = '  File "/x/pipeline_bench/system/main_thread.py", line 9 in park\n  File "train.py", line 3 in <module>\n'
+    of_step = 'Current thread 0x2 (most recent call first):\n  File "train.py", line 7 in step\n'
+    (tmp_path / "log").write_text(f"before\nThread 0x1 (most recent call first):\n{waits}\n{of_step}")
+    assert stderr_tail(tmp_path / "log").splitlines() == ["before", *of_step.splitlines()]
+
+
 def test_a_flooded_file_keeps_its_end_while_it_is_written_on(tmp_path: Path) -> None:
     path = tmp_path / "stderr"
     with path.open("ab", buffering=0) as writer:  # as a trial's process holds it

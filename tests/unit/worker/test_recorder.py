@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ from pipeline_bench.model.events import Event, Failed, Phase, QueueDepths, Queue
 from pipeline_bench.model.pipeline import MODEL_STEP
 from pipeline_bench.scenario import Run
 from pipeline_bench.sources import Identity
+from pipeline_bench.system import main_thread
 from pipeline_bench.worker import recorder as recorders
 from pipeline_bench.worker.recorder import Channel, Recorder, thread_stacks
 from pipeline_bench.worker.sample_audit import NumberedAudit
@@ -176,6 +178,15 @@ def test_stacks_name_every_other_thread() -> None:
     for shown in ("a producer", "a \\xff thread"):
         assert any("in waits_here" in frame for frame in found[shown])
     assert threading.current_thread().name not in found
+
+
+def test_a_thread_that_waits_where_its_script_trains_is_not_shown() -> None:
+    thread = threading.Thread(target=main_thread.park, name="parked", daemon=True)
+    thread.start()
+    frames = sys._current_frames
+    while frames()[thread.ident or 0].f_code.co_filename != main_thread.__file__:
+        time.sleep(0.01)
+    assert "parked" not in {stack.thread for stack in thread_stacks()}
 
 
 class Numbers:

@@ -1,0 +1,209 @@
+"""Watches a loop by those calls in it that train on a batch: what hands them the batch makes it between two of them.
+
+Such calls are `Session.run` (`session_runs`), Keras' `train_on_batch`, and those of a `tf.function` that trains.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pipeline_bench.model.events import Device
+from pipeline_bench.monitoring.loop import LoopMonitor
+from pipeline_bench.monitoring.record import SavedJob
+from pipeline_bench.monitoring.sampling import device_of
+from pipeline_bench.monitoring.steps import ENDED
+
+_FED = (
+    "input wait is the time between two calls of {name}, in which the next batch is made; tf.data, or a PyDataset with "
+    "workers, makes it during the step (pipeline-bench compare)"
+)
+
+
+class CallMonitor(LoopMonitor):
+    """Watches the calls of one line that train; several threads may make them at once."""
+
+    by_calls = True
+
+    def __init__(self, name: str, out: Path | None, device: Device, fed: str) -> None:
+        """Begin.
+
+        Args:
+            name: of the loop, for a reader.
+            out: the folder in which the session's own folder is made; None keeps no file.
+            device: that it trains on.
+            fed: what the input wait is where a call is handed its batch, for a reader.
+        """
+        super().__init__(name, device, out, waits_for_device=True)
+        self._fed = fed
+        self._under_way: dict[int, tuple[int, int]] = {}
+        """Of each thread: when its step began, and how long that has waited so far, in ns."""
+        self._ended_ns: dict[int, int] = {}
+        self._feeds = False
+
+    def begin(self, at_ns: int, feeds: bool) -> None:
+        """Begin a step of this thread; the one before ends by that."""
+        self._receive(at_ns)
+        self._under_way[threading.get_ident()] = at_ns, 0
+        self._feeds |= feeds
+
+    def ran(self, wait_ns: int) -> None:
+        """Take in that a call of this thread's step has ended, and for how long that waited for its input."""
+        thread = threading.get_ident()
+        if thread in self._under_way:
+            at_ns, before_ns = self._under_way[thread]
+            self._under_way[thread] = at_ns, before_ns + wait_ns
+            self._ended_ns[thread] = time.monotonic_ns()
+
+    def leave(self, whole: bool = True) -> None:
+        """End this thread's step where its last call ended; one that is not `whole` does not count."""
+        thread = threading.get_ident()
+        if whole:
+            self._receive(self._ended_ns.get(thread, 0))
+        self._under_way.pop(thread, None)
+
+    def close(self, reason: str | None = None) -> SavedJob:
+        """End, and keep the session; see `LoopMonitor`."""
+        for thread, step in list(self._under_way.items()):
+            self._steps.receive(*step, thread)
+            self._steps.receive(self._ended_ns.get(thread, 0), ENDED, thread)
+        if self._feeds:
+            self.remarks = (self._fed,)
+            self.record.notes += self.remarks
+        return super().close(reason)
+
+    def _receive(self, end_ns: int) -> None:
+        """Bring this thread's step, which ended then, into the record."""
+        thread = threading.get_ident()
+        if (step := self._under_way.get(thread)) is not None:
+            self._steps.receive(*step, thread)
+            self._steps.receive(end_ns, ENDED, thread)
+
+
+class _Thread(threading.local):
+    """Where a thread's loop is."""
+
+    def __init__(self) -> None:
+        self.free_ns: int | None = None
+        """When its last call ended, and its device had nothing to do."""
+        self.ran: set[str] = set()
+        """Lines that trained since the loop's own did."""
+        self.monitor: CallMonitor | None = None
+        self.line: str | None = None
+        self.between: set[Any] = set()
+        """What trains nothing and was called since the last call that trains."""
+
+
+class Calls:
+    """Tells which calls train, and in which loop."""
+
+    def __init__(
+        self,
+        line: Callable[[], str | None],
+        watch: Callable[[str, Callable[[str], CallMonitor]], Any],
+        problem: Callable[[Exception], None],
+        out: Path | None,
+    ) -> None:
+        """Make one.
+
+        Args:
+            line: gives the line of the program that is being run; None where it is not known.
+            watch: given a line of the program and what begins a monitor, returns the line's monitor; None where the
+                line is to be left alone.
+            problem: told of what goes wrong in here; the program goes on as without it.
+            out: the folder in which each session's own folder is made; None keeps no file.
+        """
+        self._line = line
+        self._watch = watch
+        self._problem = problem
+        self._out = out
+        self._thread = _Thread()
+
+    def leave(self) -> None:
+        """End this thread's step: what comes now is no part of its loop."""
+        if self._thread.monitor is not None:
+            self._thread.monitor.leave()
+        self._thread.free_ns = None
+
+    def _enter(self, at_ns: int, feeds: bool, monitor: Callable[[str], CallMonitor]) -> bool:
+        """Begin a step of the loop where its own line trains: the first of an iteration's that comes again.
+
+        Args:
+            at_ns: when the step began.
+            feeds: whether the call is handed a batch.
+            monitor: begins what watches a line.
+
+        Returns:
+            Whether it is known which line of the program trains.
+        """
+        thread, where = self._thread, self._line()
+        if where is None:
+            return False
+        if where != thread.line:
+            if where not in thread.ran:  # of the same iteration, or the first one of another loop
+                thread.ran.add(where)
+                return True
+            if thread.monitor is not None:
+                thread.monitor.leave(whole=False)
+            thread.line = where
+            thread.monitor = self._watch(where, monitor)
+        thread.ran.clear()
+        if thread.monitor is not None:
+            thread.monitor.begin(at_ns, feeds)
+        return True
+
+    def _timed(self, before_ns: int, call: Callable[[], tuple[Any, float]]) -> Any:
+        """Make a call that trains, and return what it gives.
+
+        Args:
+            before_ns: how long its batch was waited for before it.
+            call: makes it; returns what it gives, and for how many seconds it waited for its batch.
+        """
+        thread = self._thread
+        try:
+            given, waited_s = call()
+        except BaseException:
+            thread.free_ns = None
+            if thread.monitor is not None:
+                thread.monitor.leave(whole=False)
+            raise
+        thread.free_ns = time.monotonic_ns()
+        if thread.monitor is not None:
+            thread.monitor.ran(before_ns + int(waited_s * 1e9))
+        return given
+
+
+class TrainingCalls(Calls):
+    """Stands between a program and Keras' `train_on_batch`, and between it and a `tf.function` that trains."""
+
+    def on_batch(self, name: str, framework: str, plain: Callable[[], Any]) -> Any:
+        """Make a call that trains on a batch it is handed.
+
+        Args:
+            name: of what is called.
+            framework: what it runs on, as `device_of` takes it.
+            plain: makes the call.
+        """
+        thread, asked_ns = self._thread, time.monotonic_ns()
+        thread.between.clear()
+        free_ns = asked_ns if thread.free_ns is None else thread.free_ns
+        known = False
+        try:
+            fed = _FED.format(name=name)
+            known = self._enter(free_ns, True, lambda at: CallMonitor(at, self._out, device_of(framework), fed))
+        except Exception as error:
+            self._problem(error)
+        return self._timed(asked_ns - free_ns, lambda: (plain(), 0.0)) if known else plain()
+
+    def other(self, what: Any) -> None:
+        """Take in a call that trains nothing: where it comes again before the loop trains, the step has ended.
+
+        Called once a step it may be part of making the batch; a validation calls it for each of its own.
+        """
+        between = self._thread.between
+        if what in between:
+            self.leave()
+        between.add(what)

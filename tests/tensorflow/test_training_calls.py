@@ -1,0 +1,83 @@
+"""`pipeline-bench run` on loops that hand their batches to `train_on_batch` or to a `tf.function` that trains."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPT = """
+import sys, time
+import numpy as np, keras, tensorflow as tf
+keras.utils.set_random_seed(3)
+
+def batches(count):
+    for number in range(count):
+        time.sleep(0.01)
+        yield np.ones([2, 4], np.float32) * number / 60, np.zeros([2, 1], np.float32)
+
+model = keras.Sequential([keras.Input([4]), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+for epoch in range(2):
+    for x, y in batches(30):
+        got = model.train_on_batch(augment(x) if epoch > 9 else x, y)  # on a batch
+    for x, y in batches(9):
+        model.test_on_batch(x, y)
+    model.evaluate(x, y, verbose=0)
+print(got)
+
+optimizer = keras.optimizers.SGD()
+
+@tf.function
+def step(x, y):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean((model(x) - y) ** 2)
+    optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+    return loss
+
+@tf.function
+def augment(x):
+    return x * 2.0
+
+@tf.function
+def validate(x, y):
+    return tf.reduce_mean((model(x) - y) ** 2)
+
+for epoch in range(2):
+    for x, y in batches(30):
+        got = step(augment(x), y)  # by a function
+    for x, y in batches(30):
+        validate(x, y)
+print(float(got))
+
+if "dataset" in sys.argv:
+    for x in tf.data.Dataset.range(40).map(lambda x: tf.ones([2, 4])):
+        step(x, y)  # of a dataset
+"""
+
+
+def run(folder: Path, *before: str, arguments: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    (folder / "train.py").write_text(SCRIPT)
+    command = [*before, sys.executable, "train.py", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=200, check=True)
+
+
+def line_of(comment: str) -> int:
+    return next(number for number, line in enumerate(SCRIPT.splitlines(), 1) if comment in line)
+
+
+def test_a_loop_that_hands_over_its_batches_is_measured_and_trains_as_without(tmp_path: Path) -> None:
+    plain = run(tmp_path)
+    watched = run(tmp_path, sys.executable, "-m", "pipeline_bench", "run", "--", arguments=("dataset",))
+    assert watched.stdout == plain.stdout
+    told = watched.stderr
+    found = dict(re.findall(r"loop of train\.py:(\d+): (\d+) steps", told))
+    assert set(found) == {str(line_of(each)) for each in ("# on a batch", "# by a function", "in tf.data.")}, told
+    assert 50 <= int(found[str(line_of("# on a batch"))]) <= 60
+    for name in ("train_on_batch", "the tf.function that trains"):
+        assert f"input wait is the time between two calls of {name}, in which the next batch is made" in told
+    for comment in ("# on a batch", "# by a function"):
+        share = re.search(rf"train\.py:{line_of(comment)}: .*?input wait [^(]*\((\d+) %\)", told)
+        assert share is not None, told
+        assert int(share[1]) > 30, told
