@@ -246,7 +246,8 @@ def next_command(ended: Ended, command: Sequence[str]) -> str | None:
         return None
     given = shlex.join(command[script.stop :])
     record, training = starved[0]
-    is_first = training.number == 1 or (training.number is None and len(record.trainings) == 1)
+    only_fits = all(each.number is not None for each in record.trainings) and not record.more
+    is_first = training.number == 1 if only_fits else training.number is None and len(record.trainings) == 1
     which = "" if is_first else f" --training {training.selector}"
     return f"pipeline-bench diagnose {shlex.join(command[script])}{which}{given and ' -- '}{given}"
 

@@ -212,9 +212,12 @@ class Watched:
         """Whether a call of a function that trains may end before its step does, as on a GPU; it is then told."""
         from pipeline_bench.monitoring.sampling import device_of
 
-        if device_of("tensorflow").kind == "cpu":
-            return False
-        self._problem = _ASYNCHRONOUS
+        try:
+            if device_of("tensorflow").kind == "cpu":
+                return False
+            self._problem = _ASYNCHRONOUS
+        except Exception as error:
+            self.problem(error)
         return True
 
     def ends_step(self, name: str | int | None = None) -> None:
@@ -230,7 +233,7 @@ class Watched:
     @property
     def _is_told_by_calls(self) -> bool:
         """Whether a call that trains is looked at: not within a library, nor where a loop over batches is watched."""
-        return not self._is_in_library and all(loop.by_calls for loop in self._loops.values())
+        return not self._is_in_library and all(loop.by_calls for loop in list(self._loops.values()))
 
     @functools.cached_property
     def _training_calls(self) -> Any:

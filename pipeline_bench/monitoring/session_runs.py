@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +21,7 @@ _TAKES = ("IteratorGetNext", "QueueDequeue", "Unstage")
 """How the types of ops begin that take a batch and wait for it."""
 _UPDATES = ("Assign", "Scatter", "ResourceScatter")
 """How the types of ops begin that change a variable, beside those of optimizers (``ResourceApplyAdam``)."""
+_KINDS = "_pipeline_bench_runs"
 _MOST_KINDS = 64
 """Sets of fetches that are looked at in a graph: one that grows with each step has no end of them."""
 
@@ -52,11 +52,6 @@ class _Kind:
 
 class SessionRuns(Calls):
     """Stands between a program and `Session.run`: tells which runs train, and in which loop."""
-
-    def __init__(self, *arguments: Any) -> None:
-        """Make one, as `Calls`."""
-        super().__init__(*arguments)
-        self._kinds: weakref.WeakKeyDictionary[Any, dict[Any, _Kind | None]] = weakref.WeakKeyDictionary()
 
     def run(self, session: Any, fetches: Any, feed: Any, plain: Callable[[Any], Any]) -> Any:
         """Run what the program runs, and return what that gives.
@@ -104,7 +99,8 @@ class SessionRuns(Calls):
         feed = feed or {}
         flat = tf.nest.flatten(fetches, expand_composites=True)
         key = tuple(each if isinstance(each, str) else id(each) for each in (*flat, None, *feed))
-        kinds = self._kinds.setdefault(graph, {})
+        # Kept by the graph itself: they hold tensors of it, and it would live as long as they do.
+        kinds: dict[Any, _Kind | None] = graph.__dict__.setdefault(_KINDS, {})
         if key not in kinds:
             if len(kinds) >= _MOST_KINDS:
                 return None

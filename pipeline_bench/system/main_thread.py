@@ -10,6 +10,7 @@ only the main thread may set signal handlers, as scripts do that save their stat
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import threading
 from collections.abc import Callable
@@ -24,7 +25,14 @@ _given: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
 
 def lend(work: Callable[[], NoReturn]) -> NoReturn:
     """Have a thread of its own do the work, which ends the process; run in this one what `run` is given meanwhile."""
-    threading.Thread(target=work, name="pipeline-bench trial", daemon=True).start()
+
+    def end() -> None:
+        try:
+            work()
+        finally:
+            os._exit(1)
+
+    threading.Thread(target=end, name="pipeline-bench trial", daemon=True).start()
     while True:
         with contextlib.suppress(BaseException):  # what a signal handler of the script's raises later
             _given.get()()

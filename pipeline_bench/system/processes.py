@@ -89,8 +89,9 @@ def removes_shared_memory(pid: int) -> bool:
 
 def leave(ok: bool) -> NoReturn:
     """End the process at once: TensorFlow's threads may be blocked for ever, and nothing is left to tear down."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # a user's code may have put something else in its place
+            stream.flush()
     os._exit(0 if ok else 1)
 
 

@@ -154,9 +154,7 @@ class _Watch:
         found: Training | BaseException | None = None
         try:
             script()
-            for thread in threading.enumerate():  # as the interpreter does at a script's end
-                if not thread.daemon and thread is not threading.current_thread():
-                    thread.join()
+            _end_threads()
             found = self._noted
         except BaseException as error:
             found = error
@@ -248,12 +246,14 @@ class _Watch:
 
             @functools.wraps(plain)
             def method(*arguments: Any, **named: Any) -> Any:
+                if self.loops.is_paused:  # Keras' own, within a call that is passed
+                    return plain(*arguments, **named)
                 # An untrained model may be looked at before it is trained.
                 if does != "train" and self._trains:
                     with self.loops.paused():
                         return plain(*arguments, **named)
-                self._calls += 1
-                if not self._is_meant(user_code.line(), self._calls):
+                self._calls += does == "train"
+                if not self._is_meant(user_code.line(), self._calls if does == "train" else None):
                     with self.loops.paused():
                         return plain(*arguments, **named)
                 given = dict(signature.bind(*arguments, **named).arguments)
@@ -294,3 +294,12 @@ class _Watch:
             return plain(*arguments, **named)
 
         return train_on_batch
+
+
+def _end_threads() -> None:
+    """Wait for the script's threads, as the interpreter does at a script's end: pools are told first to end theirs."""
+    for end in reversed(getattr(threading, "_threading_atexits", ())):
+        end()
+    for thread in threading.enumerate():
+        if not thread.daemon and thread is not threading.current_thread():
+            thread.join()

@@ -92,6 +92,11 @@ class Loops:
                 patches.enter_context(public_api.patched(owner, name, wrapper(getattr(owner, name))))
             yield
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether what runs is left alone."""
+        return self._paused
+
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Leave alone what is run in the block."""

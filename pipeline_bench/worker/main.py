@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import os
 import signal
@@ -9,7 +10,6 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from pipeline_bench import plugins, replication
@@ -49,14 +49,15 @@ def run_trial(trial: Trial, channel: Channel) -> NoReturn:
     run()
 
 
-@contextmanager
+@contextlib.contextmanager
 def _failure_told(channel: Channel, recorder: Recorder) -> Iterator[None]:
     """Tell the parent what is raised in the block, and end the process."""
     try:
         yield
     except BaseException as error:
         if not isinstance(error, PipelineBenchError):  # those say all there is to say
-            traceback.print_exc()
+            with contextlib.suppress(Exception):  # a user's code may have put something else in the place of stderr
+                traceback.print_exc()
         recorder.finish()
         users = error.traceback if isinstance(error, UserCodeError) else ""
         channel.send(Failed(error=recorder.why_dead() or bad_record.explained(error), traceback=users))

@@ -165,6 +165,15 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         "for x, y in data.take(9): x + 1\nfor x, y in data.take(5): x + 1  # training 8",
         [5, False, 8],
     ),
+    "third_beside": (
+        "from beside import train\nfor size in (2, 3): train(model, data.take(size))\nmodel.evaluate(data.take(4))\n"
+        "train(model, data)  # training 3",
+        [10, True, 2],
+    ),
+    "idle_pool": (
+        "from concurrent.futures import ThreadPoolExecutor\npool = ThreadPoolExecutor(2)\npool.submit(int).result()",
+        "ran to its end, and no training was found",
+    ),
     "no_such": (
         "model.fit(data, verbose=0)  # training 5",
         "has no training 5 it has 1: no_such.py:7",
