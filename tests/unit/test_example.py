@@ -47,7 +47,7 @@ def test_it_is_the_tutorials_job_on_many_trials(example: Session) -> None:
     assert {(v.source.options["batch_size"], v.source.options["features"]) for v in example.scenario.variants} == {
         (128, 1024)
     }
-    assert min(result.trials for result in example.results) >= 8, "the intervals are bootstrapped"
+    assert min(result.trials for result in example.results) >= 6, "fewer rounds decide nothing"
     assert example.precision is not None
 
 
