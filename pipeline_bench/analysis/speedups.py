@@ -20,6 +20,9 @@ from pipeline_bench.text import NAME, one_line, units
 
 TOO_FEW_TRIALS = "an interval needs at least 2 trials"
 
+COPIED = " Copy to the GPU: "
+"""How the last part of a headline begins, behind what limits the baseline."""
+
 
 def over_baseline(scenario: Scenario, variant: Variant, measured: ByVariant) -> Speedup:
     """Return the throughput of a variant over that of the scenario's baseline."""
@@ -280,12 +283,13 @@ def _none_faster(others: Sequence[Result], best: Result, base: Result) -> str:
     if unsure:
         shown = _between(unsure[0].speedup) if len(unsure) == 1 else ""
         named = joined([each.variant for each in unsure], "or")
-        said.append(f"whether {named} is faster or slower than {baseline} is not decided{shown}")
+        said.append(f"it is not decided whether {named} is faster or slower than {baseline}{shown}")
     if slower:
         probably = "probably " if any(each.speedup.certainty == "probable" for each in slower) else ""
         verb = "is" if len(slower) == 1 else "are"
         said.append(f"{joined([each.variant for each in slower], 'and')} {verb} {probably}slower")
-    return "; ".join(said)
+    text = "; ".join(said)
+    return text.replace("it is", "It is", 1) if text.startswith("it is") else text  # a variant's name stays as it is
 
 
 def _between(speedup: Speedup) -> str:
@@ -327,8 +331,11 @@ def overlap(copy: DeviceCopy) -> str:
         return said
     over = one_line(gain.over, NAME)
     if gain.difference == "none":
-        return f"{said}, no difference from {over} found ({smallest(gain)})"
-    return f"{said}, {units.ratio(gain.value)} the throughput of {over}"
+        return f"{said}, a tie with {over}" if tie(gain) else f"{said}; a gain over {over} is {no_claim(gain)}"
+    times = f"{units.ratio(gain.value)} the throughput of {over}"
+    if gain.difference is None:
+        return f"{said}, {times} in one trial each, which may be chance"
+    return f"{said}, {'probably ' if gain.certainty == 'probable' else ''}{times}"
 
 
 def _overlaps(session: Session) -> str:
@@ -338,7 +345,7 @@ def _overlaps(session: Session) -> str:
         for result in session.results
         if result.device_copy.gain.value is not None and result.device_copy.overlapped_share.value is not None
     ]
-    return f" Copy to the GPU: {'; '.join(said)}." if said else ""
+    return f"{COPIED}{'; '.join(said)}." if said else ""
 
 
 def _kept_busy(able: Sequence[Result]) -> str:

@@ -163,7 +163,7 @@ COLUMNS = (
     Column("accelerator_utilization", _of("accelerator_utilization"), "AU", FRACTION, "\nAU", 5),
     Column("device_utilization_percent", _device, "{device} util.", PERCENT, "{device}\nutil.", 5),
     Column("device_utilization_source", attrgetter("device_utilization.source")),
-    Column("speedup", _speedup, "speed-up", RATIO, "speed-\nup", 7),
+    Column("speedup", _speedup, "speed-up", RATIO, "speed-\nup", 9),
     *(Column(f"speedup_{name}", attrgetter(f"speedup.{name}")) for name in ("difference", "smallest", "over")),
     Column("loss", _loss, "final loss", Unit(units.loss), "final\nloss", 8, is_learning=True),
     Column("accuracy_before", _accuracy_before, "accuracy before", Unit(units.share), is_learning=True),

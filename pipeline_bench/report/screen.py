@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from pipeline_bench.analysis import precision, verdicts
+from pipeline_bench.analysis import precision, speedups, verdicts
 from pipeline_bench.analysis.measured import taken_by_others
 from pipeline_bench.analysis.thresholds import BUSY_SHARE
 from pipeline_bench.model.diagnosis import Diagnosis
@@ -188,8 +188,10 @@ def _compared_results(session: Session) -> list[Result]:
 def _headline(session: Session) -> str:
     """Return the headline without what limits the baseline, which the line of the baseline says."""
     text = diagnosis.headline(session)
-    head, _, last = text.rpartition("; ")
-    return f"{head}." if head and last.startswith(f"{session.scenario.baseline.name} is ") else text
+    main, copied, rest = text.partition(speedups.COPIED)
+    head, _, last = main.rpartition("; ")
+    limit = head and last.startswith(f"{session.scenario.baseline.name} is ")
+    return f"{f'{head}.' if limit else main}{copied}{rest}"
 
 
 def _limits(session: Session, width: int) -> Iterator[Text]:

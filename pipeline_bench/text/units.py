@@ -99,11 +99,11 @@ def margin(value: float | None, interval: tuple[float, float] | None) -> str:
 
 
 def ratio_margin(value: float | None, interval: tuple[float, float] | None) -> str:
-    """Return the wider side of a ratio's interval, ``±0.14``; its two ends, ``1.2–3.1``, where the sides differ."""
+    """Return the wider side of a ratio's interval, ``±0.14``; its two ends, ``1.23–3.14``, where the sides differ."""
     if value is None or interval is None:
         return ""
     if _reach(value, interval) > _LOPSIDED * min(value - interval[0], interval[1] - value):
-        return _two_ends(interval)
+        return _two_ends(interval, decimals=2)  # fewer would round an end that is above 1 to 1
     return margin(value, interval)
 
 
@@ -234,14 +234,17 @@ def _reach(value: float, interval: tuple[float, float]) -> float:
     return max(value - interval[0], interval[1] - value, 0.0)
 
 
-def _two_ends(interval: tuple[float, float]) -> str:
+def _two_ends(interval: tuple[float, float], decimals: int = 1) -> str:
     """Return an interval in the few digits that one so wide has: ``0.4–6.7``, ``0–51``; empty where it has no end."""
     if not all(map(math.isfinite, interval)):
         return ""
-    return "–".join(
-        f"{end:.1g}" if abs(end) < 1 else f"{end:.1f}".removesuffix(".0") if abs(end) < 10 else f"{end:.0f}"
-        for end in interval
-    )
+    return (" to " if interval[1] < 0 else "–").join(_end(end, decimals) for end in interval)
+
+
+def _end(end: float, decimals: int) -> str:
+    if abs(end) >= 10:
+        return f"{end:.0f}"
+    return f"{end:.1g}" if abs(end) < 1 and decimals == 1 else f"{end:.{decimals}f}".removesuffix(".0")
 
 
 def _digits(value: float) -> str:

@@ -76,7 +76,7 @@ OPEN = TIE.model_copy(update={"ci95": (0.7, 1.3)})
         ),
         (  # a high figure of chance alone
             without(changed("tf_data", speedup=gain(4.0, 0.8, 20.0, difference="none", smallest=7.3))),
-            "whether tf_data is faster or slower than feed_dict is not decided (0.80× to 20.0×); feed_dict is",
+            "It is not decided whether tf_data is faster or slower than feed_dict (0.80× to 20.0×); feed_dict is",
         ),
         (
             without(changed("tf_data", speedup=Speedup(over="feed_dict", value=1.04, reason="one trial"))),
@@ -106,7 +106,7 @@ def test_a_baseline_is_beaten_by_none_only_where_all_were_found_to_be_slower() -
         (slower, "No variant is faster than feed_dict; feed_dict is"),
         (
             unsure,
-            "whether tf_data is faster or slower than feed_dict is not decided (0.70× to 1.20×); "
+            "It is not decided whether tf_data is faster or slower than feed_dict (0.70× to 1.20×); "
             "fifo_queue is slower; feed_dict is",
         ),
         (
@@ -127,7 +127,7 @@ def test_names_with_commas_of_their_own_are_told_apart() -> None:
         r.model_copy(update={"variant": named[r.variant], "speedup": unsure}) if r.variant in named else r
         for r in session.results
     )
-    assert "whether in_graph, 2; in_graph, 4; or mirrored, 2 is faster or slower than feed_dict is not" in conclude(
+    assert "whether in_graph, 2; in_graph, 4; or mirrored, 2 is faster or slower than feed_dict;" in conclude(
         session.model_copy(update={"results": results})
     )
 

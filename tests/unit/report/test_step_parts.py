@@ -73,7 +73,7 @@ def test_a_copy_ahead_says_whether_it_overlaps_and_the_conclusion_with_what_gain
 
 def test_no_gain_is_no_claim_and_an_unknown_overlap_has_its_reason() -> None:
     none = Speedup(over="fifo_queue", value=1.01, ci95=(0.98, 1.04), difference="none", smallest=0.031)
-    assert "no difference from fifo_queue found" in speedups.conclude(with_copies(tf_data=ahead(0.95, none)))
+    assert "a tie with fifo_queue" in speedups.conclude(with_copies(tf_data=ahead(0.95, none)))
     unknown = DeviceCopy(ms=estimate(0.01, 0.1), overlapped_share=Estimate(reason="the copy is too short"))
     ((_, text),) = step_parts.copies(with_copies(tf_data=unknown))
     assert text.endswith("the copy is too short")

@@ -69,8 +69,8 @@ def test_a_number_as_text(of: Callable[[Any], str], given_values: list[Any], tex
         (units.margin, 0.31, (0.0, 0.64), "0–0.6"),
         (units.margin, 2.0, (1.0, math.inf), ""),
         (units.ratio_margin, 1.86, (1.73, 2.0), "±0.14"),
-        (units.ratio_margin, 1.96, (1.23, 3.14), "1.2–3.1"),  # ±1.18 would say that it may be slower
-        (units.ratio_margin, 2.88, (0.16, 52.6), "0.2–53"),
+        (units.ratio_margin, 1.96, (1.23, 3.14), "1.23–3.14"),  # ±1.18 would say that it may be slower
+        (units.ratio_margin, 2.88, (0.16, 52.6), "0.16–53"),
         (units.margin, None, (1.0, 2.0), ""),
     ],
 )
