@@ -100,7 +100,10 @@ class SessionRuns(Calls):
         flat = tf.nest.flatten(fetches, expand_composites=True)
         key = tuple(each if isinstance(each, str) else id(each) for each in (*flat, None, *feed))
         # Kept by the graph itself: they hold tensors of it, and it would live as long as they do.
-        kinds: dict[Any, _Kind | None] = graph.__dict__.setdefault(_KINDS, {})
+        kinds: dict[Any, _Kind | None] | None = getattr(graph, _KINDS, None)
+        if kinds is None:
+            kinds = {}
+            setattr(graph, _KINDS, kinds)
         if key not in kinds:
             if len(kinds) >= _MOST_KINDS:
                 return None

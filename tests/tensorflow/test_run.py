@@ -81,7 +81,7 @@ def test_a_fit_a_loop_and_a_spawned_worker_are_measured_without_an_edit_until_a_
     assert done.stderr.count("pipeline-bench: fit of train.py: 36 steps") == 2  # the worker's, and the last one
     assert done.stderr.count("pipeline-bench: fit of train.py: 72 steps") == 1
     assert done.stderr.count("severely input-bound") == 4
-    assert told[-1].endswith("pipeline-bench diagnose train.py -- loop fit worker term")
+    assert told[-1].endswith("pipeline-bench diagnose train.py --training 1 -- loop fit worker term")  # not the loop
     waits = [load(folder).results[0].input_wait_share.value for folder in (tmp_path / "reports").iterdir()]
     assert len(waits) == 4
     assert all(wait is not None and wait > 0.2 for wait in waits)
