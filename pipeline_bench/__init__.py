@@ -1,8 +1,7 @@
 """pipeline-bench: which input pipeline starves the accelerator, by how much, and why."""
 
-TYPE_CHECKING = (
-    False  # as `typing` has it; until `__main__.main` runs, Ctrl-C shows a traceback of what is imported here
-)
+# As `typing` has it: until `__main__.main` runs, Ctrl-C shows a traceback of what is imported here.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

@@ -12,16 +12,13 @@ from typing import Literal
 from pipeline_bench.analysis import stats, thresholds
 from pipeline_bench.analysis.measured import ByVariant, Rounds, systematic_error
 from pipeline_bench.model.hosts import Hosts
-from pipeline_bench.model.result import DeviceCopy, Estimate, Result, Speedup
+from pipeline_bench.model.result import DeviceCopy, Estimate, Result, Speedup, VerdictKind
 from pipeline_bench.model.selftest import PartStatus, Selftest
 from pipeline_bench.model.session import Session
 from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.text import NAME, one_line, units
 
 TOO_FEW_TRIALS = "an interval needs at least 2 trials"
-
-COPIED = " Copy to the GPU: "
-"""How the last part of a headline begins, behind what limits the baseline."""
 
 
 def over_baseline(scenario: Scenario, variant: Variant, measured: ByVariant) -> Speedup:
@@ -200,11 +197,14 @@ def of_hosts(hosts: Hosts) -> str:
     return ". ".join(said) + "." if said else "No hosts ran a trial at the same time."
 
 
-def conclude(session: Session) -> str:
-    """Return who is fastest, by how much, whether it differs from the next ones, and what limits the baseline."""
+def conclude(session: Session, *, with_limit: bool = True) -> str:
+    """Return who is fastest, by how much, whether it differs from the next ones, and what limits the baseline.
+
+    `with_limit`: False where a line of the baseline's own says what limits it; it is said where nothing else is.
+    """
     if session.selftest is not None:
         return _checked(session.selftest)
-    found = _found(session) if session.hosts is None else of_hosts(session.hosts)
+    found = _found(session, with_limit) if session.hosts is None else of_hosts(session.hosts)
     cut_short = any(trial.status == "interrupted" for trial in session.trials)
     return f"Interrupted; until then: {found}" if cut_short else found
 
@@ -230,7 +230,7 @@ def _checked(selftest: Selftest) -> str:
     return "; ".join([f"{head}{passed} of {units.count(len(ran), 'part')} passed", *exceptions]) + "."
 
 
-def _found(session: Session) -> str:
+def _found(session: Session, with_limit: bool) -> str:
     if session.watched and session.results:
         return f"{_limit(session.results[0])}."
     best, baseline = fastest(session), session.scenario.baseline.name
@@ -242,24 +242,24 @@ def _found(session: Session) -> str:
     emulating = [result for result in _able(session.scenario, session.results) if result.emulated]
     if base.emulated is not None and len({result.emulated for result in emulating}) > 1:
         return _kept_busy(emulating)
-    return _compared(_comparable(session.scenario, session.results), best, base) + _overlaps(session)
+    return _compared(_comparable(session.scenario, session.results), best, base, with_limit) + _overlaps(session)
 
 
-def _compared(able: Sequence[Result], best: Result, base: Result) -> str:
+def _compared(able: Sequence[Result], best: Result, base: Result, with_limit: bool) -> str:
     """Return what the best one gains over the baseline, and what limits that."""
-    limit = _limit(base)
+    limit = f"; {_limit(base)}." if with_limit or base.verdict.kind in _NO_LIMIT else "."
     if len(able) == 1:
         return (
-            f"{limit}."
+            f"{_limit(base)}."
             if best is base
-            else f"{best.variant} was measured, without another variant to compare with; {limit}."
+            else f"{best.variant} was measured, without another variant to compare with{limit}"
         )
     proven = [result for result in able if _is(result.speedup, "faster")]
     leader = max(proven, key=lambda result: result.speedup.value or 0.0, default=None)
     others = [result for result in able if result not in (base, leader)]
     if leader is None:
-        return f"{_none_faster(others, best, base)}; {limit}."
-    return f"{_gain(others, leader, base.variant)}; {limit}."
+        return f"{_none_faster(others, best, base)}{limit}"
+    return f"{_gain(others, leader, base.variant)}{limit}"
 
 
 def _none_faster(others: Sequence[Result], best: Result, base: Result) -> str:
@@ -345,7 +345,7 @@ def _overlaps(session: Session) -> str:
         for result in session.results
         if result.device_copy.gain.value is not None and result.device_copy.overlapped_share.value is not None
     ]
-    return f"{COPIED}{'; '.join(said)}." if said else ""
+    return f" Copy to the GPU: {'; '.join(said)}." if said else ""
 
 
 def _kept_busy(able: Sequence[Result]) -> str:
@@ -390,13 +390,17 @@ def joined(names: Sequence[str], word: str) -> str:
     return f" {word} ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
+_NO_LIMIT: dict[VerdictKind, str] = {
+    "inconclusive": "what limits {} is not decided",
+    "unequal-work": "the work of {} itself was not equal",
+    "not-measured": "{} was not measured",
+    "mixed": "no single part limits {}",
+}
+"""What is said of a baseline of which no limit is known."""
+
+
 def _limit(baseline: Result) -> str:
     name, severely = baseline.variant, "severely " if baseline.verdict.severe else ""
-    known = {
-        "inconclusive": f"what limits {name} is not decided",
-        "unequal-work": f"the work of {name} itself was not equal",
-        "not-measured": f"{name} was not measured",
-        "mixed": f"no single part limits {name}",
-    }
     probably = "probably " if baseline.verdict.certainty == "probable" else ""
-    return known.get(baseline.verdict.kind, f"{name} is {probably}{severely}{baseline.verdict.kind}")
+    kind = baseline.verdict.kind
+    return _NO_LIMIT[kind].format(name) if kind in _NO_LIMIT else f"{name} is {probably}{severely}{kind}"

@@ -211,9 +211,8 @@ def signals_passed_on() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
 def _records(folder: Path) -> Iterator[ProcessRecord]:
     for path in sorted(folder.glob("*.json")):
         try:
-            yield ProcessRecord.model_validate(
-                json.loads(path.read_bytes())
-            )  # pydantic's reader takes UTF-8 paths only
+            # Not by pydantic's own reader of JSON, which refuses a path that is no UTF-8.
+            yield ProcessRecord.model_validate(json.loads(path.read_bytes()))
         except (OSError, ValueError):
             continue
 

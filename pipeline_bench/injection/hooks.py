@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import functools
 import gc
+import importlib
 import json
 import os
 import sys
@@ -166,15 +167,7 @@ class Watched:
     @functools.cached_property
     def _session_runs(self) -> Any:
         """Where the program's calls of `Session.run` are told; None where that cannot be."""
-        try:
-            with _no_collection():
-                from pipeline_bench.injection import lines
-                from pipeline_bench.monitoring.session_runs import SessionRuns
-
-            return SessionRuns(lines.of_user, self._watched_loop, self.problem, self._out)
-        except Exception as error:
-            self.problem(error)
-            return None
+        return self._calls("session_runs", "SessionRuns")
 
     def trains_on_batch(self, framework: str, plain: Callable[[], Any]) -> Any:
         """Call Keras' `train_on_batch` by `plain`, and tell what the loop waited for that calls it."""
@@ -238,12 +231,16 @@ class Watched:
     @functools.cached_property
     def _training_calls(self) -> Any:
         """Where the program's calls are told that train on what they are handed; None where that cannot be."""
+        return self._calls("calls", "TrainingCalls")
+
+    def _calls(self, module: str, kind: str) -> Any:
+        """Return one of the kinds of `monitoring.calls.Calls`, made now; None where that cannot be."""
         try:
             with _no_collection():
                 from pipeline_bench.injection import lines
-                from pipeline_bench.monitoring.calls import TrainingCalls
 
-            return TrainingCalls(lines.of_user, self._watched_loop, self.problem, self._out)
+                made = getattr(importlib.import_module(f"pipeline_bench.monitoring.{module}"), kind)
+            return made(lines.of_user, self._watched_loop, self.problem, self._out)
         except Exception as error:
             self.problem(error)
             return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shlex
 import sys
@@ -122,6 +123,7 @@ class JobRecord:
         self._out = out
         self._folder: Path | None = None
         self._clock_offset_s: float | None = None
+        self._last_selftest = functools.cache(last_selftest)  # read once, and not with each saving
         self._pid = os.getpid()
         self._keep_ns, self._keep_cost_ns = time.monotonic_ns() + _KEEP_EVERY_NS, 0
         self._name = name
@@ -264,7 +266,7 @@ class JobRecord:
             )
         trial = self._trial(rows, reason, warmup)
         described = environment.describe(self._gpu.accelerator)
-        checked = last_selftest(described.driver, described.cpu, described.gpu)
+        checked = self._last_selftest(described.driver, described.cpu, described.gpu)
         rank = ranks.of_training(os.environ)
         collective_ms = collectives.step_ms(rows, warmup)
         host = None if rank is None else rank.host().model_copy(update={"collective_ms": collective_ms})

@@ -22,6 +22,7 @@ _TAKES = ("IteratorGetNext", "QueueDequeue", "Unstage")
 _UPDATES = ("Assign", "Scatter", "ResourceScatter")
 """How the types of ops begin that change a variable, beside those of optimizers (``ResourceApplyAdam``)."""
 _KINDS = "_pipeline_bench_runs"
+"""The attribute of a graph that has what its runs are."""
 _MOST_KINDS = 64
 """Sets of fetches that are looked at in a graph: one that grows with each step has no end of them."""
 

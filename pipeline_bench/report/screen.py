@@ -171,7 +171,7 @@ def _compared(
     together = terminal.hosts_table(session)
     return [
         *_heading(session, width),
-        terminal.conclusion(_headline(session)),
+        terminal.conclusion(speedups.conclude(session, with_limit=False)),
         figures,
         *([together] if together is not None else []),
         *([Text(f"  and {units.count(left, 'more variant')} (--details)", style="dim")] if left else []),
@@ -183,15 +183,6 @@ def _compared(
 
 def _compared_results(session: Session) -> list[Result]:
     return [result for result in session.results if result.variant not in ceilings(session)]
-
-
-def _headline(session: Session) -> str:
-    """Return the headline without what limits the baseline, which the line of the baseline says."""
-    text = diagnosis.headline(session)
-    main, copied, rest = text.partition(speedups.COPIED)
-    head, _, last = main.rpartition("; ")
-    limit = head and last.startswith(f"{session.scenario.baseline.name} is ")
-    return f"{f'{head}.' if limit else main}{copied}{rest}"
 
 
 def _limits(session: Session, width: int) -> Iterator[Text]:

@@ -68,9 +68,8 @@ def _calls(text: str) -> list[tuple[str, int]]:
         tree = ast.parse(text)
         nodes = list(ast.walk(tree))
         behind = {id(node) for statement in _behind_fit(nodes) for node in ast.walk(statement)}
-        own = {
-            node.name for node in nodes if isinstance(node, ast.FunctionDef)
-        }  # a `load_data` of theirs is not Keras'
+        # A `load_data` of theirs is not Keras'.
+        own = {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
         calls = [node for node in nodes if isinstance(node, ast.Call) and id(node) not in behind]
         return sorted(((name, call.lineno) for call in calls for name in _names(call, own)), key=lambda each: each[1])
     except (SyntaxError, ValueError, RecursionError):
