@@ -17,7 +17,7 @@ from pipeline_bench import plugins
 from pipeline_bench.analysis import copies, measured, speedups, stats, utilization, validity, verdicts
 from pipeline_bench.analysis.measured import Figure, Measured, Pair
 from pipeline_bench.analysis.speedups import TOO_FEW_TRIALS
-from pipeline_bench.analysis.thresholds import CEILING_TOLERANCE, NEEDED_STEPS, SHARE_SCATTER
+from pipeline_bench.analysis.thresholds import BOUND_SHARE, CEILING_TOLERANCE, NEEDED_STEPS, SHARE_SCATTER
 from pipeline_bench.analysis.verdicts import StepSplit
 from pipeline_bench.model import pipeline
 from pipeline_bench.model.result import (
@@ -225,11 +225,11 @@ def _shares(variant: Variant, used: Sequence[Measured], pairs: Sequence[Pair]) -
     wait = _within(wait, 0.0, 1.0)
     # Wait and ceiling together cannot be more than the step.
     beyond = (utilization.value or 0.0) - 1 if host.value is None else -host.value
-    if beyond <= CEILING_TOLERANCE:
-        most = 1.0 if wait.value is None else 1 - wait.value
-        return wait, _within(host, 0.0, 1.0), _within(utilization, 0.0, most)
     least = [utilization.ci95[0] - 1 if utilization.ci95 else beyond, *([-host.ci95[1]] if host.ci95 else [])]
     is_noise = max(least) <= CEILING_TOLERANCE
+    if beyond <= CEILING_TOLERANCE or (is_noise and _is_known_to(BOUND_SHARE, host, utilization)):
+        most = 1.0 if wait.value is None else 1 - wait.value
+        return wait, _within(host, 0.0, 1.0), _within(utilization, 0.0, most)
     why = "its rounds differ too much" if is_noise else "the ceiling was disturbed, or this variant does less work"
     reason = f"beside its wait it beats its ceiling by {units.share(beyond)} of the step, which cannot be: {why}"
     # Of noise there is no figure, but how far its rounds reach still decides a verdict.
@@ -237,6 +237,15 @@ def _shares(variant: Variant, used: Sequence[Measured], pairs: Sequence[Pair]) -
         Estimate(ci95=each.ci95 if is_noise else None, impossible=True, reason=reason) for each in (host, utilization)
     )
     return wait, (unknown if no_wait else impossible), reaching
+
+
+def _is_known_to(share: float, *estimates: Estimate) -> bool:
+    """Return whether each figure that there is has an interval of at most so much to either side."""
+    return all(
+        each.ci95 is not None and each.ci95[1] - each.ci95[0] <= 2 * share
+        for each in estimates
+        if each.value is not None
+    )
 
 
 def _within(estimate: Estimate, lowest: float, highest: float) -> Estimate:

@@ -128,9 +128,10 @@ def test_the_other_process_is_there_beside_its_trial_alone(outcome: Outcome) -> 
     lines = (outcome.folder / "neighbour").read_text().splitlines()
     begun_ns = [float(line.split()[0]) for line in lines]
     assert len(begun_ns) > 1
-    assert max(begun_ns) <= trial.ended_ns
     before = [each.ended_ns for each in session.trials if each.index < trial.index]
+    behind = [each.started_ns for each in session.trials if each.index > trial.index]
     assert max(before) <= min(begun_ns)
+    assert max(begun_ns) <= min(behind)
     # NVML's answer may be of a moment ago: the trial behind may be said to have been disturbed as well.
     assert on_gpu.BESIDE in [each.variant for each in session.disturbances if each.kind == "gpu-contention"]
 

@@ -145,6 +145,10 @@ def test_a_ceiling_that_is_beaten_spoils_only_what_rests_on_it(wait: float, ceil
         assert "beats its ceiling" in (impossible.reason or "")
 
 
+WIDELY_BEATEN = (12.4, 9.6, 12.2, 9.8, 12.6, 10.2)
+"""Ceilings in ms that steps of 10 ms beat by a tenth, which is less than these differ."""
+
+
 def beside_ceilings(*ceiling_ms: float, wait: float = 0.1) -> Result:
     """Rounds of 10 ms steps, each beside a ceiling of so many ms."""
     trials = [
@@ -159,7 +163,7 @@ def beside_ceilings(*ceiling_ms: float, wait: float = 0.1) -> Result:
     ("ceiling_ms", "wait", "kind"),
     [
         ((15.5, 2.9), 2.8, "inconclusive"),  # python_overhead's session: an AU of 1.55 and of 0.29
-        ((10.4, 10.7, 9.9, 10.5, 9.8, 10.6), 0.1, "compute-bound"),
+        (WIDELY_BEATEN, 0.1, "compute-bound"),
     ],
 )
 def test_a_figure_that_noise_has_made_impossible_is_none_and_its_verdict_what_the_noise_leaves(
@@ -175,7 +179,7 @@ def test_a_figure_that_noise_has_made_impossible_is_none_and_its_verdict_what_th
 
 
 def test_a_verdict_without_an_accelerator_utilization_says_what_the_rounds_leave_open() -> None:
-    found = beside_ceilings(10.4, 10.7, 9.9, 10.5, 9.8, 10.6)
+    found = beside_ceilings(*WIDELY_BEATEN)
     assert found.verdict.text.startswith(
         "compute-bound: as fast as its ceiling, beside noise; a faster input would gain"
     )
@@ -186,6 +190,14 @@ def test_a_ceiling_that_is_beaten_by_less_than_is_worth_a_word_counts_as_reached
     found = beside_ceilings(10.05, 9.95, 10.05, wait=0.1)
     assert found.accelerator_utilization.value == pytest.approx(0.99, abs=0.002)
     assert found.host_slowdown_share.value == 0.0
+
+
+def test_what_beats_its_ceiling_by_noise_that_is_known_to_a_tenth_of_the_step_reaches_it() -> None:
+    found = beside_ceilings(10.4, 10.7, 9.9, 10.5, 9.8, 10.6)
+    assert found.accelerator_utilization.value == pytest.approx(0.99, abs=0.001)
+    assert found.accelerator_utilization.ci95 is not None
+    assert found.accelerator_utilization.ci95[1] <= 1
+    assert found.verdict.kind == "compute-bound"
 
 
 def test_one_trial_gives_a_probable_verdict_at_most_and_none_that_is_severe() -> None:
