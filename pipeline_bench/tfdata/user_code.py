@@ -99,7 +99,8 @@ def in_a_loop() -> bool:
     """Return whether a call of the user's code, or of a library, that led here stands in a loop, as its text says."""
     for frame in _outward(sys._getframe(1)):
         code = frame.f_code
-        if origin(code.co_filename) not in ("user", "library"):
+        # Of code without a file, as that of `-c`, Python has the text from 3.13 on; it is none of the script's.
+        if code.co_filename.startswith("<") or origin(code.co_filename) not in ("user", "library"):
             continue
         try:
             tree = ast.parse("".join(linecache.getlines(code.co_filename)))
