@@ -115,7 +115,7 @@ def _verdict(
     if work.status == "unequal":
         return verdicts.unequal_work(work.text)
     if (reason := validity.cache_doubt(variant, [run.record for run in runs])) is not None:
-        return verdicts.inconclusive(reason)
+        return verdicts.inconclusive(reason, "page-cache")
     for_more = "raise --budget" if variant.source.kind == pipeline.KIND else "raise --steps or --repeats"
     steps = min(sum(len(run.step_ms) for run in some) for some in (runs, [top for _, top in pairs]) if some)
     if variant.is_ceiling:
