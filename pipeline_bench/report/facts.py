@@ -301,6 +301,11 @@ def instrument(session: Session, source: str) -> str:
     return f"the trial's CPU time ÷ (wall time × {units.count(session.environment.cores, 'core')})"
 
 
+def middle_step(results: Iterable[Result]) -> str:
+    """Return which step is shown: the ``mean``, or the ``median`` of a session that was kept without means."""
+    return "mean" if any(result.step_ms.mean is not None for result in results) else "median"
+
+
 def captions(session: Session, intervals: Iterable[str] = ()) -> list[str]:
     """Return what the heads of the table have no room to say: instruments and references.
 
@@ -313,7 +318,9 @@ def captions(session: Session, intervals: Iterable[str] = ()) -> list[str]:
     sources = dict.fromkeys(used.source for used in measured if used.source and used.source != BUSY_TIME)
     kind = session.environment.accelerator_kind.upper()
     busy = busy_time(session)
-    has_means = any(result.step_ms.mean is not None for result in results)
+    of_steps = "mean, as every figure is of means"
+    if middle_step(results) == "median":
+        of_steps = "median; all other figures use means"
     overs = dict.fromkeys(one_line(r.speedup.over, NAME) for r in results if r.speedup.over is not None)
     inputs, said = (
         "the input's work included",
@@ -321,7 +328,7 @@ def captions(session: Session, intervals: Iterable[str] = ()) -> list[str]:
     )
     batch = "the same model on one batch that stays on the device, again and again"
     return [
-        f"ms/step: the {'mean, as every figure is of means' if has_means else 'median; all other figures use means'}",
+        f"ms/step: the {of_steps}",
         *([busy] if busy else []),
         *(f"{kind} util.: {instrument(session, each)}{', ' + inputs if each == CPU_TIME else ''}" for each in sources),
         *(f"speed-up: samples/s ÷ those of {over}; {said}" for over in overs),
