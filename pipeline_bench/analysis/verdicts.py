@@ -23,7 +23,7 @@ from pipeline_bench.model.result import (
     Verdict,
     VerdictKind,
 )
-from pipeline_bench.text import units
+from pipeline_bench.text import joined, units
 
 _LIMITS: tuple[VerdictKind, ...] = ("input-bound", "host-bound", "compute-bound", "mixed")
 
@@ -289,7 +289,7 @@ def label(verdict: Verdict) -> str:
 def plausible_kinds(doubt: Doubt) -> str:
     """Return what a variant may be limited by, the most probable first: ``mixed, host-bound or input-bound``."""
     kinds = [kind for kind in (doubt.likeliest, *doubt.instead) if kind is not None]
-    return f"{', '.join(kinds[:-1])} or {kinds[-1]}" if len(kinds) > 1 else "".join(kinds)
+    return joined(kinds, "or")
 
 
 def doubt_text(doubt: Doubt) -> str:

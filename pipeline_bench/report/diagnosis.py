@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pipeline_bench.analysis.speedups import conclude, may_gain, smallest
+from pipeline_bench.analysis.conclusion import conclude
+from pipeline_bench.analysis.speedups import may_gain, smallest
 from pipeline_bench.analysis.thresholds import PROBABLE_CLAIM
 from pipeline_bench.errors import sentence
 from pipeline_bench.model.diagnosis import AS_WRITTEN, Attempt, CodeChange, Diagnosis, Outcome

@@ -19,8 +19,7 @@ from pipeline_bench.model.result import (
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.report import activity, ceilings, machines, selftest, step_parts
-from pipeline_bench.report.machines import listed
-from pipeline_bench.text import NAME, REASON, code_line, one_line, units
+from pipeline_bench.text import NAME, REASON, code_line, joined, one_line, units
 
 Fact = tuple[str, str]
 """What a line is of, and the line."""
@@ -91,7 +90,7 @@ def left_out(session: Session) -> list[tuple[str, str]]:
     everyone = len({trial.variant for trial in session.trials if trial.work is not None})
     lines = []
     for (count, records), names in skipped.items():
-        who = "every variant" if len(names) == everyone else listed([one_line(name, NAME) for name in names])
+        who = "every variant" if len(names) == everyone else joined([one_line(name, NAME) for name in names])
         first = "; ".join(record.rstrip(".") for record in records)
         lines.append(
             (who, f"{units.count(count, 'record')}, the first of them: {first}" if count > len(records) else first)
@@ -100,7 +99,7 @@ def left_out(session: Session) -> list[tuple[str, str]]:
 
 
 def _names(results: Sequence[Result]) -> str:
-    return listed([one_line(result.variant, NAME) for result in results])
+    return joined([one_line(result.variant, NAME) for result in results])
 
 
 @dataclass(frozen=True)
@@ -171,7 +170,7 @@ def _disturbance(group: Sequence[Disturbance]) -> tuple[str, str, str]:
         head = f"{units.count(trials, 'trial')} of {units.count(len(variants), 'variant')}"
         text = f"most in {name}, repeat {worst.repeat + 1}: {worst.text}"
     elif len(repeats) > 1:
-        where = f"repeats {', '.join(repeats[:-1])} and {repeats[-1]}"
+        where = f"repeats {joined(repeats, 'and')}"
         head = f"{name}, {one_line(where, NAME)}"
         text = f"in repeat {worst.repeat + 1} {worst.text}"
     else:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from pipeline_bench.analysis import precision, speedups, verdicts
+from pipeline_bench.analysis import conclusion, precision, verdicts
 from pipeline_bench.analysis.measured import taken_by_others
 from pipeline_bench.analysis.thresholds import BUSY_SHARE, NEEDED_STEPS
 from pipeline_bench.model.diagnosis import Diagnosis
@@ -179,7 +179,7 @@ def _compared(
     together = terminal.hosts_table(session)
     return [
         *_heading(session, width),
-        terminal.conclusion(speedups.conclude(session, with_limit=False)),
+        terminal.conclusion(conclusion.conclude(session, with_limit=False)),
         figures,
         *([together] if together is not None else []),
         *([Text(f"  and {units.count(left, 'more variant')} (--details)", style="dim")] if left else []),
