@@ -86,7 +86,7 @@ def judge(split: StepSplit, steps: int, taken: float = 0.0, for_more: str = "rai
     if not _is_known(utilization) and not (kind == "input-bound" and is_certain):
         cause: InconclusiveCause = "impossible" if utilization.impossible else "no-ceiling"
         return inconclusive(utilization.reason or "there is no ceiling to compare with", cause)
-    if is_certain and utilization.ci95 is not None:
+    if is_certain and wait.ci95 is not None:
         return _limit(kind, split, None)
     doubt = _doubt(split, kind, chances, taken)
     return _limit(kind, split, doubt) if chances[kind] >= thresholds.PROBABLE else _undecided(doubt)
