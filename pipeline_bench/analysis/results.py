@@ -115,7 +115,7 @@ def _verdict(
     if work.status == "unequal":
         return verdicts.unequal_work(work.text)
     if (reason := validity.cache_doubt(variant, [run.record for run in runs])) is not None:
-        return verdicts.inconclusive(reason)
+        return verdicts.inconclusive(reason, "page-cache")
     for_more = "raise --budget" if variant.source.kind == pipeline.KIND else "raise --steps or --repeats"
     steps = min(sum(len(run.step_ms) for run in some) for some in (runs, [top for _, top in pairs]) if some)
     if variant.is_ceiling:
@@ -196,12 +196,12 @@ def _split(variant: Variant, runs: Sequence[Measured], pairs: Sequence[Pair]) ->
         ci95 = stats.mean_interval(means)
         ceiling = Estimate(value=float(np.mean(means)), ci95=ci95, reason=None if ci95 else TOO_FEW_TRIALS)
         return StepSplit.without("this is the ceiling: it has no input")._replace(ceiling_ms=ceiling)
-    # Only repeats that have a ceiling beside them, where any has: the three parts are then of the same steps.
-    used = [run for run, _ in pairs] or list(runs)
-    step_ms = float(np.mean([run.mean_ms for run in used]))
-    shares = _shares(variant, used, pairs)
+    # Only repeats that have a ceiling beside them, where any has: the three shares are then of the same steps. In ms
+    # they are of the mean step of all repeats, which is the one that is shown.
+    shares = _shares(variant, [run for run, _ in pairs] or list(runs), pairs)
+    step_ms = float(np.mean([run.mean_ms for run in runs]))
     wait, host, top = (_of_step(share, step_ms) for share in shares)
-    return StepSplit(*shares, wait, host, top, float(np.mean([run.mean_ms for run in runs])), len(runs))
+    return StepSplit(*shares, wait, host, top, step_ms, len(runs))
 
 
 def _shares(variant: Variant, used: Sequence[Measured], pairs: Sequence[Pair]) -> tuple[Estimate, Estimate, Estimate]:

@@ -7,14 +7,23 @@ is its probability.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from pipeline_bench.analysis import stats, thresholds
-from pipeline_bench.model.result import Doubt, Estimate, Interval, ShareName, Verdict, VerdictKind
-from pipeline_bench.text import units
+from pipeline_bench.model.result import (
+    Doubt,
+    Estimate,
+    InconclusiveCause,
+    Interval,
+    ShareName,
+    Verdict,
+    VerdictKind,
+)
+from pipeline_bench.text import joined, units
 
 _LIMITS: tuple[VerdictKind, ...] = ("input-bound", "host-bound", "compute-bound", "mixed")
 
@@ -70,16 +79,17 @@ def judge(split: StepSplit, steps: int, taken: float = 0.0, for_more: str = "rai
         return too_few_steps(steps, for_more)
     wait, utilization = split.input_wait_share, split.accelerator_utilization
     if wait.value is None:
-        return inconclusive(wait.reason or "its input wait was not measured")
+        return inconclusive(wait.reason or "its input wait was not measured", "no-wait")
     chances = probabilities(split)
     kind = max(chances, key=lambda each: chances[each])
     is_certain = chances[kind] >= thresholds.CERTAIN
     if not _is_known(utilization) and not (kind == "input-bound" and is_certain):
-        return inconclusive(utilization.reason or "there is no ceiling to compare with")
-    if is_certain and utilization.ci95 is not None:
+        cause: InconclusiveCause = "impossible" if utilization.impossible else "no-ceiling"
+        return inconclusive(utilization.reason or "there is no ceiling to compare with", cause)
+    if is_certain and wait.ci95 is not None:
         return _limit(kind, split, None)
     doubt = _doubt(split, kind, chances, taken)
-    return _limit(kind, split, doubt) if chances[kind] >= thresholds.PROBABLE else _undecided(kind, doubt)
+    return _limit(kind, split, doubt) if chances[kind] >= thresholds.PROBABLE else _undecided(doubt)
 
 
 def probabilities(split: StepSplit) -> dict[VerdictKind, float]:
@@ -115,6 +125,7 @@ def _doubt(split: StepSplit, kind: VerdictKind, chances: dict[VerdictKind, float
     low, high = _ends(estimate)
     return Doubt(
         figure=figure,
+        likeliest=kind,
         low=max(0.0, low),
         high=min(1.0, high),
         line=line,
@@ -181,16 +192,17 @@ def _stated(kind: VerdictKind, reason: str, *, severe: bool = False, doubt: Doub
 # --- no verdict on a limit -------------------------------------------------------------------------------------------
 
 
-def inconclusive(reason: str, doubt: Doubt | None = None) -> Verdict:
+def inconclusive(reason: str, cause: InconclusiveCause | None = None, doubt: Doubt | None = None) -> Verdict:
     """Return no verdict, and why, in a clause without a full stop."""
     reason = reason.rstrip(".")
-    return Verdict(kind="inconclusive", doubt=doubt, reason=reason, text=f"inconclusive: {reason}.")
+    return Verdict(kind="inconclusive", doubt=doubt, cause=cause, reason=reason, text=f"inconclusive: {reason}.")
 
 
 def too_few_steps(steps: int, for_more: str) -> Verdict:
     """Return no verdict for want of steps, and what to do for more."""
     count = units.count(steps, "step")
-    return inconclusive(f"only {count} after warm-up, {thresholds.NEEDED_STEPS} are needed; {for_more}")
+    reason = f"only {count} after warm-up, {thresholds.NEEDED_STEPS} are needed; {for_more}"
+    return inconclusive(reason, "too-few-steps")
 
 
 def not_measured(reason: str) -> Verdict:
@@ -215,16 +227,14 @@ def _unjudged(kind: VerdictKind, reason: str) -> Verdict:
     return Verdict(kind=kind, reason=reason, text=f"{reason}.")
 
 
-def _undecided(kind: VerdictKind, doubt: Doubt) -> Verdict:
-    kinds = [kind, *doubt.instead]
-    named = f"{', '.join(kinds[:-1])} or {kinds[-1]}" if len(kinds) > 1 else kind
+def _undecided(doubt: Doubt) -> Verdict:
     if doubt.rounds == 1:
         will_tell = "use --repeats 3 or more"
     elif doubt.taken_share >= thresholds.BUSY_SHARE:
         will_tell = "use a quieter machine or a larger --budget"
     else:
         will_tell = "use a larger --budget or more --repeats"
-    return inconclusive(f"{named}; {doubt_text(doubt)}; {will_tell}", doubt)
+    return inconclusive(f"{plausible_kinds(doubt)}; {doubt_text(doubt)}; {will_tell}", doubt=doubt)
 
 
 def judge_watched(
@@ -249,12 +259,14 @@ def judge_watched(
         why = (reason or "no step has ended").removesuffix(".")
         return _unjudged("not-measured", f"its input wait was not measured: {why}")
     if steps < thresholds.NEEDED_STEPS:
-        return inconclusive(f"only {units.count(steps, 'step')} ended, {thresholds.NEEDED_STEPS} are needed")
+        reason = f"only {units.count(steps, 'step')} ended, {thresholds.NEEDED_STEPS} are needed"
+        return inconclusive(reason, "too-few-steps")
     waits = f"waits {units.milliseconds(wait_ms)} of its mean step of {units.milliseconds(step_ms)} for the batch"
     if wait_share < thresholds.BOUND_SHARE:
         return inconclusive(
             f"not input-bound: {waits} ({units.share(wait_share)}); whether the host or the model takes the rest "
-            "is not known without a ceiling, which `pipeline-bench diagnose` measures with --model"
+            "is not known without a ceiling, which `pipeline-bench diagnose` measures with --model",
+            "only-not-input",
         )
     severe = device_waits and wait_share >= thresholds.SEVERE_SHARE
     caveat = "" if device_waits else ". The GPU may have been busy during the wait, so the gain can be much smaller"
@@ -274,15 +286,30 @@ def label(verdict: Verdict) -> str:
     return f"{probably}{'severely ' if verdict.severe else ''}{verdict.kind}"
 
 
+def plausible_kinds(doubt: Doubt) -> str:
+    """Return what a variant may be limited by, the most probable first: ``mixed, host-bound or input-bound``."""
+    kinds = [kind for kind in (doubt.likeliest, *doubt.instead) if kind is not None]
+    return joined(kinds, "or")
+
+
 def doubt_text(doubt: Doubt) -> str:
-    """Return the doubt in one clause: ``input wait is 8 % to 14 %, and the line is at 10 %``."""
+    """Return the doubt in one clause: ``input wait is 8 % to 14 %, the threshold is 10 %``."""
     if doubt.rounds == 1:
         return "one trial beside its ceiling, so there is no interval"
-    show = units.fraction if doubt.figure == "accelerator utilization" else units.share
-    interval = f"{doubt.figure} is {show(doubt.low)} to {show(doubt.high)}"
-    against = "it may be the smaller of the two parts" if doubt.line is None else f"the threshold is {show(doubt.line)}"
+    against = "it may be the smaller of the two parts"
+    if doubt.line is not None:
+        against = f"the threshold is {_show(doubt)(doubt.line)}"
     beside = f", while other work took {units.share(doubt.taken_share)} of the CPU"
-    return f"{interval}, {against}{beside if doubt.taken_share >= thresholds.BUSY_SHARE else ''}"
+    return f"{doubt_interval(doubt)}, {against}{beside if doubt.taken_share >= thresholds.BUSY_SHARE else ''}"
+
+
+def doubt_interval(doubt: Doubt) -> str:
+    """Return the figure in doubt with its interval: ``input wait is 8 % to 14 %``."""
+    return f"{doubt.figure} is {_show(doubt)(doubt.low)} to {_show(doubt)(doubt.high)}"
+
+
+def _show(doubt: Doubt) -> Callable[[float], str]:
+    return units.fraction if doubt.figure == "accelerator utilization" else units.share
 
 
 def _input_bound(split: StepSplit) -> str:

@@ -205,17 +205,6 @@ def _bad(own: list[TrialRecord]) -> Iterator[str]:
             yield "No step was measured after its warm-up."
 
 
-def mean_wait_ms(session: Session) -> float | None:
-    """Return what a step as written waits on average, as a part of the mean step of all its trials; None without it.
-
-    `Result.input_wait_ms` is a part of the steps that have a ceiling beside them, which may have been slower ones.
-    """
-    written = next((result for result in session.results if result.variant == AS_WRITTEN), None)
-    if written is None or written.input_wait_share.value is None or written.step_ms.mean is None:
-        return None
-    return written.input_wait_share.value * written.step_ms.mean
-
-
 def typical_wait_ms(session: Session) -> float | None:
     """Return the median wait of a step as written, which the first step of an epoch does not move; None without one."""
     trials = [trial for trial in session.trials if trial.variant == AS_WRITTEN and trial.measured]

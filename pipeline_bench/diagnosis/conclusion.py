@@ -90,7 +90,7 @@ def nothing_to_gain(session: Session) -> bool:
         return False
     written, ceiling = results[AS_WRITTEN], results.get(CEILING)
     ceiling_ms = None if ceiling is None else ceiling.step_ms.mean
-    wait_ms = attempt_statistics.mean_wait_ms(session)
+    wait_ms = written.input_wait_ms.value
     return bool(bottleneck.at_the_model(session.diagnosis.inspection, written.step_ms.mean, ceiling_ms, wait_ms))
 
 
@@ -224,7 +224,7 @@ def _of_what_has_no_fix(session: Session, diagnosis: Diagnosis) -> str:
     """Return how long a `fit` waits for arrays or a generator, of which no edit makes another input."""
     api = diagnosis.inspection.api if diagnosis.inspection is not None else "tf.data"
     written = next((result for result in session.results if result.variant == AS_WRITTEN), None)
-    wait_ms = attempt_statistics.mean_wait_ms(session)
+    wait_ms = written.input_wait_ms.value if written is not None else None
     if written is None or api not in ("arrays", "generator") or wait_ms is None:
         return ""
     step_ms = written.step_ms.mean or 0.0

@@ -106,6 +106,7 @@ class Search:
         inspection = diagnosis.inspection
         assert inspection is not None
         means = {result.variant: result.step_ms.mean for result in session.results}
+        waits = {result.variant: result.input_wait_ms.value for result in session.results}
         written_ms, cores = means.get(AS_WRITTEN), session.environment.cores
         written = [trial for trial in session.trials if trial.variant == AS_WRITTEN and trial.measured]
         steps = sum(trial.steps.count - trial.warmup_steps for trial in written if trial.steps is not None)
@@ -114,7 +115,7 @@ class Search:
             cores,
             written_ms,
             means.get(CEILING),
-            attempt_statistics.mean_wait_ms(session),
+            waits.get(AS_WRITTEN),
             attempt_statistics.typical_wait_ms(session),
             steps,
         )

@@ -11,11 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline_bench.analysis import stats, thresholds
-from pipeline_bench.analysis.speedups import joined
 from pipeline_bench.model.hosts import HostsKind, HostsResult
 from pipeline_bench.model.result import Estimate
 from pipeline_bench.model.trial import TrialRecord
-from pipeline_bench.text import units
+from pipeline_bench.text import joined, units
 
 _LEAST_OVERLAP = 0.5
 

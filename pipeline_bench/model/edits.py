@@ -12,6 +12,7 @@ from pydantic import Field
 
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.calls import AUTOTUNE, PARAMETERS, WHOLE, EditOfCalls, Patch, Value, value_text
+from pipeline_bench.model.service_edits import DistributeToService, OffloadToService
 from pipeline_bench.text import Text, units
 
 if TYPE_CHECKING:
@@ -369,55 +370,6 @@ class PrefetchToDevice(EditOfCalls):
         return f'.apply(tf.data.experimental.prefetch_to_device("/GPU:0"{size}))'
 
 
-class OffloadToService(EditOfCalls):
-    """Have the whole pipeline run by tf.data service workers in processes of their own on this machine."""
-
-    order = 5
-    edit: Literal["offload-to-service"] = "offload-to-service"
-    workers: Annotated[int, Field(ge=1, le=64)] = 1
-
-    def apply(self, plan: Plan) -> None:
-        plan.service_workers = self.workers
-
-    def claims(self) -> list[tuple[int | str, str]]:
-        return [("sink", self.edit)]
-
-    def describe(self, stage: Callable[[int], str]) -> str:
-        # Every worker reads everything where none is told otherwise; with one that is each sample once.
-        policy = "OFF" if self.workers == 1 else "DYNAMIC"
-        return (
-            f"Start a dispatcher and {self.workers} tf.data service worker{'s' if self.workers > 1 else ''}, and "
-            f"end the pipeline with `{_distribution(policy, 'dispatcher.target')}`"
-        )
-
-
-class DistributeToService(EditOfCalls):
-    """Have the workers of a tf.data service that is there run a stage and all in front of it."""
-
-    order = 2
-    edit: Literal["distribute-to-service"] = "distribute-to-service"
-    stage: int
-    dispatcher: Text
-    """``grpc://HOST:PORT``."""
-    processing_mode: Literal["OFF", "DYNAMIC"]
-    """A `ShardingPolicy`: ``OFF`` has each worker give everything, ``DYNAMIC`` each sample by whoever is free."""
-
-    def apply(self, plan: Plan) -> None:
-        plan.distribute(self.stage, self.dispatcher, self.processing_mode)
-
-    def claims(self) -> list[tuple[int | str, str]]:  # a cache in front of it would be filled anew by each job
-        return [(self.stage, "service"), ("sink", "offload-to-service"), ("cache", "place")]
-
-    def write(self, patch: Patch) -> None:
-        patch.insert_after(self.stage, self._call())
-
-    def describe(self, stage: Callable[[int], str]) -> str:
-        return f"Write `{self._call()}` behind {stage(self.stage)}"
-
-    def _call(self) -> str:
-        return _distribution(self.processing_mode, value_text("service", self.dispatcher))
-
-
 Edit = Annotated[
     SetArgument
     | InsertAfter
@@ -438,9 +390,3 @@ Edit = Annotated[
     Field(discriminator="edit"),
 ]
 """Edits apply one after another; stages keep their ids, so an edit may name a stage that an earlier one moved."""
-
-
-def _distribution(policy: str, service: str) -> str:
-    """Return the call that has a tf.data service run what is in front of it."""
-    mode = f"processing_mode=tf.data.experimental.service.ShardingPolicy.{policy}"
-    return f".apply(tf.data.experimental.service.distribute({mode}, service={service}))"

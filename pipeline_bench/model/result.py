@@ -33,6 +33,7 @@ DisturbanceKind = Literal[
 ]
 Interval = tuple[float, float]
 ShareName = Literal["input wait", "host slowdown", "accelerator utilization"]
+InconclusiveCause = Literal["too-few-steps", "page-cache", "no-wait", "no-ceiling", "impossible", "only-not-input"]
 
 
 Milliseconds = Annotated[float, Field(ge=0, le=1e12)]
@@ -166,6 +167,8 @@ class Doubt(Record):
     """What keeps a verdict from being certain: a figure whose interval does not lie on one side of its line."""
 
     figure: ShareName
+    likeliest: VerdictKind | None = None
+    """The most probable kind; None in a file that was written before this was kept."""
     low: float
     high: float
     line: float | None = None
@@ -185,6 +188,9 @@ class Verdict(Record):
     severe: bool = False
     doubt: Doubt | None = None
     """Of a probable verdict, and of none that was given because more than one is plausible."""
+    cause: InconclusiveCause | None = None
+    """Of a verdict that is inconclusive without a doubt. ``page-cache``: the files were not cached as asked.
+    ``impossible``: it beats its ceiling. ``only-not-input``: a job without a ceiling, whose input is not the limit."""
     text: Line
     """The verdict, its doubt and its reason in one plain sentence."""
     reason: Line = ""
@@ -200,7 +206,7 @@ class Verdict(Record):
         _, found, after_doubt = text.partition("): ")
         is_probable = data.get("certainty") == "probable" and found
         reason = after_doubt if is_probable else text.removeprefix(f"{severely}{data.get('kind')}: ")
-        return {**data, "reason": reason.removesuffix(".")}
+        return {**data, "reason": reason.removeprefix("was not measured: ").removesuffix(".")}
 
 
 class PublishedComparison(Record):

@@ -55,13 +55,9 @@ class Unit:
         return f"{low.removesuffix(' %').removesuffix('×')} to {high}"
 
 
-def _share_margin(value: float | None, ci95: Interval | None) -> str:
-    return units.percent_margin(value and value * 100, ci95 and (ci95[0] * 100, ci95[1] * 100))
-
-
 MS = Unit(units.plain_milliseconds, units.margin, "{:.2f}".format)
 RATE = Unit(units.rate, units.rate_margin, units.rate)
-SHARE = Unit(units.share, _share_margin, lambda end: f"{100 * end:.0f}")
+SHARE = Unit(units.share, units.share_margin, lambda end: f"{100 * end:.0f}")
 FRACTION = Unit(units.fraction, units.margin)
 PERCENT = Unit(units.percent, units.percent_margin, "{:.0f}".format)
 RATIO = Unit(units.ratio, units.ratio_margin, "{:.2f}".format)

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pipeline_bench.analysis.speedups import conclude, may_gain, smallest
+from pipeline_bench.analysis.conclusion import conclude
+from pipeline_bench.analysis.speedups import may_gain, smallest
 from pipeline_bench.analysis.thresholds import PROBABLE_CLAIM
 from pipeline_bench.errors import sentence
 from pipeline_bench.model.diagnosis import AS_WRITTEN, Attempt, CodeChange, Diagnosis, Outcome
@@ -211,8 +212,17 @@ def speed_lines(session: Session, diagnosis: Diagnosis) -> list[str]:
         f"host slowdown {units.share(result.host_slowdown_share.value)}, "
         f"ceiling (the model alone) {units.milliseconds(result.ceiling_ms.value)}, "
         f"accelerator utilization (AU) {units.fraction(result.accelerator_utilization.value)}.",
+        *_why_missing(result),
         sentence(one_line(result.verdict.text, TEXT)),
     ]
+
+
+def _why_missing(result: Result) -> Iterator[str]:
+    """Yield why a share of the step is a dash, each reason once."""
+    shares = (result.input_wait_share, result.host_slowdown_share, result.accelerator_utilization)
+    for reason in dict.fromkeys(share.reason for share in shares if share.value is None):
+        if reason:
+            yield f"{units.NOT_MEASURED}: {reason.rstrip('.')}."
 
 
 def _as_written(session: Session) -> Result | None:

@@ -164,7 +164,7 @@ def points(shift: Shift) -> str:
     if shift.change is None:
         return ""
     value = f"{shift.change * 100:+.1f}" if abs(shift.change) < 0.0995 else f"{shift.change * 100:+.0f}"  # noqa: PLR2004
-    return f"{value if float(value) else '0'} {units.share_margin(shift.change, shift.ci95)}".rstrip()
+    return f"{value if float(value) else '0'} {units.change_margin(shift.change, shift.ci95)}".rstrip()
 
 
 def variants(difference: Difference) -> list[VariantChange]:

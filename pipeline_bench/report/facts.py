@@ -19,8 +19,7 @@ from pipeline_bench.model.result import (
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.report import activity, ceilings, machines, selftest, step_parts
-from pipeline_bench.report.machines import listed
-from pipeline_bench.text import NAME, REASON, code_line, one_line, units
+from pipeline_bench.text import NAME, REASON, code_line, joined, one_line, units
 
 Fact = tuple[str, str]
 """What a line is of, and the line."""
@@ -91,7 +90,7 @@ def left_out(session: Session) -> list[tuple[str, str]]:
     everyone = len({trial.variant for trial in session.trials if trial.work is not None})
     lines = []
     for (count, records), names in skipped.items():
-        who = "every variant" if len(names) == everyone else listed([one_line(name, NAME) for name in names])
+        who = "every variant" if len(names) == everyone else joined([one_line(name, NAME) for name in names])
         first = "; ".join(record.rstrip(".") for record in records)
         lines.append(
             (who, f"{units.count(count, 'record')}, the first of them: {first}" if count > len(records) else first)
@@ -100,7 +99,7 @@ def left_out(session: Session) -> list[tuple[str, str]]:
 
 
 def _names(results: Sequence[Result]) -> str:
-    return listed([one_line(result.variant, NAME) for result in results])
+    return joined([one_line(result.variant, NAME) for result in results])
 
 
 @dataclass(frozen=True)
@@ -171,7 +170,7 @@ def _disturbance(group: Sequence[Disturbance]) -> tuple[str, str, str]:
         head = f"{units.count(trials, 'trial')} of {units.count(len(variants), 'variant')}"
         text = f"most in {name}, repeat {worst.repeat + 1}: {worst.text}"
     elif len(repeats) > 1:
-        where = f"repeats {', '.join(repeats[:-1])} and {repeats[-1]}"
+        where = f"repeats {joined(repeats, 'and')}"
         head = f"{name}, {one_line(where, NAME)}"
         text = f"in repeat {worst.repeat + 1} {worst.text}"
     else:
@@ -301,6 +300,11 @@ def instrument(session: Session, source: str) -> str:
     return f"the trial's CPU time ÷ (wall time × {units.count(session.environment.cores, 'core')})"
 
 
+def middle_step(results: Iterable[Result]) -> str:
+    """Return which step is shown: the ``mean``, or the ``median`` of a session that was kept without means."""
+    return "mean" if any(result.step_ms.mean is not None for result in results) else "median"
+
+
 def captions(session: Session, intervals: Iterable[str] = ()) -> list[str]:
     """Return what the heads of the table have no room to say: instruments and references.
 
@@ -313,7 +317,9 @@ def captions(session: Session, intervals: Iterable[str] = ()) -> list[str]:
     sources = dict.fromkeys(used.source for used in measured if used.source and used.source != BUSY_TIME)
     kind = session.environment.accelerator_kind.upper()
     busy = busy_time(session)
-    has_means = any(result.step_ms.mean is not None for result in results)
+    of_steps = "mean, as every figure is of means"
+    if middle_step(results) == "median":
+        of_steps = "median; all other figures use means"
     overs = dict.fromkeys(one_line(r.speedup.over, NAME) for r in results if r.speedup.over is not None)
     inputs, said = (
         "the input's work included",
@@ -321,7 +327,7 @@ def captions(session: Session, intervals: Iterable[str] = ()) -> list[str]:
     )
     batch = "the same model on one batch that stays on the device, again and again"
     return [
-        f"ms/step: the {'mean, as every figure is of means' if has_means else 'median; all other figures use means'}",
+        f"ms/step: the {of_steps}",
         *([busy] if busy else []),
         *(f"{kind} util.: {instrument(session, each)}{', ' + inputs if each == CPU_TIME else ''}" for each in sources),
         *(f"speed-up: samples/s ÷ those of {over}; {said}" for over in overs),

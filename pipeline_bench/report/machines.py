@@ -8,16 +8,10 @@ from pipeline_bench.analysis import validity
 from pipeline_bench.model.hosts import Host
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
-from pipeline_bench.text import NAME, one_line, units
+from pipeline_bench.text import NAME, joined, one_line, units
 
 _MOST_HOSTS = 16
 _HEADS = {"as-is": "files as found", "cold": "cold files", "warm": "warm files"}
-
-
-def listed(names: Iterable[str]) -> str:
-    """Return the names as a list: ``a, b``; ``a, 1; a, 2`` where they have commas of their own."""
-    found = tuple(names)
-    return ("; " if any("," in name for name in found) else ", ").join(found)
 
 
 def storage(session: Session) -> list[tuple[str, str]]:
@@ -31,7 +25,7 @@ def storage(session: Session) -> list[tuple[str, str]]:
     lines = []
     for state, trials in asked.items():
         names = dict.fromkeys(one_line(trial.variant, NAME) for trial in trials)
-        who = f" of {listed(names)}" if len(asked) > 1 else ""
+        who = f" of {joined(names)}" if len(asked) > 1 else ""
         lines.append((f"{_HEADS[state]}{who}", validity.describe_cache(trials) or ""))
     return lines
 
@@ -98,8 +92,8 @@ def _remarks(every: Sequence[Host]) -> Iterator[str]:
     for name, numbers in names.items():
         if len(numbers) > 1:
             yield (
-                f"ranks {listed(numbers)} ran on one machine, {one_line(name, NAME)}, and shared its cores, memory "
+                f"ranks {joined(numbers)} ran on one machine, {one_line(name, NAME)}, and shared its cores, memory "
                 "bandwidth and page cache"
             )
     if unlike := [str(host.rank) for host in every[1:] if _machine(host) != _machine(every[0])]:
-        yield f"machines differ: the heading shows that of {every[0].label}; unlike it: rank {listed(unlike)}"
+        yield f"machines differ: the heading shows that of {every[0].label}; unlike it: rank {joined(unlike)}"

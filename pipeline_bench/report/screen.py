@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from pipeline_bench.analysis import precision, speedups, verdicts
+from pipeline_bench.analysis import conclusion, precision, verdicts
 from pipeline_bench.analysis.measured import taken_by_others
-from pipeline_bench.analysis.thresholds import BUSY_SHARE
+from pipeline_bench.analysis.thresholds import BUSY_SHARE, NEEDED_STEPS
 from pipeline_bench.model.diagnosis import Diagnosis
-from pipeline_bench.model.result import Result, Verdict
+from pipeline_bench.model.result import InconclusiveCause, Result, Verdict
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import VERDICT_STYLES, ceilings, diagnosis, facts, pipeline_tree, terminal
 from pipeline_bench.report import terminal_diagnosis as of_pipeline
@@ -31,7 +31,7 @@ LINES = 22
 _PAGE_LINES = 2
 """Of these, the page's address at the end of a run."""
 _NAME_CELLS = 28
-_NOTES = 1
+_NOTES = 2
 _SCRIPT_NOTES = 3
 _ATTEMPTS = 4
 _FAILURES = 2
@@ -39,7 +39,15 @@ _FEWEST_ROWS = 4
 """A terminal on which not even so many variants or stages fit has to be scrolled."""
 _NARROW = 72
 """On fewer columns a variant's row has no room for what limits it."""
-_EMULATED = "emulated accelerator"
+_IN_FEW_WORDS: dict[InconclusiveCause, str] = {
+    "too-few-steps": f"fewer than {NEEDED_STEPS} steps",
+    "page-cache": "files not cached as asked",
+    "no-wait": "its input wait is not known",
+    "no-ceiling": "no ceiling beside it",
+    "impossible": "it beats its ceiling",
+    "only-not-input": "not input-bound",
+}
+"""Why there is no verdict, where there is no room for a sentence."""
 
 
 @dataclass(frozen=True)
@@ -171,7 +179,7 @@ def _compared(
     together = terminal.hosts_table(session)
     return [
         *_heading(session, width),
-        terminal.conclusion(speedups.conclude(session, with_limit=False)),
+        terminal.conclusion(conclusion.conclude(session, with_limit=False)),
         figures,
         *([together] if together is not None else []),
         *([Text(f"  and {units.count(left, 'more variant')} (--details)", style="dim")] if left else []),
@@ -210,18 +218,29 @@ def _limit(result: Result, room: int) -> Text:
 
 def _said(result: Result, label: str) -> Iterator[str]:
     """Yield a verdict with its figure and its doubt, in fewer and fewer words; a doubt goes last, and whole."""
-    verdict, doubt = result.verdict, result.verdict.doubt
+    verdict = result.verdict
     if figures := _figures(result):
         other = _other(verdict)
         yield from (f"{label}: {figure}{other and f'; {other}'}" for figure in figures)
         yield f"{label}{other and f', {other}'}"
     elif verdict.kind in ("inconclusive", "unequal-work", "not-measured"):
-        # The kinds that it may be are a list, and the ends of an interval a pair, of which a part is something else.
-        reason = verdict.reason.removeprefix("was not measured: ")
-        clauses = re.split(r"(; )" if doubt is not None else r"(; |, and |, which )", reason)
-        yield from (f"{label}: {''.join(clauses[:end])}" for end in range(len(clauses), 0, -2) if reason)
+        yield from (f"{label}: {reason}" for reason in (verdict.reason, *_in_few_words(result)) if reason)
         yield f"{label} (--details)"
     yield label
+
+
+def _in_few_words(result: Result) -> Iterator[str]:
+    """Yield why there is no verdict on a limit, in fewer and fewer words."""
+    verdict, doubt = result.verdict, result.verdict.doubt
+    if doubt is not None and doubt.likeliest is not None:
+        yield f"{verdicts.plausible_kinds(doubt)}; {verdicts.doubt_text(doubt)}"
+        yield verdicts.plausible_kinds(doubt)
+    elif verdict.cause is not None:
+        yield _IN_FEW_WORDS[verdict.cause]
+    elif verdict.kind == "unequal-work":
+        yield result.work.text
+    elif verdict.kind == "not-measured":
+        yield result.status
 
 
 def _figures(result: Result) -> list[str]:
@@ -247,7 +266,7 @@ def _other(verdict: Verdict) -> str:
         return ""
     if doubt.instead:
         return f"or {' or '.join(doubt.instead)}"
-    return "or chance, in one trial" if doubt.rounds == 1 else verdicts.doubt_text(doubt).partition(", ")[0]
+    return "or chance, in one trial" if doubt.rounds == 1 else verdicts.doubt_interval(doubt)
 
 
 # --- what is said of both --------------------------------------------------------------------------------------------
@@ -270,10 +289,7 @@ def _remarks(session: Session) -> Iterator[Text]:
         mostly = 2 * len(beside) > measured
         what = "it takes a quieter machine" if mostly else "a larger --budget may do it"
         yield Text(f"not everything is decided: {what} (--details)", style="yellow")
-    notes = [
-        note for note in session.notes if session.environment.accelerator_kind != "emulated" or _EMULATED not in note
-    ]
-    for note in notes[:_NOTES]:
+    for note in session.notes[:_NOTES]:
         yield Text(f"note: {note}", style="yellow")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pipeline_bench.analysis import speedups
+from pipeline_bench.analysis import conclusion
 from pipeline_bench.model.result import Interval, Result
 from pipeline_bench.model.session import Session
 from pipeline_bench.text import NAME, one_line, units
@@ -51,7 +51,7 @@ def _text(result: Result) -> str:
         )
     if copy.overlapped_share.value is None:
         return f"{takes} a batch, ahead of the step; {copy.overlapped_share.reason}"
-    return f"{takes} a batch, ahead of the step; {speedups.overlap(copy)}"
+    return f"{takes} a batch, ahead of the step; {conclusion.overlap(copy)}"
 
 
 def _between(ci95: Interval | None) -> str:

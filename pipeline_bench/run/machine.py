@@ -15,8 +15,8 @@ from typing import NamedTuple
 from pipeline_bench import plugins, replication
 from pipeline_bench.errors import UsageError
 from pipeline_bench.model import pipeline
-from pipeline_bench.model.edits import OffloadToService
 from pipeline_bench.model.pipeline import Task
+from pipeline_bench.model.service_edits import OffloadToService
 from pipeline_bench.run.child import call
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.samplers.nvml import NvmlSampler

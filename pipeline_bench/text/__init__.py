@@ -11,6 +11,7 @@ import re
 import select
 import stat
 import unicodedata
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -110,6 +111,17 @@ def one_line(text: str, limit: int | None = None) -> str:
     """
     shown = " ".join(safe(text).split())
     return shown if limit is None or len(shown) <= limit else shown[: limit - 1].rstrip() + "…"
+
+
+def joined(names: Iterable[str], word: str = "") -> str:
+    """Return ``a, b or c``; ``a, b, c`` without a word; semicolons between names that have commas."""
+    shown = tuple(names)
+    comma = "; " if any("," in name for name in shown) else ", "
+    if not word or len(shown) == 1:
+        return comma.join(shown)
+    if comma == "; " and len(shown) > 2:  # noqa: PLR2004 - two need no comma between them
+        return f"{comma.join(shown[:-1])}; {word} {shown[-1]}"
+    return f" {word} ".join([", ".join(shown[:-1]), *shown[-1:]])
 
 
 def code_line(text: str, limit: int | None = None) -> str:

@@ -107,25 +107,31 @@ def ratio_margin(value: float | None, interval: tuple[float, float] | None) -> s
     return margin(value, interval)
 
 
-def share_margin(value: float | None, interval: tuple[float, float] | None) -> str:
-    """Return the wider side of the interval of a share's change in percentage points: ``±2``."""
-    if value is None or interval is None:
-        return ""
-    reach = 100 * _reach(value, interval)
-    if reach > 100:
-        return "±>100"
-    text = f"{reach:.0f}" if reach >= 1 or reach == 0 else f"{reach:.1f}"
-    return f"±{text}" if float(text) or not reach else "±<0.1"
-
-
 def percent_margin(value_percent: float | None, interval: tuple[float, float] | None) -> str:
     """Return the wider side of a percentage's interval in percentage points, ``±2``, or its two ends, ``0–51``."""
     if value_percent is None or interval is None:
         return ""
-    low, high = interval
-    if 1 <= _reach(value_percent, interval) >= abs(value_percent):
-        return _two_ends((round(low), round(high)))
-    return share_margin(value_percent / 100, (low / 100, high / 100))
+    reach = _reach(value_percent, interval)
+    if 1 <= reach >= abs(value_percent):
+        return _two_ends((round(interval[0]), round(interval[1])))
+    return _points(reach)
+
+
+def share_margin(value: float | None, interval: tuple[float, float] | None) -> str:
+    """Return the same of a share of 1."""
+    return percent_margin(value and 100 * value, interval and (100 * interval[0], 100 * interval[1]))
+
+
+def change_margin(change: float | None, interval: tuple[float, float] | None) -> str:
+    """Return the wider side of the interval of a share's change in percentage points: ``±2``."""
+    return "" if change is None or interval is None else _points(100 * _reach(change, interval))
+
+
+def _points(reach: float) -> str:
+    if reach > 100:
+        return "±>100"
+    text = f"{reach:.0f}" if reach >= 1 or reach == 0 else f"{reach:.1f}"
+    return f"±{text}" if float(text) or not reach else "±<0.1"
 
 
 def precision(value: float | None) -> str:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
-from pipeline_bench.model.edits import DistributeToService, Edit, OffloadToService
+from pipeline_bench.model.edits import Edit
 from pipeline_bench.model.events import Fingerprinted, Inspected
 from pipeline_bench.model.pipeline import (
     INFINITE,
@@ -24,6 +24,7 @@ from pipeline_bench.model.pipeline import (
     ScriptTraining,
     Task,
 )
+from pipeline_bench.model.service_edits import DistributeToService, OffloadToService
 from pipeline_bench.system.files import ScratchFolder
 from pipeline_bench.text import line_of, units
 from pipeline_bench.tfdata import (

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from pipeline_bench import environment
+from pipeline_bench.analysis.conclusion import conclude
 from pipeline_bench.analysis.difference import between
 from pipeline_bench.analysis.gates import Limits
 from pipeline_bench.analysis.results import summarise
-from pipeline_bench.analysis.speedups import conclude, fastest
+from pipeline_bench.analysis.speedups import fastest
 from pipeline_bench.environment import Accelerator, seen_by_tensorflow
 from pipeline_bench.model import Series
 from pipeline_bench.model.events import Device, Steps

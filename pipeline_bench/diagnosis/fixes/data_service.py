@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pipeline_bench.diagnosis import chain
 from pipeline_bench.diagnosis.fixes import Context, fix, kind, short
 from pipeline_bench.model.diagnosis import Fix
-from pipeline_bench.model.edits import DistributeToService
 from pipeline_bench.model.pipeline import Inspection, Stage
+from pipeline_bench.model.service_edits import DistributeToService
 
 _STAY_BEHIND = ("prefetch", "prefetch_to_device", "with_options")
 """At the end of a pipeline: what they do is for the process that trains."""

@@ -8,8 +8,9 @@ from pipeline_bench.diagnosis import bottleneck, chain
 from pipeline_bench.diagnosis.fixes import Context, fix, kind, short
 from pipeline_bench.model.calls import AUTOTUNE, Value
 from pipeline_bench.model.diagnosis import Fix
-from pipeline_bench.model.edits import Edit, Interleave, OffloadToService, SetArgument, SetOptions
+from pipeline_bench.model.edits import Edit, Interleave, SetArgument, SetOptions
 from pipeline_bench.model.pipeline import Inspection, Stage
+from pipeline_bench.model.service_edits import OffloadToService
 
 _WAITING_A_CORE = (2, 8)
 """Calls that wait need no core each; AUTOTUNE never goes beyond one call a core."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from pipeline_bench.model.result import BUSY_TIME, EMULATED_LABEL, Interval, Result
 from pipeline_bench.model.session import Session
-from pipeline_bench.report import FRACTION, MS, PERCENT, SHARE, facts, step_parts
+from pipeline_bench.report import FRACTION, MS, PERCENT, SHARE, facts, mean_step, step_parts
 from pipeline_bench.report.html import elements
 from pipeline_bench.report.html.elements import (
     Figure,
@@ -37,39 +37,45 @@ Intervals = Sequence[Interval | None]
 
 
 def step_time(results: Sequence[Result]) -> Figure | None:
-    """Return the median step of each variant with its 95 % interval; None where no variant has one."""
-    shown = [result for result in results if result.step_ms.median is not None]
-    if not shown:
+    """Return the mean step of each variant, as the table of figures has it; None where no variant has one."""
+    found = [(result, step) for result in results if (step := mean_step(result)).value is not None]
+    if not found:
         return None
-    medians = [result.step_ms.median or 0.0 for result in shown]
-    ci95s = [result.step_ms.ci95 for result in shown]
-    texts = [_with_range(units.milliseconds(result.step_ms.median), result.step_ms.ci95) for result in shown]
+    shown, steps = [result for result, _ in found], [step for _, step in found]
+    values, ci95s = [step.value or 0.0 for step in steps], [step.ci95 for step in steps]
+    texts = [_with_range(units.milliseconds(step.value), step.ci95) for step in steps]
     names = [result.variant for result in shown]
-    end = _upper(medians, ci95s, _WIDEST_INTERVAL * max(medians))
-    plot = rows_layout(len(shown), "median step time, ms", end)
+    end = _upper(values, ci95s, _WIDEST_INTERVAL * max(values))
+    what = facts.middle_step(results)
+    plot = rows_layout(len(shown), f"{what} step time, ms", end)
     plot["annotations"] = row_labels(names, texts)
     data = [
-        _points(medians, ci95s, -0.08, elements.NEUTRAL, "circle", names, texts),
+        _points(values, ci95s, -0.08, elements.NEUTRAL, "circle", names, texts),
         *_arrows(ci95s, end, -0.08, elements.NEUTRAL),
     ]
     method = (
-        "The median of the trials' median steps, after warm-up; the line is its 95 % interval over trials. A step runs "
+        f"The {what} of the trials' {what} steps, after warm-up, with its 95 % interval over trials. A step runs "
         f"from asking for the batch to having the loss.{CUT_REMARK if _are_cut(ci95s, end) else ''}"
     )
     table = elements.table(
         "Step time",
         results,
         ("variant", lambda result: name(result.variant)),
+        ("mean, ms", _mean),
         ("median, ms", _median),
-        ("mean, ms", lambda result: units.plain_milliseconds(result.step_ms.mean)),
         ("5th percentile, ms", lambda result: units.plain_milliseconds(result.step_ms.p05)),
         ("95th percentile, ms", lambda result: units.plain_milliseconds(result.step_ms.p95)),
         ("steps", lambda result: str(result.steps)),
         ("trials", lambda result: str(result.trials)),
     )
-    alt = "Median step time with its 95 % interval. " + _sentences(shown, texts)
-    legend = (Legend("median, with its 95 % interval", elements.NEUTRAL, "circle"),)
+    alt = f"{what.capitalize()} step time with its 95 % interval. " + _sentences(shown, texts)
+    legend = (Legend(f"{what}, with its 95 % interval", elements.NEUTRAL, "circle"),)
     return Figure("step-time", "Time", alt, method, data, plot, table, legend)
+
+
+def _mean(result: Result) -> elements.Cell:
+    mean, step = result.step_ms.mean, mean_step(result)
+    return elements.figure_cell(MS, mean, step.ci95 if mean is not None else None, step.reason)
 
 
 def _median(result: Result) -> elements.Cell:

@@ -119,6 +119,13 @@ def test_without_its_ceiling_a_variant_keeps_its_wait_and_has_no_utilization() -
     assert found.verdict.kind == "inconclusive"
 
 
+def test_the_parts_of_a_step_in_ms_add_up_to_the_step_that_is_shown_where_a_round_has_no_ceiling() -> None:
+    trials = [*rounds(feed_dict=(10.0, 4.0), ceiling=(5.0, None)), record("feed_dict", 3, 30.0, 12.0)]
+    found = results(trials, "feed_dict")["feed_dict"]
+    parts = (found.input_wait_ms, found.ceiling_ms, found.host_slowdown_ms)
+    assert sum(part.value or 0.0 for part in parts) == pytest.approx(found.step_ms.mean)
+
+
 def test_a_single_trial_has_figures_without_intervals() -> None:
     found = results(rounds(repeats=1, feed_dict=(10.0, 4.0), ceiling=(5.0, None)), "feed_dict")["feed_dict"]
     assert found.input_wait_share.ci95 is None

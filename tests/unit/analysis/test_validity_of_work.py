@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from pipeline_bench.analysis import validity
-from pipeline_bench.analysis.speedups import conclude, fastest
+from pipeline_bench.analysis.conclusion import conclude
+from pipeline_bench.analysis.speedups import fastest
 from pipeline_bench.model.events import Epoch, NumberedSamples, RandomSamples, Work
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord

@@ -140,6 +140,7 @@ def test_a_ceiling_that_is_beaten_spoils_only_what_rests_on_it(wait: float, ceil
     trials = rounds({"feed_dict": (10.0, wait), "ceiling": (ceiling, None)})
     found = summarise(scenario("feed_dict"), trials, cores=2)[0]
     assert found.verdict.kind == kind
+    assert "one trial" not in found.verdict.text
     for impossible in (found.accelerator_utilization, found.host_slowdown_share, found.host_slowdown_ms):
         assert impossible.value is None
         assert "beats its ceiling" in (impossible.reason or "")

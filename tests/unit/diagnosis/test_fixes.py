@@ -13,7 +13,6 @@ from pipeline_bench.model.calls import AUTOTUNE
 from pipeline_bench.model.diagnosis import Attempt, Fix
 from pipeline_bench.model.edits import (
     BatchInGenerator,
-    DistributeToService,
     DivideMap,
     Fuse,
     GatherBatches,
@@ -28,6 +27,7 @@ from pipeline_bench.model.edits import (
     Vectorize,
 )
 from pipeline_bench.model.pipeline import Inspection, ScriptTraining, Stage, UserFunction
+from pipeline_bench.model.service_edits import DistributeToService
 from tests.unit.diagnosis.simulated import cost, function, inspection, python_decode, stage
 
 

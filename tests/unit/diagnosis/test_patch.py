@@ -14,7 +14,6 @@ from pipeline_bench.diagnosis.patch import change
 from pipeline_bench.model.diagnosis import CodeChange, Fix
 from pipeline_bench.model.edits import (
     BatchInGenerator,
-    DistributeToService,
     DivideMap,
     Edit,
     Fuse,
@@ -23,13 +22,13 @@ from pipeline_bench.model.edits import (
     InsertAfter,
     Interleave,
     MoveBefore,
-    OffloadToService,
     ParseBatch,
     PrefetchToDevice,
     Remove,
     SetArgument,
     SetOptions,
 )
+from pipeline_bench.model.service_edits import DistributeToService, OffloadToService
 from tests.unit.diagnosis.recorded import FILE, Recorder, patched
 
 FUNCTIONS = "def f(*x): return ('f', x)\ndef g(*x): return ('g', x)\n"

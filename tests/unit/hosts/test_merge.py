@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from pipeline_bench.analysis.conclusion import conclude
 from pipeline_bench.analysis.difference import between
-from pipeline_bench.analysis.speedups import conclude
 from pipeline_bench.cli import run
 from pipeline_bench.errors import SessionError, UsageError
 from pipeline_bench.hosts import merge, ranks

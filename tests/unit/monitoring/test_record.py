@@ -13,8 +13,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from pipeline_bench.analysis.conclusion import conclude
 from pipeline_bench.analysis.difference import between
-from pipeline_bench.analysis.speedups import conclude
 from pipeline_bench.environment import cpu_model
 from pipeline_bench.model import session as sessions
 from pipeline_bench.model.events import Device

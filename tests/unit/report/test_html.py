@@ -77,6 +77,8 @@ def test_one_page_has_one_median_a_variant_and_calls_a_mean_a_mean() -> None:
     assert marks["x"][marks["marker"]["symbol"].index("diamond")] == result.step_ms.median
     labels = [note["text"] for note in plots["split"]["layout"]["annotations"] if note.get("name") == "value"]
     assert labels[0] == "mean 13.9 ms a step"
+    assert plots["step-time"]["layout"]["xaxis"]["title"]["text"] == "mean step time, ms"
+    assert plots["step-time"]["data"][0]["x"][0] == 13.9
     assert "A verdict speaks of the mean step" in page.text
 
 

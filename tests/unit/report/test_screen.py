@@ -181,3 +181,30 @@ def test_a_fix_of_the_bottleneck_that_an_option_allows_is_named_with_the_option(
     assert "· not tried: parallel map(decode) (--allow-threads)" in shown(session)
     allowed = found.model_copy(update={"attempts": (left,), "allow_threads": True})
     assert not any("not tried" in line for line in shown(diagnoses.session(allowed)))
+
+
+@pytest.mark.parametrize(
+    ("update", "said"),
+    [
+        (
+            {
+                "doubt": Doubt(
+                    figure="input wait", likeliest="mixed", low=0, high=0.2, instead=("host-bound",), rounds=5
+                )
+            },
+            "mixed or host-bound; input wait is 0 % to 20 %",
+        ),
+        ({"cause": "too-few-steps"}, "fewer than 30 steps"),
+        ({}, "(--details)"),
+    ],
+)
+def test_why_there_is_no_verdict_is_said_in_few_words_where_a_sentence_has_no_room(
+    update: dict[str, object], said: str
+) -> None:
+    session = sessions.normal()
+    verdict = session.results[0].verdict.model_copy(
+        update={"kind": "inconclusive", "severe": False, "reason": "too many words " * 9, **update}
+    )
+    first = session.results[0].model_copy(update={"verdict": verdict})
+    lines = shown(session.model_copy(update={"results": (first, *session.results[1:])}), 120)
+    assert any("inconclusive" in line and said in line for line in lines)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pipeline_bench.analysis import speedups
+from pipeline_bench.analysis import conclusion
 from pipeline_bench.model.result import DeviceCopy, Estimate, Speedup
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import html, screen, step_parts
@@ -66,14 +66,14 @@ def test_a_copy_ahead_says_whether_it_overlaps_and_the_conclusion_with_what_gain
     ((name, text),) = step_parts.copies(session)
     assert name == "tf_data"
     assert words in text
-    concluded = speedups.conclude(session)
+    concluded = conclusion.conclude(session)
     assert words in concluded
     assert "1.30× the throughput of fifo_queue" in concluded
 
 
 def test_no_gain_is_no_claim_and_an_unknown_overlap_has_its_reason() -> None:
     none = Speedup(over="fifo_queue", value=1.01, ci95=(0.98, 1.04), difference="none", smallest=0.031)
-    assert "a tie with fifo_queue" in speedups.conclude(with_copies(tf_data=ahead(0.95, none)))
+    assert "a tie with fifo_queue" in conclusion.conclude(with_copies(tf_data=ahead(0.95, none)))
     unknown = DeviceCopy(ms=estimate(0.01, 0.1), overlapped_share=Estimate(reason="the copy is too short"))
     ((_, text),) = step_parts.copies(with_copies(tf_data=unknown))
     assert text.endswith("the copy is too short")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from pipeline_bench import text as texts
-from pipeline_bench.text import Text, bounded, code_line, message_of, one_line, read_text, safe, safe_message
+from pipeline_bench.text import Text, bounded, code_line, joined, message_of, one_line, read_text, safe, safe_message
 from tests.unit.hostile import TEXT, unsafe
 
 
@@ -130,3 +130,19 @@ def test_a_pipe_is_read_to_its_end_and_one_that_nobody_writes_to_is_given_up(
 def test_what_the_kernel_makes_up_is_not_read_in_place_of_a_file() -> None:
     """As /proc/kmsg, whose reader waits for the kernel's next message."""
     assert read_text(Path("/proc/self/status"), 1 << 20, regular=True) == ""
+
+
+@pytest.mark.parametrize(
+    ("names", "word", "shown"),
+    [
+        ([], "or", ""),
+        (["a"], "or", "a"),
+        (["a", "b", "c"], "or", "a, b or c"),
+        (["a", "b", "c"], "", "a, b, c"),
+        (["a, 1", "b"], "and", "a, 1 and b"),
+        (["a, 1", "a, 2", "b"], "and", "a, 1; a, 2; and b"),
+        (["a, 1", "b"], "", "a, 1; b"),
+    ],
+)
+def test_names_are_joined_as_in_a_sentence(names: list[str], word: str, shown: str) -> None:
+    assert joined(names, word) == shown

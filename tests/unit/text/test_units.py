@@ -56,9 +56,10 @@ def test_a_number_as_text(of: Callable[[Any], str], given_values: list[Any], tex
         (units.percent_margin, None, (1.0, 2.0), ""),
         (units.percent_margin, 6.0, (0.0, 51.0), "0–51"),
         (units.percent_margin, 0.0, (0.0, 0.0), "±0"),
-        (units.share_margin, 0.3, (0.2, 0.33), "±10"),
-        (units.share_margin, 0.3, (0.2996, 0.3001), "±<0.1"),
-        (units.share_margin, -0.02, (-0.1, 0.06), "±8"),  # a change is often less than what it is known by
+        (units.share_margin, 0.06, (0.0, 0.51), "0–51"),
+        (units.change_margin, 0.3, (0.2, 0.33), "±10"),
+        (units.change_margin, 0.3, (0.2996, 0.3001), "±<0.1"),
+        (units.change_margin, -0.02, (-0.1, 0.06), "±8"),  # a change is often less than what it is known by
         (units.margin, 12.3, (12.0, 12.7), "±0.4"),  # with the digits of their figure
         (units.margin, 123.0, (100.0, 130.0), "±23"),
         (units.margin, 0.57, (0.5, 0.6), "±0.07"),

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from pipeline_bench.analysis.speedups import conclude, fastest
+from pipeline_bench.analysis.conclusion import conclude
+from pipeline_bench.analysis.speedups import fastest
 from pipeline_bench.model.result import Result, Speedup, WorkCheck
 from pipeline_bench.model.session import Session
 from tests.unit import sessions

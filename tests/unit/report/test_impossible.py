@@ -1,0 +1,44 @@
+"""A figure that cannot be is a dash, and its reason is within reach of whoever sees the dash."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline_bench.analysis.results import summarise
+from pipeline_bench.model.diagnosis import AS_WRITTEN
+from pipeline_bench.model.result import Result
+from pipeline_bench.model.session import Session
+from pipeline_bench.report import html, terminal
+from tests.unit import diagnoses, records
+from tests.unit.console import printed
+from tests.unit.records import rounds, scenario
+from tests.unit.report.pages import Page
+
+REASON = "beside its wait it beats its ceiling by 15 % of the step, which cannot be"
+TRIALS = rounds({"feed_dict": (10.0, 2.0), "ceiling": (9.5, None)})
+
+
+def impossible() -> Result:
+    found = summarise(scenario("feed_dict"), TRIALS, cores=2)[0]
+    assert found.accelerator_utilization.value is None
+    return found
+
+
+def comparison() -> Session:
+    return records.session(scenario("feed_dict"), TRIALS)
+
+
+def diagnosis() -> Session:
+    whole = diagnoses.with_model()
+    results = tuple(
+        impossible().model_copy(update={"variant": AS_WRITTEN}) if each.variant == AS_WRITTEN else each
+        for each in whole.results
+    )
+    return whole.model_copy(update={"results": results})
+
+
+@pytest.mark.parametrize("session", [comparison(), diagnosis()], ids=["comparison", "diagnosis"])
+def test_the_details_and_the_page_say_why(session: Session) -> None:
+    for width in (50, 80, 160):
+        assert REASON in " ".join(printed(terminal.render(session, None, width), width).split())
+    assert REASON in Page(html.render(session)).text
