@@ -19,10 +19,10 @@ import numpy.typing as npt
 
 from pipeline_bench.model.session import Session
 from pipeline_bench.monitoring.fit import BatchTiming, Course, GraphTiming, PlainTiming, age_s
-from pipeline_bench.monitoring.forks import ForkedLock
 from pipeline_bench.monitoring.record import JobRecord, SavedJob, write_line
 from pipeline_bench.monitoring.sampling import device_of
 from pipeline_bench.monitoring.steps import NO_WAIT_NS, StepLog, Totals
+from pipeline_bench.system.forks import ForkedLock
 from pipeline_bench.text import line_of
 from pipeline_bench.tfdata import legacy_keras
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -315,10 +316,11 @@ def run(
             typer.echo(f"Error: {safe(command[0])} cannot be started: {error.strerror}.", err=True)
             missing = isinstance(error, FileNotFoundError)
             raise typer.Exit(commands.NOT_FOUND if missing else commands.NOT_EXECUTABLE) from None
-        for line in commands.lines(ended, command):
-            typer.echo(wrapped(f"pipeline-bench: {safe(line)}", sys.stderr), err=True)
-        if following := commands.next_command(ended, command):  # in one piece, to be copied
-            typer.echo(f"pipeline-bench: next: {safe(following)}", err=True)
+        with suppress(OSError):  # stderr is full, or nobody reads it: the exit code is the command's all the same
+            for line in commands.lines(ended, command):
+                typer.echo(wrapped(f"pipeline-bench: {safe(line)}", sys.stderr), err=True)
+            if following := commands.next_command(ended, command):  # in one piece, to be copied
+                typer.echo(f"pipeline-bench: next: {safe(following)}", err=True)
     raise typer.Exit(ended.code)
 
 

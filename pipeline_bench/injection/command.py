@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -114,7 +116,7 @@ def run(command: Sequence[str], out: Path, pass_on_to: Callable[[subprocess.Pope
     """
     with ScratchFolder() as scratch:
         started_ns = time.monotonic_ns()
-        child = subprocess.Popen(command, env=environment_of(os.environ, scratch.path, out))
+        child = _started(command, environment_of(os.environ, scratch.path, out))
         pass_on_to(child)
         readings = Readings()
         gpu = NvmlSampler.open()
@@ -129,11 +131,33 @@ def run(command: Sequence[str], out: Path, pass_on_to: Callable[[subprocess.Pope
             code=code if code >= 0 else 128 - code,
             seconds=(ended_ns - started_ns) / 1e9,
             records=records,
-            problems=tuple(path.read_text(errors="replace") for path in sorted(scratch.path.glob("*.problem"))),
+            problems=tuple(_problems(scratch.path)),
             killed=tuple(_killed(scratch.path, {each.pid for each in records if each.trainings})),
             gpu_percent=readings.utilization(started_ns, cores, gpu=True),
             cpu_percent=readings.utilization(started_ns, cores, gpu=False)[0],
         )
+
+
+def _started(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start a command with what this process was given: also the files of `<(…)` in a shell, or of a launcher's.
+
+    Raises:
+        OSError: the program cannot be started.
+    """
+    try:
+        return subprocess.Popen(command, env=environment, close_fds=False)
+    except OSError as error:
+        program = shutil.which(command[0])
+        if error.errno != errno.ENOEXEC or program is None:
+            raise
+        # A script without a first line that names its interpreter: the shell's, as for execvp(3), and so for nohup.
+        return subprocess.Popen(["/bin/sh", program, *command[1:]], env=environment, close_fds=False)
+
+
+def _problems(folder: Path) -> Iterator[str]:
+    for path in sorted(folder.glob("*.problem")):
+        with suppress(OSError):
+            yield path.read_text(errors="replace")
 
 
 def _killed(folder: Path, kept: set[int]) -> Iterator[str]:
@@ -153,11 +177,13 @@ def environment_of(own: Mapping[str, str], folder: Path, out: Path) -> dict[str,
     # An empty entry would put the working directory on the path, where it was not.
     path = os.pathsep.join(part for part in (str(SITE), own.get("PYTHONPATH", "")) if part)
     package = os.pathsep.join((sys.prefix, str(Path(__file__).parents[2])))
+    with suppress(OSError):  # the working directory was removed: no session can be kept below it
+        out = out.absolute()
     return {
         **own,
         "PYTHONPATH": path,
         RUN_VARIABLE: str(folder),
-        OUT_VARIABLE: str(out.absolute()),
+        OUT_VARIABLE: str(out),
         PACKAGE_VARIABLE: package,
     }
 
@@ -296,7 +322,9 @@ def _kept(training: Training) -> str:
 
 def _near(folder: Path) -> Path:
     """Return a folder's path from here, where it lies below."""
-    return folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
+    with suppress(OSError, ValueError):  # the working directory was removed, or the folder lies elsewhere
+        return folder.relative_to(Path.cwd())
+    return folder
 
 
 def _why_none(ended: Ended, command: Sequence[str]) -> str:

@@ -195,6 +195,9 @@ def last_file(cpu: str, gpu: str | None) -> Path:
 
     Machines that share a home folder each have their own, by what they measure with; a container's host name is new
     with every start, and is no part of it.
+
+    Raises:
+        RuntimeError: this user has no home folder, as in a container with a number of its own and without `HOME`.
     """
     state = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser()
     machine = hashlib.sha256(f"{cpu}\n{gpu or ''}".encode()).hexdigest()[:12]
@@ -206,7 +209,7 @@ def keep_last(checked: Checked, *, ended: bool = True) -> None:
 
     Where the user's state cannot be written, it is not remembered.
     """
-    with suppress(OSError):
+    with suppress(OSError, RuntimeError):
         path = last_file(checked.cpu or "", checked.gpu)
         path.parent.mkdir(parents=True, exist_ok=True)
         last = last_selftest(checked.driver, checked.cpu or "", checked.gpu)
@@ -223,6 +226,6 @@ def last_selftest(driver: str | None, cpu: str, gpu: str | None) -> Checked:
     """
     try:
         found = Checked.model_validate_json(read_text(last_file(cpu, gpu), _LARGEST_FILE_BYTES, regular=True))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RuntimeError):
         return Checked()
     return found.model_copy(update={"other_driver": found.driver != driver})

@@ -6,7 +6,6 @@ There is one account in a process: a collective belongs to no loop, but its time
 from __future__ import annotations
 
 import functools
-import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -16,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline_bench.monitoring.steps import Rows, StepLog
+from pipeline_bench.system.forks import ForkedLock
 
 _PATCHED = "_pipeline_bench_patched"
 
@@ -26,7 +26,7 @@ class Account:
     def __init__(self) -> None:
         self._log = StepLog()
         self._until_ns = {True: 0, False: 0}
-        self._lock = threading.Lock()
+        self._lock = ForkedLock()
 
     def add(self, spans_ns: npt.NDArray[np.int64], *, eager: bool) -> None:
         """Take in collectives.

@@ -15,10 +15,10 @@ from pipeline_bench.analysis import wall_time
 from pipeline_bench.errors import UsageError
 from pipeline_bench.model.events import Device
 from pipeline_bench.model.session import Session
-from pipeline_bench.monitoring.forks import ForkedLock
 from pipeline_bench.monitoring.record import JobRecord, SavedJob, write_line
 from pipeline_bench.monitoring.sampling import device_of
 from pipeline_bench.monitoring.steps import ENDED, LEFT, JobSummary, LoopSteps
+from pipeline_bench.system.forks import ForkedLock
 
 _NOTHING_TAKEN = (
     "the loop took no batch from the monitored dataset itself; what is built upon it (a map, a prefetch, a distributed "

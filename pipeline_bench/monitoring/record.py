@@ -30,7 +30,6 @@ from pipeline_bench.model.session import Session, make_folder, save
 from pipeline_bench.model.trial import PhaseMark, TrialRecord, TrialSteps
 from pipeline_bench.monitoring import collectives
 from pipeline_bench.monitoring.fit import Course
-from pipeline_bench.monitoring.forks import ForkedLock
 from pipeline_bench.monitoring.publishing import Publisher
 from pipeline_bench.monitoring.sampling import Readings, SamplerThread, jax_is_at_work
 from pipeline_bench.monitoring.steps import JobSummary, Rows, StepLog, Totals, of_result, summarise
@@ -38,6 +37,7 @@ from pipeline_bench.run.trial_log import tracks
 from pipeline_bench.samplers.host import HostSampler
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Component, Run, Scenario, Variant
+from pipeline_bench.system.forks import ForkedLock
 from pipeline_bench.text import line_of, units
 
 VARIANT = "job"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import threading
 import time
 from typing import Any, NamedTuple
 
@@ -14,6 +13,8 @@ import numpy.typing as npt
 # Whoever imports this module watches a job of TensorFlow's, in whose process TensorFlow is already.
 import tensorflow as tf
 from tensorflow.python.ops.resource_variable_ops import ResourceVariable
+
+from pipeline_bench.system.forks import ForkedLock
 
 ROWS = 16_384
 """At 5 reads a second, up to 80,000 batches a second are kept; of more, the oldest are lost and counted."""
@@ -52,7 +53,7 @@ class Ring:
         """
         self.traced = False
         self._read = 0
-        self._lock = threading.Lock()
+        self._lock = ForkedLock()
         initial = {"rows": tf.zeros([ROWS, 2], tf.float64), "count": tf.zeros([], tf.int64)}
         self._name = f"pipeline_bench_{os.getpid()}_{next(_rings)}" if lasting else None
         with tf.init_scope(), tf.device("/cpu:0"):

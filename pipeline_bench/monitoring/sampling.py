@@ -14,6 +14,7 @@ from pipeline_bench.model.result import CPU_TIME
 from pipeline_bench.run.trial_log import used_percent
 from pipeline_bench.samplers import Reading, Sampler
 from pipeline_bench.samplers.nvml_metrics import UTILIZATION
+from pipeline_bench.system.forks import ForkedLock
 
 PERIOD_S = 0.2
 _LATEST = 6
@@ -92,9 +93,12 @@ class SamplerThread:
         self._after_poll = after_poll
         self.problem: Exception | None = None
         self._stop = threading.Event()
-        self._lock = threading.Lock()
+        self._lock = ForkedLock()
         self._thread = threading.Thread(target=self._run, name="pipeline-bench sampler", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:  # the system allows no more threads; the job's own calls still poll
+            self.problem = error
 
     def poll(self) -> None:
         """Poll now, in the caller's thread; after `close` it does nothing."""
@@ -107,11 +111,11 @@ class SamplerThread:
         with self._lock:
             if self._stop.is_set():
                 return
+            self._stop.set()
             self._poll()
             for sampler in self._samplers:
                 self._readings.add(sampler.end())
-            self._stop.set()
-        if self._thread is not threading.current_thread():
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(timeout=2.0)
         for sampler in self._samplers:
             sampler.close()
@@ -126,8 +130,12 @@ class SamplerThread:
                 self.problem = error
 
     def _poll(self) -> None:
+        """Poll each sampler; what one raises is no reason to end a job, in whose thread this may be."""
         for sampler in self._samplers:
-            self._readings.add(sampler.poll())
+            try:
+                self._readings.add(sampler.poll())
+            except Exception as error:
+                self.problem = error
 
 
 _CPU = Device(kind="cpu", name="CPU")

@@ -254,7 +254,13 @@ def run(
     """
     logs = folder / TRIALS_FOLDER
     logs.mkdir(exist_ok=True)
-    save(session, folder)
+    try:
+        save(session, folder)
+    except PipelineBenchError:
+        with suppress(OSError):
+            logs.rmdir()
+            folder.rmdir()
+        raise
     with interrupts.deferred():
         observer.preparing("importing TensorFlow, once for all trials")
         others = OtherWork()

@@ -80,7 +80,7 @@ class HostSampler(Sampler):
         self._process: psutil.Process | None = None
         try:
             self._process = psutil.Process(pid)
-        except psutil.Error as error:
+        except (psutil.Error, OSError) as error:
             self._gone = _explain(error)
         self._children = Children(pid)
         self._machine = MachineCpu(self._profiler_cpu_s)
@@ -172,7 +172,7 @@ class Children:
                 continue
             try:
                 running[pid] = self._running.get(pid) or psutil.Process(pid)
-            except psutil.Error:  # it has just ended
+            except (psutil.Error, OSError):  # it has just ended, or this process may open no more files
                 continue
             waiting += _started_by(pid)
         self._running = running
@@ -183,7 +183,7 @@ class Children:
         for process in self._running.values():
             try:
                 now[metric, process] = float(read(process))
-            except psutil.Error:  # it has just ended
+            except (psutil.Error, OSError):  # likewise
                 continue
         if not cumulative:
             return sum(now.values())

@@ -8,7 +8,6 @@ import math
 import os
 import socket
 import subprocess
-import threading
 import time
 from collections import deque
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from pipeline_bench.environment import Accelerator
 from pipeline_bench.samplers import Reading, Sampler
 from pipeline_bench.samplers.nvml_metrics import RATES, UTILIZATION, explain_all
 from pipeline_bench.system import interrupts
+from pipeline_bench.system.forks import ForkedLock
 from pipeline_bench.system.processes import module_command
 from pipeline_bench.text import units
 
@@ -59,7 +59,7 @@ class NvmlSampler(Sampler):
     def __init__(self, limits: Limits = _LIMITS) -> None:
         """Make a sampler that was not opened: it has no GPU."""
         self._limits = limits
-        self._lock = threading.RLock()
+        self._lock = ForkedLock()
         self._reason: str | None = "NVML was not opened"
         self._device = Accelerator()
         self._cpu_s = 0.0

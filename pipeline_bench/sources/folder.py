@@ -68,7 +68,10 @@ class FolderSource(RecordSource):
     def root(self) -> Path:
         """The folder or file in which the records lie, or will."""
         data = self.synthetic_dataset
-        return dataset_folder(data) if data else Path(self.options.path).expanduser()
+        try:
+            return dataset_folder(data) if data else Path(self.options.path).expanduser()
+        except RuntimeError:
+            raise self.trouble("there is no such user, or they have no home", "Write the path in full.") from None
 
     def check(self) -> None:
         found = list(islice(self.walk(), _ASKED))

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
-from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.errors import PipelineBenchError, UsageError
 
 Kind = Literal["tfrecord", "image_folder", "npz", "csv"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -100,11 +100,21 @@ class Manifest(BaseModel):
 
 
 def datasets_root() -> Path:
-    """Return the folder of all datasets: ``$PIPELINE_BENCH_DATA``, or the user's cache."""
+    """Return the folder of all datasets: ``$PIPELINE_BENCH_DATA``, or the user's cache.
+
+    Raises:
+        UsageError: nothing says where that is.
+    """
     given = os.environ.get(FOLDER_VARIABLE)
-    if given:
-        return Path(given).expanduser().absolute()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "pipeline-bench" / "data"
+    cache = given or os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    try:
+        folder = Path(cache).expanduser()
+    except RuntimeError:
+        raise UsageError(
+            f"The synthetic datasets have no folder to be kept in: there is no home for {cache}.",
+            f"Set {FOLDER_VARIABLE} to a folder that can be written to.",
+        ) from None
+    return folder.absolute() if given else folder / "pipeline-bench" / "data"
 
 
 def dataset_folder(data: SyntheticDataset) -> Path:

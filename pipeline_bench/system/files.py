@@ -106,8 +106,9 @@ class ScratchFolder:
         Raises:
             PipelineBenchError: the disk has too little room, or the folder cannot be made.
         """
-        root = Path(tempfile.gettempdir())
+        root = "the folders for temporary files"
         try:
+            root = tempfile.gettempdir()
             sweep()
             free_bytes = shutil.disk_usage(root).free
             if needed_bytes <= free_bytes:
@@ -233,5 +234,8 @@ def _runtime_places() -> Iterator[Path]:
     for root in dict.fromkeys(Path(name) for name in own if Path(name).is_absolute()):
         if distrust(root) is None:
             yield root / _RUNTIME_NAME
-    for root in dict.fromkeys([Path("/tmp"), Path(tempfile.gettempdir())]):  # noqa: S108 - the folder in it is checked
+    others = ["/tmp"]  # noqa: S108 - the folder in it is checked
+    with contextlib.suppress(OSError):  # none can be written to
+        others.append(tempfile.gettempdir())
+    for root in dict.fromkeys(map(Path, others)):
         yield root / f"{_RUNTIME_NAME}-{user}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import psutil
@@ -48,6 +49,14 @@ def test_signals_save_what_was_measured_and_leave_no_process(
     assert trial in [process.pid for process in family]
     for process in family:
         wait_until_gone(process.pid)
+
+
+def test_a_disk_that_is_full_from_the_start_leaves_no_folder_without_a_session(tmp_path: Path) -> None:
+    arguments = ["prlimit", "--fsize=0", sys.executable, "-m", "pipeline_bench", "compare", "two_layer", "--out", "out"]
+    done = subprocess.run(arguments, check=False, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "session.json cannot be written: File too large." in done.stderr
+    assert list((tmp_path / "out").iterdir()) == []
 
 
 @pytest.mark.parametrize("scripts", [("ok", "silent"), ("silent", "never")], ids=["between lines", "before any line"])

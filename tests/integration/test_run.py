@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -54,6 +56,57 @@ def test_a_command_that_cannot_be_started_exits_as_in_a_shell(tmp_path: Path) ->
     assert (code, err) == (127, "Error: there-is-no-such-command cannot be started: No such file or directory.\n")
     (tmp_path / "text").write_text("text")
     assert ended(start(tmp_path, "./text"))[0] == 126
+
+
+def test_a_script_without_an_interpreters_name_is_the_shells_as_for_nohup(tmp_path: Path) -> None:
+    (tmp_path / "job.sh").write_text('echo "$1"; exit 5\n')
+    (tmp_path / "job.sh").chmod(0o755)
+    assert ended(start(tmp_path, "./job.sh", "given"))[:2] == (5, "given\n")
+
+
+def test_the_command_has_the_files_that_it_would_be_given(tmp_path: Path) -> None:
+    """As the `<(…)` of a shell."""
+    command = f"{shlex.quote(sys.executable)} -m pipeline_bench run -- cat <(echo given)"
+    done = subprocess.run(
+        ["bash", "-c", command], check=False, cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (0, "given\n")
+
+
+@pytest.mark.parametrize("stderr", ["/dev/full", "a pipe that nobody reads"])
+def test_the_exit_code_is_the_commands_also_where_nothing_can_be_told(tmp_path: Path, stderr: str) -> None:
+    if stderr == "/dev/full":
+        descriptor = os.open(stderr, os.O_WRONLY)
+    else:
+        nobody, descriptor = os.pipe()
+        os.close(nobody)
+    arguments = [sys.executable, "-m", "pipeline_bench", "run", "--", "sh", "-c", "exit 4"]
+    done = subprocess.run(arguments, check=False, cwd=tmp_path, stderr=descriptor, timeout=60)
+    os.close(descriptor)
+    assert done.returncode == 4
+
+
+def test_a_record_that_cannot_be_read_does_not_cost_the_exit_code(tmp_path: Path) -> None:
+    code, _, err = ended(start(tmp_path, "sh", "-c", 'mkdir "$PIPELINE_BENCH_RUN/7.problem"; exit 4'))
+    assert code == 4
+    assert "cannot be started" not in err
+
+
+def test_a_command_runs_also_in_a_folder_that_was_removed(tmp_path: Path) -> None:
+    command = f'rmdir ../gone; exec {shlex.quote(sys.executable)} -P -m pipeline_bench run -- sh -c "exit 4"'
+    (tmp_path / "gone").mkdir()
+    done = subprocess.run(["sh", "-c", command], check=False, cwd=tmp_path / "gone", timeout=60)
+    assert done.returncode == 4
+
+
+def test_without_any_folder_for_temporary_files_that_is_said_and_not_that_the_command_is_missing(
+    tmp_path: Path,
+) -> None:
+    """Where no byte can be written, Python finds no folder for them at all."""
+    arguments = ["prlimit", "--fsize=0", sys.executable, "-m", "pipeline_bench", "run", "--", "sh", "-c", "exit 4"]
+    done = subprocess.run(arguments, check=False, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr.count("Error: ")) == (1, 1)
+    assert done.stderr.startswith("Error: No folder for temporary files can be made")
 
 
 def test_a_command_that_a_signal_ends_has_the_code_of_a_shell(tmp_path: Path) -> None:
@@ -178,6 +231,21 @@ def test_what_goes_wrong_in_the_watching_leaves_the_program_alone(tmp_path: Path
     assert code == 0
     assert out.startswith("fit 5 None\n<_frozen_importlib_external.SourceFileLoader")
     assert "not watched: AttributeError" in err
+
+
+def test_a_program_that_clears_its_environment_imports_as_without(tmp_path: Path) -> None:
+    env = fake_keras(tmp_path)
+    code, out, err = ended(python(tmp_path, "import os\nos.environ.clear()\nimport keras\nprint('on')", env=env))
+    assert (code, out) == (0, "on\n")
+    assert "Traceback" not in err
+    assert "not watched: " in err
+
+
+def test_an_older_python_of_the_command_can_run_what_is_put_into_it() -> None:
+    """It tells its user of a `sitecustomize` that is none to it, at every start."""
+    source = (commands.SITE / "sitecustomize.py").read_text()
+    ast.parse(source, feature_version=(3, 6))
+    assert "from __future__" not in source  # `annotations` came with 3.7
 
 
 def test_a_module_that_cannot_be_imported_fails_as_without(tmp_path: Path) -> None:

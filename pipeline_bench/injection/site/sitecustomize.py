@@ -2,10 +2,8 @@
 
 Python imports this module at its start, because `pipeline-bench run` puts its folder on PYTHONPATH. It imports nothing
 that Python has not imported by then, hands on to the environment's own sitecustomize, and never lets an error of its
-own reach the program.
+own reach the program. An older Python than this package needs, from 3.6 on, can run it too: a command may start one.
 """
-
-from __future__ import annotations
 
 import os
 import sys
@@ -29,6 +27,8 @@ _WATCHED = (
     "torch.utils.data.dataloader",
     "grain._src.python.dataset.dataset",
 )
+_FOLDER = os.environ.get("PIPELINE_BENCH_RUN")
+"""Where word is left; a program may clear its environment."""
 
 
 def _chain(own_folder: str) -> None:
@@ -47,7 +47,7 @@ def _chain(own_folder: str) -> None:
 class _Finder:
     """Finds nothing itself: has the modules in `_WATCHED` patched after they are imported."""
 
-    def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
+    def find_spec(self, name: str, path: "Sequence[str] | None" = None, target: "ModuleType | None" = None) -> "Any":
         """Return the spec that the other finders have, with a loader that patches; None for any other module."""
         if name not in _WATCHED:
             return None
@@ -64,17 +64,17 @@ class _Finder:
 class _PatchingLoader:
     """Loads a module by its own loader, which it then has back, and patches it."""
 
-    def __init__(self, loader: Any) -> None:
+    def __init__(self, loader: "Any") -> None:
         self._loader = loader
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> "Any":
         return getattr(self._loader, name)
 
-    def create_module(self, spec: Any) -> Any:
+    def create_module(self, spec: "Any") -> "Any":
         """Return what its own loader makes."""
         return self._loader.create_module(spec)
 
-    def exec_module(self, module: Any) -> None:
+    def exec_module(self, module: "Any") -> None:
         """Execute the module, then patch it."""
         module.__spec__.loader = module.__loader__ = self._loader
         self._loader.exec_module(module)
@@ -84,7 +84,7 @@ class _PatchingLoader:
             _note(f"{type(error).__name__}: {error}")
 
 
-def _hooks() -> Any:
+def _hooks() -> "Any":
     """Return the module that patches.
 
     It is imported from where `pipeline-bench` itself was, if this is that Python environment.
@@ -105,13 +105,13 @@ def _hooks() -> Any:
 def _note(problem: str) -> None:
     """Leave word why nothing is measured in this process."""
     try:
-        path = os.path.join(os.environ["PIPELINE_BENCH_RUN"], f"{os.getpid()}.problem")  # noqa: PTH118
+        path = os.path.join(str(_FOLDER), f"{os.getpid()}.problem")  # noqa: PTH118
         with open(path, "w", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
             file.write(f"{sys.executable}: {problem}")
     except OSError:
         pass
 
 
-if os.environ.get("PIPELINE_BENCH_RUN"):
+if _FOLDER:
     sys.meta_path.insert(0, _Finder())
 _chain(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 - pathlib may not be imported yet

@@ -27,6 +27,16 @@ def test_sizes_are_read(text: str, size_bytes: int) -> None:
     assert parse_size(text) == size_bytes
 
 
+@pytest.mark.parametrize("name", [FOLDER_VARIABLE, "XDG_CACHE_HOME"])
+def test_a_user_without_a_home_folder_is_told_what_to_set(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv(FOLDER_VARIABLE, raising=False)
+    monkeypatch.setenv(name, "~no-such-user/data")
+    assert run(["data", "list"]) == 2
+    assert f"Set {FOLDER_VARIABLE} to a folder" in capsys.readouterr().err
+
+
 @given(st.one_of(st.text(max_size=8), st.sampled_from(["1e3GB", "nanGB", "-2GB", "GB", "2XB", "0", "999", "1" * 400])))
 def test_a_size_is_read_or_refused_in_words(text: str) -> None:
     size_bytes = 1000

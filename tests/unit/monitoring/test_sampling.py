@@ -2,9 +2,56 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
 import threading
 
 from pipeline_bench.monitoring.sampling import Readings, SamplerThread
+from pipeline_bench.samplers import Reading, Sampler
+
+
+class Failing(Sampler):
+    """One that cannot be asked."""
+
+    def poll(self) -> list[Reading]:
+        raise OSError("too many open files")
+
+
+class Held(Sampler):
+    """One whose answer is waited for."""
+
+    def __init__(self) -> None:
+        self.asked, self.let_go = threading.Event(), threading.Event()
+
+    def poll(self) -> list[Reading]:
+        self.asked.set()
+        self.let_go.wait(60)
+        return []
+
+
+def test_what_a_sampler_raises_reaches_no_thread_of_the_job() -> None:
+    thread = SamplerThread([Failing()], Readings())
+    thread.poll()
+    thread.close()
+    assert str(thread.problem) == "too many open files"
+
+
+def test_a_fork_that_is_made_while_the_thread_polls_ends() -> None:
+    held = Held()
+    thread = SamplerThread([held], Readings())
+    held.asked.wait(60)
+    child = os.fork()
+    if not child:
+        held.let_go.set()
+        signal.alarm(20)
+        try:
+            thread.close()
+        finally:
+            os._exit(int(sys.exc_info()[0] is not None))
+    assert os.waitpid(child, 0)[1] == 0
+    held.let_go.set()
+    thread.close()
 
 
 def test_the_thread_goes_on_after_what_is_done_after_a_poll_raised_and_keeps_what() -> None:

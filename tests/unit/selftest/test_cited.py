@@ -37,6 +37,13 @@ def test_a_machine_that_was_never_checked_is_told_so() -> None:
     assert "never checked" in words(found)
 
 
+def test_a_user_without_a_home_folder_has_no_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A watched job asks for it as it ends, also in a container whose user the system does not know."""
+    monkeypatch.setenv("XDG_STATE_HOME", "~no-such-user/state")
+    selftest.keep_last(CHECKED)
+    assert selftest.last_selftest("580.1", "a CPU", "a GPU").at is None
+
+
 def test_the_last_selftest_is_cited_with_its_errors() -> None:
     selftest.keep_last(CHECKED)
     found = selftest.last_selftest("580.1", "a CPU", "a GPU")

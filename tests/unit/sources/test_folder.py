@@ -43,6 +43,8 @@ def test_what_is_not_there_is_said_with_what_is_allowed(tmp_path: Path, kind: st
     ) as raised:
         source_of(kind, path=str(tmp_path / "gone")).check()
     assert NAMES[kind].replace("a.", "*.") in raised.value.hint
+    with pytest.raises(UsageError, match="there is no such user"):
+        source_of(kind, path="~no-such-user/data").check()
     with pytest.raises(UsageError, match="it is empty"):
         source_of(kind, path="").check()
     lay(tmp_path, "notes.txt", f".hidden/{NAMES[kind]}", f".{NAMES[kind]}", f"{NAMES[kind]}.part")

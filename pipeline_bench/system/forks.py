@@ -1,4 +1,4 @@
-"""Locks of a watched job that its forks find free: a thread of the job's that held one is not in the fork."""
+"""Locks that the forks of a job find free: a thread of the job's that held one is not in the fork."""
 
 from __future__ import annotations
 
