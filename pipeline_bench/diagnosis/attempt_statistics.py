@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline_bench.diagnosis import chain, equality, variants
+from pipeline_bench.diagnosis.bottleneck import StepTimes
 from pipeline_bench.diagnosis.chain import NS_PER_MS
-from pipeline_bench.model.diagnosis import AS_WRITTEN, Attempt, Diagnosis, Fix
+from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Attempt, Diagnosis, Fix
 from pipeline_bench.model.edits import InsertAfter, MoveBefore, Remove
 from pipeline_bench.model.pipeline import Fingerprint, Inspection
 from pipeline_bench.model.session import Session
@@ -205,22 +206,28 @@ def _bad(own: list[TrialRecord]) -> Iterator[str]:
             yield "No step was measured after its warm-up."
 
 
-def mean_wait_ms(session: Session) -> float | None:
-    """Return what a step as written waits on average, as a part of the mean step of all its trials; None without it.
+def mean_ms(session: Session, variant: str) -> float | None:
+    """Return the mean step of a variant in ms; None where it was not measured."""
+    return next((result.step_ms.mean for result in session.results if result.variant == variant), None)
 
-    `Result.input_wait_ms` is a part of the steps that have a ceiling beside them, which may have been slower ones.
+
+def step_times(session: Session) -> StepTimes:
+    """Return what a step takes as written.
+
+    What it waits is a part of the mean step of all its trials: `Result.input_wait_ms` is one of the steps that have a
+    ceiling beside them, which may have been slower ones. The first step of an epoch does not move the median wait.
     """
-    written = next((result for result in session.results if result.variant == AS_WRITTEN), None)
-    if written is None or written.input_wait_share.value is None or written.step_ms.mean is None:
-        return None
-    return written.input_wait_share.value * written.step_ms.mean
-
-
-def typical_wait_ms(session: Session) -> float | None:
-    """Return the median wait of a step as written, which the first step of an epoch does not move; None without one."""
+    written_ms = mean_ms(session, AS_WRITTEN)
+    share = next((each.input_wait_share.value for each in session.results if each.variant == AS_WRITTEN), None)
     trials = [trial for trial in session.trials if trial.variant == AS_WRITTEN and trial.measured]
     waits = [wait_ns for trial in trials if (wait_ns := trial.after_warmup("wait_ns")) is not None]
-    return float(np.median(np.concatenate(waits))) / NS_PER_MS if waits else None
+    return StepTimes(
+        written_ms,
+        mean_ms(session, CEILING),
+        None if share is None or written_ms is None else share * written_ms,
+        float(np.median(np.concatenate(waits))) / NS_PER_MS if waits else None,
+        sum(trial.steps.count - trial.warmup_steps for trial in trials if trial.steps is not None),
+    )
 
 
 def by_gain(found: AttemptStatistics) -> float:

@@ -134,7 +134,7 @@ def test_what_a_step_waits_is_never_more_than_the_step_where_the_first_rounds_we
     state = diagnose(slower_first, budget_s=60.0)
     (written,) = (result for result in state.results if result.variant == AS_WRITTEN)
     assert (written.input_wait_ms.value or 0.0) > (written.step_ms.mean or 0.0)
-    assert (attempt_statistics.mean_wait_ms(state) or 0.0) < (written.step_ms.mean or 0.0)
+    assert (attempt_statistics.step_times(state).wait_ms or 0.0) < (written.step_ms.mean or 0.0)
 
 
 def test_a_wait_that_making_batches_of_arrays_explains_is_keras_own() -> None:
