@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from pipeline_bench import plugins
-from pipeline_bench.backends import DatasetBackend, require_numbers
+from pipeline_bench.backends import DatasetBackend, prefetched, require_numbers
 from pipeline_bench.sources import SampleSource, Source
 from pipeline_bench.sources.datasets import Resources, built
 from pipeline_bench.system.processes import end_soon_after_parent
@@ -127,12 +127,7 @@ class LoaderBackend(DatasetBackend):
         return built(make, source, finished)
 
     def batches(self, made: Any, source: Source) -> Any:
-        import tensorflow as tf
-
-        settings = tf.data.Options()
-        settings.experimental_optimization.inject_prefetch = False
-        ahead = self.options.prefetch
-        return (made.prefetch(ahead) if ahead else made).with_options(settings)
+        return prefetched(made, self.options.prefetch)
 
     def _see(self) -> None:
         """Note processes that have been started since."""

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from pipeline_bench.backends import DatasetBackend
+from pipeline_bench.backends import DatasetBackend, prefetched
 from pipeline_bench.errors import UsageError
 from pipeline_bench.sources import SampleSource, Source
 from pipeline_bench.sources.datasets import Auto, PipelineOptions
@@ -81,7 +81,9 @@ class TfData(DatasetBackend):
             )
 
     def batches(self, made: Any, source: Source) -> Any:
-        return _tuned(made, source, self.options)
+        options: TfDataOptions = self.options
+        one_call = isinstance(source, SampleSource)
+        return prefetched(made, options.prefetch, one_call=one_call, deterministic=options.deterministic)
 
     def to_device(self, batches: Any, device: str) -> Any:
         """The dataset, prefetched to the device where the options say so: that must stay the last transformation."""
@@ -101,20 +103,3 @@ def _check_batches(source: RecordSource, options: TfDataOptions) -> None:
             f"tf_data cannot decode whole batches {why} (options.batch_before_map = true).",
             "Set options.batch_before_map = false, which decodes the records one by one.",
         )
-
-
-def _tuned(dataset: Any, source: Source, options: TfDataOptions) -> Any:
-    """Return the dataset with its prefetch, which does what the options say and nothing of its own accord."""
-    import tensorflow as tf
-
-    settings = tf.data.Options()
-    settings.deterministic = options.deterministic
-    if isinstance(source, SampleSource):
-        # TensorFlow 2.21 runs a stateless map in parallel unless told not to, and "1 call" must mean one.
-        settings.experimental_optimization.map_parallelization = False
-    if options.prefetch == 0:
-        # Likewise it adds a prefetch of its own, and "none" must mean none.
-        settings.experimental_optimization.inject_prefetch = False
-    else:
-        dataset = dataset.prefetch(tf.data.AUTOTUNE if options.prefetch == "auto" else options.prefetch)
-    return dataset.with_options(settings)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from pipeline_bench import plugins
-from pipeline_bench.backends import DatasetBackend
+from pipeline_bench.backends import DatasetBackend, prefetched
 from pipeline_bench.errors import PipelineBenchError, UsageError
 from pipeline_bench.sources import Source
 from pipeline_bench.sources.datasets import (
@@ -152,31 +152,15 @@ class TfDataService(DatasetBackend):
 
     def _cross(self, dataset: Any) -> Any:
         """Return the dataset, run by the service's workers."""
-        import tensorflow as tf
-
-        service = tf.data.experimental.service
         options: TfDataServiceOptions = self.options
         target = self._processes.address if self._processes is not None else options.dispatcher
         if target is None:
             raise PipelineBenchError("tf_data_service has no workers in a process that is no trial's own.")
-        policy = service.ShardingPolicy[_POLICIES.get(options.sharding, options.sharding.upper())]
-        compression = "AUTO" if options.compression == "auto" else None
-        try:
-            return dataset.apply(service.distribute(policy, target, compression=compression))
-        except (tf.errors.OpError, ValueError) as error:
-            raise PipelineBenchError(f"The pipeline cannot go to tf.data service workers: {error}") from error
+        policy = _POLICIES.get(options.sharding, options.sharding.upper())
+        return service.distribute(dataset, policy, target, "AUTO" if options.compression == "auto" else None)
 
     def batches(self, made: Any, source: Source) -> Any:
-        import tensorflow as tf
-
-        settings = tf.data.Options()
-        settings.experimental_optimization.map_parallelization = False
-        ahead = self.options.prefetch
-        if ahead == 0:
-            settings.experimental_optimization.inject_prefetch = False
-        else:
-            made = made.prefetch(tf.data.AUTOTUNE if ahead == "auto" else ahead)
-        return made.with_options(settings)
+        return prefetched(made, self.options.prefetch, one_call=True)
 
     def overtaken_samples(self, source: Source) -> int:
         """Return what the workers hold while others go on; with a fixed part each, nobody waits for the slowest one."""

@@ -24,7 +24,7 @@ from pipeline_bench.cli.hosts import merge, plan
 from pipeline_bench.cli.lesson import lesson
 from pipeline_bench.cli.measuring import compare, diagnose, selftest
 from pipeline_bench.cli.measuring import run as run_command
-from pipeline_bench.cli.options import INTERRUPTED
+from pipeline_bench.cli.options import INTERRUPTED, show_help
 from pipeline_bench.cli.saved import diff, report, sessions, top
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.text import safe_message
@@ -76,8 +76,7 @@ def root(
     ] = False,
 ) -> None:
     """Measure how long training waits for its input, find the cause, and try fixes."""
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+    show_help(context)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

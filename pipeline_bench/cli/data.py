@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline_bench.cli.options import INTERRUPTED
+from pipeline_bench.cli.options import INTERRUPTED, show_help
 from pipeline_bench.errors import UsageError, did_you_mean, sentence
 from pipeline_bench.text import one_line, safe, units
 
@@ -35,8 +35,7 @@ data = typer.Typer(name="data")
 @data.callback(invoke_without_command=True)
 def _root(context: typer.Context) -> None:
     """Make synthetic datasets; list or remove them."""
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+    show_help(context)
 
 
 @data.command()

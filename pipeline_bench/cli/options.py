@@ -103,6 +103,12 @@ def seconds(meaning: str) -> Any:
     return typer.Option(metavar="SECONDS", callback=_positive, help=meaning)
 
 
+def show_help(context: typer.Context) -> None:
+    """Show the help of a group of commands that was called without one of them."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
 def _file(output: Path | None) -> Path | None:
     return None if output == Path(STDOUT) else output
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline_bench.diagnosis import chain, equality, variants
+from pipeline_bench.diagnosis.bottleneck import StepTimes
 from pipeline_bench.diagnosis.chain import NS_PER_MS
-from pipeline_bench.model.diagnosis import AS_WRITTEN, Attempt, Diagnosis, Fix
+from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Attempt, Diagnosis, Fix
 from pipeline_bench.model.edits import InsertAfter, MoveBefore, Remove
 from pipeline_bench.model.pipeline import Fingerprint, Inspection
 from pipeline_bench.model.session import Session
@@ -205,11 +206,23 @@ def _bad(own: list[TrialRecord]) -> Iterator[str]:
             yield "No step was measured after its warm-up."
 
 
-def typical_wait_ms(session: Session) -> float | None:
-    """Return the median wait of a step as written, which the first step of an epoch does not move; None without one."""
+def mean_ms(session: Session, variant: str) -> float | None:
+    """Return the mean step of a variant in ms; None where it was not measured."""
+    return next((result.step_ms.mean for result in session.results if result.variant == variant), None)
+
+
+def step_times(session: Session) -> StepTimes:
+    """Return what a step takes as written. The first step of an epoch does not move the median wait."""
+    wait_ms = next((each.input_wait_ms.value for each in session.results if each.variant == AS_WRITTEN), None)
     trials = [trial for trial in session.trials if trial.variant == AS_WRITTEN and trial.measured]
     waits = [wait_ns for trial in trials if (wait_ns := trial.after_warmup("wait_ns")) is not None]
-    return float(np.median(np.concatenate(waits))) / NS_PER_MS if waits else None
+    return StepTimes(
+        mean_ms(session, AS_WRITTEN),
+        mean_ms(session, CEILING),
+        wait_ms,
+        float(np.median(np.concatenate(waits))) / NS_PER_MS if waits else None,
+        sum(trial.steps.count - trial.warmup_steps for trial in trials if trial.steps is not None),
+    )
 
 
 def by_gain(found: AttemptStatistics) -> float:

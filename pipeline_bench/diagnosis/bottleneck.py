@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import PurePath
+from typing import NamedTuple
 
 from pipeline_bench.diagnosis import chain
 from pipeline_bench.diagnosis.chain import NS_PER_MS, Segments
@@ -36,35 +37,44 @@ _FILLING = 0.25
 """A first element that takes this part of a whole pass is told."""
 
 
-def find(
-    inspection: Inspection,
-    cores: int,
-    as_written_ms: float | None,
-    ceiling_ms: float | None = None,
-    wait_ms: float | None = None,
-    typical_wait_ms: float | None = None,
-    steps: int | None = None,
-) -> Bottleneck:
+class StepTimes(NamedTuple):
+    """What a step of the pipeline as written takes, or an element of the sink where there is no model, in ms."""
+
+    as_written_ms: float | None
+    """None where it was not measured: the stages' own costs then say how long it should take."""
+    ceiling_ms: float | None = None
+    """Of the model without any input; None without a model."""
+    wait_ms: float | None = None
+    """What it waits for its batch, on average; None where it is not known."""
+    typical_wait_ms: float | None = None
+    """The median of the same."""
+    steps: int | None = None
+    """How many were measured; None where that does not matter."""
+
+    @property
+    def most_wait_at_beginnings(self) -> bool:
+        """Whether most of what steps wait, on average, lies in few of them: those that begin an epoch."""
+        typical_ms = self.typical_wait_ms
+        return typical_ms is not None and typical_ms < _OF_BEGINNINGS * (self.wait_ms or 0.0)
+
+
+def find(inspection: Inspection, cores: int, times: StepTimes) -> Bottleneck:
     """Name the stage that limits the pipeline.
 
     Args:
         inspection: the stages and their costs.
         cores: that the pipeline may use.
-        as_written_ms: milliseconds an element of the sink as the pipeline is written, or a step with a model; None
-            where it was not measured: the stages' own costs then say how long it should take.
-        ceiling_ms: milliseconds a step of the model without any input; None without a model.
-        wait_ms: milliseconds that a step waits for its batch, on average; None where it is not known.
-        typical_wait_ms: the median of the same.
-        steps: how many steps as written were measured; None where that does not matter.
+        times: of its steps.
     """
     parts = chain.segments_of(inspection, cores)
-    at_limit = at_the_model(inspection, as_written_ms, ceiling_ms, wait_ms)
+    as_written_ms, ceiling_ms, steps = times.as_written_ms, times.ceiling_ms, times.steps
+    at_limit = at_the_model(inspection, times)
     number = limiting(parts)
-    explained, of = _explained(parts, as_written_ms, ceiling_ms, wait_ms)
+    explained, of = _explained(parts, times)
     if as_written_ms is not None and not at_limit:
         all_measured = all(cost.elapsed_ns is not None for cost in inspection.costs)
         if parts.elapsed_ns and explained < (_HINTED if all_measured else chain.EXPLAINED):
-            begins = _of_beginnings(inspection, as_written_ms, wait_ms, typical_wait_ms) if ceiling_ms else None
+            begins = _of_beginnings(inspection, times) if ceiling_ms else None
             return begins or _withheld(inspection, number, f"{units.share(explained)} of {of}", 1 - explained)
     unknown = _unmeasured(inspection, number)
     if number is None or (unknown and not at_limit):
@@ -98,13 +108,12 @@ def find(
     )
 
 
-def _explained(
-    parts: Segments, as_written_ms: float | None, ceiling_ms: float | None, wait_ms: float | None
-) -> tuple[float, str]:
+def _explained(parts: Segments, times: StepTimes) -> tuple[float, str]:
     """Return how much the stages account for, 0 to 1, and of what: of the time, or of what a step waits for its batch.
 
-    With a model it is the less of the two: the model's own time explains no wait. The arguments are those of `find`.
+    With a model it is the less of the two: the model's own time explains no wait.
     """
+    as_written_ms, ceiling_ms, wait_ms, *_ = times
     if not as_written_ms:
         return 1.0, "the time"
     explained = parts.explained(as_written_ms, ceiling_ms)
@@ -113,15 +122,14 @@ def _explained(
     return min((explained, "the time"), (min(1.0, parts.period_ns / NS_PER_MS / wait_ms), "the wait for batches"))
 
 
-def at_the_model(
-    inspection: Inspection, as_written_ms: float | None, ceiling_ms: float | None, wait_ms: float | None
-) -> str:
+def at_the_model(inspection: Inspection, times: StepTimes) -> str:
     """Return why no input would make the training step 3 % faster, in half a sentence; "" where one might.
 
     The model takes the step by itself; or what the step waits and what all stages compute, on cores that the model may
     want, is too little: no change of the input saves more than both. Without a ceiling, whose trial of a large model
-    takes minutes, all that the stages take must be too little. The arguments are those of `find`.
+    takes minutes, all that the stages take must be too little.
     """
+    as_written_ms, ceiling_ms, wait_ms, *_ = times
     if as_written_ms is None:
         return ""
     step = units.milliseconds(as_written_ms)
@@ -189,16 +197,9 @@ def _withheld(inspection: Inspection, costliest: int | None, explained: str, res
     )
 
 
-def is_of_beginnings(wait_ms: float, typical_wait_ms: float | None) -> bool:
-    """Return whether most of what steps wait, on average, lies in few of them: those that begin an epoch."""
-    return typical_wait_ms is not None and typical_wait_ms < _OF_BEGINNINGS * wait_ms
-
-
-def _of_beginnings(
-    inspection: Inspection, as_written_ms: float, wait_ms: float | None, typical_wait_ms: float | None
-) -> Bottleneck | None:
+def _of_beginnings(inspection: Inspection, times: StepTimes) -> Bottleneck | None:
     """Return what is to be said where the time goes into beginning the pipeline anew; None where it does not."""
-    if not wait_ms or not is_of_beginnings(wait_ms, typical_wait_ms) or inspection.api in ("arrays", "generator"):
+    if not times.most_wait_at_beginnings or inspection.api in ("arrays", "generator"):
         return None
     batches = inspection.cardinality if (inspection.cardinality or 0) > 0 else None
     size = "" if batches is None else f" of {units.count(batches, 'batch', 'batches')}"
@@ -208,10 +209,9 @@ def _of_beginnings(
         advice = " This training has one epoch, so that it waits so only once."
     elif training is not None and inspection.api == "tf.data" and (training.epochs or 0) > 1:
         advice = f" With `repeat()` at its end and `{steps}` in `fit`, all epochs share one iterator."
-    waits = f"a step waits {units.milliseconds(wait_ms)} of {units.milliseconds(as_written_ms)} for its batch"
-    within = f"within one {units.milliseconds(typical_wait_ms)}"
-    text = f"No stage can be named: {waits}, most of it where an epoch{size} begins ({within})."
-    return Bottleneck(text=f"{text}{advice}")
+    step, wait, within = map(units.milliseconds, (times.as_written_ms, times.wait_ms, times.typical_wait_ms))
+    waits = f"a step waits {wait} of {step} for its batch, most of it where an epoch{size} begins (within one {within})"
+    return Bottleneck(text=f"No stage can be named: {waits}.{advice}")
 
 
 def waits(cost: StageCost) -> bool:

@@ -57,7 +57,7 @@ def concluded(session: Session, diagnosis: Diagnosis, ended: str | None) -> Diag
             "attempts": tuple(attempts),
             "proposal": chosen.name if chosen is not None else None,
             "limits": bottleneck.limits(session, diagnosis),
-            "reached_ms": _reached_ms(session),
+            "reached_ms": attempt_statistics.mean_ms(session, AS_WRITTEN),
             "beyond": _beyond(session, diagnosis, chosen) if ended is not None else (),
         }
     )
@@ -76,22 +76,14 @@ def proposal(found: list[AttemptStatistics]) -> AttemptStatistics | None:
 
 def headroom(session: Session) -> float | None:
     """How many times as fast the training step would be without input; None where that is not known, or no model."""
-    results = {result.variant: result for result in session.results}
-    if AS_WRITTEN not in results or CEILING not in results:
-        return None
-    written, ceiling = results[AS_WRITTEN].step_ms.mean, results[CEILING].step_ms.mean
+    written, ceiling = (attempt_statistics.mean_ms(session, each) for each in (AS_WRITTEN, CEILING))
     return None if written is None or not ceiling else written / ceiling
 
 
 def nothing_to_gain(session: Session) -> bool:
     """Return whether no input makes the training step 3 % faster; see `bottleneck.at_the_model`."""
-    results = {result.variant: result for result in session.results}
-    if session.diagnosis is None or session.diagnosis.inspection is None or AS_WRITTEN not in results:
-        return False
-    written, ceiling = results[AS_WRITTEN], results.get(CEILING)
-    ceiling_ms = None if ceiling is None else ceiling.step_ms.mean
-    wait_ms = written.input_wait_ms.value
-    return bool(bottleneck.at_the_model(session.diagnosis.inspection, written.step_ms.mean, ceiling_ms, wait_ms))
+    inspection = session.diagnosis.inspection if session.diagnosis is not None else None
+    return inspection is not None and bool(bottleneck.at_the_model(inspection, attempt_statistics.step_times(session)))
 
 
 def best_part(each: AttemptStatistics, found: list[AttemptStatistics]) -> AttemptStatistics | None:
@@ -152,10 +144,6 @@ def _outcome(
             else ", which may be chance"
         )
     return "no-gain", f"It reached {units.ratio(each.gain)} in {units.count(each.trials, 'trial')}{then}."
-
-
-def _reached_ms(session: Session) -> float | None:
-    return next((result.step_ms.mean for result in session.results if result.variant == AS_WRITTEN), None)
 
 
 def _text(session: Session, diagnosis: Diagnosis, chosen: AttemptStatistics | None, ended: str | None) -> str:
@@ -223,20 +211,17 @@ def _none_helps(diagnosis: Diagnosis) -> str:
 def _of_what_has_no_fix(session: Session, diagnosis: Diagnosis) -> str:
     """Return how long a `fit` waits for arrays or a generator, of which no edit makes another input."""
     api = diagnosis.inspection.api if diagnosis.inspection is not None else "tf.data"
-    written = next((result for result in session.results if result.variant == AS_WRITTEN), None)
-    wait_ms = written.input_wait_ms.value if written is not None else None
-    if written is None or api not in ("arrays", "generator") or wait_ms is None:
+    times = attempt_statistics.step_times(session)
+    step_ms, wait_ms, begins = times.as_written_ms, times.wait_ms, times.most_wait_at_beginnings
+    if api not in ("arrays", "generator") or step_ms is None or wait_ms is None:
         return ""
-    step_ms = written.step_ms.mean or 0.0
     fastest_ms, slowest_ms = _trial_means_ms(session)
     if slowest_ms > _UNSTEADY * fastest_ms:
         between = f"{units.milliseconds(fastest_ms)} to {units.milliseconds(slowest_ms)}"
         return f"How long its steps wait is not decided: its trials differ, with means of {between} a step."
     waits = f"The steps of fit wait {units.milliseconds(wait_ms)} of {units.milliseconds(step_ms)} for the {api}"
-    within_ms = attempt_statistics.typical_wait_ms(session)
-    begins = bottleneck.is_of_beginnings(wait_ms, within_ms)
     if begins:
-        waits += f", most of it where an epoch begins (within one {units.milliseconds(within_ms)})"
+        waits += f", most of it where an epoch begins (within one {units.milliseconds(times.typical_wait_ms)})"
     if wait_ms <= (1 - NOT_THE_LIMIT) * step_ms:
         return f"{waits}: there is nothing to gain."
     if api == "arrays" and diagnosis.bottleneck is not None and diagnosis.bottleneck.stage is None:
@@ -257,9 +242,9 @@ def _trial_means_ms(session: Session) -> tuple[float, float]:
 def _beyond(session: Session, diagnosis: Diagnosis, chosen: AttemptStatistics | None) -> tuple[str, ...]:
     if diagnosis.inspection is None or nothing_to_gain(session):
         return ()
-    ceiling = next((result.step_ms.mean for result in session.results if result.variant == CEILING), None)
+    written_ms, ceiling_ms = (attempt_statistics.mean_ms(session, each) for each in (AS_WRITTEN, CEILING))
     gained = _gain(chosen) if chosen is not None else 1.0
-    return beyond.ideas(diagnosis.inspection, session.environment.cores, _reached_ms(session), ceiling, gained)
+    return beyond.ideas(diagnosis.inspection, session.environment.cores, written_ms, ceiling_ms, gained)
 
 
 def _proposed(result: Result, diagnosis: Diagnosis, chosen: AttemptStatistics) -> str:

@@ -256,8 +256,7 @@ class NextTrial:
         inspection = self._diagnosis.inspection
         assert inspection is not None
         costs = chain.segments_of(inspection, self._session.environment.cores)
-        written_ms = next(r.step_ms.mean for r in self._session.results if r.variant == AS_WRITTEN)
-        left_ns = (written_ms or 0.0) * NS_PER_MS / gain
+        left_ns = (attempt_statistics.mean_ms(self._session, AS_WRITTEN) or 0.0) * NS_PER_MS / gain
         touched = {stage for part in parts for stage in part.attempt.fix.stages}
         ranked = []
         for each in self._found:

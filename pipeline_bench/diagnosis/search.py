@@ -105,23 +105,11 @@ class Search:
     def _judged(self, session: Session, diagnosis: Diagnosis) -> Diagnosis:
         inspection = diagnosis.inspection
         assert inspection is not None
-        means = {result.variant: result.step_ms.mean for result in session.results}
-        waits = {result.variant: result.input_wait_ms.value for result in session.results}
-        written_ms, cores = means.get(AS_WRITTEN), session.environment.cores
-        written = [trial for trial in session.trials if trial.variant == AS_WRITTEN and trial.measured]
-        steps = sum(trial.steps.count - trial.warmup_steps for trial in written if trial.steps is not None)
-        found = bottleneck.find(
-            inspection,
-            cores,
-            written_ms,
-            means.get(CEILING),
-            waits.get(AS_WRITTEN),
-            attempt_statistics.typical_wait_ms(session),
-            steps,
-        )
+        times, cores = attempt_statistics.step_times(session), session.environment.cores
+        found = bottleneck.find(inspection, cores, times)
         diagnosis = diagnosis.model_copy(update={"bottleneck": found})
         tried = {trial.variant for trial in session.trials}
-        if written_ms is None or any(attempt.fix.variant in tried for attempt in diagnosis.attempts):
+        if times.as_written_ms is None or any(attempt.fix.variant in tried for attempt in diagnosis.attempts):
             return diagnosis
         context = fixes.Context(
             cores=cores,
@@ -130,7 +118,7 @@ class Search:
             allow_reordering=diagnosis.allow_reordering,
             allow_threads=diagnosis.allow_threads,
             bottleneck=found,
-            as_written_ms=written_ms,
+            as_written_ms=times.as_written_ms,
             free_memory_bytes=_CACHE_SHARE * (self._free_memory_bytes or session.environment.memory_bytes),
             no_servers=self._no_servers,
             data_service=diagnosis.data_service,

@@ -9,9 +9,10 @@ last ends when Python has the result.
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -46,7 +47,7 @@ class SamplingRule(NamedTuple):
     steady_factor: int
 
 
-class StepRecorder(Protocol):
+class StepRecorder(ABC):
     """Takes one finished step; times in ns of ``time.monotonic_ns``. False when the trial has run its length.
 
     Where `should_sample`, the next step is to bring its input's digest, float64 [n]. `busy_ns` is how long an
@@ -55,6 +56,7 @@ class StepRecorder(Protocol):
 
     should_sample: bool
 
+    @abstractmethod
     def __call__(
         self,
         start_ns: int,
@@ -63,30 +65,30 @@ class StepRecorder(Protocol):
         loss: float,
         digest: Sequence[float] | None = None,
         busy_ns: int = 0,
-    ) -> bool: ...
+    ) -> bool:
+        """Take one step."""
 
     def should_sample_any(self, steps: int) -> bool:
         """Return whether any of the next `steps` is to be sampled: for a loop that runs so many at a call."""
-        ...
+        return self.should_sample
 
     @property
     def steps_left(self) -> int | None:
         """How many steps are still to be run; None where the trial's length is a time."""
-        ...
+        return None
 
     @property
     def length_ns(self) -> int | None:
-        """How long the trial trains, from the start of its first step; None where its length is in steps."""
-        ...
+        """How long the trial trains, from the start of its first step; None where that is not known here."""
+        return None
 
     @property
     def sampling_rule(self) -> SamplingRule | None:
         """The rule behind `should_sample`, for a loop whose steps are not driven from here; None: no step is."""
-        ...
+        return None
 
-    def heartbeat(self) -> None:
+    def heartbeat(self) -> None:  # noqa: B027 - where nobody watches, it says nothing
         """Say that the loop is still preparing its first step, to the watches that would take it for a stall."""
-        ...
 
 
 class Step(NamedTuple):

@@ -8,16 +8,12 @@ import re
 import signal
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
-import numpy as np
-
-from pipeline_bench.analysis import stats
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model import pipeline
-from pipeline_bench.model.events import Device, Event, Failed, Phase, QueueDepths, QueueState, Stack
-from pipeline_bench.model.trial import TrialRecord, TrialStatus
-from pipeline_bench.run.launcher import Child, explain_exit, stderr_tail
+from pipeline_bench.model.events import Device, Done, Event, Failed, Phase, QueueDepths, QueueState, Stack, Stalled
+from pipeline_bench.model.trial import TrialStatus
+from pipeline_bench.run.launcher import Child, explain_exit
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.run.trial_log import TrialLog
 from pipeline_bench.samplers import Sampler
@@ -61,16 +57,16 @@ def watch(
         if not log.over and not child.ended and child.wait(0) is None:
             _ask_for_stacks(child)
             return "stalled"
-        if log.stalled is not None:
+        if log.latest(Stalled) is not None:
             return "stalled"
         code = child.wait(EXIT_WITHIN_S)
-        if log.done:
+        if log.latest(Done) is not None:
             return "ok"
-        if log.failed is None:
-            log.failed = Failed(error=f"its process {explain_exit(code)}")
+        if log.latest(Failed) is None:
+            log.apply(Failed(error=f"its process {explain_exit(code)}"))
         return "failed"
     except PipelineBenchError as error:
-        log.failed = Failed(error=error.message)
+        log.apply(Failed(error=error.message))
         return "failed"
     finally:
         child.close()
@@ -134,43 +130,11 @@ def _ask_for_stacks(child: Child) -> None:
         time.sleep(_STACKS_WITHIN_S)
 
 
-def record(log: TrialLog, status: TrialStatus, child: Child | None, stderr: Path, ended_ns: int) -> TrialRecord:
-    """Return what the trial left, for the session."""
-    steps = log.joined_steps()
-    durations = steps.end_ns.unpack() - steps.start_ns.unpack() if steps else np.zeros(0)
-    return TrialRecord(
-        index=log.trial.index,
-        variant=log.trial.variant.name,
-        repeat=log.trial.repeat,
-        status=status,
-        reason=_reason(log, status),
-        launcher=child.launcher if child else "fresh",
-        started_ns=log.started_ns,
-        ended_ns=ended_ns,
-        first_step_s=(int(steps.end_ns.unpack()[0]) - log.started_ns) / 1e9 if steps else None,
-        warmup_steps=stats.warmup_steps(durations),
-        steps=steps,
-        accuracy=log.accuracy,
-        device=log.device,
-        phases=tuple(log.phases),
-        samples=log.tracks(),
-        queue_depths=log.queue_depths(),
-        work=log.work,
-        storage=log.storage,
-        placement=log.placement,
-        inspection=log.inspection,
-        fingerprint=log.fingerprint,
-        traceback=log.failed.traceback if log.failed else "",
-        queues=log.stalled.queues if log.stalled else (),
-        stacks=log.stalled.stacks if log.stalled else (),
-        stderr_tail=stderr_tail(stderr) if status in {"failed", "stalled"} else "",
-        stderr_file=f"{stderr.parent.name}/{stderr.name}",
-    )
-
-
-def _reason(log: TrialLog, status: TrialStatus) -> str | None:
+def reason(log: TrialLog, status: TrialStatus) -> str | None:
+    """Return why a trial did not end well; None of one that did."""
     if status == "failed":
-        return log.failed.error if log.failed else "failed"
+        failed = log.latest(Failed)
+        return failed.error if failed else "failed"
     if status == "interrupted":
         return f"by the user, after {units.count(log.count, 'step')}"
     return _stall_reason(log) if status == "stalled" else None
@@ -178,18 +142,18 @@ def _reason(log: TrialLog, status: TrialStatus) -> str | None:
 
 def _stall_reason(log: TrialLog) -> str:
     """Return which backend made no step, how full its queues were, and where its threads stood."""
-    variant = log.trial.variant
+    variant, stalled = log.trial.variant, log.latest(Stalled)
     phase = log.phases[-1].name if log.phases else "start"
     doing = f"after step {log.count}" if phase == "train" else f"in its phase {phase!r}"
     own = variant.source.kind == pipeline.KIND
     who = "your pipeline gave no element" if own else f"the backend {variant.backend} made no step"
     parts = [f"{who} for {variant.run.stall_timeout_s:g} s {doing}"]
-    if log.stalled is not None and log.stalled.phase == pipeline.MODEL_STEP:
+    if stalled is not None and stalled.phase == pipeline.MODEL_STEP:
         parts = [
             f"a step of your model did not end within {variant.run.stall_timeout_s:g} s, {doing}; its batch was there "
             "(slower steps need a larger --stall-timeout)"
         ]
-    if log.stalled is not None and log.stalled.phase == pipeline.REBUILDING:
+    if stalled is not None and stalled.phase == pipeline.REBUILDING:
         parts = [f"with this change the pipeline was not made within {variant.run.stall_timeout_s:g} s"]
     elif own and phase == "build":
         target = pipeline.Target.model_validate(variant.source.options["target"])
@@ -199,10 +163,10 @@ def _stall_reason(log: TrialLog) -> str:
         parts += [_MAIN_HINT] if is_first and not target.is_script else []
     if phase == "train" and (steps := _steps_of_a_call(variant)) > 1:
         parts[0] += f" (the loop reports {steps} at a time, so they must end within the stall timeout)"
-    if log.stalled is None:
+    if stalled is None:
         return f"{parts[0]}; the trial could not report it; the stacks of its Python threads are in its stderr"
-    parts += [_queue_text(queue) for queue in log.stalled.queues]
-    stood = [stack for stack in log.stalled.stacks if not own or _is_theirs(innermost(stack))]
+    parts += [_queue_text(queue) for queue in stalled.queues]
+    stood = [stack for stack in stalled.stacks if not own or _is_theirs(innermost(stack))]
     parts += [f"{stack.thread} was at {innermost(stack)}" for stack in stood]
     return "; ".join(parts)
 

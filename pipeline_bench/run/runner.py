@@ -204,7 +204,7 @@ class Runner:
         except KeyboardInterrupt:
             status = "interrupted"
         except (PipelineBenchError, OSError) as error:
-            log.failed = Failed(error=f"its process could not be started: {error}")
+            log.apply(Failed(error=f"its process could not be started: {error}"))
             status = "failed"
         else:
             status = self._watch(log, child, stderr, cores)
@@ -212,7 +212,8 @@ class Runner:
             ended_ns = self._clock_ns()  # before another rank is let in
             if self._gate is not None:
                 self._gate.leave(trial.index)
-        return follower.record(log, status, child, stderr, ended_ns)
+        launcher = child.launcher if child else "fresh"
+        return log.record(status, follower.reason(log, status), launcher, stderr, ended_ns)
 
     def _watch(self, log: TrialLog, child: Child, stderr: Path, cores: int) -> TrialStatus:
         samplers = (HostSampler(child.pid, helper=self._gpu), self._gpu, _LogKeeper(stderr))

@@ -5,36 +5,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 
-from pipeline_bench.model import Series
-from pipeline_bench.model.events import (
-    Device,
-    Done,
-    Evaluated,
-    Event,
-    Failed,
-    Fingerprinted,
-    Inspected,
-    Phase,
-    Placement,
-    QueueDepths,
-    QueueState,
-    Stalled,
-    Steps,
-    Storage,
-    Work,
-)
-from pipeline_bench.model.pipeline import Fingerprint, Inspection
+from pipeline_bench.analysis import stats
+from pipeline_bench.model import Series, events
 from pipeline_bench.model.result import BUSY_TIME, CPU_TIME
-from pipeline_bench.model.trial import AccuracyPair, PhaseMark, QueueDepth, Track, Trial, TrialSteps
+from pipeline_bench.model.trial import (
+    AccuracyPair,
+    PhaseMark,
+    QueueDepth,
+    Track,
+    Trial,
+    TrialRecord,
+    TrialStatus,
+    TrialSteps,
+)
+from pipeline_bench.run.launcher import LauncherName, stderr_tail
 from pipeline_bench.run.observer import Progress
 from pipeline_bench.samplers import Reading
 from pipeline_bench.samplers.nvml_metrics import POWER, POWER_WINDOW_NS
 from pipeline_bench.text import units
 
 _RECENT_STEPS = 200
+_Kind = TypeVar("_Kind", bound=events.Event)
 
 
 @dataclass
@@ -44,71 +40,44 @@ class TrialLog:
     trial: Trial
     started_ns: int
     phases: list[PhaseMark] = field(default_factory=list)
-    steps: list[Steps] = field(default_factory=list)
+    steps: list[events.Steps] = field(default_factory=list)
     readings: list[Reading] = field(default_factory=list)
     accuracy: AccuracyPair = field(default_factory=AccuracyPair)
-    device: Device | None = None
-    depths: list[QueueDepths] = field(default_factory=list)
-    work: Work | None = None
-    storage: Storage | None = None
-    placement: Placement | None = None
-    inspection: Inspection | None = None
-    fingerprint: Fingerprint | None = None
-    stalled: Stalled | None = None
-    failed: Failed | None = None
-    done: bool = False
+    depths: list[events.QueueDepths] = field(default_factory=list)
+    count: int = 0
+    """Steps that have ended."""
     moved_ns: int = 0
     """When it was last heard that the trial moves, by the parent's clock: the child's may be the user's code's."""
-    _count: int = 0
+    _latest: dict[type[Any], Any] = field(default_factory=dict)
 
-    def apply(self, event: Event) -> None:
+    def apply(self, event: events.Event) -> None:
         """Take in one event."""
+        self._latest[type(event)] = event
         match event:
-            case Phase():
+            case events.Phase():
                 self.phases.append(PhaseMark(name=event.name, at_ns=event.at_ns))
-            case Steps():
+            case events.Steps():
                 self.steps.append(event)
-                self._count += event.end_ns.count
-            case Evaluated():
+                self.count += event.end_ns.count
+            case events.Evaluated():
                 self.accuracy = self.accuracy.model_copy(update={event.when: event.accuracy})
-            case QueueDepths():
+            case events.QueueDepths():
                 self.depths.append(event)
-            case Done():
-                self.done = True
-            case _:
-                self._replace(event)
 
-    def _replace(self, event: Event) -> None:
-        """Keep the latest event of its kind."""
-        match event:
-            case Device():
-                self.device = event
-            case Work():
-                self.work = event
-            case Storage():
-                self.storage = event
-            case Placement():
-                self.placement = event
-            case Stalled():
-                self.stalled = event
-            case Failed():
-                self.failed = event
-            case Inspected():
-                self.inspection = event.inspection
-            case Fingerprinted():
-                self.fingerprint = event.fingerprint
-            case _:
-                pass
+    def latest(self, kind: type[_Kind]) -> _Kind | None:
+        """Return the latest event of a kind; None where none came."""
+        return self._latest.get(kind)
 
     @property
-    def count(self) -> int:
-        """Steps that have ended."""
-        return self._count
+    def emulated(self) -> bool:
+        """Whether the trial emulates its device."""
+        device = self.latest(events.Device)
+        return device is not None and device.kind == "emulated"
 
     @property
     def over(self) -> bool:
         """Whether the trial has said its last word."""
-        return self.done or self.failed is not None or self.stalled is not None
+        return not self._latest.keys().isdisjoint((events.Done, events.Failed, events.Stalled))
 
     def silent_s(self, now_ns: int) -> float:
         """Return seconds since it was heard that anything moves: a parent that was suspended first has to catch up."""
@@ -117,14 +86,14 @@ class TrialLog:
     def progress(self, now_ns: int, cores: int) -> Progress:
         """Return how far the trial is; means are over about its last 200 steps."""
         phase = self.phases[-1].name if self.phases else "start"
-        recent: list[Steps] = []
+        recent: list[events.Steps] = []
         while len(recent) < len(self.steps) and sum(s.end_ns.count for s in recent) < _RECENT_STEPS:
             recent.insert(0, self.steps[-1 - len(recent)])
         step_ns = sum(float((s.end_ns.unpack() - s.start_ns.unpack()).sum()) for s in recent)
         recent_count = sum(s.end_ns.count for s in recent)
         waits = [s.wait_ns.unpack().sum() for s in recent if s.wait_ns is not None]
-        utilization, source = latest_utilization(self.readings, self.device, cores)
-        if self.device is not None and self.device.kind == "emulated":
+        utilization, source = latest_utilization(self.readings, self.latest(events.Device), cores)
+        if self.emulated:
             utilization, source = _busy_percent(recent), BUSY_TIME
         return Progress(
             phase=phase,
@@ -135,6 +104,51 @@ class TrialLog:
             input_wait_share=float(np.sum(waits)) / step_ns if waits and step_ns else None,
             device_utilization_percent=utilization,
             device_utilization_source=source,
+        )
+
+    def record(
+        self, status: TrialStatus, reason: str | None, launcher: LauncherName, stderr: Path, ended_ns: int
+    ) -> TrialRecord:
+        """Return what the trial left, for the session.
+
+        Args:
+            status: how it ended.
+            reason: why so, where it did not end well.
+            launcher: what started its process.
+            stderr: the file that its stderr went to.
+            ended_ns: when it had ended.
+        """
+        steps = self.joined_steps()
+        durations = steps.end_ns.unpack() - steps.start_ns.unpack() if steps else np.zeros(0)
+        failed, stalled = self.latest(events.Failed), self.latest(events.Stalled)
+        inspected, fingerprinted = self.latest(events.Inspected), self.latest(events.Fingerprinted)
+        return TrialRecord(
+            index=self.trial.index,
+            variant=self.trial.variant.name,
+            repeat=self.trial.repeat,
+            status=status,
+            reason=reason,
+            launcher=launcher,
+            started_ns=self.started_ns,
+            ended_ns=ended_ns,
+            first_step_s=(int(steps.end_ns.unpack()[0]) - self.started_ns) / 1e9 if steps else None,
+            warmup_steps=stats.warmup_steps(durations),
+            steps=steps,
+            accuracy=self.accuracy,
+            device=self.latest(events.Device),
+            phases=tuple(self.phases),
+            samples=self.tracks(),
+            queue_depths=self.queue_depths(),
+            work=self.latest(events.Work),
+            storage=self.latest(events.Storage),
+            placement=self.latest(events.Placement),
+            inspection=inspected.inspection if inspected else None,
+            fingerprint=fingerprinted.fingerprint if fingerprinted else None,
+            traceback=failed.traceback if failed else "",
+            queues=stalled.queues if stalled else (),
+            stacks=stalled.stacks if stalled else (),
+            stderr_tail=stderr_tail(stderr) if status in {"failed", "stalled"} else "",
+            stderr_file=f"{stderr.parent.name}/{stderr.name}",
         )
 
     def joined_steps(self) -> TrialSteps | None:
@@ -157,7 +171,7 @@ class TrialLog:
 
     def queue_depths(self) -> tuple[QueueDepth, ...]:
         """Return how full each queue was, at the times it answered."""
-        found: dict[str, list[tuple[int, QueueState]]] = {}
+        found: dict[str, list[tuple[int, events.QueueState]]] = {}
         for depths in self.depths:
             for queue in depths.queues:
                 if queue.size is not None:
@@ -178,8 +192,7 @@ class TrialLog:
         Of a trial that emulates its device without those of the GPU that may be here: it left that alone. Of one whose
         steps took less than what a power is a mean over, that is the reason in place of its values.
         """
-        emulated = self.device is not None and self.device.kind == "emulated"
-        found = tracks([r for r in self.readings if not (emulated and r.metric.startswith("device_"))])
+        found = tracks([r for r in self.readings if not (self.emulated and r.metric.startswith("device_"))])
         if not self.steps or self._stepped_ns() >= POWER_WINDOW_NS:
             return found
         return tuple(_short(track) if track.metric == POWER and track.values is not None else track for track in found)
@@ -221,7 +234,7 @@ def _short(power: Track) -> Track:
     return Track(metric=power.metric, source=power.source, reason=power.reason or reason)
 
 
-def _busy_percent(recent: Sequence[Steps]) -> float | None:
+def _busy_percent(recent: Sequence[events.Steps]) -> float | None:
     """Return how much of these steps' time the emulated device was busy; None before there are any."""
     busy_ns = sum(int(steps.busy_ns.unpack().sum()) for steps in recent if steps.busy_ns is not None)
     if not busy_ns:
@@ -231,7 +244,7 @@ def _busy_percent(recent: Sequence[Steps]) -> float | None:
 
 
 def latest_utilization(
-    readings: Sequence[Reading], device: Device | None, cores: int
+    readings: Sequence[Reading], device: events.Device | None, cores: int
 ) -> tuple[float | None, str | None]:
     """Return the newest device utilization in percent, and its source: the GPU's own, or the CPU time."""
     if device is not None and device.kind == "gpu":

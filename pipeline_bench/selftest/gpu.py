@@ -117,20 +117,12 @@ def _utilization_checks(runs: Sequence[GpuRun], window: Window) -> Iterator[Chec
 def _part(name: str, checks: Sequence[Check], broken: Sequence[Check], whole: int) -> Part:
     """Return a part: not run where no load came to its end, and failed where one broke off beside `whole` ones."""
     if broken and not whole:
-        return Part(name=name, status="not-run", meaning=cases.MEANING[name], reason=broken[0].reason)
+        return judge.not_run(name, broken[0].reason)
     return judge.part(name, [*checks, *broken])
 
 
 def _broke_off(what: str, reason: str | None) -> Check:
-    return Check(
-        what=what,
-        figure="load",
-        unit="word",
-        planted_word="runs",
-        measured_word="broke off",
-        passed=False,
-        reason=reason,
-    )
+    return judge.word(what, "load", "runs", "broke off", reason)
 
 
 # --- what GPM says ---------------------------------------------------------------------------------------------------

@@ -104,6 +104,17 @@ def judged(
     )
 
 
+def word(what: str, figure: str, planted: str, measured: str, reason: str | None = None) -> Check:
+    """Return a check of a word, which passes where it is the planted one."""
+    words = {"planted_word": planted, "measured_word": measured}
+    return Check(what=what, figure=figure, unit="word", **words, passed=planted == measured, reason=reason)
+
+
+def not_run(name: str, reason: str | None) -> Part:
+    """Return a part that was not run, with the reason."""
+    return Part(name=name, status="not-run", meaning=cases.MEANING[name], reason=reason)
+
+
 def largest_error(parts: Sequence[Part], figure: str) -> float | None:
     """Return the largest error of a figure over all parts; None where none was measured."""
     errors = [
@@ -145,15 +156,7 @@ def _share_limit(figure: Figure, taken: float) -> float:
 
 
 def _work(result: Result, planted: str) -> Check:
-    return Check(
-        what=result.variant,
-        figure="work",
-        unit="word",
-        planted_word=planted,
-        measured_word=result.work.status,
-        passed=result.work.status == planted,
-        reason=result.work.text or result.reason,
-    )
+    return word(result.variant, "work", planted, result.work.status, result.work.text or result.reason)
 
 
 def _ceilings(session: Session, results: Mapping[str, Result], bare_ms: Mapping[str, float]) -> Iterator[Check]:
@@ -181,14 +184,8 @@ def _differences(session: Session, results: Mapping[str, Result]) -> Iterator[Ch
         yield judged(name, "speed-up", "ratio", planted, speedup.value, limit, speedup.reason)
         if speedup.difference is not None:
             wrong = {"faster"} if planted < 1 else {"faster", "slower"}
-            yield Check(
-                what=name,
-                figure="difference said",
-                unit="word",
-                planted_word="none" if planted == 1 else "slower",
-                measured_word=speedup.difference,
-                passed=speedup.difference not in wrong,
-            )
+            check = word(name, "difference said", "none" if planted == 1 else "slower", speedup.difference)
+            yield check.model_copy(update={"passed": speedup.difference not in wrong})
 
 
 def taken_during(session: Session, names: set[str]) -> float:

@@ -111,25 +111,9 @@ def _trained(session: Session, variant: str, device: str) -> Iterator[Check]:
         yield Check(what=variant, figure="device", unit="word", planted_word=expected, reason=_NO_TIME)
         return
     found = trial.device.kind if trial.status == "ok" and trial.device is not None else trial.status
-    yield Check(
-        what=variant,
-        figure="device",
-        unit="word",
-        planted_word=expected,
-        measured_word=found,
-        passed=found == expected,
-        reason=trial.reason,
-    )
+    yield judge.word(variant, "device", expected, found, trial.reason)
     if trial.status == "ok" and result.work.status != "not-checked":
-        yield Check(
-            what=variant,
-            figure="work",
-            unit="word",
-            planted_word="equal",
-            measured_word=result.work.status,
-            passed=result.work.status == "equal",
-            reason=result.work.text,
-        )
+        yield judge.word(variant, "work", "equal", result.work.status, result.work.text)
 
 
 def _au(session: Session, variant: str) -> Check:
@@ -147,16 +131,9 @@ def _placed(session: Session, variant: str, device: str) -> Iterator[Check]:
         return
     replicas = session.scenario.variant(variant).runtime.replicas
     planted = ", ".join(f"{_kind(device).upper()}:{number}" for number in range(replicas))
-    found = sorted({op.device for op in trial.placement.ops if "MatMul" in op.type})
-    yield Check(
-        what=variant,
-        figure="matrix products",
-        unit="word",
-        planted_word=planted,
-        measured_word=", ".join(found),
-        passed=", ".join(found) == planted,
-        reason=trial.placement.reason or f"its matrix products were on {', '.join(found) or 'no device'}",
-    )
+    found = ", ".join(sorted({op.device for op in trial.placement.ops if "MatMul" in op.type}))
+    reason = trial.placement.reason or f"its matrix products were on {found or 'no device'}"
+    yield judge.word(variant, "matrix products", planted, found, reason)
 
 
 def _beside(session: Session) -> Iterator[Check]:
@@ -165,17 +142,11 @@ def _beside(session: Session) -> Iterator[Check]:
     if beside is None or beside.status != "ok":
         return
     noticed = {each.variant for each in session.disturbances if each.kind == "gpu-contention"}
-    word = "noticed" if BESIDE in noticed else "unnoticed"
     others = ALONE in noticed
-    yield Check(
-        what="another process",
-        figure="disturbance",
-        unit="word",
-        planted_word="noticed",
-        measured_word=word,
-        passed=None if others else BESIDE in noticed,
-        reason="without it, too, another process had the GPU open" if others else _why_unnoticed(session),
-    )
+    reason = "without it, too, another process had the GPU open" if others else _why_unnoticed(session)
+    word = "noticed" if BESIDE in noticed else "unnoticed"
+    check = judge.word("another process", "disturbance", "noticed", word, reason)
+    yield check.model_copy(update={"passed": None}) if others else check
     slower = alone.step_ms.mean if alone is not None else None
     yield _above("step beside another process", "over alone", "ratio", 1.0, _ratio(beside.step_ms.mean, slower))
 

@@ -6,14 +6,12 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipeline_bench import environment
-from pipeline_bench.analysis.precision import updated
-from pipeline_bench.model.selftest import Part, Selftest, keep_last
+from pipeline_bench.model.selftest import Selftest, keep_last
 from pipeline_bench.model.session import Session, save
-from pipeline_bench.model.trial import Trial
 from pipeline_bench.planted import delays
 from pipeline_bench.run import comparison
 from pipeline_bench.run.child import call
@@ -105,18 +103,14 @@ def _steps(plan: Plan, folder: Path, observer: Observer, sampler: NvmlSampler) -
 # --- the comparison --------------------------------------------------------------------------------------------------
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Judging(ByPrecision):
     """The scenario's plan; what the trials come to is judged after each of them, so that the file always has it."""
 
     planted: Sequence[Planted]
-    began_ns: int = field(default_factory=time.monotonic_ns)
-
-    def next(self, session: Session) -> tuple[Session, Trial | None]:
-        return super().next(session)
 
     def updated(self, session: Session, interrupted: bool) -> Session:
-        session = updated(session, interrupted)
+        session = super().updated(session, interrupted)
         assert session.selftest is not None
         found = judge.of_comparison(session, self.planted, session.selftest.bare_ms)
         return session.model_copy(update={"selftest": judge.with_parts(session.selftest, found)})
@@ -151,8 +145,7 @@ def _own_cpu_s(sampler: NvmlSampler) -> float:
 
 
 def _not_compared(outcome: Outcome, plan: Plan, reason: str) -> Outcome:
-    names = dict.fromkeys(each.part for each in plan.planted)
-    missing = [Part(name=name, status="not-run", meaning=cases.MEANING[name], reason=reason) for name in names]
+    missing = [judge.not_run(name, reason) for name in dict.fromkeys(each.part for each in plan.planted)]
     return changed(outcome, lambda selftest: judge.with_parts(selftest, missing))
 
 
@@ -165,8 +158,7 @@ def _cost(selftest: Selftest, quick: bool, observer: Observer) -> Selftest:
     rounds = _QUICK_COST_ROUNDS if quick else _COST_ROUNDS
     answer = call(probe_cost.blocks, {"width": _COST_WIDTH, "rounds": rounds}, limit_s=_LIMIT_S)
     if answer.result is None:
-        reason = f"the steps could not be timed: {answer.failed or answer.ending}"
-        part = Part(name=cases.COST, status="not-run", meaning=cases.MEANING[cases.COST], reason=reason)
+        part = judge.not_run(cases.COST, f"the steps could not be timed: {answer.failed or answer.ending}")
     else:
         blocks = answer.result
         part = judge.of_cost(blocks[probe_cost.BARE], blocks[probe_cost.PROBED], seconds=time.monotonic() - began_s)

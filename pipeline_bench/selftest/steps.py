@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from pipeline_bench.errors import PipelineBenchError, SessionError
-from pipeline_bench.model.selftest import Part, Selftest
+from pipeline_bench.model.selftest import Selftest
 from pipeline_bench.model.session import load
 from pipeline_bench.run.comparison import Outcome
-from pipeline_bench.selftest import cases, judge
+from pipeline_bench.selftest import judge
 from pipeline_bench.text import line_of
 
 
@@ -55,14 +55,11 @@ def attempt(step: Step, outcome: Outcome) -> Outcome:
 
 def _with_reason(selftest: Selftest, names: Sequence[str], reason: str, *, expected: bool) -> Selftest:
     """Return the selftest with the reason in these parts; what could not be begun, for a known reason, did not fail."""
-    known = {part.name: part for part in selftest.parts}
-    not_run = {name: Part(name=name, status="not-run", meaning=cases.MEANING[name], reason=reason) for name in names}
+    known, failed = {part.name: part for part in selftest.parts}, {"status": "failed", "reason": reason}
     ended = [
-        part if expected and part.name not in known else _failed(known.get(part.name, part), reason)
-        for part in not_run.values()
+        judge.not_run(name, reason).model_copy(update={} if expected else failed)
+        if name not in known
+        else known[name].model_copy(update=failed)
+        for name in names
     ]
     return judge.with_parts(selftest, ended)
-
-
-def _failed(part: Part, reason: str) -> Part:
-    return part.model_copy(update={"status": "failed", "reason": reason})

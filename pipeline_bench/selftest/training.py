@@ -58,8 +58,7 @@ def _every_way(bench: Bench, outcome: Outcome) -> Outcome:
     bench.observer.preparing("asking TensorFlow for its GPUs")
     gpus, reason = _gpus(bench)
     if not gpus:
-        part = Part(name=cases.TRAINING, status="not-run", meaning=cases.MEANING[cases.TRAINING], reason=reason)
-        return changed(outcome, lambda selftest: judge.with_parts(selftest, [part]))
+        return changed(outcome, lambda selftest: judge.with_parts(selftest, [judge.not_run(cases.TRAINING, reason)]))
     scenario = comparison.without_unavailable(on_gpu.every_way(bench.device, min(2, gpus)))
     names = [variant.name for variant in scenario.variants]
     with _Neighbour(names.index(on_gpu.BESIDE)) as gate:

@@ -127,20 +127,14 @@ def _taker(read: KerasInput) -> Callable[[], Any]:
 
 def _alone(take: Callable[[], Any], seconds: float, alive: Callable[[], None]) -> tuple[Rate, Any]:
     """Return how long a batch takes by itself, the first one aside; and one of them."""
-    batch = _guarded(take)
-    alive()
-    return throughput.rate(_Taking(take, alive), None, seconds), _as_tuple(batch)
 
+    def take_one() -> Any:
+        batch = _guarded(take)
+        alive()
+        return batch
 
-class _Taking:
-    """Takes as an iterator does."""
-
-    def __init__(self, take: Callable[[], Any], alive: Callable[[], None]) -> None:
-        self._take, self._alive = take, alive
-
-    def take(self, deadline: Deadline | None = None) -> None:
-        _guarded(self._take)
-        self._alive()
+    batch = take_one()
+    return throughput.rate(take_one, seconds), _as_tuple(batch)
 
 
 def _guarded(take: Callable[[], Any]) -> Any:
@@ -179,7 +173,7 @@ def _copy(batch: Any) -> Rate:
     iterator = FlatIterator(keras_input.KerasInput("PyDataset", Same(), {"shuffle": False}).dataset())
     with Deadline(_LONGEST * _COPY_S) as deadline:
         iterator.take(deadline)
-        return throughput.rate(iterator, deadline, _COPY_S)
+        return throughput.rate(lambda: iterator.take(deadline), _COPY_S)
 
 
 def _whole(read: KerasInput, seconds: float) -> tuple[Rate, float, Any]:
@@ -199,4 +193,4 @@ def _whole(read: KerasInput, seconds: float) -> tuple[Rate, float, Any]:
         with Deadline(_LONGEST * seconds) as deadline:
             iterator = FlatIterator(again)
             iterator.take(deadline)
-            return throughput.rate(iterator, deadline, seconds), first_ns, batch
+            return throughput.rate(lambda: iterator.take(deadline), seconds), first_ns, batch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -185,25 +185,23 @@ class Plan:
 
     def parse_batch(self, number: int) -> None:
         """Have a map's function parse a batch of serialized examples where it parses one."""
-        node = self.node(number)
-        if node.method != "map" or node.function is None:
-            raise PipelineBenchError(f"{node.label} is no map")
-        self.put(node.setting(map_func=composing.parsing_batches(node.function)))
+        self._change_map(number, composing.parsing_batches)
 
     def vectorize(self, number: int) -> None:
         """Have a map run its function, which takes a sample, on a whole batch."""
+        self._change_map(number, composing.vectorized)
+
+    def _change_map(self, number: int, change: Callable[[Any], Any]) -> None:
+        """Give a map another function, made of its own."""
         node = self.node(number)
         if node.method != "map" or node.function is None:
             raise PipelineBenchError(f"{node.label} is no map")
-        self.put(node.setting(map_func=composing.vectorized(node.function)))
+        self.put(node.setting(map_func=change(node.function)))
 
     def divide(self, number: int, after: int, statements: int) -> None:
         """Have a map behind an earlier node run the first statements of a map's function, and the map the others."""
-        node = self.node(number)
-        if node.method != "map":
-            raise PipelineBenchError(f"{node.label} is no map")
-        fixed, random = splitting.halves(node.function, statements)
-        self.put(node.setting(map_func=random))
+        fixed, random = splitting.halves(self.node(number).function, statements)
+        self._change_map(number, lambda _: random)
         self.insert_after(after, "map", {"map_func": fixed, "num_parallel_calls": AUTOTUNE})
 
     def batch_in_generator(self, generator_id: int, batch_id: int) -> None:

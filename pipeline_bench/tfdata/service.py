@@ -163,16 +163,31 @@ def offload(dataset: Any, workers: int) -> Any:
     Raises:
         PipelineBenchError: it runs Python, which other processes do not have, or the workers did not start.
     """
-    import tensorflow as tf
-
     check_serializable(dataset)
     (processes,) = _started
     if not processes.address:
         processes.start_servers()
+    return distribute(dataset, "OFF" if workers == 1 else "DYNAMIC", processes.address, None)
+
+
+def distribute(dataset: Any, policy: str, dispatcher: str, compression: str | None = "AUTO") -> Any:
+    """Return the dataset, run by the workers of a service.
+
+    Args:
+        dataset: runs no Python.
+        policy: the name of a `ShardingPolicy`.
+        dispatcher: its address.
+        compression: of what crosses; None: none.
+
+    Raises:
+        PipelineBenchError: it cannot be.
+    """
+    import tensorflow as tf
+
     service = tf.data.experimental.service
-    policy = service.ShardingPolicy.OFF if workers == 1 else service.ShardingPolicy.DYNAMIC
     try:
-        return dataset.apply(service.distribute(policy, processes.address, compression=None))
+        crossing = service.distribute(service.ShardingPolicy[policy], dispatcher, compression=compression)
+        return dataset.apply(crossing)
     except (tf.errors.OpError, ValueError) as error:
         raise PipelineBenchError(f"The pipeline cannot go to tf.data service workers: {_first_line(error)}") from error
 

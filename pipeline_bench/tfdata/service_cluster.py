@@ -38,8 +38,6 @@ def crossing(dispatcher: str, processing_mode: str) -> Callable[[Any], Any]:
     """
 
     def cross(dataset: Any) -> Any:
-        import tensorflow as tf
-
         if not answers(dispatcher):
             raise PipelineBenchError(f"No tf.data service answers at {dispatcher}")
         found = workers(dispatcher)
@@ -52,8 +50,7 @@ def crossing(dispatcher: str, processing_mode: str) -> Callable[[Any], Any]:
         if (silent := _silent(found)) is not None:
             raise PipelineBenchError(silent)
         service.check_serializable(dataset)
-        policy = tf.data.experimental.service.ShardingPolicy[processing_mode]
-        return dataset.apply(tf.data.experimental.service.distribute(policy, dispatcher))
+        return service.distribute(dataset, processing_mode, dispatcher)
 
     return cross
 

@@ -189,7 +189,7 @@ class StageBenchmark:
             result.element_bytes = kept.element_bytes
             if kept.each_ns is None or kept.each_ns >= throughput.SLOW_NS:
                 iterator = FlatIterator(dataset) if positional else iterator
-                gross = throughput.rate(iterator, deadline, share_s / 2)
+                gross = throughput.rate(lambda: iterator.take(deadline), share_s / 2)
             else:
                 gross = _by_windows(dataset, deadline, kept.each_ns, kept.element_bytes, share_s / 2)
         result.rate = self._net(stage, gross, result.inputs or 0.0)
@@ -268,8 +268,9 @@ def _by_windows(dataset: Any, deadline: Deadline, each_ns: float, element_bytes:
     try:
         return throughput.windowed_rate(dataset, deadline, each_ns, element_bytes, seconds)
     except throughput.OutOfTimeError:
+        iterator = FlatIterator(dataset)
         with Deadline(_FIRST_ELEMENT_S) as anew:
-            return throughput.rate(FlatIterator(dataset), anew, seconds)
+            return throughput.rate(lambda: iterator.take(anew), seconds)
 
 
 def _cost(stage: Stage, result: _Result, usual: float | None, first_epoch: float | None) -> StageCost:

@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from pipeline_bench.tfdata import user_code
 from pipeline_bench.tfdata.describe import nbytes
@@ -241,24 +241,20 @@ class Rate(NamedTuple):
     queued_ns: float = 0.0
 
 
-class Takes(Protocol):
-    """What elements are taken from."""
-
-    def take(self, deadline: Deadline | None = None) -> Any:
-        """Return the next one; see `FlatIterator.take`."""
-
-
-def rate(iterator: Takes, deadline: Deadline | None, seconds: float, window: int = 1) -> Rate:
+def rate(take: Callable[[], object], seconds: float, window: int = 1) -> Rate:
     """Take for so long, at least once, and return the mean, because parallel calls come in bursts.
 
-    `window` is how many elements are in what the iterator gives.
+    Args:
+        take: takes one more.
+        seconds: how long.
+        window: how many elements are in what is taken.
     """
     calls = 0
     start_queued_s = _queued_s()  # reads a file a thread, and is no part of what is timed
     start_ns, start_cpu_s = time.perf_counter_ns(), _cpu_s()
     end_ns = start_ns + seconds * 1e9
     while not calls or time.perf_counter_ns() < end_ns:
-        iterator.take(deadline)
+        take()
         calls += 1
     count = calls * window
     elapsed_ns, cpu_s = time.perf_counter_ns() - start_ns, _cpu_s() - start_cpu_s
@@ -285,7 +281,7 @@ def windowed_rate(dataset: Any, deadline: Deadline, each_ns: float, element_byte
     size = window_size(each_ns, element_bytes)
     iterator = FlatIterator(dataset if size == 1 else dataset.window(size))
     iterator.take(deadline)
-    rates = [rate(iterator, deadline, seconds / _SLICES, size) for _ in range(_SLICES)]
+    rates = [rate(lambda: iterator.take(deadline), seconds / _SLICES, size) for _ in range(_SLICES)]
     return Rate(*(statistics.median(values) for values in zip(*rates, strict=True)))
 
 

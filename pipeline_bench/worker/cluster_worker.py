@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.loops import SamplingRule, Step, Training
+from pipeline_bench.loops import Step, StepRecorder, Training
 from pipeline_bench.loops.session import SessionLoop
 from pipeline_bench.model.events import QueueState, Stack
 from pipeline_bench.system.children import Broke
@@ -170,11 +170,12 @@ def _not_again(sampled: Any) -> Step:
     raise PipelineBenchError("A worker of between_graph builds its step once.")
 
 
-class Reporter:
-    """A `loops.StepRecorder` whose steps go to the trial's process.
+class Reporter(StepRecorder):
+    """A recorder whose steps go to the trial's process.
 
     Asynchronous workers share the steps that are to be taken: each takes a ticket for one. Synchronous ones take as
-    many as each other. Of a trial whose length is a time, the trial's process says when it is over.
+    many as each other. Of a trial whose length is a time, the trial's process says when it is over. The trial's own
+    watch hears of this worker's steps.
 
     Args:
         connection: to that process.
@@ -223,27 +224,10 @@ class Reporter:
             self.should_sample = self._sampling.samples(self._taken, end_ns - start_ns)
         return self._may_go_on()
 
-    def should_sample_any(self, steps: int) -> bool:
-        """See `loops.StepRecorder`."""
-        return self.should_sample
-
     @property
     def steps_left(self) -> int | None:
         """How many steps are still to be taken, of a synchronous trial that has a number of them."""
         return None if self._last is None or not self._synchronous else self._last - self._taken
-
-    @property
-    def length_ns(self) -> int | None:
-        """None: it is not this worker that knows when the time is over."""
-        return None
-
-    @property
-    def sampling_rule(self) -> SamplingRule | None:
-        """None: the steps are driven from here."""
-        return None
-
-    def heartbeat(self) -> None:
-        """The trial's own watch hears of this worker's steps."""
 
     def report(self, until_ns: float, queues: tuple[QueueState, ...] = ()) -> None:
         """Send what was not sent yet.

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline_bench.loops import SamplingRule
+from pipeline_bench.loops import SamplingRule, StepRecorder
 from pipeline_bench.model import Series
 from pipeline_bench.model.events import (
     Event,
@@ -98,7 +98,7 @@ def _identity(descriptor: int) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-class Recorder:
+class Recorder(StepRecorder):
     """The steps of one trial, its phase, and the thread that sends the parent both."""
 
     def __init__(self, channel: Channel, run: Run) -> None:

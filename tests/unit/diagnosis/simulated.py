@@ -6,15 +6,17 @@ import itertools
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from pipeline_bench.analysis.results import summarise
-from pipeline_bench.diagnosis import variants
+from pipeline_bench.diagnosis import bottleneck, variants
+from pipeline_bench.diagnosis.bottleneck import StepTimes
 from pipeline_bench.diagnosis.search import Search
 from pipeline_bench.model import Series
 from pipeline_bench.model.calls import Value
-from pipeline_bench.model.diagnosis import AS_WRITTEN, Diagnosis
+from pipeline_bench.model.diagnosis import AS_WRITTEN, Bottleneck, Diagnosis
 from pipeline_bench.model.edits import Edit
 from pipeline_bench.model.pipeline import (
     Component,
@@ -36,6 +38,11 @@ TARGET = Target(file="train.py", name="make_dataset")
 MODEL = Target(file="train.py", name="make_model")
 MS = 1e6
 STEPS = 60
+
+
+def find(inspection: Inspection, cores: int, *times: Any, **named: Any) -> Bottleneck:
+    """The bottleneck, by the times of a step (`StepTimes`)."""
+    return bottleneck.find(inspection, cores, StepTimes(*times, **named))
 
 
 def function(

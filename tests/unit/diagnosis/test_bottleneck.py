@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline_bench.diagnosis import bottleneck, chain
+from pipeline_bench.diagnosis import chain
 from pipeline_bench.model.diagnosis import Bottleneck, Limit
 from pipeline_bench.model.pipeline import Inspection, ScriptTraining
 from pipeline_bench.model.session import Session
-from tests.unit.diagnosis.simulated import Machine, cost, diagnose, function, inspection, python_decode, stage
+from tests.unit.diagnosis.simulated import Machine, cost, diagnose, find, function, inspection, python_decode, stage
 
 
 def test_a_python_map_is_named_with_its_place_its_share_and_its_cause() -> None:
-    found = bottleneck.find(python_decode(20.0), cores=2, as_written_ms=25.0)
+    found = find(python_decode(20.0), cores=2, as_written_ms=25.0)
     assert found.stage == 1
     assert found.cause == "python"
     assert found.share == pytest.approx(0.8)
@@ -51,12 +51,12 @@ def test_the_dearest_stage_of_the_longest_segment_is_named_and_not_a_dearer_one_
         stage(3, "map", 2, of=function("third", python=True)),
     )
     looked = inspection(stages, (cost(0, 0.0), cost(1, 6.0, 6.0), cost(2, 4.0), cost(3, 5.0)))
-    assert bottleneck.find(looked, cores=8, as_written_ms=9.0).stage == 3
+    assert find(looked, cores=8, as_written_ms=9.0).stage == 3
 
 
 def test_the_stage_with_the_most_cpu_time_is_named_when_all_cores_are_busy() -> None:
     looked = two_maps(2, 10.0, 9.0, first_cpu_ms=20.0)
-    found = bottleneck.find(looked, cores=2, as_written_ms=15.0)
+    found = find(looked, cores=2, as_written_ms=15.0)
     assert found.stage == 1
     assert "all cores are busy" in found.text
 
@@ -90,27 +90,27 @@ def test_the_cause_follows_from_what_the_time_is_spent_on(
 ) -> None:
     stages = (stage(0, "range"), stage(1, "map", 0, of=function("f", python=python, stateful=True)))
     looked = inspection(stages, (cost(0, 0.0), cost(1, elapsed_ms, cpu_ms)))
-    assert bottleneck.find(looked, cores=2, as_written_ms=20.0).cause == cause
+    assert find(looked, cores=2, as_written_ms=20.0).cause == cause
 
 
 def test_a_stage_that_queued_for_a_core_does_not_wait_but_computes() -> None:
     stages = (stage(0, "range"), stage(1, "map", 0, of=function("f", python=True, stateful=True)))
     alone = cost(1, 187.0, 54.0)
     queued = alone.model_copy(update={"queued_ns": 80e6})
-    assert bottleneck.find(inspection(stages, (cost(0, 0.0), alone)), 2, 187.0).cause == "waiting"
-    assert bottleneck.find(inspection(stages, (cost(0, 0.0), queued)), 2, 187.0).cause == "python"
+    assert find(inspection(stages, (cost(0, 0.0), alone)), 2, 187.0).cause == "waiting"
+    assert find(inspection(stages, (cost(0, 0.0), queued)), 2, 187.0).cause == "python"
 
 
 def test_a_reader_that_computes_all_its_time_is_not_said_to_wait_for_files() -> None:
-    found = bottleneck.find(inspection((stage(0, "CsvDataset"),), (cost(0, 78.0, 78.0),)), 2, 80.0)
+    found = find(inspection((stage(0, "CsvDataset"),), (cost(0, 78.0, 78.0),)), 2, 80.0)
     assert found.cause == "cpu"
     assert "it reads files and computes, one call at a time" in found.text
 
 
 def test_a_stage_that_costs_more_alone_than_the_whole_pipeline_is_told() -> None:
-    text = bottleneck.find(python_decode(30.0), cores=2, as_written_ms=20.0).text
+    text = find(python_decode(30.0), cores=2, as_written_ms=20.0).text
     assert "Alone it took 30.0 ms, more than the 20.0 ms of the whole pipeline" in text
-    assert "Alone" not in bottleneck.find(python_decode(21.0), cores=2, as_written_ms=20.0).text
+    assert "Alone" not in find(python_decode(21.0), cores=2, as_written_ms=20.0).text
 
 
 def cached(first_epoch_ms: float) -> Inspection:
@@ -127,14 +127,14 @@ def cached(first_epoch_ms: float) -> Inspection:
 
 
 def test_the_first_epoch_is_told_apart_from_those_that_a_cache_serves() -> None:
-    found = bottleneck.find(cached(60.0), cores=2, as_written_ms=5.0)
+    found = find(cached(60.0), cores=2, as_written_ms=5.0)
     assert found.stage == 3
     assert "from the second epoch on. The first epoch fills the cache and takes about 64.1 ms per batch" in found.text
     assert "map(decode), train.py:11" in found.text
 
 
 def test_where_the_cache_could_not_be_filled_the_stage_before_it_is_named() -> None:
-    found = bottleneck.find(cached(60.0).of_first_epoch(), cores=2, as_written_ms=66.0)
+    found = find(cached(60.0).of_first_epoch(), cores=2, as_written_ms=66.0)
     assert found.stage == 1
     assert "This is the first epoch" in found.text
     assert "the stages after the cache take about 4.10 ms per batch" in found.text
@@ -142,9 +142,9 @@ def test_where_the_cache_could_not_be_filled_the_stage_before_it_is_named() -> N
 
 def test_a_reader_reads_and_many_small_elements_are_handed_over() -> None:
     reading = inspection((stage(0, "TFRecordDataset"), stage(1, "batch", 0)), (cost(0, 9.0, 1.0), cost(1, 1.0)))
-    assert bottleneck.find(reading, 2, 10.0).cause == "reading"
+    assert find(reading, 2, 10.0).cause == "reading"
     tiny = inspection((stage(0, "range"), stage(1, "unbatch", 0)), (cost(0, 0.1), cost(1, 5.0, elements=1000)))
-    found = bottleneck.find(tiny, 2, 5.0)
+    found = find(tiny, 2, 5.0)
     assert found.cause == "handing-over"
     assert "1,000 small elements" in found.text
 
@@ -175,7 +175,7 @@ def test_samples_of_an_array_that_are_passed_on_one_by_one_are_named_at_the_arra
         cost(3, batch),
         cost(4, 0.1),
     )
-    found = bottleneck.find(inspection(stages, costs), 2, sum(costs_ms) + 0.1)
+    found = find(inspection(stages, costs), 2, sum(costs_ms) + 0.1)
     assert found.stage == expected
     if expected == 0:
         assert found.cause == "handing-over"
@@ -185,14 +185,14 @@ def test_samples_of_an_array_that_are_passed_on_one_by_one_are_named_at_the_arra
 
 
 def test_a_model_that_computes_all_the_time_is_not_starved_by_any_stage() -> None:
-    found = bottleneck.find(python_decode(5.0), cores=2, as_written_ms=30.0, ceiling_ms=29.5)
+    found = find(python_decode(5.0), cores=2, as_written_ms=30.0, ceiling_ms=29.5)
     assert found.stage is None
     assert found.share is None
     assert found.text.startswith("The input is not the limit: a step takes 30.0 ms, and the model alone 29.5 ms")
 
 
 def test_a_model_alone_is_not_said_to_take_longer_than_with_its_input() -> None:
-    found = bottleneck.find(python_decode(5.0), cores=2, as_written_ms=30.0, ceiling_ms=55.0)
+    found = find(python_decode(5.0), cores=2, as_written_ms=30.0, ceiling_ms=55.0)
     assert "a step takes 30.0 ms, and the model alone no less" in found.text
 
 
@@ -200,22 +200,20 @@ def test_a_model_alone_is_not_said_to_take_longer_than_with_its_input() -> None:
 def test_of_a_model_that_is_the_limit_a_stage_is_named_that_takes_a_tenth_of_the_step(
     stage_ms: float, is_named: bool
 ) -> None:
-    found = bottleneck.find(python_decode(stage_ms), cores=2, as_written_ms=30.0, ceiling_ms=29.5)
+    found = find(python_decode(stage_ms), cores=2, as_written_ms=30.0, ceiling_ms=29.5)
     assert ("The costliest stage is map(decode)" in found.text) is is_named
 
 
 def test_a_stage_that_takes_a_small_part_of_a_training_step_is_not_called_its_limit() -> None:
-    found = bottleneck.find(python_decode(5.0), cores=2, as_written_ms=200.0, ceiling_ms=150.0, wait_ms=8.0)
+    found = find(python_decode(5.0), cores=2, as_written_ms=200.0, ceiling_ms=150.0, wait_ms=8.0)
     assert found.stage is None
     assert found.text.startswith("No stage limits the training step: the costliest, map(decode), train.py:11, takes 2")
-    assert bottleneck.find(python_decode(50.0), cores=2, as_written_ms=200.0, ceiling_ms=150.0).stage == 1
+    assert find(python_decode(50.0), cores=2, as_written_ms=200.0, ceiling_ms=150.0).stage == 1
 
 
 def test_no_stage_is_named_that_explains_little_of_what_a_step_waits() -> None:
-    def find(wait_ms: float) -> Bottleneck:
-        return bottleneck.find(python_decode(5.0), 2, 27.0, ceiling_ms=11.0, wait_ms=wait_ms, steps=100)
-
-    found = {wait_ms: find(wait_ms) for wait_ms in (6.0, 16.0, 20.0)}
+    looked = python_decode(5.0)
+    found = {wait: find(looked, 2, 27.0, ceiling_ms=11.0, wait_ms=wait, steps=100) for wait in (6.0, 16.0, 20.0)}
     assert [each.stage for each in found.values()] == [1, 1, None]
     assert [each.certainty for each in found.values()][:2] == ["certain", "probable"]
     assert all("of the wait for batches" in found[wait_ms].text for wait_ms in (16.0, 20.0))
@@ -229,7 +227,7 @@ def test_a_wait_that_lies_where_epochs_begin_names_no_stage_and_says_how_long_an
         return looked.model_copy(update={"training": training, **given})
 
     def text(inspection: Inspection, typical_wait_ms: float) -> str:
-        return bottleneck.find(inspection, 2, 12.0, 4.0, 8.0, typical_wait_ms).text
+        return find(inspection, 2, 12.0, 4.0, 8.0, typical_wait_ms).text
 
     assert "waits 8.00 ms of 12.0 ms for its batch, most of it where an epoch of 11 batches begins" in text(looked, 0.4)
     assert "steps_per_epoch" not in text(looked, 0.4)
@@ -243,15 +241,15 @@ def test_a_wait_that_lies_where_epochs_begin_names_no_stage_and_says_how_long_an
 
 def test_a_single_stage_that_explains_little_of_the_wait_is_said_to() -> None:
     arrays = inspection((stage(0, "arrays"),), (cost(0, 0.2),))
-    found = bottleneck.find(arrays, 2, 6.0, ceiling_ms=5.0, wait_ms=1.0)
+    found = find(arrays, 2, 6.0, ceiling_ms=5.0, wait_ms=1.0)
     assert (found.stage, found.text) == (None, "Making the batches takes only 20 % of the wait for batches.")
 
 
 def test_a_small_share_of_few_steps_is_only_probable() -> None:
-    few = bottleneck.find(python_decode(2.0), 2, 20.0, ceiling_ms=17.0, wait_ms=2.5, steps=5)
+    few = find(python_decode(2.0), 2, 20.0, ceiling_ms=17.0, wait_ms=2.5, steps=5)
     assert (few.stage, few.certainty) == (1, "probable")
     assert few.text.endswith("In doubt: only 5 steps of the pipeline as written could be measured.")
-    large = bottleneck.find(python_decode(18.0), 2, 20.0, ceiling_ms=1.0, wait_ms=18.0, steps=5)
+    large = find(python_decode(18.0), 2, 20.0, ceiling_ms=1.0, wait_ms=18.0, steps=5)
     assert large.certainty == "certain"
 
 
@@ -259,7 +257,7 @@ def test_a_small_share_of_few_steps_is_only_probable() -> None:
 def test_a_step_that_hardly_waits_and_whose_stages_hardly_compute_is_the_models(
     wait_ms: float | None, limits: bool
 ) -> None:
-    found = bottleneck.find(python_decode(60.0), cores=2, as_written_ms=2750.0, ceiling_ms=2160.0, wait_ms=wait_ms)
+    found = find(python_decode(60.0), cores=2, as_written_ms=2750.0, ceiling_ms=2160.0, wait_ms=wait_ms)
     assert found.text.startswith("The input is not the limit") == limits
     if limits:
         assert found.stage is None
@@ -268,16 +266,16 @@ def test_a_step_that_hardly_waits_and_whose_stages_hardly_compute_is_the_models(
 
 def test_a_step_far_longer_than_all_stages_take_is_the_models_though_its_ceiling_was_not_measured() -> None:
     looked = python_decode(60.0)
-    found = bottleneck.find(looked, cores=2, as_written_ms=30_000.0, wait_ms=0.2)
+    found = find(looked, cores=2, as_written_ms=30_000.0, wait_ms=0.2)
     assert found.stage is None
     assert found.text.startswith("The input is not the limit: a step of 30.0 s waits 200 µs for its batch, and all")
     for step_ms, wait_ms in ((1000.0, 0.2), (30_000.0, 20_000.0)):
-        assert "not the limit" not in bottleneck.find(looked, cores=2, as_written_ms=step_ms, wait_ms=wait_ms).text
+        assert "not the limit" not in find(looked, cores=2, as_written_ms=step_ms, wait_ms=wait_ms).text
 
 
 def test_without_any_cost_no_stage_is_named_and_the_reason_is() -> None:
     looked = inspection((stage(0, "range"),), (cost(0, None, reason="it gave no element within 3 s."),))
-    found = bottleneck.find(looked, cores=2, as_written_ms=10.0)
+    found = find(looked, cores=2, as_written_ms=10.0)
     assert found.stage is None
     assert found.text == "No stage can be named: it gave no element within 3 s."
 
@@ -286,17 +284,17 @@ def test_the_only_function_that_could_not_be_measured_is_named_where_the_rest_ex
     stages = (stage(0, "range"), stage(1, "map", 0, of=function("parse")), stage(2, "batch", 1))
     reason = "it could not be made by itself"
     costs = (cost(0, 0.2), cost(1, None, reason=reason), cost(2, None, reason="what comes before it gave no element"))
-    found = bottleneck.find(inspection(stages, costs), cores=2, as_written_ms=10.0)
+    found = find(inspection(stages, costs), cores=2, as_written_ms=10.0)
     assert found.stage == 1
     assert found.share == pytest.approx(0.98)
     assert reason in found.text
-    explained = bottleneck.find(inspection(stages, (cost(0, 9.0), *costs[1:])), cores=2, as_written_ms=10.0)
+    explained = find(inspection(stages, (cost(0, 9.0), *costs[1:])), cores=2, as_written_ms=10.0)
     assert explained.stage == 0
 
 
 def test_a_stage_is_named_as_surely_as_the_stages_explain_the_time() -> None:
     def found(ms: float, ceiling_ms: float | None = None) -> Bottleneck:
-        return bottleneck.find(python_decode(ms), cores=2, as_written_ms=100.0, ceiling_ms=ceiling_ms)
+        return find(python_decode(ms), cores=2, as_written_ms=100.0, ceiling_ms=ceiling_ms)
 
     assert (found(60.0).stage, found(60.0).certainty) == (1, "certain")
     assert (found(40.0).stage, found(40.0).certainty) == (1, "probable")
@@ -310,7 +308,7 @@ def test_a_stage_is_named_as_surely_as_the_stages_explain_the_time() -> None:
 def test_a_stage_without_the_time_for_an_element_is_not_taken_for_the_bottleneck() -> None:
     stages = (stage(0, "range"), stage(1, "map", 0, of=function("parse")), stage(2, "batch", 1))
     late = cost(1, None, reason="it gave no element within 5 s").model_copy(update={"late": True})
-    found = bottleneck.find(inspection(stages, (cost(0, 0.2), late, cost(2, None))), cores=2, as_written_ms=10.0)
+    found = find(inspection(stages, (cost(0, 0.2), late, cost(2, None))), cores=2, as_written_ms=10.0)
     assert found.stage is None
     assert "it gave no element within 5 s" in found.text
 
@@ -359,8 +357,8 @@ def test_a_pipeline_that_reads_nothing_is_not_limited_by_the_disk() -> None:
 def test_a_prefetch_is_not_named_while_a_map_was_not_measured_for_want_of_time() -> None:
     stages = (stage(0, "range"), stage(1, "prefetch", 0), stage(2, "map", 1, of=function("decode")))
     late = cost(2, None, reason="no time was left for it").model_copy(update={"late": True})
-    found = bottleneck.find(inspection(stages, (cost(0, 0.1), cost(1, 4.0), late)), cores=2, as_written_ms=5.0)
+    found = find(inspection(stages, (cost(0, 0.1), cost(1, 4.0), late)), cores=2, as_written_ms=5.0)
     assert found.stage is None
     assert found.text == "No stage can be named: map(decode), train.py:12, was not measured, for want of time."
     measured = inspection(stages, (cost(0, 0.1), cost(1, 4.0), cost(2, 0.2)))
-    assert bottleneck.find(measured, cores=2, as_written_ms=5.0).stage == 1
+    assert find(measured, cores=2, as_written_ms=5.0).stage == 1

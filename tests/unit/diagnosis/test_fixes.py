@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pipeline_bench.diagnosis import bottleneck, fixes
+from pipeline_bench.diagnosis import fixes
 from pipeline_bench.diagnosis.fixes import Context
 from pipeline_bench.model.calls import AUTOTUNE
 from pipeline_bench.model.diagnosis import Attempt, Fix
@@ -28,12 +28,12 @@ from pipeline_bench.model.edits import (
 )
 from pipeline_bench.model.pipeline import Inspection, ScriptTraining, Stage, UserFunction
 from pipeline_bench.model.service_edits import DistributeToService
-from tests.unit.diagnosis.simulated import cost, function, inspection, python_decode, stage
+from tests.unit.diagnosis.simulated import cost, find, function, inspection, python_decode, stage
 
 
 def tried(looked: Inspection, **context: object) -> list[Attempt]:
     settings: dict[str, object] = {"cores": 2, "as_written_ms": 20.0, "free_memory_bytes": 1e9, **context}
-    found = bottleneck.find(looked, 2, 20.0)
+    found = find(looked, 2, 20.0)
     return list(fixes.attempts(looked, Context(bottleneck=found, **settings)))  # type: ignore[arg-type]
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_bench.loops import record_call, step_ends, steps_of_call
+from pipeline_bench.loops import StepRecorder, record_call, step_ends, steps_of_call
 from pipeline_bench.model import Series
 
 S = 1_000_000_000
@@ -18,8 +18,8 @@ EPOCH = 1_790_000_000 * S
 """About what the graph's clock shows where Python's shows 0."""
 
 
-class Told:
-    """A recorder that keeps what it is told, and has had enough after some steps."""
+class Kept(StepRecorder):
+    """Keeps what it is given, and has had enough after some steps."""
 
     should_sample = False
 
@@ -39,18 +39,9 @@ class Told:
         self.steps.append((start_ns, end_ns, wait_ns, loss, digest, busy_ns))
         return len(self.steps) < self._enough
 
-    def should_sample_any(self, steps: int) -> bool:
-        return False
-
     @property
     def steps_left(self) -> int | None:
         return self._left
-
-    length_ns = None
-    sampling_rule = None
-
-    def heartbeat(self) -> None:
-        """Nobody waits."""
 
 
 def rows(*ends_s: float) -> Any:
@@ -84,7 +75,7 @@ def test_steps_never_overlap_and_fill_their_call(stamps_s: list[float], start_ns
 
 def test_every_step_of_a_call_is_told_also_those_behind_the_end() -> None:
     """They have trained: a trial whose length is a time ends with the call in which the time is over."""
-    told = Told(enough=2)
+    told = Kept(enough=2)
     assert not record_call(told, 0, 300, rows(0.0, 0.0, 0.0), None)
     assert [(step[2], step[3], step[4]) for step in told.steps] == [
         (0, 0.5, None),
@@ -97,17 +88,17 @@ def test_every_step_of_a_call_is_told_also_those_behind_the_end() -> None:
 
 
 def test_a_call_that_was_looked_at_brings_the_evidence_of_each_step() -> None:
-    told = Told()
+    told = Kept()
     assert record_call(told, 0, 300, rows(0.0, 0.0), np.array([[1.0, 2.0], [3.0, 4.0]]))
     assert [list(step[4]) for step in told.steps] == [[1.0, 2.0], [3.0, 4.0]]
 
 
 def test_a_call_that_was_not_looked_at_brings_none() -> None:
-    told = Told()
+    told = Kept()
     record_call(told, 0, 300, rows(0.0, 0.0), np.zeros((2, 0)))
     assert [step[4] for step in told.steps] == [None, None]
 
 
 @pytest.mark.parametrize(("left", "asked"), [(None, 100), (250, 100), (50, 50), (1, 1)])
 def test_the_last_call_is_as_short_as_it_must_be(left: int | None, asked: int) -> None:
-    assert steps_of_call(100, Told(steps_left=left)) == asked
+    assert steps_of_call(100, Kept(steps_left=left)) == asked

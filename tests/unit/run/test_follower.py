@@ -29,7 +29,7 @@ from pipeline_bench.model.events import (
 from pipeline_bench.model.pipeline import KIND, MODEL_STEP, REBUILDING
 from pipeline_bench.model.trial import Trial, plan
 from pipeline_bench.run import follower
-from pipeline_bench.run.follower import record, watch
+from pipeline_bench.run.follower import reason, watch
 from pipeline_bench.run.launcher import Child
 from pipeline_bench.run.observer import Observer, Progress
 from pipeline_bench.run.trial_log import TrialLog, latest_utilization
@@ -138,8 +138,9 @@ def test_a_process_that_ends_without_a_word_has_failed_with_its_exit_code(trial:
     child = MadeUpChild(clock, [(0.1, steps(0, [0.1]))], exit_code=-9)
     log = TrialLog(trial, 0)
     assert follow(log, child, clock) == "failed"
-    assert log.failed is not None
-    assert "SIGKILL" in log.failed.error
+    failed = log.latest(Failed)
+    assert failed is not None
+    assert "SIGKILL" in failed.error
 
 
 def test_a_broken_protocol_is_a_failed_trial(trial: Trial) -> None:
@@ -170,7 +171,7 @@ def test_signs_of_life_without_a_step_are_a_stall(trial: Trial, monkeypatch: pyt
     log = TrialLog(trial, 0)
     assert follow(log, MadeUpChild.hanging(clock, script), clock) == "stalled"
     assert clock.now_ns / NS_PER_S == pytest.approx(5 + 60 + follower.STALL_GRACE_S, abs=1)
-    assert "made no step for 60 s after step 1" in str(record(log, "stalled", None, Path("trials/x"), 1).reason)
+    assert "made no step for 60 s after step 1" in str(reason(log, "stalled"))
 
 
 def test_a_slow_but_moving_trial_is_no_stall(trial: Trial) -> None:
@@ -239,7 +240,7 @@ def test_a_record_joins_what_came_in_pieces(trial: Trial) -> None:
     log.apply(steps(2, [0.3]))
     log.apply(Evaluated(when="after", accuracy=0.8))
     log.readings += list(readings())
-    found = record(log, "ok", None, Path("trials/x.stderr"), NS_PER_S)
+    found = log.record("ok", None, "fresh", Path("trials/x.stderr"), NS_PER_S)
     assert found.steps is not None
     assert found.steps.end_ns.unpack().tolist() == [NS_PER_S // 10, NS_PER_S // 5, 3 * NS_PER_S // 10]
     assert (found.accuracy.before, found.accuracy.after) == (0.5, 0.8)
@@ -265,9 +266,9 @@ def test_a_model_whose_step_takes_long_is_not_called_a_pipeline_that_gives_nothi
     log.apply(Stalled(phase=MODEL_STEP, steps=0, queues=(), stacks=()))
     told = follower._stall_reason(log)
     assert told.startswith("a step of your model did not end within 60 s, after step 0; its batch was there")
-    log.stalled = Stalled(phase=REBUILDING, steps=0, queues=(), stacks=())
+    log.apply(Stalled(phase=REBUILDING, steps=0, queues=(), stacks=()))
     assert follower._stall_reason(log) == "with this change the pipeline was not made within 60 s"
-    log.stalled = Stalled(phase="train", steps=0, queues=(), stacks=())
+    log.apply(Stalled(phase="train", steps=0, queues=(), stacks=()))
     assert follower._stall_reason(log).startswith("your pipeline gave no element for 60 s after step 0")
 
 
@@ -297,7 +298,7 @@ def test_an_event_that_takes_longer_to_arrive_than_a_stall_is_no_stall(trial: Tr
     assert (
         follow(log, MadeUpChild.hanging(clock, [(0.1, Phase(name="train", at_ns=1)), *parts, whole]), clock) == "failed"
     )
-    assert record(log, "failed", None, Path("trials/x.stderr"), 1).reason == "ValueError: a long one"
+    assert reason(log, "failed") == "ValueError: a long one"
 
 
 def test_the_depth_of_each_queue_is_kept_for_the_times_it_answered(trial: Trial) -> None:
@@ -306,7 +307,7 @@ def test_the_depth_of_each_queue_is_kept_for_the_times_it_answered(trial: Trial)
         states = (QueueState(name="a", size=first, capacity=5), QueueState(name="b", size=second, capacity=9))
         log.apply(QueueDepths(at_ns=at_ns, queues=states))
     log.apply(Work(checked_steps=3, samples=24, batch_size=8))
-    left = record(log, "ok", None, Path("trials/x.stderr"), 100)
+    left = log.record("ok", None, "fresh", Path("trials/x.stderr"), 100)
     assert [(d.name, d.capacity, d.at_ns.unpack().tolist(), d.size.unpack().tolist()) for d in left.queue_depths] == [
         ("a", 5, [10, 30], [3, 5]),
         ("b", 9, [10, 20, 30], [1, 2, 0]),
@@ -317,10 +318,10 @@ def test_the_depth_of_each_queue_is_kept_for_the_times_it_answered(trial: Trial)
 
 def test_what_was_seen_of_the_files_is_in_the_record(tmp_path: Path) -> None:
     log = TrialLog(plan(scenario("feed_dict"))[0], started_ns=0)
-    assert record(log, "ok", None, tmp_path / "trials" / "1.stderr", 1).storage is None
+    assert log.record("ok", None, "fresh", tmp_path / "trials" / "1.stderr", 1).storage is None
     found = Storage(asked="cold", size_bytes=7, resident_share=0.25)
     log.apply(found)
-    assert record(log, "ok", None, tmp_path / "trials" / "1.stderr", 1).storage == found
+    assert log.record("ok", None, "fresh", tmp_path / "trials" / "1.stderr", 1).storage == found
 
 
 @pytest.mark.parametrize(
