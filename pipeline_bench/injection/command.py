@@ -306,7 +306,7 @@ def _why_none(ended: Ended, command: Sequence[str]) -> str:
     if ended.records:
         return (
             "Keras' fit was not called, and no loop took three batches from a tf.data.Dataset, a DataLoader or grain, "
-            "or trained by Session.run, train_on_batch or a tf.function"
+            "or trained by Session.run, train_on_batch, a tf.function or a GradientTape"
         )
     if ended.problems:
         return "see above"

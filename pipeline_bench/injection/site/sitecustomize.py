@@ -25,6 +25,7 @@ _WATCHED = (
     "tensorflow.python.distribute.cross_device_utils",
     "tensorflow.python.client.session",
     "tensorflow.python.eager.backprop",
+    "tensorflow.python.ops.resource_variable_ops",
     "tensorflow.python.eager.polymorphic_function.polymorphic_function",
     "torch.utils.data.dataloader",
     "grain._src.python.dataset.dataset",
