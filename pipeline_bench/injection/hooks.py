@@ -110,9 +110,9 @@ class Watched:
             return given
         return callbacks
 
-    def problem(self, error: Exception) -> None:
-        """Keep what went wrong in the watching."""
-        self._problem = f"{type(error).__name__}: {error}"
+    def problem(self, problem: Exception | str) -> None:
+        """Keep what went wrong in the watching, or why something is not watched."""
+        self._problem = problem if isinstance(problem, str) else f"{type(problem).__name__}: {problem}"
 
     def iterator(self, dataset: Any, plain: Callable[[Any], Any]) -> Any:
         """Return the iterator of a loop over a dataset, a timed one where the loop is watched."""

@@ -57,6 +57,21 @@ def _patch_keras(keras: Any, watched: Watched) -> None:
     keras.Model.train_on_batch = train_on_batch
 
 
+def _patch_keras_without_eager(module: Any, watched: Watched) -> None:
+    plain = module.Model.fit
+
+    @functools.wraps(plain)
+    def fit(*arguments: Any, **named: Any) -> Any:
+        watched.problem(
+            "a fit of Keras 2 with eager execution switched off (tf.compat.v1.disable_eager_execution or "
+            "disable_v2_behavior), which trains in a way of its own; without that call it trains in a graph as well"
+        )
+        with watched.inside_library():
+            return plain(*arguments, **named)
+
+    module.Model.fit = fit
+
+
 def _inside(method: Any, watched: Watched) -> Any:
     name = method.__name__
 
@@ -207,6 +222,7 @@ def _time_iterators(iterable: Any, watched: Watched, framework: Callable[[], str
 _PATCHES: dict[str, Callable[[Any, Watched], None]] = {
     "keras": _patch_keras,
     "tf_keras": _patch_keras,
+    "tf_keras.src.engine.training_v1": _patch_keras_without_eager,
     "tensorflow.python.data.ops.dataset_ops": _patch_datasets,
     "tensorflow.python.data.ops.dataset_autograph": _patch_scan,
     "tensorflow.python.distribute.input_lib": _patch_distributed,

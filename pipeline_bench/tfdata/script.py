@@ -146,6 +146,7 @@ class _Watch:
             # Keras reads from the environment what it runs on, which the script may set before it imports it.
             self._patches.enter_context(after_import("keras", self._patch_keras))
             self._patches.enter_context(after_import(legacy_keras.NAME, self._patch_keras))
+            self._patches.enter_context(after_import(legacy_keras.WITHOUT_EAGER, self._patch_fit))
             self._patches.enter_context(self.loops.watched())
             yield
 
@@ -194,7 +195,7 @@ class _Watch:
             **{name: self._whole(does) for does, name in _METHODS.items() if does != "train"},
             "train_on_batch": self._one_batch,
         }
-        keras.Model.fit = self._whole("train")(keras.Model.fit)  # for good: no other thread may come to train either
+        self._patch_fit(keras)
         for name, wrapped in made.items():
             self._patches.enter_context(public_api.patched(keras.Model, name, wrapped(getattr(keras.Model, name))))
         for name in ("apply", "stateless_apply"):
@@ -202,6 +203,9 @@ class _Watch:
                 plain = getattr(keras.optimizers.Optimizer, name)
                 wrapper = self.loops.training(plain)
                 self._patches.enter_context(public_api.patched(keras.optimizers.Optimizer, name, wrapper))
+
+    def _patch_fit(self, keras: Any) -> None:
+        keras.Model.fit = self._whole("train")(keras.Model.fit)  # for good: no other thread may come to train either
 
     def _reach(self, found: Training | UserCodeError) -> NoReturn:
         if os.getpid() != self._process:
@@ -265,6 +269,12 @@ class _Watch:
 
     def _of_keras(self, given: dict[str, Any], does: Does) -> Training | UserCodeError:
         model, line = given.pop("self"), user_code.line()
+        if script_datasets.is_eager_off():
+            return UserCodeError(
+                f"the script has switched eager execution off (tf.compat.v1.disable_eager_execution or "
+                f"disable_v2_behavior), so that what the {_METHODS[does]} of {line} takes cannot be inspected",
+                "take that call out: Keras trains in a graph by itself",
+            )
         data = legacy_keras.as_py_dataset(given.get("x"), given)
         if script_datasets.kind(data) is None:
             return UserCodeError(

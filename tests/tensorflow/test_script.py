@@ -203,6 +203,13 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         "`pipeline-bench run -- python unknown_beside.py --epochs 3`",
     ),
     "unknown": ("model.fit(object())", "the fit of unknown.py:7 takes its batches from, a object, cannot be inspected"),
+    "eager_off": ("tf.compat.v1.disable_eager_execution()\nmodel.fit(data)", "switched eager execution off"),
+    "keras_2_eager_off": (
+        "import tf_keras\ntf.compat.v1.disable_eager_execution()\n"
+        "old = tf_keras.Sequential([tf_keras.layers.Dense(1)])\nold.compile('sgd', 'mse')\n"
+        "old.fit(np.zeros([8, 1]), np.zeros(8))",
+        "so that what the fit of keras_2_eager_off.py:11 takes cannot be inspected take that call out",
+    ),
     "nothing": ("print('done')", "ran to its end, and no training was found"),
     "no_dataset": ("class Other:\n    def fit(self): pass\nOther().fit()", "no training was found"),
     "needs": (

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _WATCHED = (
     "keras",
     "tf_keras",
+    "tf_keras.src.engine.training_v1",
     "tensorflow.python.data.ops.dataset_ops",
     "tensorflow.python.data.ops.dataset_autograph",
     "tensorflow.python.distribute.input_lib",
