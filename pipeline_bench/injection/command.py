@@ -307,8 +307,8 @@ def _why_none(ended: Ended, command: Sequence[str]) -> str:
         return "see above"
     if ended.records:
         return (
-            "Keras' fit was not called or made no step, and no loop took three batches from a tf.data.Dataset, a DataLoader or grain, "
-            "or trained by Session.run, train_on_batch, a tf.function or a GradientTape"
+            "Keras' fit was not called or made no step, and no loop took three batches from a tf.data.Dataset, a "
+            "DataLoader or grain, or trained by Session.run, train_on_batch, a tf.function or a GradientTape"
         )
     isolated = isolated_by(command)
     if isolated:

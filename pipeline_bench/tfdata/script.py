@@ -31,6 +31,7 @@ from pipeline_bench.tfdata.consumers import Does
 from pipeline_bench.tfdata.public_api import after_import
 from pipeline_bench.tfdata.script_datasets import Training
 from pipeline_bench.tfdata.script_loops import Loops
+from pipeline_bench.tfdata.thread_state import ThreadState
 
 _RUN_HINT = "`pipeline-bench run -- python {script}` says how long each of its trainings waits for its input"
 _TRAINS = frozenset({"fit", "train_on_batch", "GradientTape", "apply_gradients", "minimize", "stateless_apply"})
@@ -127,7 +128,7 @@ class _Watch:
         """
         self._outcomes: queue.SimpleQueue[Training | BaseException | None] = queue.SimpleQueue()
         """What was found, or what the script raised; None at its end. The first one counts."""
-        self._policy: Any = None
+        self._state: ThreadState | None = None
         self._process, self._reached_in_fork = os.getpid(), mmap.mmap(-1, 1)
         self._noted: Training | None = None
         """A loop that may be the training; it is where no other was reached."""
@@ -179,15 +180,13 @@ class _Watch:
                 )
 
         found = main_thread.receive(self._outcomes, look)
-        if self._policy is not None:
-            import keras
-
-            keras.config.set_dtype_policy(self._policy)  # Keras has one a thread
+        if self._state is not None and isinstance(found, Training):
+            self._state.take_over(found.model)
         return found
 
     def _tell(self, found: Training | BaseException | None) -> None:
-        if "keras" in sys.modules and isinstance(found, Training):
-            self._policy = sys.modules["keras"].config.dtype_policy()
+        if isinstance(found, Training):
+            self._state = ThreadState()
         self._outcomes.put(found)
 
     def _patch_keras(self, keras: Any) -> None:
