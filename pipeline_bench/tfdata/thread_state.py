@@ -33,6 +33,7 @@ class ThreadState:
         for variable, value in self._variables.items():
             variable.set(value)
         _of_keras().update(self._of_keras)
+        _end_imports()
         if model is not None and self._device:
             _devices[model] = self._device
 
@@ -50,6 +51,17 @@ def on_device_of(model: Any, step: Callable[[Any], Any]) -> Callable[[Any], Any]
             return step(batch)
 
     return step_on_device
+
+
+def _end_imports() -> None:
+    """Have no import wait for a module that is being imported: a script that trains as it is imported never ends that.
+
+    What imports from such a module then finds what it has so far, as in the thread that imports it.
+    """
+    for module in list(sys.modules.values()):
+        spec = getattr(module, "__spec__", None)
+        if getattr(spec, "_initializing", False):
+            spec._initializing = False  # type: ignore[union-attr] # it has that, where it is set
 
 
 def _of_keras() -> dict[str, Any]:

@@ -57,6 +57,7 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         [10, True, 10],
     ),
     "mixed": ("keras.config.set_dtype_policy('mixed_float16')\nmodel.fit(data)", [10, True, 8]),
+    "at_import": ("import imported", [10, True, 7]),
     "in_scopes": (
         "from tensorflow.python.eager.context import context\nnp.seterr(over='raise')\n"
         "class Placed(keras.Model):\n"
@@ -235,7 +236,7 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
     "within": ("from . import helper\nmodel.fit(helper.take(data))", [3, True, 8]),
 }
 RUN = """
-import json, os, re, sys, time
+import json, os, re, sys, threading, time
 import numpy as np
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.pipeline import Target
@@ -262,6 +263,11 @@ def reach(name):
             assert [each.name for each in training.datasets] == ["", "data"], training.datasets
         if name == "mixed":
             assert keras.config.dtype_policy().name == "mixed_float16"
+        if name == "at_import":
+            lazily = threading.Thread(target=lambda: __import__("imported").data, daemon=True)
+            lazily.start()
+            lazily.join(60)
+            assert not lazily.is_alive()
         if name == "in_scopes":
             assert np.geterr()["over"] == "raise"
             step = consumers.step_of(training.model)
@@ -301,6 +307,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     (folder / "site-packages" / "helper.py").write_text(
         "def bar(data):\n    for each in data:\n        yield each[1]\n"
     )
+    (folder / "imported.py").write_text(HEAD + "model.fit(data)")
     (folder / "beside.py").write_text("def train(model, data):\n    model.fit(data)\n")
     subprocess.run([sys.executable, "-c", RUN, *SCRIPTS], cwd=folder, check=True, timeout=600)
     assert not (folder / "after").exists(), "the script went on behind its training"
