@@ -19,8 +19,8 @@ from pipeline_bench.monitoring.sampling import device_of
 from pipeline_bench.monitoring.steps import ENDED
 
 _FED = (
-    "input wait is the time between two {name}, in which the next batch is made; tf.data, or a PyDataset with "
-    "workers, makes it during the step (pipeline-bench compare)"
+    "input wait is the time between two {name}, in which the next batch is made, and whatever else the loop does; "
+    "tf.data, or a PyDataset with workers, makes it during the step (pipeline-bench compare)"
 )
 
 
