@@ -435,7 +435,8 @@ def test_where_a_cache_cannot_be_filled_every_trial_is_of_a_first_epoch() -> Non
     assert moved == [], "the later epochs of one are not held against the first of another"
 
 
-def test_the_one_epoch_of_a_fit_is_measured_without_its_cache() -> None:
+@pytest.mark.parametrize(("epochs", "expected", "period_ms"), [(1, 1, 61.0), (2, 3, 1.1)])
+def test_the_one_epoch_of_a_fit_is_measured_without_its_cache(epochs: int, expected: int, period_ms: float) -> None:
     stages = (
         stage(0, "range"),
         stage(1, "map", 0, of=function("decode", python=True)),
@@ -444,14 +445,13 @@ def test_the_one_epoch_of_a_fit_is_measured_without_its_cache() -> None:
     )
     first = cost(1, 0.0).model_copy(update={"first_epoch_ns": 60e6, "first_epoch_cpu_ns": 60e6})
     looked = inspection(stages, (cost(0, 0.0), first, cost(2, 0.1), cost(3, 1.0)))
-    for epochs, expected in ((1, 1), (2, 3)):
-        trained = ScriptTraining(line="train.py:9", model=False, dataset="ds", datasets=("ds",), epochs=epochs)
-        ran = Machine(looked.model_copy(update={"training": trained}), lambda _edits: 61.0 if expected == 1 else 1.1)
-        found = diagnose(ran)
-        assert limiting(found) == expected
-        tasks = [Task.model_validate(trial.variant.source.options) for trial in ran.ran]
-        assert any(task.cold for task in tasks) is (epochs == 1)
-        assert ("one epoch: its cache is filled" in str(said(found).bottleneck)) is (epochs == 1)
+    trained = ScriptTraining(line="train.py:9", model=False, dataset="ds", datasets=("ds",), epochs=epochs)
+    ran = Machine(looked.model_copy(update={"training": trained}), lambda _edits: period_ms)
+    found = diagnose(ran)
+    assert limiting(found) == expected
+    tasks = [Task.model_validate(trial.variant.source.options) for trial in ran.ran]
+    assert any(task.cold for task in tasks) is (epochs == 1)
+    assert ("one epoch: its cache is filled" in str(said(found).bottleneck)) is (epochs == 1)
 
 
 def test_what_trials_take_to_start_is_not_charged() -> None:
