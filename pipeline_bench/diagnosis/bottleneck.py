@@ -286,6 +286,8 @@ def _epochs(inspection: Inspection, parts: Segments) -> str:
         return ""
     costliest = named(inspection.stage(max(first, key=lambda number: first[number])))
     element = "batch" if inspection.batch_size is not None else "element"
+    if inspection.once:
+        return " This is the fit's one epoch: its cache is filled in it, and nothing is read from it."
     if inspection.cold:
         later_ns = max(sum(parts.elapsed_ns.get(i, 0.0) for i in group if i not in first) for group in parts.groups)
         later = units.milliseconds(later_ns / NS_PER_MS)

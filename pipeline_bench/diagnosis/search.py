@@ -136,13 +136,15 @@ def _usable(inspected: TrialRecord) -> Inspection | None:
 def _best_look(session: Session, known: Inspection) -> Inspection:
     """What is known of the stages, or what a second look found, where that measured more; of a first epoch if need be.
 
-    Where a trial of the pipeline as written could not fill its cache, all that is measured is a first epoch.
+    Where a trial of the pipeline as written could not fill its cache, all that is measured is a first epoch; so it is
+    where the training has one epoch, to which its own cache gives nothing.
     """
     looks = [trial.inspection for trial in session.trials if trial.variant == variants.INSPECTION]
     for look in filter(None, looks[1:]):
         if _measured(look) > _measured(known):
             known = look
     cold = any(trial.variant == AS_WRITTEN and trial.inspection and trial.inspection.cold for trial in session.trials)
+    cold |= known.once and any(stage.method == "cache" for stage in known.stages)
     return known.of_first_epoch() if cold and not known.cold else known
 
 

@@ -331,13 +331,15 @@ def _why_none(ended: Ended, command: Sequence[str]) -> str:
     ended_by = _signal_of(ended.code)
     if ended_by is not None:
         return f"{ended_by} ended the command before one was recorded: it may still have imported, or taken first steps"
+    if ended.code and not ended.problems:
+        return f"the command failed with exit code {ended.code}, and had recorded none by then"
+    if ended.problems or any(record.problem for record in ended.records):
+        return "see above"
     if ended.records:
         return (
-            "Keras' fit was not called, and no loop took three batches from a tf.data.Dataset, a DataLoader or grain, "
-            "or trained by Session.run, train_on_batch or a tf.function"
+            "Keras' fit was not called or made no step, and no loop took three batches from a tf.data.Dataset, a "
+            "DataLoader or grain, or trained by Session.run, train_on_batch, a tf.function or a GradientTape"
         )
-    if ended.problems:
-        return "see above"
     isolated = isolated_by(command)
     if isolated:
         return f"Python was started with {isolated}, which disables sitecustomize, so its trainings are not watched"

@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from pipeline_bench.injection import OUT_VARIABLE
+from pipeline_bench.injection import OUT_VARIABLE, entries
 from pipeline_bench.system.files import RUN_VARIABLE
 
 KEPT_TRAININGS = 10
@@ -29,8 +29,8 @@ WATCHED_LOOPS = 4
 """Loops that are watched in a process, told apart by the line of the `for`."""
 
 _ASYNCHRONOUS = (
-    "a tf.function that trains on a GPU on what no tf.data pipeline, DataLoader or grain gives it: its call ends "
-    "before its step does, so that the time between two calls is no wait"
+    "a tf.function, or eager code, that trains on a GPU on what no tf.data pipeline, DataLoader or grain gives it: its "
+    "calls end before its step does, so that the time between two steps is no wait"
 )
 
 
@@ -100,7 +100,7 @@ class Watched:
                     self._trainings.append((self._fits, own))
                     own.on_kept = self._write
                 return given
-            monitor = StarvationMonitor(out=self._out, quiet=True, name=_program())
+            monitor = StarvationMonitor(out=self._out, quiet=True, name=entries.program())
             monitor.counts_start_up = not self._trainings
             callbacks = around(given, monitor, self.problem)
             monitor.on_kept = self._write
@@ -110,9 +110,9 @@ class Watched:
             return given
         return callbacks
 
-    def problem(self, error: Exception) -> None:
-        """Keep what went wrong in the watching."""
-        self._problem = f"{type(error).__name__}: {error}"
+    def problem(self, problem: Exception | str) -> None:
+        """Keep what went wrong in the watching, or why something is not watched."""
+        self._problem = problem if isinstance(problem, str) else f"{type(problem).__name__}: {problem}"
 
     def iterator(self, dataset: Any, plain: Callable[[Any], Any]) -> Any:
         """Return the iterator of a loop over a dataset, a timed one where the loop is watched."""
@@ -194,11 +194,26 @@ class Watched:
         finally:
             thread.function = None
 
-    def takes_gradient(self) -> None:
-        """Take in that a GradientTape is entered: the function that is being traced trains."""
+    def enters_tape(self) -> None:
+        """Take in that a GradientTape is entered: the function that is being traced trains, or eager code does."""
+        import tensorflow as tf
+
         function = getattr(self._in_library, "function", None)
         if function is not None and not self._is_in_library:
             self._training_functions.add(function)
+        elif self._is_told_by_calls and tf.executing_eagerly() and not self._is_asynchronous and self._training_calls:
+            self._training_calls.enter_tape()
+
+    def eager_step(self, leaves_tape: bool = False) -> None:
+        """Take in that a part of a step in eager code has ended: a tape is left, a gradient or a variable is there."""
+        calls = self.__dict__.get("_training_calls")
+        if calls is not None and not self._is_in_library:
+            calls.leave_tape() if leaves_tape else calls.goes_on()
+
+    def calls_model(self, model: Any) -> None:
+        """Take in that a model of Keras is called; in a step that is a function it is a part of that."""
+        if getattr(self._in_library, "function", None) is None:
+            self.ends_step(id(model))
 
     @functools.cached_property
     def _is_asynchronous(self) -> bool:
@@ -306,10 +321,10 @@ class Watched:
         """
         record = {
             "pid": self._pid,
-            "program": _program(),
+            "program": entries.program(),
             "executable": sys.executable,
-            "trainings": [each for each in map(_kept_fit, list(self._trainings)) if each is not None]
-            + [each for each in map(_kept_loop, list(self._loops.items())) if each is not None],
+            "trainings": [each for each in map(entries.of_fit, list(self._trainings)) if each is not None]
+            + [each for each in map(entries.of_loop, list(self._loops.items())) if each is not None],
             "more": self._more,
             "problem": self._problem,
             "ended": self._ended,
@@ -349,22 +364,6 @@ def _end_loop(loop: Any) -> None:
         loop.close()
 
 
-def _kept_fit(training: tuple[int, Any]) -> dict[str, Any] | None:
-    number, monitor = training
-    if monitor.kept is None:
-        return None
-    time = monitor.kept.session.wall_time
-    name = f"fit of {_program()}"
-    return {**_training(name, monitor.kept), "number": number, "time": time and time.model_dump()}
-
-
-def _kept_loop(watched: tuple[str, Any]) -> dict[str, Any] | None:
-    where, loop = watched
-    if loop.record.kept is None:
-        return None
-    return {**_training(f"loop of {where}", loop.record.kept), "on_tf_data": loop.on_tf_data, "remarks": loop.remarks}
-
-
 def _traced(lines: Any) -> str | None:
     where: str | None = lines.of_traced(by_itself=False)
     return where
@@ -381,20 +380,3 @@ def imported(module: Any) -> None:
 @functools.cache
 def _watched() -> Watched:
     return Watched(Path(os.environ[RUN_VARIABLE]), Path(os.environ[OUT_VARIABLE]))
-
-
-def _training(name: str, kept: Any) -> dict[str, Any]:
-    figures, folder = kept.figures, kept.folder
-    return {
-        "name": name,
-        "steps": figures.steps,
-        "input_wait_share": figures.input_wait_share,
-        "verdict": figures.verdict.kind,
-        "line": figures.line,
-        "folder": None if folder is None else str(folder),
-    }
-
-
-def _program() -> str:
-    """Return the name of the program's file, as the session is called."""
-    return Path(sys.argv[0]).name if getattr(sys, "argv", None) and sys.argv[0] not in ("", "-c") else "python"

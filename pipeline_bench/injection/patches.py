@@ -39,6 +39,14 @@ def _patch_keras(keras: Any, watched: Watched) -> None:
     keras.Model.fit = fit
     for name in ("evaluate", "predict", "test_on_batch", "predict_on_batch"):
         setattr(keras.Model, name, _inside(getattr(keras.Model, name), watched))
+    plain_call = keras.Model.__call__
+
+    @functools.wraps(plain_call)
+    def __call__(self: Any, *arguments: Any, **named: Any) -> Any:  # noqa: N807 - it stands in the place of that method
+        watched.calls_model(self)
+        return plain_call(self, *arguments, **named)
+
+    keras.Model.__call__ = __call__
     plain_step = keras.Model.train_on_batch
     framework = keras.backend.backend() if keras.__name__ == "keras" else "tensorflow"
 
@@ -47,6 +55,21 @@ def _patch_keras(keras: Any, watched: Watched) -> None:
         return watched.trains_on_batch(framework, lambda: plain_step(*arguments, **named))
 
     keras.Model.train_on_batch = train_on_batch
+
+
+def _patch_keras_without_eager(module: Any, watched: Watched) -> None:
+    plain = module.Model.fit
+
+    @functools.wraps(plain)
+    def fit(*arguments: Any, **named: Any) -> Any:
+        watched.problem(
+            "a fit of Keras 2 with eager execution switched off (tf.compat.v1.disable_eager_execution or "
+            "disable_v2_behavior), which trains in a way of its own; without that call it trains in a graph as well"
+        )
+        with watched.inside_library():
+            return plain(*arguments, **named)
+
+    module.Model.fit = fit
 
 
 def _inside(method: Any, watched: Watched) -> Any:
@@ -72,14 +95,40 @@ def _patch_functions(module: Any, watched: Watched) -> None:
 
 
 def _patch_tape(module: Any, watched: Watched) -> None:
-    plain = module.GradientTape.__enter__
+    plain_enter, plain_exit = module.GradientTape.__enter__, module.GradientTape.__exit__
+
+    @functools.wraps(plain_enter)
+    def __enter__(self: Any) -> Any:  # noqa: N807 - it stands in the place of that method
+        watched.enters_tape()
+        return plain_enter(self)
+
+    @functools.wraps(plain_exit)
+    def __exit__(self: Any, *raised: Any) -> Any:  # noqa: N807 - it stands in the place of that method
+        watched.eager_step(leaves_tape=True)
+        return plain_exit(self, *raised)
+
+    module.GradientTape.__enter__, module.GradientTape.__exit__ = __enter__, __exit__
+    module.GradientTape.gradient = _part_of_step(module.GradientTape.gradient, watched)
+
+
+def _patch_variables(module: Any, watched: Watched) -> None:
+    kind = module.BaseResourceVariable
+    for name in ("assign", "assign_add", "assign_sub"):
+        # Not where a metric counts, or random numbers go on, which may be a part of making a batch.
+        setattr(kind, name, _part_of_step(getattr(kind, name), watched, lambda variable: variable.trainable))
+
+
+def _part_of_step(plain: Any, watched: Watched, is_part: Callable[[Any], bool] = lambda _: True) -> Any:
+    """Return what stands in the place of a method that a step of eager code calls."""
 
     @functools.wraps(plain)
-    def __enter__(self: Any) -> Any:  # noqa: N807 - it stands in the place of that method
-        watched.takes_gradient()
-        return plain(self)
+    def called(self: Any, *arguments: Any, **named: Any) -> Any:
+        given = plain(self, *arguments, **named)
+        if is_part(self):
+            watched.eager_step()
+        return given
 
-    module.GradientTape.__enter__ = __enter__
+    return called
 
 
 def _patch_datasets(dataset_ops: Any, watched: Watched) -> None:
@@ -173,12 +222,14 @@ def _time_iterators(iterable: Any, watched: Watched, framework: Callable[[], str
 _PATCHES: dict[str, Callable[[Any, Watched], None]] = {
     "keras": _patch_keras,
     "tf_keras": _patch_keras,
+    "tf_keras.src.engine.training_v1": _patch_keras_without_eager,
     "tensorflow.python.data.ops.dataset_ops": _patch_datasets,
     "tensorflow.python.data.ops.dataset_autograph": _patch_scan,
     "tensorflow.python.distribute.input_lib": _patch_distributed,
     "tensorflow.python.distribute.cross_device_utils": _patch_collectives,
     "tensorflow.python.client.session": _patch_sessions,
     "tensorflow.python.eager.backprop": _patch_tape,
+    "tensorflow.python.ops.resource_variable_ops": _patch_variables,
     "tensorflow.python.eager.polymorphic_function.polymorphic_function": _patch_functions,
     "torch.utils.data.dataloader": _patch_data_loader,
     "grain._src.python.dataset.dataset": _patch_grain,

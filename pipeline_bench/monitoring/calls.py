@@ -1,6 +1,7 @@
 """Watches a loop by those calls in it that train on a batch: what hands them the batch makes it between two of them.
 
-Such calls are `Session.run` (`session_runs`), Keras' `train_on_batch`, and those of a `tf.function` that trains.
+Such calls are `Session.run` (`session_runs`), Keras' `train_on_batch`, and those of a `tf.function` that trains. A step
+in eager code is no call: it goes from a `GradientTape` to the last gradient, or variable, that changes for it.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from pipeline_bench.monitoring.sampling import device_of
 from pipeline_bench.monitoring.steps import ENDED
 
 _FED = (
-    "input wait is the time between two calls of {name}, in which the next batch is made; tf.data, or a PyDataset with "
-    "workers, makes it during the step (pipeline-bench compare)"
+    "input wait is the time between two {name}, in which the next batch is made, and whatever else the loop does; "
+    "tf.data, or a PyDataset with workers, makes it during the step (pipeline-bench compare)"
 )
 
 
@@ -95,6 +96,10 @@ class _Thread(threading.local):
         self.line: str | None = None
         self.between: set[Any] = set()
         """What trains nothing and was called since the last call that trains."""
+        self.tapes = 0
+        """How many GradientTapes of eager code it is in."""
+        self.by_tape = False
+        """Whether a GradientTape of eager code began its last call."""
 
 
 class Calls:
@@ -170,14 +175,18 @@ class Calls:
             if thread.monitor is not None:
                 thread.monitor.leave(whole=False)
             raise
-        thread.free_ns = time.monotonic_ns()
-        if thread.monitor is not None:
-            thread.monitor.ran(before_ns + int(waited_s * 1e9))
+        self._ran(before_ns + int(waited_s * 1e9))
         return given
+
+    def _ran(self, wait_ns: int) -> None:
+        """Take in that what trains has ended, or a part of it, and how long it waited for its batch."""
+        self._thread.free_ns = time.monotonic_ns()
+        if self._thread.monitor is not None:
+            self._thread.monitor.ran(wait_ns)
 
 
 class TrainingCalls(Calls):
-    """Stands between a program and Keras' `train_on_batch`, and between it and a `tf.function` that trains."""
+    """Stands between a program and Keras' `train_on_batch`, a `tf.function` that trains, and a tape in eager code."""
 
     def on_batch(self, name: str, framework: str, plain: Callable[[], Any]) -> Any:
         """Make a call that trains on a batch it is handed.
@@ -187,6 +196,32 @@ class TrainingCalls(Calls):
             framework: what it runs on, as `device_of` takes it.
             plain: makes the call.
         """
+        wait_ns = self._begin(f"calls of {name}", framework)
+        self._thread.by_tape = False
+        return plain() if wait_ns is None else self._timed(wait_ns, lambda: (plain(), 0.0))
+
+    def enter_tape(self) -> None:
+        """Begin a step of eager code, or a part of it: the outermost GradientTape is entered."""
+        self._thread.tapes += 1
+        if self._thread.tapes > 1:
+            return
+        wait_ns = self._begin("steps, from the end of one to the GradientTape of the next", "tensorflow")
+        self._thread.by_tape = wait_ns is not None
+        if wait_ns is not None:
+            self._ran(wait_ns)
+
+    def leave_tape(self) -> None:
+        """Take in that a GradientTape of eager code is left, which was entered in any case."""
+        self._thread.tapes = max(0, self._thread.tapes - 1)
+        self.goes_on()
+
+    def goes_on(self) -> None:
+        """Take in that a part of a step of eager code has ended: a gradient, or a variable that it changes."""
+        if self._thread.by_tape and self._thread.free_ns is not None:
+            self._ran(0)
+
+    def _begin(self, name: str, framework: str) -> int | None:
+        """Begin to train on a batch; return for how long that was waited for, None where its line is not known."""
         thread, asked_ns = self._thread, time.monotonic_ns()
         thread.between.clear()
         free_ns = asked_ns if thread.free_ns is None else thread.free_ns
@@ -196,7 +231,7 @@ class TrainingCalls(Calls):
             known = self._enter(free_ns, True, lambda at: CallMonitor(at, self._out, device_of(framework), fed))
         except Exception as error:
             self._problem(error)
-        return self._timed(asked_ns - free_ns, lambda: (plain(), 0.0)) if known else plain()
+        return asked_ns - free_ns if known else None
 
     def other(self, what: Any) -> None:
         """Take in a call that trains nothing: where it comes again before the loop trains, the step has ended.
@@ -204,6 +239,8 @@ class TrainingCalls(Calls):
         Called once a step it may be part of making the batch; a validation calls it for each of its own.
         """
         between = self._thread.between
+        if self._thread.tapes:
+            return
         if what in between:
             self.leave()
         between.add(what)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.pipeline import INFINITE
-from pipeline_bench.tfdata import legacy_keras, user_code
+from pipeline_bench.tfdata import legacy_keras, thread_state, user_code
 from pipeline_bench.tfdata.describe import nbytes
 from pipeline_bench.tfdata.throughput import FlatIterator, restart, window_size
 
@@ -271,6 +271,7 @@ def step_of(model: Any, does: Does = "train") -> Step:
     if isinstance(model, keras.Model) or legacy_keras.is_model(model):
         _require_compiled(model, does)
         step = _keras_step(model, does) if _is_on_tensorflow(model) else _step_on_batch(model, does)
+        step = thread_state.on_device_of(model, step)
     elif callable(model):
         step = model
     else:

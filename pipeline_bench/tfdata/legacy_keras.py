@@ -11,6 +11,8 @@ from pipeline_bench.errors import PipelineBenchError, UserCodeError
 from pipeline_bench.tfdata import user_code
 
 NAME = "tf_keras"
+WITHOUT_EAGER = "tf_keras.src.engine.training_v1"
+"""The module whose `Model` it takes where eager execution is switched off."""
 POOL = ("workers", "use_multiprocessing", "max_queue_size")
 """The arguments that say who makes the batches of a PyDataset, or of a `Sequence`."""
 

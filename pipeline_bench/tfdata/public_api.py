@@ -235,15 +235,23 @@ class _Finder:
     def __init__(self, name: str, action: Callable[[Any], None]) -> None:
         self._name = name
         self._action = action
+        self._is_looking = False
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name != self._name:
+        if name != self._name or self._is_looking:  # asked by another one that looks for the same module
             return None
+        self._is_looking = True
+        try:
+            return self._found(name, path, target)
+        finally:
+            self._is_looking = False
+
+    def _found(self, name: str, path: Sequence[str] | None, target: ModuleType | None) -> ModuleSpec | None:
         for finder in sys.meta_path:
             find = getattr(finder, "find_spec", None)
-            spec: ModuleSpec | None = find(name, path, target) if find is not None and finder is not self else None
+            spec: ModuleSpec | None = find(name, path, target) if find is not None else None
             if spec is not None and spec.loader is not None:
                 self._act_behind(spec.loader)
                 return spec
@@ -253,7 +261,7 @@ class _Finder:
         plain = loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
-            del loader.exec_module
+            vars(loader).pop("exec_module", None)
             plain(module)
             self._action(module)
 

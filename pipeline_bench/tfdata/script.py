@@ -31,6 +31,7 @@ from pipeline_bench.tfdata.consumers import Does
 from pipeline_bench.tfdata.public_api import after_import
 from pipeline_bench.tfdata.script_datasets import Training
 from pipeline_bench.tfdata.script_loops import Loops
+from pipeline_bench.tfdata.thread_state import ThreadState
 
 _RUN_HINT = "`pipeline-bench run -- python {script}` says how long each of its trainings waits for its input"
 _TRAINS = frozenset({"fit", "train_on_batch", "GradientTape", "apply_gradients", "minimize", "stateless_apply"})
@@ -127,7 +128,7 @@ class _Watch:
         """
         self._outcomes: queue.SimpleQueue[Training | BaseException | None] = queue.SimpleQueue()
         """What was found, or what the script raised; None at its end. The first one counts."""
-        self._policy: Any = None
+        self._state: ThreadState | None = None
         self._process, self._reached_in_fork = os.getpid(), mmap.mmap(-1, 1)
         self._noted: Training | None = None
         """A loop that may be the training; it is where no other was reached."""
@@ -146,6 +147,7 @@ class _Watch:
             # Keras reads from the environment what it runs on, which the script may set before it imports it.
             self._patches.enter_context(after_import("keras", self._patch_keras))
             self._patches.enter_context(after_import(legacy_keras.NAME, self._patch_keras))
+            self._patches.enter_context(after_import(legacy_keras.WITHOUT_EAGER, self._patch_fit))
             self._patches.enter_context(self.loops.watched())
             yield
 
@@ -178,15 +180,13 @@ class _Watch:
                 )
 
         found = main_thread.receive(self._outcomes, look)
-        if self._policy is not None:
-            import keras
-
-            keras.config.set_dtype_policy(self._policy)  # Keras has one a thread
+        if self._state is not None and isinstance(found, Training):
+            self._state.take_over(found.model)
         return found
 
     def _tell(self, found: Training | BaseException | None) -> None:
-        if "keras" in sys.modules and isinstance(found, Training):
-            self._policy = sys.modules["keras"].config.dtype_policy()
+        if isinstance(found, Training):
+            self._state = ThreadState()
         self._outcomes.put(found)
 
     def _patch_keras(self, keras: Any) -> None:
@@ -194,7 +194,7 @@ class _Watch:
             **{name: self._whole(does) for does, name in _METHODS.items() if does != "train"},
             "train_on_batch": self._one_batch,
         }
-        keras.Model.fit = self._whole("train")(keras.Model.fit)  # for good: no other thread may come to train either
+        self._patch_fit(keras)
         for name, wrapped in made.items():
             self._patches.enter_context(public_api.patched(keras.Model, name, wrapped(getattr(keras.Model, name))))
         for name in ("apply", "stateless_apply"):
@@ -202,6 +202,9 @@ class _Watch:
                 plain = getattr(keras.optimizers.Optimizer, name)
                 wrapper = self.loops.training(plain)
                 self._patches.enter_context(public_api.patched(keras.optimizers.Optimizer, name, wrapper))
+
+    def _patch_fit(self, keras: Any) -> None:
+        keras.Model.fit = self._whole("train")(keras.Model.fit)  # for good: no other thread may come to train either
 
     def _reach(self, found: Training | UserCodeError) -> NoReturn:
         if os.getpid() != self._process:
@@ -265,6 +268,12 @@ class _Watch:
 
     def _of_keras(self, given: dict[str, Any], does: Does) -> Training | UserCodeError:
         model, line = given.pop("self"), user_code.line()
+        if script_datasets.is_eager_off():
+            return UserCodeError(
+                f"the script has switched eager execution off (tf.compat.v1.disable_eager_execution or "
+                f"disable_v2_behavior), so that what the {_METHODS[does]} of {line} takes cannot be inspected",
+                "take that call out: Keras trains in a graph by itself",
+            )
         data = legacy_keras.as_py_dataset(given.get("x"), given)
         if script_datasets.kind(data) is None:
             return UserCodeError(

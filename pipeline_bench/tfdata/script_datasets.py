@@ -137,6 +137,13 @@ def is_symbolic(dataset: Any) -> bool:
     return any(tf.is_symbolic_tensor(part) for part in tf.nest.flatten(dataset, expand_composites=True))
 
 
+def is_eager_off() -> bool:
+    """Return whether the script has switched eager execution off, for good."""
+    from tensorflow.python.eager import context
+
+    return bool(context.default_execution_mode == context.GRAPH_MODE)
+
+
 def are_batches_of(dataset: Any, given: Sequence[Any]) -> bool:
     """Return whether what a model was given is shaped as the dataset's elements are."""
     import tensorflow as tf

@@ -57,6 +57,16 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         [10, True, 10],
     ),
     "mixed": ("keras.config.set_dtype_policy('mixed_float16')\nmodel.fit(data)", [10, True, 8]),
+    "at_import": ("import imported", [10, True, 7]),
+    "in_scopes": (
+        "from tensorflow.python.eager.context import context\nnp.seterr(over='raise')\n"
+        "class Placed(keras.Model):\n"
+        "    def train_step(self, batch):\n        assert context().device_name.endswith('CPU:0')\n"
+        "        return {'loss': tf.ones([])}\n"
+        "model = Placed()\nmodel.compile('sgd', 'mse', run_eagerly=True)\n"
+        "with tf.device('CPU:0'): model.fit(data)",
+        [10, True, 15],
+    ),
     "frees": (
         "def samples():\n    try:\n        while True: yield 1.0\n    finally: open('freed', 'w')\n"
         "for x in tf.data.Dataset.from_generator(samples, tf.float32): x + 1",
@@ -203,6 +213,13 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         "`pipeline-bench run -- python unknown_beside.py --epochs 3`",
     ),
     "unknown": ("model.fit(object())", "the fit of unknown.py:7 takes its batches from, a object, cannot be inspected"),
+    "eager_off": ("tf.compat.v1.disable_eager_execution()\nmodel.fit(data)", "switched eager execution off"),
+    "keras_2_eager_off": (
+        "import tf_keras\ntf.compat.v1.disable_eager_execution()\n"
+        "old = tf_keras.Sequential([tf_keras.layers.Dense(1)])\nold.compile('sgd', 'mse')\n"
+        "old.fit(np.zeros([8, 1]), np.zeros(8))",
+        "so that what the fit of keras_2_eager_off.py:11 takes cannot be inspected take that call out",
+    ),
     "nothing": ("print('done')", "ran to its end, and no training was found"),
     "no_dataset": ("class Other:\n    def fit(self): pass\nOther().fit()", "no training was found"),
     "needs": (
@@ -219,11 +236,12 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
     "within": ("from . import helper\nmodel.fit(helper.take(data))", [3, True, 8]),
 }
 RUN = """
-import json, os, re, sys, time
+import json, os, re, sys, threading, time
+import numpy as np
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.pipeline import Target
 from pipeline_bench.system import main_thread
-from pipeline_bench.tfdata import loading, script_datasets
+from pipeline_bench.tfdata import consumers, loading, script_datasets
 import keras
 import tensorflow as tf
 
@@ -245,6 +263,15 @@ def reach(name):
             assert [each.name for each in training.datasets] == ["", "data"], training.datasets
         if name == "mixed":
             assert keras.config.dtype_policy().name == "mixed_float16"
+        if name == "at_import":
+            lazily = threading.Thread(target=lambda: __import__("imported").data, daemon=True)
+            lazily.start()
+            lazily.join(60)
+            assert not lazily.is_alive()
+        if name == "in_scopes":
+            assert np.geterr()["over"] == "raise"
+            step = consumers.step_of(training.model)
+            assert [step(batch) for batch in training.data.take(2)] == [1.0, 1.0]
     except UserCodeError as error:
         found = f"{error.message} {error.hint}"
     if name in WAITED:  # what would go on, or come again, has the time to
@@ -280,8 +307,9 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     (folder / "site-packages" / "helper.py").write_text(
         "def bar(data):\n    for each in data:\n        yield each[1]\n"
     )
+    (folder / "imported.py").write_text(HEAD + "model.fit(data)")
     (folder / "beside.py").write_text("def train(model, data):\n    model.fit(data)\n")
-    subprocess.run([sys.executable, "-c", RUN, *SCRIPTS], cwd=folder, check=True, timeout=280)
+    subprocess.run([sys.executable, "-c", RUN, *SCRIPTS], cwd=folder, check=True, timeout=600)
     assert not (folder / "after").exists(), "the script went on behind its training"
     assert (folder / "freed").exists(), "the buffers of its loop go on filling"
     assert not (folder / "stepped").exists(), "a step of the training was run"

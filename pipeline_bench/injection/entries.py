@@ -1,0 +1,42 @@
+"""What the record of a watched process has of each training: plain data, as `command.Training` reads it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def of_fit(training: tuple[int, Any]) -> dict[str, Any] | None:
+    """Return the entry of a call of `fit`, of its number and what watches it; None where nothing was kept."""
+    number, monitor = training
+    if monitor.kept is None:
+        return None
+    time = monitor.kept.session.wall_time
+    name = f"fit of {program()}"
+    return {**_training(name, monitor.kept), "number": number, "time": time and time.model_dump()}
+
+
+def of_loop(watched: tuple[str, Any]) -> dict[str, Any] | None:
+    """Return the entry of a loop, of its line and what watches it; None where nothing was kept."""
+    where, loop = watched
+    if loop.record.kept is None:
+        return None
+    return {**_training(f"loop of {where}", loop.record.kept), "on_tf_data": loop.on_tf_data, "remarks": loop.remarks}
+
+
+def program() -> str:
+    """Return the name of the program's file, as the session is called."""
+    return Path(sys.argv[0]).name if getattr(sys, "argv", None) and sys.argv[0] not in ("", "-c") else "python"
+
+
+def _training(name: str, kept: Any) -> dict[str, Any]:
+    figures, folder = kept.figures, kept.folder
+    return {
+        "name": name,
+        "steps": figures.steps,
+        "input_wait_share": figures.input_wait_share,
+        "verdict": figures.verdict.kind,
+        "line": figures.line,
+        "folder": None if folder is None else str(folder),
+    }
