@@ -331,7 +331,7 @@ def _why_none(ended: Ended, command: Sequence[str]) -> str:
     ended_by = _signal_of(ended.code)
     if ended_by is not None:
         return f"{ended_by} ended the command before one was recorded: it may still have imported, or taken first steps"
-    if ended.code and not ended.problems:
+    if ended.code and ended.records and not ended.problems:
         return f"the command failed with exit code {ended.code}, and had recorded none by then"
     if ended.problems or any(record.problem for record in ended.records):
         return "see above"

@@ -182,6 +182,8 @@ def _hint(error: BaseException) -> str:
         return "install it into the environment that runs pipeline-bench, or run from the folder that it is in"
     if isinstance(error, ImportError) and "relative import" in str(error):
         return "name the module instead of the file: package.module, or package.module:FUNCTION"
+    if isinstance(error, FileExistsError):
+        return "each trial runs it anew: have it accept what it made before, as by exist_ok=True, or remove that first"
     if isinstance(error, EOFError):
         return "it cannot ask for input here"
     return ""

@@ -226,6 +226,7 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         "import argparse\np = argparse.ArgumentParser()\np.add_argument('x')\np.parse_args([])",
         "sys.exit(2)",
     ),
+    "made_before": ("os.makedirs('site-packages')", "each trial runs it anew: have it accept what it made before"),
     "unreadable": ("model.fit(data", "SyntaxError: '(' was never closed"),
     "raises": ("model.fit(dta)", "NameError: name 'dta' is not defined"),
     "within.train": (
