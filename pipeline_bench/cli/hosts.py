@@ -77,17 +77,17 @@ def compare_as_rank(rank: Rank, scenario: Scenario, out: Path, *, expose_servers
 
     folder = folder_of(rank, out)
 
-    def tell(line: str) -> None:
+    def notify(line: str) -> None:
         typer.echo(f"pipeline-bench, rank {rank.number} of {rank.size}: {line}", err=True)
 
     if ranks.is_batch_shell(rank, os.environ):
-        tell(
+        notify(
             "this looks like the shell of sbatch, which is rank 0 without others; start every rank with srun, or unset "
             "SLURM_PROCID to measure this host alone"
         )
     slots = ranks.slots(scenario, rank.size)
     on_ray = rank.launcher == "ray"  # its session is fetched from there
-    with interruptible(), closing(Meeting(out, rank, slots, tell, gone_s(scenario))) as meeting:
+    with interruptible(), closing(Meeting(out, rank, slots, notify, gone_s(scenario))) as meeting:
         outcome = compare(
             ranks.of_rank(scenario, rank.size, rank.number),
             folder,
@@ -97,7 +97,7 @@ def compare_as_rank(rank: Rank, scenario: Scenario, out: Path, *, expose_servers
             gate=meeting,
         )
     if not on_ray:
-        tell(f"session in {folder}; when all ranks have ended: pipeline-bench merge {out}")
+        notify(f"session in {folder}; when all ranks have ended: pipeline-bench merge {out}")
     return INTERRUPTED if outcome.interrupted else 0 if outcome.all_ok else 1
 
 
@@ -124,19 +124,19 @@ def compare_on_ray(
     with interruptible():
         try:
             address = None if where == "ray" else where
-            ended = on_ray.run(scenario, hosts, address, folder, _tell, expose_servers=expose_servers)
+            ended = on_ray.run(scenario, hosts, address, folder, _notify, expose_servers=expose_servers)
         except KeyboardInterrupt:
             code = INTERRUPTED
         finally:
             if not any(folder.iterdir()):
                 folder.rmdir()
     if not folder.exists():
-        _tell("nothing was measured")
+        _notify("nothing was measured")
         return code or 1
     return max(code, _merge(folder, shown, ended.lost, ended.ahead_s))
 
 
-def _tell(line: str) -> None:
+def _notify(line: str) -> None:
     typer.echo(line, err=True)
 
 

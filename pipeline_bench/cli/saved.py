@@ -171,10 +171,10 @@ def _session_table(shown: list[SessionFolder], words: bool) -> Table:
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for number, each in enumerate(shown):
-        command, scenario, said = _summary(each)
+        command, scenario, summary = _summary(each)
         word = ("last" if number == 0 else f"last~{number}") if words else ""
         head = Text.assemble((f"{each.began:%Y-%m-%d %H:%M}  ", "dim"), (scenario, "bold"), (f"  {command}", "dim"))
-        table.add_row(Text(word), Text("\n").join([head, Text(said), Text(safe(str(each.folder)), "dim")]))
+        table.add_row(Text(word), Text("\n").join([head, Text(summary), Text(safe(str(each.folder)), "dim")]))
     return table
 
 

@@ -215,16 +215,16 @@ def _of_all(hosts: int, efficiency: Estimate, figures: Sequence[HostFigures], ea
     value, ci95, line = efficiency.value, efficiency.ci95, thresholds.HOSTS_SCALE
     if value is None:
         return Verdict("not-measured", (), f"{hosts} hosts: {efficiency.reason}")
-    said = f"{hosts} hosts reach {units.share_interval(value, ci95)} of what they reach alone"
+    reached = f"{hosts} hosts reach {units.share_interval(value, ci95)} of what they reach alone"
     if ci95 is not None and ci95[0] >= line:
-        return Verdict("scales", (), said)
+        return Verdict("scales", (), reached)
     if ci95 is None or ci95[1] >= line:
-        return Verdict("inconclusive", (), f"{said}; the threshold is {units.share(line)}: use more --repeats")
+        return Verdict("inconclusive", (), f"{reached}; the threshold is {units.share(line)}: use more --repeats")
     waits, alone = (_typical(rounds) for rounds in zip(*((host.together, host.alone) for host in figures), strict=True))
     if waits is None or alone is None or waits - alone < thresholds.BOUND_SHARE:
-        return Verdict("inconclusive", (), f"{said}, but input wait does not explain it")
+        return Verdict("inconclusive", (), f"{reached}, but input wait does not explain it")
     waiting = f"at {hosts} hosts {each} waits {units.share(waits)}, alone {units.share(alone)}"
-    return Verdict("shared-storage", (), f"storage is shared: {waiting}; {said}")
+    return Verdict("shared-storage", (), f"storage is shared: {waiting}; {reached}")
 
 
 def _typical(hosts: Iterable[ByRound]) -> float | None:

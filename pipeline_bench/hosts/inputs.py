@@ -214,7 +214,7 @@ def works_ahead(session: Session, own: MeasuredInput, inputs: Sequence[MeasuredI
     steps = [(each.samples * 1000 / each.points[0].rate - each.busy_ms, each.busy_ms) for each in waited]
     if (seen := capacity.works_ahead(steps)) is not None:
         return seen, True
-    return _said(session, own.variant), False
+    return _works_ahead(session, own.variant), False
 
 
 def same_input(own: MeasuredInput, inputs: Sequence[MeasuredInput]) -> list[MeasuredInput]:
@@ -227,7 +227,7 @@ def same_input(own: MeasuredInput, inputs: Sequence[MeasuredInput]) -> list[Meas
     return [each for each in inputs if alike(each)]
 
 
-def _said(session: Session, variant: Variant) -> bool | None:
+def _works_ahead(session: Session, variant: Variant) -> bool | None:
     """What the backend says of itself; of a user's own pipeline, whether it or tf.data puts a prefetch at its end."""
     if variant.source.kind == pipeline.KIND:
         inspection = session.diagnosis.inspection if session.diagnosis is not None else None
@@ -237,5 +237,5 @@ def _said(session: Session, variant: Variant) -> bool | None:
         backend = plugins.make("backends", variant.backend, variant.options)
     except (KeyError, UsageError, ValidationError):
         return None
-    said: bool | None = backend.works_ahead
-    return said
+    works_ahead: bool | None = backend.works_ahead
+    return works_ahead

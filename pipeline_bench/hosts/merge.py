@@ -317,8 +317,8 @@ def _watched(sessions: Sequence[Session], size: int, who: Mapping[int, str]) -> 
         return found.model_copy(update=update)
     if found.kind != "not-measured":
         return found
-    said = "; ".join(f"{who[rank]} waits {units.share(wait)}" for rank, wait in waits.items())
-    return found.model_copy(update={"kind": "watched", "text": f"{said} for its input"})
+    waiting = "; ".join(f"{who[rank]} waits {units.share(wait)}" for rank, wait in waits.items())
+    return found.model_copy(update={"kind": "watched", "text": f"{waiting} for its input"})
 
 
 def _worker(who: str, host: Host, session: Session) -> WorkerFigures:

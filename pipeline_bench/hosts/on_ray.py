@@ -40,7 +40,7 @@ class Seen(NamedTuple):
     beat: tuple[int, bytes] | None
     """Its file among those of the ranks, and when that was touched, in ns."""
     session: bytes | None
-    said: str
+    stderr: str
     code: int | None
     """Its exit code; None while it runs."""
     clock_s: float
@@ -88,7 +88,7 @@ class Rank:
         with suppress(subprocess.TimeoutExpired):
             self._runner.wait(_LOOK_S)
         code = self._runner.poll()  # before the files: what it left last is then among them
-        return Seen(self._beat(), self._session(), self._said(), code, time.time())
+        return Seen(self._beat(), self._session(), self._new_stderr(), code, time.time())
 
     def end(self) -> None:
         """End the runner with all that it has started, and leave nothing."""
@@ -122,10 +122,10 @@ class Rank:
         self._saved_ns = saved_ns
         return content
 
-    def _said(self) -> str:
-        said = os.pread(self._stderr.fileno(), 1 << 20, self._read)
-        self._read += len(said)
-        return said.decode(errors="replace")
+    def _new_stderr(self) -> str:
+        text = os.pread(self._stderr.fileno(), 1 << 20, self._read)
+        self._read += len(text)
+        return text.decode(errors="replace")
 
 
 def _environment(own: Mapping[str, str], number: int, size: int) -> dict[str, str]:
@@ -135,7 +135,13 @@ def _environment(own: Mapping[str, str], number: int, size: int) -> dict[str, st
 
 
 def run(
-    scenario: Scenario, hosts: int, address: str | None, out: Path, tell: Callable[[str], None], *, expose_servers: bool
+    scenario: Scenario,
+    hosts: int,
+    address: str | None,
+    out: Path,
+    notify: Callable[[str], None],
+    *,
+    expose_servers: bool,
 ) -> Ended:
     """Run a scenario on so many nodes; each one's session is in the folder of its rank below `out` as far as it came.
 
@@ -145,7 +151,7 @@ def run(
         address: ``ray://HOST:PORT``; None: that of ``RAY_ADDRESS`` or of a cluster that runs on this machine, and
             where there is none, one of `hosts` nodes that is started for it on this machine's loopback.
         out: exists.
-        tell: takes a line for the user.
+        notify: takes a line for the user.
         expose_servers: see `run.comparison.compare`.
 
     Raises:
@@ -154,8 +160,8 @@ def run(
     """
     if importlib.util.find_spec("ray") is None:
         raise UsageError("--on ray needs Ray, which is not installed.", "pip install 'pipeline-bench[ray]'")
-    with _cluster(hosts, address, tell) as library:
-        return _Ranks(library, scenario, hosts, out, tell, expose_servers).follow()
+    with _cluster(hosts, address, notify) as library:
+        return _Ranks(library, scenario, hosts, out, notify, expose_servers).follow()
 
 
 class _Ranks:
@@ -167,10 +173,10 @@ class _Ranks:
         scenario: Scenario,
         hosts: int,
         out: Path,
-        tell: Callable[[str], None],
+        notify: Callable[[str], None],
         expose_servers: bool,
     ) -> None:
-        self._ray, self._out, self._tell = library, out, tell
+        self._ray, self._out, self._notify = library, out, notify
         self._silent_s = together.gone_s(scenario)
         self._group = _placed(library, hosts, scenario)
         self._outbox: list[dict[str, bytes]] = [{} for _ in range(hosts)]
@@ -227,8 +233,8 @@ class _Ranks:
             folder = self._out / ranks.folder_name(number)
             folder.mkdir(exist_ok=True)
             write_atomically(folder / SESSION_FILE, seen.session)
-        for line in seen.said.splitlines():
-            self._tell(line)
+        for line in seen.stderr.splitlines():
+            self._notify(line)
         if seen.code is not None and (seen.code < 0 or seen.code > 1):
             self._lose(number, f"its program ended with {seen.code}")
         return seen.code is None
@@ -240,7 +246,7 @@ class _Ranks:
 
     def _lose(self, number: int, why: str) -> None:
         self._lost[number] = why
-        self._tell(f"rank {number} is lost: {why}")
+        self._notify(f"rank {number} is lost: {why}")
         self._send(number, together.gone_path(Path(), number).name, why.encode())
 
     def _end(self) -> None:
@@ -288,7 +294,7 @@ def _place(group: Any, number: int) -> dict[str, Any]:
 
 
 @contextmanager
-def _cluster(hosts: int, address: str | None, tell: Callable[[str], None]) -> Iterator[Any]:
+def _cluster(hosts: int, address: str | None, notify: Callable[[str], None]) -> Iterator[Any]:
     """Be connected to Ray meanwhile; what is started for it here is ended.
 
     Raises:
@@ -303,7 +309,7 @@ def _cluster(hosts: int, address: str | None, tell: Callable[[str], None]) -> It
     if address == "local" or (address is None and not _runs_here()):
         # Ray takes loopback for a machine's name and asks for its address, unless it may not be a cluster of several.
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
-        tell(f"no Ray cluster was named: {hosts} nodes are started on this machine and share its cores")
+        notify(f"no Ray cluster was named: {hosts} nodes are started on this machine and share its cores")
         started = _started(hosts)
         address = started.address
     import ray

@@ -15,7 +15,7 @@ from pipeline_bench.hosts import ranks
 from pipeline_bench.hosts.ranks import Rank, Slot, folder_name
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.system import interrupts
-from pipeline_bench.system.files import write_atomically
+from pipeline_bench.system.files import clock_offset_s, write_atomically
 from pipeline_bench.text import units
 
 FOLDER = ".together"
@@ -56,7 +56,7 @@ class Meeting:
         folder: shared by all ranks.
         rank: this one.
         slots: the common plan, the same in all ranks.
-        tell: takes a line for the user.
+        notify: takes a line for the user.
         gone_s: without a sign of life for so long a rank is gone.
         start_s: how long the first slot waits for ranks that were never seen.
 
@@ -69,11 +69,11 @@ class Meeting:
         folder: Path,
         rank: Rank,
         slots: Sequence[Slot],
-        tell: Callable[[str], None],
+        notify: Callable[[str], None],
         gone_s: float = _GONE_S,
         start_s: float = _START_S,
     ) -> None:
-        self._folder, self._rank, self._slots, self._tell = folder / FOLDER, rank, slots, tell
+        self._folder, self._rank, self._slots, self._notify = folder / FOLDER, rank, slots, notify
         self._gone_s, self._start_s = gone_s, start_s
         self._own = [number for number, slot in enumerate(slots) if rank.number in slot.ranks]
         self._gone: set[int] = set()
@@ -82,7 +82,7 @@ class Meeting:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._say(Position(-1, 1))
-            self.clock_offset_s = time.time() - self._path(rank.number).stat().st_mtime
+            self.clock_offset_s = clock_offset_s(self._path(rank.number))
         except OSError as error:
             raise UsageError(
                 f"--out {folder}: the files that the ranks share cannot be written: {error.strerror}.",
@@ -148,7 +148,7 @@ class Meeting:
             gone = silent_s > self._start_s
         if gone:
             self._gone.add(rank)
-            self._tell(
+            self._notify(
                 f"rank {rank} gave no sign of life for {units.seconds(silent_s)}; the others continue without it"
             )
 

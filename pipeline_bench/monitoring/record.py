@@ -37,6 +37,7 @@ from pipeline_bench.run.trial_log import tracks
 from pipeline_bench.samplers.host import HostSampler
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Component, Run, Scenario, Variant
+from pipeline_bench.system.files import clock_offset_s
 from pipeline_bench.system.forks import ForkedLock
 from pipeline_bench.text import line_of, units
 
@@ -235,8 +236,8 @@ class JobRecord:
             if self._out is not None:
                 if self._folder is None:
                     self._folder = make_folder(self._out, session.scenario.name)
-                    with suppress(OSError):  # as `hosts.together`: all ranks see the same clock of the folder
-                        self._clock_offset_s = time.time() - self._folder.stat().st_mtime
+                    with suppress(OSError):
+                        self._clock_offset_s = clock_offset_s(self._folder)
                 if session.host is not None:
                     host = session.host.model_copy(update={"clock_offset_s": self._clock_offset_s})
                     session = session.model_copy(update={"host": host})

@@ -102,7 +102,7 @@ def prepare_data(scenario: Scenario, observer: Observer) -> None:
         synthetic_data.make(
             data,
             dataset_folder(data),
-            report=partial(_tell, observer, data),
+            report=partial(_report_made, observer, data),
             waiting=partial(observer.preparing, "another process makes the same data: waiting for it"),
         )
     for source in sources:
@@ -169,7 +169,7 @@ def _unavailable(variant: Variant, expose_servers: bool) -> str | None:
     return reason
 
 
-def _tell(observer: Observer, data: SyntheticDataset, made: int) -> None:
+def _report_made(observer: Observer, data: SyntheticDataset, made: int) -> None:
     observer.making(f"{data.noun} for {data.kind}", made, data.samples)
 
 

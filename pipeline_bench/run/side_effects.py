@@ -24,7 +24,7 @@ _TRACKS = frozenset(
     {"wandb.init", "mlflow.start_run", "neptune.init_run", "neptune.init", "Task.init", "comet_ml.start"}
     | {"comet_ml.Experiment", "aim.Run"}
 )
-_SAID = (
+_EFFECTS = (
     ("downloads", _DOWNLOADS),
     ("writes files", _WRITES),
     ("starts programs", _STARTS),
@@ -53,13 +53,13 @@ def trackers_off() -> Iterator[None]:
 def side_effects(text: str) -> str:
     """Return what calls in a script's text do, `` It downloads: get_file (line 12).``; empty where none is known."""
     calls = _calls(text)
-    found = {does: [f"{name} (line {line})" for name, line in calls if name in names] for does, names in _SAID}
+    found = {does: [f"{name} (line {line})" for name, line in calls if name in names] for does, names in _EFFECTS}
     parts = [f"{does}: {', '.join(places[:_MOST])}" for does, places in found.items() if places]
     if not parts:
         return ""
     set_to = ", ".join(f"{name}={value}" for name, value in _TRACKERS.items())
     tracked = f" Trials have {set_to}, where you have not set these: they start runs only of other trackers."
-    return f" It {'; '.join(parts)}.{tracked if found[_SAID[-1][0]] else ''}"
+    return f" It {'; '.join(parts)}.{tracked if found[_EFFECTS[-1][0]] else ''}"
 
 
 def _calls(text: str) -> list[tuple[str, int]]:

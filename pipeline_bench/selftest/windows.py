@@ -90,9 +90,9 @@ def fit(runs: Sequence[GpuRun], metric: str, source: str) -> Window:
 
 def _reason(runs: Sequence[GpuRun], metric: str, source: str) -> str:
     """Return why there is no figure: what the instrument said, or else the other, which is asked where it has none."""
-    said = {track.source: track.reason for run in runs for track in run.tracks if track.metric == metric}
-    others = [reason for reason in said.values() if reason]
-    return said.get(source) or next(iter(others), "the driver gave no such figure")
+    reasons = {track.source: track.reason for run in runs for track in run.tracks if track.metric == metric}
+    others = [reason for reason in reasons.values() if reason]
+    return reasons.get(source) or next(iter(others), "the driver gave no such figure")
 
 
 def error_of(run: GpuRun, metric: str, window: Window) -> float | None:

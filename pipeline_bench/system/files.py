@@ -58,6 +58,15 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         raise
 
 
+def clock_offset_s(path: Path) -> float:
+    """Return how far this host's clock is ahead of the one that just stamped a file: a shared folder's, for all alike.
+
+    Raises:
+        OSError: it is not there.
+    """
+    return time.time() - path.stat().st_mtime
+
+
 def _write_as_it_is(path: Path, data: bytes) -> None:
     """Write to a pipe or a device.
 

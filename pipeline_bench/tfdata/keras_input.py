@@ -6,7 +6,6 @@ copied into tensors.
 
 from __future__ import annotations
 
-import random
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -86,15 +85,11 @@ class KerasInput:
             PipelineBenchError: it cannot be looked at without using it up.
         """
         import keras
-        import numpy as np
-        import tensorflow as tf
 
         if self.kind != "PyDataset":
             raise PipelineBenchError(f"{self.kind} cannot be inspected outside their use")
         self.dataset(edits)
-        random.seed(seed)
-        np.random.seed(seed)
-        tf.random.set_seed(seed)
+        user_code.seed(seed)
         whole = self.data
 
         class FirstBatches(keras.utils.PyDataset):  # type: ignore[misc]

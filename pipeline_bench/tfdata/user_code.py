@@ -11,6 +11,7 @@ import functools
 import inspect
 import itertools
 import linecache
+import random
 import re
 import sys
 import sysconfig
@@ -226,6 +227,16 @@ def line_in(error: BaseException, function: Any = None) -> str:
 
 _kept_path: list[str] = []
 _kept_modules: dict[str, ModuleType] = {}
+
+
+def seed(number: int) -> None:
+    """Have the user's code draw the same numbers in every trial; it may seed anew by itself."""
+    import numpy as np
+    import tensorflow as tf
+
+    random.seed(number)
+    np.random.seed(number)
+    tf.random.set_seed(number)
 
 
 def keep_imports() -> None:

@@ -116,8 +116,7 @@ def explained(error: BaseException) -> str:
     """Return the exception as a reader wants it: its type and the first line of its message that says anything."""
     if isinstance(error, PipelineBenchError):
         return _with_hint(error.message, error.hint)
-    telling = _telling(error)
-    return f"{type(error).__name__}: {telling}".removesuffix(": ")
+    return f"{type(error).__name__}: {_first_line(error)}".removesuffix(": ")
 
 
 def _with_hint(message: str, hint: str) -> str:
@@ -126,7 +125,7 @@ def _with_hint(message: str, hint: str) -> str:
     return f"{message}{'' if message.endswith(('.', '!', '?')) else '.'} {sentence(hint)}"
 
 
-def _telling(error: BaseException) -> str:
+def _first_line(error: BaseException) -> str:
     lines = [line.strip() for line in _message(error).splitlines()]
     return next((line for line in lines if line and not line.startswith(_SAYS_NOTHING)), "")
 
@@ -178,7 +177,7 @@ def _trying(source: RecordSource, config: Any) -> Iterator[TryOne]:
                 except RecordError as error:
                     return error.message
                 except (tf.errors.OpError, UnicodeDecodeError) as error:
-                    reason = one_line(_IN_TENSORFLOW.sub("", _telling(error)).strip().rstrip("."))
+                    reason = one_line(_IN_TENSORFLOW.sub("", _first_line(error)).strip().rstrip("."))
                     return f"{source.name_of(index)} cannot be decoded: {reason}."
                 return None
 

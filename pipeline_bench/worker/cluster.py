@@ -26,17 +26,8 @@ from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.events import Evaluated, Placement, QueueState, Stack, Work
 from pipeline_bench.system import children
 from pipeline_bench.system.children import Process
+from pipeline_bench.worker import cluster_messages as messages
 from pipeline_bench.worker import cluster_worker, runtime, sample_audit
-from pipeline_bench.worker.cluster_messages import (
-    Accuracy,
-    Assignment,
-    Listening,
-    Order,
-    Ready,
-    StepsTaken,
-    Trained,
-    WorkerStep,
-)
 from pipeline_bench.worker.engine import Engine, When, can_fork
 from pipeline_bench.worker.sample_audit import RandomAudit, StepDigest
 
@@ -69,18 +60,18 @@ class ClusterEngine(Engine):
         for index in range(runtime.replicas):
             started.append(children.start("worker", index, started, body, inherited))
         for process in started:
-            process.connection.send(Assignment(process.job, process.index, self.variant, tickets))
+            process.connection.send(messages.Assignment(process.job, process.index, self.variant, tickets))
         self._workers = started[1:]
         self._queues: dict[int, tuple[QueueState, ...]] = {}
         self._stacks: dict[Process, tuple[Stack, ...]] = {}
-        self._heard_s: dict[Process, float] = {}
+        self._last_message_s: dict[Process, float] = {}
         """When each process that the trial waits for was last heard."""
         queues = self._queues
         self.recorder.watch(lambda: [state for states in queues.values() for state in states], self._waited_for)
 
     def build(self) -> None:
         """Tell every process the addresses of all, and wait for the workers to be built."""
-        ports = self._one_of(Listening, self._processes)
+        ports = self._one_of(messages.Listening, self._processes)
         self.recorder.phase("build")
         addresses = {
             job: [f"{cluster_worker.HOST}:{ports[process].port}" for process in self._processes if process.job == job]
@@ -88,7 +79,7 @@ class ClusterEngine(Engine):
         }
         for process in self._processes:
             process.connection.send(addresses)
-        self._ready: Ready = self._one_of(Ready, self._workers)[self._workers[0]]
+        self._ready: messages.Ready = self._one_of(messages.Ready, self._workers)[self._workers[0]]
         self.channel.send(self._ready.device)
 
     def evaluate(self, when: When) -> None:
@@ -100,7 +91,7 @@ class ClusterEngine(Engine):
             self._workers[0].over = False
             if runtime.wants_placement(self.trial):
                 self.channel.send(Placement(reason=_NO_PLACEMENT))
-            accuracy = self._one_of(Accuracy, self._workers[:1])[self._workers[0]].value
+            accuracy = self._one_of(messages.Accuracy, self._workers[:1])[self._workers[0]].value
         if accuracy is not None:
             self.channel.send(Evaluated(when=when, accuracy=accuracy))
 
@@ -111,15 +102,15 @@ class ClusterEngine(Engine):
         self.recorder.train(waits=self._ready.waits)
         self._order("go", self._workers)
         groups = Groups(len(self._workers), self.variant.runtime.synchronous)
-        self._heard_s = dict.fromkeys(self._workers, time.monotonic())
+        self._last_message_s = dict.fromkeys(self._workers, time.monotonic())
         more = True
         while not all(process.over for process in self._workers):
             for process, message in children.hear(self._processes):
-                if isinstance(message, Trained):
+                if isinstance(message, messages.Trained):
                     process.over = True
-                if not isinstance(message, StepsTaken):
+                if not isinstance(message, messages.StepsTaken):
                     continue
-                self._heard_s[process] = time.monotonic()
+                self._last_message_s[process] = time.monotonic()
                 self._stacks[process] = _of_worker(process, message.stacks, "thread")
                 queues = _of_worker(process, message.queues, "name")
                 self._queues[process.index] = queues or self._queues.get(process.index, ())
@@ -138,7 +129,7 @@ class ClusterEngine(Engine):
     def _order(self, order: Any, workers: Sequence[Process]) -> None:
         for process in workers:
             try:
-                process.connection.send(Order(order))
+                process.connection.send(messages.Order(order))
             except (BrokenPipeError, ConnectionResetError):
                 if not process.over:
                     raise PipelineBenchError(children.why_ended(self._processes, process)) from None
@@ -147,7 +138,7 @@ class ClusterEngine(Engine):
         """Wait for a message of that kind from each of the processes."""
         found: dict[Process, Any] = {}
         while len(found) < len(of):
-            self._heard_s = {process: -math.inf for process in of if process not in found}
+            self._last_message_s = {process: -math.inf for process in of if process not in found}
             heard = children.hear(self._processes)
             found |= {process: message for process, message in heard if isinstance(message, kind)}
         return found
@@ -155,7 +146,7 @@ class ClusterEngine(Engine):
     def _waited_for(self) -> tuple[Stack, ...]:
         """Return where the processes are that the trial waits for; nothing is known of one that is silent."""
         stacks: list[Stack] = []
-        for process, heard_s in self._heard_s.copy().items():
+        for process, heard_s in self._last_message_s.copy().items():
             silent = time.monotonic() - heard_s > _SILENT_S
             stacks += (Stack(thread=process.label, frames=()),) if silent else self._stacks.get(process, ())
         return tuple(stacks)
@@ -213,27 +204,27 @@ class Groups:
     def __init__(self, workers: int, synchronous: bool) -> None:
         self._workers = workers
         self._synchronous = synchronous
-        self._waiting: list[deque[WorkerStep]] = [deque() for _ in range(workers)]
+        self._waiting: list[deque[messages.WorkerStep]] = [deque() for _ in range(workers)]
         self._known_ns = [-math.inf] * workers
         self._end_ns: int | None = None
         self._owed_ns = 0.0
 
-    def take(self, worker: int, steps: Sequence[WorkerStep], until_ns: float) -> Iterator[Group]:
+    def take(self, worker: int, steps: Sequence[messages.WorkerStep], until_ns: float) -> Iterator[Group]:
         """Take steps of one worker, in order, of which all that ended by `until_ns` are known; yield the groups."""
         self._waiting[worker].extend(steps)
         self._known_ns[worker] = until_ns
         while members := self._one_of_each() if self._synchronous else self._next():
             yield self._group(members)
 
-    def _one_of_each(self) -> list[WorkerStep]:
+    def _one_of_each(self) -> list[messages.WorkerStep]:
         if not all(self._waiting):
             return []
         return [waiting.popleft() for waiting in self._waiting]
 
-    def _next(self) -> list[WorkerStep]:
+    def _next(self) -> list[messages.WorkerStep]:
         """Return the first that ended, where it is known of every worker what it did until then."""
         known_ns = min(self._known_ns)
-        members: list[WorkerStep] = []
+        members: list[messages.WorkerStep] = []
         ends = sorted(
             (step.end_ns, worker)
             for worker, waiting in enumerate(self._waiting)
@@ -244,7 +235,7 @@ class Groups:
             members = [self._waiting[worker].popleft() for _, worker in ends[: self._workers]]
         return members
 
-    def _group(self, members: Sequence[WorkerStep]) -> Group:
+    def _group(self, members: Sequence[messages.WorkerStep]) -> Group:
         start_ns = min(step.start_ns for step in members) if self._end_ns is None else self._end_ns
         end_ns = max(start_ns + 1, *(step.end_ns for step in members))
         self._end_ns = end_ns

@@ -25,18 +25,8 @@ from pipeline_bench.model.events import QueueState, Stack
 from pipeline_bench.system.children import Broke
 from pipeline_bench.system.processes import leave
 from pipeline_bench.worker import bad_record, cluster_graph, sample_audit
+from pipeline_bench.worker import cluster_messages as messages
 from pipeline_bench.worker.cluster_graph import WorkerGraph
-from pipeline_bench.worker.cluster_messages import (
-    Accuracy,
-    Addresses,
-    Assignment,
-    Listening,
-    Order,
-    Ready,
-    StepsTaken,
-    Trained,
-    WorkerStep,
-)
 from pipeline_bench.worker.recorder import thread_stacks
 from pipeline_bench.worker.sample_audit import StepSampling
 from pipeline_bench.worker.training_engines import queue_states
@@ -54,7 +44,7 @@ _STUCK_SHARE = 0.5
 
 def run(connection: Any) -> None:
     """Be the task that the first message says; does not return."""
-    assignment: Assignment = connection.recv()
+    assignment: messages.Assignment = connection.recv()
     try:
         if assignment.job == "ps":
             _serve(connection)
@@ -86,8 +76,8 @@ def _server(connection: Any, job: str, index: int, config: Any) -> tuple[Any, An
     train = tf.compat.v1.train
     with socket.socket() as held:  # until the server takes it, nobody else is given this port
         held.bind((HOST, 0))
-        connection.send(Listening(held.getsockname()[1]))
-        addresses: Addresses = connection.recv()
+        connection.send(messages.Listening(held.getsockname()[1]))
+        addresses: messages.Addresses = connection.recv()
     cluster = train.ClusterSpec(addresses)
     for attempt in range(_SERVER_ATTEMPTS):
         try:
@@ -99,7 +89,7 @@ def _server(connection: Any, job: str, index: int, config: Any) -> tuple[Any, An
     raise AssertionError
 
 
-def _work(assignment: Assignment, connection: Any) -> None:
+def _work(assignment: messages.Assignment, connection: Any) -> None:
     import tensorflow as tf
 
     tf.compat.v1.disable_eager_execution()
@@ -114,25 +104,27 @@ def _work(assignment: Assignment, connection: Any) -> None:
         _train(assignment, session, built, connection)
         if index == 0:
             _await(connection, "evaluate")
-            connection.send(Accuracy(_accuracy(session, built)))
+            connection.send(messages.Accuracy(_accuracy(session, built)))
 
 
 def _await(connection: Any, order: str) -> None:
-    while connection.recv() != Order(order):  # type: ignore[arg-type]
+    while connection.recv() != messages.Order(order):  # type: ignore[arg-type]
         pass
 
 
-def _ready(session: Any, built: WorkerGraph) -> Ready:
+def _ready(session: Any, built: WorkerGraph) -> messages.Ready:
     feeding = built.feeding
     values = sample_audit.values_per_sample(feeding.batch.features.shape)
-    return Ready(built.device, _accuracy(session, built), feeding.wait != "none", feeding.digest is not None, values)
+    return messages.Ready(
+        built.device, _accuracy(session, built), feeding.wait != "none", feeding.digest is not None, values
+    )
 
 
 def _accuracy(session: Any, built: WorkerGraph) -> float | None:
     return None if built.graph.accuracy is None else float(session.run(built.graph.accuracy))
 
 
-def _train(assignment: Assignment, session: Any, built: WorkerGraph, connection: Any) -> None:
+def _train(assignment: messages.Assignment, session: Any, built: WorkerGraph, connection: Any) -> None:
     """Train until this worker has taken its last step, and report every step; then end the input."""
     import tensorflow as tf
 
@@ -163,7 +155,7 @@ def _train(assignment: Assignment, session: Any, built: WorkerGraph, connection:
         session.run(built.ends_by_closing)
     feeding.stop(session)
     reporter.report(math.inf)
-    connection.send(Trained())
+    connection.send(messages.Trained())
 
 
 def _not_again(sampled: Any) -> Step:
@@ -183,7 +175,7 @@ class Reporter(StepRecorder):
         cost_us: about what a step takes longer when it is sampled; None: none can be.
     """
 
-    def __init__(self, connection: Any, assignment: Assignment, cost_us: float | None) -> None:
+    def __init__(self, connection: Any, assignment: messages.Assignment, cost_us: float | None) -> None:
         self._connection = connection
         self._tickets = assignment.tickets
         self._last = assignment.variant.run.steps
@@ -193,7 +185,7 @@ class Reporter(StepRecorder):
         self._sampling = None if cost_us is None else StepSampling(cost_us)
         self.should_sample = cost_us is not None
         self._taken = 0
-        self._unsent: list[WorkerStep] = []
+        self._unsent: list[messages.WorkerStep] = []
         self._sent_ns = 0
         self._newest_ns = time.monotonic_ns()
         self._stuck_ns = assignment.variant.run.stall_timeout_s * 1e9 * _STUCK_SHARE
@@ -216,7 +208,7 @@ class Reporter(StepRecorder):
         shown = () if digest is None else tuple(float(value) for value in digest)
         self._newest_ns = end_ns
         with self._lock:
-            self._unsent.append(WorkerStep(start_ns, end_ns, wait_ns, float(loss), shown))
+            self._unsent.append(messages.WorkerStep(start_ns, end_ns, wait_ns, float(loss), shown))
         if end_ns - self._sent_ns > _SEND_EVERY_NS:
             self.report(end_ns)
         self._taken += 1
@@ -243,7 +235,7 @@ class Reporter(StepRecorder):
             steps, self._unsent = tuple(self._unsent), []
             self._sent_ns = steps[-1].end_ns if steps else self._sent_ns
             with contextlib.suppress(BrokenPipeError):  # the trial is gone, and the kernel ends this process
-                self._connection.send(StepsTaken(steps, until_ns, queues, stacks))
+                self._connection.send(messages.StepsTaken(steps, until_ns, queues, stacks))
 
     def _may_go_on(self) -> bool:
         if self._asks:

@@ -33,14 +33,14 @@ def run_trial(trial: Trial, channel: Channel) -> NoReturn:
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     channel.send(Hello(pid=os.getpid(), at_ns=time.monotonic_ns()))
     recorder = Recorder(channel, trial.variant.run)
-    with _failure_told(channel, recorder):
+    with _failures_sent(channel, recorder):
         engine = _engine(trial, channel, recorder)
         recorder.phase("import")
         engine.start_processes()  # before the process has another thread
         recorder.start()
 
     def run() -> NoReturn:
-        with _failure_told(channel, recorder):
+        with _failures_sent(channel, recorder):
             engine.run()
         leave(True)
 
@@ -50,7 +50,7 @@ def run_trial(trial: Trial, channel: Channel) -> NoReturn:
 
 
 @contextlib.contextmanager
-def _failure_told(channel: Channel, recorder: Recorder) -> Iterator[None]:
+def _failures_sent(channel: Channel, recorder: Recorder) -> Iterator[None]:
     """Tell the parent what is raised in the block, and end the process."""
     try:
         yield

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import random
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -43,6 +42,7 @@ from pipeline_bench.tfdata import (
     service_cluster,
     splitting,
     throughput,
+    user_code,
 )
 from pipeline_bench.tfdata import fingerprint as fingerprints
 from pipeline_bench.tfdata.keras_input import KerasInput
@@ -103,7 +103,7 @@ class PipelineEngine(Engine):
         self._scratch = ScratchFolder()
         self._scratch.take_temporary_files()
         start_ns = time.perf_counter_ns()
-        _seed(self.variant.run.seed)
+        user_code.seed(self.variant.run.seed)
         with Recording() as recording, keras_input.places_recorded():
             made = self._made(recording)
         self._make_ns = float(time.perf_counter_ns() - start_ns)
@@ -359,16 +359,6 @@ def _settled(task: Task) -> Task:
         return task
     model = task.model.model_copy(update={"file": str(Path(task.model.file).absolute())})
     return task.model_copy(update={"model": model})
-
-
-def _seed(seed: int) -> None:
-    """Have the user's code draw the same numbers in every trial; it may seed anew by itself."""
-    import numpy as np
-    import tensorflow as tf
-
-    random.seed(seed)
-    np.random.seed(seed)
-    tf.random.set_seed(seed)
 
 
 def _require_eager(recipe: Recipe) -> None:
